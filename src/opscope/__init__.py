@@ -1,0 +1,41 @@
+"""opscope: where the time of an on-device model goes, whether the accelerator is used, and what to do next.
+
+The functions here are those of ``opscope.api``; they are imported on first use, so ``import opscope`` costs nothing.
+"""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from opscope.version import __version__
+
+if TYPE_CHECKING:
+    from opscope.api import analyze, compare, profile, read, report
+
+__all__ = ["__version__", "analyze", "compare", "profile", "read", "report"]
+
+
+class _Package(ModuleType):
+    """The package itself. ``opscope.read(path)`` is the function, although the room ``opscope.read`` has its name."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        # Importing a submodule binds it to its package; for names of the API the function must stay reachable.
+        if not (name in __all__ and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - a module attribute may be anything
+    if name not in __all__:
+        raise AttributeError(f"module 'opscope' has no attribute {name!r}")
+    from opscope import api  # noqa: PLC0415 - the point of this function
+
+    return getattr(api, name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

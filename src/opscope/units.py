@@ -1,0 +1,52 @@
+"""The one place where integers become text: time, size, share, ratio.
+
+Inside opscope time is an integer number of nanoseconds (or cycles) and size an integer number of bytes.
+"""
+
+from __future__ import annotations
+
+_TIME_STEPS = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"))
+_SIZE_STEPS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
+
+
+def time_text(nanoseconds: float) -> str:
+    """Nanoseconds with three significant digits in the unit that fits: ``1.83 ms``, ``412 µs``, ``0 ns``."""
+    for factor, unit in _TIME_STEPS:
+        if abs(nanoseconds) >= factor * 0.9995:
+            return f"{_three_digits(nanoseconds / factor)} {unit}"
+    return f"{nanoseconds:.0f} ns"
+
+
+def milliseconds(nanoseconds: float) -> str:
+    """Nanoseconds as milliseconds with three decimals and no unit, for table columns headed ``ms``."""
+    return f"{nanoseconds / 1e6:.3f}"
+
+
+def signed_milliseconds(nanoseconds: float) -> str:
+    """Like :func:`milliseconds`, with an explicit sign."""
+    return f"{nanoseconds / 1e6:+.3f}"
+
+
+def size_text(count: int) -> str:
+    """Bytes in binary units: ``27.2 KiB``, ``9.81 MiB``, ``85 B``."""
+    for factor, unit in _SIZE_STEPS:
+        if count >= factor:
+            return f"{_three_digits(count / factor)} {unit}"
+    return f"{count} B"
+
+
+def share_text(share: float) -> str:
+    """A fraction as a percentage with one decimal: ``0.397`` is ``39.7 %``."""
+    return f"{share * 100:.1f} %"
+
+
+def ratio_text(ratio: float) -> str:
+    """A speedup with two decimals: ``1.83x``."""
+    return f"{ratio:.2f}x"
+
+
+def _three_digits(value: float) -> str:
+    magnitude = abs(value)
+    if magnitude >= 99.95:  # noqa: PLR2004 - three digits stand before the point from here on
+        return f"{value:.0f}"
+    return f"{value:.1f}" if magnitude >= 9.995 else f"{value:.2f}"  # noqa: PLR2004 - likewise two digits
