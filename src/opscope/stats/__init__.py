@@ -1,0 +1,1 @@
+"""Numbers in, numbers out: summaries, intervals and tests, without tables or files."""
