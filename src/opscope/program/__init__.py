@@ -1,0 +1,1 @@
+"""The static side: what a program is made of and what its operators are."""
