@@ -1,0 +1,164 @@
+"""A bundle: the directory of one experiment. The manifest is written first and after every repetition."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from opscope.bundle.files import storage_errors, write_atomically
+from opscope.bundle.manifest import Manifest, Repetition, Status
+from opscope.errors import BundleError, NotFoundError, StorageError, TraceFormatError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+MANIFEST = "manifest.json"
+VARIANTS = "variants"
+_LOCK = ".lock"
+
+
+class Bundle:
+    """An experiment on disk.
+
+    Attributes:
+        path: its directory.
+        manifest: the state that was last written or read.
+    """
+
+    def __init__(self, path: Path, manifest: Manifest) -> None:
+        self.path = path
+        self.manifest = manifest
+
+    @classmethod
+    def create(cls, path: Path, manifest: Manifest) -> Bundle:
+        """Write the first manifest into a directory that :func:`claim` has made.
+
+        Raises:
+            StorageError: the system refused to write.
+        """
+        bundle = cls(path, manifest)
+        bundle._save()
+        return bundle
+
+    @classmethod
+    def open(cls, path: Path) -> Bundle:
+        """Read an existing bundle.
+
+        Raises:
+            NotFoundError: there is no manifest.
+            BundleError: the manifest comes from a newer opscope.
+            TraceFormatError: the manifest is damaged.
+        """
+        file = path / MANIFEST
+        try:
+            content = file.read_bytes()
+        except FileNotFoundError:
+            hint = "give the directory that `opscope profile` wrote"
+            raise NotFoundError("not a bundle: there is no manifest.json in it", where=path, hint=hint) from None
+        except OSError as error:
+            raise StorageError(f"cannot be read: {error.strerror}", where=file) from error
+        return cls(path, _decode(content, file))
+
+    def record(self, repetition: Repetition) -> None:
+        """Add a repetition and write the manifest.
+
+        Raises:
+            StorageError: the system refused; the manifest on disk is the one before.
+        """
+        repetitions = [*self.manifest.repetitions, repetition]
+        self.manifest = msgspec.structs.replace(self.manifest, repetitions=repetitions)
+        self._save()
+
+    def set_status(self, status: Status) -> None:
+        """Write the manifest with a new status.
+
+        Raises:
+            StorageError: the system refused.
+        """
+        self.manifest = msgspec.structs.replace(self.manifest, status=status)
+        self._save()
+
+    def attempt_directory(self, variant: str, number: int) -> tuple[Path, int]:
+        """A new directory for the next attempt at a repetition, and the number of the attempt.
+
+        Raises:
+            StorageError: the system refused to create it.
+        """
+        earlier = [r for r in self.manifest.repetitions if r.variant == variant and r.round == number]
+        attempt = 1 + max((rep.attempt for rep in earlier), default=0)
+        suffix = "" if attempt == 1 else f"-attempt-{attempt}"
+        directory = self.path / VARIANTS / variant / f"round-{number:02d}{suffix}"
+        with storage_errors(directory):
+            directory.mkdir(parents=True, exist_ok=True)
+        return directory, attempt
+
+    def relative(self, path: Path) -> str:
+        """A path within the bundle as it stands in the manifest."""
+        return path.relative_to(self.path).as_posix()
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the bundle for one run.
+
+        Raises:
+            BundleError: another run holds it.
+        """
+        with storage_errors(self.path), (self.path / _LOCK).open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise BundleError("another run is writing here", where=self.path, hint="wait until it ends") from None
+            yield
+
+    def _save(self) -> None:
+        content = msgspec.json.format(msgspec.json.encode(self.manifest), indent=2)
+        write_atomically(self.path / MANIFEST, content + b"\n")
+
+
+def claim(path: Path) -> None:
+    """Create the directory of a new bundle; an empty one may exist.
+
+    Raises:
+        BundleError: there is something in it.
+        StorageError: it cannot be created.
+    """
+    if path.is_dir() and any(path.iterdir()):
+        if (path / MANIFEST).exists():
+            hint = "finish it with --resume, or choose another --out"
+            raise BundleError("the output directory already holds a bundle", where=path, hint=hint)
+        raise BundleError("the output directory is not empty", where=path, hint="choose another --out")
+    if path.exists() and not path.is_dir():
+        raise BundleError("the output path is a file", where=path, hint="choose another --out")
+    with storage_errors(path):
+        path.mkdir(parents=True, exist_ok=True)
+
+
+def is_bundle(path: Path) -> bool:
+    """Whether a path is the directory of a bundle."""
+    return (path / MANIFEST).is_file()
+
+
+class _Head(msgspec.Struct):
+    schema: str = ""
+
+
+def _decode(content: bytes, file: Path) -> Manifest:
+    try:
+        return msgspec.json.decode(content, type=Manifest)
+    except msgspec.MsgspecError as error:
+        schema = _schema(content)
+        known = str(Manifest.__struct_config__.tag)
+        if schema.startswith("opscope.bundle/") and schema != known:
+            hint = "upgrade opscope"
+            raise BundleError(f"written as {schema}, this opscope knows {known}", where=file, hint=hint) from error
+        raise TraceFormatError(f"the manifest is damaged: {error}", where=file) from error
+
+
+def _schema(content: bytes) -> str:
+    with contextlib.suppress(msgspec.MsgspecError):
+        return msgspec.json.decode(content, type=_Head).schema
+    return ""
