@@ -1,0 +1,1 @@
+"""Running models: targets, variants by feature masks, schedules, and the state of the machine."""

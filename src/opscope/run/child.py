@@ -1,0 +1,214 @@
+"""The process that runs a model: ``python -m opscope.run.child run REQUEST`` or ``probe ANSWER``.
+
+The order of its steps is the experiment: clear features, then load torch and the runtime, whose backend copies the
+features when it is loaded, then prove what was cleared, then run. One process serves one variant once.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import resource
+import sys
+import time
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import msgspec
+
+from opscope.bundle.files import write_atomically
+from opscope.bundle.manifest import MaskProof, Measurement, Tensor
+from opscope.errors import FeatureError, OpscopeError, RunError, StorageError
+from opscope.run.cpuinfo import CpuInfo, library_directory, system_features
+from opscope.run.protocol import ProbeAnswer, RunAnswer, RunRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    Module: TypeAlias = Any
+    """A loaded program of the runtime's Python bindings, which ship without complete types."""
+
+_PACKAGES = ("executorch", "torch", "numpy")
+_KIB = 1024
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Answer one request; the answer is a file, the exit code tells whether it holds a result."""
+    what, path = arguments
+    if what == "probe":
+        write_atomically(Path(path), msgspec.json.encode(probe()))
+        return 0
+    request = msgspec.json.decode(Path(path).read_bytes(), type=RunRequest)
+    answer = _guarded(request)
+    write_atomically(Path(request.answer), msgspec.json.encode(answer))
+    return 0 if answer.error is None else 1
+
+
+def probe() -> ProbeAnswer:
+    """The features of this CPU, with the layout checked."""
+    cpu = CpuInfo(library_directory())
+    cpu.check_layout(system_features())
+    return ProbeAnswer(cpu.arch, sorted(cpu.fields()), cpu.struct_size)
+
+
+def _guarded(request: RunRequest) -> RunAnswer:
+    """Run, and put what the runtime raises into the answer: the parent has no other way to hear of it."""
+    try:
+        return RunAnswer(run(request, time.perf_counter_ns()))
+    except FeatureError as error:
+        return RunAnswer(error=str(error), kind="mask")
+    except StorageError as error:
+        return RunAnswer(error=str(error), kind="storage")
+    except OSError as error:
+        return RunAnswer(error=str(error), kind="storage" if error.errno == errno.ENOSPC else "exit")
+    except (OpscopeError, RuntimeError, ValueError, TypeError, ImportError) as error:
+        return RunAnswer(error=f"{type(error).__name__}: {error}")
+
+
+def run(request: RunRequest, began: int) -> Measurement:
+    """Run one request in this process.
+
+    Args:
+        request: what to run.
+        began: ``time.perf_counter_ns`` at the start.
+
+    Raises:
+        FeatureError: it cannot be proved that the features are off.
+        RunError: the program's inputs cannot be made, or it has no such method.
+        StorageError: the trace or the outputs could not be written.
+    """
+    cpu = CpuInfo(library_directory())
+    cpu.check_layout(system_features())
+    loaded_before = cpu.backend_loaded()
+    cpu.clear(request.clear)
+
+    import torch  # noqa: F401 - the runtime's bindings exchange torch tensors; its import belongs to the start-up time
+    from executorch.extension.pybindings import _C as runtime  # noqa: N811 - a module, not a constant
+
+    proof = _prove(cpu, request.clear, loaded_before=loaded_before)
+    runtime._unsafe_reset_threadpool(request.threads)  # noqa: SLF001 - the runtime offers no other way
+    started = time.perf_counter_ns()
+    module = runtime._load_for_executorch(request.program, enable_etdump=True)  # noqa: SLF001 - likewise
+    loaded = time.perf_counter_ns()
+    method = _method(module, request.method)
+    inputs = _inputs(module.method_meta(method), request.seed)
+    wall, outputs = _infer(module, method, inputs, request.inferences)
+    module.write_etdump_result_to_file(request.trace)
+    arrays = [output.detach().cpu().numpy() for output in outputs if hasattr(output, "detach")]
+    _save_outputs(request.outputs, arrays)
+    return Measurement(
+        mask=proof,
+        threads=runtime._threadpool_get_thread_count(),  # noqa: SLF001 - likewise
+        inputs=[_tensor(tensor) for tensor in inputs if hasattr(tensor, "shape")],
+        outputs=[Tensor(list(array.shape), str(array.dtype)) for array in arrays],
+        output_sha256=_digest(arrays),
+        wall_ns=wall,
+        start_ns=started - began,
+        load_ns=loaded - started,
+        peak_rss_bytes=_peak_memory(),
+        versions={name: version(name) for name in _PACKAGES},
+    )
+
+
+def _prove(cpu: CpuInfo, cleared: list[str], *, loaded_before: bool) -> MaskProof:
+    """The proof that the backend saw the cleared features, or a refusal.
+
+    Raises:
+        FeatureError: one of the conditions does not hold.
+    """
+    still_set = sorted(cpu.fields() & set(cleared))
+    same_symbol = cpu.backend_loaded() and cpu.backend_shares_symbol()
+    if loaded_before:
+        raise FeatureError("the XNNPACK backend was loaded before features were cleared: it has already chosen")
+    if still_set:
+        raise FeatureError(f"features were switched on again while the runtime was loaded: {', '.join(still_set)}")
+    if not same_symbol:
+        raise FeatureError("the XNNPACK backend does not read the cpuinfo_isa that was cleared")
+    return MaskProof(cleared, loaded_before, same_symbol, cpu.struct_size)
+
+
+def _method(module: Module, wanted: str | None) -> str:
+    names = list(module.method_names())
+    if wanted is None and len(names) == 1:
+        return str(names[0])
+    method = wanted or "forward"
+    if method not in names:
+        raise RunError(f"the program has no method {method!r}; it has: {', '.join(sorted(names))}")
+    return method
+
+
+def _inputs(meta: Module, seed: int) -> list[Any]:
+    """Random inputs of the shapes and types the method declares: normal numbers, small non-negative integers.
+
+    The same seed gives the same inputs in every process.
+    """
+    import torch
+
+    generator = torch.Generator().manual_seed(seed)
+    return [_input(meta.input_tensor_meta(i), generator) for i in range(meta.num_inputs())]
+
+
+def _input(info: Module, generator: Any) -> Any:  # noqa: ANN401 - tensors of a library without types here
+    import torch
+
+    dtype = _DTYPES.get(info.dtype())
+    if dtype is None:
+        raise RunError(f"inputs of number type {info.dtype()} cannot be made")
+    kind, shape = getattr(torch, dtype), tuple(info.sizes())
+    if kind.is_floating_point:
+        return torch.randn(shape, generator=generator).to(kind)
+    return torch.randint(0, 2, shape, generator=generator).to(kind)
+
+
+# Numbers of executorch's ScalarType, as in runtime/core/portable_type/scalar_type.h.
+_DTYPES = {
+    0: "uint8",
+    1: "int8",
+    2: "int16",
+    3: "int32",
+    4: "int64",
+    5: "float16",
+    6: "float32",
+    7: "float64",
+    11: "bool",
+    15: "bfloat16",
+}
+
+
+def _infer(module: Module, method: str, inputs: list[Any], count: int) -> tuple[list[int], list[Any]]:
+    """Durations of every call as the caller sees them, and the outputs of the last one."""
+    wall, outputs = [], []
+    for _ in range(count):
+        before = time.perf_counter_ns()
+        outputs = module.run_method(method, inputs)
+        wall.append(time.perf_counter_ns() - before)
+    return wall, list(outputs)
+
+
+def _save_outputs(path: str | None, arrays: list[Any]) -> None:
+    import numpy as np
+
+    if path is not None:
+        with Path(path).open("wb") as file:
+            np.savez(file, *arrays)
+
+
+def _tensor(tensor: Any) -> Tensor:  # noqa: ANN401 - likewise
+    return Tensor(list(tensor.shape), str(tensor.dtype).removeprefix("torch."))
+
+
+def _digest(arrays: list[Any]) -> str:
+    digest = hashlib.sha256()
+    for array in arrays:
+        digest.update(array.tobytes())
+    return digest.hexdigest()
+
+
+def _peak_memory() -> int:
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * _KIB
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

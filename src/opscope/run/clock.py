@@ -1,0 +1,31 @@
+"""Time as an argument: the engine asks a Clock, so tests decide what time it is."""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime, timezone
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """The two times a run needs."""
+
+    def now(self) -> datetime:
+        """The date and time in UTC."""
+        ...
+
+    def monotonic(self) -> float:
+        """Seconds from some fixed moment; never goes back."""
+        ...
+
+
+class SystemClock:
+    """The machine's own clock."""
+
+    def now(self) -> datetime:
+        """The date and time in UTC."""
+        return datetime.now(timezone.utc)
+
+    def monotonic(self) -> float:
+        """Seconds from some fixed moment; never goes back."""
+        return time.monotonic()

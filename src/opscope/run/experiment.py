@@ -1,0 +1,134 @@
+"""The engine: runs what a bundle's plan still lacks, and writes down every repetition as soon as it is over."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from opscope.bundle.files import sha256_of
+from opscope.bundle.manifest import Failure, FailureKind, Measurement, Repetition, Status
+from opscope.errors import StorageError, TraceFormatError
+from opscope.run.local import TRACE
+from opscope.run.target import Job
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from opscope.bundle.bundle import Bundle
+    from opscope.bundle.manifest import Variant
+    from opscope.run.clock import Clock
+    from opscope.run.target import Outcome, RunTarget
+
+
+class TraceCheck(Protocol):
+    """Reads a trace and tells how many complete inferences it holds."""
+
+    def __call__(self, path: Path) -> int:
+        """Number of complete inferences.
+
+        Raises:
+            TraceFormatError: the trace is empty or damaged.
+        """
+        ...
+
+
+class Progress(Protocol):
+    """Hears how far a run is."""
+
+    def __call__(self, done: int, total: int, repetition: Repetition | None) -> None:
+        """Called before the first repetition and after each one."""
+        ...
+
+
+def run_experiment(bundle: Bundle, target: RunTarget, clock: Clock, check: TraceCheck, progress: Progress) -> None:
+    """Run every pending repetition of a bundle, in the order of its plan.
+
+    A failed repetition is recorded and the others go on. When the run is interrupted or the disk is full, the bundle
+    says that it is incomplete; what was finished stays.
+
+    Raises:
+        StorageError: the disk is full or not writable; running on would lose what is measured.
+    """
+    pending = bundle.manifest.pending()
+    bundle.set_status(Status.RUNNING)
+    progress(0, len(pending), None)
+    status = Status.INCOMPLETE
+    try:
+        for done, (number, name) in enumerate(pending, 1):
+            repetition = _repeat(bundle, target, clock, check, (number, name))
+            bundle.record(repetition)
+            progress(done, len(pending), repetition)
+            _stop_when_full(bundle, repetition)
+        status = Status.INCOMPLETE if bundle.manifest.failures() else Status.COMPLETE
+    finally:
+        bundle.set_status(status)
+
+
+def _stop_when_full(bundle: Bundle, repetition: Repetition) -> None:
+    failure = repetition.failure
+    if failure and failure.kind is FailureKind.STORAGE:
+        hint = "free some space and finish with --resume; what was measured is kept"
+        raise StorageError(failure.message, where=bundle.path / repetition.directory, hint=hint)
+
+
+def _repeat(bundle: Bundle, target: RunTarget, clock: Clock, check: TraceCheck, place: tuple[int, str]) -> Repetition:
+    number, name = place
+    variant = bundle.manifest.variant(name)
+    assert variant is not None  # noqa: S101 - the plan names variants of its own manifest
+    directory, attempt = bundle.attempt_directory(name, number)
+    before, started, began = target.conditions(), clock.now(), clock.monotonic()
+    job = _job(bundle, variant)
+    outcome = target.execute(job, directory)
+    seconds = clock.monotonic() - began
+    trace = directory / TRACE
+    inferences, failure = _judge(outcome, job, trace, check)
+    return Repetition(
+        variant=name,
+        round=number,
+        attempt=attempt,
+        started=started.isoformat(timespec="seconds"),
+        seconds=round(seconds, 3),
+        directory=bundle.relative(directory),
+        trace=bundle.relative(trace) if trace.exists() else None,
+        trace_sha256=sha256_of(trace) if trace.exists() else None,
+        inferences=inferences,
+        before=before,
+        after=target.conditions(),
+        measurement=outcome.measurement,
+        failure=failure,
+    )
+
+
+def _job(bundle: Bundle, variant: Variant) -> Job:
+    plan, model = bundle.manifest.plan, bundle.manifest.model
+    return Job(
+        program=str(bundle.path / model.program),
+        clear=variant.cleared,
+        threads=variant.threads,
+        inferences=plan.warmup + plan.runs,
+        seed=plan.seed,
+        timeout_seconds=plan.timeout_seconds,
+    )
+
+
+def _judge(outcome: Outcome, job: Job, trace: Path, check: TraceCheck) -> tuple[int, Failure | None]:
+    """Complete inferences of a repetition, and why it does not count: nothing is ok before its trace was read."""
+    if outcome.failure or outcome.measurement is None:
+        return 0, outcome.failure or Failure(FailureKind.EXIT, "no result")
+    try:
+        inferences = check(trace)
+    except TraceFormatError as error:
+        hint = f" ({error.hint})" if error.hint else ""
+        return 0, Failure(FailureKind.TRACE, f"{error.problem}{hint}")
+    except StorageError as error:
+        return 0, Failure(FailureKind.TRACE, f"no trace was written: {error.problem}")
+    return inferences, _unlike_asked(outcome.measurement, job, inferences)
+
+
+def _unlike_asked(measurement: Measurement, job: Job, inferences: int) -> Failure | None:
+    if inferences != job.inferences:
+        return Failure(FailureKind.TRACE, f"the trace holds {inferences} of {job.inferences} inferences")
+    if measurement.threads != job.threads:
+        return Failure(FailureKind.EXIT, f"the runtime used {measurement.threads} threads, asked were {job.threads}")
+    if measurement.mask.cleared != job.clear:
+        return Failure(FailureKind.MASK, f"the runtime cleared {measurement.mask.cleared}, asked were {job.clear}")
+    return None

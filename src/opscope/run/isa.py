@@ -1,0 +1,208 @@
+"""CPU features: where they stand in ``cpuinfo_isa``, what the operating system calls them, and which belong together.
+
+XNNPACK picks its kernels by the struct ``cpuinfo_isa`` of libexecutorch_threadpool, one byte a feature. Source of the
+field order: ``cpuinfo.h`` of pytorch/cpuinfo as bundled with torch 2.13, x86-64 and arm64 sections; the sizes are
+those of the symbol in the executorch 1.5.1 wheels. Both are checked against the running library before use.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from opscope.errors import FeatureError, did_you_mean
+
+_X86_64_FIELDS = """
+    rdtscp rdpid sysenter msr clzero clflush clflushopt mwait mwaitx fxsave xsave three_d_now three_d_now_plus
+    prefetch prefetchw prefetchwt1 sse3 ssse3 sse4_1 sse4_2 sse4a misaligned_sse avx avxvnni fma3 fma4 xop f16c avx2
+    avx512f avx512pf avx512er avx512cd avx512dq avx512bw avx512vl avx512ifma avx512vbmi avx512vbmi2 avx512bitalg
+    avx512vpopcntdq avx512vnni avx512bf16 avx512fp16 avx512vp2intersect avx512_4vnniw avx512_4fmaps avx10_1 avx10_2
+    amx_bf16 amx_tile amx_int8 amx_fp16 avx_vnni_int8 avx_vnni_int16 avx_ne_convert hle rtm xtest mpx cmpxchg16b clwb
+    movbe lahf_sahf fs_gs_base lzcnt popcnt tbm bmi bmi2 adx aes vaes pclmulqdq vpclmulqdq gfni rdrand rdseed sha rng
+    ace ace2 phe pmm lwp
+""".split()
+_ARM64_FLAGS_LOW = "atomics bf16 sve sve2 i8mm sme sme2 sme2p1 sme_i16i32 sme_bi32i32 sme_b16b16 sme_f16f16".split()
+_ARM64_FLAGS_HIGH = "rdm fp16arith dot jscvt fcma fhm aes sha1 sha2 pmull crc32".split()
+# Between them stand two 32-bit vector lengths, svelen and smelen.
+_ARM64_HIGH_OFFSET = 20
+
+
+class Layout(NamedTuple):
+    """Where features stand in ``cpuinfo_isa`` on one architecture.
+
+    Attributes:
+        size: of the struct in bytes.
+        offsets: field -> byte offset.
+        system_names: field -> name in the operating system's own list, for the fields that it lists.
+    """
+
+    size: int
+    offsets: dict[str, int]
+    system_names: dict[str, str]
+
+
+class Group(NamedTuple):
+    """Features that are switched together.
+
+    Attributes:
+        name: as on the command line.
+        fields: of ``cpuinfo_isa`` that it clears, those of dependent groups included.
+        meaning: for people.
+    """
+
+    name: str
+    fields: tuple[str, ...]
+    meaning: str
+
+
+# Names in the flags line of /proc/cpuinfo. Source: arch/x86/include/asm/cpufeatures.h of Linux.
+_X86_SYSTEM_NAMES = {
+    name: name
+    for name in (
+        "ssse3 sse4_1 sse4_2 sse4a avx fma4 xop f16c avx2 avx512f avx512cd avx512dq avx512bw avx512vl avx512ifma "
+        "avx512vbmi amx_bf16 amx_tile amx_int8 movbe popcnt bmi1 bmi2 adx aes vaes vpclmulqdq gfni rdrand rdseed rdtscp"
+    ).split()
+    if name in _X86_64_FIELDS
+} | {
+    "sse3": "pni",
+    "fma3": "fma",
+    "avxvnni": "avx_vnni",
+    "avx512vbmi2": "avx512_vbmi2",
+    "avx512bitalg": "avx512_bitalg",
+    "avx512vpopcntdq": "avx512_vpopcntdq",
+    "avx512vnni": "avx512_vnni",
+    "avx512bf16": "avx512_bf16",
+    "avx512fp16": "avx512_fp16",
+    "cmpxchg16b": "cx16",
+    "bmi": "bmi1",
+    "sha": "sha_ni",
+}
+# Names in the Features line of /proc/cpuinfo. Source: Documentation/arch/arm64/elf_hwcaps.rst of Linux.
+_ARM_SYSTEM_NAMES = {
+    "atomics": "atomics",
+    "bf16": "bf16",
+    "sve": "sve",
+    "sve2": "sve2",
+    "i8mm": "i8mm",
+    "sme": "sme",
+    "sme2": "sme2",
+    "rdm": "asimdrdm",
+    "fp16arith": "asimdhp",
+    "dot": "asimddp",
+    "aes": "aes",
+    "sha1": "sha1",
+    "sha2": "sha2",
+    "pmull": "pmull",
+    "crc32": "crc32",
+}
+
+_ARM64_OFFSETS = {name: offset for offset, name in enumerate(_ARM64_FLAGS_LOW)} | {
+    name: _ARM64_HIGH_OFFSET + offset for offset, name in enumerate(_ARM64_FLAGS_HIGH)
+}
+LAYOUTS = {
+    "x86_64": Layout(85, {name: offset for offset, name in enumerate(_X86_64_FIELDS)}, _X86_SYSTEM_NAMES),
+    "aarch64": Layout(32, _ARM64_OFFSETS, _ARM_SYSTEM_NAMES),
+}
+_ARCHITECTURES = {"x86_64": "x86_64", "amd64": "x86_64", "aarch64": "aarch64", "arm64": "aarch64"}
+
+_AMX = ("amx_tile", "amx_int8", "amx_bf16", "amx_fp16")
+_AVX512 = (*(name for name in _X86_64_FIELDS if name.startswith("avx512")), "avx10_1", "avx10_2", *_AMX)
+_AVX2 = ("avx2", "fma3", "f16c", "avxvnni", "avx_vnni_int8", "avx_vnni_int16", "avx_ne_convert", *_AVX512)
+_AVX = ("avx", "fma4", "xop", *_AVX2)
+_SSE4 = ("sse4_1", "sse4_2", "sse4a", *_AVX)
+_SME2 = ("sme2", "sme2p1")
+_SME = (*(name for name in _ARM64_FLAGS_LOW if name.startswith("sme")),)
+
+# Strongest first; a group's first field tells whether the CPU has it.
+GROUPS: dict[str, tuple[Group, ...]] = {
+    "x86_64": (
+        Group("amx", _AMX, "matrix tiles (AMX)"),
+        Group("avx512", _AVX512, "512-bit vectors, all of AVX-512, and AMX, which needs it"),
+        Group("avx2", _AVX2, "256-bit integer vectors, FMA3, F16C, VNNI, and all above"),
+        Group("avx", _AVX, "256-bit vectors, and all above"),
+        Group("sse4", _SSE4, "SSE4.1 and 4.2, and all above"),
+    ),
+    "aarch64": (
+        Group("sme2", _SME2, "the second version of the matrix extension; SME remains"),
+        Group("sme", _SME, "the scalable matrix extension, SME2 included"),
+        Group("i8mm", ("i8mm",), "8-bit matrix multiplication in NEON"),
+        Group("dotprod", ("dot", "i8mm"), "8-bit dot products in NEON, and i8mm"),
+        Group("bf16", ("bf16",), "bfloat16 arithmetic"),
+        Group("fp16", ("fp16arith", "fhm"), "half-precision arithmetic"),
+        Group("sve", ("sve", "sve2"), "scalable vectors"),
+    ),
+}
+# The staircase removes one group after the other. On Arm bf16, fp16 and sve stand beside it, not on it.
+_LADDERS = {"x86_64": ("amx", "avx512", "avx2", "avx", "sse4"), "aarch64": ("sme2", "sme", "i8mm", "dotprod")}
+# What "acceleration off" means by default: SME2 is switched off together with SME, or SME kernels would run.
+_DEFAULTS = {"x86_64": ("amx", "avx512", "avx2", "avx", "sse4"), "aarch64": ("sme", "i8mm", "dotprod", "fp16")}
+
+
+def architecture(machine: str) -> str:
+    """The architecture's name in these tables, from what the operating system calls it.
+
+    Raises:
+        FeatureError: features of such a CPU are not known.
+    """
+    try:
+        return _ARCHITECTURES[machine.lower()]
+    except KeyError:
+        raise FeatureError(f"the features of a CPU of type {machine} are not known", hint=_NO_MASKS) from None
+
+
+_NO_MASKS = "acceleration can be switched on x86-64 and 64-bit Arm; elsewhere give two builds of the runner"
+
+
+def group(arch: str, name: str) -> Group:
+    """The feature group of that name.
+
+    Raises:
+        FeatureError: there is none on this architecture.
+    """
+    for candidate in GROUPS[arch]:
+        if candidate.name == name:
+            return candidate
+    other = next((a for a, groups in GROUPS.items() if a != arch and name in {g.name for g in groups}), None)
+    if other:
+        hint = f"groups of {arch}: {', '.join(g.name for g in GROUPS[arch])}"
+        raise FeatureError(f"{name} is a feature of {other}, this CPU is {arch}", hint=hint)
+    raise FeatureError(f"no feature group {name!r}", hint=did_you_mean(name, (g.name for g in GROUPS[arch])))
+
+
+def present(arch: str, fields: frozenset[str]) -> list[Group]:
+    """The groups that a CPU with these fields has, strongest first."""
+    return [candidate for candidate in GROUPS[arch] if candidate.fields[0] in fields]
+
+
+def default_ablation(arch: str, fields: frozenset[str]) -> Group:
+    """The strongest group of this CPU: the one to switch off when nothing else is asked.
+
+    Raises:
+        FeatureError: the CPU has none.
+    """
+    for name in _DEFAULTS[arch]:
+        candidate = group(arch, name)
+        if candidate.fields[0] in fields:
+            return candidate
+    raise FeatureError("this CPU has no feature that could be switched off", hint="profile with two builds of a runner")
+
+
+def ladder(arch: str, fields: frozenset[str]) -> list[Group]:
+    """The staircase of this CPU: switching off each of these in turn leaves less and less."""
+    steps = (group(arch, name) for name in _LADDERS[arch])
+    return [step for step in steps if step.fields[0] in fields]
+
+
+def cleared_fields(arch: str, names: list[str], fields: frozenset[str]) -> list[str]:
+    """Fields to clear for switching off these groups, as far as the CPU has them, in the struct's order.
+
+    Raises:
+        FeatureError: a group is unknown, or the CPU does not have it.
+    """
+    wanted: set[str] = set()
+    for name in names:
+        candidate = group(arch, name)
+        if candidate.fields[0] not in fields:
+            have = ", ".join(g.name for g in present(arch, fields)) or "none"
+            raise FeatureError(f"this CPU does not have {name}, so it cannot be switched off", hint=f"it has: {have}")
+        wanted.update(candidate.fields)
+    return sorted(wanted & fields, key=LAYOUTS[arch].offsets.__getitem__)

@@ -1,0 +1,139 @@
+"""This machine: every repetition is a fresh Python process with the installed ExecuTorch runtime."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from opscope.bundle.manifest import Conditions, Environment, Failure, FailureKind, Target
+from opscope.errors import FeatureError
+from opscope.run import environment, isa
+from opscope.run.cpuinfo import library_directory
+from opscope.run.protocol import ProbeAnswer, RunAnswer, RunRequest
+from opscope.run.target import Outcome
+
+if TYPE_CHECKING:
+    from opscope.run.target import Job
+
+TRACE, OUTPUTS, LOG = "trace.etdump", "outputs.npz", "log.txt"
+_CHILD = "opscope.run.child"
+_LOG_TAIL = 400
+_PROBE_SECONDS = 60
+
+
+class LocalTarget:
+    """Runs jobs on this machine."""
+
+    def describe(self) -> Target:
+        """Kind and address, for the manifest."""
+        return Target("local", "")
+
+    def probe(self) -> ProbeAnswer:
+        """The CPU's features as the runtime sees them; asked of a process of its own, nothing is loaded here."""
+        library_directory()
+        with tempfile.TemporaryDirectory() as directory:
+            answer = Path(directory) / "probe.json"
+            command = [sys.executable, "-m", _CHILD, "probe", str(answer)]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=_PROBE_SECONDS, check=False)
+            if done.returncode:
+                problem = f"the runtime cannot tell this CPU's features: {_last_line(done.stderr)}"
+                raise FeatureError(problem, hint="see `opscope doctor`")
+            return msgspec.json.decode(answer.read_bytes(), type=ProbeAnswer)
+
+    def environment(self) -> Environment:
+        """The machine and its software."""
+        probed = self.probe()
+        return environment.capture([group.name for group in isa.present(probed.arch, frozenset(probed.fields))])
+
+    def conditions(self) -> Conditions:
+        """The state of the machine now."""
+        return environment.conditions()
+
+    def execute(self, job: Job, directory: Path) -> Outcome:
+        """Run a job in a process group of its own, which is ended when the time is up or the caller is interrupted."""
+        answer = directory / "answer.json"
+        request = directory / "request.json"
+        asked = RunRequest(
+            program=job.program,
+            method=None,
+            clear=job.clear,
+            threads=job.threads,
+            inferences=job.inferences,
+            seed=job.seed,
+            trace=str(directory / TRACE),
+            outputs=str(directory / OUTPUTS),
+            answer=str(answer),
+        )
+        log = directory / LOG
+        try:
+            request.write_bytes(msgspec.json.encode(asked))
+            code = _run([sys.executable, "-m", _CHILD, "run", str(request)], log, job.timeout_seconds)
+            return _outcome(code, answer, log, job.timeout_seconds)
+        except OSError as error:
+            return Outcome(failure=Failure(FailureKind.STORAGE, f"{error.strerror}: {error.filename}"))
+        finally:
+            for file in (request, answer):
+                file.unlink(missing_ok=True)
+
+
+def _run(command: list[str], log: Path, timeout: float) -> int | None:
+    """Exit code of a command, None when its time was up; nothing it started is left running."""
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command, stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, start_new_session=True
+        )
+        try:
+            return process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            return None
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def _outcome(code: int | None, answer: Path, log: Path, timeout: float) -> Outcome:
+    if code is None:
+        return Outcome(failure=Failure(FailureKind.TIMEOUT, f"ended after {timeout:.0f} s without a result"))
+    if code < 0:
+        name = _signal_name(-code)
+        message = f"the process was ended by {name}{_tail(log)}"
+        return Outcome(failure=Failure(FailureKind.SIGNAL, message, signal=name))
+    if not answer.exists():
+        message = f"the process ended with code {code} and no answer{_tail(log)}"
+        return Outcome(failure=Failure(FailureKind.EXIT, message, exit_code=code))
+    try:
+        heard = msgspec.json.decode(answer.read_bytes(), type=RunAnswer)
+    except msgspec.MsgspecError as error:
+        return Outcome(failure=Failure(FailureKind.EXIT, f"the answer is damaged: {error}", exit_code=code))
+    if heard.measurement is None or code:
+        message = f"{heard.error or 'no result'}{_tail(log) if heard.kind == 'exit' else ''}"
+        return Outcome(failure=Failure(FailureKind(heard.kind), message, exit_code=code))
+    return Outcome(measurement=heard.measurement)
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _tail(log: Path) -> str:
+    """The last line that the process printed, for a message."""
+    text = log.read_bytes()[-_LOG_TAIL:].decode("utf-8", "replace")
+    line = _last_line(text)
+    return f"; its last words: {line}" if line else ""
+
+
+def _last_line(text: str) -> str:
+    lines = [line for line in text.strip().splitlines() if line.strip()]
+    return lines[-1].strip() if lines else ""

@@ -1,0 +1,61 @@
+"""What the runner asks of its child process and what it answers: JSON files, typed on both sides."""
+
+from __future__ import annotations
+
+import msgspec
+
+from opscope.bundle.manifest import Measurement
+
+
+class ProbeAnswer(msgspec.Struct, frozen=True):
+    """The CPU's features as the runtime sees them.
+
+    Attributes:
+        arch: architecture, as in ``opscope.run.isa``.
+        fields: set fields of ``cpuinfo_isa``.
+        struct_size: of ``cpuinfo_isa``; null where the library's symbol table states none.
+    """
+
+    arch: str
+    fields: list[str]
+    struct_size: int | None
+
+
+class RunRequest(msgspec.Struct, frozen=True):
+    """One repetition.
+
+    Attributes:
+        program: the .pte.
+        method: to run; null for ``forward``, or for the only one there is.
+        clear: fields of ``cpuinfo_isa`` to clear before the backend is loaded.
+        threads: size of the thread pool.
+        inferences: calls of the method, warm-up included.
+        seed: of the random inputs.
+        trace: where to write the ETDump.
+        outputs: where to write the outputs of the last inference, as .npz; null when they are not wanted.
+        answer: where to write the RunAnswer.
+    """
+
+    program: str
+    method: str | None
+    clear: list[str]
+    threads: int
+    inferences: int
+    seed: int
+    trace: str
+    outputs: str | None
+    answer: str
+
+
+class RunAnswer(msgspec.Struct, frozen=True):
+    """What became of a request: a measurement, or an error.
+
+    Attributes:
+        measurement: null when there was an error.
+        error: the error's sentence; null when there was none.
+        kind: of the error: ``mask``, ``storage`` or ``exit``.
+    """
+
+    measurement: Measurement | None = None
+    error: str | None = None
+    kind: str = "exit"

@@ -1,0 +1,73 @@
+"""What the engine needs of a place where models run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+from opscope.bundle.manifest import Conditions, Environment, Failure, Measurement, Target
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from opscope.run.protocol import ProbeAnswer
+
+
+class Job(msgspec.Struct, frozen=True):
+    """One repetition to run, in the target's own terms.
+
+    Attributes:
+        program: the .pte on this machine.
+        clear: fields of ``cpuinfo_isa`` to clear.
+        threads: size of the thread pool.
+        inferences: calls of the method, warm-up included.
+        seed: of the inputs.
+        timeout_seconds: after this the process and all it started are ended.
+    """
+
+    program: str
+    clear: list[str]
+    threads: int
+    inferences: int
+    seed: int
+    timeout_seconds: float
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What became of a job: a measurement, or a failure."""
+
+    measurement: Measurement | None = None
+    failure: Failure | None = None
+
+
+class RunTarget(Protocol):
+    """A place where models run. Each job gets a process of its own."""
+
+    def describe(self) -> Target:
+        """Kind and address, for the manifest."""
+        ...
+
+    def probe(self) -> ProbeAnswer:
+        """The CPU's features as the runtime there sees them.
+
+        Raises:
+            MissingDependencyError: the runtime is not installed there.
+            FeatureError: the CPU or the library is not one whose features can be switched.
+        """
+        ...
+
+    def environment(self) -> Environment:
+        """The machine and its software."""
+        ...
+
+    def conditions(self) -> Conditions:
+        """The state of the machine now."""
+        ...
+
+    def execute(self, job: Job, directory: Path) -> Outcome:
+        """Run a job; ``trace.etdump``, ``outputs.npz`` and ``log.txt`` are left in the directory.
+
+        A crash, a timeout or a refusal of the runtime is an Outcome with a failure, never an exception.
+        """
+        ...
