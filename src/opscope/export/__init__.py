@@ -1,0 +1,1 @@
+"""Models become programs here: the registry, number types and quantisation, and the export itself."""
