@@ -1,0 +1,1 @@
+"""One question, one function, one frozen result. Tables and numbers in, results out; no files, no processes."""

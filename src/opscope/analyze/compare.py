@@ -1,0 +1,317 @@
+"""Two variants side by side: is there a difference, how large, and which operators make it."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from typing import TYPE_CHECKING, TypeAlias
+
+import msgspec
+import numpy as np
+import polars as pl
+
+from opscope.analyze.operators import GROUP, Operator, operator_rows, operators
+from opscope.analyze.outputs import OutputAgreement
+from opscope.program.taxonomy import Category
+from opscope.stats.effect import Effect, Verdict, adjust_for_many, paired_effects, unpaired_effects
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from opscope.table import EventTable
+
+    Floats: TypeAlias = NDArray[np.float64]
+    OperatorPair: TypeAlias = tuple[Operator | None, Operator | None]
+    OperatorKey: TypeAlias = tuple[str, int | None, int | None, str | None]
+
+
+class EndToEnd(msgspec.Struct, frozen=True):
+    """The verdict on end-to-end latency.
+
+    Attributes:
+        baseline_ns: geometric mean over processes of each process's median latency.
+        candidate_ns: the same of the candidate.
+        speedup: baseline / candidate.
+        ci95: 95 % interval of the speedup, null with fewer than two processes a side.
+        verdict: whether the candidate is faster.
+        minimum_detectable: smallest relative change of latency that such data would show in 80 of 100 experiments.
+        p_value: of the permutation test.
+        design: ``paired`` when both sides were measured in the same rounds, else ``unpaired``.
+        baseline_processes: number of processes of the baseline.
+        candidate_processes: number of processes of the candidate.
+    """
+
+    baseline_ns: float
+    candidate_ns: float
+    speedup: float
+    ci95: tuple[float, float] | None
+    verdict: Verdict
+    minimum_detectable: float | None
+    p_value: float | None
+    design: str
+    baseline_processes: int
+    candidate_processes: int
+
+
+class CategoryChange(msgspec.Struct, frozen=True):
+    """Mean self time per inference of a category on both sides; ``saved_ns`` is positive when the candidate is faster.
+
+    The interval and the verdict are those of ``saved_ns``; verdicts are corrected for the number of categories.
+    """
+
+    category: Category
+    baseline_ns: float
+    candidate_ns: float
+    saved_ns: float
+    speedup: float | None
+    ci95_saved_ns: tuple[float, float] | None
+    verdict: Verdict
+
+
+class OperatorChange(msgspec.Struct, frozen=True):
+    """One operator on both sides, matched by its place in the program; a side that does not have it is null.
+
+    Verdicts are corrected for the number of operators (false discovery rate of 5 %).
+    """
+
+    method: str
+    instruction: int | None
+    position: int | None
+    name: str
+    baseline_name: str | None
+    candidate_name: str | None
+    category: Category
+    kind: str
+    backend: str
+    baseline_ns: float | None
+    candidate_ns: float | None
+    saved_ns: float
+    speedup: float | None
+    ci95_saved_ns: tuple[float, float] | None
+    verdict: Verdict
+
+
+class Side(msgspec.Struct, frozen=True):
+    """What stands on one side: where it came from, and its mean latency, which the split adds up to."""
+
+    label: str
+    path: str
+    mean_ns: float
+
+
+class Comparison(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.comparison/1"):
+    """Verdict and split of the difference of two variants."""
+
+    baseline: Side
+    candidate: Side
+    end_to_end: EndToEnd
+    categories: list[CategoryChange]
+    operators: list[OperatorChange]
+    outputs: OutputAgreement | None
+    notes: list[str]
+
+
+def compare(
+    baseline: EventTable,
+    candidate: EventTable,
+    *,
+    labels: tuple[tuple[str, str], tuple[str, str]],
+    paired: bool,
+    outputs: OutputAgreement | None = None,
+) -> Comparison:
+    """Compare two variants.
+
+    Args:
+        baseline: one process or more, warm-up marked, at least one measured inference each.
+        candidate: likewise; with ``paired``, process i ran in the same round as the baseline's process i.
+        labels: name and path of the baseline, then of the candidate.
+        paired: whether processes were measured in interleaved rounds.
+        outputs: agreement of the outputs, when they were compared.
+    """
+    effects = paired_effects if paired else unpaired_effects
+    end_to_end = _end_to_end(baseline, candidate, paired=paired)
+    pairs = list(_match(operators(baseline), operators(candidate)))
+    left, right = _times(baseline, [b for b, _ in pairs]), _times(candidate, [c for _, c in pairs])
+    return Comparison(
+        baseline=Side(*labels[0], float(left.sum(axis=1).mean())),
+        candidate=Side(*labels[1], float(right.sum(axis=1).mean())),
+        end_to_end=end_to_end,
+        categories=_category_changes(pairs, left, right, effects),
+        operators=_operator_changes(pairs, left, right, effects),
+        outputs=outputs,
+        notes=_notes(end_to_end, pairs),
+    )
+
+
+def _notes(end_to_end: EndToEnd, pairs: Sequence[OperatorPair]) -> list[str]:
+    notes = []
+    if end_to_end.verdict is Verdict.UNDECIDABLE:
+        notes.append("too few processes for any difference to be shown: processes differ by themselves; run 6 rounds")
+    one_sided = sum(1 for baseline, candidate in pairs if baseline is None or candidate is None)
+    if one_sided:
+        notes.append(f"{one_sided} operators exist on one side only: the delegate built another sequence")
+    return notes
+
+
+def _end_to_end(baseline: EventTable, candidate: EventTable, *, paired: bool) -> EndToEnd:
+    left, right = _log_medians(baseline), _log_medians(candidate)
+    effect = (paired_effects if paired else unpaired_effects)(left, right)[0]
+    interval = None if effect.low is None or effect.high is None else (math.exp(effect.low), math.exp(effect.high))
+    detectable = None if effect.minimum_detectable is None else math.expm1(effect.minimum_detectable)
+    return EndToEnd(
+        baseline_ns=math.exp(float(left.mean())),
+        candidate_ns=math.exp(float(right.mean())),
+        speedup=math.exp(effect.estimate),
+        ci95=interval,
+        verdict=effect.verdict(),
+        minimum_detectable=detectable,
+        p_value=effect.p_value,
+        design="paired" if paired else "unpaired",
+        baseline_processes=len(left),
+        candidate_processes=len(right),
+    )
+
+
+def _log_medians(table: EventTable) -> Floats:
+    """Logarithm of each process's median latency; shape (processes, 1)."""
+    measured = table.inferences().filter(~pl.col("warmup"))
+    medians = measured.group_by("process", maintain_order=True).agg(pl.col("duration").median())["duration"]
+    logs: Floats = np.log(np.maximum(medians.to_numpy().astype(np.float64), 1.0))
+    return logs.reshape(-1, 1)
+
+
+def _match(baseline: list[Operator], candidate: list[Operator]) -> Iterator[OperatorPair]:
+    """Operators of the same place in the program.
+
+    Within an instruction the two sides are aligned by kind, since another instruction set may insert operators.
+    """
+    left, right = _by_instruction(baseline), _by_instruction(candidate)
+    for place in dict.fromkeys([*left, *right]):
+        yield from _align(left.get(place, []), right.get(place, []))
+
+
+def _by_instruction(rows: list[Operator]) -> dict[tuple[str, int | None, bool], list[Operator]]:
+    found: dict[tuple[str, int | None, bool], list[Operator]] = {}
+    for row in rows:
+        found.setdefault((row.method, row.instruction, row.position is None), []).append(row)
+    return found
+
+
+def _align(left: list[Operator], right: list[Operator]) -> Iterator[OperatorPair]:
+    kinds = [[_sort(operator) for operator in side] for side in (left, right)]
+    if kinds[0] == kinds[1]:
+        yield from zip(left, right, strict=True)
+        return
+    matcher = difflib.SequenceMatcher(None, kinds[0], kinds[1], autojunk=False)
+    for tag, a, b, c, d in matcher.get_opcodes():
+        if tag == "equal":
+            yield from zip(left[a:b], right[c:d], strict=True)
+        else:
+            yield from ((operator, None) for operator in left[a:b])
+            yield from ((None, operator) for operator in right[c:d])
+
+
+def _sort(operator: Operator) -> str:
+    return operator.name if operator.position is None else operator.kind
+
+
+def _key(operator: Operator) -> OperatorKey:
+    framework = operator.name if operator.position is None else None
+    return operator.method, operator.instruction, operator.position, framework
+
+
+def _times(table: EventTable, wanted: Sequence[Operator | None]) -> Floats:
+    """Mean self time per inference of each operator in each process; shape (processes, operators)."""
+    measured = table.measured()
+    inferences = measured.group_by("process").agg(pl.col("inference").n_unique().alias("count"))
+    sums = operator_rows(measured).group_by("process", *GROUP).agg(pl.col("self_time").sum())
+    rows = sums.join(inferences, on="process").sort("process")
+    processes = {process: row for row, process in enumerate(rows["process"].unique(maintain_order=True))}
+    columns = {_key(operator): column for column, operator in enumerate(wanted) if operator is not None}
+    times = np.zeros((len(processes), len(wanted)))
+    for process, method, instruction, position, framework, total, count in rows.select(
+        "process", *GROUP, "self_time", "count"
+    ).iter_rows():
+        times[processes[process], columns[method, instruction, position, framework]] = total / count
+    return times
+
+
+def _category_changes(
+    pairs: Sequence[OperatorPair], left: Floats, right: Floats, effects: _Effects
+) -> list[CategoryChange]:
+    def grouped(times: Floats, side: int) -> Floats:
+        member = np.array([[_category(pair, side) is category for category in Category] for pair in pairs], float)
+        sums: Floats = times @ member
+        return sums
+
+    before, after = grouped(left, 0), grouped(right, 1)
+    found = effects(before, after)
+    verdicts = _corrected(found)
+    rows = zip(Category, before.mean(axis=0), after.mean(axis=0), found, verdicts, strict=True)
+    return [
+        CategoryChange(category, float(b), float(c), effect.estimate, _ratio(b, c), _bounds(effect), verdict)
+        for category, b, c, effect, verdict in rows
+    ]
+
+
+def _category(pair: OperatorPair, side: int) -> Category | None:
+    operator = pair[side]
+    return None if operator is None else operator.category
+
+
+def _operator_changes(
+    pairs: Sequence[OperatorPair], left: Floats, right: Floats, effects: _Effects
+) -> list[OperatorChange]:
+    found = effects(left, right)
+    rows = zip(pairs, left.mean(axis=0), right.mean(axis=0), found, _corrected(found), strict=True)
+    return [_operator_change(pair, float(b), float(c), effect, verdict) for pair, b, c, effect, verdict in rows]
+
+
+def _operator_change(
+    pair: OperatorPair, baseline_ns: float, candidate_ns: float, effect: Effect, verdict: Verdict
+) -> OperatorChange:
+    baseline, candidate = pair
+    shown = candidate or baseline
+    assert shown is not None  # noqa: S101 - a pair has at least one side by construction
+    return OperatorChange(
+        method=shown.method,
+        instruction=shown.instruction,
+        position=shown.position,
+        name=shown.name,
+        baseline_name=baseline.name if baseline else None,
+        candidate_name=candidate.name if candidate else None,
+        category=shown.category,
+        kind=shown.kind,
+        backend=shown.backend,
+        baseline_ns=baseline_ns if baseline else None,
+        candidate_ns=candidate_ns if candidate else None,
+        saved_ns=effect.estimate,
+        speedup=_ratio(baseline_ns, candidate_ns) if baseline and candidate else None,
+        ci95_saved_ns=_bounds(effect),
+        verdict=verdict,
+    )
+
+
+def _corrected(found: list[Effect]) -> list[Verdict]:
+    p_values = [effect.p_value for effect in found]
+    known = [p for p in p_values if p is not None]
+    if len(known) != len(found):
+        return [Verdict.UNDECIDABLE] * len(found)
+    return [effect.verdict(p) for effect, p in zip(found, adjust_for_many(known), strict=True)]
+
+
+def _bounds(effect: Effect) -> tuple[float, float] | None:
+    return None if effect.low is None or effect.high is None else (effect.low, effect.high)
+
+
+def _ratio(baseline_ns: float, candidate_ns: float) -> float | None:
+    """Speedup, null where one side has no measurable time."""
+    return float(baseline_ns / candidate_ns) if baseline_ns > 0 and candidate_ns > 0 else None
+
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    _Effects: TypeAlias = Callable[[Floats, Floats], list[Effect]]

@@ -1,0 +1,322 @@
+"""Rules: what stands out in the figures, with the evidence, the most it could save, and the next step.
+
+Each rule is one small function. It returns a Finding, or says what it checked and found in order, so that a report
+can list what was ruled out.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from opscope.analyze.latency import Latency
+from opscope.analyze.operators import BackendTime, CategoryTime, Operator
+from opscope.program.taxonomy import Category
+from opscope.stats.effect import Verdict
+from opscope.units import milliseconds, ratio_text, share_text, time_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from opscope.analyze.compare import Comparison, OperatorChange
+
+# Thresholds of the domain, see docs/design/rules.md for where they come from.
+PORTABLE_SHARE = 0.05
+DATA_MOVEMENT_SHARE = 0.10
+FRAMEWORK_SHARE = 0.10
+OPERATOR_SHARE = 0.05
+NOISY_CV = 0.10
+PROCESS_SPREAD = 0.10
+UNRESOLVED_SHARE = 0.02
+SLOW_FIRST = 3.0
+UNHELPED_SPEEDUP = 1.1
+NAMED = 3
+
+
+class Severity(str, enum.Enum):
+    """How much a finding matters."""
+
+    HIGH = "high"
+    MEDIUM = "medium"
+    INFO = "info"
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """Something worth knowing or doing.
+
+    Attributes:
+        rule: stable identifier of the rule.
+        severity: how much it matters.
+        title: the finding in one sentence.
+        evidence: the figures it rests on.
+        saving_ns: the most that acting on it could save per inference; null where that cannot be said.
+        next_step: what to do.
+    """
+
+    rule: str
+    severity: Severity
+    title: str
+    evidence: str
+    saving_ns: float | None
+    next_step: str
+
+
+class RuledOut(msgspec.Struct, frozen=True):
+    """A rule that was checked and found nothing."""
+
+    rule: str
+    reason: str
+
+
+class Evidence(msgspec.Struct, frozen=True):
+    """What a rule for one variant may look at."""
+
+    latency: Latency
+    operators: list[Operator]
+    categories: list[CategoryTime]
+    backends: list[BackendTime]
+
+    def longest(self, operators: Sequence[Operator]) -> str:
+        """The longest of some operators, named with their times."""
+        top = sorted(operators, key=lambda operator: -operator.time_ns)[:NAMED]
+        return ", ".join(f"{operator.name} ({milliseconds(operator.time_ns)} ms)" for operator in top)
+
+
+def examine(
+    latency: Latency, operators: list[Operator], categories: list[CategoryTime], backends: list[BackendTime]
+) -> tuple[list[Finding], list[RuledOut]]:
+    """Apply the rules for one variant; findings come most severe first, then by what they could save."""
+    evidence = Evidence(latency, operators, categories, backends)
+    return _sorted([rule(evidence) for rule in RULES])
+
+
+def examine_comparison(comparison: Comparison) -> tuple[list[Finding], list[RuledOut]]:
+    """Apply the rules for a pair of variants."""
+    return _sorted([rule(comparison) for rule in COMPARISON_RULES])
+
+
+def _sorted(results: Sequence[Finding | RuledOut]) -> tuple[list[Finding], list[RuledOut]]:
+    order = list(Severity)
+    findings = [result for result in results if isinstance(result, Finding)]
+    findings.sort(key=lambda finding: (order.index(finding.severity), -(finding.saving_ns or 0)))
+    return findings, [result for result in results if isinstance(result, RuledOut)]
+
+
+def portable_operators(evidence: Evidence) -> Finding | RuledOut:
+    """Operators that no delegate took, above 5 % of the latency."""
+    rule = "portable_operators"
+    portable = [operator for operator in evidence.operators if operator.backend == "portable"]
+    time = sum(operator.time_ns for operator in portable)
+    share = time / evidence.latency.mean_ns
+    figures = f"{len(portable)} operators, {milliseconds(time)} ms of {milliseconds(evidence.latency.mean_ns)} ms"
+    if share <= PORTABLE_SHARE:
+        return RuledOut(rule, f"operators outside of delegates take {share_text(share)} ({figures})")
+    return Finding(
+        rule,
+        Severity.HIGH,
+        f"Operators outside of any delegate take {share_text(share)} of the latency",
+        f"{figures}; longest: {evidence.longest(portable)}",
+        time,
+        "replace them by operators that the delegate takes, or find out why the partitioner left them out",
+    )
+
+
+def data_movement(evidence: Evidence) -> Finding | RuledOut:
+    """Transposes, copies, reshapes and conversions above 10 % of the latency."""
+    rule = "data_movement"
+    moving = [operator for operator in evidence.operators if operator.category is Category.DATA_MOVEMENT]
+    time = sum(operator.time_ns for operator in moving)
+    share = time / evidence.latency.mean_ns
+    if share <= DATA_MOVEMENT_SHARE:
+        return RuledOut(rule, f"data movement takes {share_text(share)} of the latency")
+    return Finding(
+        rule,
+        Severity.HIGH,
+        f"Data movement takes {share_text(share)} of the latency",
+        f"{len(moving)} operators, {milliseconds(time)} ms; longest: {evidence.longest(moving)}",
+        time,
+        "remove layout changes: keep one memory format through the model, fuse or drop transposes and copies",
+    )
+
+
+def framework_time(evidence: Evidence) -> Finding | RuledOut:
+    """Time that no operator claims."""
+    rule = "framework_time"
+    framework = [operator for operator in evidence.operators if operator.kind == "framework"]
+    time = sum(operator.time_ns for operator in framework)
+    share = time / evidence.latency.mean_ns
+    calls = sum(operator.calls for operator in framework if operator.name in {"DELEGATE_CALL", "OPERATOR_CALL"})
+    figures = f"{milliseconds(time)} ms in {calls:.0f} calls of delegates and kernels"
+    if share <= FRAMEWORK_SHARE:
+        return RuledOut(rule, f"time that no operator claims is {share_text(share)} ({figures})")
+    return Finding(
+        rule,
+        Severity.MEDIUM,
+        f"No operator claims {share_text(share)} of the latency",
+        f"{figures}; a part of it is the tracer's own cost and the cut-off of delegate durations",
+        None,
+        "for short inferences this is normal; else merge delegates, so that fewer calls cross their border",
+    )
+
+
+def heavy_operators(evidence: Evidence) -> Finding | RuledOut:
+    """Single operators above 5 % of the latency."""
+    rule = "heavy_operators"
+    work = [operator for operator in evidence.operators if operator.kind != "framework"]
+    heavy = [operator for operator in work if operator.share > OPERATOR_SHARE]
+    if not heavy:
+        return RuledOut(rule, f"no operator takes more than {share_text(OPERATOR_SHARE)}: there is no hot spot")
+    share = sum(operator.share for operator in heavy)
+    verb = "operator takes" if len(heavy) == 1 else "operators take"
+    return Finding(
+        rule,
+        Severity.INFO,
+        f"{len(heavy)} of {len(work)} {verb} {share_text(share)} of the latency",
+        f"longest: {evidence.longest(heavy)}",
+        None,
+        "start optimising here",
+    )
+
+
+def noisy_measurement(evidence: Evidence) -> Finding | RuledOut:
+    """Inferences or processes that disagree with each other."""
+    rule = "noisy_measurement"
+    medians = [process.median_ns for process in evidence.latency.processes]
+    spread = max(medians) / min(medians) - 1 if min(medians) > 0 else 0.0
+    variation = evidence.latency.cv or 0.0
+    figures = f"medians of {len(medians)} processes spread by {share_text(spread)}; CV {share_text(variation)}"
+    if spread <= PROCESS_SPREAD and variation <= NOISY_CV:
+        return RuledOut(rule, figures)
+    return Finding(
+        rule,
+        Severity.MEDIUM,
+        "The measurement is noisy",
+        figures,
+        None,
+        "close other programs, use fewer threads than cores, fix the clock frequency, add rounds",
+    )
+
+
+def unresolved_operators(evidence: Evidence) -> Finding | RuledOut:
+    """Durations that the delegate cuts off, where their sum matters."""
+    rule = "unresolved_operators"
+    unresolved = sum(operator.uncertainty_ns for operator in evidence.operators)
+    share = unresolved / evidence.latency.mean_ns
+    if share <= UNRESOLVED_SHARE:
+        return RuledOut(rule, f"durations that were cut off could add at most {share_text(share)} to operators")
+    return Finding(
+        rule,
+        Severity.INFO,
+        f"Up to {share_text(share)} of the latency is operator time that reads as framework time",
+        f"the delegate cuts durations off to whole microseconds: at most {time_text(unresolved)} of an inference",
+        None,
+        "read operators of a few microseconds as a group; end-to-end latency is not affected",
+    )
+
+
+def slow_first_inference(evidence: Evidence) -> Finding | RuledOut:
+    """A first inference that costs much more than the later ones."""
+    rule = "slow_first_inference"
+    firsts = sorted(process.first_ns for process in evidence.latency.processes)
+    first = firsts[len(firsts) // 2]
+    ratio = first / evidence.latency.median_ns if evidence.latency.median_ns else 1.0
+    figures = f"{time_text(first)} against {time_text(evidence.latency.median_ns)} once settled"
+    if ratio <= SLOW_FIRST:
+        return RuledOut(rule, f"the first inference takes {figures}")
+    return Finding(
+        rule,
+        Severity.INFO,
+        f"The first inference takes {ratio_text(ratio)} the settled latency",
+        figures,
+        None,
+        "run one inference ahead of the user's first, or load the method early",
+    )
+
+
+def acceleration_effect(comparison: Comparison) -> Finding | RuledOut:
+    """Acceleration that changes nothing, or makes things worse."""
+    rule = "acceleration_effect"
+    result = comparison.end_to_end
+    figures = f"{ratio_text(result.speedup)}, {time_text(result.baseline_ns)} to {time_text(result.candidate_ns)}"
+    if result.verdict is Verdict.FASTER:
+        return RuledOut(rule, f"acceleration works: {figures}")
+    if result.verdict is Verdict.UNDECIDABLE:
+        title = "It cannot be decided whether acceleration helps"
+        step = "run at least 6 rounds of both variants"
+    elif result.verdict is Verdict.SLOWER:
+        title = "Acceleration makes the model slower"
+        step = "look at the operators that became slower; try another thread count"
+    else:
+        title = "Acceleration shows no effect"
+        step = "check that operators are delegated and of a type that the accelerated kernels cover; add rounds"
+    return Finding(rule, Severity.HIGH, title, figures, None, step)
+
+
+def unhelped_operators(comparison: Comparison) -> Finding | RuledOut:
+    """Convolutions and matrix products of the delegate that acceleration did not speed up."""
+    rule = "unhelped_operators"
+    compute = [
+        change
+        for change in comparison.operators
+        if change.category in (Category.CONVOLUTION, Category.GEMM)
+        and change.backend not in ("portable", "framework")
+        and (change.candidate_ns or 0) > OPERATOR_SHARE * comparison.candidate.mean_ns
+    ]
+    unhelped = [change for change in compute if (_best_speedup(change) or UNHELPED_SPEEDUP) < UNHELPED_SPEEDUP]
+    if not unhelped:
+        helped = sum(1 for change in compute if change.verdict is Verdict.FASTER)
+        reason = f"{helped} of {len(compute)} heavy convolutions and matrix products are shown to be faster"
+        return RuledOut(rule, f"{reason}, none to be left out")
+    names = ", ".join(f"{c.name} (at most {ratio_text(_best_speedup(c) or 1)})" for c in unhelped[:NAMED])
+    return Finding(
+        rule,
+        Severity.MEDIUM,
+        f"Acceleration leaves {len(unhelped)} of {len(compute)} heavy convolutions and matrix products as they were",
+        names,
+        None,
+        "check their number type and shape against what the accelerated kernels cover",
+    )
+
+
+def _best_speedup(change: OperatorChange) -> float | None:
+    """The largest speedup that the interval of the saving allows; None without an interval."""
+    if change.ci95_saved_ns is None or change.baseline_ns is None:
+        return None
+    least = change.baseline_ns - change.ci95_saved_ns[1]
+    return change.baseline_ns / least if least > 0 else None
+
+
+def outputs_agree(comparison: Comparison) -> Finding | RuledOut:
+    """Variants that compute different results."""
+    rule = "outputs_agree"
+    outputs = comparison.outputs
+    if outputs is None:
+        return RuledOut(rule, "outputs were not compared: the traces alone do not hold them")
+    if outputs.agree:
+        return RuledOut(rule, f"outputs agree: relative error {outputs.max_rel_error:.2g} <= {outputs.tolerance:.2g}")
+    return Finding(
+        rule,
+        Severity.HIGH,
+        "The variants compute different results",
+        outputs.problem or "",
+        None,
+        "do not use the timings: find out which variant is wrong, against the eager model",
+    )
+
+
+RULES: tuple[Callable[[Evidence], Finding | RuledOut], ...] = (
+    portable_operators,
+    data_movement,
+    framework_time,
+    heavy_operators,
+    noisy_measurement,
+    unresolved_operators,
+    slow_first_inference,
+)
+COMPARISON_RULES: tuple[Callable[[Comparison], Finding | RuledOut], ...] = (
+    acceleration_effect,
+    unhelped_operators,
+    outputs_agree,
+)
