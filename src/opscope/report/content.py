@@ -1,0 +1,219 @@
+"""What a report shows, in the order a reader asks: one value that every renderer takes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from opscope.analyze.analysis import Analysis
+from opscope.analyze.compare import Comparison
+from opscope.analyze.rules import Finding, RuledOut, Severity
+from opscope.bundle.manifest import Manifest, Role, Variant
+from opscope.stats.effect import Verdict
+from opscope.units import ratio_text, share_text, time_text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from opscope.analyze.compare import OperatorChange
+    from opscope.analyze.operators import Operator
+    from opscope.program.taxonomy import Category
+
+TOP = 10
+
+
+class VariantResult(msgspec.Struct, frozen=True):
+    """A variant and its analysis; null when no repetition of it succeeded."""
+
+    variant: Variant
+    analysis: Analysis | None
+
+
+class ReportContent(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.profile/1"):
+    """Everything that a report of one bundle shows.
+
+    Attributes:
+        manifest: what ran, on what.
+        variants: results in the order of the plan.
+        comparisons: the primary one first.
+        findings: of the accelerated variant and of the primary comparison, most severe first.
+        ruled_out: what was checked and found in order.
+    """
+
+    manifest: Manifest
+    variants: list[VariantResult]
+    comparisons: list[Comparison]
+    findings: list[Finding]
+    ruled_out: list[RuledOut]
+
+    @property
+    def primary(self) -> Comparison | None:
+        """Accelerated against baseline, at the first thread count; null when one side has no result."""
+        return self.comparisons[0] if self.comparisons else None
+
+    @property
+    def shown(self) -> Analysis | None:
+        """The analysis whose operators the report lists: the accelerated variant's, else any other's."""
+        done = [result for result in self.variants if result.analysis is not None]
+        accelerated = [result for result in done if result.variant.role is Role.ACCELERATED]
+        chosen = (accelerated or done)[:1]
+        return chosen[0].analysis if chosen else None
+
+    def result(self, name: str) -> VariantResult | None:
+        """The result of the variant of that name."""
+        return next((result for result in self.variants if result.variant.name == name), None)
+
+
+def merge_findings(groups: Sequence[Sequence[Finding]]) -> list[Finding]:
+    """Findings of several sources in one list, most severe first, the order within a source kept."""
+    order = list(Severity)
+    return sorted((finding for group in groups for finding in group), key=lambda f: order.index(f.severity))
+
+
+class Headline(NamedTuple):
+    """The answer in one sentence, and how far to trust it."""
+
+    text: str
+    trust: str
+
+
+_VERDICTS = {
+    Verdict.FASTER: "faster",
+    Verdict.SLOWER: "slower",
+    Verdict.NO_DIFFERENCE: "no difference shown",
+    Verdict.UNDECIDABLE: "undecidable",
+}
+
+
+def verdict_text(verdict: Verdict) -> str:
+    """A verdict in words."""
+    return _VERDICTS[verdict]
+
+
+def off_text(variant: Variant) -> str:
+    """What is switched off in a variant, in words."""
+    return f"{', '.join(variant.ablated)} off" if variant.ablated else "all CPU features on"
+
+
+def headline(content: ReportContent) -> Headline:
+    """How fast, how much faster with acceleration, and how sure."""
+    comparison = content.primary
+    if comparison is None:
+        analysis = content.shown
+        if analysis is None:
+            return Headline("Nothing was measured: every repetition failed", "see what failed below")
+        return Headline(f"{time_text(analysis.latency.median_ns)} per inference", "there is no second variant")
+    result = comparison.end_to_end
+    speed = f"{time_text(result.candidate_ns)} with acceleration, {time_text(result.baseline_ns)} without"
+    return Headline(f"{speed}: {_change(comparison)}", trust_text(comparison))
+
+
+def _change(comparison: Comparison) -> str:
+    result = comparison.end_to_end
+    if result.verdict is Verdict.FASTER:
+        return f"{ratio_text(result.speedup)} as fast"
+    if result.verdict is Verdict.SLOWER:
+        return f"slower with it, {ratio_text(result.speedup)}"
+    if result.verdict is Verdict.NO_DIFFERENCE:
+        return "no difference shown"
+    return f"{ratio_text(result.speedup)}, but too few rounds to decide"
+
+
+def trust_text(comparison: Comparison) -> str:
+    """The interval, the design and the smallest effect that would have been seen."""
+    result = comparison.end_to_end
+    processes = f"{result.baseline_processes} + {result.candidate_processes} processes, {result.design}"
+    if result.ci95 is None or result.minimum_detectable is None:
+        return f"no interval: {processes}"
+    low, high = result.ci95
+    smallest = f"smallest change this could show: {share_text(result.minimum_detectable)}"
+    return f"95 % interval {ratio_text(low)} to {ratio_text(high)}; {processes}; {smallest}"
+
+
+class CategoryRow(NamedTuple):
+    """One line of the category table; baseline columns are null without a comparison."""
+
+    category: Category
+    baseline_ns: float | None
+    time_ns: float
+    share: float
+    speedup: float | None
+    verdict: Verdict | None
+
+
+def category_rows(content: ReportContent) -> list[CategoryRow]:
+    """The split of end-to-end latency by category, before and after."""
+    comparison = content.primary
+    if comparison is not None:
+        total = comparison.candidate.mean_ns
+        return [
+            CategoryRow(c.category, c.baseline_ns, c.candidate_ns, c.candidate_ns / total, c.speedup, c.verdict)
+            for c in comparison.categories
+        ]
+    analysis = content.shown
+    rows = analysis.categories if analysis else []
+    return [CategoryRow(c.category, None, c.time_ns, c.share, None, None) for c in rows]
+
+
+class OperatorRow(NamedTuple):
+    """One line of the operator table: an operator, and how it changed."""
+
+    operator: Operator
+    cumulative: float
+    change: OperatorChange | None
+
+
+def operator_rows(content: ReportContent) -> list[OperatorRow]:
+    """All operators of the shown variant, longest first, with the running share and the change."""
+    analysis, comparison = content.shown, content.primary
+    if analysis is None:
+        return []
+    changes = {_place(change): change for change in comparison.operators} if comparison else {}
+    rows, running = [], 0.0
+    for operator in sorted(analysis.operators, key=lambda o: -o.time_ns):
+        running += operator.share
+        rows.append(OperatorRow(operator, running, changes.get(_place(operator))))
+    return rows
+
+
+def _place(operator: Operator | OperatorChange) -> tuple[str, int | None, int | None, str | None]:
+    name = operator.name if operator.position is None else None
+    return operator.method, operator.instruction, operator.position, name
+
+
+def split_sentence(analysis: Analysis) -> str:
+    """That the split is complete, in figures."""
+    total = sum(operator.time_ns for operator in analysis.operators)
+    return (
+        f"self times of {len(analysis.operators)} operators and framework steps add up to {time_text(total)}, "
+        f"the mean end-to-end latency is {time_text(analysis.latency.mean_ns)}"
+    )
+
+
+def missing(content: ReportContent) -> list[str]:
+    """What the report could not show, one sentence each."""
+    manifest = content.manifest
+    lines = []
+    left = len(manifest.pending()) - len(manifest.failures())
+    if left:
+        lines.append(f"{left} planned repetitions were not run: the experiment was interrupted; --resume finishes it")
+    for repetition in manifest.failures():
+        failure = repetition.failure
+        reason = failure.message if failure else ""
+        lines.append(f"round {repetition.round} of {repetition.variant} failed: {reason}")
+    lines += [f"{r.variant.name} has no result" for r in content.variants if r.analysis is None]
+    return lines
+
+
+def limits(content: ReportContent) -> list[str]:
+    """What limits the figures, one sentence each."""
+    lines = ["latencies were measured with event tracing on, which usually costs 1 to 4 %, more for tiny operators"]
+    lines.append("operators are classified by name: a 1x1 convolution that runs as a matrix product counts as GEMM")
+    if content.manifest.environment.hypervisor:
+        lines.append("this is a virtual machine: other guests can disturb the measurement")
+    if content.manifest.environment.governor is None:
+        lines.append("the clock frequency cannot be read here, so throttling would not be seen")
+    if content.shown:
+        lines += [f"{warning.message}; {warning.hint}" for warning in content.shown.trace.warnings]
+    return lines

@@ -1,0 +1,164 @@
+"""The Markdown and HTML reports: templates filled with what ``ReportContent`` holds."""
+
+from __future__ import annotations
+
+import shlex
+from statistics import median
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jinja2
+
+from opscope import units
+from opscope.bundle.manifest import Role
+from opscope.program.taxonomy import Category
+from opscope.report import pictures
+from opscope.report.content import (
+    category_rows,
+    headline,
+    limits,
+    missing,
+    off_text,
+    operator_rows,
+    split_sentence,
+    trust_text,
+    verdict_text,
+)
+from opscope.report.text import markdown, plain
+
+if TYPE_CHECKING:
+    from opscope.analyze.analysis import Analysis
+    from opscope.analyze.operators import Operator
+    from opscope.report.content import ReportContent
+
+_LONG = 600
+
+
+class Tile(NamedTuple):
+    """A figure of the first screen."""
+
+    label: str
+    value: str
+    note: str
+
+
+def html(content: ReportContent) -> str:
+    """The report as one HTML page that needs nothing else."""
+    drawn = {
+        "shift": pictures.category_shift(content) or "",
+        "series": pictures.latency_series(content) or "",
+        "rounds": pictures.round_medians(content) or "",
+    }
+    return _environment().get_template("report.html.j2").render(**_values(content), pictures=drawn)
+
+
+def markdown_report(content: ReportContent) -> str:
+    """The report in Markdown."""
+    return _environment().get_template("report.md.j2").render(**_values(content))
+
+
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("opscope.report"),
+        autoescape=jinja2.select_autoescape(enabled_extensions=("html.j2",)),
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+        keep_trailing_newline=True,
+    )
+    environment.filters |= {
+        "ms": units.milliseconds,
+        "time": units.time_text,
+        "share": units.share_text,
+        "ratio": units.ratio_text,
+        "size": units.size_text,
+        "verdict": verdict_text,
+        "off": off_text,
+        "place": _place,
+        "md": markdown,
+        "md_long": lambda text: markdown(plain(text, _LONG)) if len(text) <= _LONG else markdown(text),
+        "clean": plain,
+        "clean_long": lambda text: plain(text, _LONG),
+    }
+    return environment
+
+
+def _values(content: ReportContent) -> dict[str, Any]:
+    manifest, shown = content.manifest, content.shown
+    threads = sorted({variant.threads for variant in manifest.variants})
+    return {
+        "headline": headline(content),
+        "manifest": manifest,
+        "model": manifest.model,
+        "environment": manifest.environment,
+        "thread_text": f"{threads[0]} thread{'s' if threads[0] != 1 else ''}" if len(threads) == 1 else "",
+        "variants": content.variants,
+        "comparisons": content.comparisons,
+        "findings": content.findings,
+        "ruled_out": content.ruled_out,
+        "missing": missing(content),
+        "limits": limits(content),
+        "categories": category_rows(content),
+        "operators": operator_rows(content),
+        "backends": shown.backends if shown else [],
+        "shown": shown,
+        "split": split_sentence(shown) if shown else "",
+        "load": _load(shown),
+        "first": units.time_text(median(p.first_ns for p in shown.latency.processes)) if shown else "",
+        "tiles": _tiles(content),
+        "versions": ", ".join(f"{name} {version}" for name, version in manifest.environment.versions.items()),
+        "failed": len(manifest.failures()),
+        "command": _command(content),
+    }
+
+
+def _load(shown: Analysis | None) -> str:
+    known = [p.load_ns for p in shown.latency.processes if p.load_ns is not None] if shown else []
+    return units.time_text(median(known)) if known else "an unknown time"
+
+
+def _tiles(content: ReportContent) -> list[Tile]:
+    analysis, comparison = content.shown, content.primary
+    if analysis is None:
+        return []
+    latency = analysis.latency
+    tiles = [Tile("latency", units.time_text(latency.median_ns), f"p90 {units.time_text(latency.p90_ns)}")]
+    if comparison:
+        result = comparison.end_to_end
+        interval = f"{result.ci95[0]:.2f} to {result.ci95[1]:.2f}" if result.ci95 else trust_text(comparison)
+        tiles.append(Tile("without acceleration", units.time_text(result.baseline_ns), _off(content)))
+        tiles.append(Tile("speedup", units.ratio_text(result.speedup), interval))
+    moving = sum(row.share for row in analysis.categories if row.category is Category.DATA_MOVEMENT)
+    portable = sum(row.share for row in analysis.backends if row.backend == "portable")
+    delegated = 1 - portable - sum(row.share for row in analysis.backends if row.backend == "framework")
+    tiles.append(Tile("delegated", units.share_text(delegated), "of the latency"))
+    tiles.append(Tile("portable", units.share_text(portable), "of the latency"))
+    tiles.append(Tile("data movement", units.share_text(moving), "of the latency"))
+    return tiles
+
+
+def _off(content: ReportContent) -> str:
+    baselines = content.manifest.with_role(Role.BASELINE)
+    return off_text(baselines[0]) if baselines else ""
+
+
+def _place(operator: Operator) -> str:
+    if operator.instruction is None:
+        return ""
+    return f"{operator.instruction}" if operator.position is None else f"{operator.instruction}.{operator.position}"
+
+
+def _command(content: ReportContent) -> str:
+    """The command that runs this experiment again."""
+    manifest = content.manifest
+    plan = manifest.plan
+    words = ["opscope", "profile", manifest.model.source]
+    if manifest.model.dtype:
+        words += ["--dtype", manifest.model.dtype]
+    if manifest.with_role(Role.INTERMEDIATE):
+        words.append("--ladder")
+    else:
+        words += [word for v in manifest.with_role(Role.BASELINE)[:1] for word in ("--ablate", ",".join(v.ablated))]
+    threads = ",".join(str(count) for count in dict.fromkeys(variant.threads for variant in manifest.variants))
+    words += ["--threads", threads, "--rounds", str(plan.rounds), "--runs", str(plan.runs)]
+    words += ["--warmup", str(plan.warmup), "--seed", str(plan.seed)]
+    return shlex.join(words)

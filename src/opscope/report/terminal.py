@@ -1,0 +1,164 @@
+"""The summary on a terminal: within 80 columns, the answer first."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from opscope.report.content import category_rows, headline, missing, off_text, operator_rows, verdict_text
+from opscope.report.text import plain
+from opscope.units import milliseconds, ratio_text, share_text, time_text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import RenderableType
+
+    from opscope.analyze.analysis import Analysis
+    from opscope.analyze.compare import Comparison, OperatorChange
+    from opscope.analyze.operators import Operator
+    from opscope.analyze.rules import Finding
+    from opscope.report.content import ReportContent
+
+_NAME = 36
+_TOP = 8
+
+
+def summary(content: ReportContent) -> RenderableType:
+    """What a person reads after `opscope profile`."""
+    answer = headline(content)
+    manifest = content.manifest
+    where = f"{manifest.environment.cpu or manifest.environment.machine}, {manifest.target.kind}"
+    parts: list[RenderableType] = [
+        Text(f"{manifest.model.name} {manifest.model.dtype or ''} on {where}".strip(), style="dim"),
+        Text(answer.text, style="bold"),
+        Text(answer.trust),
+        Text(),
+        _variants(content),
+        _categories(content),
+        _operators([row.operator for row in operator_rows(content)]),
+        *_findings(content.findings),
+    ]
+    parts += [Text(f"missing: {line}", style="yellow") for line in missing(content)]
+    return Group(*parts)
+
+
+def analysis_summary(analysis: Analysis) -> RenderableType:
+    """What a person reads after `opscope analyze`."""
+    latency = analysis.latency
+    interval = latency.ci95_median_ns
+    between = f" (95 % interval {time_text(interval[0])} to {time_text(interval[1])})" if interval else ""
+    trace = analysis.trace
+    warm = f"{trace.inferences} inferences, {trace.warmup} of them warm-up, {len(trace.files)} process"
+    categories = _table("category", "ms", "share")
+    for row in analysis.categories:
+        categories.add_row(row.category.value, milliseconds(row.time_ns), share_text(row.share))
+    spread = f"p90 {time_text(latency.p90_ns)}, min {time_text(latency.min_ns)}, max {time_text(latency.max_ns)}"
+    return Group(
+        Text(f"{plain(trace.path)} ({trace.format})", style="dim"),
+        Text(f"median {time_text(latency.median_ns)} per inference{between}", style="bold"),
+        Text(f"{spread}; {warm}{'es' if len(trace.files) != 1 else ''}"),
+        Text(),
+        categories,
+        _operators(sorted(analysis.operators, key=lambda o: -o.time_ns)),
+        *_findings(analysis.findings),
+        *(Text(f"note: {warning.message}; {warning.hint}", style="dim") for warning in trace.warnings),
+    )
+
+
+def comparison_summary(comparison: Comparison) -> RenderableType:
+    """What a person reads after `opscope compare`: both values, the ratio with its uncertainty, where it comes from."""
+    result = comparison.end_to_end
+    interval = f"[{ratio_text(result.ci95[0])}, {ratio_text(result.ci95[1])}]" if result.ci95 else "no interval"
+    sides = (
+        Text(f"baseline   {time_text(result.baseline_ns):>10}  {plain(comparison.baseline.label, 50)}"),
+        Text(f"candidate  {time_text(result.candidate_ns):>10}  {plain(comparison.candidate.label, 50)}"),
+    )
+    verdict = (
+        f"candidate {verdict_text(result.verdict)}" if result.verdict.value in _DECIDED else _undecided(comparison)
+    )
+    answer = Text(f"speedup {ratio_text(result.speedup)} {interval}: {verdict}", style="bold")
+    changed = sorted(comparison.operators, key=lambda change: -abs(change.saved_ns))
+    notes = [Text(f"note: {note}", style="dim") for note in comparison.notes]
+    return Group(*sides, answer, Text(), _changes(changed), *notes)
+
+
+_DECIDED = {"faster", "slower"}
+
+
+def _undecided(comparison: Comparison) -> str:
+    smallest = comparison.end_to_end.minimum_detectable
+    words = verdict_text(comparison.end_to_end.verdict)
+    return f"{words}; changes below {share_text(smallest)} cannot be seen" if smallest is not None else words
+
+
+def _variants(content: ReportContent) -> Table:
+    table = _table("variant", "median ms", "p90", "mean", "processes", "features", text={"variant", "features"})
+    for result in content.variants:
+        latency = result.analysis.latency if result.analysis else None
+        figures = (
+            [milliseconds(value) for value in (latency.median_ns, latency.p90_ns, latency.mean_ns)]
+            if latency
+            else ["not measured", "", ""]
+        )
+        count = str(len(latency.processes)) if latency else "0"
+        table.add_row(result.variant.name, *figures, count, off_text(result.variant))
+    return table
+
+
+def _categories(content: ReportContent) -> Table:
+    with_baseline = content.primary is not None
+    head = ["category", "baseline ms", "ms", "share", "speedup"] if with_baseline else ["category", "ms", "share"]
+    table = _table(*head)
+    for row in category_rows(content):
+        cells = [row.category.value, milliseconds(row.time_ns), share_text(row.share)]
+        if with_baseline:
+            cells.insert(1, milliseconds(row.baseline_ns or 0))
+            cells.append(ratio_text(row.speedup) if row.speedup else "")
+        table.add_row(*cells)
+    return table
+
+
+def _operators(rows: Sequence[Operator]) -> Table:
+    table = _table("operator", "category", "backend", "ms", "share", text={"operator", "category", "backend"})
+    for operator in rows[:_TOP]:
+        name = plain(operator.name, _NAME)
+        table.add_row(
+            name, operator.category.value, operator.backend, milliseconds(operator.time_ns), share_text(operator.share)
+        )
+    if len(rows) > _TOP:
+        rest = rows[_TOP:]
+        time, share = sum(o.time_ns for o in rest), sum(o.share for o in rest)
+        table.add_row(f"{len(rest)} more", "", "", milliseconds(time), share_text(share))
+    return table
+
+
+def _changes(rows: Sequence[OperatorChange]) -> Table:
+    table = _table("operator", "baseline ms", "ms", "saved ms", "verdict", text={"operator", "verdict"})
+    for change in rows[:_TOP]:
+        sides = [milliseconds(side) if side is not None else "-" for side in (change.baseline_ns, change.candidate_ns)]
+        table.add_row(
+            plain(change.name, _NAME - 2), *sides, milliseconds(change.saved_ns), verdict_text(change.verdict)
+        )
+    return table
+
+
+def _findings(findings: Sequence[Finding]) -> list[RenderableType]:
+    lines: list[RenderableType] = []
+    for number, finding in enumerate(findings[:_TOP], 1):
+        saving = f" (at most {time_text(finding.saving_ns)})" if finding.saving_ns else ""
+        lines.append(Text(f"{number}. {finding.title}{saving}", style="bold" if finding.severity == "high" else ""))
+        lines.append(Text(f"   {plain(finding.evidence, 400)}", style="dim"))
+        lines.append(Text(f"   next: {finding.next_step}"))
+    return lines
+
+
+def _table(*columns: str, text: set[str] | None = None) -> Table:
+    left = text or {columns[0]}
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for column in columns:
+        table.add_column(column, justify="left" if column in left else "right", no_wrap=column not in left)
+    return table
