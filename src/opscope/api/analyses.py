@@ -1,0 +1,111 @@
+"""Analysing one side, and comparing two."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from opscope.api.sides import Side, side_of
+from opscope.errors import RunError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from opscope.analyze.analysis import Analysis
+    from opscope.analyze.compare import Comparison
+    from opscope.analyze.outputs import OutputAgreement
+
+    Array: TypeAlias = NDArray[Any]
+
+
+def analyze(path: str | Path, *, warmup: int | None = None) -> Analysis:
+    """Where the time goes in a trace, a directory of traces, or a variant of a bundle.
+
+    Args:
+        path: the trace, the directory, the bundle (its accelerated variant) or ``BUNDLE#variant``.
+        warmup: inferences of each process to set aside; None: the bundle's plan, or where latencies settle.
+
+    Raises:
+        NotFoundError: there is no such file, directory or variant.
+        TraceFormatError: a file is damaged, or no inference is left to measure.
+    """
+    return analysis_of(side_of(path, warmup))
+
+
+def analysis_of(side: Side) -> Analysis:
+    """The analysis of one side."""
+    from opscope.analyze.analysis import Source, analyse
+
+    source = Source(side.path, side.format, side.files)
+    return analyse(side.table, source, side.variant.name if side.variant else None)
+
+
+def compare(baseline: str | Path, candidate: str | Path, *, warmup: int | None = None) -> Comparison:
+    """Is the candidate faster than the baseline, by how much, and which operators make the difference.
+
+    Two variants of one bundle are compared round by round; other sides as independent groups of processes.
+
+    Raises:
+        NotFoundError: there is no such file, directory or variant.
+        TraceFormatError: a file is damaged, or no inference is left to measure.
+    """
+    return comparison_of(side_of(baseline, warmup), side_of(candidate, warmup))
+
+
+def comparison_of(baseline: Side, candidate: Side) -> Comparison:
+    """The comparison of two sides; variants of one bundle are paired by round."""
+    from opscope.analyze.compare import compare as compare_tables
+
+    for side in (baseline, candidate):
+        analysis_of(side)  # refuses a side without measured inferences, with its name
+    paired = _same_bundle(baseline, candidate)
+    if paired:
+        baseline, candidate = _common_rounds(baseline, candidate)
+    labels = ((baseline.label, baseline.path), (candidate.label, candidate.path))
+    outputs = _outputs(baseline, candidate) if paired else None
+    return compare_tables(baseline.table, candidate.table, labels=labels, paired=paired, outputs=outputs)
+
+
+def _same_bundle(baseline: Side, candidate: Side) -> bool:
+    if baseline.bundle is None or candidate.bundle is None:
+        return False
+    return baseline.bundle.path.resolve() == candidate.bundle.path.resolve()
+
+
+def _common_rounds(baseline: Side, candidate: Side) -> tuple[Side, Side]:
+    """Both sides with the rounds that succeeded on both, so that they pair up."""
+    rounds = [_rounds(side) for side in (baseline, candidate)]
+    common = set(rounds[0]) & set(rounds[1])
+    if not common:
+        raise RunError("no round succeeded on both sides", where=baseline.path, hint="finish the run with --resume")
+    return _only(baseline, rounds[0], common), _only(candidate, rounds[1], common)
+
+
+def _rounds(side: Side) -> list[int]:
+    assert side.bundle is not None  # noqa: S101 - only called for sides of bundles
+    return [repetition.round for repetition in side.bundle.manifest.completed(side.label)]
+
+
+def _only(side: Side, rounds: list[int], wanted: set[int]) -> Side:
+    processes = [process for process, number in enumerate(rounds) if number in wanted]
+    return side._replace(table=side.table.with_processes(processes))
+
+
+def _outputs(baseline: Side, candidate: Side) -> OutputAgreement | None:
+    """Agreement of the outputs of the first round that both sides have."""
+    from opscope.analyze.outputs import compare_outputs
+
+    arrays = [_saved_outputs(side) for side in (baseline, candidate)]
+    if arrays[0] is None or arrays[1] is None or baseline.bundle is None:
+        return None
+    return compare_outputs(arrays[0], arrays[1], baseline.bundle.manifest.model.dtype)
+
+
+def _saved_outputs(side: Side) -> list[Array] | None:
+    from opscope.read.outputs import read_outputs
+
+    if side.bundle is None:
+        return None
+    first = side.bundle.manifest.completed(side.label)[0]
+    return read_outputs(side.bundle.path / first.directory / "outputs.npz")

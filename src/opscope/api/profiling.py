@@ -1,0 +1,274 @@
+"""The main job: a model in, a bundle with its reports out."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from opscope.api.reports import REPORT_FORMATS, content_of, write_reports
+from opscope.bundle.bundle import Bundle, claim
+from opscope.bundle.files import sha256_of, storage_errors
+from opscope.bundle.manifest import Manifest, Model, Plan, Role, Status, Variant
+from opscope.errors import RunError, UsageError, did_you_mean
+from opscope.export.process import export_model
+from opscope.export.registry import entry
+from opscope.read.pte import read_program
+from opscope.read.registry import read_trace
+from opscope.run import isa
+from opscope.run.clock import SystemClock
+from opscope.run.experiment import run_experiment
+from opscope.run.local import LocalTarget
+from opscope.run.schedule import interleaved
+from opscope.version import __version__
+
+if TYPE_CHECKING:
+    from opscope.bundle.manifest import Repetition
+    from opscope.report.content import ReportContent
+    from opscope.run.clock import Clock
+    from opscope.run.experiment import Progress
+    from opscope.run.target import RunTarget
+
+TARGETS = ("local",)
+_LATER_TARGETS = ("runner", "ssh", "adb", "qemu-aarch64")
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """How a model is profiled.
+
+    Attributes:
+        target: where it runs.
+        ablate: feature groups to switch off in the baseline; empty for the strongest of the CPU.
+        ladder: run the whole staircase of the CPU's features instead.
+        threads: sizes of the thread pool, each a pair of variants.
+        rounds: repetitions of every variant, each in a process of its own.
+        runs: measured inferences of each process.
+        warmup: inferences before them that are set aside.
+        dtype: number type to export a registered model in.
+        seed: of the order and of the inputs.
+        timeout_seconds: limit for one process.
+    """
+
+    target: str = "local"
+    ablate: tuple[str, ...] = ()
+    ladder: bool = False
+    threads: tuple[int, ...] = (1,)
+    rounds: int = 10
+    runs: int = 50
+    warmup: int = 5
+    dtype: str = "fp32"
+    seed: int = 0
+    timeout_seconds: float = 600.0
+
+
+def _silent(done: int, total: int, repetition: Repetition | None) -> None:
+    """Progress that nobody watches."""
+
+
+class Profiled(NamedTuple):
+    """What `profile` did: the bundle's directory, what the report shows, and the files that were written."""
+
+    path: Path
+    content: ReportContent
+    files: list[Path]
+
+
+def profile(  # noqa: PLR0913 - the one call a notebook makes; all but the first two are by name
+    model: str,
+    settings: Settings | None = None,
+    *,
+    out: str | Path,
+    resume: bool = False,
+    progress: Progress = _silent,
+    target: RunTarget | None = None,
+    clock: Clock | None = None,
+) -> Profiled:
+    """Profile a model with acceleration on and off, and write the bundle with its reports.
+
+    Args:
+        model: a registered name, or the path of a .pte.
+        settings: how; with ``resume`` those of the bundle count.
+        out: directory of the bundle; new or empty, with ``resume`` the one to finish.
+        resume: run what the bundle in ``out`` still lacks.
+        progress: hears of every repetition.
+        target: where to run; None: as ``settings.target`` says.
+        clock: None: the machine's.
+
+    Raises:
+        OpscopeError: of the kind that fits; what was measured before it is kept in ``out``.
+    """
+    settings = settings or Settings()
+    runner = target or _target(settings.target)
+    path = Path(out)
+    bundle = _resumed(path, model) if resume else _planned(path, model, settings, runner, clock or SystemClock())
+    shown = _run(bundle, runner, clock or SystemClock(), progress)
+    return Profiled(path, shown, write_reports(bundle, shown, REPORT_FORMATS))
+
+
+def _run(bundle: Bundle, runner: RunTarget, clock: Clock, progress: Progress) -> ReportContent:
+    with bundle.locked():
+        run_experiment(bundle, runner, clock, _complete_inferences, progress)
+    shown = content_of(bundle)
+    if shown.shown is None:
+        failures = bundle.manifest.failures()
+        reason = failures[0].failure.message if failures and failures[0].failure else "no repetition succeeded"
+        hint = "the logs beside the manifest say more; `opscope doctor` checks this machine"
+        raise RunError(f"nothing could be measured: {reason}", where=bundle.path, hint=hint)
+    return shown
+
+
+def _complete_inferences(path: Path) -> int:
+    return read_trace(path)[0].inferences().height
+
+
+def _target(name: str) -> RunTarget:
+    if name == "local":
+        return LocalTarget()
+    if name.partition(":")[0] in _LATER_TARGETS:
+        raise UsageError(f"the target {name} is not available yet", where="--target", hint="available: local")
+    hint = did_you_mean(name, (*TARGETS, *_LATER_TARGETS))
+    raise UsageError(f"no target {name!r}", where="--target", hint=hint)
+
+
+def _resumed(path: Path, model: str) -> Bundle:
+    bundle = Bundle.open(path)
+    manifest = bundle.manifest
+    if model not in (manifest.model.source, manifest.model.name):
+        hint = f"opscope profile {manifest.model.source} --out {path} --resume"
+        raise UsageError(f"the bundle is of {manifest.model.source}, not of {model}", where=path, hint=hint)
+    program = bundle.path / manifest.model.program
+    if not program.exists() or sha256_of(program) != manifest.model.sha256:
+        raise RunError("the bundle's program is missing or changed", where=program, hint="profile into a new --out")
+    return bundle
+
+
+def _planned(path: Path, model: str, settings: Settings, runner: RunTarget, clock: Clock) -> Bundle:
+    check_settings(settings)
+    variants = _variants(settings, runner)
+    source = _source(model)
+    claim(path)
+    record = _program(source, model, settings, path)
+    plan = Plan(
+        rounds=settings.rounds,
+        runs=settings.runs,
+        warmup=settings.warmup,
+        seed=settings.seed,
+        order=interleaved([variant.name for variant in variants], settings.rounds, settings.seed),
+        timeout_seconds=settings.timeout_seconds,
+    )
+    manifest = Manifest(
+        opscope=__version__,
+        created=clock.now().isoformat(timespec="seconds"),
+        status=Status.RUNNING,
+        model=record,
+        plan=plan,
+        variants=variants,
+        target=runner.describe(),
+        environment=runner.environment(),
+        repetitions=[],
+    )
+    return Bundle.create(path, manifest)
+
+
+_LIMITS = {"rounds": (1, 10_000), "runs": (1, 1_000_000), "warmup": (0, 1_000_000)}
+
+
+def check_settings(settings: Settings) -> None:
+    """Refuse numbers that make no sense.
+
+    Raises:
+        UsageError: naming the option and what it may be.
+    """
+    for name, (low, high) in _LIMITS.items():
+        value = getattr(settings, name)
+        if not low <= value <= high:
+            raise UsageError(f"{value} is not between {low} and {high:,}", where=f"--{name}")
+    if not settings.threads or min(settings.threads) < 1:
+        raise UsageError("a thread pool has at least one thread", where="--threads", hint="for example --threads 1,2")
+    if settings.ladder and settings.ablate:
+        raise UsageError("the ladder decides itself what to switch off", where="--ladder", hint="leave out --ablate")
+
+
+def _variants(settings: Settings, runner: RunTarget) -> list[Variant]:
+    """The variants of an experiment: for each thread count the accelerated one, the steps, and the baseline."""
+    probed = runner.probe()
+    fields = frozenset(probed.fields)
+    if settings.ladder:
+        groups = [[step.name] for step in isa.ladder(probed.arch, fields)]
+    else:
+        groups = [list(settings.ablate) or [isa.default_ablation(probed.arch, fields).name]]
+    if not groups:
+        isa.default_ablation(probed.arch, fields)  # raises: there is nothing to switch
+    found = []
+    for threads in dict.fromkeys(settings.threads):
+        suffix = f"-t{threads}" if len(set(settings.threads)) > 1 else ""
+        found.append(Variant(f"accelerated{suffix}", Role.ACCELERATED, [], [], threads))
+        for number, names in enumerate(groups, 1):
+            last = number == len(groups)
+            name = "baseline" if last else f"without-{'-'.join(names)}"
+            role = Role.BASELINE if last else Role.INTERMEDIATE
+            cleared = isa.cleared_fields(probed.arch, names, fields)
+            found.append(Variant(f"{name}{suffix}", role, names, cleared, threads))
+    return found
+
+
+def _source(model: str) -> Path | None:
+    """The .pte that was named, or None for a registered model.
+
+    Raises:
+        NotFoundError: it is neither.
+        TraceFormatError: the .pte is damaged.
+    """
+    path = Path(model)
+    if path.suffix == ".pte" or path.is_file():
+        read_program(path)
+        return path
+    entry(model)
+    return None
+
+
+def _program(source: Path | None, model: str, settings: Settings, path: Path) -> Model:
+    """Put the program into the bundle, exported or copied, and describe it."""
+    program, etrecord = _exported(model, settings.dtype, path) if source is None else _copied(source, path)
+    plan = read_program(program)
+    return Model(
+        name=model if source is None else source.stem,
+        source=model,
+        dtype=settings.dtype if source is None else None,
+        program=program.relative_to(path).as_posix(),
+        etrecord=etrecord.relative_to(path).as_posix() if etrecord else None,
+        sha256=sha256_of(program),
+        size=program.stat().st_size,
+        methods=[method.name for method in plan.methods],
+        backends=plan.backends(),
+    )
+
+
+def _exported(model: str, dtype: str, path: Path) -> tuple[Path, Path | None]:
+    """Export into the bundle by way of a directory beside it, so that a failure leaves no half bundle behind."""
+    work = Path(tempfile.mkdtemp(prefix="opscope-export-"))
+    try:
+        export_model(model, dtype, work)
+    except BaseException:
+        path.rmdir()
+        raise
+    with storage_errors(path):
+        shutil.copytree(work, path / "model")
+    shutil.rmtree(work)
+    stem = f"{model}_xnnpack_{dtype}"
+    return path / "model" / f"{stem}.pte", path / "model" / f"{stem}.etrecord"
+
+
+def _copied(source: Path, path: Path) -> tuple[Path, Path | None]:
+    """Copy a .pte, and the .etrecord beside it when there is one."""
+    target = path / "model" / source.name
+    record = source.with_suffix(".etrecord")
+    with storage_errors(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(source, target)
+        if record.is_file():
+            shutil.copy2(record, target.with_suffix(".etrecord"))
+    return target, target.with_suffix(".etrecord") if record.is_file() else None

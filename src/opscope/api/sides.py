@@ -1,0 +1,102 @@
+"""One side of a question: a trace, a directory of traces, or a variant of a bundle."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from opscope.bundle.bundle import VARIANTS, Bundle, is_bundle
+from opscope.bundle.files import sha256_of
+from opscope.bundle.manifest import Role
+from opscope.errors import NotFoundError, RunError, did_you_mean
+
+if TYPE_CHECKING:
+    from opscope.bundle.manifest import Variant
+    from opscope.table import EventTable
+
+
+class Side(NamedTuple):
+    """One side of a question: its events, where they came from, and what they are called."""
+
+    table: EventTable
+    path: str
+    format: str
+    files: list[tuple[str, str]]
+    label: str
+    bundle: Bundle | None
+    variant: Variant | None
+
+
+def read(path: str | Path) -> EventTable:
+    """The events of a trace, of all traces in a directory, or of a variant of a bundle (``BUNDLE#variant``).
+
+    Warm-up is marked: by the plan of a bundle, else where the latencies settle.
+
+    Raises:
+        NotFoundError: there is no such file, directory or variant.
+        TraceFormatError: a file is damaged or of an unknown format.
+    """
+    return side_of(path, None).table
+
+
+def side_of(path: str | Path, warmup: int | None) -> Side:
+    """The side that a path names; see :func:`read` for the paths and the warm-up."""
+    place, _, variant = str(path).partition("#")
+    directory = Path(place)
+    if is_bundle(directory):
+        return bundle_side(Bundle.open(directory), variant or None, warmup)
+    if variant:
+        raise NotFoundError("not a bundle, so it has no variants", where=directory)
+    return _trace_side(directory, warmup)
+
+
+def _trace_side(path: Path, warmup: int | None) -> Side:
+    from opscope.analyze.latency import auto_warmup
+    from opscope.read.registry import read_trace
+    from opscope.table import EventTable
+
+    files = _traces_in(path) if path.is_dir() else [path]
+    read_files = [read_trace(file) for file in files]
+    table = EventTable.concat([one for one, _ in read_files])
+    table = table.with_warmup(auto_warmup(table) if warmup is None else warmup)
+    hashes = [(str(file), sha256_of(file)) for file in files]
+    return Side(table, str(path), read_files[0][1], hashes, path.name, None, None)
+
+
+def _traces_in(directory: Path) -> list[Path]:
+    files = sorted(directory.glob("*.etdump"))
+    if not files:
+        hint = "give a trace, a directory of .etdump files, or a bundle"
+        raise NotFoundError("no traces in this directory", where=directory, hint=hint)
+    return files
+
+
+def bundle_side(bundle: Bundle, name: str | None, warmup: int | None) -> Side:
+    """The side that a variant of a bundle is; None names the accelerated one."""
+    from opscope.read.registry import read_trace
+    from opscope.table import EventTable
+
+    variant = _variant(bundle, name)
+    repetitions = bundle.manifest.completed(variant.name)
+    if not repetitions:
+        hint = "see the failures in manifest.json; --resume tries them again"
+        raise RunError(f"no repetition of {variant.name} succeeded", where=bundle.path, hint=hint)
+    tables = [read_trace(bundle.path / str(repetition.trace))[0] for repetition in repetitions]
+    plan, methods = bundle.manifest.plan, bundle.manifest.model.methods
+    table = EventTable.concat(tables).with_warmup(plan.warmup if warmup is None else warmup)
+    if len(methods) == 1:
+        table = table.with_method(methods[0])
+    files = [(str(repetition.trace), str(repetition.trace_sha256)) for repetition in repetitions]
+    path = str(bundle.path / VARIANTS / variant.name)
+    return Side(table, path, "etdump", files, variant.name, bundle, variant)
+
+
+def _variant(bundle: Bundle, name: str | None) -> Variant:
+    manifest = bundle.manifest
+    if name is None:
+        return (manifest.with_role(Role.ACCELERATED) or manifest.variants)[0]
+    found = manifest.variant(name)
+    if found is None:
+        hint = did_you_mean(name, (variant.name for variant in manifest.variants))
+        raise NotFoundError(f"the bundle has no variant {name!r}", where=bundle.path, hint=hint)
+    return found

@@ -1,0 +1,34 @@
+"""``opscope compare``: is the candidate faster, and where does the difference come from."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from opscope.cli.output import JsonOption, QuietOption, WarmupOption, show, warmup_count, write_json
+
+NAME = "compare"
+
+
+def command(
+    baseline: Annotated[str, typer.Argument(help="A trace, a directory of traces, a bundle, or BUNDLE#variant.")],
+    candidate: Annotated[str, typer.Argument(help="Likewise.")],
+    warmup: WarmupOption = None,
+    json: JsonOption = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Compare two traces, bundles or variants: speedup with interval, verdict, and the operators behind it.
+
+    Example: opscope compare out#baseline out#accelerated
+
+    A directory of traces is one side with as many repetitions. One repetition a side decides nothing.
+    """
+    from opscope.api import compare
+    from opscope.report.terminal import comparison_summary
+
+    comparison = compare(baseline, candidate, warmup=warmup_count(warmup))
+    if json:
+        write_json(comparison, json)
+    if not quiet and json != "-":
+        show(comparison_summary(comparison))

@@ -1,0 +1,27 @@
+"""``opscope doctor``: is this machine ready."""
+
+from __future__ import annotations
+
+import typer
+
+NAME = "doctor"
+_WIDTH = 20
+
+
+def command() -> None:
+    """Check what profiling needs and what would disturb a measurement, and say what to type.
+
+    Example: opscope doctor
+    """
+    from opscope.api import doctor
+    from opscope.errors import MissingDependencyError
+
+    checks = doctor()
+    for check in checks:
+        typer.echo(f"{check.state.value:<8} {check.name:<{_WIDTH}} {check.found}")
+        if check.action and check.state != "ok":
+            typer.echo(f"{'':<8} {'':<{_WIDTH}} -> {check.action}")
+    problems = [check for check in checks if check.state == "problem"]
+    if problems:
+        names = ", ".join(check.name for check in problems)
+        raise MissingDependencyError(f"not ready: {names}", hint=problems[0].action or None)

@@ -1,0 +1,37 @@
+"""``opscope features``: what this CPU has, what can be switched, the ladder."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import typer
+
+from opscope.cli.output import JsonOption, write_json
+
+if TYPE_CHECKING:
+    from opscope.api import FeatureReport
+
+NAME = "features"
+
+
+def command(json: JsonOption = None) -> None:
+    """Show the CPU features the runtime sees, which can be switched off, and the ladder.
+
+    Example: opscope features
+    """
+    from opscope.api import features
+
+    found = features()
+    if json:
+        write_json(found, json)
+    if json != "-":
+        _tell(found)
+
+
+def _tell(found: FeatureReport) -> None:
+    typer.echo(f"{found.arch}, as the ExecuTorch runtime on this machine sees it\n")
+    for group in found.groups:
+        typer.echo(f"{group.name:<8} {'yes' if group.present else 'no':<4} {group.meaning}")
+    typer.echo(f"\ndefault of --ablate: {found.default or 'nothing can be switched off'}")
+    steps = " -> ".join(["all on", *(f"without {name}" for name in found.ladder)])
+    typer.echo(f"--ladder: {steps}")

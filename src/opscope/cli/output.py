@@ -1,0 +1,63 @@
+"""How commands speak: results on standard output, progress and notes on standard error."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    import msgspec
+    from rich.console import RenderableType
+
+JsonOption = Annotated[
+    str | None, typer.Option("--json", metavar="FILE|-", help="Write the result as JSON; - is standard output.")
+]
+QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
+WarmupOption = Annotated[
+    str | None,
+    typer.Option(metavar="N|auto", help="Inferences of each process to set aside; 0: every inference counts."),
+]
+_PLAIN_WIDTH = 80
+
+
+def show(renderable: RenderableType) -> None:
+    """Print a summary; off a terminal in plain text of 80 columns, whole names kept."""
+    from rich.console import Console
+
+    console = Console(highlight=False) if sys.stdout.isatty() else Console(highlight=False, width=_PLAIN_WIDTH)
+    console.print(renderable)
+
+
+def write_json(value: msgspec.Struct, target: str) -> None:
+    """Write a result as JSON to a file or, for ``-``, to standard output."""
+    from opscope.api import to_json
+    from opscope.bundle.files import write_atomically
+
+    if target == "-":
+        sys.stdout.buffer.write(to_json(value))
+        sys.stdout.buffer.flush()
+    else:
+        write_atomically(Path(target), to_json(value))
+
+
+def warmup_count(text: str | None) -> int | None:
+    """The number of an option ``--warmup N|auto``; None for auto or when it was not given.
+
+    Raises:
+        UsageError: it is neither.
+    """
+    from opscope.errors import UsageError
+
+    if text is None or text == "auto":
+        return None
+    if text.isdecimal():
+        return int(text)
+    raise UsageError(f"{text!r} is no number of inferences", where="--warmup", hint="give a number from 0, or auto")
+
+
+def split_words(text: str | None) -> tuple[str, ...]:
+    """The words of a list separated by commas."""
+    return tuple(word.strip() for word in (text or "").split(",") if word.strip())

@@ -1,0 +1,146 @@
+"""``opscope profile``: the main job."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from opscope.cli.output import JsonOption, QuietOption, show, split_words, write_json
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+    from datetime import datetime
+
+    from opscope.api import Profiled, Settings
+    from opscope.bundle.manifest import Repetition
+    from opscope.run.experiment import Progress
+
+NAME = "profile"
+
+
+def command(
+    model: Annotated[str, typer.Argument(help="A registered model (see `opscope models`), or the path of a .pte.")],
+    target: Annotated[str, typer.Option(help="Where to run: local.")] = "local",
+    ablate: Annotated[
+        str | None,
+        typer.Option(metavar="FEATURES", help="Feature groups to switch off in the baseline. [default: the strongest]"),
+    ] = None,
+    ladder: Annotated[bool, typer.Option("--ladder", help="Run the whole staircase of this CPU's features.")] = False,
+    threads: Annotated[str, typer.Option(metavar="N,N...", help="Sizes of the thread pool.")] = "1",
+    rounds: Annotated[int, typer.Option(help="Repetitions of every variant, each in a process of its own.")] = 10,
+    runs: Annotated[int, typer.Option(help="Measured inferences of each process.")] = 50,
+    warmup: Annotated[int, typer.Option(help="Inferences before them that are set aside.")] = 5,
+    dtype: Annotated[str, typer.Option(help="Number type to export in: fp32, fp16 or int8.")] = "fp32",
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Directory of the bundle. [default: opscope-out/MODEL-TIME]")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Finish the bundle in --out.")] = False,
+    seed: Annotated[int, typer.Option(help="Of the order of runs and of the inputs.")] = 0,
+    timeout: Annotated[float, typer.Option(metavar="SECONDS", help="Limit for one process.")] = 600.0,
+    json: JsonOption = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Run a model with acceleration on and off, and report where the time goes.
+
+    Example: opscope profile mobilenet_v3_small --ablate avx512 --rounds 10
+
+    Exports the model if needed, runs every variant in fresh processes in interleaved rounds, and writes a bundle with
+    report.html, report.md, analysis.json and comparison.json.
+    """
+    from opscope.api import Settings
+    from opscope.errors import UsageError
+    from opscope.run.clock import SystemClock
+
+    if resume and out is None:
+        raise UsageError("which bundle to finish?", where="--resume", hint="name its directory with --out DIR")
+    settings = Settings(
+        target=target,
+        ablate=split_words(ablate),
+        ladder=ladder,
+        threads=_numbers(threads),
+        rounds=rounds,
+        runs=runs,
+        warmup=warmup,
+        dtype=dtype,
+        seed=seed,
+        timeout_seconds=timeout,
+    )
+    place = out or default_directory(model, SystemClock().now())
+    done = _profile(model, settings, place, resume=resume, quiet=quiet)
+    if json:
+        write_json(done.content, json)
+    if not quiet and json != "-":
+        _tell(done)
+    _check_complete(done)
+
+
+def default_directory(model: str, now: datetime) -> Path:
+    """Where a bundle goes when no directory is named."""
+    return Path("opscope-out") / f"{Path(model).stem}-{now:%Y%m%d-%H%M%S}"
+
+
+def _profile(model: str, settings: Settings, out: Path, *, resume: bool, quiet: bool) -> Profiled:
+    from opscope.api import profile
+    from opscope.errors import InterruptedRunError
+
+    shown = sys.stderr.isatty() and not quiet
+    try:
+        with _progress() if shown else nullcontext(_silent) as progress:
+            return profile(model, settings, out=out, resume=resume, progress=progress)
+    except (KeyboardInterrupt, InterruptedRunError):
+        raise InterruptedRunError(
+            "interrupted; what was finished is kept", where=out, hint=_resume_hint(model, out)
+        ) from None
+
+
+def _resume_hint(model: str, out: Path) -> str:
+    import shlex
+
+    if not (out / "manifest.json").exists():
+        return "nothing was measured yet"
+    return f"finish it with: {shlex.join(['opscope', 'profile', model, '--out', str(out), '--resume'])}"
+
+
+def _silent(done: int, total: int, repetition: Repetition | None) -> None:
+    """Progress that nobody watches."""
+
+
+def _progress() -> AbstractContextManager[Progress]:
+    from opscope.cli.progress import run_progress
+
+    return run_progress()
+
+
+def _tell(done: Profiled) -> None:
+    from opscope.report.terminal import summary
+
+    show(summary(done.content))
+    typer.echo(f"\nreport: {done.path / 'report.html'}")
+
+
+def _check_complete(done: Profiled) -> None:
+    """Say by the exit code when repetitions are missing from the results.
+
+    Raises:
+        IncompleteError: some failed.
+    """
+    from opscope.errors import IncompleteError
+    from opscope.report.content import missing
+
+    lines = missing(done.content)
+    if lines:
+        hint = f"the results leave them out; try them again with --out {done.path} --resume"
+        raise IncompleteError(f"{len(lines)} missing: {lines[0]}", where=done.path, hint=hint)
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    from opscope.errors import UsageError
+
+    words = split_words(text)
+    if not words or not all(word.isdecimal() for word in words):
+        raise UsageError(f"{text!r} is no list of numbers", where="--threads", hint="for example --threads 1,2")
+    return tuple(int(word) for word in words)

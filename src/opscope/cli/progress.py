@@ -1,0 +1,36 @@
+"""Progress of a run on a terminal."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from opscope.bundle.manifest import Repetition
+    from opscope.run.experiment import Progress as RunProgress
+
+
+@contextmanager
+def run_progress() -> Iterator[RunProgress]:
+    """A bar on standard error that moves with every repetition and names those that failed."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("processes"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("exporting", total=None)
+
+        def move(done: int, total: int, repetition: Repetition | None) -> None:
+            bar.update(task, description="running", completed=done, total=total)
+            if repetition and repetition.failure:
+                bar.console.print(f"{repetition.variant} failed: {repetition.failure.message}", markup=False)
+
+        yield move

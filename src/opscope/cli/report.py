@@ -1,0 +1,30 @@
+"""``opscope report``: write the reports of a bundle again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from opscope.cli.output import QuietOption, split_words
+
+NAME = "report"
+
+
+def command(
+    bundle: Annotated[Path, typer.Argument(help="The directory that `opscope profile` wrote.")],
+    formats: Annotated[
+        str, typer.Option("--format", metavar="FORMAT,...", help="Any of html, md and json.")
+    ] = "html,md,json",
+    quiet: QuietOption = False,
+) -> None:
+    """Write the reports of a bundle, computed anew from its traces.
+
+    Example: opscope report opscope-out/mobilenet_v3_small-20260102-101500 --format html
+    """
+    from opscope.api import report
+
+    for path in report(bundle, split_words(formats)):
+        if not quiet:
+            typer.echo(path)
