@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+import msgspec
+
 from opscope.api.sides import Side, side_of
 from opscope.errors import RunError
 
@@ -64,7 +66,23 @@ def comparison_of(baseline: Side, candidate: Side) -> Comparison:
         baseline, candidate = _common_rounds(baseline, candidate)
     labels = ((baseline.label, baseline.path), (candidate.label, candidate.path))
     outputs = _outputs(baseline, candidate) if paired else None
-    return compare_tables(baseline.table, candidate.table, labels=labels, paired=paired, outputs=outputs)
+    compared = compare_tables(baseline.table, candidate.table, labels=labels, paired=paired, outputs=outputs)
+    return msgspec.structs.replace(compared, notes=[*compared.notes, *_differences(baseline, candidate)])
+
+
+def _differences(baseline: Side, candidate: Side) -> list[str]:
+    """What else differs between two bundles besides the variant, one sentence each."""
+    if baseline.bundle is None or candidate.bundle is None:
+        return []
+    left, right = baseline.bundle.manifest, candidate.bundle.manifest
+    found = []
+    if left.model.sha256 != right.model.sha256:
+        found.append("the two sides ran different programs: operators are matched by place, which may mean nothing")
+    if left.environment.cpu != right.environment.cpu or left.environment.features != right.environment.features:
+        found.append("the two sides ran on different CPUs")
+    if left.environment.versions != right.environment.versions:
+        found.append("the two sides ran with different versions of the software")
+    return found
 
 
 def _same_bundle(baseline: Side, candidate: Side) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import itertools
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 MANIFEST = "manifest.json"
 VARIANTS = "variants"
 _LOCK = ".lock"
+# Space held back while a run writes, given up when the disk is full, so that the last repetition is still recorded.
+_RESERVE = ".reserve"
+_RESERVED = 1 << 18
 
 
 class Bundle:
@@ -88,13 +92,16 @@ class Bundle:
         Raises:
             StorageError: the system refused to create it.
         """
-        earlier = [r for r in self.manifest.repetitions if r.variant == variant and r.round == number]
-        attempt = 1 + max((rep.attempt for rep in earlier), default=0)
-        suffix = "" if attempt == 1 else f"-attempt-{attempt}"
-        directory = self.path / VARIANTS / variant / f"round-{number:02d}{suffix}"
-        with storage_errors(directory):
-            directory.mkdir(parents=True, exist_ok=True)
-        return directory, attempt
+        parent = self.path / VARIANTS / variant
+        with storage_errors(parent):
+            parent.mkdir(parents=True, exist_ok=True)
+            for attempt in itertools.count(1):
+                directory = parent / (f"round-{number:02d}" + (f"-attempt-{attempt}" if attempt > 1 else ""))
+                # A directory without a record is that of a run that was killed: it may still be written to.
+                with contextlib.suppress(FileExistsError):
+                    directory.mkdir()
+                    return directory, attempt
+        raise AssertionError("unreachable: attempts are not limited")
 
     def relative(self, path: Path) -> str:
         """A path within the bundle as it stands in the manifest."""
@@ -102,7 +109,7 @@ class Bundle:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the bundle for one run.
+        """Hold the bundle for one run, and some space on its disk.
 
         Raises:
             BundleError: another run holds it.
@@ -112,11 +119,23 @@ class Bundle:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise BundleError("another run is writing here", where=self.path, hint="wait until it ends") from None
-            yield
+            reserve = self.path / _RESERVE
+            write_atomically(reserve, b"\0" * _RESERVED)
+            try:
+                yield
+            finally:
+                reserve.unlink(missing_ok=True)
 
     def _save(self) -> None:
-        content = msgspec.json.format(msgspec.json.encode(self.manifest), indent=2)
-        write_atomically(self.path / MANIFEST, content + b"\n")
+        content = msgspec.json.format(msgspec.json.encode(self.manifest), indent=2) + b"\n"
+        try:
+            write_atomically(self.path / MANIFEST, content)
+        except StorageError:
+            reserve = self.path / _RESERVE
+            if not reserve.exists():
+                raise
+            reserve.unlink()
+            write_atomically(self.path / MANIFEST, content)
 
 
 def claim(path: Path) -> None:

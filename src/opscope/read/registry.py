@@ -9,7 +9,7 @@ from __future__ import annotations
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
 
-from opscope.errors import NotFoundError, StorageError, TraceFormatError
+from opscope.errors import EmptyTraceError, NotFoundError, StorageError, TraceFormatError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -73,7 +73,8 @@ def read_trace(path: Path) -> tuple[EventTable, str]:
     """
     data = file_bytes(path)
     if not data:
-        raise TraceFormatError("the file has no bytes", where=path, hint="the run that should have written it failed")
+        hint = "the run failed, or its runtime was built without event tracing (executorch before 1.5)"
+        raise EmptyTraceError("the file has no bytes", where=path, hint=hint)
     reader = reader_for(data[:_HEAD], path)
     return reader.read(data, path), reader.name
 

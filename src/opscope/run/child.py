@@ -6,9 +6,11 @@ features when it is loaded, then prove what was cleared, then run. One process s
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import hashlib
 import resource
+import signal
 import sys
 import time
 from importlib.metadata import version
@@ -31,18 +33,32 @@ if TYPE_CHECKING:
 
 _PACKAGES = ("executorch", "torch", "numpy")
 _KIB = 1024
+_PR_SET_PDEATHSIG = 1
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Answer one request; the answer is a file, the exit code tells whether it holds a result."""
+    """Answer one request; the answer is a file, the exit code tells whether it holds a result.
+
+    When not even the answer can be written, the exit code is that of a StorageError.
+    """
+    _end_with_parent()
     what, path = arguments
     if what == "probe":
         write_atomically(Path(path), msgspec.json.encode(probe()))
         return 0
     request = msgspec.json.decode(Path(path).read_bytes(), type=RunRequest)
     answer = _guarded(request)
-    write_atomically(Path(request.answer), msgspec.json.encode(answer))
+    try:
+        write_atomically(Path(request.answer), msgspec.json.encode(answer))
+    except StorageError as error:
+        return error.exit_code
     return 0 if answer.error is None else 1
+
+
+def _end_with_parent() -> None:
+    """On Linux, end when the runner is killed: an orphan would disturb the next measurement."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def probe() -> ProbeAnswer:

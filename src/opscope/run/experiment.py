@@ -81,6 +81,8 @@ def _repeat(bundle: Bundle, target: RunTarget, clock: Clock, check: TraceCheck, 
     seconds = clock.monotonic() - began
     trace = directory / TRACE
     inferences, failure = _judge(outcome, job, trace, check)
+    if failure and failure.kind is FailureKind.STORAGE:
+        trace.unlink(missing_ok=True)  # half a trace is of no use, and the manifest needs its space
     return Repetition(
         variant=name,
         round=number,

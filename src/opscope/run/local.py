@@ -14,23 +14,31 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from opscope.bundle.manifest import Conditions, Environment, Failure, FailureKind, Target
-from opscope.errors import FeatureError
+from opscope.errors import FeatureError, StorageError
 from opscope.run import environment, isa
 from opscope.run.cpuinfo import library_directory
 from opscope.run.protocol import ProbeAnswer, RunAnswer, RunRequest
 from opscope.run.target import Outcome
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from opscope.run.target import Job
 
 TRACE, OUTPUTS, LOG = "trace.etdump", "outputs.npz", "log.txt"
-_CHILD = "opscope.run.child"
 _LOG_TAIL = 400
 _PROBE_SECONDS = 60
 
 
 class LocalTarget:
-    """Runs jobs on this machine."""
+    """Runs jobs on this machine.
+
+    Args:
+        child: command of the process that serves one request; it gets what to do and a path as its last arguments.
+    """
+
+    def __init__(self, child: Sequence[str] = (sys.executable, "-m", "opscope.run.child")) -> None:
+        self._child = tuple(child)
 
     def describe(self) -> Target:
         """Kind and address, for the manifest."""
@@ -41,7 +49,7 @@ class LocalTarget:
         library_directory()
         with tempfile.TemporaryDirectory() as directory:
             answer = Path(directory) / "probe.json"
-            command = [sys.executable, "-m", _CHILD, "probe", str(answer)]
+            command = [*self._child, "probe", str(answer)]
             done = subprocess.run(command, capture_output=True, text=True, timeout=_PROBE_SECONDS, check=False)
             if done.returncode:
                 problem = f"the runtime cannot tell this CPU's features: {_last_line(done.stderr)}"
@@ -75,7 +83,7 @@ class LocalTarget:
         log = directory / LOG
         try:
             request.write_bytes(msgspec.json.encode(asked))
-            code = _run([sys.executable, "-m", _CHILD, "run", str(request)], log, job.timeout_seconds)
+            code = _run([*self._child, "run", str(request)], log, job.timeout_seconds)
             return _outcome(code, answer, log, job.timeout_seconds)
         except OSError as error:
             return Outcome(failure=Failure(FailureKind.STORAGE, f"{error.strerror}: {error.filename}"))
@@ -107,6 +115,8 @@ def _outcome(code: int | None, answer: Path, log: Path, timeout: float) -> Outco
         name = _signal_name(-code)
         message = f"the process was ended by {name}{_tail(log)}"
         return Outcome(failure=Failure(FailureKind.SIGNAL, message, signal=name))
+    if code == StorageError.exit_code:
+        return Outcome(failure=Failure(FailureKind.STORAGE, "the disk is full: no answer could be written"))
     if not answer.exists():
         message = f"the process ended with code {code} and no answer{_tail(log)}"
         return Outcome(failure=Failure(FailureKind.EXIT, message, exit_code=code))
