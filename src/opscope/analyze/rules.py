@@ -161,23 +161,35 @@ def framework_time(evidence: Evidence) -> Finding | RuledOut:
     )
 
 
-def heavy_operators(evidence: Evidence) -> Finding | RuledOut:
-    """Single operators above 5 % of the latency."""
-    rule = "heavy_operators"
+def bottleneck(evidence: Evidence) -> Finding | RuledOut:
+    """The category that takes most of the latency, and what would be left without it."""
     work = [operator for operator in evidence.operators if operator.kind != "framework"]
-    heavy = [operator for operator in work if operator.share > OPERATOR_SHARE]
-    if not heavy:
-        return RuledOut(rule, f"no operator takes more than {share_text(OPERATOR_SHARE)}: there is no hot spot")
-    share = sum(operator.share for operator in heavy)
-    verb = "operator takes" if len(heavy) == 1 else "operators take"
+    if not work:
+        return RuledOut("bottleneck", "the trace holds no operator, only the framework's own time")
+    times = {category: sum(o.time_ns for o in work if o.category is category) for category in Category}
+    category = max(times, key=lambda candidate: times[candidate])
+    members = [operator for operator in work if operator.category is category]
+    total, rest = evidence.latency.mean_ns, evidence.latency.mean_ns - times[category]
+    limit = f", {ratio_text(total / rest)} at most" if rest > 0 else ""
+    kinds = "" if category is not Category.OTHER else f" ({', '.join(dict.fromkeys(o.kind for o in members))})"
     return Finding(
-        rule,
-        Severity.INFO,
-        f"{len(heavy)} of {len(work)} {verb} {share_text(share)} of the latency",
-        f"longest: {evidence.longest(heavy)}",
+        "bottleneck",
+        Severity.MEDIUM,
+        f"{category.value}{kinds} takes most: {share_text(times[category] / total)} of the latency",
+        f"{len(members)} of {len(work)} operators, {milliseconds(times[category])} ms; without them "
+        f"{milliseconds(rest)} ms would be left{limit}; longest: {evidence.longest(members)}",
         None,
-        "start optimising here",
+        _RELIEF[category],
     )
+
+
+_RELIEF = {
+    Category.CONVOLUTION: "try a smaller number type (int8, fp16), fewer channels, or another thread count",
+    Category.GEMM: "try a smaller number type (int8, fp16), smaller layers, or another thread count",
+    Category.DATA_MOVEMENT: "keep one memory format through the model; drop transposes and copies",
+    Category.ELEMENTWISE: "fuse these into the operators before them, or use cheaper activations",
+    Category.OTHER: "look at the longest ones: replace those that no delegate takes",
+}
 
 
 def noisy_measurement(evidence: Evidence) -> Finding | RuledOut:
@@ -310,7 +322,7 @@ RULES: tuple[Callable[[Evidence], Finding | RuledOut], ...] = (
     portable_operators,
     data_movement,
     framework_time,
-    heavy_operators,
+    bottleneck,
     noisy_measurement,
     unresolved_operators,
     slow_first_inference,

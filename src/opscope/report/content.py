@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from opscope.analyze.operators import Operator
     from opscope.program.taxonomy import Category
 
-TOP = 10
-
 
 class VariantResult(msgspec.Struct, frozen=True):
     """A variant and its analysis; null when no repetition of it succeeded."""
@@ -175,6 +173,11 @@ def operator_rows(content: ReportContent) -> list[OperatorRow]:
         running += operator.share
         rows.append(OperatorRow(operator, running, changes.get(_place(operator))))
     return rows
+
+
+def top_operators(content: ReportContent) -> list[OperatorRow]:
+    """The rows of operators that do work, longest first; the framework's own time is left to the full table."""
+    return [row for row in operator_rows(content) if row.operator.kind != "framework"]
 
 
 def _place(operator: Operator | OperatorChange) -> tuple[str, int | None, int | None, str | None]:

@@ -20,6 +20,7 @@ from opscope.report.content import (
     off_text,
     operator_rows,
     split_sentence,
+    top_operators,
     trust_text,
     verdict_text,
 )
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from opscope.report.content import ReportContent
 
 _LONG = 600
+_TOP = 8
 
 
 class Tile(NamedTuple):
@@ -99,6 +101,7 @@ def _values(content: ReportContent) -> dict[str, Any]:
         "limits": limits(content),
         "categories": category_rows(content),
         "operators": operator_rows(content),
+        "top_operators": top_operators(content)[:_TOP],
         "backends": shown.backends if shown else [],
         "shown": shown,
         "split": split_sentence(shown) if shown else "",

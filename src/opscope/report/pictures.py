@@ -28,8 +28,10 @@ COLOURS = {
 }
 _ROLE_COLOURS = ("#4c78a8", "#e45756", "#54a69f", "#b279a2", "#f58518", "#9d9d9d")
 _INK = "#808080"
-_WIDTH = 640
+_WIDTH = 440
 _MOST_POINTS = 240
+# Fonts of a browser are a little wider than those the labels were measured with.
+_PADDING = {"left": 14, "right": 8, "top": 4, "bottom": 4}
 
 
 def category_shift(content: ReportContent) -> str | None:
@@ -51,11 +53,13 @@ def category_shift(content: ReportContent) -> str | None:
         .mark_bar(height=26)
         .encode(
             x=alt.X("ms:Q", title="mean ms per inference, by category"),
-            y=alt.Y("variant:N", sort=names, title=None, axis=alt.Axis(labelLimit=160)),
-            color=alt.Color("category:N", scale=scale, title=None, legend=alt.Legend(orient="top", labelLimit=200)),
+            y=alt.Y("variant:N", sort=names, title=None, axis=alt.Axis(labelLimit=160, labelPadding=6)),
+            color=alt.Color(
+                "category:N", scale=scale, title=None, legend=alt.Legend(orient="top", labelLimit=200, columnPadding=14)
+            ),
             order=alt.Order("order:Q"),
         )
-        .properties(width=_WIDTH, height=34 * len(names))
+        .properties(width=_WIDTH, height=36 * len(names))
     )
     return _svg(bars)
 
@@ -153,11 +157,19 @@ def _colour(names: Sequence[str]) -> alt.Color:
 
 def _svg(chart: alt.Chart | alt.LayerChart) -> str:
     styled = (
-        chart.configure(background="transparent", font="system-ui, sans-serif")
+        chart.configure(background="transparent", font="system-ui, sans-serif", padding=_PADDING)
         .configure_view(stroke=None)
         .configure_axis(
-            labelColor=_INK, titleColor=_INK, gridColor=_INK, gridOpacity=0.2, domainColor=_INK, tickColor=_INK
+            labelColor=_INK,
+            titleColor=_INK,
+            labelFontSize=12,
+            titleFontSize=12,
+            titleFontWeight="normal",
+            gridColor=_INK,
+            gridOpacity=0.2,
+            domainColor=_INK,
+            tickColor=_INK,
         )
-        .configure_legend(labelColor=_INK, titleColor=_INK)
+        .configure_legend(labelColor=_INK, titleColor=_INK, labelFontSize=12)
     )
     return vl_convert.vegalite_to_svg(styled.to_dict())

@@ -123,16 +123,17 @@ def _categories(content: ReportContent) -> Table:
 
 
 def _operators(rows: Sequence[Operator]) -> Table:
+    """The longest operators, the rest in one line, the framework's own time in another: together the whole latency."""
     table = _table("operator", "category", "backend", "ms", "share", text={"operator", "category", "backend"})
-    for operator in rows[:_TOP]:
-        name = plain(operator.name, _NAME)
-        table.add_row(
-            name, operator.category.value, operator.backend, milliseconds(operator.time_ns), share_text(operator.share)
-        )
-    if len(rows) > _TOP:
-        rest = rows[_TOP:]
-        time, share = sum(o.time_ns for o in rest), sum(o.share for o in rest)
-        table.add_row(f"{len(rest)} more", "", "", milliseconds(time), share_text(share))
+    work = [operator for operator in rows if operator.kind != "framework"]
+    for operator in work[:_TOP]:
+        cells = plain(operator.name, _NAME), operator.category.value, operator.backend
+        table.add_row(*cells, milliseconds(operator.time_ns), share_text(operator.share))
+    framework = [operator for operator in rows if operator.kind == "framework"]
+    for name, rest in ((f"{len(work) - _TOP} more operators", work[_TOP:]), ("framework, no operator", framework)):
+        if rest:
+            time, share = sum(o.time_ns for o in rest), sum(o.share for o in rest)
+            table.add_row(name, "", "", milliseconds(time), share_text(share))
     return table
 
 

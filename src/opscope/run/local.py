@@ -111,15 +111,8 @@ def _run(command: list[str], log: Path, timeout: float) -> int | None:
 def _outcome(code: int | None, answer: Path, log: Path, timeout: float) -> Outcome:
     if code is None:
         return Outcome(failure=Failure(FailureKind.TIMEOUT, f"ended after {timeout:.0f} s without a result"))
-    if code < 0:
-        name = _signal_name(-code)
-        message = f"the process was ended by {name}{_tail(log)}"
-        return Outcome(failure=Failure(FailureKind.SIGNAL, message, signal=name))
-    if code == StorageError.exit_code:
-        return Outcome(failure=Failure(FailureKind.STORAGE, "the disk is full: no answer could be written"))
-    if not answer.exists():
-        message = f"the process ended with code {code} and no answer{_tail(log)}"
-        return Outcome(failure=Failure(FailureKind.EXIT, message, exit_code=code))
+    if code < 0 or not answer.exists():
+        return Outcome(failure=_unanswered(code, log))
     try:
         heard = msgspec.json.decode(answer.read_bytes(), type=RunAnswer)
     except msgspec.MsgspecError as error:
@@ -128,6 +121,16 @@ def _outcome(code: int | None, answer: Path, log: Path, timeout: float) -> Outco
         message = f"{heard.error or 'no result'}{_tail(log) if heard.kind == 'exit' else ''}"
         return Outcome(failure=Failure(FailureKind(heard.kind), message, exit_code=code))
     return Outcome(measurement=heard.measurement)
+
+
+def _unanswered(code: int, log: Path) -> Failure:
+    """Why a process ended without an answer."""
+    if code < 0:
+        name = _signal_name(-code)
+        return Failure(FailureKind.SIGNAL, f"the process was ended by {name}{_tail(log)}", signal=name)
+    if code == StorageError.exit_code:
+        return Failure(FailureKind.STORAGE, "the disk is full: no answer could be written")
+    return Failure(FailureKind.EXIT, f"the process ended with code {code} and no answer{_tail(log)}", exit_code=code)
 
 
 def _signal_name(number: int) -> str:
