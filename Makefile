@@ -1,0 +1,59 @@
+# On Linux torch's default build brings gigabytes of CUDA packages. Set TORCH_INDEX_URL to an index of CPU builds
+# (PyTorch's install page names it) to avoid them: make demo TORCH_INDEX_URL=https://...
+PYTHON ?= python3
+VENV ?= .venv
+TORCH_INDEX_URL ?=
+MODEL ?= mobilenet_v3_small
+
+BIN := $(VENV)/bin
+TORCH := torch==2.13.0
+PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check bench docs bless clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "%-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: $(VENV)/demo.stamp ## install, export MobileNetV3-Small, profile it with acceleration on and off, name the report
+	$(BIN)/opscope doctor
+	$(BIN)/opscope profile $(MODEL)
+
+test: check ## everything that CI runs: the gates, then all tests
+	$(BIN)/python -m pytest
+
+check: $(VENV)/dev.stamp ## the gates alone: lint, format, types, layers, documentation
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+	$(BIN)/python docs/build.py --check
+
+bench: $(VENV)/dev.stamp ## measure opscope itself, side by side with what it is compared to
+	$(BIN)/python bench/startup.py
+	$(BIN)/python bench/decode.py
+	$(BIN)/python bench/calibration.py
+
+docs: $(VENV)/dev.stamp ## generate the reference pages from the code
+	$(BIN)/python docs/build.py
+
+bless: $(VENV)/dev.stamp ## write the expected reports anew, after looking at the difference
+	$(BIN)/python -m pytest tests/test_report_golden.py --bless
+
+clean: ## remove the virtual environment and caches
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/torch.stamp: | $(VENV)/bin/python
+	$(PIP) install $(if $(TORCH_INDEX_URL),--index-url $(TORCH_INDEX_URL)) "$(TORCH)"
+	touch $@
+
+$(VENV)/demo.stamp: pyproject.toml $(VENV)/torch.stamp
+	$(PIP) install -e ".[executorch]"
+	touch $@
+
+$(VENV)/dev.stamp: pyproject.toml $(VENV)/torch.stamp
+	$(PIP) install -e ".[executorch,dev]"
+	touch $@
