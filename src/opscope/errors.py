@@ -138,6 +138,13 @@ class IncompleteError(OpscopeError):
     meaning = "finished, but some repetitions failed; the report says which"
 
 
+class NotReadyError(OpscopeError):
+    """This machine lacks something that profiling needs."""
+
+    exit_code = 12
+    meaning = "this machine is not ready to profile; opscope doctor says what is missing"
+
+
 class InterruptedRunError(OpscopeError):
     """The user stopped the command; what was finished is kept."""
 

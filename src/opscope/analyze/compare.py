@@ -70,6 +70,20 @@ class CategoryChange(msgspec.Struct, frozen=True):
     verdict: Verdict
 
 
+class KindChange(msgspec.Struct, frozen=True):
+    """Like CategoryChange, for a kind of the taxonomy's lower level and one backend."""
+
+    kind: str
+    category: Category
+    backend: str
+    baseline_ns: float
+    candidate_ns: float
+    saved_ns: float
+    speedup: float | None
+    ci95_saved_ns: tuple[float, float] | None
+    verdict: Verdict
+
+
 class OperatorChange(msgspec.Struct, frozen=True):
     """One operator on both sides, matched by its place in the program; a side that does not have it is null.
 
@@ -108,6 +122,7 @@ class Comparison(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.c
     candidate: Side
     end_to_end: EndToEnd
     categories: list[CategoryChange]
+    kinds: list[KindChange]
     operators: list[OperatorChange]
     outputs: OutputAgreement | None
     notes: list[str]
@@ -139,6 +154,7 @@ def compare(
         candidate=Side(*labels[1], float(right.sum(axis=1).mean())),
         end_to_end=end_to_end,
         categories=_category_changes(pairs, left, right, effects),
+        kinds=_kind_changes(pairs, left, right, effects),
         operators=_operator_changes(pairs, left, right, effects),
         outputs=outputs,
         notes=_notes(end_to_end, pairs),
@@ -148,7 +164,10 @@ def compare(
 def _notes(end_to_end: EndToEnd, pairs: Sequence[OperatorPair]) -> list[str]:
     notes = []
     if end_to_end.verdict is Verdict.UNDECIDABLE:
-        notes.append("too few processes for any difference to be shown: processes differ by themselves; run 6 rounds")
+        notes.append(
+            "too few processes for any difference to be shown, since processes differ by themselves: "
+            "6 paired rounds are the fewest that can decide, or 4 unpaired processes a side"
+        )
     one_sided = sum(1 for baseline, candidate in pairs if baseline is None or candidate is None)
     if one_sided:
         notes.append(f"{one_sided} operators exist on one side only: the delegate built another sequence")
@@ -241,24 +260,43 @@ def _times(table: EventTable, wanted: Sequence[Operator | None]) -> Floats:
 def _category_changes(
     pairs: Sequence[OperatorPair], left: Floats, right: Floats, effects: _Effects
 ) -> list[CategoryChange]:
-    def grouped(times: Floats, side: int) -> Floats:
-        member = np.array([[_category(pair, side) is category for category in Category] for pair in pairs], float)
-        sums: Floats = times @ member
-        return sums
+    groups = [[operator and operator.category for operator in pair] for pair in pairs]
+    changes = _group_changes(list(Category), groups, left, right, effects)
+    return [CategoryChange(category, *change) for category, change in zip(Category, changes, strict=True)]
 
-    before, after = grouped(left, 0), grouped(right, 1)
+
+def _kind_changes(pairs: Sequence[OperatorPair], left: Floats, right: Floats, effects: _Effects) -> list[KindChange]:
+    groups = [[_kind(operator) for operator in pair] for pair in pairs]
+    wanted = list(dict.fromkeys(group for pair in groups for group in pair if group is not None))
+    changes = _group_changes(wanted, groups, left, right, effects)
+    return [KindChange(*group, *change) for group, change in zip(wanted, changes, strict=True)]
+
+
+def _kind(operator: Operator | None) -> tuple[str, Category, str] | None:
+    return None if operator is None else (operator.kind, operator.category, operator.backend)
+
+
+def _group_changes(
+    wanted: Sequence[object], groups: Sequence[Sequence[object]], left: Floats, right: Floats, effects: _Effects
+) -> list[_Change]:
+    """Baseline, candidate, saving, speedup, interval and verdict of the operators in each wanted group.
+
+    Args:
+        wanted: the groups, in the order of the answer.
+        groups: the group of each pair's baseline and candidate.
+        left: time of each baseline operator in each process; shape (processes, pairs).
+        right: the same of the candidate.
+        effects: paired or unpaired.
+    """
+    before, after = (
+        times @ np.array([[pair[side] == group for group in wanted] for pair in groups], float)
+        for side, times in enumerate((left, right))
+    )
     found = effects(before, after)
-    verdicts = _corrected(found)
-    rows = zip(Category, before.mean(axis=0), after.mean(axis=0), found, verdicts, strict=True)
+    rows = zip(before.mean(axis=0), after.mean(axis=0), found, _corrected(found), strict=True)
     return [
-        CategoryChange(category, float(b), float(c), effect.estimate, _ratio(b, c), _bounds(effect), verdict)
-        for category, b, c, effect, verdict in rows
+        (float(b), float(c), effect.estimate, _ratio(b, c), _bounds(effect), verdict) for b, c, effect, verdict in rows
     ]
-
-
-def _category(pair: OperatorPair, side: int) -> Category | None:
-    operator = pair[side]
-    return None if operator is None else operator.category
 
 
 def _operator_changes(
@@ -315,3 +353,4 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     _Effects: TypeAlias = Callable[[Floats, Floats], list[Effect]]
+    _Change: TypeAlias = tuple[float, float, float, float | None, tuple[float, float] | None, Verdict]

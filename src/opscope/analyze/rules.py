@@ -7,6 +7,7 @@ can list what was ruled out.
 from __future__ import annotations
 
 import enum
+from statistics import mean, stdev
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -20,7 +21,7 @@ from opscope.units import milliseconds, ratio_text, share_text, time_text
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from opscope.analyze.compare import Comparison, OperatorChange
+    from opscope.analyze.compare import Comparison, KindChange
 
 # Thresholds of the domain, see docs/design/rules.md for where they come from.
 PORTABLE_SHARE = 0.05
@@ -28,7 +29,7 @@ DATA_MOVEMENT_SHARE = 0.10
 FRAMEWORK_SHARE = 0.10
 OPERATOR_SHARE = 0.05
 NOISY_CV = 0.10
-PROCESS_SPREAD = 0.10
+NOISY_PROCESSES = 0.05
 UNRESOLVED_SHARE = 0.02
 SLOW_FIRST = 3.0
 UNHELPED_SPEEDUP = 1.1
@@ -195,11 +196,14 @@ _RELIEF = {
 def noisy_measurement(evidence: Evidence) -> Finding | RuledOut:
     """Inferences or processes that disagree with each other."""
     rule = "noisy_measurement"
-    medians = [process.median_ns for process in evidence.latency.processes]
-    spread = max(medians) / min(medians) - 1 if min(medians) > 0 else 0.0
-    variation = evidence.latency.cv or 0.0
-    figures = f"medians of {len(medians)} processes spread by {share_text(spread)}; CV {share_text(variation)}"
-    if spread <= PROCESS_SPREAD and variation <= NOISY_CV:
+    processes = evidence.latency.processes
+    spread = _variation([process.median_ns for process in processes])
+    within = evidence.latency.cv or 0.0
+    figures = (
+        f"medians of {len(processes)} processes vary by {share_text(spread)}" if len(processes) > 1 else "one process"
+    )
+    figures += f"; inferences by {share_text(within)} (coefficients of variation)"
+    if spread <= NOISY_PROCESSES and within <= NOISY_CV:
         return RuledOut(rule, figures)
     return Finding(
         rule,
@@ -209,6 +213,11 @@ def noisy_measurement(evidence: Evidence) -> Finding | RuledOut:
         None,
         "close other programs, use fewer threads than cores, fix the clock frequency, add rounds",
     )
+
+
+def _variation(values: list[float]) -> float:
+    """Standard deviation relative to the mean; 0 for fewer than two values."""
+    return stdev(values) / mean(values) if len(values) > 1 and mean(values) > 0 else 0.0
 
 
 def unresolved_operators(evidence: Evidence) -> Finding | RuledOut:
@@ -266,35 +275,39 @@ def acceleration_effect(comparison: Comparison) -> Finding | RuledOut:
     return Finding(rule, Severity.HIGH, title, figures, None, step)
 
 
-def unhelped_operators(comparison: Comparison) -> Finding | RuledOut:
-    """Convolutions and matrix products of the delegate that acceleration did not speed up."""
-    rule = "unhelped_operators"
-    compute = [
+def unhelped_kinds(comparison: Comparison) -> Finding | RuledOut:
+    """Kinds of convolutions and matrix products in a delegate that acceleration left as they were."""
+    rule = "unhelped_kinds"
+    heavy = [
         change
-        for change in comparison.operators
+        for change in comparison.kinds
         if change.category in (Category.CONVOLUTION, Category.GEMM)
         and change.backend not in ("portable", "framework")
-        and (change.candidate_ns or 0) > OPERATOR_SHARE * comparison.candidate.mean_ns
+        and change.candidate_ns > OPERATOR_SHARE * comparison.candidate.mean_ns
     ]
-    unhelped = [change for change in compute if (_best_speedup(change) or UNHELPED_SPEEDUP) < UNHELPED_SPEEDUP]
+    unhelped = [change for change in heavy if (_best_speedup(change) or UNHELPED_SPEEDUP) < UNHELPED_SPEEDUP]
     if not unhelped:
-        helped = sum(1 for change in compute if change.verdict is Verdict.FASTER)
-        reason = f"{helped} of {len(compute)} heavy convolutions and matrix products are shown to be faster"
-        return RuledOut(rule, f"{reason}, none to be left out")
-    names = ", ".join(f"{c.name} (at most {ratio_text(_best_speedup(c) or 1)})" for c in unhelped[:NAMED])
+        told = ", ".join(f"{c.kind} {ratio_text(c.speedup)}" for c in heavy if c.speedup) or "there are none"
+        return RuledOut(rule, f"convolutions and matrix products that weigh: {told}")
+    time = sum(change.candidate_ns for change in unhelped)
+    told = ", ".join(
+        f"{c.kind} {milliseconds(c.baseline_ns)} to {milliseconds(c.candidate_ns)} ms, at most "
+        f"{ratio_text(_best_speedup(c) or 1)}"
+        for c in unhelped
+    )
     return Finding(
         rule,
         Severity.MEDIUM,
-        f"Acceleration leaves {len(unhelped)} of {len(compute)} heavy convolutions and matrix products as they were",
-        names,
+        f"Acceleration leaves {' and '.join(c.kind for c in unhelped)} operators as they were",
+        f"{share_text(time / comparison.candidate.mean_ns)} of the latency: {told}",
         None,
         "check their number type and shape against what the accelerated kernels cover",
     )
 
 
-def _best_speedup(change: OperatorChange) -> float | None:
+def _best_speedup(change: KindChange) -> float | None:
     """The largest speedup that the interval of the saving allows; None without an interval."""
-    if change.ci95_saved_ns is None or change.baseline_ns is None:
+    if change.ci95_saved_ns is None:
         return None
     least = change.baseline_ns - change.ci95_saved_ns[1]
     return change.baseline_ns / least if least > 0 else None
@@ -329,6 +342,6 @@ RULES: tuple[Callable[[Evidence], Finding | RuledOut], ...] = (
 )
 COMPARISON_RULES: tuple[Callable[[Comparison], Finding | RuledOut], ...] = (
     acceleration_effect,
-    unhelped_operators,
+    unhelped_kinds,
     outputs_agree,
 )

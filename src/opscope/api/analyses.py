@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
-from opscope.api.sides import Side, side_of
+from opscope.api.sides import Side, Warmup, side_of
 from opscope.errors import RunError
 
 if TYPE_CHECKING:
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     Array: TypeAlias = NDArray[Any]
 
 
-def analyze(path: str | Path, *, warmup: int | None = None) -> Analysis:
+def analyze(path: str | Path, *, warmup: Warmup = None) -> Analysis:
     """Where the time goes in a trace, a directory of traces, or a variant of a bundle.
 
     Args:
         path: the trace, the directory, the bundle (its accelerated variant) or ``BUNDLE#variant``.
-        warmup: inferences of each process to set aside; None: the bundle's plan, or where latencies settle.
+        warmup: inferences of each process to set aside; auto: where latencies settle; None: the bundle's plan, or auto.
 
     Raises:
         NotFoundError: there is no such file, directory or variant.
@@ -43,7 +43,7 @@ def analysis_of(side: Side) -> Analysis:
     return analyse(side.table, source, side.variant.name if side.variant else None)
 
 
-def compare(baseline: str | Path, candidate: str | Path, *, warmup: int | None = None) -> Comparison:
+def compare(baseline: str | Path, candidate: str | Path, *, warmup: Warmup = None) -> Comparison:
     """Is the candidate faster than the baseline, by how much, and which operators make the difference.
 
     Two variants of one bundle are compared round by round; other sides as independent groups of processes.
@@ -71,7 +71,9 @@ def comparison_of(baseline: Side, candidate: Side) -> Comparison:
 
 
 def _differences(baseline: Side, candidate: Side) -> list[str]:
-    """What else differs between two bundles besides the variant, one sentence each."""
+    """What else differs between the two sides besides the variant, or does not, one sentence each."""
+    if [sha256 for _, sha256 in baseline.files] == [sha256 for _, sha256 in candidate.files]:
+        return ["both sides are the same traces: there is nothing to compare"]
     if baseline.bundle is None or candidate.bundle is None:
         return []
     left, right = baseline.bundle.manifest, candidate.bundle.manifest

@@ -74,9 +74,9 @@ def features() -> FeatureReport:
         )
         for group in isa.GROUPS[probed.arch]
     ]
-    default = isa.default_ablation(probed.arch, fields).name if have else None
-    steps = [group.name for group in isa.ladder(probed.arch, fields)]
-    return FeatureReport(probed.arch, probed.fields, groups, default, steps)
+    default = isa.strongest(probed.arch, fields)
+    steps = [names[-1] for names in isa.ladder(probed.arch, fields)]
+    return FeatureReport(probed.arch, probed.fields, groups, default.name if default else None, steps)
 
 
 class State(str, enum.Enum):

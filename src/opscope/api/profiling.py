@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from opscope.api.reports import REPORT_FORMATS, content_of, write_reports
-from opscope.bundle.bundle import Bundle, claim
+from opscope.bundle.bundle import MODEL, Bundle, check_free
 from opscope.bundle.files import sha256_of, storage_errors
 from opscope.bundle.manifest import Manifest, Model, Plan, Role, Status, Variant
-from opscope.errors import RunError, UsageError, did_you_mean
-from opscope.export.process import export_model
+from opscope.errors import ExportError, RunError, UsageError, did_you_mean
+from opscope.export.process import EXPORT_LOG, export_model
 from opscope.export.registry import entry
 from opscope.read.pte import read_program
 from opscope.read.registry import read_trace
@@ -149,9 +149,25 @@ def _planned(path: Path, model: str, settings: Settings, runner: RunTarget, cloc
     check_settings(settings)
     variants = _variants(settings, runner)
     source = _source(model)
-    claim(path)
-    record = _program(source, model, settings, path)
-    plan = Plan(
+    check_free(path)
+    with tempfile.TemporaryDirectory(prefix="opscope-") as work:
+        files = _exported(model, settings.dtype, Path(work), path) if source is None else _given(source)
+        manifest = Manifest(
+            opscope=__version__,
+            created=clock.now().isoformat(timespec="seconds"),
+            status=Status.RUNNING,
+            model=_described(model, source, settings.dtype, files),
+            plan=_plan(settings, variants),
+            variants=variants,
+            target=runner.describe(),
+            environment=runner.environment(),
+            repetitions=[],
+        )
+        return Bundle.create(path, manifest, files)
+
+
+def _plan(settings: Settings, variants: list[Variant]) -> Plan:
+    return Plan(
         rounds=settings.rounds,
         runs=settings.runs,
         warmup=settings.warmup,
@@ -159,18 +175,6 @@ def _planned(path: Path, model: str, settings: Settings, runner: RunTarget, cloc
         order=interleaved([variant.name for variant in variants], settings.rounds, settings.seed),
         timeout_seconds=settings.timeout_seconds,
     )
-    manifest = Manifest(
-        opscope=__version__,
-        created=clock.now().isoformat(timespec="seconds"),
-        status=Status.RUNNING,
-        model=record,
-        plan=plan,
-        variants=variants,
-        target=runner.describe(),
-        environment=runner.environment(),
-        repetitions=[],
-    )
-    return Bundle.create(path, manifest)
 
 
 _LIMITS = {"rounds": (1, 10_000), "runs": (1, 1_000_000), "warmup": (0, 1_000_000)}
@@ -197,7 +201,7 @@ def _variants(settings: Settings, runner: RunTarget) -> list[Variant]:
     probed = runner.probe()
     fields = frozenset(probed.fields)
     if settings.ladder:
-        groups = [[step.name] for step in isa.ladder(probed.arch, fields)]
+        groups = isa.ladder(probed.arch, fields)
     else:
         groups = [list(settings.ablate) or [isa.default_ablation(probed.arch, fields).name]]
     if not groups:
@@ -208,7 +212,7 @@ def _variants(settings: Settings, runner: RunTarget) -> list[Variant]:
         found.append(Variant(f"accelerated{suffix}", Role.ACCELERATED, [], [], threads))
         for number, names in enumerate(groups, 1):
             last = number == len(groups)
-            name = "baseline" if last else f"without-{'-'.join(names)}"
+            name = "baseline" if last else f"without-{names[-1]}"
             role = Role.BASELINE if last else Role.INTERMEDIATE
             cleared = isa.cleared_fields(probed.arch, names, fields)
             found.append(Variant(f"{name}{suffix}", role, names, cleared, threads))
@@ -230,45 +234,41 @@ def _source(model: str) -> Path | None:
     return None
 
 
-def _program(source: Path | None, model: str, settings: Settings, path: Path) -> Model:
-    """Put the program into the bundle, exported or copied, and describe it."""
-    program, etrecord = _exported(model, settings.dtype, path) if source is None else _copied(source, path)
+def _exported(model: str, dtype: str, work: Path, out: Path) -> list[Path]:
+    """The program, its record and the log of the export, in a directory that is thrown away.
+
+    Raises:
+        ExportError: the export failed; its log is kept beside the bundle that was not written.
+    """
+    try:
+        program, etrecord = export_model(model, dtype, work)
+    except ExportError as error:
+        log = out.with_name(f"{out.name}-export.log")
+        with storage_errors(log):
+            out.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(work / EXPORT_LOG, log)
+        raise ExportError(error.problem, where=log, hint=error.hint) from error
+    return [program, etrecord, work / EXPORT_LOG]
+
+
+def _given(source: Path) -> list[Path]:
+    """The program that was named, and the record beside it when there is one."""
+    record = source.with_suffix(".etrecord")
+    return [source, record] if record.is_file() else [source]
+
+
+def _described(model: str, source: Path | None, dtype: str, files: list[Path]) -> Model:
+    program = files[0]
     plan = read_program(program)
+    records = [file.name for file in files if file.suffix == ".etrecord"]
     return Model(
         name=model if source is None else source.stem,
         source=model,
-        dtype=settings.dtype if source is None else None,
-        program=program.relative_to(path).as_posix(),
-        etrecord=etrecord.relative_to(path).as_posix() if etrecord else None,
+        dtype=dtype if source is None else None,
+        program=f"{MODEL}/{program.name}",
+        etrecord=f"{MODEL}/{records[0]}" if records else None,
         sha256=sha256_of(program),
         size=program.stat().st_size,
         methods=[method.name for method in plan.methods],
         backends=plan.backends(),
     )
-
-
-def _exported(model: str, dtype: str, path: Path) -> tuple[Path, Path | None]:
-    """Export into the bundle by way of a directory beside it, so that a failure leaves no half bundle behind."""
-    work = Path(tempfile.mkdtemp(prefix="opscope-export-"))
-    try:
-        export_model(model, dtype, work)
-    except BaseException:
-        path.rmdir()
-        raise
-    with storage_errors(path):
-        shutil.copytree(work, path / "model")
-    shutil.rmtree(work)
-    stem = f"{model}_xnnpack_{dtype}"
-    return path / "model" / f"{stem}.pte", path / "model" / f"{stem}.etrecord"
-
-
-def _copied(source: Path, path: Path) -> tuple[Path, Path | None]:
-    """Copy a .pte, and the .etrecord beside it when there is one."""
-    target = path / "model" / source.name
-    record = source.with_suffix(".etrecord")
-    with storage_errors(target):
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(source, target)
-        if record.is_file():
-            shutil.copy2(record, target.with_suffix(".etrecord"))
-    return target, target.with_suffix(".etrecord") if record.is_file() else None

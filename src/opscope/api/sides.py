@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from opscope.bundle.bundle import VARIANTS, Bundle, is_bundle
 from opscope.bundle.files import sha256_of
@@ -13,6 +13,9 @@ from opscope.errors import NotFoundError, RunError, did_you_mean
 if TYPE_CHECKING:
     from opscope.bundle.manifest import Variant
     from opscope.table import EventTable
+
+Warmup: TypeAlias = int | Literal["auto"] | None
+"""Inferences of each process to set aside; auto: where latencies settle; None: a bundle's plan, else auto."""
 
 
 class Side(NamedTuple):
@@ -39,7 +42,7 @@ def read(path: str | Path) -> EventTable:
     return side_of(path, None).table
 
 
-def side_of(path: str | Path, warmup: int | None) -> Side:
+def side_of(path: str | Path, warmup: Warmup) -> Side:
     """The side that a path names; see :func:`read` for the paths and the warm-up."""
     place, _, variant = str(path).partition("#")
     directory = Path(place)
@@ -50,15 +53,14 @@ def side_of(path: str | Path, warmup: int | None) -> Side:
     return _trace_side(directory, warmup)
 
 
-def _trace_side(path: Path, warmup: int | None) -> Side:
-    from opscope.analyze.latency import auto_warmup
+def _trace_side(path: Path, warmup: Warmup) -> Side:
     from opscope.read.registry import read_trace
     from opscope.table import EventTable
 
     files = _traces_in(path) if path.is_dir() else [path]
     read_files = [read_trace(file) for file in files]
     table = EventTable.concat([one for one, _ in read_files])
-    table = table.with_warmup(auto_warmup(table) if warmup is None else warmup)
+    table = _marked(table, "auto" if warmup is None else warmup)
     hashes = [(str(file), sha256_of(file)) for file in files]
     return Side(table, str(path), read_files[0][1], hashes, path.name, None, None)
 
@@ -71,7 +73,7 @@ def _traces_in(directory: Path) -> list[Path]:
     return files
 
 
-def bundle_side(bundle: Bundle, name: str | None, warmup: int | None) -> Side:
+def bundle_side(bundle: Bundle, name: str | None, warmup: Warmup) -> Side:
     """The side that a variant of a bundle is; None names the accelerated one."""
     from opscope.read.registry import read_trace
     from opscope.table import EventTable
@@ -83,12 +85,18 @@ def bundle_side(bundle: Bundle, name: str | None, warmup: int | None) -> Side:
         raise RunError(f"no repetition of {variant.name} succeeded", where=bundle.path, hint=hint)
     tables = [read_trace(bundle.path / str(repetition.trace))[0] for repetition in repetitions]
     plan, methods = bundle.manifest.plan, bundle.manifest.model.methods
-    table = EventTable.concat(tables).with_warmup(plan.warmup if warmup is None else warmup)
+    table = _marked(EventTable.concat(tables), plan.warmup if warmup is None else warmup)
     if len(methods) == 1:
         table = table.with_method(methods[0])
     files = [(str(repetition.trace), str(repetition.trace_sha256)) for repetition in repetitions]
     path = str(bundle.path / VARIANTS / variant.name)
     return Side(table, path, "etdump", files, variant.name, bundle, variant)
+
+
+def _marked(table: EventTable, warmup: int | Literal["auto"]) -> EventTable:
+    from opscope.analyze.latency import auto_warmup
+
+    return table.with_warmup(auto_warmup(table) if warmup == "auto" else warmup)
 
 
 def _variant(bundle: Bundle, name: str | None) -> Variant:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import itertools
+import shutil
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -14,11 +15,12 @@ from opscope.bundle.manifest import Manifest, Repetition, Status
 from opscope.errors import BundleError, NotFoundError, StorageError, TraceFormatError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
 MANIFEST = "manifest.json"
 VARIANTS = "variants"
+MODEL = "model"
 _LOCK = ".lock"
 # Space held back while a run writes, given up when the disk is full, so that the last repetition is still recorded.
 _RESERVE = ".reserve"
@@ -38,14 +40,24 @@ class Bundle:
         self.manifest = manifest
 
     @classmethod
-    def create(cls, path: Path, manifest: Manifest) -> Bundle:
-        """Write the first manifest into a directory that :func:`claim` has made.
+    def create(cls, path: Path, manifest: Manifest, model_files: Sequence[Path]) -> Bundle:
+        """Make the directory of a new bundle, with its first manifest and copies of the model's files.
 
         Raises:
-            StorageError: the system refused to write.
+            BundleError: there is something at ``path``.
+            StorageError: the system refused to write; nothing is left behind.
         """
+        check_free(path)
         bundle = cls(path, manifest)
-        bundle._save()
+        try:
+            bundle._save()
+            with storage_errors(path / MODEL):
+                (path / MODEL).mkdir()
+                for file in model_files:
+                    shutil.copyfile(file, path / MODEL / file.name)
+        except StorageError:
+            shutil.rmtree(path, ignore_errors=True)
+            raise
         return bundle
 
     @classmethod
@@ -109,7 +121,7 @@ class Bundle:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the bundle for one run, and some space on its disk.
+        """Hold the bundle for one run, with its newest manifest, and some space on its disk.
 
         Raises:
             BundleError: another run holds it.
@@ -119,6 +131,7 @@ class Bundle:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise BundleError("another run is writing here", where=self.path, hint="wait until it ends") from None
+            self.manifest = Bundle.open(self.path).manifest
             reserve = self.path / _RESERVE
             write_atomically(reserve, b"\0" * _RESERVED)
             try:
@@ -138,12 +151,11 @@ class Bundle:
             write_atomically(self.path / MANIFEST, content)
 
 
-def claim(path: Path) -> None:
-    """Create the directory of a new bundle; an empty one may exist.
+def check_free(path: Path) -> None:
+    """Make sure that a new bundle can be made here: nothing is there yet, or an empty directory.
 
     Raises:
-        BundleError: there is something in it.
-        StorageError: it cannot be created.
+        BundleError: there is something.
     """
     if path.is_dir() and any(path.iterdir()):
         if (path / MANIFEST).exists():
@@ -152,8 +164,6 @@ def claim(path: Path) -> None:
         raise BundleError("the output directory is not empty", where=path, hint="choose another --out")
     if path.exists() and not path.is_dir():
         raise BundleError("the output path is a file", where=path, hint="choose another --out")
-    with storage_errors(path):
-        path.mkdir(parents=True, exist_ok=True)
 
 
 def is_bundle(path: Path) -> bool:

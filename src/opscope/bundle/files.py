@@ -26,7 +26,7 @@ def storage_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        hint = "free some space or choose another --out; what was already measured is kept"
+        hint = "free some space or choose another place; what was already measured is kept"
         raise StorageError(f"cannot be written: {error.strerror or error}", where=path, hint=hint) from error
 
 

@@ -14,7 +14,7 @@ def command() -> None:
     Example: opscope doctor
     """
     from opscope.api import doctor
-    from opscope.errors import MissingDependencyError
+    from opscope.errors import NotReadyError
 
     checks = doctor()
     for check in checks:
@@ -24,4 +24,4 @@ def command() -> None:
     problems = [check for check in checks if check.state == "problem"]
     if problems:
         names = ", ".join(check.name for check in problems)
-        raise MissingDependencyError(f"not ready: {names}", hint=problems[0].action or None)
+        raise NotReadyError(f"not ready: {names}", hint=problems[0].action or None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import traceback
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
@@ -61,6 +62,10 @@ def main() -> NoReturn:
     except BrokenPipeError:
         # The reader of a pipe went away; writing the rest would only raise again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(EXIT_INTERNAL)
+    except Exception:  # noqa: BLE001 - the last line of defence: a bug must not look like a regression (exit code 1)
+        traceback.print_exc()
+        typer.echo("error: this is a bug in opscope; please report it with the lines above", err=True)
         sys.exit(EXIT_INTERNAL)
     sys.exit(0)
 

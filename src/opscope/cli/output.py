@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -43,16 +43,18 @@ def write_json(value: msgspec.Struct, target: str) -> None:
         write_atomically(Path(target), to_json(value))
 
 
-def warmup_count(text: str | None) -> int | None:
-    """The number of an option ``--warmup N|auto``; None for auto or when it was not given.
+def warmup_count(text: str | None) -> int | Literal["auto"] | None:
+    """The value of an option ``--warmup N|auto``; None when it was not given.
 
     Raises:
         UsageError: it is neither.
     """
     from opscope.errors import UsageError
 
-    if text is None or text == "auto":
+    if text is None:
         return None
+    if text == "auto":
+        return "auto"
     if text.isdecimal():
         return int(text)
     raise UsageError(f"{text!r} is no number of inferences", where="--warmup", hint="give a number from 0, or auto")

@@ -16,6 +16,7 @@ from opscope.export.registry import entry
 if TYPE_CHECKING:
     from pathlib import Path
 
+EXPORT_LOG = "export.log"
 _NEEDED = ("torch", "executorch")
 
 
@@ -44,7 +45,7 @@ def export_model(name: str, dtype: str, directory: Path) -> tuple[Path, Path]:
     stem = f"{name}_xnnpack_{dtype}"
     program, etrecord = directory / f"{stem}.pte", directory / f"{stem}.etrecord"
     command = [sys.executable, "-m", "opscope.export.child", name, dtype, str(program), str(etrecord)]
-    log = directory / "export.log"
+    log = directory / EXPORT_LOG
     with log.open("wb") as errors:
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=errors, stdin=subprocess.DEVNULL, check=False)
     if done.returncode or not program.exists():

@@ -36,6 +36,8 @@ IDENTIFIER = b"ED00"
 _PREFIX = 4
 _HEADER = 8
 _MICROSECOND = 1_000
+_PRIME = 0x9E3779B97F4A7C15
+_TEXT = pl.Categorical()
 # An event of these names encloses others. Lower levels are further out; everything else is a leaf.
 _FRAMEWORK = {
     "Method::execute": (Scope.EXECUTE, 0),
@@ -153,7 +155,11 @@ def _event_table(profile: Tables, run: Ints, warnings: list[TraceWarning]) -> Ev
         "synthetic_start": quantised,  # a delegate that reports durations only lays them end to end
         "parent": parent,
     }
-    found = [*warnings, *_quantisation_warning(quantised, run), *_orphans(parent, level)]
+    loads = int((scope == Scope.LOAD.value).sum())
+    if loads > 1:
+        signature = _signatures(run, columns["instruction"], name.to_physical().to_numpy())
+        columns["method"] = _take([f"method {number}" for number in range(int(signature.max()) + 1)], signature, _TEXT)
+    found = [*warnings, *_quantisation_warning(quantised, run), *_orphans(parent, level), *_several_methods(loads)]
     return EventTable.build(columns, Clock.NS, found)
 
 
@@ -181,7 +187,7 @@ def _names(name_code: Ints, names: list[str], id_code: Ints, ids: list[str], del
     code = np.where(id_code >= 0, len(names) + id_code, name_code)
     unnamed = code < 0
     code[unnamed] = len(names) + len(ids) + np.searchsorted(numbered, delegate_id[unnamed])
-    return _take(texts, code, pl.Categorical())
+    return _take(texts, code, _TEXT)
 
 
 def _backends(name: pl.Series, is_delegate: Mask, framework: Mask) -> pl.Series:
@@ -189,7 +195,7 @@ def _backends(name: pl.Series, is_delegate: Mask, framework: Mask) -> pl.Series:
     distinct = name.filter(pl.Series(is_delegate)).unique().cast(pl.String).to_list()
     delegate = "XNNPACK" if all(_XNNPACK_NAME.match(text) for text in distinct) else UNNAMED_DELEGATE
     code = np.where(framework, 2, np.where(is_delegate, 0, 1))
-    return _take([delegate, PORTABLE, None], code, pl.Categorical())
+    return _take([delegate, PORTABLE, None], code, _TEXT)
 
 
 def _take(texts: list[str | None] | list[str], code: Ints, dtype: PolarsDataType) -> pl.Series:
@@ -212,6 +218,29 @@ def _quantisation_warning(quantised: Mask, run: Ints) -> list[TraceWarning]:
         "theirs but counted as framework; their start times are not measured"
     )
     return [TraceWarning("quantised_durations", message, "read means over many inferences, not single short operators")]
+
+
+def _signatures(run: Ints, instruction: Values, name: Values) -> Ints:
+    """For each event the number of its block's sequence of instructions and names, in order of first appearance.
+
+    The file does not record which method an inference ran; different methods run different sequences.
+    """
+    first = np.searchsorted(run, run, side="left")
+    place = (np.arange(len(run)) - first + 1).astype(np.uint64)
+    mixed = np.asarray(instruction).astype(np.uint64) * np.uint64(_PRIME) + np.asarray(name).astype(np.uint64)
+    total = np.zeros(int(run.max()) + 1, np.uint64)
+    np.add.at(total, run, (mixed + np.uint64(1)) * place * np.uint64(_PRIME))
+    _, appeared, number = np.unique(total, return_index=True, return_inverse=True)
+    rank = np.argsort(np.argsort(appeared))
+    sequence: Ints = rank[number][run]
+    return sequence
+
+
+def _several_methods(loads: int) -> list[TraceWarning]:
+    if loads < 2:  # noqa: PLR2004 - one method is the usual case
+        return []
+    message = f"{loads} methods were loaded; their inferences are told apart by what they run, not by name"
+    return [TraceWarning("several_methods", message, "the latency mixes them; operators are listed for each")]
 
 
 def _orphans(parent: Ints, level: Ints) -> list[TraceWarning]:

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from opscope.analyze.operators import Operator
     from opscope.program.taxonomy import Category
 
+_STEADY = 1.1
+_HOT = 85.0
+
 
 class VariantResult(msgspec.Struct, frozen=True):
     """A variant and its analysis; null when no repetition of it succeeded."""
@@ -209,6 +212,23 @@ def missing(content: ReportContent) -> list[str]:
     return lines
 
 
+def _conditions(manifest: Manifest) -> list[str]:
+    """What changed on the machine during the run, where it could disturb the figures."""
+    states = [state for repetition in manifest.repetitions for state in (repetition.before, repetition.after)]
+    lines = []
+    loads = [state.load_average for state in states if state.load_average is not None]
+    cpus = manifest.environment.usable_cpus
+    if loads and max(loads) > cpus:
+        lines.append(f"the load average reached {max(loads):.1f} on {cpus} CPUs: other programs were running")
+    clocks = [state.frequency_mhz for state in states if state.frequency_mhz is not None]
+    if clocks and max(clocks) > _STEADY * min(clocks):
+        lines.append(f"the clock frequency moved between {min(clocks):.0f} and {max(clocks):.0f} MHz during the run")
+    heats = [state.temperature_celsius for state in states if state.temperature_celsius is not None]
+    if heats and max(heats) > _HOT:
+        lines.append(f"the temperature reached {max(heats):.0f} degrees: the clock may have been throttled")
+    return lines
+
+
 def limits(content: ReportContent) -> list[str]:
     """What limits the figures, one sentence each."""
     lines = ["latencies were measured with event tracing on, which usually costs 1 to 4 %, more for tiny operators"]
@@ -217,6 +237,7 @@ def limits(content: ReportContent) -> list[str]:
         lines.append("this is a virtual machine: other guests can disturb the measurement")
     if content.manifest.environment.governor is None:
         lines.append("the clock frequency cannot be read here, so throttling would not be seen")
+    lines += _conditions(content.manifest)
     if content.shown:
         lines += [f"{warning.message}; {warning.hint}" for warning in content.shown.trace.warnings]
     return lines

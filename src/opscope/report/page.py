@@ -77,7 +77,7 @@ def _environment() -> jinja2.Environment:
         "off": off_text,
         "place": _place,
         "md": markdown,
-        "md_long": lambda text: markdown(plain(text, _LONG)) if len(text) <= _LONG else markdown(text),
+        "md_long": lambda text: markdown(text, _LONG),
         "clean": plain,
         "clean_long": lambda text: plain(text, _LONG),
     }
@@ -163,5 +163,5 @@ def _command(content: ReportContent) -> str:
         words += [word for v in manifest.with_role(Role.BASELINE)[:1] for word in ("--ablate", ",".join(v.ablated))]
     threads = ",".join(str(count) for count in dict.fromkeys(variant.threads for variant in manifest.variants))
     words += ["--threads", threads, "--rounds", str(plan.rounds), "--runs", str(plan.runs)]
-    words += ["--warmup", str(plan.warmup), "--seed", str(plan.seed)]
+    words += ["--warmup", str(plan.warmup), "--seed", str(plan.seed), "--timeout", f"{plan.timeout_seconds:g}"]
     return shlex.join(words)

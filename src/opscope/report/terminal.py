@@ -33,7 +33,7 @@ def summary(content: ReportContent) -> RenderableType:
     manifest = content.manifest
     where = f"{manifest.environment.cpu or manifest.environment.machine}, {manifest.target.kind}"
     parts: list[RenderableType] = [
-        Text(f"{manifest.model.name} {manifest.model.dtype or ''} on {where}".strip(), style="dim"),
+        Text(" ".join(filter(None, (manifest.model.name, manifest.model.dtype, "on", where))), style="dim"),
         Text(answer.text, style="bold"),
         Text(answer.trust),
         Text(),
@@ -90,9 +90,11 @@ _DECIDED = {"faster", "slower"}
 
 
 def _undecided(comparison: Comparison) -> str:
-    smallest = comparison.end_to_end.minimum_detectable
-    words = verdict_text(comparison.end_to_end.verdict)
-    return f"{words}; changes below {share_text(smallest)} cannot be seen" if smallest is not None else words
+    result = comparison.end_to_end
+    words = verdict_text(result.verdict)
+    if result.verdict.value == "undecidable" or result.minimum_detectable is None:
+        return f"{words}: too few processes"
+    return f"{words}; changes below {share_text(result.minimum_detectable)} cannot be seen"
 
 
 def _variants(content: ReportContent) -> Table:

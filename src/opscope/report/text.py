@@ -12,16 +12,16 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 def plain(name: str, longest: int = LONGEST) -> str:
     """A name on one line, without control or direction characters, cut in the middle when it is too long."""
-    visible = "".join(c if _printable(c) else "\N{REPLACEMENT CHARACTER}" for c in name)
+    visible = "".join(_visible(c) for c in name)
     if len(visible) <= longest:
         return visible
     half = (longest - 1) // 2
     return f"{visible[:half]}…{visible[-half:]}"
 
 
-def markdown(name: str) -> str:
+def markdown(name: str, longest: int = LONGEST) -> str:
     """A name for a Markdown cell or paragraph: no markup, no table break, no HTML."""
-    return _MARKDOWN.sub(r"\\\1", plain(name))
+    return _MARKDOWN.sub(r"\\\1", plain(name, longest))
 
 
 def csv_cell(value: str) -> str:
@@ -29,5 +29,9 @@ def csv_cell(value: str) -> str:
     return f"'{value}" if value.startswith(_FORMULA) else value
 
 
-def _printable(character: str) -> bool:
-    return unicodedata.category(character) not in {"Cc", "Cf", "Co", "Cs", "Cn", "Zl", "Zp"}
+def _visible(character: str) -> str:
+    """A character as it may stand in a line of text; what has no place there shows that something was there."""
+    category = unicodedata.category(character)
+    if category == "Zs":
+        return " "
+    return "\N{REPLACEMENT CHARACTER}" if category.startswith("C") or category in {"Zl", "Zp"} else character

@@ -173,23 +173,28 @@ def present(arch: str, fields: frozenset[str]) -> list[Group]:
     return [candidate for candidate in GROUPS[arch] if candidate.fields[0] in fields]
 
 
+def strongest(arch: str, fields: frozenset[str]) -> Group | None:
+    """The strongest group of this CPU, the one to switch off when nothing else is asked; None when it has none."""
+    candidates = (group(arch, name) for name in _DEFAULTS[arch])
+    return next((candidate for candidate in candidates if candidate.fields[0] in fields), None)
+
+
 def default_ablation(arch: str, fields: frozenset[str]) -> Group:
-    """The strongest group of this CPU: the one to switch off when nothing else is asked.
+    """Like :func:`strongest`, for callers that need one.
 
     Raises:
         FeatureError: the CPU has none.
     """
-    for name in _DEFAULTS[arch]:
-        candidate = group(arch, name)
-        if candidate.fields[0] in fields:
-            return candidate
-    raise FeatureError("this CPU has no feature that could be switched off", hint="profile with two builds of a runner")
+    found = strongest(arch, fields)
+    if found is None:
+        raise FeatureError("this CPU has no feature that could be switched off", hint=_NO_MASKS)
+    return found
 
 
-def ladder(arch: str, fields: frozenset[str]) -> list[Group]:
-    """The staircase of this CPU: switching off each of these in turn leaves less and less."""
-    steps = (group(arch, name) for name in _LADDERS[arch])
-    return [step for step in steps if step.fields[0] in fields]
+def ladder(arch: str, fields: frozenset[str]) -> list[list[str]]:
+    """The staircase of this CPU: for every step down, the groups that are off on it, those of the steps above too."""
+    names = [name for name in _LADDERS[arch] if group(arch, name).fields[0] in fields]
+    return [names[: number + 1] for number in range(len(names))]
 
 
 def cleared_fields(arch: str, names: list[str], fields: frozenset[str]) -> list[str]:
