@@ -1,0 +1,136 @@
+"""A target whose latencies are drawn from a seeded generator, and a clock that only moves when it is told.
+
+The traces it leaves are real ETDump files, so everything behind it is the real thing.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import numpy as np
+
+from opscope.bundle.manifest import Conditions, Environment, Failure, MaskProof, Measurement, Target, Tensor
+from opscope.run.protocol import ProbeAnswer
+from opscope.run.target import Job, Outcome
+from traces import Node, encode
+
+FIELDS = ["avx", "avx2", "avx512bw", "avx512f", "f16c", "fma3", "sse4_1"]
+_QUANTUM = 1_000
+
+
+class FakeClock:
+    """A clock that stands still."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def now(self) -> datetime:
+        """A fixed day, plus what has been added."""
+        return datetime(2026, 1, 2, 10, 15, tzinfo=timezone.utc) + timedelta(seconds=self.seconds)
+
+    def monotonic(self) -> float:
+        """Seconds that have been added."""
+        return self.seconds
+
+
+class FakeTarget:
+    """Runs nothing: writes the trace that a program of one convolution and one portable add would leave.
+
+    Args:
+        slowdown: how much longer the convolution takes when features are cleared.
+        noise: standard deviation between processes, relative.
+        seed: of the noise.
+        clock: is moved on by the time that the inferences take.
+        fail: called with the number of the job; a Failure it returns is the outcome.
+    """
+
+    def __init__(
+        self,
+        slowdown: float = 2.0,
+        noise: float = 0.02,
+        seed: int = 0,
+        clock: FakeClock | None = None,
+        fail: Callable[[int], Failure | None] = lambda _: None,
+    ) -> None:
+        self._slowdown, self._noise, self._fail = slowdown, noise, fail
+        self._random = random.Random(seed)
+        self._clock = clock or FakeClock()
+        self.jobs: list[Job] = []
+
+    def describe(self) -> Target:
+        """Kind and address, for the manifest."""
+        return Target("fake", "")
+
+    def probe(self) -> ProbeAnswer:
+        """A CPU with AVX-512."""
+        return ProbeAnswer("x86_64", list(FIELDS), 85)
+
+    def environment(self) -> Environment:
+        """A machine with two processors."""
+        return Environment(
+            system="Linux",
+            machine="x86_64",
+            kernel="6.1",
+            cpu="Test CPU",
+            logical_cpus=2,
+            usable_cpus=2,
+            memory_bytes=1 << 30,
+            hypervisor=False,
+            governor="performance",
+            features=["avx512", "avx2", "avx", "sse4"],
+            versions={"opscope": "0", "executorch": "1.5.1"},
+        )
+
+    def conditions(self) -> Conditions:
+        """A quiet machine."""
+        return Conditions(0.1, 3000.0, 40.0)
+
+    def execute(self, job: Job, directory: Path) -> Outcome:
+        """Write the trace and the outputs."""
+        self.jobs.append(job)
+        failure = self._fail(len(self.jobs))
+        if failure:
+            return Outcome(failure=failure)
+        inferences = [self._inference(job) for _ in range(job.inferences)]
+        self._clock.seconds += sum(inference.duration for inference in inferences) / 1e9
+        load = Node("Program::load_method", 900_000)
+        blocks = [("Default", [load]), *(("Execute", [inference]) for inference in inferences)]
+        (directory / "trace.etdump").write_bytes(encode(blocks))
+        outputs = np.arange(4, dtype=np.float32)
+        np.savez(directory / "outputs.npz", outputs)
+        wall = [inference.duration for inference in inferences]
+        return Outcome(measurement=_measurement(job, wall))
+
+    def _inference(self, job: Job) -> Node:
+        slow = self._slowdown if job.clear else 1.0
+        if not hasattr(self, "_process") or self._process[0] != len(self.jobs):
+            self._process = (len(self.jobs), self._random.gauss(1, self._noise))
+        factor = self._process[1] * self._random.gauss(1, 0.005)
+        convolution = round(400_000 * slow * factor) // _QUANTUM * _QUANTUM
+        add = round(100_000 * factor)
+        delegate = Node(
+            "DELEGATE_CALL", convolution + 7_123, 0, children=[Node(_CONVOLUTION, convolution, 0, delegate=True)]
+        )
+        call = Node("OPERATOR_CALL", add + 500, 1, children=[Node("native_call_add.out", add, 1)])
+        return Node("Method::execute", delegate.duration + call.duration + 900, children=[delegate, call])
+
+
+_CONVOLUTION = "Convolution (NHWC, F32) IGEMM #1"
+
+
+def _measurement(job: Job, wall: list[int]) -> Measurement:
+    return Measurement(
+        mask=MaskProof(job.clear, backend_loaded_before=False, same_symbol=True, struct_size=85),
+        threads=job.threads,
+        inputs=[Tensor([1, 3, 8, 8], "float32")],
+        outputs=[Tensor([4], "float32")],
+        output_sha256="0" * 64,
+        wall_ns=wall,
+        start_ns=1_000,
+        load_ns=1_000,
+        peak_rss_bytes=1 << 20,
+        versions={"executorch": "1.5.1"},
+    )
