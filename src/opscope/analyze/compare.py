@@ -269,7 +269,8 @@ def _kind_changes(pairs: Sequence[OperatorPair], left: Floats, right: Floats, ef
     groups = [[_kind(operator) for operator in pair] for pair in pairs]
     wanted = list(dict.fromkeys(group for pair in groups for group in pair if group is not None))
     changes = _group_changes(wanted, groups, left, right, effects)
-    return [KindChange(*group, *change) for group, change in zip(wanted, changes, strict=True)]
+    rows = zip(wanted, changes, strict=True)
+    return [KindChange(kind, category, backend, *change) for (kind, category, backend), change in rows]
 
 
 def _kind(operator: Operator | None) -> tuple[str, Category, str] | None:
