@@ -154,7 +154,8 @@ KINDS: tuple[Kind, ...] = (
         Category.ELEMENTWISE,
         xnnpack="""
         Add, Subtract, Multiply, Divide, Maximum, Minimum, Modulus, Power, ATan2, Copy Sign, Squared
-        Difference, Binary Elementwise, Shift Left, Shift Right Arithmetic, Shift Right Logical, Bitwise
+        Difference, Binary Elementwise, Invalid Binary Op, Shift Left, Shift Right Arithmetic, Shift Right Logical,
+        Bitwise
         And, Bitwise Or, Bitwise Xor
         """,
         aten="""
@@ -233,14 +234,11 @@ KINDS: tuple[Kind, ...] = (
 UNKNOWN = OperatorClass(Category.OTHER, "unknown")
 FRAMEWORK = OperatorClass(Category.OTHER, "framework")
 
-_XNNPACK = {name.strip(): kind for kind in KINDS for name in kind.xnnpack.split(",") if name.strip()}
+_XNNPACK = {" ".join(name.split()): kind for kind in KINDS for name in kind.xnnpack.split(",")}
 _ATEN = {name: kind for kind in KINDS for name in kind.aten.split()}
 
-_DELEGATE_FORM = re.compile(r"^(?P<operator>[^(#]+?)(?: \([^)#]*\)(?: (?P<algorithm>[^#]+?))?)?(?: #\d+)?$")
-_ATEN_FORM = re.compile(
-    r"^(?:native_call_|(?:\w+::)|(?:(?:aten|dim_order_ops|quantized_decomposed)[._]))?_*(?P<operator>\w+?)"
-    r"(?:_copy)?_?(?:\.\w+|_default)?$"
-)
+_DELEGATE_FORM = re.compile(r"^(?P<operator>[^(#]+?)(?: \([^)#]*\)(?: (?P<algorithm>[^#]+?))?)?(?: #\d+)?\Z")
+_NAMESPACES = ("aten.", "aten_", "dim_order_ops.", "dim_order_ops_", "quantized_decomposed.", "quantized_decomposed_")
 
 
 @lru_cache(maxsize=4096)
@@ -263,7 +261,13 @@ def _delegate_kind(name: str) -> Kind | None:
 
 
 def _aten_kind(name: str) -> Kind | None:
-    if name in _ATEN:
-        return _ATEN[name]
-    form = _ATEN_FORM.match(name)
-    return _ATEN.get(form["operator"]) if form else None
+    return _ATEN.get(name) or _ATEN.get(_aten_operator(name))
+
+
+def _aten_operator(name: str) -> str:
+    """The operator in a name of ATen, without kernel prefix, namespace, overload and ``_copy``."""
+    text = name.removeprefix("native_call_").rpartition("::")[2]
+    for namespace in _NAMESPACES:
+        text = text.removeprefix(namespace)
+    text, default, _ = text.partition(".")[0].partition("_default")
+    return text.strip("_").removesuffix("_copy").strip("_") if text or default else ""

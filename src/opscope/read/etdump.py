@@ -52,7 +52,7 @@ _FRAMEWORK = {
 _LEAF_LEVEL = 2
 PORTABLE = "portable"
 UNNAMED_DELEGATE = "delegate"
-_XNNPACK_NAME = re.compile(r"^(Invalid Unary Op|[A-Za-z0-9 ]+ \([A-Z0-9, _]+\)( [A-Za-z0-9 ]+)?) #\d+$")
+_XNNPACK_NAME = re.compile(r"^(Invalid (Unary|Binary) Op|[A-Za-z0-9 ]+ \([A-Z0-9, _]+\)( [A-Za-z0-9 ]+)?) #\d+\Z")
 
 
 class EtdumpReader:
@@ -159,8 +159,9 @@ def _event_table(profile: Tables, run: Ints, warnings: list[TraceWarning]) -> Ev
     if loads > 1:
         signature = _signatures(run, columns["instruction"], name.to_physical().to_numpy())
         columns["method"] = _take([f"method {number}" for number in range(int(signature.max()) + 1)], signature, _TEXT)
-    found = [*warnings, *_quantisation_warning(quantised, run), *_orphans(parent, level), *_several_methods(loads)]
-    return EventTable.build(columns, Clock.NS, found)
+    found = [*warnings, *_quantisation_warning(quantised, run), *_several_methods(loads)]
+    table = EventTable.build(columns, Clock.NS, found)
+    return table.with_warnings(*_unfinished(table.frame))
 
 
 def _roles(name_code: Ints, names: list[str], is_delegate: Mask) -> tuple[pl.Series, Ints]:
@@ -243,9 +244,10 @@ def _several_methods(loads: int) -> list[TraceWarning]:
     return [TraceWarning("several_methods", message, "the latency mixes them; operators are listed for each")]
 
 
-def _orphans(parent: Ints, level: Ints) -> list[TraceWarning]:
-    lost = int(((parent < 0) & (level > 0)).sum())
+def _unfinished(frame: pl.DataFrame) -> list[TraceWarning]:
+    expected = pl.col("scope").is_in([Scope.LOAD.value, Scope.INIT.value])
+    lost = frame.filter(pl.col("inference").is_null() & ~expected).height
     if not lost:
         return []
-    message = f"{lost:,} events belong to no inference: the run ended in the middle of one"
+    message = f"{lost:,} event{'s' if lost > 1 else ''} outside of any inference: the run ended in the middle of one"
     return [TraceWarning("unfinished_inference", message, "they are kept in the table and counted nowhere")]

@@ -216,11 +216,15 @@ def intern_strings(buffer: FlatBuffer, at: Ints) -> tuple[Ints, list[str]]:
     there = np.flatnonzero(at > 0)
     first, length = buffer.vector(at[there], 1)
     texts: dict[str, int] = {}
+    budget = buffer.size
     for size in np.unique(length).tolist():
         rows = there[length == size]
         starts = first[length == size]
         words = (size + _WORD - 1) // _WORD
         representative, number = _distinct(buffer, starts, size, words)
+        budget -= len(representative) * size
+        if budget < 0:
+            raise buffer.error("strings overlap each other", int(starts[0]))
         names = [bytes(buffer.bytes[p : p + size]).decode("utf-8", "replace") for p in representative.tolist()]
         known = np.array([texts.setdefault(name, len(texts)) for name in names], np.int64)
         codes[rows] = known[number]

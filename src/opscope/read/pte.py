@@ -78,8 +78,8 @@ def _check_extended_header(data: bytes, path: Path) -> None:
 def _check_segments(data: bytes, root: Tables) -> None:
     segments = Tables(root.buffer, root.children(_SEGMENTS)[0])
     base = struct.unpack_from("<Q", data, 24)[0] if data[_EXTENDED_AT : _EXTENDED_AT + 4] == _EXTENDED else 0
-    ends = segments.uint64(0) + segments.uint64(1)
-    if len(ends) and base + int(ends.max()) > len(data):
+    spans = zip(segments.uint64(0).tolist(), segments.uint64(1).tolist(), strict=True)
+    if any(base + offset + size > len(data) for offset, size in spans):
         raise root.buffer.error("a segment reaches past the end of the file", len(data))
 
 
@@ -101,13 +101,13 @@ def _instructions(table: Tables, operators: list[str], delegates: list[str]) -> 
     index = np.full(len(kinds), -1, np.int64)
     called = np.flatnonzero(np.isin(kinds, (1, 2)) & (arguments > 0))
     index[called] = Tables(table.buffer, arguments[called]).int32(0)
-    return [_instruction(int(k), int(i), operators, delegates) for k, i in zip(kinds, index, strict=True)]
-
-
-def _instruction(kind: int, index: int, operators: list[str], delegates: list[str]) -> Instruction:
-    what = _KINDS.get(kind, InstructionKind.UNKNOWN)
-    names = {InstructionKind.KERNEL: operators, InstructionKind.DELEGATE: delegates}.get(what, [])
-    return Instruction(what, names[index] if 0 <= index < len(names) else "")
+    what = [_KINDS.get(kind, InstructionKind.UNKNOWN) for kind in kinds.tolist()]
+    names = {InstructionKind.KERNEL: operators, InstructionKind.DELEGATE: delegates}
+    for kind, number in zip(what, index.tolist(), strict=True):
+        if kind in names and not 0 <= number < len(names[kind]):
+            raise table.buffer.error(f"an instruction calls {kind.value} {number}, there are {len(names[kind])}")
+    pairs = zip(what, index.tolist(), strict=True)
+    return [Instruction(kind, names[kind][number] if kind in names else "") for kind, number in pairs]
 
 
 def _texts(table: Tables, *slots: int) -> list[str]:

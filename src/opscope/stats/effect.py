@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 ALPHA = 0.05
 _POWER = 0.8
 _RESAMPLES = 10_000
-_EXACT_LIMIT = 20_000
+_LISTED = 20_000
 _SEED = 20_240_229
 # Sums of the same numbers in another order differ in the last digits; they must still count as equal.
 _TIE = 1e-12
@@ -100,7 +100,7 @@ def paired_effects(baseline: Floats, candidate: Floats) -> list[Effect]:
     low, high = _interval(_resampled_means(difference, 0), rounds)
     p_values = _sign_flip(difference)
     detectable = _detectable(difference.std(axis=0, ddof=1) / math.sqrt(rounds), rounds - 1)
-    smallest = 2 / 2**rounds
+    smallest = _smallest_p(2, 2**rounds)
     return _effects(estimate, low, high, p_values, detectable, smallest)
 
 
@@ -115,11 +115,14 @@ def unpaired_effects(baseline: Floats, candidate: Floats) -> list[Effect]:
     sizes = len(baseline), len(candidate)
     if min(sizes) < 2:  # noqa: PLR2004 - one number has no spread
         return [_point(float(value)) for value in estimate]
-    resampled = _resampled_means(baseline, 0) - _resampled_means(candidate, 1)
-    low, high = _interval(resampled, min(sizes))
+    # Either side is drawn from either stream, so that exchanging the sides mirrors the interval exactly.
+    there = _resampled_means(baseline, 0) - _resampled_means(candidate, 1)
+    back = _resampled_means(baseline, 1) - _resampled_means(candidate, 0)
+    low, high = _interval(np.concatenate([there, back]), min(sizes))
     error = np.sqrt(sum(side.var(axis=0, ddof=1) / len(side) for side in (baseline, candidate)))
     detectable = _detectable(error, min(sizes) - 1)
-    smallest = 2 / math.comb(sum(sizes), sizes[0])
+    # With equal sizes the labels can be exchanged whole, which gives the same difference again.
+    smallest = _smallest_p(1 + (sizes[0] == sizes[1]), math.comb(sum(sizes), sizes[0]))
     p_values = _label_exchange(baseline, candidate)
     return _effects(estimate, low, high, p_values, detectable, smallest)
 
@@ -171,29 +174,37 @@ def _detectable(standard_error: Floats, degrees: int) -> Floats:
 def _sign_flip(difference: Floats) -> Floats:
     """Two-sided p-value of the mean under random signs; exact while the sign patterns can be listed."""
     rounds = len(difference)
-    exact = 2**rounds <= _EXACT_LIMIT
-    if exact:
+    if 2**rounds <= _LISTED:
         signs = np.array(list(itertools.product((1.0, -1.0), repeat=rounds)))
     else:
-        signs = np.random.default_rng((_SEED, 2)).choice((1.0, -1.0), (_EXACT_LIMIT, rounds))
-    return _extremes(np.abs(signs @ difference), np.abs(difference.sum(axis=0)), exact=exact)
+        signs = np.random.default_rng((_SEED, 2)).choice((1.0, -1.0), (_LISTED, rounds))
+    scale = np.abs(difference).sum(axis=0)
+    return _extremes(np.abs(signs @ difference), np.abs(difference.sum(axis=0)), scale, exact=2**rounds <= _LISTED)
 
 
 def _label_exchange(baseline: Floats, candidate: Floats) -> Floats:
     """Two-sided p-value of the difference of means under exchanged labels; exact while they can be listed."""
     pooled = np.concatenate([baseline, candidate])
+    pooled -= pooled.mean(axis=0)
     total, first = len(pooled), len(baseline)
-    exact = math.comb(total, first) <= _EXACT_LIMIT
+    exact = math.comb(total, first) <= _LISTED
     if exact:
         picks = np.array(list(itertools.combinations(range(total), first)))
     else:
-        picks = np.argsort(np.random.default_rng((_SEED, 3)).random((_EXACT_LIMIT, total)), axis=1)[:, :first]
+        picks = np.argsort(np.random.default_rng((_SEED, 3)).random((_LISTED, total)), axis=1)[:, :first]
     weights = np.full((len(picks), total), -1 / (total - first))
     np.put_along_axis(weights, picks, 1 / first, axis=1)
-    return _extremes(np.abs(weights @ pooled), np.abs(baseline.mean(axis=0) - candidate.mean(axis=0)), exact=exact)
+    observed = np.abs(pooled[:first].mean(axis=0) - pooled[first:].mean(axis=0))
+    return _extremes(np.abs(weights @ pooled), observed, np.abs(pooled).max(axis=0), exact=exact)
 
 
-def _extremes(permuted: Floats, observed: Floats, *, exact: bool) -> Floats:
-    reached = (permuted >= observed - _TIE * np.maximum(np.abs(observed), 1)).sum(axis=0)
+def _extremes(permuted: Floats, observed: Floats, scale: Floats, *, exact: bool) -> Floats:
+    """Share of permutations that reach the observed statistic, up to the rounding of sums of this scale."""
+    reached = (permuted >= observed - _TIE * scale).sum(axis=0)
     share: Floats = reached / len(permuted) if exact else (reached + 1) / (len(permuted) + 1)
     return share
+
+
+def _smallest_p(extremes: int, ways: int) -> float:
+    """The p-value of the most extreme outcome, of which there are so many among the ways to exchange labels."""
+    return extremes / ways if ways <= _LISTED else 1 / (_LISTED + 1)

@@ -97,14 +97,12 @@ class EventTable:
         """
         if len({table.clock for table in tables}) != 1:
             raise InvariantError("traces with different clocks, or none at all, cannot be put together")
-        shifted, rows = [], 0
-        for process, table in enumerate(tables):
-            shifted.append(
-                table.frame.with_columns(
-                    pl.lit(process, dtype=pl.Int32).alias("process"), (pl.col("parent") + rows).alias("parent")
-                )
-            )
+        shifted, rows, processes = [], 0, 0
+        for table in tables:
+            moved = pl.col("process") + pl.lit(processes, pl.Int32), pl.col("parent") + rows
+            shifted.append(table.frame.with_columns(*moved))
             rows += table.frame.height
+            processes += table.processes
         warnings = dict.fromkeys(warning for table in tables for warning in table.warnings)
         return cls(pl.concat(shifted, rechunk=True), tables[0].clock, tuple(warnings))
 
@@ -127,8 +125,13 @@ class EventTable:
 
         Args:
             count: how many, the same for every process or one number per process.
+
+        Raises:
+            ValueError: there are not as many numbers as processes.
         """
         each = [count] * self.processes if isinstance(count, int) else list(count)
+        if len(each) != self.processes:
+            raise ValueError(f"{len(each)} numbers for {self.processes} processes")
         limit = pl.col("process").replace_strict(list(range(len(each))), each, return_dtype=pl.Int32)
         marked = (pl.col("inference") < limit).fill_null(value=False).alias("warmup")
         return replace(self, frame=self.frame.with_columns(marked))
@@ -148,10 +151,11 @@ class EventTable:
         return replace(EventTable.concat(parts), warnings=self.warnings)
 
     def _process(self, process: int) -> pl.DataFrame:
-        """Rows of one process, with parents counted from its first row."""
+        """Rows of one process as if it were the only one."""
         rows = self.frame.with_row_index("row").filter(pl.col("process") == process)
         first = pl.col("row").first().cast(pl.Int64)
-        return rows.with_columns(pl.col("parent") - first).drop("row")
+        alone = pl.lit(0, pl.Int32).alias("process"), pl.col("parent") - first
+        return rows.with_columns(*alone).drop("row")
 
     def measured(self) -> pl.DataFrame:
         """Rows of the inferences that count: not warm-up, not loading."""

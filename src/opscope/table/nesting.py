@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     Ints: TypeAlias = NDArray[np.int64]
 
 NO_PARENT = -1
+_LARGEST_SUM = float(1 << 62)
 
 
 def parents_from_levels(level: Ints, group: Ints) -> Ints:
@@ -66,9 +67,15 @@ def depth_and_root(parent: Ints) -> tuple[Ints, Ints]:
 
 
 def self_times(duration: Ints, parent: Ints) -> Ints:
-    """Duration minus the durations of direct children; what the event spent itself."""
+    """Duration minus the durations of direct children; what the event spent itself.
+
+    Raises:
+        InvariantError: the durations are so large that their sum is no 64-bit number.
+    """
     children = np.zeros(len(duration), np.int64)
     nested = parent != NO_PARENT
+    if np.abs(duration.astype(np.float64)).sum() > _LARGEST_SUM:
+        raise InvariantError("the durations of its events add up to more than 2^62")
     np.add.at(children, parent[nested], duration[nested])
     return duration - children
 
