@@ -153,10 +153,9 @@ KINDS: tuple[Kind, ...] = (
         "arithmetic",
         Category.ELEMENTWISE,
         xnnpack="""
-        Add, Subtract, Multiply, Divide, Maximum, Minimum, Modulus, Power, ATan2, Copy Sign, Squared
-        Difference, Binary Elementwise, Invalid Binary Op, Shift Left, Shift Right Arithmetic, Shift Right Logical,
-        Bitwise
-        And, Bitwise Or, Bitwise Xor
+        Add, Subtract, Multiply, Divide, Maximum, Minimum, Modulus, Power, ATan2, Copy Sign,
+        Squared Difference, Binary Elementwise, Invalid Binary Op, Shift Left, Shift Right Arithmetic,
+        Shift Right Logical, Bitwise And, Bitwise Or, Bitwise Xor
         """,
         aten="""
         add sub rsub mul div maximum minimum fmod remainder pow floor_divide where eq ne lt le gt ge
