@@ -123,10 +123,12 @@ def _tiles(content: ReportContent) -> list[Tile]:
     analysis, comparison = content.shown, content.primary
     if analysis is None:
         return []
-    latency = analysis.latency
-    tiles = [Tile("latency", units.time_text(latency.median_ns), f"p90 {units.time_text(latency.p90_ns)}")]
-    if comparison:
+    note = f"p90 {units.time_text(analysis.latency.p90_ns)}"
+    if comparison is None:
+        tiles = [Tile("latency", units.time_text(analysis.latency.median_ns), note)]
+    else:
         result = comparison.end_to_end
+        tiles = [Tile("with acceleration", units.time_text(result.candidate_ns), note)]
         interval = f"{result.ci95[0]:.2f} to {result.ci95[1]:.2f}" if result.ci95 else trust_text(comparison)
         tiles.append(Tile("without acceleration", units.time_text(result.baseline_ns), _off(content)))
         tiles.append(Tile("speedup", units.ratio_text(result.speedup), interval))
