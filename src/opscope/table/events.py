@@ -64,8 +64,8 @@ class EventTable:
 
         Args:
             columns: ``run``, ``scope``, ``name``, ``start``, ``duration`` and ``parent`` (row or -1) are required;
-                ``method``, ``backend``, ``chain``, ``instruction``, ``delegate_id`` (null or -1: absent),
-                ``resolution`` (1) and ``synthetic_start`` (False) have defaults.
+                ``resolution`` is 1, ``synthetic_start`` False and ``block`` empty unless given, all others absent
+                (null or -1).
             clock: unit of ``start``, ``duration`` and ``resolution``.
             warnings: what the reader noticed.
 
@@ -170,12 +170,16 @@ def _defaults(count: int) -> dict[str, Values]:
         "chain": absent,
         "instruction": absent,
         "delegate_id": absent,
+        "delegate_label": pl.Series([None] * count, dtype=pl.Categorical),
+        "metadata": pl.Series([None] * count, dtype=pl.Binary),
+        "block": pl.Series([""], dtype=pl.Categorical).new_from_index(0, count),
+        "bundled_input": absent,
         "resolution": np.ones(count, np.int64),
         "synthetic_start": np.zeros(count, bool),
     }
 
 
-_MINUS_ONE_IS_NULL = ("inference", "chain", "instruction", "position", "delegate_id", "parent")
+_MINUS_ONE_IS_NULL = ("inference", "chain", "instruction", "position", "delegate_id", "bundled_input", "parent")
 
 
 def _frame(columns: Mapping[str, Values]) -> pl.DataFrame:
