@@ -269,8 +269,8 @@ def test_operators_that_a_delegate_numbers_are_named_by_their_number():
     ]
 
 
-def test_allocation_and_debug_events_are_skipped_with_a_warning():
-    """They carry no time; the profiling event between them is read."""
+def test_allocation_and_debug_events_stand_beside_the_table():
+    """They carry no time; the profiling event between them is read, and a warning says where they are."""
     builder = flatbuffers.Builder(64)
     events = [
         other_event(builder, 1),
@@ -279,7 +279,7 @@ def test_allocation_and_debug_events_are_skipped_with_a_warning():
     ]
     found = read(file_of(builder, events))
     assert rows(found, "name", "duration") == [("Method::execute", 50)]
-    assert codes(found) == ["events_skipped"]
+    assert codes(found) == ["events_beside"]
     assert found.warnings[0].message.startswith("2 allocation or debug events")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import msgspec
-import polars as pl
+import numpy as np
 
 from opscope.analyze.latency import Latency, latency
 from opscope.analyze.operators import (
@@ -107,13 +107,13 @@ def analyse(table: EventTable, source: Source, variant: str | None = None) -> An
 
 
 def _trace_info(table: EventTable, source: Source) -> TraceInfo:
-    inferences = table.inferences()
-    counts = inferences.group_by("process").agg(pl.len().alias("inferences"), pl.col("warmup").sum())
-    by_process = {process: (count, warmup) for process, count, warmup in counts.iter_rows()}
+    found = table.inference_times()
     files = [
-        TraceFile(path, sha256, *by_process.get(process, (0, 0))) for process, (path, sha256) in enumerate(source.files)
+        TraceFile(path, sha256, int((found.process == p).sum()), int(found.warmup[found.process == p].sum()))
+        for p, (path, sha256) in enumerate(source.files)
     ]
-    methods = inferences["method"].cast(pl.String).fill_null(UNKNOWN_METHOD).unique(maintain_order=True).to_list()
+    named = [None if code < 0 else found.method.texts[code] for code in np.unique(found.method.codes).tolist()]
+    methods = [UNKNOWN_METHOD if name is None else name for name in named]
     return TraceInfo(
         path=source.path,
         format=source.format,

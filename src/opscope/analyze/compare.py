@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 import numpy as np
-import polars as pl
 
-from opscope.analyze.operators import GROUP, Operator, operator_rows, operators
+from opscope.analyze.operators import UNKNOWN_METHOD, Operator, operators
 from opscope.analyze.outputs import OutputAgreement
 from opscope.program.taxonomy import Category
 from opscope.stats.effect import Effect, Verdict, adjust_for_many, paired_effects, unpaired_effects
+from opscope.table.places import spent_by_place
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from opscope.table import EventTable
+    from opscope.table.places import Place
 
     Floats: TypeAlias = NDArray[np.float64]
     OperatorPair: TypeAlias = tuple[Operator | None, Operator | None]
@@ -194,10 +195,11 @@ def _end_to_end(baseline: EventTable, candidate: EventTable, *, paired: bool) ->
 
 
 def _log_medians(table: EventTable) -> Floats:
-    """Logarithm of each process's median latency; shape (processes, 1)."""
-    measured = table.inferences().filter(~pl.col("warmup"))
-    medians = measured.group_by("process", maintain_order=True).agg(pl.col("duration").median())["duration"]
-    logs: Floats = np.log(np.maximum(medians.to_numpy().astype(np.float64), 1.0))
+    """Logarithm of the median latency of each process that measured any; shape (processes, 1)."""
+    found = table.inference_times()
+    own = [found.duration[(found.process == process) & ~found.warmup] for process in range(table.processes)]
+    medians = [max(float(np.median(durations)), 1.0) for durations in own if len(durations)]
+    logs: Floats = np.log(np.array(medians))
     return logs.reshape(-1, 1)
 
 
@@ -236,25 +238,28 @@ def _sort(operator: Operator) -> str:
     return operator.name if operator.position is None else operator.kind
 
 
+def _times(table: EventTable, wanted: Sequence[Operator | None]) -> Floats:
+    """Mean self time per inference of each operator in each process; shape (processes, operators)."""
+    found = table.inference_times()
+    counts = [int(((found.process == process) & ~found.warmup).sum()) for process in range(table.processes)]
+    columns = {_key(operator): column for column, operator in enumerate(wanted) if operator is not None}
+    rows = []
+    for spent, count in zip(spent_by_place(table), counts, strict=True):
+        if count:
+            row = np.zeros(len(wanted))
+            for place, own in spent.items():
+                row[columns[_place_key(place)]] += own.self_time / count
+            rows.append(row)
+    return np.stack(rows)
+
+
 def _key(operator: Operator) -> OperatorKey:
     framework = operator.name if operator.position is None else None
     return operator.method, operator.instruction, operator.position, framework
 
 
-def _times(table: EventTable, wanted: Sequence[Operator | None]) -> Floats:
-    """Mean self time per inference of each operator in each process; shape (processes, operators)."""
-    measured = table.measured()
-    inferences = measured.group_by("process").agg(pl.col("inference").n_unique().alias("count"))
-    sums = operator_rows(measured).group_by("process", *GROUP).agg(pl.col("self_time").sum())
-    rows = sums.join(inferences, on="process").sort("process")
-    processes = {process: row for row, process in enumerate(rows["process"].unique(maintain_order=True))}
-    columns = {_key(operator): column for column, operator in enumerate(wanted) if operator is not None}
-    times = np.zeros((len(processes), len(wanted)))
-    for process, method, instruction, position, framework, total, count in rows.select(
-        "process", *GROUP, "self_time", "count"
-    ).iter_rows():
-        times[processes[process], columns[method, instruction, position, framework]] = total / count
-    return times
+def _place_key(place: Place) -> OperatorKey:
+    return place.method or UNKNOWN_METHOD, place.instruction, place.position, place.framework
 
 
 def _category_changes(

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import msgspec
-import polars as pl
+import numpy as np
 
 from opscope.stats.summary import Summary, summarise
 from opscope.stats.warmup import detect_warmup
-from opscope.table import Scope
 
 if TYPE_CHECKING:
     from opscope.table import EventTable
@@ -67,22 +66,18 @@ class Latency(msgspec.Struct, frozen=True):
 
 def auto_warmup(table: EventTable) -> list[int]:
     """Number of warm-up inferences of each process, found in its series of latencies."""
-    inferences = table.inferences()
-    return [
-        detect_warmup(inferences.filter(pl.col("process") == process)["duration"].to_list())
-        for process in range(table.processes)
-    ]
+    found = table.inference_times()
+    return [detect_warmup(found.duration[found.process == process].tolist()) for process in range(table.processes)]
 
 
 def latency(table: EventTable) -> Latency | None:
     """End-to-end latency of the measured inferences; None when there is none."""
-    inferences = table.inferences()
-    measured = inferences.filter(~pl.col("warmup"))
-    if measured.is_empty():
+    found = table.inference_times()
+    samples = found.duration[~found.warmup].tolist()
+    if not samples:
         return None
-    samples = measured["duration"].to_list()
-    summary = summarise(samples)
-    return _latency(summary, samples, _warmup_samples(inferences), _processes(table, inferences))
+    warmup = [found.duration[found.warmup & (found.process == p)].tolist() for p in range(table.processes)]
+    return _latency(summarise(samples), samples, warmup, _processes(table))
 
 
 def _latency(summary: Summary, samples: list[int], warmup: list[list[int]], processes: list[ProcessLatency]) -> Latency:
@@ -108,22 +103,13 @@ def _latency(summary: Summary, samples: list[int], warmup: list[list[int]], proc
     )
 
 
-def _warmup_samples(inferences: pl.DataFrame) -> list[list[int]]:
-    grouped = inferences.group_by("process", maintain_order=True).agg(pl.col("duration").filter(pl.col("warmup")))
-    return [list(samples) for samples in grouped["duration"]]
-
-
-def _processes(table: EventTable, inferences: pl.DataFrame) -> list[ProcessLatency]:
-    loads = table.frame.filter((pl.col("scope") == Scope.LOAD.value) & pl.col("parent").is_null())
-    load = dict(loads.group_by("process").agg(pl.col("duration").sum()).iter_rows())
-    counted = pl.col("duration").filter(~pl.col("warmup"))
-    rows = inferences.group_by("process", maintain_order=True).agg(
-        counted.len().alias("n"),
-        counted.median().alias("median"),
-        counted.mean().alias("mean"),
-        pl.col("duration").first().alias("first"),
-    )
-    return [
-        ProcessLatency(process, n, median, mean, load.get(process), first)
-        for process, n, median, mean, first in rows.filter(pl.col("n") > 0).iter_rows()
-    ]
+def _processes(table: EventTable) -> list[ProcessLatency]:
+    found, loading = table.inference_times(), table.loading()
+    rows = []
+    for process in range(table.processes):
+        own = found.duration[found.process == process]
+        counted = own[~found.warmup[found.process == process]]
+        if len(counted):
+            median, mean = float(np.median(counted)), float(counted.mean())
+            rows.append(ProcessLatency(process, len(counted), median, mean, loading[process], int(own[0])))
+    return rows

@@ -6,20 +6,18 @@ import enum
 from typing import TYPE_CHECKING
 
 import msgspec
-import polars as pl
 
 from opscope.program.taxonomy import FRAMEWORK, Category, classify
-from opscope.table import Scope
+from opscope.table.places import spent_by_place
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from opscope.table import EventTable
+    from opscope.table.places import Place, Spent
 
 UNKNOWN_METHOD = "unknown"
 FRAMEWORK_BACKEND = "framework"
-KEY = ("method", "instruction", "position", "name")
-_LEAVES = (Scope.DELEGATE_OP.value, Scope.KERNEL.value)
 
 
 class Attribution(str, enum.Enum):
@@ -91,68 +89,41 @@ class BackendTime(msgspec.Struct, frozen=True):
     share: float
 
 
-def operator_rows(frame: pl.DataFrame) -> pl.DataFrame:
-    """Events with the key of the operator they belong to: ``KEY`` without the number of loop iterations.
-
-    Args:
-        frame: rows of an EventTable, inside inferences.
-
-    Returns:
-        The rows with ``method`` filled, and ``position`` null and ``name`` the framework's word for framework time;
-        a leaf's name is left to the first event of its key.
-    """
-    leaf = pl.col("scope").is_in(_LEAVES)
-    return frame.with_columns(
-        pl.col("method").cast(pl.String).fill_null(UNKNOWN_METHOD),
-        pl.when(leaf).then(pl.col("position")).alias("position"),
-        pl.col("name").cast(pl.String),
-        pl.when(leaf).then(None).otherwise(pl.col("name").cast(pl.String)).alias("framework_name"),
-        pl.col("backend").cast(pl.String).fill_null(FRAMEWORK_BACKEND),
-    )
-
-
-GROUP = ("method", "instruction", "position", "framework_name")
-
-
 def operators(table: EventTable) -> list[Operator]:
     """Every operator of the measured inferences, in program order; the sum of times is the mean latency.
 
     Empty when nothing was measured.
     """
-    measured = table.measured()
-    count = table.inferences().filter(~pl.col("warmup")).height
-    if not count:
-        return []
-    total = int(measured["self_time"].sum())
-    rows = (
-        operator_rows(measured)
-        .group_by(GROUP)
-        .agg(
-            pl.col("name").mode().sort().first(),
-            pl.col("backend").first(),
-            pl.len().alias("events"),
-            pl.col("self_time").sum(),
-            (pl.col("resolution") - 1).sum().alias("unresolved"),
-        )
-        .sort("method", "instruction", "position", "name", nulls_last=True)
-    )
-    return [_operator(row, count, total) for row in rows.iter_rows(named=True)]
+    count = int((~table.inference_times().warmup).sum())
+    spent: dict[Place, Spent] = {}
+    for process in spent_by_place(table):
+        for place, own in process.items():
+            spent[place] = spent[place].plus(own) if place in spent else own
+    total = sum(own.self_time for own in spent.values())
+    found = [_operator(place, own, count, total) for place, own in spent.items()]
+    return sorted(found, key=program_order)
 
 
-def _operator(row: dict[str, int | str | None], count: int, total: int) -> Operator:
-    values = msgspec.convert(row, _Row)
-    operator_class = FRAMEWORK if values.framework_name is not None else classify(values.name)
+def program_order(operator: Operator) -> tuple[str, bool, int, bool, int, str]:
+    """Method, instruction and position; framework time behind the operators it belongs to."""
+    instruction, position = operator.instruction, operator.position
+    place = instruction is None, instruction or 0, position is None, position or 0
+    return operator.method, *place, operator.name
+
+
+def _operator(place: Place, spent: Spent, count: int, total: int) -> Operator:
+    operator_class = FRAMEWORK if place.framework is not None else classify(spent.name)
     return Operator(
-        method=values.method,
-        instruction=values.instruction,
-        position=values.position,
-        name=values.name,
+        method=place.method or UNKNOWN_METHOD,
+        instruction=place.instruction,
+        position=place.position,
+        name=spent.name,
         category=operator_class.category,
         kind=operator_class.kind,
-        backend=values.backend,
-        calls=values.events / count,
-        time_ns=values.self_time / count,
-        share=values.self_time / total if total else 0.0,
+        backend=spent.backend or FRAMEWORK_BACKEND,
+        calls=spent.events / count,
+        time_ns=spent.self_time / count,
+        share=spent.self_time / total if total else 0.0,
         handles=[],
         module=None,
         source=None,
@@ -160,20 +131,8 @@ def _operator(row: dict[str, int | str | None], count: int, total: int) -> Opera
         macs=None,
         bytes=None,
         kernel=None,
-        uncertainty_ns=values.unresolved / count,
+        uncertainty_ns=spent.unresolved / count,
     )
-
-
-class _Row(msgspec.Struct):
-    method: str
-    instruction: int | None
-    position: int | None
-    framework_name: str | None
-    name: str
-    backend: str
-    events: int
-    self_time: int
-    unresolved: int
 
 
 def categories(rows: Iterable[Operator]) -> list[CategoryTime]:

@@ -10,25 +10,29 @@ and quantisation are measured, see docs/design/etdump.md.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, ClassVar, TypeAlias
+import zlib
+from dataclasses import dataclass, replace
+from functools import cached_property, reduce
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import numpy as np
-import polars as pl
 
 from opscope.errors import EmptyTraceError, InvariantError, TraceFormatError
+from opscope.read.etdump_side import side_events
 from opscope.read.flatbuffer import FlatBuffer, Tables
-from opscope.table import Clock, EventTable, Scope, TraceWarning
+from opscope.read.repeats import Footprint, repeated_times, stretches
+from opscope.table import Clock, Coded, EventTable, Scope, Segment, TraceWarning
 from opscope.table.nesting import parents_from_levels
-from opscope.table.schema import SCOPES
+from opscope.table.segment import SCOPES, coded_from
+from opscope.table.side import SideEvents
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     import numpy.typing as npt
-    from polars._typing import PolarsDataType
 
     from opscope.read.flatbuffer import Ints
-    from opscope.table.events import Values
 
     Mask: TypeAlias = npt.NDArray[np.bool_]
 
@@ -36,8 +40,6 @@ IDENTIFIER = b"ED00"
 _PREFIX = 4
 _HEADER = 8
 _MICROSECOND = 1_000
-_PRIME = 0x9E3779B97F4A7C15
-_TEXT = pl.Categorical()
 # An event of these names encloses others. Lower levels are further out; everything else is a leaf.
 _FRAMEWORK = {
     "Method::execute": (Scope.EXECUTE, 0),
@@ -112,142 +114,292 @@ def _check_size_prefix(buffer: FlatBuffer) -> None:
 
 def _table(buffer: FlatBuffer) -> EventTable:
     blocks = Tables(buffer, buffer.root().children(1)[0])
-    at, owner = blocks.children(3)
+    parts = list(_parts(buffer, blocks))
+    if not sum(len(part.rows) for part in parts):
+        raise EmptyTraceError("the trace holds no events", where=buffer.where, hint=_NO_TRACER)
+    quantised = all(part.whole_microseconds for part in parts)
+    backend = _delegate_backend(parts)
+    segments = [part.segment(backend, quantised=quantised) for part in parts if len(part.rows)]
+    loads = sum(int(segment.columns["scope"].equals(Scope.LOAD.value).sum()) * segment.repeats for segment in segments)
+    if loads > 1:
+        segments = _with_methods(segments)
+    table = EventTable.of_segments(segments, Clock.NS, _warnings(parts, segments, loads, quantised=quantised))
+    sides = [part.side() for part in parts if part.skipped]
+    return table if not sides else table.with_side(reduce(SideEvents.plus, sides))
+
+
+def _parts(buffer: FlatBuffer, blocks: Tables) -> Iterator[_Part]:
+    """Blocks in file order: those that repeat each other as one part, the others between them as another."""
+    pending = 0
+    for first, last, even in stretches(blocks.at):
+        repeated = _repeated(buffer, blocks, first, last) if even else None
+        if repeated is not None:
+            if pending < first:
+                yield _decoded(buffer, blocks, pending, first)
+            yield repeated
+            pending = last
+    if pending < len(blocks):
+        yield _decoded(buffer, blocks, pending, len(blocks))
+
+
+def _repeated(buffer: FlatBuffer, blocks: Tables, first: int, last: int) -> _Part | None:
+    """Blocks that all repeat the first of them; None when they do not."""
+    template = _decoded(buffer, blocks, first, first + 1)
+    if template.skipped or not template.inferences:
+        return None
+    times = repeated_times(buffer, blocks.at[first:last], template.footprint(blocks.only(first)))
+    return None if times is None else replace(template, times=(times.start, times.end))
+
+
+def _decoded(buffer: FlatBuffer, blocks: Tables, first: int, last: int) -> _Part:
+    block = Tables(buffer, blocks.at[first:last])
+    at, owner = block.children(3)
     events = Tables(buffer, at)
     profile = events.reference(0)
     rows = np.flatnonzero(profile > 0)
-    if not len(rows):
-        raise EmptyTraceError("the trace holds no events", where=buffer.where, hint=_NO_TRACER)
-    other = len(at) - len(rows)
-    return _event_table(Tables(buffer, profile[rows]), owner[rows], _other_events(other))
+    return _Part(block, events, owner, Tables(buffer, profile[rows]), owner[rows], first, len(at) - len(rows))
 
 
-def _other_events(count: int) -> list[TraceWarning]:
-    if not count:
-        return []
-    message = f"{count:,} allocation or debug events are not shown"
-    return [TraceWarning("events_skipped", message, "they carry no time; latency and split are not affected")]
+@dataclass(frozen=True)
+class _Part:
+    """Consecutive blocks while they are decoded: their tables, and the times of those that repeat them.
+
+    Attributes:
+        block: the blocks that were decoded.
+        entries: their events.
+        owner: the decoded block that each event stands in.
+        profile: those events that carry times.
+        rows: the decoded block that each of these stands in.
+        first_run: number of the first block in the file.
+        skipped: events without times.
+        times: start and end of all repeats; None for one repeat.
+    """
+
+    block: Tables
+    entries: Tables
+    owner: Ints
+    profile: Tables
+    rows: Ints
+    first_run: int
+    skipped: int
+    times: tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]] | None = None
+
+    @cached_property
+    def name(self) -> Coded:
+        """Names as recorded."""
+        return Coded(*_tupled(self.profile.strings(0)))
+
+    @cached_property
+    def label(self) -> Coded:
+        """The delegate's textual identifiers."""
+        return Coded(*_tupled(self.profile.strings(4)))
+
+    @cached_property
+    def delegate_id(self) -> Ints:
+        """The delegate's integer identifiers, -1 where absent."""
+        return self.profile.int32(3, -1)
+
+    @cached_property
+    def is_delegate(self) -> Mask:
+        """Events that a delegate reported."""
+        mask: Mask = (self.name.codes < 0) | (self.label.codes >= 0) | (self.delegate_id >= 0)
+        return mask
+
+    @cached_property
+    def start_and_duration(self) -> tuple[Ints, Ints]:
+        """Times of every event; shape (repeats, events)."""
+        start, end = self.times or (self.profile.uint64(6)[None], self.profile.uint64(7)[None])
+        if start.size and max(int(start.max()), int(end.max())) > np.iinfo(np.int64).max:
+            raise self.profile.buffer.error("a time is larger than 2^63")
+        return start.astype(np.int64), end.astype(np.int64) - start.astype(np.int64)
+
+    @property
+    def whole_microseconds(self) -> bool:
+        """Whether no duration of a delegate is finer than a microsecond."""
+        duration = self.start_and_duration[1]
+        return not (duration[:, self.is_delegate] % _MICROSECOND).any()
+
+    @cached_property
+    def inferences(self) -> int:
+        """Outermost events of inferences."""
+        return int(self.name.equals("Method::execute").sum())
+
+    def side(self) -> SideEvents:
+        """Events without times."""
+        return side_events(self.block, self.entries, self.owner, self.first_run)
+
+    def footprint(self, block: Tables) -> Footprint:
+        """Where the one decoded block stands in the file."""
+        buffer, profile = self.profile.buffer, self.profile
+        tables = np.concatenate([block.at, self.entries.at, profile.at])
+        first, count = (np.concatenate(pair) for pair in zip(*self._texts(block), strict=True))
+        ends = [buffer.table_end(tables), (first + count)[first > 0]]
+        times = profile.field(6), profile.field(7)
+        low = int(min(tables.min(), *(position.min() for position in (first[first > 0], tables) if len(position))))
+        low -= low % 4
+        high = int(max(end.max() for end in ends if len(end)))
+        return Footprint(low, high, tables, *times)
+
+    def _texts(self, block: Tables) -> Iterator[tuple[Ints, Ints]]:
+        """First byte and length of all strings and vectors that the block's tables point to."""
+        yield block.vector(0, 1)
+        yield block.vector(2, 1)
+        first, count = block.vector(3)
+        yield first, count * 4
+        for slot in (0, 4, 5):
+            yield self.profile.vector(slot, 1)
+
+    def segment(self, backend: str, *, quantised: bool) -> Segment:
+        """The part as a segment of a table."""
+        scope, level = _roles(self.name, self.is_delegate)
+        chain = self.profile.int32(1)
+        start, duration = self.start_and_duration
+        cut = self.is_delegate & quantised
+        columns: dict[str, Any] = {
+            "run": self.rows,
+            "scope": scope,
+            "name": _names(self.name, self.label, self.delegate_id),
+            "backend": _backends(backend, self.is_delegate, level),
+            "chain": chain,
+            "instruction": np.where(chain < 0, -1, self.profile.int32(2, -1)),
+            "delegate_id": self.delegate_id,
+            "delegate_label": self.label,
+            "metadata": _metadata(self.profile),
+            "block": _of_block(self.block, self.rows),
+            "bundled_input": self.block.int32(1, -1)[self.rows],
+            "resolution": np.where(cut, _MICROSECOND, 1),
+            "synthetic_start": cut,  # a delegate that reports durations only lays them end to end
+            "parent": parents_from_levels(level, self.rows),
+        }
+        return Segment.build(columns, start, duration, self.first_run)
 
 
-def _event_table(profile: Tables, run: Ints, warnings: list[TraceWarning]) -> EventTable:
-    name_code, names = profile.strings(0)
-    id_code, ids = profile.strings(4)
-    delegate_id = profile.int32(3, -1)
-    is_delegate = (name_code < 0) | (id_code >= 0) | (delegate_id >= 0)
-    scope, level = _roles(name_code, names, is_delegate)
-    parent = parents_from_levels(level, run)
-    chain = profile.int32(1)
-    framework = level < _LEAF_LEVEL
-    start, duration = _times(profile)
-    quantised = _quantised(duration, is_delegate)
-    name = _names(name_code, names, id_code, ids, delegate_id)
-    columns: dict[str, Values] = {
-        "run": run,
-        "scope": scope,
-        "name": name,
-        "backend": _backends(name, is_delegate, framework),
-        "chain": chain,
-        "instruction": np.where(chain < 0, -1, profile.int32(2, -1)),
-        "delegate_id": delegate_id,
-        "start": start,
-        "duration": duration,
-        "resolution": np.where(quantised, _MICROSECOND, 1),
-        "synthetic_start": quantised,  # a delegate that reports durations only lays them end to end
-        "parent": parent,
-    }
-    loads = int((scope == Scope.LOAD.value).sum())
-    if loads > 1:
-        signature = _signatures(run, columns["instruction"], name.to_physical().to_numpy())
-        columns["method"] = _take([f"method {number}" for number in range(int(signature.max()) + 1)], signature, _TEXT)
-    found = [*warnings, *_quantisation_warning(quantised, run), *_several_methods(loads)]
-    table = EventTable.build(columns, Clock.NS, found)
-    return table.with_warnings(*_unfinished(table.frame))
+def _tupled(coded: tuple[Ints, list[str]]) -> tuple[Ints, tuple[str, ...]]:
+    return coded[0], tuple(coded[1])
 
 
-def _roles(name_code: Ints, names: list[str], is_delegate: Mask) -> tuple[pl.Series, Ints]:
+def _roles(name: Coded, is_delegate: Mask) -> tuple[Coded, Ints]:
     """Scope and nesting level of every event."""
-    known = [_FRAMEWORK.get(name, (Scope.KERNEL, _LEAF_LEVEL)) for name in names]
+    known = [_FRAMEWORK.get(text, (Scope.KERNEL, _LEAF_LEVEL)) for text in name.texts]
     known.append((Scope.DELEGATE_OP, _LEAF_LEVEL))
-    role = np.where(is_delegate, len(names), name_code)
+    role = np.where(is_delegate, len(name.texts), name.codes)
+    scopes = np.array([SCOPES.index(scope.value) for scope, _ in known], np.int64)
     levels = np.array([level for _, level in known], np.int64)
-    return _take([scope.value for scope, _ in known], role, SCOPES), levels[role]
+    return Coded(scopes[role], SCOPES), levels[role]
 
 
-def _times(profile: Tables) -> tuple[Ints, Ints]:
-    start, end = profile.uint64(6), profile.uint64(7)
-    limit = np.uint64(np.iinfo(np.int64).max)
-    if len(start) and max(int(start.max()), int(end.max())) > int(limit):
-        raise profile.buffer.error("a time is larger than 2^63")
-    return start.astype(np.int64), end.astype(np.int64) - start.astype(np.int64)
-
-
-def _names(name_code: Ints, names: list[str], id_code: Ints, ids: list[str], delegate_id: Ints) -> pl.Series:
+def _names(name: Coded, label: Coded, delegate_id: Ints) -> Coded:
     """The name where there is one, else the delegate's text identifier, else its number."""
-    numbered = np.unique(delegate_id[(name_code < 0) & (id_code < 0)])
-    texts = [*names, *ids, *(f"delegate operator {number}" for number in numbered.tolist())]
-    code = np.where(id_code >= 0, len(names) + id_code, name_code)
-    unnamed = code < 0
-    code[unnamed] = len(names) + len(ids) + np.searchsorted(numbered, delegate_id[unnamed])
-    return _take(texts, code, _TEXT)
+    unnamed = (name.codes < 0) & (label.codes < 0)
+    numbered = np.unique(delegate_id[unnamed])
+    code = np.where(name.codes >= 0, name.codes, len(name.texts) + label.codes)
+    code[unnamed] = len(name.texts) + len(label.texts) + np.searchsorted(numbered, delegate_id[unnamed])
+    return Coded(code, (*name.texts, *label.texts, *(f"delegate operator {number}" for number in numbered.tolist())))
 
 
-def _backends(name: pl.Series, is_delegate: Mask, framework: Mask) -> pl.Series:
-    """Portable for the runtime's own kernels; a delegate is XNNPACK where every name has XNNPACK's form."""
-    distinct = name.filter(pl.Series(is_delegate)).unique().cast(pl.String).to_list()
-    delegate = "XNNPACK" if all(_XNNPACK_NAME.match(text) for text in distinct) else UNNAMED_DELEGATE
-    code = np.where(framework, 2, np.where(is_delegate, 0, 1))
-    return _take([delegate, PORTABLE, None], code, _TEXT)
+def _delegate_backend(parts: list[_Part]) -> str:
+    """XNNPACK where every name has XNNPACK's form."""
+    names = {text for part in parts for text in part.label.texts}
+    return "XNNPACK" if names and all(_XNNPACK_NAME.match(text) for text in names) else UNNAMED_DELEGATE
 
 
-def _take(texts: list[str | None] | list[str], code: Ints, dtype: PolarsDataType) -> pl.Series:
-    """A column of coded text: entry ``code[i]`` of ``texts`` in row i."""
-    return pl.Series(texts, dtype=dtype)[code]
+def _backends(delegate: str, is_delegate: Mask, level: Ints) -> Coded:
+    """The delegate for what it reported, portable for the runtime's own kernels, nothing for the framework."""
+    return Coded(np.where(level < _LEAF_LEVEL, -1, np.where(is_delegate, 0, 1)), (delegate, PORTABLE))
 
 
-def _quantised(duration: Ints, is_delegate: Mask) -> Mask:
-    """Delegate events, when all their durations are whole microseconds: then they were truncated to them."""
-    whole = is_delegate.any() and not (duration[is_delegate] % _MICROSECOND).any()
-    return is_delegate & whole
+def _of_block(block: Tables, rows: Ints) -> Coded:
+    codes, texts = block.strings(0)
+    named = Coded(np.where(codes < 0, len(texts), codes), (*texts, ""))
+    return Coded(named.codes[rows], named.texts)
 
 
-def _quantisation_warning(quantised: Mask, run: Ints) -> list[TraceWarning]:
-    if not quantised.any():
-        return []
-    each = int(np.bincount(run[quantised]).max())
+def _metadata(profile: Tables) -> tuple[bytes | None, ...]:
+    """What delegates attached to their events; empty vectors, which XNNPACK writes, are nothing."""
+    first, count = profile.vector(5, 1)
+    found: list[bytes | None] = [None] * len(first)
+    raw, left = profile.buffer.bytes, profile.buffer.size
+    for row in np.flatnonzero(count).tolist():
+        left -= int(count[row])
+        if left < 0:
+            raise profile.buffer.error("metadata of events overlap each other", int(first[row]))
+        found[row] = raw[int(first[row]) : int(first[row] + count[row])].tobytes()
+    return tuple(found)
+
+
+def _with_methods(segments: list[Segment]) -> list[Segment]:
+    """Name methods by what their inferences run: the file does not record which method it was.
+
+    Blocks with the same sequence of instructions and names are of one method, numbered by first appearance.
+    """
+    known: dict[int, int] = {}
+    named = []
+    for segment in segments:
+        name = segment.columns["name"]
+        prints = np.array([zlib.crc32(text.encode()) for text in name.texts], np.uint64)[name.codes]
+        blocks = _signatures(segment.columns["run"], segment.columns["instruction"], prints)
+        inside = segment.inference >= 0
+        used = np.isin(np.arange(len(blocks)), segment.columns["run"][inside])
+        numbers = np.array([known.setdefault(b, len(known)) if u else -1 for b, u in zip(blocks, used, strict=True)])
+        methods = [f"method {n}" if i else None for n, i in zip(numbers[segment.columns["run"]], inside, strict=True)]
+        named.append(segment.with_columns(method=coded_from(methods)))
+    return named
+
+
+def _signatures(run: Ints, instruction: Ints, name: npt.NDArray[np.uint64]) -> list[int]:
+    """A number for each block that depends on the sequence of its instructions and names."""
+    place = (np.arange(len(run)) - np.searchsorted(run, run, side="left") + 1).astype(np.uint64)
+    mixed = (instruction.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)) ^ (name * np.uint64(0x100000001B3))
+    total = np.zeros(int(run.max()) + 1, np.uint64)
+    np.add.at(total, run, (mixed + np.uint64(1)) * (place * np.uint64(0xC2B2AE3D27D4EB4F) + np.uint64(1)))
+    return [int(value) for value in total]
+
+
+def _warnings(parts: list[_Part], segments: list[Segment], loads: int, *, quantised: bool) -> list[TraceWarning]:
+    each = max((int(np.bincount(part.rows[part.is_delegate]).max(initial=0)) for part in parts), default=0)
+    lost = sum(_unfinished(segment) for segment in segments)
+    found = [
+        _skipped(sum(part.skipped for part in parts)),
+        _quantisation(each if quantised else 0),
+        _several_methods(loads),
+        _unfinished_warning(lost),
+    ]
+    return [warning for warning in found if warning is not None]
+
+
+def _skipped(count: int) -> TraceWarning | None:
+    if not count:
+        return None
+    message = f"{count:,} allocation or debug events carry no time and stand beside the table"
+    return TraceWarning("events_beside", message, "latency and split are not affected; see EventTable.side")
+
+
+def _quantisation(each: int) -> TraceWarning | None:
+    if not each:
+        return None
     message = (
         f"the delegate cuts its operators' durations off to whole microseconds: up to {each} µs of an inference are "
         "theirs but counted as framework; their start times are not measured"
     )
-    return [TraceWarning("quantised_durations", message, "read means over many inferences, not single short operators")]
+    return TraceWarning("quantised_durations", message, "read means over many inferences, not single short operators")
 
 
-def _signatures(run: Ints, instruction: Values, name: Values) -> Ints:
-    """For each event the number of its block's sequence of instructions and names, in order of first appearance.
-
-    The file does not record which method an inference ran; different methods run different sequences.
-    """
-    first = np.searchsorted(run, run, side="left")
-    place = (np.arange(len(run)) - first + 1).astype(np.uint64)
-    mixed = np.asarray(instruction).astype(np.uint64) * np.uint64(_PRIME) + np.asarray(name).astype(np.uint64)
-    total = np.zeros(int(run.max()) + 1, np.uint64)
-    np.add.at(total, run, (mixed + np.uint64(1)) * place * np.uint64(_PRIME))
-    _, appeared, number = np.unique(total, return_index=True, return_inverse=True)
-    rank = np.argsort(np.argsort(appeared))
-    sequence: Ints = rank[number][run]
-    return sequence
-
-
-def _several_methods(loads: int) -> list[TraceWarning]:
+def _several_methods(loads: int) -> TraceWarning | None:
     if loads < 2:  # noqa: PLR2004 - one method is the usual case
-        return []
+        return None
     message = f"{loads} methods were loaded; their inferences are told apart by what they run, not by name"
-    return [TraceWarning("several_methods", message, "the latency mixes them; operators are listed for each")]
+    return TraceWarning("several_methods", message, "the latency mixes them; operators are listed for each")
 
 
-def _unfinished(frame: pl.DataFrame) -> list[TraceWarning]:
-    expected = pl.col("scope").is_in([Scope.LOAD.value, Scope.INIT.value])
-    lost = frame.filter(pl.col("inference").is_null() & ~expected).height
+def _unfinished(segment: Segment) -> int:
+    """Events of a segment that belong to no inference although they are not part of loading."""
+    scope = segment.columns["scope"]
+    loading = scope.equals(Scope.LOAD.value) | scope.equals(Scope.INIT.value)
+    return int(((segment.inference < 0) & ~loading).sum()) * segment.repeats
+
+
+def _unfinished_warning(lost: int) -> TraceWarning | None:
     if not lost:
-        return []
+        return None
     message = f"{lost:,} event{'s' if lost > 1 else ''} outside of any inference: the run ended in the middle of one"
-    return [TraceWarning("unfinished_inference", message, "they are kept in the table and counted nowhere")]
+    return TraceWarning("unfinished_inference", message, "they are kept in the table and counted nowhere")

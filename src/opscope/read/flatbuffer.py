@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     Ints: TypeAlias = NDArray[np.int64]
 
 _WORD = 4
+_FEW_NAMES = 12
 _LONGEST_TABULATED_NAME = 64  # words; longer names are rare and are decoded one by one
 
 
@@ -41,6 +42,7 @@ class FlatBuffer:
         raw = np.frombuffer(data, np.uint8)
         self.bytes = raw if padded == self.size else np.concatenate([raw, np.zeros(padded - self.size, np.uint8)])
         self._u32: NDArray[np.uint32] = self.bytes.view("<u4")
+        self.words = self._u32
         self._i32: NDArray[np.int32] = self.bytes.view("<i4")
         self._u16: NDArray[np.uint16] = self.bytes.view("<u2")
 
@@ -107,12 +109,20 @@ class FlatBuffer:
     def vtables(self, at: Ints) -> tuple[Ints, Ints]:
         """Distinct vtables of the tables at ``at`` and the number of each table's vtable."""
         start = at - self.i32(at)
-        distinct, number = np.unique(start, return_inverse=True)
+        if len(start) and (start == start[0]).all():
+            distinct, number = start[:1], np.zeros(len(start), np.int64)
+        else:
+            distinct, number = np.unique(start, return_inverse=True)
         self._check(distinct, _WORD, align=2)
         size = self._u16[distinct >> 1].astype(np.int64)
         if ((size < _WORD) | (distinct + size > self.size)).any():
             raise self.error("a table has an impossible layout", int(distinct[0]))
         return distinct, number
+
+    def table_end(self, at: Ints) -> Ints:
+        """First byte behind the fields of each table that stand in the table itself."""
+        size: Ints = self._u16[((at - self.i32(at)) >> 1) + 1].astype(np.int64)
+        return at + size
 
     def slots(self, vtable: int) -> Ints:
         """Offsets of a vtable's fields from the start of their table, 0 for absent ones."""
@@ -139,6 +149,9 @@ class Tables:
 
     def field(self, slot: int) -> Ints:
         """Byte position of a field in each table, 0 where the table does not have it."""
+        if len(self._slots) == 1:
+            alone = int(self._slots[0][slot]) if slot < len(self._slots[0]) else 0
+            return self.at + alone if alone else np.zeros_like(self.at)
         offsets = np.array([slots[slot] if slot < len(slots) else 0 for slots in self._slots], np.int64)
         offset = offsets[self._number]
         return np.where(offset > 0, self.at + offset, 0)
@@ -154,8 +167,10 @@ class Tables:
     def uint64(self, slot: int) -> NDArray[np.uint64]:
         """An unsigned 64-bit field, 0 where absent."""
         position = self.field(slot)
-        out = np.zeros(len(position), np.uint64)
         there = position > 0
+        if there.all():
+            return self.buffer.u64(position)
+        out = np.zeros(len(position), np.uint64)
         out[there] = self.buffer.u64(position[there])
         return out
 
@@ -194,8 +209,10 @@ class Tables:
 
     def _gather(self, slot: int, default: int, read: _Reader) -> Ints:
         position = self.field(slot)
-        out = np.full(len(position), default, np.int64)
         there = position > 0
+        if there.all():
+            return read(position)
+        out = np.full(len(position), default, np.int64)
         out[there] = read(position[there])
         return out
 
@@ -238,10 +255,26 @@ def _distinct(buffer: FlatBuffer, starts: Ints, size: int, words: int) -> tuple[
     table = np.zeros((len(starts), words), np.uint32)
     for word in range(words):
         table[:, word] = buffer.u32(starts + word * _WORD) if word < words - 1 else _last_word(buffer, starts, size)
-    _, representative, number = np.unique(_hash_rows(table), return_index=True, return_inverse=True)
+    representative, number = _peeled(_hash_rows(table))
     if not np.array_equal(table[representative][number], table):  # two names share a hash: compare them in full
         _, representative, number = np.unique(table, axis=0, return_index=True, return_inverse=True)
     return starts[representative], number
+
+
+def _peeled(hashes: NDArray[np.uint64]) -> tuple[Ints, Ints]:
+    """First row of each distinct value and the number of each row's value; sorts only when there are many values."""
+    number = np.full(len(hashes), -1, np.int64)
+    left = np.arange(len(hashes))
+    first: list[int] = []
+    while len(left) and len(first) < _FEW_NAMES:
+        same = hashes[left] == hashes[left[0]]
+        number[left[same]] = len(first)
+        first.append(int(left[0]))
+        left = left[~same]
+    if len(left):
+        _, representative, number = np.unique(hashes, return_index=True, return_inverse=True)
+        return representative, number
+    return np.array(first, np.int64), number
 
 
 def _hash_rows(table: NDArray[np.uint32]) -> NDArray[np.uint64]:

@@ -1,6 +1,33 @@
 """One documented columnar table for every trace, whatever its format and clock."""
 
-from opscope.table.events import Clock, EventTable, TraceWarning
-from opscope.table.schema import COLUMNS, Column, Scope, column_reference
+from __future__ import annotations
 
-__all__ = ["COLUMNS", "Clock", "Column", "EventTable", "Scope", "TraceWarning", "column_reference"]
+from typing import TYPE_CHECKING, Any
+
+from opscope.table.events import Clock, EventTable, Inferences, TraceWarning
+from opscope.table.scope import Scope
+from opscope.table.segment import Coded, Segment
+
+if TYPE_CHECKING:
+    from opscope.table.schema import COLUMNS, Column, column_reference
+
+__all__ = [
+    "COLUMNS",
+    "Clock",
+    "Coded",
+    "Column",
+    "EventTable",
+    "Inferences",
+    "Scope",
+    "Segment",
+    "TraceWarning",
+    "column_reference",
+]
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - a module attribute may be anything
+    if name in {"COLUMNS", "Column", "column_reference"}:
+        from opscope.table import schema  # noqa: PLC0415 - the schema needs polars, an analysis does not
+
+        return getattr(schema, name)
+    raise AttributeError(f"module 'opscope.table' has no attribute {name!r}")

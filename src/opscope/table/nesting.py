@@ -15,36 +15,34 @@ if TYPE_CHECKING:
 
 NO_PARENT = -1
 _LARGEST_SUM = float(1 << 62)
+_EXACT_IN_DOUBLE = float(1 << 53)
 
 
 def parents_from_levels(level: Ints, group: Ints) -> Ints:
     """Parents in a list where children precede their parent.
 
-    The parent of an event is the next later event of the same group with a lower level. This is the problem of all
-    nearest smaller values; every event follows its candidate's candidate until that one is low enough, so the number
-    of passes is logarithmic in the longest run of siblings.
+    The parent of an event is the next later event of the same group with a lower level.
 
     Args:
-        level: rank of each event in the hierarchy, 0 outermost; shape (n,).
+        level: rank of each event in the hierarchy, 0 outermost, a few distinct values; shape (n,).
         group: block of each event, equal within a block and contiguous; shape (n,).
 
     Returns:
         Row of the parent or ``NO_PARENT``; shape (n,).
     """
     count = len(level)
-    # One sentinel past the end, lower than everything, stops every search; so does the first event of another group.
-    levels = np.append(level, np.iinfo(np.int64).min)
-    groups = np.append(group, -1)
-    candidate = np.append(np.arange(1, count + 1), count)
-    active = np.arange(count)
-    while len(active):
-        target = candidate[active]
-        undecided = (levels[target] >= levels[active]) & (groups[target] == groups[active])
-        active = active[undecided]
-        candidate[active] = candidate[candidate[active]]
-    found = candidate[:count]
-    inside = (found < count) & (groups[found] == group)
-    return np.where(inside, found, NO_PARENT)
+    row = np.arange(count)
+    parent = np.full(count, NO_PARENT, np.int64)
+    for rank in np.unique(level)[1:].tolist():
+        # Read from the end, the smallest row seen so far among lower levels is the next one of them.
+        lower = np.where(level < rank, row, count)
+        following = np.minimum.accumulate(lower[::-1])[::-1]
+        rows = np.flatnonzero(level == rank)
+        found = following[rows]
+        inside = found < count
+        inside[inside] = group[found[inside]] == group[rows[inside]]
+        parent[rows[inside]] = found[inside]
+    return parent
 
 
 def depth_and_root(parent: Ints) -> tuple[Ints, Ints]:
@@ -69,15 +67,36 @@ def depth_and_root(parent: Ints) -> tuple[Ints, Ints]:
 def self_times(duration: Ints, parent: Ints) -> Ints:
     """Duration minus the durations of direct children; what the event spent itself.
 
+    Args:
+        duration: shape (n,), or (repeats, n) when the same tree occurs often.
+        parent: row of the parent or ``NO_PARENT``; shape (n,).
+
     Raises:
         InvariantError: the durations are so large that their sum is no 64-bit number.
     """
-    children = np.zeros(len(duration), np.int64)
+    if duration.size and float(np.abs(duration).max()) * duration.shape[-1] > _LARGEST_SUM:
+        raise InvariantError("the durations of its events may add up to more than 2^62")
+    if duration.ndim == 1 or len(duration) == 1:
+        return duration - _children_of_one(duration.reshape(-1), parent).reshape(duration.shape)
+    nested = np.flatnonzero(parent != NO_PARENT)
+    # Children of one parent stand together after sorting, so each parent's children are one run to add up.
+    order = nested[np.argsort(parent[nested], kind="stable")]
+    own: Ints = duration.copy()
+    if len(order):
+        parents, first = np.unique(parent[order], return_index=True)
+        own[..., parents] -= np.add.reduceat(duration[..., order], first, axis=-1)
+    return own
+
+
+def _children_of_one(duration: Ints, parent: Ints) -> Ints:
+    """Sum of the direct children's durations of every event; shape (n,)."""
     nested = parent != NO_PARENT
-    if np.abs(duration.astype(np.float64)).sum() > _LARGEST_SUM:
-        raise InvariantError("the durations of its events add up to more than 2^62")
-    np.add.at(children, parent[nested], duration[nested])
-    return duration - children
+    children = np.zeros(len(duration), np.int64)
+    if float(np.abs(duration).sum(dtype=np.float64)) < _EXACT_IN_DOUBLE:
+        children += np.bincount(parent[nested], duration[nested], len(duration)).astype(np.int64)
+    else:
+        np.add.at(children, parent[nested], duration[nested])
+    return children
 
 
 def sibling_positions(parent: Ints) -> Ints:

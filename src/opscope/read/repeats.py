@@ -1,0 +1,127 @@
+"""Blocks of an ETDump that repeat byte for byte, but for their times.
+
+The runtime writes each inference's block at a constant distance from the one before, with its own copies of all
+strings. When a program does the same every time, two blocks differ in their timestamps and in the distance of each
+table to its layout description, which stands once in the file. Where that is the case, one block is decoded, and
+every other one is compared with it word by word; what is equal need not be decoded again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from opscope.read.flatbuffer import FlatBuffer, Ints
+
+_WORD = 4
+_FEWEST = 4
+_CHUNK_BYTES = 1 << 20
+
+
+class Footprint(NamedTuple):
+    """Where one decoded block stands, in byte positions of the file.
+
+    Attributes:
+        low: first byte that belongs to it.
+        high: first byte behind it.
+        tables: positions of all its tables, which begin with the distance to their layout.
+        starts: positions of the events' start times.
+        ends: positions of the events' end times.
+    """
+
+    low: int
+    high: int
+    tables: Ints
+    starts: Ints
+    ends: Ints
+
+
+class Times(NamedTuple):
+    """Start and end of every event of repeated blocks; shape (blocks, events) each."""
+
+    start: NDArray[np.uint64]
+    end: NDArray[np.uint64]
+
+
+def stretches(at: Ints) -> Iterator[tuple[int, int, bool]]:
+    """Split blocks into consecutive ones at a constant distance and the others.
+
+    Args:
+        at: byte positions of the blocks, in file order.
+
+    Yields:
+        First block, the one behind the last, and whether their distance is constant.
+    """
+    step = np.diff(at)
+    border = (np.flatnonzero(np.diff(step)) + 1).tolist()
+    first = 0
+    # A block fills the distance to the one before it, so those of one size begin behind the first of a stretch.
+    for begin, end in zip([0, *border], [*border, len(step)], strict=True):
+        if end - begin >= _FEWEST:
+            if first < begin + 1:
+                yield first, begin + 1, False
+            first = end + 1
+            yield begin + 1, first, True
+    if first < len(at):
+        yield first, len(at), False
+
+
+def repeated_times(buffer: FlatBuffer, at: Ints, footprint: Footprint) -> Times | None:
+    """Times of blocks that repeat the first of them; None when one of them differs in anything else.
+
+    Args:
+        buffer: the file.
+        at: positions of the blocks, at a constant distance.
+        footprint: of the first block.
+    """
+    step = int(at[1] - at[0])
+    view = _windows(buffer, at, step, footprint)
+    if view is None:
+        return None
+    words = (footprint.tables - footprint.low) >> 2
+    start, end = ((positions - footprint.low) >> 2 for positions in (footprint.starts, footprint.ends))
+    free = np.zeros(view.shape[1], bool)
+    free[np.concatenate([words, start, start + 1, end, end + 1])] = True
+    times = Times(np.empty((len(at), len(start)), np.uint64), np.empty((len(at), len(end)), np.uint64))
+    template = view[0].copy()
+    rows = max(1, _CHUNK_BYTES // (view.shape[1] * _WORD))
+    for first in range(0, len(at), rows):
+        chunk = view[first : first + rows]
+        if not _repeats(chunk, template, free, words, step * np.arange(first, first + len(chunk))):
+            return None
+        for target, column in zip(times, (start, end), strict=True):
+            target[first : first + rows] = chunk[:, column + 1]
+            target[first : first + rows] <<= np.uint64(32)
+            target[first : first + rows] |= chunk[:, column]
+    return times
+
+
+def _windows(buffer: FlatBuffer, at: Ints, step: int, footprint: Footprint) -> NDArray[np.uint32] | None:
+    """The blocks' words as rows of one array, without copying; None when they overlap or leave the file."""
+    height = footprint.high - footprint.low
+    ends = at[[0, -1]] + (footprint.low - int(at[0]))
+    inside = ends.min() >= 0 and ends.max() + height <= buffer.size
+    if step % _WORD or abs(step) < height or not inside:
+        return None
+    words = buffer.words[int(ends[0]) >> 2 :] if step > 0 else buffer.words[: (int(ends[0]) + height + 3) >> 2]
+    first = 0 if step > 0 else int(ends[0]) >> 2
+    shape = len(at), (height + _WORD - 1) >> 2
+    windows: NDArray[np.uint32] = np.ndarray(shape, np.uint32, words, first * _WORD, (step, _WORD))
+    return windows
+
+
+def _repeats(
+    chunk: NDArray[np.uint32], template: NDArray[np.uint32], free: NDArray[np.bool_], tables: Ints, moved: Ints
+) -> bool:
+    """Whether blocks equal the template outside of free words, and their tables point to the same layouts."""
+    differs = np.bitwise_or.reduce(chunk ^ template, axis=0)
+    if differs[~free].any():
+        return False
+    expected = template[tables].astype(np.int64) + moved[:, None]
+    return bool((chunk[:, tables] == (expected & 0xFFFFFFFF)).all())
