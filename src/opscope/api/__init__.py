@@ -1,15 +1,24 @@
 """What the command line and a notebook call. The only place where the rooms meet.
 
-Imports of heavier rooms stand inside the functions: reading a trace loads neither the reports nor the runner.
+Names are imported on first use: analysing a trace loads neither the reports nor the runner.
 """
 
-from opscope.api.analyses import analyze, compare
-from opscope.api.machine import Check, FeatureReport, doctor, features
-from opscope.api.profiling import Profiled, Settings, profile
-from opscope.api.reports import REPORT_FORMATS, content, report, to_json
-from opscope.api.sides import read
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from opscope.api.analyses import analyze, compare
+    from opscope.api.convert import CONVERT_FORMATS, convert, converted
+    from opscope.api.encode import to_json
+    from opscope.api.machine import Check, FeatureReport, doctor, features
+    from opscope.api.profiling import Profiled, Settings, profile
+    from opscope.api.reports import REPORT_FORMATS, content, report
+    from opscope.api.sides import read
 
 __all__ = [
+    "CONVERT_FORMATS",
     "REPORT_FORMATS",
     "Check",
     "FeatureReport",
@@ -18,6 +27,8 @@ __all__ = [
     "analyze",
     "compare",
     "content",
+    "convert",
+    "converted",
     "doctor",
     "features",
     "profile",
@@ -25,3 +36,22 @@ __all__ = [
     "report",
     "to_json",
 ]
+
+_MODULES = {
+    "analyses": ("analyze", "compare"),
+    "convert": ("CONVERT_FORMATS", "convert", "converted"),
+    "encode": ("to_json",),
+    "machine": ("Check", "FeatureReport", "doctor", "features"),
+    "profiling": ("Profiled", "Settings", "profile"),
+    "reports": ("REPORT_FORMATS", "content", "report"),
+    "sides": ("read",),
+}
+_HOME = {name: module for module, names in _MODULES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - a module attribute may be anything
+    if name not in _HOME:
+        raise AttributeError(f"module 'opscope.api' has no attribute {name!r}")
+    value = getattr(import_module(f"opscope.api.{_HOME[name]}"), name)
+    globals()[name] = value  # a module of the same name, bound by its import, gives way to what was asked for
+    return value

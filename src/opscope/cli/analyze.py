@@ -16,7 +16,7 @@ NAME = "analyze"
 
 
 def command(
-    path: Annotated[str, typer.Argument(help="A trace, a directory of traces, a bundle, or BUNDLE#variant.")],
+    path: Annotated[str, typer.Argument(help="A trace, a directory of traces, a bundle or Arm kit run, or either with #variant.")],
     warmup: WarmupOption = None,
     json: JsonOption = None,
     csv: Annotated[Path | None, typer.Option(metavar="DIR", help="Write the tables as CSV files.")] = None,
@@ -29,7 +29,6 @@ def command(
     Needs neither torch nor executorch.
     """
     from opscope.api import analyze
-    from opscope.report.terminal import analysis_summary
 
     analysis = analyze(path, warmup=warmup_count(warmup))
     if json:
@@ -37,6 +36,8 @@ def command(
     if csv:
         _write_csv(analysis, csv)
     if not quiet and json != "-":
+        from opscope.report.terminal import analysis_summary
+
         show(analysis_summary(analysis))
 
 

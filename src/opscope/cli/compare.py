@@ -12,7 +12,7 @@ NAME = "compare"
 
 
 def command(
-    baseline: Annotated[str, typer.Argument(help="A trace, a directory of traces, a bundle, or BUNDLE#variant.")],
+    baseline: Annotated[str, typer.Argument(help="A trace, a directory of traces, a bundle or Arm kit run, or either with #variant.")],
     candidate: Annotated[str, typer.Argument(help="Likewise.")],
     warmup: WarmupOption = None,
     json: JsonOption = None,
@@ -25,10 +25,11 @@ def command(
     A directory of traces is one side with as many repetitions. One repetition a side decides nothing.
     """
     from opscope.api import compare
-    from opscope.report.terminal import comparison_summary
 
     comparison = compare(baseline, candidate, warmup=warmup_count(warmup))
     if json:
         write_json(comparison, json)
     if not quiet and json != "-":
+        from opscope.report.terminal import comparison_summary
+
         show(comparison_summary(comparison))

@@ -6,10 +6,13 @@ Other packages add formats through the entry-point group ``opscope.readers``: an
 
 from __future__ import annotations
 
-from importlib.metadata import entry_points
-from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
+import hashlib
+from concurrent.futures import ThreadPoolExecutor
+from importlib.metadata import EntryPoint, entry_points
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 from opscope.errors import EmptyTraceError, NotFoundError, StorageError, TraceFormatError
+from opscope.read.compressed import inflated
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -17,6 +20,7 @@ if TYPE_CHECKING:
     from opscope.table import EventTable
 
 GROUP = "opscope.readers"
+_COMMON = "etdump"
 _HEAD = 64
 
 
@@ -39,10 +43,22 @@ class Reader(Protocol):
         ...
 
 
+class TraceRead(NamedTuple):
+    """A trace that was read: its events, the name of its format, and the hash of the file as it is stored."""
+
+    table: EventTable
+    format: str
+    sha256: str
+
+
 def readers() -> list[Reader]:
     """All installed readers, built-in ones first."""
-    found = sorted(entry_points(group=GROUP), key=lambda point: (not point.value.startswith("opscope."), point.name))
-    return [_instance(point.load()) for point in found]
+    return [_instance(point.load()) for point in _points()]
+
+
+def _points() -> list[EntryPoint]:
+    found = entry_points(group=GROUP)
+    return sorted(found, key=lambda point: (point.name != _COMMON, not point.value.startswith("opscope."), point.name))
 
 
 def _instance(loaded: type[Reader] | Reader) -> Reader:
@@ -50,33 +66,43 @@ def _instance(loaded: type[Reader] | Reader) -> Reader:
 
 
 def reader_for(head: bytes, path: Path) -> Reader:
-    """The reader that recognises a file.
+    """The reader that recognises a file; the most common format is tried before others are even looked up.
 
     Raises:
         TraceFormatError: none does; the formats that are known are listed.
     """
-    known = readers()
-    for reader in known:
+    from opscope.read.etdump import EtdumpReader  # noqa: PLC0415 - it imports nothing that needs this module
+
+    if EtdumpReader().sniff(head):
+        return EtdumpReader()
+    names = []
+    for point in _points():
+        reader = _instance(point.load())
         if reader.sniff(head):
             return reader
-    names = ", ".join(reader.name for reader in known)
-    raise TraceFormatError("the format is not recognised", where=path, hint=f"formats that are read: {names}")
+        names.append(reader.name)
+    hint = f"formats that are read: {', '.join(names)}"
+    raise TraceFormatError("the format is not recognised", where=path, hint=hint)
 
 
-def read_trace(path: Path) -> tuple[EventTable, str]:
-    """The events of a file and the name of its format.
+def read_trace(path: Path) -> TraceRead:
+    """The events of a file, which may be compressed with gzip or zstd, the name of its format, and its hash.
 
     Raises:
         NotFoundError: there is no such file.
         StorageError: it cannot be read.
         TraceFormatError: it is empty, damaged or of an unknown format.
     """
-    data = file_bytes(path)
-    if not data:
+    stored = file_bytes(path)
+    if not stored:
         hint = "the run failed, or its runtime was built without event tracing (executorch before 1.5)"
         raise EmptyTraceError("the file has no bytes", where=path, hint=hint)
-    reader = reader_for(data[:_HEAD], path)
-    return reader.read(data, path), reader.name
+    # Hashing releases the interpreter, so it runs beside the decoding.
+    with ThreadPoolExecutor(1) as beside:
+        sha256 = beside.submit(hashlib.sha256, stored)
+        data = inflated(stored, path)
+        reader = reader_for(data[:_HEAD], path)
+        return TraceRead(reader.read(data, path), reader.name, sha256.result().hexdigest())
 
 
 def file_bytes(path: Path) -> bytes:
