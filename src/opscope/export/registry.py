@@ -43,6 +43,11 @@ MODELS: tuple[Entry, ...] = (
         "MobileNetV3-Small (Howard et al. 2019), 224x224, random weights: depthwise and 1x1 convolutions",
         "opscope.export.models.mobilenet_v3:build",
     ),
+    Entry(
+        "vit_tiny",
+        "ViT-Tiny (Touvron et al. 2021), 224x224, random weights: attention, layer norms, matrix products",
+        "opscope.export.models.vit:build",
+    ),
 )
 
 
