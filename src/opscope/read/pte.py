@@ -1,43 +1,43 @@
 """ExecuTorch programs (.pte): a FlatBuffer with identifier ``ET12`` or another version, and segments behind it.
 
 Source of the layout: ``schema/program.fbs`` of ExecuTorch 1.5.1; the extended header is described in
-``schema/extended_header.h``.
+``schema/extended_header.h``. The file is mapped, and weights and payloads are never decoded here.
 """
 
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING
-
-import numpy as np
+from typing import TYPE_CHECKING, NamedTuple
 
 from opscope.errors import TraceFormatError
-from opscope.program.plan import Instruction, InstructionKind, Method, Program
+from opscope.program.plan import Executable, NamedData, Program, Span, Subsegments
+from opscope.read.execution_plan import DataPlaces, read_plans
+from opscope.read.fields import UINT32, UINT64, nested, numbers, referred, texts, vectors
 from opscope.read.flatbuffer import FlatBuffer, Tables
-from opscope.read.registry import file_bytes
+from opscope.read.mapped import mapped_file
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from opscope.read.flatbuffer import Ints
-
 _IDENTIFIER = b"ET"
+_IDENTIFIER_AT, _IDENTIFIER_END = 4, 8
 _EXTENDED = b"eh00"
 _EXTENDED_AT = 8
-_LENGTH_WITH_SEGMENT_SIZE = 32
+_LENGTH_WITHOUT_SEGMENT_SIZE, _LENGTH_WITH_SEGMENT_SIZE = 24, 32
 _HINT = "export the model again, or copy the file again: it is truncated, damaged or no .pte"
 
-# Slots of the tables, in the order of the schema; a union takes two.
-_EXECUTION_PLAN, _SEGMENTS = 1, 4
-_NAME, _CHAINS, _OPERATORS, _DELEGATES = 0, 5, 6, 7
-_INSTRUCTIONS = 2
-_KINDS = {
-    1: InstructionKind.KERNEL,
-    2: InstructionKind.DELEGATE,
-    3: InstructionKind.MOVE,
-    4: InstructionKind.JUMP,
-    5: InstructionKind.FREE,
-}
+# Program
+_VERSION, _EXECUTION_PLAN, _INLINE, _SEGMENTS, _CONSTANTS, _MUTABLE, _NAMED = 0, 1, 3, 4, 5, 6, 7
+_SEGMENT_OFFSET, _SEGMENT_SIZE = 0, 1
+_SUBSEGMENT_INDEX, _SUBSEGMENT_OFFSETS = 0, 1
+_KEY, _KEY_SEGMENT = 0, 1
+_INLINE_DATA = 0
+
+
+def is_program(head: bytes) -> bool:
+    """Whether a file that starts with these bytes (at least 8) is a program."""
+    identifier = head[_IDENTIFIER_AT:_IDENTIFIER_END]
+    return identifier[:2] == _IDENTIFIER and len(identifier) == _IDENTIFIER_END - _IDENTIFIER_AT
 
 
 def read_program(path: Path) -> Program:
@@ -48,73 +48,96 @@ def read_program(path: Path) -> Program:
         StorageError: it cannot be read.
         TraceFormatError: it is no .pte, truncated, or damaged.
     """
-    data = file_bytes(path)
-    if data[4:6] != _IDENTIFIER:
-        raise TraceFormatError("not an ExecuTorch program: the identifier ET is missing", where=path, hint=_HINT)
-    _check_extended_header(data, path)
-    buffer = FlatBuffer(data, str(path))
-    root = buffer.root()
-    _check_segments(data, root)
-    plans = Tables(buffer, root.children(_EXECUTION_PLAN)[0])
+    return read_executable(path).outline()
+
+
+def read_executable(path: Path) -> Executable:
+    """Everything that a .pte says about a model except the bytes of weights and payloads.
+
+    Raises:
+        NotFoundError: there is no such file.
+        StorageError: it cannot be read.
+        TraceFormatError: it is no .pte, truncated, or damaged.
+    """
+    return decode_executable(mapped_file(path), str(path))
+
+
+def decode_executable(data: bytes | memoryview, where: str) -> Executable:
+    """The program in these bytes; ``where`` names them in errors.
+
+    Raises:
+        TraceFormatError: they are no .pte, truncated, or damaged.
+    """
+    identifier = bytes(data[_IDENTIFIER_AT:_IDENTIFIER_END])
+    if not identifier.startswith(_IDENTIFIER):
+        raise TraceFormatError("not an ExecuTorch program: the identifier ET is missing", where=where, hint=_HINT)
+    header = _header(data, where)
+    root = FlatBuffer(memoryview(data)[: header.program_size], where).root()
+    segments = _segments(root, header.segment_base, len(data))
+    plans = nested(root, _EXECUTION_PLAN)[0]
     if not len(plans):
-        raise TraceFormatError("the program has no method", where=path, hint=_HINT)
-    return Program(tuple(_method(plans.only(row)) for row in range(len(plans))))
+        raise TraceFormatError("the program has no method", where=where, hint=_HINT)
+    constants = _subsegments(referred(root, _CONSTANTS)[0])
+    return Executable(
+        identifier=identifier.decode("latin-1"),
+        version=numbers(root, _VERSION, UINT32)[0],
+        plans=read_plans(plans, DataPlaces(_inline(root), segments)),
+        segments=segments,
+        named_data=_named_data(root, len(segments)),
+        constants=constants[0] if constants else None,
+        mutable_data=_subsegments(nested(root, _MUTABLE)[0]),
+    )
 
 
-def _check_extended_header(data: bytes, path: Path) -> None:
+class _Header(NamedTuple):
+    """Length of the program in bytes, and where the first segment starts."""
+
+    program_size: int
+    segment_base: int
+
+
+def _header(data: bytes | memoryview, where: str) -> _Header:
+    """The extended header; a file without one is a program from its first to its last byte."""
     if data[_EXTENDED_AT : _EXTENDED_AT + 4] != _EXTENDED:
-        return
+        return _Header(len(data), 0)
     if len(data) < _EXTENDED_AT + _LENGTH_WITH_SEGMENT_SIZE:
-        raise TraceFormatError("truncated within its header", where=path, offset=len(data), hint=_HINT)
+        raise TraceFormatError("truncated within its header", where=where, offset=len(data), hint=_HINT)
     length, program_size, segment_base = struct.unpack_from("<IQQ", data, _EXTENDED_AT + 4)
+    if length < _LENGTH_WITHOUT_SEGMENT_SIZE:
+        problem = f"the extended header is said to have {length} bytes"
+        raise TraceFormatError(problem, where=where, offset=_EXTENDED_AT + 4, hint=_HINT)
     whole = program_size
     if segment_base and length >= _LENGTH_WITH_SEGMENT_SIZE:
-        whole = segment_base + struct.unpack_from("<Q", data, _EXTENDED_AT + 24)[0]
+        whole = max(whole, segment_base + struct.unpack_from("<Q", data, _EXTENDED_AT + 24)[0])
     if whole > len(data):
         problem = f"truncated: {whole:,} bytes were written, {len(data):,} are here"
-        raise TraceFormatError(problem, where=path, offset=len(data), hint=_HINT)
+        raise TraceFormatError(problem, where=where, offset=len(data), hint=_HINT)
+    return _Header(program_size, segment_base)
 
 
-def _check_segments(data: bytes, root: Tables) -> None:
-    segments = Tables(root.buffer, root.children(_SEGMENTS)[0])
-    base = struct.unpack_from("<Q", data, 24)[0] if data[_EXTENDED_AT : _EXTENDED_AT + 4] == _EXTENDED else 0
-    spans = zip(segments.uint64(0).tolist(), segments.uint64(1).tolist(), strict=True)
-    if any(base + offset + size > len(data) for offset, size in spans):
-        raise root.buffer.error("a segment reaches past the end of the file", len(data))
+def _segments(root: Tables, base: int, size: int) -> tuple[Span, ...]:
+    table = nested(root, _SEGMENTS)[0]
+    places = zip(numbers(table, _SEGMENT_OFFSET, UINT64), numbers(table, _SEGMENT_SIZE, UINT64), strict=True)
+    spans = tuple(Span(base + offset, length) for offset, length in places)
+    if any(span.offset + span.size > size for span in spans):
+        raise root.buffer.error("a segment reaches past the end of the file", size)
+    return spans
 
 
-def _method(plan: Tables) -> Method:
-    buffer = plan.buffer
-    operators = _texts(Tables(buffer, plan.children(_OPERATORS)[0]), 0, 1)
-    delegates = _texts(Tables(buffer, plan.children(_DELEGATES)[0]), 0)
-    chains = Tables(buffer, plan.children(_CHAINS)[0])
-    names = _texts(plan, _NAME)
-    if not len(chains):
-        return Method(names[0], ())
-    instructions = Tables(buffer, chains.only(0).children(_INSTRUCTIONS)[0])
-    return Method(names[0], tuple(_instructions(instructions, operators, delegates)))
+def _inline(root: Tables) -> tuple[Span, ...]:
+    """Places of the payloads inside the program, undecoded."""
+    first, count = nested(root, _INLINE)[0].vector(_INLINE_DATA, 1)
+    return tuple(Span(*place) for place in zip(first.tolist(), count.tolist(), strict=True))
 
 
-def _instructions(table: Tables, operators: list[str], delegates: list[str]) -> list[Instruction]:
-    kinds = table.uint8(0)
-    arguments = table.reference(1)
-    index = np.full(len(kinds), -1, np.int64)
-    called = np.flatnonzero(np.isin(kinds, (1, 2)) & (arguments > 0))
-    index[called] = Tables(table.buffer, arguments[called]).int32(0)
-    what = [_KINDS.get(kind, InstructionKind.UNKNOWN) for kind in kinds.tolist()]
-    names = {InstructionKind.KERNEL: operators, InstructionKind.DELEGATE: delegates}
-    for kind, number in zip(what, index.tolist(), strict=True):
-        if kind in names and not 0 <= number < len(names[kind]):
-            raise table.buffer.error(f"an instruction calls {kind.value} {number}, there are {len(names[kind])}")
-    pairs = zip(what, index.tolist(), strict=True)
-    return [Instruction(kind, names[kind][number] if kind in names else "") for kind, number in pairs]
+def _subsegments(table: Tables) -> tuple[Subsegments, ...]:
+    columns = numbers(table, _SUBSEGMENT_INDEX, UINT32), vectors(table, _SUBSEGMENT_OFFSETS, UINT64)
+    return tuple(Subsegments(*row) for row in zip(*columns, strict=True))
 
 
-def _texts(table: Tables, *slots: int) -> list[str]:
-    """One text a row: the text fields that are not empty, joined by dots."""
-    columns = [_column(*table.strings(slot)) for slot in slots]
-    return [".".join(part for part in row if part) for row in zip(*columns, strict=True)]
-
-
-def _column(codes: Ints, texts: list[str]) -> list[str]:
-    return [texts[code] if code >= 0 else "" for code in codes.tolist()]
+def _named_data(root: Tables, segments: int) -> tuple[NamedData, ...]:
+    table = nested(root, _NAMED)[0]
+    found = tuple(NamedData(*row) for row in zip(texts(table, _KEY), numbers(table, _KEY_SEGMENT, UINT32), strict=True))
+    if any(data.segment >= segments for data in found):
+        raise root.buffer.error(f"named data are in a segment that does not exist, there are {segments}")
+    return found

@@ -1,0 +1,115 @@
+"""ETRecords: the exporter's graph, its modules and source lines, and the maps from instructions to debug handles.
+
+Sources: the names of members from ``devtools/etrecord/_etrecord.py`` of ExecuTorch 1.5.1, the JSON of a graph from
+``torch/_export/serde/schema.py`` of torch 2.13. Both are read without either package.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+
+from opscope.program.etrecord import (
+    DelegateIdentifier,
+    EdgeGraph,
+    EtRecord,
+    InstructionHandles,
+    OutputCount,
+    RecordedDelegate,
+)
+from opscope.read import etrecord_json as wire
+from opscope.read.etrecord_archive import IDENTIFIER, Archive
+from opscope.read.etrecord_graph import read_graph
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+T = TypeVar("T")
+
+_GRAPH = "edge_dialect_exported_program"
+_PICKLED = ("_state_dict", "_constants", "_example_inputs")
+_HANDLES, _DELEGATES, _OUTPUTS = "debug_handle_map", "delegate_map", "instruction_id_to_num_outs_map"
+_ONLY_METHOD = "forward"
+_PROGRAM = msgspec.json.Decoder(wire.Program)
+_HANDLE_MAP: msgspec.json.Decoder[wire.HandleMap | None] = msgspec.json.Decoder(wire.HandleMap | None)
+_DELEGATE_MAP: msgspec.json.Decoder[wire.DelegateMap | None] = msgspec.json.Decoder(wire.DelegateMap | None)
+_COUNT_MAP: msgspec.json.Decoder[wire.CountMap | None] = msgspec.json.Decoder(wire.CountMap | None)
+_LOCAL_HEADER = b"PK\x03\x04"
+_NAME_AT = 30
+
+
+def is_etrecord(head: bytes) -> bool:
+    """Whether a file that starts with these bytes (at least 41) is an ETRecord: a zip file with its mark in front."""
+    return head.startswith(_LOCAL_HEADER) and head[_NAME_AT:].startswith(IDENTIFIER.encode())
+
+
+def read_etrecord(path: Path) -> EtRecord:
+    """Everything in an ETRecord except tensors. Nothing is unpickled and nothing is extracted to disk.
+
+    Raises:
+        NotFoundError: there is no such file.
+        StorageError: it cannot be read.
+        TraceFormatError: it is no ETRecord, damaged, or built to do harm.
+    """
+    with Archive(path) as archive:
+        return EtRecord(
+            graphs=tuple(_graph(archive, name) for name in archive.names if _is_graph(name)),
+            instruction_handles=_handles(archive),
+            delegates=_delegates(archive),
+            output_counts=_output_counts(archive),
+        )
+
+
+def _is_graph(name: str) -> bool:
+    """A record of one method, or of the kind before 1.0, has the graph under the bare name."""
+    return name == _GRAPH or (name.startswith(f"{_GRAPH}/") and not name.endswith(_PICKLED))
+
+
+def _graph(archive: Archive, name: str) -> EdgeGraph:
+    program = _decoded(archive, name, _PROGRAM)
+    if program is None:
+        raise archive.error(f"the member {name!r} is missing")
+    method = name.partition("/")[2] or _ONLY_METHOD
+    try:
+        return read_graph(method, program.graph_module.graph)
+    except wire.UnreadableError as error:
+        raise archive.error(f"{name!r}: {error}") from error
+
+
+def _decoded(archive: Archive, name: str, decoder: msgspec.json.Decoder[T]) -> T | None:
+    """A JSON member; None when it is absent."""
+    data = archive.read(name)
+    if data is None:
+        return None
+    try:
+        return decoder.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise archive.error(f"{name!r} does not hold what it should: {error}") from error
+
+
+def _by_method(found: dict[str, dict[int, T]] | None) -> list[tuple[str, int, T]]:
+    """Method, instruction and what is recorded for it."""
+    maps = (found or {}).items()
+    return [(method, instruction, each) for method, by_number in maps for instruction, each in by_number.items()]
+
+
+def _handles(archive: Archive) -> tuple[InstructionHandles, ...]:
+    rows = _by_method(_decoded(archive, _HANDLES, _HANDLE_MAP))
+    return tuple(InstructionHandles(method, number, wire.listed(handles)) for method, number, handles in rows)
+
+
+def _delegates(archive: Archive) -> tuple[RecordedDelegate, ...]:
+    found = _by_method(_decoded(archive, _DELEGATES, _DELEGATE_MAP))
+    return tuple(
+        RecordedDelegate(method, number, delegate.name, _identifiers(delegate)) for method, number, delegate in found
+    )
+
+
+def _identifiers(delegate: wire.Delegate) -> tuple[DelegateIdentifier, ...]:
+    return tuple(DelegateIdentifier(key, wire.listed(handles)) for key, handles in delegate.delegate_map.items())
+
+
+def _output_counts(archive: Archive) -> tuple[OutputCount, ...]:
+    rows = _by_method(_decoded(archive, _OUTPUTS, _COUNT_MAP))
+    return tuple(OutputCount(*row) for row in rows)
