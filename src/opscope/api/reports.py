@@ -1,14 +1,15 @@
-"""Reports of a bundle, always computed from its traces."""
+"""Reports of a bundle or of a run of the Arm kit, always computed from the traces."""
 
 from __future__ import annotations
 
+import hashlib
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from opscope.api.analyses import analysis_of, comparison_of
-from opscope.api.sides import bundle_side
+from opscope.api.encode import to_json
+from opscope.api.sides import bundle_side, is_kit
 from opscope.bundle.bundle import VARIANTS, Bundle
 from opscope.bundle.files import write_atomically
 from opscope.bundle.manifest import Manifest, Role
@@ -19,16 +20,23 @@ if TYPE_CHECKING:
 
     from opscope.report.content import ReportContent
 
+KIT_REPORTS = "opscope"
+"""Where the reports of a run directory of the kit go: beside its files, never over them."""
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,99}\Z")
 REPORT_FORMATS = ("html", "md", "json")
 
 
 def content(path: str | Path) -> ReportContent:
-    """Everything that a report of a bundle shows, computed from its traces.
+    """Everything that a report of a bundle, or of a run directory of the Arm kit, shows, computed from its traces.
 
     Raises:
         NotFoundError: there is no bundle.
         TraceFormatError: the manifest or a trace is damaged.
     """
+    if is_kit(Path(path)):
+        from opscope.api.kit import kit_content
+
+        return kit_content(Path(path))
     return content_of(Bundle.open(Path(path)))
 
 
@@ -62,12 +70,15 @@ def _pairs(manifest: Manifest) -> list[tuple[str, str]]:
     return pairs
 
 
-def report(path: str | Path, formats: Sequence[str] = ("html", "md", "json")) -> list[Path]:
-    """Write the reports of a bundle into it, from its traces.
+def report(
+    path: str | Path, formats: Sequence[str] = ("html", "md", "json"), *, out: str | Path | None = None
+) -> list[Path]:
+    """Write the reports of a bundle or of a run directory of the Arm kit, from its traces.
 
     Args:
-        path: the bundle.
+        path: the bundle or the run directory.
         formats: any of ``html``, ``md`` and ``json``.
+        out: directory to write to; None: the bundle itself, or ``opscope`` in the run directory of the kit.
 
     Returns:
         The files that were written.
@@ -77,8 +88,9 @@ def report(path: str | Path, formats: Sequence[str] = ("html", "md", "json")) ->
         NotFoundError: there is no bundle.
     """
     _check_formats(formats)
-    bundle = Bundle.open(Path(path))
-    return write_reports(bundle, content_of(bundle), formats)
+    place = Path(path)
+    usual = place / KIT_REPORTS if is_kit(place) else place
+    return _write(Path(out) if out else usual, content(place), formats)
 
 
 def _check_formats(formats: Sequence[str]) -> None:
@@ -89,6 +101,10 @@ def _check_formats(formats: Sequence[str]) -> None:
 
 def write_reports(bundle: Bundle, shown: ReportContent, formats: Sequence[str]) -> list[Path]:
     """Write reports of these formats into a bundle; see :func:`report`."""
+    return _write(bundle.path, shown, formats)
+
+
+def _write(directory: Path, shown: ReportContent, formats: Sequence[str]) -> list[Path]:
     from opscope.report.page import html, markdown_report
 
     files: dict[str, bytes] = {}
@@ -99,8 +115,8 @@ def write_reports(bundle: Bundle, shown: ReportContent, formats: Sequence[str]) 
     if "html" in formats:
         files["report.html"] = html(shown).encode()
     for name, text in files.items():
-        write_atomically(bundle.path / name, text)
-    return [bundle.path / name for name in files]
+        write_atomically(directory / name, text)
+    return [directory / name for name in files]
 
 
 def _json_files(shown: ReportContent) -> dict[str, bytes]:
@@ -110,13 +126,14 @@ def _json_files(shown: ReportContent) -> dict[str, bytes]:
         files["analysis.json"] = to_json(shown.shown)
     for result in shown.variants:
         if result.analysis:
-            files[f"{VARIANTS}/{result.variant.name}/analysis.json"] = to_json(result.analysis)
+            files[f"{VARIANTS}/{_file_name(result.variant.name)}/analysis.json"] = to_json(result.analysis)
     for number, comparison in enumerate(shown.comparisons):
-        name = f"comparisons/{comparison.candidate.label}-against-{comparison.baseline.label}.json"
+        sides = [_file_name(side.label) for side in (comparison.candidate, comparison.baseline)]
+        name = f"comparisons/{sides[0]}-against-{sides[1]}.json"
         files["comparison.json" if number == 0 else name] = to_json(comparison)
     return files
 
 
-def to_json(value: msgspec.Struct) -> bytes:
-    """A result as indented JSON with a newline at its end."""
-    return msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n"
+def _file_name(name: str) -> str:
+    """The name of a variant as part of a path; one that could lead elsewhere or is too long is replaced by its hash."""
+    return name if _PLAIN_NAME.match(name) else f"variant-{hashlib.sha256(name.encode()).hexdigest()[:16]}"

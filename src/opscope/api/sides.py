@@ -1,4 +1,4 @@
-"""One side of a question: a trace, a directory of traces, or a variant of a bundle."""
+"""One side of a question: a trace, a directory of traces, a variant of a bundle, an experiment of the Arm kit."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from opscope.bundle.bundle import VARIANTS, Bundle, is_bundle
-from opscope.bundle.files import sha256_of
 from opscope.bundle.manifest import Role
 from opscope.errors import NotFoundError, RunError, did_you_mean
 
@@ -33,6 +32,8 @@ class Side(NamedTuple):
 def read(path: str | Path) -> EventTable:
     """The events of a trace, of all traces in a directory, or of a variant of a bundle (``BUNDLE#variant``).
 
+    A run directory of the Arm kit is read like a bundle; its experiments are ``DIR#experiment``.
+
     Warm-up is marked: by the plan of a bundle, else where the latencies settle.
 
     Raises:
@@ -46,11 +47,24 @@ def side_of(path: str | Path, warmup: Warmup) -> Side:
     """The side that a path names; see :func:`read` for the paths and the warm-up."""
     place, _, variant = str(path).partition("#")
     directory = Path(place)
+    if is_kit(directory):
+        from opscope.api.kit import kit_side
+
+        return kit_side(directory, variant or None, warmup)
     if is_bundle(directory):
         return bundle_side(Bundle.open(directory), variant or None, warmup)
     if variant:
-        raise NotFoundError("not a bundle, so it has no variants", where=directory)
+        raise NotFoundError("neither a bundle nor a run of the Arm kit, so it has no variants", where=directory)
     return _trace_side(directory, warmup)
+
+
+def is_kit(directory: Path) -> bool:
+    """Whether a path is a run directory of the Arm kit."""
+    if not directory.is_dir():
+        return False
+    from opscope.read.kit import is_kit_run
+
+    return is_kit_run(directory)
 
 
 def _trace_side(path: Path, warmup: Warmup) -> Side:
@@ -59,10 +73,10 @@ def _trace_side(path: Path, warmup: Warmup) -> Side:
 
     files = _traces_in(path) if path.is_dir() else [path]
     read_files = [read_trace(file) for file in files]
-    table = EventTable.concat([one for one, _ in read_files])
-    table = _marked(table, "auto" if warmup is None else warmup)
-    hashes = [(str(file), sha256_of(file)) for file in files]
-    return Side(table, str(path), read_files[0][1], hashes, path.name, None, None)
+    table = EventTable.concat([one.table for one in read_files])
+    table = marked(table, "auto" if warmup is None else warmup)
+    hashes = [(str(file), one.sha256) for file, one in zip(files, read_files, strict=True)]
+    return Side(table, str(path), read_files[0].format, hashes, path.name, None, None)
 
 
 def _traces_in(directory: Path) -> list[Path]:
@@ -83,20 +97,22 @@ def bundle_side(bundle: Bundle, name: str | None, warmup: Warmup) -> Side:
     if not repetitions:
         hint = "see the failures in manifest.json; --resume tries them again"
         raise RunError(f"no repetition of {variant.name} succeeded", where=bundle.path, hint=hint)
-    tables = [read_trace(bundle.path / str(repetition.trace))[0] for repetition in repetitions]
+    tables = [read_trace(bundle.path / str(repetition.trace)).table for repetition in repetitions]
     plan, methods = bundle.manifest.plan, bundle.manifest.model.methods
-    table = _marked(EventTable.concat(tables), plan.warmup if warmup is None else warmup)
-    if len(methods) == 1:
+    planned: Warmup = "auto" if plan.warmup is None else plan.warmup
+    table = marked(EventTable.concat(tables), planned if warmup is None else warmup)
+    if methods and len(methods) == 1:
         table = table.with_method(methods[0])
     files = [(str(repetition.trace), str(repetition.trace_sha256)) for repetition in repetitions]
     path = str(bundle.path / VARIANTS / variant.name)
     return Side(table, path, "etdump", files, variant.name, bundle, variant)
 
 
-def _marked(table: EventTable, warmup: int | Literal["auto"]) -> EventTable:
+def marked(table: EventTable, warmup: Warmup) -> EventTable:
+    """The table with its warm-up inferences marked; found in the latencies unless a number is given."""
     from opscope.analyze.latency import auto_warmup
 
-    return table.with_warmup(auto_warmup(table) if warmup == "auto" else warmup)
+    return table.with_warmup(warmup if isinstance(warmup, int) else auto_warmup(table))
 
 
 def _variant(bundle: Bundle, name: str | None) -> Variant:

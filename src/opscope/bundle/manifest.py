@@ -13,6 +13,8 @@ class Role(str, enum.Enum):
     ACCELERATED = "accelerated"
     BASELINE = "baseline"
     INTERMEDIATE = "intermediate"
+    CANDIDATE = "candidate"
+    """Compared with a baseline, where nothing tells that it is accelerated; only in what other tools left behind."""
 
 
 class Status(str, enum.Enum):
@@ -35,7 +37,7 @@ class FailureKind(str, enum.Enum):
 
 
 class Model(msgspec.Struct, frozen=True):
-    """The program that was run.
+    """The program that was run. In reports of other tools' directories, null is what their files do not tell.
 
     Attributes:
         name: registered name, or the stem of the .pte.
@@ -43,9 +45,9 @@ class Model(msgspec.Struct, frozen=True):
         dtype: number type; null for a .pte whose export is not known.
         program: path of the .pte within the bundle.
         etrecord: path of the .etrecord within the bundle; null without.
-        sha256: hash of the .pte.
-        size: of the .pte in bytes.
-        methods: methods of the program.
+        sha256: hash of the .pte; never null in a bundle.
+        size: of the .pte in bytes; likewise.
+        methods: methods of the program; likewise.
         backends: delegates that the program calls.
     """
 
@@ -54,9 +56,9 @@ class Model(msgspec.Struct, frozen=True):
     dtype: str | None
     program: str
     etrecord: str | None
-    sha256: str
-    size: int
-    methods: list[str]
+    sha256: str | None
+    size: int | None
+    methods: list[str] | None
     backends: list[str]
 
 
@@ -65,21 +67,21 @@ class Variant(msgspec.Struct, frozen=True):
 
     Attributes:
         name: unique in the bundle; also its directory.
-        role: what it is in the experiment.
-        ablated: feature groups that were switched off.
+        role: what it is in the experiment; null only in reports of other tools' directories, where none is known.
+        ablated: feature groups that were switched off; null likewise.
         cleared: fields of ``cpuinfo_isa`` that were cleared for it.
-        threads: size of the thread pool.
+        threads: size of the thread pool; null likewise.
     """
 
     name: str
-    role: Role
-    ablated: list[str]
+    role: Role | None
+    ablated: list[str] | None
     cleared: list[str]
-    threads: int
+    threads: int | None
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """What was asked for.
+    """What was asked for. In reports of other tools' directories, null is what their files do not tell.
 
     Attributes:
         rounds: repetitions of every variant, each in a process of its own.
@@ -91,11 +93,11 @@ class Plan(msgspec.Struct, frozen=True):
     """
 
     rounds: int
-    runs: int
-    warmup: int
-    seed: int
+    runs: int | None
+    warmup: int | None
+    seed: int | None
     order: list[list[str]]
-    timeout_seconds: float
+    timeout_seconds: float | None
 
 
 class Target(msgspec.Struct, frozen=True):
@@ -108,16 +110,16 @@ class Target(msgspec.Struct, frozen=True):
 class Environment(msgspec.Struct, frozen=True):
     """The machine and its software, taken once before the first repetition; null where it cannot be read."""
 
-    system: str
-    machine: str
-    kernel: str
+    system: str | None
+    machine: str | None
+    kernel: str | None
     cpu: str | None
-    logical_cpus: int
-    usable_cpus: int
+    logical_cpus: int | None
+    usable_cpus: int | None
     memory_bytes: int | None
     hypervisor: bool | None
     governor: str | None
-    features: list[str]
+    features: list[str] | None
     versions: dict[str, str]
 
 
@@ -196,8 +198,8 @@ class Repetition(msgspec.Struct, frozen=True):
         variant: name of its variant.
         round: from 0.
         attempt: from 1; more when an earlier attempt failed and the run was resumed.
-        started: UTC, ISO 8601.
-        seconds: wall time of the process.
+        started: UTC, ISO 8601; null only in reports of other tools' directories.
+        seconds: wall time of the process; likewise.
         directory: of its files, within the bundle.
         trace: path of the ETDump within the bundle; null when there is none.
         trace_sha256: its hash.
@@ -211,8 +213,8 @@ class Repetition(msgspec.Struct, frozen=True):
     variant: str
     round: int
     attempt: int
-    started: str
-    seconds: float
+    started: str | None
+    seconds: float | None
     directory: str
     trace: str | None
     trace_sha256: str | None

@@ -10,6 +10,7 @@ from opscope.analyze.analysis import Analysis
 from opscope.analyze.compare import Comparison
 from opscope.analyze.rules import Finding, RuledOut, Severity
 from opscope.bundle.manifest import Manifest, Role, Variant
+from opscope.report.text import plain
 from opscope.stats.effect import Verdict
 from opscope.units import ratio_text, share_text, time_text
 
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from opscope.analyze.operators import Operator
     from opscope.program.taxonomy import Category
 
+FOREGROUND = (Role.ACCELERATED, Role.CANDIDATE)
+"""Roles whose operators a report lists, the first that there is."""
+NOT_KNOWN = "not known"
 _STEADY = 1.1
 _HOT = 85.0
 
@@ -55,10 +59,10 @@ class ReportContent(msgspec.Struct, frozen=True, tag_field="schema", tag="opscop
 
     @property
     def shown(self) -> Analysis | None:
-        """The analysis whose operators the report lists: the accelerated variant's, else any other's."""
+        """The analysis whose operators are listed: of the accelerated variant, else a candidate, else the first."""
         done = [result for result in self.variants if result.analysis is not None]
-        accelerated = [result for result in done if result.variant.role is Role.ACCELERATED]
-        chosen = (accelerated or done)[:1]
+        wanted = [result for role in FOREGROUND for result in done if result.variant.role is role]
+        chosen = (wanted or done)[:1]
         return chosen[0].analysis if chosen else None
 
     def result(self, name: str) -> VariantResult | None:
@@ -94,7 +98,18 @@ def verdict_text(verdict: Verdict) -> str:
 
 def off_text(variant: Variant) -> str:
     """What is switched off in a variant, in words."""
+    if variant.ablated is None:
+        return NOT_KNOWN
     return f"{', '.join(variant.ablated)} off" if variant.ablated else "all CPU features on"
+
+
+def side_names(content: ReportContent) -> tuple[str, str]:
+    """What candidate and baseline of the primary comparison are called: by what they are, where that is known."""
+    comparison = content.primary
+    candidate = content.result(comparison.candidate.label) if comparison else None
+    if comparison is None or candidate is None or candidate.variant.role is Role.ACCELERATED:
+        return "with acceleration", "without acceleration"
+    return f"as {plain(comparison.candidate.label, 60)}", f"as {plain(comparison.baseline.label, 60)}"
 
 
 def headline(content: ReportContent) -> Headline:
@@ -104,10 +119,20 @@ def headline(content: ReportContent) -> Headline:
         analysis = content.shown
         if analysis is None:
             return Headline("Nothing was measured: every repetition failed", "see what failed below")
-        return Headline(f"{time_text(analysis.latency.median_ns)} per inference", "there is no second variant")
+        return Headline(f"{time_text(analysis.latency.median_ns)} per inference", _why_alone(content))
     result = comparison.end_to_end
-    speed = f"{time_text(result.candidate_ns)} with acceleration, {time_text(result.baseline_ns)} without"
+    candidate, baseline = side_names(content)
+    short = baseline.removesuffix(" acceleration")
+    speed = f"{time_text(result.candidate_ns)} {candidate}, {time_text(result.baseline_ns)} {short}"
     return Headline(f"{speed}: {_change(comparison)}", trust_text(comparison))
+
+
+def _why_alone(content: ReportContent) -> str:
+    """Why nothing is compared."""
+    others = [result for result in content.variants if result.analysis is not None]
+    if len(others) > 1:
+        return f"of {plain(others[0].variant.name, 60)}; which of {len(others)} variants is the baseline is not known"
+    return "there is no second variant"
 
 
 def _change(comparison: Comparison) -> str:
@@ -218,7 +243,7 @@ def _conditions(manifest: Manifest) -> list[str]:
     lines = []
     loads = [state.load_average for state in states if state.load_average is not None]
     cpus = manifest.environment.usable_cpus
-    if loads and max(loads) > cpus:
+    if loads and cpus is not None and max(loads) > cpus:
         lines.append(f"the load average reached {max(loads):.1f} on {cpus} CPUs: other programs were running")
     clocks = [state.frequency_mhz for state in states if state.frequency_mhz is not None]
     if clocks and max(clocks) > _STEADY * min(clocks):
@@ -235,9 +260,11 @@ def limits(content: ReportContent) -> list[str]:
     lines.append("operators are classified by name: a 1x1 convolution that runs as a matrix product counts as GEMM")
     if content.manifest.environment.hypervisor:
         lines.append("this is a virtual machine: other guests can disturb the measurement")
-    if content.manifest.environment.governor is None:
+    if content.manifest.environment.system is None:
+        lines.append("the machine is not known, nor what else it did meanwhile")
+    elif content.manifest.environment.governor is None:
         lines.append("the clock frequency cannot be read here, so throttling would not be seen")
     lines += _conditions(content.manifest)
-    if content.shown:
-        lines += [f"{warning.message}; {warning.hint}" for warning in content.shown.trace.warnings]
-    return lines
+    shown = [content.shown, *(result.analysis for result in content.variants)]
+    warnings = dict.fromkeys(w for analysis in shown if analysis for w in analysis.trace.warnings)
+    return [*lines, *(f"{warning.message}; {warning.hint}" for warning in warnings)]

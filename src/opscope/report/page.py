@@ -13,12 +13,14 @@ from opscope.bundle.manifest import Role
 from opscope.program.taxonomy import Category
 from opscope.report import pictures
 from opscope.report.content import (
+    NOT_KNOWN,
     category_rows,
     headline,
     limits,
     missing,
     off_text,
     operator_rows,
+    side_names,
     split_sentence,
     top_operators,
     trust_text,
@@ -29,6 +31,7 @@ from opscope.report.text import markdown, plain
 if TYPE_CHECKING:
     from opscope.analyze.analysis import Analysis
     from opscope.analyze.operators import Operator
+    from opscope.bundle.manifest import Environment
     from opscope.report.content import ReportContent
 
 _LONG = 600
@@ -76,6 +79,8 @@ def _environment() -> jinja2.Environment:
         "verdict": verdict_text,
         "off": off_text,
         "place": _place,
+        "known": _known,
+        "machine": _machine,
         "md": markdown,
         "md_long": lambda text: markdown(text, _LONG),
         "clean": plain,
@@ -86,13 +91,13 @@ def _environment() -> jinja2.Environment:
 
 def _values(content: ReportContent) -> dict[str, Any]:
     manifest, shown = content.manifest, content.shown
-    threads = sorted({variant.threads for variant in manifest.variants})
+    threads = list({variant.threads for variant in manifest.variants})
     return {
         "headline": headline(content),
         "manifest": manifest,
         "model": manifest.model,
         "environment": manifest.environment,
-        "thread_text": f"{threads[0]} thread{'s' if threads[0] != 1 else ''}" if len(threads) == 1 else "",
+        "thread_text": _thread_text(threads[0]) if len(threads) == 1 else "",
         "variants": content.variants,
         "comparisons": content.comparisons,
         "findings": content.findings,
@@ -114,6 +119,26 @@ def _values(content: ReportContent) -> dict[str, Any]:
     }
 
 
+def _machine(environment: Environment) -> str:
+    """The CPU, how much of it could be used, and the system; or that nothing of it is known."""
+    if environment.system is None:
+        return NOT_KNOWN
+    cpu = environment.cpu or "unknown CPU"
+    cpus = f"{environment.usable_cpus} of {environment.logical_cpus} CPUs"
+    return f"{cpu}, {cpus}, {environment.system} {environment.kernel} on {environment.machine}"
+
+
+def _thread_text(count: int | None) -> str:
+    if count is None:
+        return "threads not known"
+    return f"{count} thread{'s' if count != 1 else ''}"
+
+
+def _known(value: object) -> str:
+    """A value, or that it is not known."""
+    return NOT_KNOWN if value is None or value == "" else str(value)
+
+
 def _load(shown: Analysis | None) -> str:
     known = [p.load_ns for p in shown.latency.processes if p.load_ns is not None] if shown else []
     return units.time_text(median(known)) if known else "an unknown time"
@@ -128,9 +153,10 @@ def _tiles(content: ReportContent) -> list[Tile]:
         tiles = [Tile("latency", units.time_text(analysis.latency.median_ns), note)]
     else:
         result = comparison.end_to_end
-        tiles = [Tile("with acceleration", units.time_text(result.candidate_ns), note)]
+        candidate, baseline = side_names(content)
+        tiles = [Tile(candidate, units.time_text(result.candidate_ns), note)]
         interval = f"{result.ci95[0]:.2f} to {result.ci95[1]:.2f}" if result.ci95 else trust_text(comparison)
-        tiles.append(Tile("without acceleration", units.time_text(result.baseline_ns), _off(content)))
+        tiles.append(Tile(baseline, units.time_text(result.baseline_ns), _off(content)))
         tiles.append(Tile("speedup", units.ratio_text(result.speedup), interval))
     moving = sum(row.share for row in analysis.categories if row.category is Category.DATA_MOVEMENT)
     portable = sum(row.share for row in analysis.backends if row.backend == "portable")
@@ -143,7 +169,7 @@ def _tiles(content: ReportContent) -> list[Tile]:
 
 def _off(content: ReportContent) -> str:
     baselines = content.manifest.with_role(Role.BASELINE)
-    return off_text(baselines[0]) if baselines else ""
+    return off_text(baselines[0]) if baselines and baselines[0].ablated is not None else ""
 
 
 def _place(operator: Operator) -> str:
@@ -152,17 +178,21 @@ def _place(operator: Operator) -> str:
     return f"{operator.instruction}" if operator.position is None else f"{operator.instruction}.{operator.position}"
 
 
-def _command(content: ReportContent) -> str:
-    """The command that runs this experiment again."""
+def _command(content: ReportContent) -> str | None:
+    """The command that runs this experiment again; None when opscope did not run it."""
     manifest = content.manifest
     plan = manifest.plan
+    if plan.timeout_seconds is None:
+        return None
     words = ["opscope", "profile", manifest.model.source]
     if manifest.model.dtype:
         words += ["--dtype", manifest.model.dtype]
     if manifest.with_role(Role.INTERMEDIATE):
         words.append("--ladder")
     else:
-        words += [word for v in manifest.with_role(Role.BASELINE)[:1] for word in ("--ablate", ",".join(v.ablated))]
+        words += [
+            word for v in manifest.with_role(Role.BASELINE)[:1] for word in ("--ablate", ",".join(v.ablated or []))
+        ]
     threads = ",".join(str(count) for count in dict.fromkeys(variant.threads for variant in manifest.variants))
     words += ["--threads", threads, "--rounds", str(plan.rounds), "--runs", str(plan.runs)]
     words += ["--warmup", str(plan.warmup), "--seed", str(plan.seed), "--timeout", f"{plan.timeout_seconds:g}"]

@@ -8,7 +8,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from opscope.report.content import category_rows, headline, missing, off_text, operator_rows, verdict_text
+from opscope.report.content import NOT_KNOWN, category_rows, headline, missing, off_text, operator_rows, verdict_text
 from opscope.report.text import plain
 from opscope.units import milliseconds, ratio_text, share_text, time_text
 
@@ -31,7 +31,7 @@ def summary(content: ReportContent) -> RenderableType:
     """What a person reads after `opscope profile`."""
     answer = headline(content)
     manifest = content.manifest
-    where = f"{manifest.environment.cpu or manifest.environment.machine}, {manifest.target.kind}"
+    where = f"{manifest.environment.cpu or manifest.environment.machine or NOT_KNOWN}, {manifest.target.kind}"
     parts: list[RenderableType] = [
         Text(" ".join(filter(None, (manifest.model.name, manifest.model.dtype, "on", where))), style="dim"),
         Text(answer.text, style="bold"),

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from opscope.bundle.files import sha256_of
 from opscope.bundle.manifest import Failure, FailureKind, Measurement, Repetition, Status
-from opscope.errors import StorageError, TraceFormatError
+from opscope.errors import BundleError, StorageError, TraceFormatError
 from opscope.run.local import TRACE
 from opscope.run.target import Job
 
@@ -101,14 +101,16 @@ def _repeat(bundle: Bundle, target: RunTarget, clock: Clock, check: TraceCheck, 
 
 
 def _job(bundle: Bundle, variant: Variant) -> Job:
-    plan, model = bundle.manifest.plan, bundle.manifest.model
+    plan, threads = bundle.manifest.plan, variant.threads
+    if None in {plan.warmup, plan.runs, plan.seed, plan.timeout_seconds, threads}:
+        raise BundleError("its manifest lacks a part of the plan", where=bundle.path, hint="profile into a new --out")
     return Job(
-        program=str(bundle.path / model.program),
+        program=str(bundle.path / bundle.manifest.model.program),
         clear=variant.cleared,
-        threads=variant.threads,
-        inferences=plan.warmup + plan.runs,
-        seed=plan.seed,
-        timeout_seconds=plan.timeout_seconds,
+        threads=threads or 0,
+        inferences=(plan.warmup or 0) + (plan.runs or 0),
+        seed=plan.seed or 0,
+        timeout_seconds=plan.timeout_seconds or 0.0,
     )
 
 
