@@ -115,7 +115,9 @@ def test_summaries_fit_80_columns(trace: Path, bundle: Path) -> None:
         assert max(len(line) for line in opscope(*arguments).stdout.splitlines()) <= 80
 
 
-@pytest.mark.parametrize("command", ["profile", "analyze", "compare", "report", "models", "features", "doctor"])
+@pytest.mark.parametrize(
+    "command", ["profile", "analyze", "compare", "report", "convert", "models", "features", "doctor"]
+)
 def test_every_command_has_help_with_an_example(command: str) -> None:
     """``--help`` names what the command does and shows one use of it."""
     done = opscope(command, "--help")
@@ -126,7 +128,7 @@ def test_every_command_has_help_with_an_example(command: str) -> None:
 def test_models_are_listed() -> None:
     """Names and what they are, one a line."""
     lines = opscope("models").stdout.splitlines()
-    assert [line.split()[0] for line in lines] == ["toy_cnn", "mobilenet_v3_small"]
+    assert [line.split()[0] for line in lines] == ["toy_cnn", "mobilenet_v3_small", "vit_tiny"]
 
 
 def files(directory: Path) -> None:

@@ -57,6 +57,7 @@ def test_help_loads_no_table_and_no_picture(command: list[str]) -> None:
         ["analyze", "{trace}", "--json", "-"],
         ["compare", "{bundle}#baseline", "{bundle}#accelerated"],
         ["report", "{bundle}"],
+        ["convert", "{trace}", "--to", "perfetto", "--out", "-"],
     ],
 )
 def test_reading_and_reporting_need_no_runtime(command: list[str], bundle: Path) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from opscope.api.analyses import analyze, compare
-    from opscope.api.convert import CONVERT_FORMATS, convert, converted
+    from opscope.api.conversion import CONVERT_FORMATS, convert, converted
     from opscope.api.encode import to_json
     from opscope.api.machine import Check, FeatureReport, doctor, features
     from opscope.api.profiling import Profiled, Settings, profile
@@ -39,7 +39,7 @@ __all__ = [
 
 _MODULES = {
     "analyses": ("analyze", "compare"),
-    "convert": ("CONVERT_FORMATS", "convert", "converted"),
+    "conversion": ("CONVERT_FORMATS", "convert", "converted"),
     "encode": ("to_json",),
     "machine": ("Check", "FeatureReport", "doctor", "features"),
     "profiling": ("Profiled", "Settings", "profile"),

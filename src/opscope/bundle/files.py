@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from opscope.errors import StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
 _BLOCK = 1 << 20
@@ -30,8 +30,12 @@ def storage_errors(path: Path) -> Iterator[None]:
         raise StorageError(f"cannot be written: {error.strerror or error}", where=path, hint=hint) from error
 
 
-def write_atomically(path: Path, content: bytes) -> None:
+def write_atomically(path: Path, content: bytes | Iterable[bytes]) -> None:
     """Replace a file by new content in one step, durably.
+
+    Args:
+        path: the file; its directory is made when it is missing.
+        content: all bytes, or parts of them that are written as they come.
 
     Raises:
         StorageError: the system refused; the old content is still there.
@@ -41,7 +45,7 @@ def write_atomically(path: Path, content: bytes) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             with temporary.open("wb") as file:
-                file.write(content)
+                file.writelines([content] if isinstance(content, bytes) else content)
                 file.flush()
                 os.fsync(file.fileno())
             temporary.replace(path)

@@ -16,7 +16,9 @@ NAME = "analyze"
 
 
 def command(
-    path: Annotated[str, typer.Argument(help="A trace, a directory of traces, a bundle or Arm kit run, or either with #variant.")],
+    path: Annotated[
+        str, typer.Argument(help="A trace, a directory of traces, a bundle, an Arm kit run, or RUN#variant.")
+    ],
     warmup: WarmupOption = None,
     json: JsonOption = None,
     csv: Annotated[Path | None, typer.Option(metavar="DIR", help="Write the tables as CSV files.")] = None,

@@ -12,7 +12,9 @@ NAME = "compare"
 
 
 def command(
-    baseline: Annotated[str, typer.Argument(help="A trace, a directory of traces, a bundle or Arm kit run, or either with #variant.")],
+    baseline: Annotated[
+        str, typer.Argument(help="A trace, a directory of traces, a bundle, an Arm kit run, or RUN#variant.")
+    ],
     candidate: Annotated[str, typer.Argument(help="Likewise.")],
     warmup: WarmupOption = None,
     json: JsonOption = None,

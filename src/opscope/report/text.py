@@ -7,7 +7,8 @@ import unicodedata
 
 LONGEST = 120
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]<>|~#])")
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+GUARDED = "=+-@\t\r\n'"
+"""First characters of a text that gets an apostrophe in a CSV cell: formulas, and the apostrophe itself."""
 
 
 def plain(name: str, longest: int = LONGEST) -> str:
@@ -25,8 +26,8 @@ def markdown(name: str, longest: int = LONGEST) -> str:
 
 
 def csv_cell(value: str) -> str:
-    """A text for a CSV cell that spreadsheets must not take for a formula."""
-    return f"'{value}" if value.startswith(_FORMULA) else value
+    """A text for a CSV cell that spreadsheets must not take for a formula; it is back without a leading apostrophe."""
+    return f"'{value}" if value.startswith(tuple(GUARDED)) else value
 
 
 def _visible(character: str) -> str:
