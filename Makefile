@@ -4,13 +4,14 @@ PYTHON ?= python3
 VENV ?= .venv
 TORCH_INDEX_URL ?=
 MODEL ?= mobilenet_v3_small
+FUZZ_SECONDS ?= 600
 
 BIN := $(VENV)/bin
 TORCH := torch==2.13.0
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench docs bless clean
+.PHONY: help demo test check bench fuzz docs bless clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "%-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,6 +34,9 @@ bench: $(VENV)/dev.stamp ## measure opscope itself, side by side with what it is
 	$(BIN)/python bench/startup.py
 	$(BIN)/python bench/decode.py
 	$(BIN)/python bench/calibration.py
+
+fuzz: $(VENV)/dev.stamp ## damage files for FUZZ_SECONDS a reader and look for anything but a proper error
+	$(BIN)/python -m fuzz.run --seconds $(FUZZ_SECONDS)
 
 docs: $(VENV)/dev.stamp ## generate the reference pages from the code
 	$(BIN)/python docs/build.py

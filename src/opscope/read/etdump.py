@@ -235,10 +235,15 @@ class _Part:
         first, count = (np.concatenate(pair) for pair in zip(*self._texts(block), strict=True))
         ends = [buffer.table_end(tables), (first + count)[first > 0]]
         times = profile.field(6), profile.field(7)
+        fields = [profile.field(slot) for slot in range(6)]
+        fields += [self.entries.field(slot) for slot in range(3)] + [block.field(slot) for slot in range(4)]
+        known = np.concatenate(fields)
+        # The length of a vector or string stands in the word before it.
+        spans = first[first > 0] - 4, count[first > 0] + 4
         low = int(min(tables.min(), *(position.min() for position in (first[first > 0], tables) if len(position))))
         low -= low % 4
         high = int(max(end.max() for end in ends if len(end)))
-        return Footprint(low, high, tables, *times)
+        return Footprint(low, high, tables, *times, known[known > 0], spans, tables - buffer.i32(tables))
 
     def _texts(self, block: Tables) -> Iterator[tuple[Ints, Ints]]:
         """First byte and length of all strings and vectors that the block's tables point to."""

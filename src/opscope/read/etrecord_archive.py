@@ -131,6 +131,10 @@ class Archive:
         if size > self._left:
             problem = f"{_shown(info.filename)} would take {size:,} bytes, the limit is {LARGEST_JSON:,} for all"
             raise self.error(problem, info.header_offset)
+        whole = self.path.stat().st_size
+        if info.header_offset + stored > whole or (info.compress_type == zipfile.ZIP_STORED and stored != size):
+            problem = f"{_shown(info.filename)} claims {stored:,} stored bytes for {size:,}, the file has {whole:,}"
+            raise self.error(problem, info.header_offset)
         if size > _FREE_EXPANSION and size > stored * _MOST_EXPANSION:
             problem = f"{_shown(info.filename)} would grow from {stored:,} to {size:,} bytes: a zip bomb"
             raise self.error(problem, info.header_offset)

@@ -7,14 +7,14 @@ Other packages add formats through the entry-point group ``opscope.readers``: an
 from __future__ import annotations
 
 import hashlib
-from concurrent.futures import ThreadPoolExecutor
-from importlib.metadata import EntryPoint, entry_points
+import threading
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 from opscope.errors import EmptyTraceError, NotFoundError, StorageError, TraceFormatError
 from opscope.read.compressed import inflated
 
 if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
     from pathlib import Path
 
     from opscope.table import EventTable
@@ -57,6 +57,8 @@ def readers() -> list[Reader]:
 
 
 def _points() -> list[EntryPoint]:
+    from importlib.metadata import entry_points  # noqa: PLC0415 - looked up only when the common format is not it
+
     found = entry_points(group=GROUP)
     return sorted(found, key=lambda point: (point.name != _COMMON, not point.value.startswith("opscope."), point.name))
 
@@ -97,12 +99,17 @@ def read_trace(path: Path) -> TraceRead:
     if not stored:
         hint = "the run failed, or its runtime was built without event tracing (executorch before 1.5)"
         raise EmptyTraceError("the file has no bytes", where=path, hint=hint)
+    digest = hashlib.sha256()
     # Hashing releases the interpreter, so it runs beside the decoding.
-    with ThreadPoolExecutor(1) as beside:
-        sha256 = beside.submit(hashlib.sha256, stored)
+    beside = threading.Thread(target=digest.update, args=(stored,))
+    beside.start()
+    try:
         data = inflated(stored, path)
         reader = reader_for(data[:_HEAD], path)
-        return TraceRead(reader.read(data, path), reader.name, sha256.result().hexdigest())
+        table = reader.read(data, path)
+    finally:
+        beside.join()
+    return TraceRead(table, reader.name, digest.hexdigest())
 
 
 def file_bytes(path: Path) -> bytes:

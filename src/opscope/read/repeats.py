@@ -33,6 +33,9 @@ class Footprint(NamedTuple):
         tables: positions of all its tables, which begin with the distance to their layout.
         starts: positions of the events' start times.
         ends: positions of the events' end times.
+        fields: positions of all other fields that are read.
+        spans: first byte and length of all strings and vectors that are read.
+        layouts: positions of the tables' layout descriptions.
     """
 
     low: int
@@ -40,6 +43,9 @@ class Footprint(NamedTuple):
     tables: Ints
     starts: Ints
     ends: Ints
+    fields: Ints
+    spans: tuple[Ints, Ints]
+    layouts: Ints
 
 
 class Times(NamedTuple):
@@ -86,8 +92,9 @@ def repeated_times(buffer: FlatBuffer, at: Ints, footprint: Footprint) -> Times 
         return None
     words = (footprint.tables - footprint.low) >> 2
     start, end = ((positions - footprint.low) >> 2 for positions in (footprint.starts, footprint.ends))
-    free = np.zeros(view.shape[1], bool)
-    free[np.concatenate([words, start, start + 1, end, end + 1])] = True
+    free = _free_words(footprint, view.shape[1])
+    if free is None or _describes_layouts(footprint, at):
+        return None
     times = Times(np.empty((len(at), len(start)), np.uint64), np.empty((len(at), len(end)), np.uint64))
     template = view[0].copy()
     rows = max(1, _CHUNK_BYTES // (view.shape[1] * _WORD))
@@ -100,6 +107,48 @@ def repeated_times(buffer: FlatBuffer, at: Ints, footprint: Footprint) -> Times 
             target[first : first + rows] <<= np.uint64(32)
             target[first : first + rows] |= chunk[:, column]
     return times
+
+
+def _free_words(footprint: Footprint, count: int) -> NDArray[np.bool_] | None:
+    """Words that may differ between blocks: times, and the distance of tables to their layouts.
+
+    None when one of them is missing, is read as anything else too, or stands outside of the block: in a damaged file
+    fields may share bytes, and then a word that may differ would also be one that must not.
+    """
+    times = [footprint.starts, footprint.starts + _WORD, footprint.ends, footprint.ends + _WORD]
+    positions = np.concatenate([footprint.tables, *times])
+    words = (positions - footprint.low) >> 2
+    if not all(len(part) and part.min() > 0 for part in times) or words.min() < 0 or words.max() >= count:
+        return None
+    free = np.zeros(count, bool)
+    free[words] = True
+    fixed = _fixed_words(footprint, count)
+    overlap = fixed is None or len(np.unique(words)) < len(words) or bool((free & fixed).any())
+    return None if overlap else free
+
+
+def _fixed_words(footprint: Footprint, count: int) -> NDArray[np.bool_] | None:
+    """Words that are read and must be equal: other fields, strings and vectors; None when one is outside the block."""
+    first, length = footprint.spans
+    begin, end = (first - footprint.low) >> 2, ((first + length - 1 - footprint.low) >> 2) + 1
+    fields = (footprint.fields - footprint.low) >> 2
+    edges = np.concatenate([begin, end - 1, fields])
+    if len(edges) and (edges.min() < 0 or edges.max() >= count):
+        return None
+    covered = np.zeros(count + 1, np.int64)
+    np.add.at(covered, begin, 1)
+    np.add.at(covered, end, -1)
+    fixed: NDArray[np.bool_] = np.cumsum(covered)[:count] > 0
+    fixed[fields] = True
+    return fixed
+
+
+def _describes_layouts(footprint: Footprint, at: Ints) -> bool:
+    """Whether a layout description stands inside of the blocks, where it could differ between them."""
+    low, high = (
+        int(edge) + int(shift - at[0]) for edge, shift in ((footprint.low, at.min()), (footprint.high, at.max()))
+    )
+    return bool(((footprint.layouts >= low) & (footprint.layouts < high)).any())
 
 
 def _windows(buffer: FlatBuffer, at: Ints, step: int, footprint: Footprint) -> NDArray[np.uint32] | None:

@@ -1,0 +1,150 @@
+"""Fuzz the readers: ``python -m fuzz.run --seconds 60 --seed 1 --target etdump``.
+
+Each target runs in a process of its own, one after the other. A finding is anything but a value or a TraceFormatError:
+another exception, a crash, more than a second, more than 512 MiB, or a table that differs from a plain reading.
+Findings are made smaller and written to ``fuzz/findings``; then the exit code is 1. The seed decides which inputs are
+tried, the time how many. ``--input FILE --target NAME`` reads one file again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from fuzz.targets import targets
+from fuzz.worker import CURRENT_BYTES, SECONDS_AN_INPUT, Current, Report, write_finding
+
+ROOT = Path(__file__).resolve().parents[1]
+FINDINGS = Path(__file__).resolve().parent / "findings"
+_STUCK = 20 * SECONDS_AN_INPUT
+_POLL = 0.25
+_MOST_CRASHES = 5
+_MOST_MINIMISING = 40
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Fuzz the chosen targets; 1 when something was found."""
+    options = _options(arguments)
+    names = options.target or list(targets())
+    findings = options.findings.resolve()
+    if options.input:
+        return max(_worker([name, "-", str(options.input.resolve())], capture=False).wait() for name in names)
+    found = 0
+    for name in names:
+        report = fuzz_target(name, options.seed, options.seconds, findings)
+        found += len(report.findings)
+        print(_line(name, report), flush=True)
+        for path, what in report.findings:
+            print(f"  {what}: {os.path.relpath(path)}", flush=True)
+    return int(found > 0)
+
+
+def _options(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m fuzz.run", description="Fuzz the readers.")
+    parser.add_argument("--seconds", type=float, default=60.0, help="time for each target")
+    parser.add_argument("--seed", type=int, default=1, help="decides what is tried")
+    parser.add_argument("--target", action="append", help="one of the targets, or MODULE:OBJECT; may be repeated")
+    parser.add_argument("--findings", type=Path, default=FINDINGS, help="directory for failing inputs")
+    parser.add_argument("--input", type=Path, help="read this file once and say what comes of it")
+    return parser.parse_args(arguments)
+
+
+def _line(name: str, report: Report) -> str:
+    rate = report.inputs / report.seconds if report.seconds else 0.0
+    return (
+        f"{name}: {report.inputs:,} inputs in {report.seconds:.0f} s ({rate:,.0f} a second), "
+        f"{report.refused:,} refused, corpus {report.corpus:,}, {report.lines:,} lines covered, "
+        f"{len(report.findings)} findings"
+    )
+
+
+def fuzz_target(name: str, seed: int, seconds: float, findings: Path) -> Report:
+    """Fuzz one target. A worker that dies leaves its input as a finding, and another one goes on."""
+    total, crashes = Report(), 0
+    end = time.monotonic() + seconds
+    with tempfile.TemporaryDirectory(prefix="opscope-fuzz-") as directory:
+        shared = Path(directory) / "current"
+        shared.write_bytes(bytes(CURRENT_BYTES))
+        while crashes < _MOST_CRASHES and (not total.inputs or time.monotonic() < end):
+            began = time.monotonic()
+            process = _worker([name, str(shared), f"{seed}.{crashes}", str(end - began), str(findings)])
+            output, failure = _watched(process, Current(shared))
+            if failure is None:
+                _add(total, Report(**json.loads(output.splitlines()[-1])))
+                break
+            number, data = Current(shared).get()
+            _add(total, Report(number + 1, time.monotonic() - began))
+            smaller = _smaller(name, data, Path(directory) / "candidate", failure)
+            total.findings.append((write_finding(findings, name, smaller, failure), failure))
+            crashes += 1
+    return total
+
+
+def _add(total: Report, part: Report) -> None:
+    total.inputs += part.inputs
+    total.seconds += part.seconds
+    total.refused += part.refused
+    total.corpus, total.lines = max(total.corpus, part.corpus), max(total.lines, part.lines)
+    total.findings += [(path, what) for path, what in part.findings]
+
+
+def _worker(arguments: list[str], *, capture: bool = True) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "fuzz.worker", *arguments]
+    return subprocess.Popen(command, cwd=ROOT, text=True, stdout=subprocess.PIPE if capture else None)
+
+
+def _watched(process: subprocess.Popen[str], current: Current) -> tuple[str, str | None]:
+    """Output of a worker, and how it failed: a signal, or an input that even an alarm does not end.
+
+    Raises:
+        SystemExit: it could not start.
+    """
+    last, since = current.get(), time.monotonic()
+    while process.poll() is None:
+        try:
+            output, _ = process.communicate(timeout=_POLL)
+        except subprocess.TimeoutExpired:
+            now = current.get()
+            if now != last:
+                last, since = now, time.monotonic()
+            elif time.monotonic() - since > _STUCK:
+                process.kill()
+                process.communicate()
+                return "", "hang outside of Python"
+            continue
+        break
+    else:
+        output = process.stdout.read() if process.stdout else ""
+    if process.returncode < 0:
+        return "", f"crash by {signal.Signals(-process.returncode).name}"
+    if process.returncode:
+        raise SystemExit(f"the worker ended with {process.returncode}: this is the fuzzer's fault")
+    return output, None
+
+
+def _smaller(name: str, data: bytes, candidate: Path, failure: str) -> bytes:
+    """A smaller input that kills a worker in the same way, each tried in a process of its own."""
+    tries, size = 0, len(data) // 2
+    while size and failure.startswith("crash") and tries < _MOST_MINIMISING:
+        at = 0
+        while at < len(data) and tries < _MOST_MINIMISING:
+            candidate.write_bytes(data[:at] + data[at + size :])
+            tries += 1
+            code = _worker([name, "-", str(candidate)]).wait()
+            if code < 0:
+                data = candidate.read_bytes()
+            else:
+                at += size
+        size //= 2
+    return data
+
+
+if __name__ == "__main__":
+    sys.exit(main())

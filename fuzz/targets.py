@@ -1,0 +1,376 @@
+"""What is fuzzed: one target per reader, with the inputs that its fuzzing starts from.
+
+To add one, write a function from bytes to anything (``on_path`` wraps a reader of files) and one that gives valid
+inputs, as small as they can be, and add a line to ``TARGETS``.
+"""
+
+from __future__ import annotations
+
+import atexit
+import gzip
+import io
+import shutil
+import struct
+import sys
+import tempfile
+import zipfile
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Read: TypeAlias = Callable[[bytes], object]
+    Seeds: TypeAlias = Callable[[], list[bytes]]
+
+TESTS = Path(__file__).resolve().parents[1] / "tests"
+DATA = TESTS / "data"
+WHERE = Path("fuzzed")
+_LOOP = """
+    Program::load_method 900
+      Method::init 700
+    Method::execute 100000
+      DELEGATE_CALL @0 80000
+        Convolution (NHWC, F32) IGEMM #1 50000
+        Clamp (NC) #1 1000
+      OPERATOR_CALL @1 1500
+        native_call_add.out 1400
+      JF_CALL @2 10
+      OPERATOR_CALL @1 1300
+        native_call_add.out 1200
+"""
+
+
+@dataclass(frozen=True)
+class Target:
+    """A reader under test.
+
+    Attributes:
+        name: as given to ``--target``.
+        module: the reader's; without it the target is left out.
+        read: reads an input; a TraceFormatError is the right answer to a damaged one.
+        seeds: valid inputs to start from.
+        tokens: pieces of the format, for damage that keeps it half right.
+    """
+
+    name: str
+    module: str
+    read: Read
+    seeds: Seeds
+    tokens: tuple[bytes, ...] = ()
+
+    @property
+    def available(self) -> bool:
+        """Whether the reader is there."""
+        return find_spec(self.module) is not None
+
+
+def on_path(read: Callable[[Path], object]) -> Read:
+    """A reader of bytes made from a reader of files."""
+
+    def through_a_file(data: bytes) -> object:
+        path = _directory() / "input"
+        path.write_bytes(data)
+        return read(path)
+
+    return through_a_file
+
+
+@cache
+def _directory() -> Path:
+    """A directory of this process; it goes when the process ends."""
+    path = tempfile.mkdtemp(prefix="opscope-fuzz-")
+    atexit.register(shutil.rmtree, path)
+    return Path(path)
+
+
+def _traces() -> list[bytes]:
+    """Traces written by hand and one of a real model, with and without inferences that repeat each other."""
+    if str(TESTS) not in sys.path:
+        sys.path.append(str(TESTS))
+    from traces import etdump
+
+    short = "Method::execute 100\n  OPERATOR_CALL @0 60\n    native_call_add.out 50"
+    return [
+        (DATA / "toy_cnn.etdump").read_bytes(),
+        etdump(_LOOP),
+        etdump(_LOOP, repeat=8),
+        etdump(short, repeat=6, size_prefix=False),
+        etdump(short + "\nProgram::load_method 5\n" + short.replace("@0", "@1"), repeat=3),
+    ]
+
+
+def _read_etdump(data: bytes) -> object:
+    """Events as columns, compared with those that a plain walk through the file finds."""
+    from fuzz.plain_etdump import PlainEvent, plain_events
+    from opscope.read.etdump import EtdumpReader
+
+    frame = EtdumpReader().read(data, WHERE).frame
+    found = frame.select(PlainEvent._fields).rows()
+    for ours, plain in zip(found, plain_events(data), strict=True):
+        if ours != plain:
+            raise AssertionError(f"a wrong table: {ours} where the file has {plain}")
+    return frame
+
+
+def _table_of(reader: str, module: str) -> Read:
+    """A reader class of the registry's kind."""
+
+    def read(data: bytes) -> object:
+        from importlib import import_module
+
+        return getattr(import_module(module), reader)().read(data, WHERE).frame
+
+    return read
+
+
+def _read_flatbuffer(data: bytes) -> object:
+    """Every kind of field in every slot, whatever it means, of the root and of what three levels of vectors hold."""
+    from opscope.errors import TraceFormatError
+    from opscope.read.flatbuffer import FlatBuffer, Tables
+
+    tables = FlatBuffer(data, str(WHERE), 4 if data[8:12] == b"ED00" else 0).root()
+    for _ in range(3):
+        nested = tables.at[:0]
+        for slot in range(9):
+            for gather in (tables.int32, tables.uint8, tables.uint64, tables.reference, tables.vector, tables.strings):
+                with suppress(TraceFormatError):
+                    gather(slot)
+            with suppress(TraceFormatError):
+                children = tables.children(slot)[0]
+                Tables(tables.buffer, children)
+                nested = children if len(children) > len(nested) else nested
+        tables = Tables(tables.buffer, nested)
+    return tables
+
+
+def _programs() -> list[bytes]:
+    if str(TESTS) not in sys.path:
+        sys.path.append(str(TESTS))
+    from programs import tiny_program
+
+    return [tiny_program(), *(path.read_bytes() for path in sorted(DATA.glob("*.pte")))]
+
+
+def _read_program(data: bytes) -> object:
+    from opscope.read.pte import read_program
+
+    return on_path(read_program)(data)
+
+
+def _payloads() -> list[bytes]:
+    """What stands in the programs behind the mark of an XNNPACK header, and its graph alone, as old files have it."""
+    mark, at, where_graph = b"XH00", 4, 10
+    found = [program[program.find(mark) - at :] for program in _programs() if mark in program]
+    graphs = [payload[struct.unpack_from("<I", payload, where_graph)[0] :] for payload in found]
+    return [*found, *graphs]
+
+
+def _read_payload(data: bytes) -> object:
+    from opscope.read.xnnpack_payload import decode_xnn_graph
+
+    return decode_xnn_graph(data, str(WHERE))
+
+
+def _read_log(data: bytes) -> object:
+    from opscope.read.xnnpack_log import parse_kernel_log
+
+    return parse_kernel_log(data)
+
+
+def _logs() -> list[bytes]:
+    kernel = b"Using gemm microkernel 'xnn_f32_gemm_minmax_ukernel_7x16__avx512f_broadcast'."
+    source = b" (init_f32_gemm_config, src/configs/gemm-config.c:97)"
+    logcat = b"09-01 12:00:00.123  4242  4243 I XNNPACK : "
+    note = b"Note (XNNPACK): "
+    return [note + kernel + source + b"\n", note + kernel + b"\r\n", logcat + kernel + source + b"\n", b"other\n"]
+
+
+def _read_kit(data: bytes) -> object:
+    """As a timeline, as statistics or as kernels."""
+    from opscope.errors import TraceFormatError
+    from opscope.read import kit_csv
+
+    with suppress(TraceFormatError):
+        return kit_csv.timeline(data, str(WHERE)).frame
+    with suppress(TraceFormatError):
+        return on_path(kit_csv.stats_rows)(data)
+    return on_path(kit_csv.kernel_rows)(data)
+
+
+def _read_kit_run(data: bytes) -> object:
+    """As the manifest of a run directory; one that names nothing of the kit's is not found, as documented."""
+    from opscope.errors import NotFoundError
+    from opscope.read.kit import read_kit
+
+    directory = _directory() / "run"
+    directory.mkdir(exist_ok=True)
+    (directory / "manifest.json").write_bytes(data)
+    with suppress(NotFoundError):
+        return read_kit(directory)
+    return None
+
+
+def _manifests() -> list[bytes]:
+    metrics = (
+        b'{"runs":3,"threads":1,"latency_ms":[12.5,12.0,13.0],"median_ms":12.5,"min_ms":12.0,"max_ms":13.0,'
+        b'"etdump":"m_on_t1.etdump","log":"m_on_t1_latency.log"}'
+    )
+    return [
+        b'{"generated_at":"2026-01-01T00:00:00","config":"c.json","model":"m.pte","executorch":{"present":true,'
+        b'"sha":"abc","dirty":false},"results":[{"experiment":"on","status":"ok","metrics":' + metrics + b"}]}",
+    ]
+
+
+def _kit() -> list[bytes]:
+    timeline = (
+        b"model_id,name,type,delegate_backend,start_us,end_us,duration_ms,pct_total,node_id,run_index,block\n"
+        b"m,Convolution (NHWC) IGEMM #1,DELEGATE,XnnpackBackend,1.0,51.0,0.05,50.0,0,0,Execute\n"
+        b"m,DELEGATE_CALL,OP,,1.0,81.5,0.0805,80.0,1,0,Execute\n"
+        b"m,Method::execute,OP,,0.5,101.0,0.1005,100.0,2,0,Execute\n"
+    )
+    described = (
+        b"name,duration_ms,run_index,timestamp_ms,parent_id,op_type,backend\n"
+        b"native_call_add.out,0.5,0,1.0,,add,\nMethod::execute,2.5,0,0.5,,,\n"
+    )
+    statistics = b"model_id,name,type,delegate_backend,count,total_ms,avg_ms,pct_total\nm,add,OP,,3,1.5,0.5,12.5\n"
+    kernels = (
+        b"model_id,kernel_name,category,count,dtype,xnn_op,variant,ukernel_shape,arch_chain,has_sme,has_sme2\n"
+        b"m,xnn_f32_vadd_ukernel__neon_u8,binary,2,f32,vadd,,u8,neon,False,False\n"
+    )
+    return [timeline, described, statistics, kernels]
+
+
+def _tables_written(module: str, function: str) -> Seeds:
+    """Tables of the hand-written traces in a format that this program writes itself."""
+
+    def seeds() -> list[bytes]:
+        from importlib import import_module
+
+        from opscope.read.etdump import EtdumpReader
+
+        write = getattr(import_module(module), function)
+        written = [write(EtdumpReader().read(trace, WHERE)) for trace in _traces()]
+        return [each if isinstance(each, bytes) else b"".join(each) for each in written]
+
+    return seeds
+
+
+def _read_etrecord(data: bytes) -> object:
+    from opscope.read.etrecord import read_etrecord
+
+    return on_path(read_etrecord)(data)
+
+
+_GRAPH, _HANDLES = "edge_dialect_exported_program", "debug_handle_map"
+_DELEGATES, _OUTPUTS = "delegate_map", "instruction_id_to_num_outs_map"
+_MEMBERS = (_HANDLES, _DELEGATES, _OUTPUTS, _GRAPH)
+
+
+def _member(data: bytes) -> object:
+    """An ETRecord whose member, chosen by the first byte, has the rest as content: damage behind the checksums."""
+    return _read_etrecord(_archive({_MEMBERS[data[0] % len(_MEMBERS)]: data[1:]}) if data else b"")
+
+
+def _archive(members: dict[str, bytes], method: int = zipfile.ZIP_STORED) -> bytes:
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", method) as archive:
+        for name, content in {"ETRECORD_V0": b"", **members}.items():
+            archive.writestr(zipfile.ZipInfo(name), content, method)
+    return stream.getvalue()
+
+
+def _members() -> list[tuple[str, bytes]]:
+    graph = (
+        b'{"graph_module":{"graph":{"inputs":[{"as_tensor":{"name":"x"}}],"outputs":[{"as_tensor":{"name":"add"}}],'
+        b'"nodes":[{"target":"torch.ops.aten.add.Tensor","inputs":[{"name":"self","arg":{"as_tensor":{"name":"x"}}}],'
+        b'"outputs":[{"as_tensor":{"name":"add"}}],"metadata":{"stack_trace":"File \\"m.py\\", line 3, in forward",'
+        b'"nn_module_stack":"L__self__,,m.Net;L__self___a,a,torch.nn.Linear","debug_handle":"1"}}],'
+        b'"tensor_values":{"x":{"dtype":7,"sizes":[{"as_int":1}],"requires_grad":false,"device":{"type":"cpu"},'
+        b'"strides":[{"as_int":1}],"storage_offset":{"as_int":0},"layout":7}},"sym_int_values":{},'
+        b'"sym_bool_values":{},"is_single_tensor_return":false,"custom_obj_values":{}}}}'
+    )
+    handles = b'{"forward":{"0":[1,2],"1":3}}'
+    delegates = b'{"forward":{"0":{"name":"XnnpackBackend","delegate_map":{"0":[1,2],"conv":[3]}}}}'
+    return [(_HANDLES, handles), (_DELEGATES, delegates), (_OUTPUTS, b'{"forward":{"0":1}}'), (_GRAPH, graph)]
+
+
+def _etrecords() -> list[bytes]:
+    return [_archive(dict(_members())), _archive(dict(_members()), zipfile.ZIP_DEFLATED)]
+
+
+def _json_members() -> list[bytes]:
+    return [bytes([_MEMBERS.index(name)]) + content for name, content in _members()]
+
+
+def _read_compressed(data: bytes) -> object:
+    from opscope.read.compressed import inflated
+
+    return inflated(data, WHERE)
+
+
+def _compressed() -> list[bytes]:
+    import zstandard
+
+    trace = _traces()[1]
+    packed = gzip.compress(trace, mtime=0)
+    return [packed, packed + packed, zstandard.compress(trace), zstandard.compress(b"\0" * 100_000)]
+
+
+_JSON = (b"{}", b"[]", b"null", b'""', b"-1", b"1e400", b"[" * 3000, b'{"a":' * 3000, b"\\ud800", b'"as_int":', b"true")
+_CSV = (b",", b"\n", b'"', b'""', b"\r\n", b"\xef\xbb\xbf", b"Method::execute", b"DELEGATE_CALL", b"\0", b"-1")
+
+TARGETS = (
+    Target("etdump", "opscope.read.etdump", _read_etdump, _traces, (b"ED00", b"\0" * 8, b"Method::execute")),
+    Target("pte", "opscope.read.pte", _read_program, _programs, (b"ET12", b"eh00", b"\0" * 8)),
+    Target("flatbuffer", "opscope.read.flatbuffer", _read_flatbuffer, lambda: _traces() + _programs()),
+    Target("xnnpack-payload", "opscope.read.xnnpack_payload", _read_payload, _payloads, (b"XH00", b"XN01", b"XN00")),
+    Target("xnnpack-log", "opscope.read.xnnpack_log", _read_log, _logs, (b"microkernel '", b"Using ", b" (", b": ")),
+    Target("etrecord", "opscope.read.etrecord", _read_etrecord, _etrecords, (b"PK\1\2", b"PK\3\4", b"PK\5\6", b"../")),
+    Target("etrecord-json", "opscope.read.etrecord", _member, _json_members, _JSON),
+    Target("kit-csv", "opscope.read.kit_csv", _read_kit, _kit, _CSV),
+    Target("kit-run", "opscope.read.kit", _read_kit_run, _manifests, _JSON),
+    Target(
+        "events-csv",
+        "opscope.read.events_table",
+        _table_of("EventsCsvReader", "opscope.read.events_table"),
+        _tables_written("opscope.report.events_csv", "events_csv"),
+        _CSV,
+    ),
+    Target(
+        "events-parquet",
+        "opscope.read.events_table",
+        _table_of("EventsParquetReader", "opscope.read.events_table"),
+        _tables_written("opscope.report.parquet", "parquet"),
+        (b"PAR1",),
+    ),
+    Target("compressed", "opscope.read.compressed", _read_compressed, _compressed, (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")),
+)
+
+
+def targets() -> dict[str, Target]:
+    """The targets whose readers are there, by name."""
+    return {target.name: target for target in TARGETS if target.available}
+
+
+def target_named(name: str) -> Target:
+    """A target of the list, or ``MODULE:OBJECT`` of one that stands elsewhere.
+
+    Raises:
+        SystemExit: there is none of this name.
+    """
+    if ":" in name:
+        from importlib import import_module
+
+        module, _, attribute = name.partition(":")
+        found = getattr(import_module(module), attribute)
+        assert isinstance(found, Target)
+        return found
+    known = targets()
+    if name not in known:
+        raise SystemExit(f"no target {name!r}; there are: {', '.join(known)}")
+    return known[name]

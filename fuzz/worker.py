@@ -1,0 +1,257 @@
+"""The process in which one target is fuzzed: ``python -m fuzz.worker`` with what :mod:`fuzz.run` gives it.
+
+A crash or a hang outside of Python ends this process; the input that did it stays in a file that both processes map,
+so nothing is lost. Everything else is caught here, made smaller and written down.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import mmap
+import random
+import resource
+import signal
+import struct
+import sys
+import time
+import traceback
+import warnings
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fuzz.coverage import Lines
+from fuzz.mutate import LARGEST, mutated
+from fuzz.targets import target_named
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from fuzz.targets import Target
+
+SECONDS_AN_INPUT = 1.0
+MEMORY = 512 << 20
+"""Bytes that reading one input may take beyond what the process had before."""
+
+_TRIES_AFTER_A_HANG = 2
+_REFUSED_SHARE = 0.2
+_MINIMISING_SECONDS = 5.0
+_HEAD = struct.Struct("<QQ")
+CURRENT_BYTES = _HEAD.size + LARGEST
+
+
+class HangError(BaseException):
+    """An input took longer than it may. No ``except Exception`` of a reader can swallow it."""
+
+
+@dataclass
+class Report:
+    """What a worker did, as it tells its parent.
+
+    Attributes:
+        inputs: executions, those of minimising left out.
+        seconds: time that they took.
+        corpus: inputs that showed something new.
+        lines: lines of the readers that ran.
+        refused: inputs that ended in a TraceFormatError.
+        findings: file and problem of each kind of failure.
+    """
+
+    inputs: int = 0
+    seconds: float = 0.0
+    corpus: int = 0
+    lines: int = 0
+    refused: int = 0
+    findings: list[tuple[str, str]] = field(default_factory=list)
+
+
+class Current:
+    """The input at work, in a file that outlives this process."""
+
+    def __init__(self, path: Path) -> None:
+        with path.open("r+b") as stream:
+            self._map = mmap.mmap(stream.fileno(), CURRENT_BYTES)
+
+    def put(self, number: int, data: bytes) -> None:
+        """Announce an input before it is read."""
+        self._map[_HEAD.size : _HEAD.size + len(data)] = data
+        self._map[: _HEAD.size] = _HEAD.pack(number, len(data))
+
+    def get(self) -> tuple[int, bytes]:
+        """Number and bytes of the input that was announced last."""
+        number, length = _HEAD.unpack(self._map[: _HEAD.size])
+        return number, self._map[_HEAD.size : _HEAD.size + length]
+
+
+@dataclass
+class Corpus:
+    """Inputs that showed something new, apart by whether they were read: damage to a refused one rarely goes deeper."""
+
+    whole: list[bytes]
+    refused: list[bytes] = field(default_factory=list)
+
+    def chosen(self, rng: random.Random) -> bytes:
+        """One of them, mostly one that was read."""
+        return rng.choice(self.refused if self.refused and rng.random() < _REFUSED_SHARE else self.whole)
+
+
+class Executor:
+    """Reads inputs within the limits and tells what came of each.
+
+    Args:
+        target: what to read with.
+    """
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._peak = 0
+        signal.signal(signal.SIGALRM, _hang)
+
+    def limit_memory(self) -> None:
+        """Let this process grow by ``MEMORY`` from here on; call it when everything is loaded."""
+        self._peak = _peak_memory()
+        statistics = Path("/proc/self/statm")
+        if statistics.exists():  # macOS enforces no such limit; there the peak alone is watched
+            now = int(statistics.read_text("ascii").split()[0]) * mmap.PAGESIZE
+            resource.setrlimit(resource.RLIMIT_AS, (now + MEMORY, resource.RLIM_INFINITY))
+
+    def outcome(self, data: bytes) -> tuple[str, str]:
+        """Kind of outcome (``read``, ``refused`` or ``failed``) and what tells it from others of this kind."""
+        kind, what = self.once(data)
+        tries = 0
+        while what == "hang" and tries < _TRIES_AFTER_A_HANG:  # a busy machine is no finding
+            kind, what = self.once(data)
+            tries += 1
+        return kind, what
+
+    def once(self, data: bytes) -> tuple[str, str]:
+        """As :meth:`outcome`, where a slow machine may pass for a hang."""
+        try:
+            return self._timed(data)
+        except HangError:  # the alarm came while another outcome was being told
+            return "failed", "hang"
+
+    def _timed(self, data: bytes) -> tuple[str, str]:
+        from opscope.errors import TraceFormatError
+
+        signal.setitimer(signal.ITIMER_REAL, SECONDS_AN_INPUT)
+        try:
+            self._target.read(data)
+        except TraceFormatError as error:
+            return self._within_memory("refused", _pattern(error.problem))
+        except HangError:
+            return "failed", "hang"
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:  # noqa: BLE001 - whatever else comes out of a reader is what is looked for
+            return "failed", _place(error)
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        return self._within_memory("read", "")
+
+    def _within_memory(self, kind: str, what: str) -> tuple[str, str]:
+        peak = _peak_memory()
+        grown, self._peak = peak - self._peak, max(peak, self._peak)
+        return ("failed", "memory") if grown > MEMORY else (kind, what)
+
+
+def _hang(_number: int, _frame: FrameType | None) -> None:
+    raise HangError
+
+
+def _peak_memory() -> int:
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+def _pattern(message: str) -> str:
+    """A message without its numbers and names, so that one problem counts once."""
+    return "".join(letter for letter in message.partition("'")[0] if not letter.isdigit())[:80]
+
+
+def _place(error: BaseException) -> str:
+    """Type of an error and the innermost line of this program that it passed through."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "/opscope/" in frame.filename]
+    where = f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
+    return f"{type(error).__name__}{where}"
+
+
+def fuzz(target: Target, seed: str, seconds: float, current: Current, findings: Path) -> Report:
+    """Fuzz a target for some seconds; every kind of failure is written down once."""
+    # Seeds are arbitrary text: reproducible damage, not secrets.
+    rng, report, lines, executor = random.Random(seed), Report(), Lines(), Executor(target)  # noqa: S311
+    corpus, known, failed = Corpus(target.seeds()), set(), set()
+    pending = list(corpus.whole)
+    seeds, began = len(pending), time.monotonic()
+    lines.start()
+    while pending or time.monotonic() - began < seconds:
+        data = pending.pop() if pending else mutated(rng, corpus.chosen(rng), corpus.chosen(rng), target.tokens)
+        current.put(report.inputs, data)
+        kind, what = executor.outcome(data)
+        report.inputs += 1
+        report.refused += kind == "refused"
+        if report.inputs == seeds:
+            executor.limit_memory()
+        if kind == "failed" and what not in failed:
+            failed.add(what)
+            smaller = minimised(executor, data, what)
+            report.findings.append((write_finding(findings, target.name, smaller, what), what))
+        elif kind != "failed" and (lines.taken() or (kind, what) not in known):
+            known.add((kind, what))
+            (corpus.whole if kind == "read" else corpus.refused).append(data)
+    lines.stop()
+    report.seconds, report.lines = time.monotonic() - began, len(lines.seen)
+    report.corpus = len(corpus.whole) + len(corpus.refused)
+    return report
+
+
+def minimised(executor: Executor, data: bytes, what: str) -> bytes:
+    """A smaller input with the same failure: parts are removed, then set to zero, in ever smaller pieces."""
+    end = time.monotonic() + _MINIMISING_SECONDS
+    for filler in (b"", b"\0"):
+        size = max(1, len(data) // 2)
+        while size and time.monotonic() < end:
+            at = 0
+            while at < len(data) and time.monotonic() < end:
+                smaller = data[:at] + filler * min(size, len(data) - at) + data[at + size :]
+                if smaller != data and executor.once(smaller)[1] == what:
+                    data = smaller
+                    at += size * len(filler)
+                else:
+                    at += size
+            size //= 2
+    return data
+
+
+def write_finding(findings: Path, name: str, data: bytes, what: str) -> str:
+    """Write an input beside a line that says what it does; returns its path."""
+    findings.mkdir(parents=True, exist_ok=True)
+    stem = f"{name.replace(':', '.')}-{hashlib.sha256(data).hexdigest()[:12]}"
+    path = findings / stem
+    path.write_bytes(data)
+    path.with_name(f"{stem}.txt").write_text(f"{what}\n", "utf-8")
+    return str(path)
+
+
+def main(arguments: list[str]) -> int:
+    """Fuzz and print a Report as JSON; or, given a file, read it once and end with 1 where that fails."""
+    warnings.simplefilter("error")  # arithmetic that only warns would reach the user as noise, or as a wrong figure
+    name, current, *rest = arguments
+    target = target_named(name)
+    if len(rest) == 1:
+        executor = Executor(target)
+        for seed in target.seeds():
+            executor.outcome(seed)
+        executor.limit_memory()
+        kind, what = executor.outcome(Path(rest[0]).read_bytes())
+        print(kind, what)
+        return int(kind == "failed")
+    seed, seconds, findings = rest
+    report = fuzz(target, seed, float(seconds), Current(Path(current)), Path(findings))
+    print(json.dumps(asdict(report)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
