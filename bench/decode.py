@@ -1,71 +1,111 @@
-"""Decoding an ETDump: opscope against ExecuTorch's Inspector and against reading the bytes, on one file in one run.
+"""Reading an ETDump: opscope against ExecuTorch's Inspector and against reading the bytes, in one run on one machine.
 
-The file is a real dump of MobileNetV3-Small: exported and run here, 200 inferences.
+Three real dumps, made here once: MobileNetV3-Small with 10,000 and with 100 inferences, ViT-Tiny with 1,000. For each,
+two whole processes in turn, `opscope analyze FILE --json -` and Inspector with to_dataframe, by wall time and largest
+resident memory; then the decode alone, of repeated blocks and by the general way. Inspector takes minutes on these.
 """
 
 from __future__ import annotations
 
+import os
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
-from opscope.bundle.manifest import FailureKind
 from opscope.export.process import export_model
+from opscope.read import etdump
+from opscope.read.flatbuffer import FlatBuffer, Tables
 from opscope.read.registry import read_trace
 from opscope.run.local import TRACE, LocalTarget
 from opscope.run.target import Job
+from opscope.table import Clock, EventTable
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+_FILES = (("mobilenet_v3_small", 100), ("vit_tiny", 1_000), ("mobilenet_v3_small", 10_000))
+_INSPECTOR = (
+    "import sys\nfrom executorch.devtools import Inspector\nInspector(etdump_path=sys.argv[1]).to_dataframe()\n"
+)
+_RUNS = 5
 
-_INFERENCES = 200
-_RUNS = 7
+
+class Process(NamedTuple):
+    """One process: its wall time and largest resident memory."""
+
+    seconds: float
+    kilobytes: int
 
 
-def real_trace(directory: Path) -> Path:
-    """A dump of MobileNetV3-Small, written by the runtime."""
-    program, _ = export_model("mobilenet_v3_small", "fp32", directory)
-    job = Job(str(program), [], 1, _INFERENCES, 0, timeout_seconds=300)
-    outcome = LocalTarget().execute(job, directory)
+def run(command: list[str]) -> Process:
+    """Run a process to its end."""
+    before = time.perf_counter()
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise SystemExit(f"{command[:3]} ended with {process.returncode}")
+    return Process(time.perf_counter() - before, usage.ru_maxrss)
+
+
+def real_trace(model: str, inferences: int, directory: Path) -> Path:
+    """A dump of a registered model, written by the runtime."""
+    place = directory / f"{model}-{inferences}"
+    place.mkdir()
+    program, _ = export_model(model, "fp32", place)
+    outcome = LocalTarget().execute(Job(str(program), [], 1, inferences, 0, timeout_seconds=900), place)
     if outcome.failure:
-        raise SystemExit(f"{FailureKind(outcome.failure.kind).value}: {outcome.failure.message}")
-    return directory / TRACE
+        raise SystemExit(outcome.failure.message)
+    return place / TRACE
 
 
-def median_seconds(work: Callable[[], object], runs: int) -> float:
-    """Median wall time of a piece of work."""
-    times = []
-    for _ in range(runs):
-        before = time.perf_counter()
-        work()
-        times.append(time.perf_counter() - before)
-    return statistics.median(times)
+def whole_processes(trace: Path) -> None:
+    """Print both processes on one file, opscope before and after Inspector."""
+    ours = [sys.executable, "-m", "opscope", "analyze", str(trace), "--json", "-"]
+    runs = [run(ours) for _ in range(3)]
+    inspector = run([sys.executable, "-c", _INSPECTOR, str(trace)])
+    runs += [run(ours) for _ in range(2)]
+    seconds, memory = statistics.median(r.seconds for r in runs), statistics.median(r.kilobytes for r in runs)
+    print(f"  opscope analyze   {seconds:8.2f} s  {memory / 1024:7.0f} MB")
+    print(f"  Inspector         {inspector.seconds:8.2f} s  {inspector.kilobytes / 1024:7.0f} MB")
+    print(f"  ratio             {inspector.seconds / seconds:8.0f} x  {inspector.kilobytes / memory:7.1f} x")
+
+
+def generally(data: bytes) -> EventTable:
+    """The table by the general way, without looking for repetition."""
+    buffer = FlatBuffer(data, "trace", 4)
+    blocks = Tables(buffer, buffer.root().children(1)[0])
+    part = etdump._decoded(buffer, blocks, 0, len(blocks))  # noqa: SLF001 - the way that is measured
+    return EventTable.of_segments([part.segment("XNNPACK", quantised=part.whole_microseconds)], Clock.NS)
+
+
+def decode_alone(trace: Path) -> None:
+    """Print events a second, from bytes in memory to a checked table, and what reading the bytes alone takes."""
+    data, events = trace.read_bytes(), read_trace(trace).table.events
+    ways = {
+        "reading the bytes": trace.read_bytes,
+        "repeated blocks": lambda: etdump.EtdumpReader().read(data, trace),
+        "general way": lambda: generally(data),
+    }
+    for name, way in ways.items():
+        times = []
+        for _ in range(_RUNS):
+            before = time.perf_counter()
+            way()
+            times.append(time.perf_counter() - before)
+        print(f"  {name:<18}{events / statistics.median(times) / 1e6:8.1f} million events/s")
 
 
 def main() -> None:
-    """Print events a second of each, and how far apart they are."""
+    """Make the files and print the figures."""
     with tempfile.TemporaryDirectory() as directory:
-        trace = real_trace(Path(directory))
-        events = read_trace(trace)[0].frame.height
-
-        def inspect() -> object:
-            from executorch.devtools import Inspector  # noqa: PLC0415 - imported once, outside of what is timed
-
-            return Inspector(etdump_path=str(trace)).to_dataframe()
-
-        inspect()
-        rows = {
-            "read the bytes": median_seconds(trace.read_bytes, _RUNS),
-            "opscope read": median_seconds(lambda: read_trace(trace), _RUNS),
-            "Inspector.to_dataframe": median_seconds(inspect, 3),
-        }
-        ours = rows["opscope read"]
-        print(f"{events:,} events, {trace.stat().st_size / 1e6:.1f} MB")
-        for name, seconds in rows.items():
-            ratio = f"{seconds / ours:8.2f} x opscope's time"
-            print(f"{name:<24} {seconds * 1e3:9.1f} ms   {events / seconds / 1e6:8.2f} million events/s   {ratio}")
+        for model, inferences in _FILES:
+            trace = real_trace(model, inferences, Path(directory))
+            events, size = read_trace(trace).table.events, trace.stat().st_size
+            print(f"{model}, {inferences:,} inferences: {events:,} events, {size / 1e6:.1f} MB", flush=True)
+            whole_processes(trace)
+            decode_alone(trace)
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ import msgspec
 from opscope.analyze import rules
 from opscope.analyze.analysis import Analysis
 from opscope.analyze.compare import Comparison
+from opscope.analyze.contents import KernelSummary, ProgramSummary, RecordSummary
 from opscope.api import FeatureReport
 from opscope.bundle.manifest import Manifest
 from opscope.cli.main import app
@@ -39,6 +40,9 @@ REFERENCE = Path("docs/reference")
 SCHEMAS = REFERENCE / "schemas"
 PUBLISHED: dict[str, type[msgspec.Struct]] = {
     "analysis": Analysis,
+    "etrecord": RecordSummary,
+    "kernels": KernelSummary,
+    "program": ProgramSummary,
     "comparison": Comparison,
     "manifest": Manifest,
     "features": FeatureReport,

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from opscope.api.analyses import analyze, compare
     from opscope.api.conversion import CONVERT_FORMATS, convert, converted
     from opscope.api.encode import to_json
+    from opscope.api.inspection import Inspected, inspect
     from opscope.api.machine import Check, FeatureReport, doctor, features
     from opscope.api.profiling import Profiled, Settings, profile
     from opscope.api.reports import REPORT_FORMATS, content, report
@@ -22,6 +23,7 @@ __all__ = [
     "REPORT_FORMATS",
     "Check",
     "FeatureReport",
+    "Inspected",
     "Profiled",
     "Settings",
     "analyze",
@@ -31,6 +33,7 @@ __all__ = [
     "converted",
     "doctor",
     "features",
+    "inspect",
     "profile",
     "read",
     "report",
@@ -41,6 +44,7 @@ _MODULES = {
     "analyses": ("analyze", "compare"),
     "conversion": ("CONVERT_FORMATS", "convert", "converted"),
     "encode": ("to_json",),
+    "inspection": ("Inspected", "inspect"),
     "machine": ("Check", "FeatureReport", "doctor", "features"),
     "profiling": ("Profiled", "Settings", "profile"),
     "reports": ("REPORT_FORMATS", "content", "report"),

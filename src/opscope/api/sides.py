@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from opscope.bundle.manifest import Variant
     from opscope.table import EventTable
 
+_TRACES = ("*.etdump", "*.etdump.gz", "*.etdump.zst")
 Warmup: TypeAlias = int | Literal["auto"] | None
 """Inferences of each process to set aside; auto: where latencies settle; None: a bundle's plan, else auto."""
 
@@ -74,13 +75,13 @@ def _trace_side(path: Path, warmup: Warmup) -> Side:
     files = _traces_in(path) if path.is_dir() else [path]
     read_files = [read_trace(file) for file in files]
     table = EventTable.concat([one.table for one in read_files])
-    table = marked(table, "auto" if warmup is None else warmup)
+    table = marked(table, warmup)
     hashes = [(str(file), one.sha256) for file, one in zip(files, read_files, strict=True)]
     return Side(table, str(path), read_files[0].format, hashes, path.name, None, None)
 
 
 def _traces_in(directory: Path) -> list[Path]:
-    files = sorted(directory.glob("*.etdump"))
+    files = sorted(file for pattern in _TRACES for file in directory.glob(pattern))
     if not files:
         hint = "give a trace, a directory of .etdump files, or a bundle"
         raise NotFoundError("no traces in this directory", where=directory, hint=hint)
@@ -109,9 +110,15 @@ def bundle_side(bundle: Bundle, name: str | None, warmup: Warmup) -> Side:
 
 
 def marked(table: EventTable, warmup: Warmup) -> EventTable:
-    """The table with its warm-up inferences marked; found in the latencies unless a number is given."""
+    """The table with its warm-up inferences marked.
+
+    A number counts for every process; without one, marks that the file itself holds are kept, and else they are found
+    in the latencies.
+    """
     from opscope.analyze.latency import auto_warmup
 
+    if warmup is None and any(table.warmup):
+        return table
     return table.with_warmup(warmup if isinstance(warmup, int) else auto_warmup(table))
 
 

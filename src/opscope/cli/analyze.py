@@ -11,13 +11,19 @@ from opscope.cli.output import JsonOption, QuietOption, WarmupOption, show, warm
 
 if TYPE_CHECKING:
     from opscope.analyze.analysis import Analysis
+    from opscope.api import Inspected
 
 NAME = "analyze"
 
 
 def command(
-    path: Annotated[
-        str, typer.Argument(help="A trace, a directory of traces, a bundle, an Arm kit run, or RUN#variant.")
+    paths: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="PATH...",
+            help="A trace, a directory of traces, a bundle, an Arm kit run, or RUN#variant; also a .pte, an .etrecord "
+            "or an XNNPACK log.",
+        ),
     ],
     warmup: WarmupOption = None,
     json: JsonOption = None,
@@ -28,19 +34,37 @@ def command(
 
     Example: opscope analyze trace.etdump --json analysis.json
 
-    Needs neither torch nor executorch.
+    Needs neither torch nor executorch. Of several paths each is analysed by itself, and JSON is a list. Of files that
+    are no traces it tells what they hold.
     """
-    from opscope.api import analyze
+    from opscope.api import inspect
 
-    analysis = analyze(path, warmup=warmup_count(warmup))
+    found = [inspect(path, warmup=warmup_count(warmup)) for path in paths]
     if json:
-        write_json(analysis, json)
+        write_json(found[0] if len(found) == 1 else found, json)
     if csv:
-        _write_csv(analysis, csv)
+        _write_all_csv(found, csv)
     if not quiet and json != "-":
-        from opscope.report.terminal import analysis_summary
+        _show(found)
 
-        show(analysis_summary(analysis))
+
+def _show(found: list[Inspected]) -> None:
+    from opscope.report.terminal import inspected_summary
+
+    for number, value in enumerate(found):
+        if number:
+            typer.echo()
+        show(inspected_summary(value))
+
+
+def _write_all_csv(found: list[Inspected], directory: Path) -> None:
+    """Tables of every trace; of several, each in a directory of its own, numbered as they were given."""
+    from opscope.analyze.analysis import Analysis
+
+    for number, value in enumerate(found):
+        if isinstance(value, Analysis):
+            place = directory if len(found) == 1 else directory / f"{number}-{Path(value.trace.path).stem}"
+            _write_csv(value, place)
 
 
 def _write_csv(analysis: Analysis, directory: Path) -> None:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import msgspec
     from rich.console import RenderableType
 
@@ -31,8 +33,8 @@ def show(renderable: RenderableType) -> None:
     console.print(renderable)
 
 
-def write_json(value: msgspec.Struct, target: str) -> None:
-    """Write a result as JSON to a file or, for ``-``, to standard output."""
+def write_json(value: msgspec.Struct | Sequence[msgspec.Struct], target: str) -> None:
+    """Write a result, or a list of them, as JSON to a file or, for ``-``, to standard output."""
     from opscope.api import to_json
     from opscope.bundle.files import write_atomically
 

@@ -33,6 +33,11 @@ _REST = re.compile(r"\.?(?: \((?P<function>[^,()]*), (?P<source>[^()]*:\d+)\))?(
 _NOTICE = re.compile(r"\w[\w -]{0,63}? micro")
 
 
+def is_kernel_log(head: bytes) -> bool:
+    """Whether a file that starts with these bytes names kernels of XNNPACK."""
+    return bool(parse_kernel_log(head).entries)
+
+
 def read_kernel_log(path: Path) -> KernelLog:
     """The kernels that the process of a log registered; none is not an error, but says nothing about what ran.
 

@@ -8,9 +8,10 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from opscope.analyze.contents import KernelSummary, ProgramSummary, RecordSummary
 from opscope.report.content import NOT_KNOWN, category_rows, headline, missing, off_text, operator_rows, verdict_text
 from opscope.report.text import plain
-from opscope.units import milliseconds, ratio_text, share_text, time_text
+from opscope.units import milliseconds, ratio_text, share_text, size_text, time_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,9 +20,10 @@ if TYPE_CHECKING:
 
     from opscope.analyze.analysis import Analysis
     from opscope.analyze.compare import Comparison, OperatorChange
+    from opscope.analyze.contents import Count
     from opscope.analyze.operators import Operator
     from opscope.analyze.rules import Finding
-    from opscope.report.content import ReportContent
+from opscope.report.content import ReportContent
 
 _NAME = 36
 _TOP = 8
@@ -67,6 +69,46 @@ def analysis_summary(analysis: Analysis) -> RenderableType:
         *_findings(analysis.findings),
         *(Text(f"note: {warning.message}; {warning.hint}", style="dim") for warning in trace.warnings),
     )
+
+
+def inspected_summary(value: Analysis | ProgramSummary | RecordSummary | KernelSummary) -> RenderableType:
+    """What a person reads after `opscope analyze` of any file."""
+    if isinstance(value, ProgramSummary):
+        return _program_summary(value)
+    if isinstance(value, RecordSummary):
+        heading = (
+            f"{len(value.methods)} methods, {value.handles} debug handles, {value.with_source} nodes name their line"
+        )
+        return Group(Text(f"{plain(value.path)} (etrecord)", style="dim"), Text(heading), _counts("node", value.nodes))
+    if isinstance(value, KernelSummary):
+        heading = f"{len(value.kernels)} kernels were registered; the log does not tell which of them ran"
+        return Group(Text(f"{plain(value.path)} (XNNPACK log)", style="dim"), Text(heading), *_kernel_parts(value))
+    return analysis_summary(value)
+
+
+def _program_summary(program: ProgramSummary) -> RenderableType:
+    parts: list[RenderableType] = [Text(f"{plain(program.path)} (pte)", style="dim")]
+    for method in program.methods:
+        given, got = (", ".join(f"{t.dtype} {t.shape}" for t in side) for side in (method.inputs, method.outputs))
+        parts.append(Text(f"{plain(method.name)}({plain(given)}) -> {plain(got)}", style="bold"))
+        memory = size_text(method.planned_bytes)
+        parts.append(Text(f"{method.instructions} instructions, {len(method.delegates)} delegates, {memory} planned"))
+        parts.append(_counts("portable operator", method.portable))
+        for number, delegate in enumerate(method.delegates):
+            parts.append(_counts(f"delegate {number}: {plain(delegate.backend)}", delegate.nodes))
+    return Group(*parts)
+
+
+def _kernel_parts(kernels: KernelSummary) -> list[RenderableType]:
+    names = [Text(plain(name)) for name in kernels.kernels]
+    return [_counts("category", kernels.categories), *names]
+
+
+def _counts(heading: str, rows: Sequence[Count]) -> Table:
+    table = _table(heading, "count")
+    for row in rows:
+        table.add_row(plain(row.name, 60), str(row.count))
+    return table
 
 
 def comparison_summary(comparison: Comparison) -> RenderableType:
