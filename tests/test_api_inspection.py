@@ -20,7 +20,7 @@ from traces import etdump
 
 LOG = b"""Note (XNNPACK): Using gemm microkernel 'xnn_f32_gemm_minmax_ukernel_7x16__avx512f_broadcast'. (init, gemm.c:9)
 Note (XNNPACK): Using gemm microkernel 'xnn_f32_gemm_minmax_ukernel_7x16__avx512f_broadcast'.
-I XNNPACK : Note (XNNPACK): Using dwconv microkernel 'strange'.
+I/XNNPACK ( 4711): Note (XNNPACK): Using dwconv microkernel 'strange'.
 """
 
 

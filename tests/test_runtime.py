@@ -11,7 +11,6 @@ import sys
 import time
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from opscope.api import Settings, analyze, content, doctor, features, profile
@@ -19,8 +18,9 @@ from opscope.bundle.bundle import Bundle
 from opscope.bundle.manifest import FailureKind, Role, Status
 from opscope.errors import RunError, StorageError
 from opscope.export.registry import build
+from opscope.program.plan import Tensor
 from opscope.read.flatbuffer import FlatBuffer, Tables
-from opscope.read.pte import read_program
+from opscope.read.pte import read_executable, read_program
 from opscope.run.local import LocalTarget
 
 pytestmark = pytest.mark.runtime
@@ -101,27 +101,30 @@ def test_mobilenet_is_the_published_network() -> None:
 
 
 def crashing(program: Path, directory: Path) -> Path:
-    """A program that is whole by its structure and crashes the runtime: a value points far outside of the file."""
+    """A program that is whole by its structure and crashes the runtime: a kernel gets a number for a tensor."""
+    (plan,) = read_executable(program).plans
+    number = next(index for index, value in enumerate(plan.values) if not isinstance(value, Tensor))
     data = bytearray(program.read_bytes())
     buffer = FlatBuffer(bytes(data), "program")
     plans = Tables(buffer, buffer.root().children(1)[0])
-    values = Tables(buffer, plans.children(2)[0]).field(1)
-    struct.pack_into("<I", data, int(values[np.flatnonzero(values)[3]]), 0x7FFFFFF0)
+    instructions = Tables(buffer, Tables(buffer, plans.children(5)[0]).children(2)[0])
+    kernels = Tables(buffer, instructions.reference(1)[instructions.uint8(0) == 1])
+    struct.pack_into("<i", data, int(kernels.vector(1)[0][0]), number)
     path = directory / "crashing.pte"
     path.write_bytes(data)
     return path
 
 
 def test_a_model_that_crashes_the_runtime(toy_program: Path, tmp_path: Path) -> None:
-    """A segmentation fault is recorded with its signal and log, and is never a result."""
+    """The runtime aborts: recorded with its signal, its last words and its log, and never a result."""
     program = crashing(toy_program, tmp_path)
-    with pytest.raises(RunError, match="SIGSEGV"):
+    with pytest.raises(RunError, match="SIGABRT.*not a Tensor"):
         profile(str(program), Settings(rounds=1, runs=2), out=tmp_path / "out")
     manifest = Bundle.open(tmp_path / "out").manifest
     assert manifest.status is Status.INCOMPLETE
     for repetition in manifest.repetitions:
         assert repetition.failure is not None
-        assert (repetition.failure.kind, repetition.failure.signal) == (FailureKind.SIGNAL, "SIGSEGV")
+        assert (repetition.failure.kind, repetition.failure.signal) == (FailureKind.SIGNAL, "SIGABRT")
         assert (tmp_path / "out" / repetition.directory / "log.txt").exists()
 
 
