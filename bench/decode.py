@@ -76,8 +76,9 @@ def generally(data: bytes) -> EventTable:
     """The table by the general way, without looking for repetition."""
     buffer = FlatBuffer(data, "trace", 4)
     blocks = Tables(buffer, buffer.root().children(1)[0])
-    part = etdump._decoded(buffer, blocks, 0, len(blocks))  # noqa: SLF001 - the way that is measured
-    return EventTable.of_segments([part.segment("XNNPACK", quantised=part.whole_microseconds)], Clock.NS)
+    parts = list(etdump._pieces(buffer, blocks, 0, len(blocks)))  # noqa: SLF001 - the way that is measured
+    quantised = all(part.whole_microseconds for part in parts)
+    return EventTable.of_segments([part.segment("XNNPACK", quantised=quantised) for part in parts], Clock.NS)
 
 
 def decode_alone(trace: Path) -> None:

@@ -118,7 +118,7 @@ def crashing(program: Path, directory: Path) -> Path:
 def test_a_model_that_crashes_the_runtime(toy_program: Path, tmp_path: Path) -> None:
     """The runtime aborts: recorded with its signal, its last words and its log, and never a result."""
     program = crashing(toy_program, tmp_path)
-    with pytest.raises(RunError, match="SIGABRT.*not a Tensor"):
+    with pytest.raises(RunError, match=r"SIGABRT.*not a Tensor"):
         profile(str(program), Settings(rounds=1, runs=2), out=tmp_path / "out")
     manifest = Bundle.open(tmp_path / "out").manifest
     assert manifest.status is Status.INCOMPLETE

@@ -13,6 +13,11 @@ from opscope.table.nesting import NO_PARENT, depth_and_root, parents_from_levels
 BLOCKS = st.lists(st.lists(st.integers(0, 4), max_size=30), max_size=6)
 
 
+def positions(parent):
+    """Positions among siblings, with the depths that the same parents give."""
+    return sibling_positions(parent, depth_and_root(parent)[0])
+
+
 def ints(text: str) -> np.ndarray:
     """Numbers separated by blanks."""
     return np.array(text.split(), np.int64)
@@ -171,19 +176,19 @@ def test_the_order_of_rows_does_not_matter(parent, random):
 
 def test_positions_count_the_events_of_one_parent():
     """Children of 2 and of 5 are counted apart, in their order in the list; the root has no position."""
-    assert sibling_positions(ints("2 2 5 4 5 -1")).tolist() == [0, 1, 0, 0, 1, -1]
+    assert positions(ints("2 2 5 4 5 -1")).tolist() == [0, 1, 0, 0, 1, -1]
 
 
 def test_roots_have_no_position():
     """Several roots are not siblings of each other."""
-    assert sibling_positions(ints("-1 -1")).tolist() == [-1, -1]
+    assert positions(ints("-1 -1")).tolist() == [-1, -1]
 
 
 @settings(deadline=None)
 @given(trees())
 def test_positions_number_siblings_without_gaps(parent):
     """The positions under one parent are 0, 1, 2 in the order of rows."""
-    position = sibling_positions(parent)
+    position = positions(parent)
     for above in set(parent.tolist()) - {NO_PARENT}:
         siblings = position[parent == above]
         assert siblings.tolist() == list(range(len(siblings)))

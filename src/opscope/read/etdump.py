@@ -40,6 +40,7 @@ IDENTIFIER = b"ED00"
 _PREFIX = 4
 _HEADER = 8
 _MICROSECOND = 1_000
+_PIECE_BYTES = 1 << 22
 # An event of these names encloses others. Lower levels are further out; everything else is a leaf.
 _FRAMEWORK = {
     "Method::execute": (Scope.EXECUTE, 0),
@@ -134,12 +135,17 @@ def _parts(buffer: FlatBuffer, blocks: Tables) -> Iterator[_Part]:
     for first, last, even in stretches(blocks.at):
         repeated = _repeated(buffer, blocks, first, last) if even else None
         if repeated is not None:
-            if pending < first:
-                yield _decoded(buffer, blocks, pending, first)
+            yield from _pieces(buffer, blocks, pending, first)
             yield repeated
             pending = last
-    if pending < len(blocks):
-        yield _decoded(buffer, blocks, pending, len(blocks))
+    yield from _pieces(buffer, blocks, pending, len(blocks))
+
+
+def _pieces(buffer: FlatBuffer, blocks: Tables, first: int, last: int) -> Iterator[_Part]:
+    """Blocks decoded the general way, as many at a time as stay in the processor's cache."""
+    step = max(1, _PIECE_BYTES * len(blocks) // max(buffer.size, 1))
+    for begin in range(first, last, step):
+        yield _decoded(buffer, blocks, begin, min(begin + step, last))
 
 
 def _repeated(buffer: FlatBuffer, blocks: Tables, first: int, last: int) -> _Part | None:

@@ -112,7 +112,8 @@ class FlatBuffer:
         if len(start) and (start == start[0]).all():
             distinct, number = start[:1], np.zeros(len(start), np.int64)
         else:
-            distinct, number = np.unique(start, return_inverse=True)
+            first, number = _peeled(start)
+            distinct = start[first]
         self._check(distinct, _WORD, align=2)
         size = self._u16[distinct >> 1].astype(np.int64)
         if ((size < _WORD) | (distinct + size > self.size)).any():
@@ -261,7 +262,7 @@ def _distinct(buffer: FlatBuffer, starts: Ints, size: int, words: int) -> tuple[
     return starts[representative], number
 
 
-def _peeled(hashes: NDArray[np.uint64]) -> tuple[Ints, Ints]:
+def _peeled(hashes: NDArray[np.uint64] | Ints) -> tuple[Ints, Ints]:
     """First row of each distinct value and the number of each row's value; sorts only when there are many values."""
     number = np.full(len(hashes), -1, np.int64)
     left = np.arange(len(hashes))

@@ -99,12 +99,21 @@ def _children_of_one(duration: Ints, parent: Ints) -> Ints:
     return children
 
 
-def sibling_positions(parent: Ints) -> Ints:
-    """Order of each event among those with the same parent, from 0; -1 for roots."""
-    order = np.argsort(parent, kind="stable")
-    ordered = parent[order]
-    first = np.searchsorted(ordered, ordered, side="left")
-    position = np.empty(len(parent), np.int64)
-    position[order] = np.arange(len(parent)) - first
-    position[parent == NO_PARENT] = -1
+def sibling_positions(parent: Ints, depth: Ints) -> Ints:
+    """Order of each event among those with the same parent, from 0; -1 for roots.
+
+    Args:
+        parent: row of the parent or ``NO_PARENT``; shape (n,).
+        depth: number of ancestors; shape (n,).
+    """
+    position = np.full(len(parent), -1, np.int64)
+    for level in range(1, int(depth.max(initial=0)) + 1):
+        rows = np.flatnonzero(depth == level)
+        own = parent[rows]
+        if (own[1:] < own[:-1]).any():  # siblings do not stand together: bring them together first
+            order = np.argsort(own, kind="stable")
+            rows, own = rows[order], own[order]
+        count = np.arange(len(own))
+        begins = np.concatenate([[True], own[1:] != own[:-1]])
+        position[rows] = count - np.maximum.accumulate(np.where(begins, count, 0))
     return position

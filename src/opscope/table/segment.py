@@ -124,7 +124,7 @@ class Segment:
     @cached_property
     def position(self) -> Ints:
         """Order among the events of the same parent; -1 for roots."""
-        return nesting.sibling_positions(self.parent)
+        return nesting.sibling_positions(self.parent, self.depth)
 
     @cached_property
     def roots(self) -> Ints:
