@@ -9,7 +9,6 @@ and quantisation are measured, see docs/design/etdump.md.
 
 from __future__ import annotations
 
-import re
 import zlib
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
@@ -20,9 +19,11 @@ import numpy as np
 from opscope.errors import EmptyTraceError, InvariantError, TraceFormatError
 from opscope.read.etdump_side import side_events
 from opscope.read.flatbuffer import FlatBuffer, Tables
+from opscope.read.lifecycle import FRAMEWORK, PORTABLE, delegate_by_names
 from opscope.read.repeats import Footprint, repeated_times, stretches
 from opscope.table import Clock, Coded, EventTable, Scope, Segment, TraceWarning
 from opscope.table.nesting import parents_from_levels
+from opscope.table.scope import LEAVES
 from opscope.table.segment import SCOPES, coded_from
 from opscope.table.side import SideEvents
 
@@ -41,21 +42,10 @@ _PREFIX = 4
 _HEADER = 8
 _MICROSECOND = 1_000
 _PIECE_BYTES = 1 << 22
-# An event of these names encloses others. Lower levels are further out; everything else is a leaf.
-_FRAMEWORK = {
-    "Method::execute": (Scope.EXECUTE, 0),
-    "Program::load_method": (Scope.LOAD, 0),
-    "Method::init": (Scope.INIT, 1),
-    "DELEGATE_CALL": (Scope.DELEGATE_CALL, 1),
-    "OPERATOR_CALL": (Scope.OPERATOR_CALL, 1),
-    "MOVE_CALL": (Scope.CONTROL, 1),
-    "JF_CALL": (Scope.CONTROL, 1),
-    "FREE_CALL": (Scope.CONTROL, 1),
-}
-_LEAF_LEVEL = 2
-PORTABLE = "portable"
-UNNAMED_DELEGATE = "delegate"
-_XNNPACK_NAME = re.compile(r"^(Invalid (Unary|Binary) Op|[A-Za-z0-9 ]+ \([A-Z0-9, _]+\)( [A-Za-z0-9 ]+)?) #\d+\Z")
+# Lower levels are further out. Loading and inferences are outermost, every other step of the framework encloses
+# operators, which are leaves.
+_LEVELS = {Scope.EXECUTE: 0, Scope.LOAD: 0}
+_STEP_LEVEL, _LEAF_LEVEL = 1, 2
 
 
 class EtdumpReader:
@@ -291,11 +281,10 @@ def _tupled(coded: tuple[Ints, list[str]]) -> tuple[Ints, tuple[str, ...]]:
 
 def _roles(name: Coded, is_delegate: Mask) -> tuple[Coded, Ints]:
     """Scope and nesting level of every event."""
-    known = [_FRAMEWORK.get(text, (Scope.KERNEL, _LEAF_LEVEL)) for text in name.texts]
-    known.append((Scope.DELEGATE_OP, _LEAF_LEVEL))
+    known = [FRAMEWORK.get(text, Scope.KERNEL) for text in name.texts] + [Scope.DELEGATE_OP]
     role = np.where(is_delegate, len(name.texts), name.codes)
-    scopes = np.array([SCOPES.index(scope.value) for scope, _ in known], np.int64)
-    levels = np.array([level for _, level in known], np.int64)
+    scopes = np.array([SCOPES.index(scope.value) for scope in known], np.int64)
+    levels = np.array([_LEAF_LEVEL if s.value in LEAVES else _LEVELS.get(s, _STEP_LEVEL) for s in known], np.int64)
     return Coded(scopes[role], SCOPES), levels[role]
 
 
@@ -309,9 +298,8 @@ def _names(name: Coded, label: Coded, delegate_id: Ints) -> Coded:
 
 
 def _delegate_backend(parts: list[_Part]) -> str:
-    """XNNPACK where every name has XNNPACK's form."""
-    names = {text for part in parts for text in part.label.texts}
-    return "XNNPACK" if names and all(_XNNPACK_NAME.match(text) for text in names) else UNNAMED_DELEGATE
+    """The delegate whose names these are, the same for the whole file."""
+    return delegate_by_names({text for part in parts for text in part.label.texts})
 
 
 def _backends(delegate: str, is_delegate: Mask, level: Ints) -> Coded:

@@ -20,6 +20,7 @@ import numpy as np
 
 from opscope.errors import EmptyTraceError, InvariantError, TraceFormatError, did_you_mean
 from opscope.program.kernels import KernelName, parse_kernel
+from opscope.read.lifecycle import FRAMEWORK, PORTABLE, UNNAMED_DELEGATE, XNNPACK, delegate_by_names
 from opscope.read.registry import file_bytes
 from opscope.table import Clock, Coded, EventTable, Scope, TraceWarning
 from opscope.units import share_text, time_text
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
     from opscope.table.events import Values
 
-PORTABLE = "portable"
 TIMELINE = "model_id name type delegate_backend start_us end_us duration_ms pct_total node_id run_index block".split()
 DESCRIBED = "name duration_ms run_index timestamp_ms parent_id op_type backend".split()
 STATS = "model_id name type delegate_backend count total_ms avg_ms pct_total".split()
@@ -48,23 +48,11 @@ _LIMIT = 1 << 62
 _MICRO, _MILLI = 1_000, 1_000_000
 _PERCENT = 0.01
 _LONG_FIELD = 1 << 17
-# Lifecycle events: what they stand for, and how far out they are when two events have the same times.
-_FRAMEWORK = {
-    "Method::execute": (Scope.EXECUTE, 0),
-    "Program::load_method": (Scope.LOAD, 0),
-    "Method::init": (Scope.INIT, 1),
-    "DELEGATE_CALL": (Scope.DELEGATE_CALL, 2),
-    "OPERATOR_CALL": (Scope.OPERATOR_CALL, 2),
-    "MOVE_CALL": (Scope.CONTROL, 2),
-    "JF_CALL": (Scope.CONTROL, 2),
-    "FREE_CALL": (Scope.CONTROL, 2),
-}
+# How far out the framework's events are when two have the same times; operators are innermost.
+_LEVELS = {Scope.EXECUTE: 0, Scope.LOAD: 0, Scope.INIT: 1}
 _CALLS = (Scope.DELEGATE_CALL, Scope.OPERATOR_CALL, Scope.CONTROL)
-_LEAF = 3
-_XNNPACK_NAME = re.compile(
-    r"^[A-Za-z0-9 ]+ \([A-Z0-9/, _]+\)( [A-Za-z0-9 ]+)? #\d+\Z|^Invalid (Unary|Binary) Op #\d+\Z"
-)
-_UNNAMED = ("delegated", "delegate")
+_CALL, _LEAF = 2, 3
+_UNNAMED = ("delegated", UNNAMED_DELEGATE)
 
 
 class StatsRow(msgspec.Struct, frozen=True):
@@ -330,10 +318,10 @@ class _Order(NamedTuple):
 def _ordered(events: _Events) -> _Order:
     """Blocks in order of run and appearance, loading apart; within one by start, enclosing events first."""
     appeared = {name: number for number, name in enumerate(dict.fromkeys(events.block))}
-    running = [_FRAMEWORK.get(name, (None, _LEAF))[0] not in {Scope.LOAD, Scope.INIT} for name in events.name]
+    running = [FRAMEWORK.get(name) not in {Scope.LOAD, Scope.INIT} for name in events.name]
     keys = list(zip(events.run, (appeared[name] for name in events.block), running, strict=True))
     numbers = {key: number for number, key in enumerate(sorted(set(keys)))}
-    level = [_FRAMEWORK.get(name, (None, _LEAF))[1] for name in events.name]
+    level = [_LEVELS.get(FRAMEWORK[name], _CALL) if name in FRAMEWORK else _LEAF for name in events.name]
     rows = sorted(
         range(len(keys)),
         key=lambda row: (keys[row], events.start[row], -events.duration[row], level[row]),
@@ -375,9 +363,9 @@ def _inside(events: _Events, order: _Order, level: Sequence[int], row: int, pare
 
 def _scope(events: _Events, row: int, parent: Scope | None) -> Scope:
     """By name for the framework; leaves by the backend column, or where there is none by the call they lie in."""
-    known = _FRAMEWORK.get(events.name[row])
+    known = FRAMEWORK.get(events.name[row])
     if known:
-        return known[0]
+        return known
     if events.backend is None:
         return Scope.DELEGATE_OP if parent is Scope.DELEGATE_CALL else Scope.KERNEL
     return Scope.KERNEL if events.backend[row] in {"", PORTABLE} else Scope.DELEGATE_OP
@@ -427,7 +415,7 @@ def _backends(events: _Events, order: _Order) -> list[str | None]:
     """The delegate's name where the file gives one, XNNPACK where all its operators are named in XNNPACK's way."""
     pairs = list(zip(order.rows, order.scope, strict=True))
     names = {events.name[row] for row, scope in pairs if scope is Scope.DELEGATE_OP}
-    unnamed = "XNNPACK" if all(_XNNPACK_NAME.match(name) for name in names) else "delegate"
+    unnamed = delegate_by_names(names)
     return [_backend(events, row, scope, unnamed) for row, scope in pairs]
 
 
@@ -438,7 +426,7 @@ def _backend(events: _Events, row: int, scope: Scope, unnamed: str) -> str | Non
         return None
     given = events.backend[row] if events.backend else ""
     if given.lower() in {"xnnpack", "xnnpackbackend"}:
-        return "XNNPACK"
+        return XNNPACK
     return unnamed if given in {"", *_UNNAMED} else given
 
 

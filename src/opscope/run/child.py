@@ -22,6 +22,7 @@ import msgspec
 from opscope.bundle.files import write_atomically
 from opscope.bundle.manifest import MaskProof, Measurement, Tensor
 from opscope.errors import FeatureError, OpscopeError, RunError, StorageError
+from opscope.program.dtypes import program_type
 from opscope.run.cpuinfo import CpuInfo, library_directory, system_features
 from opscope.run.protocol import ProbeAnswer, RunAnswer, RunRequest
 
@@ -168,28 +169,12 @@ def _inputs(meta: Module, seed: int) -> list[Any]:
 def _input(info: Module, generator: Any) -> Any:  # noqa: ANN401 - tensors of a library without types here
     import torch
 
-    dtype = _DTYPES.get(info.dtype())
-    if dtype is None:
+    kind, shape = getattr(torch, program_type(int(info.dtype())).name, None), tuple(info.sizes())
+    if not isinstance(kind, torch.dtype):
         raise RunError(f"inputs of number type {info.dtype()} cannot be made")
-    kind, shape = getattr(torch, dtype), tuple(info.sizes())
     if kind.is_floating_point:
         return torch.randn(shape, generator=generator).to(kind)
     return torch.randint(0, 2, shape, generator=generator).to(kind)
-
-
-# Numbers of executorch's ScalarType, as in runtime/core/portable_type/scalar_type.h.
-_DTYPES = {
-    0: "uint8",
-    1: "int8",
-    2: "int16",
-    3: "int32",
-    4: "int64",
-    5: "float16",
-    6: "float32",
-    7: "float64",
-    11: "bool",
-    15: "bfloat16",
-}
 
 
 def _infer(module: Module, method: str, inputs: list[Any], count: int) -> tuple[list[int], list[Any]]:
