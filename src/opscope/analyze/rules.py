@@ -111,7 +111,7 @@ def portable_operators(evidence: Evidence) -> Finding | RuledOut:
     portable = [operator for operator in evidence.operators if operator.backend == "portable"]
     time = sum(operator.time_ns for operator in portable)
     share = time / evidence.latency.mean_ns
-    figures = f"{len(portable)} operators, {milliseconds(time)} ms of {milliseconds(evidence.latency.mean_ns)} ms"
+    figures = f"{_count(portable)}, {milliseconds(time)} ms of {milliseconds(evidence.latency.mean_ns)} ms"
     if share <= PORTABLE_SHARE:
         return RuledOut(rule, f"operators outside of delegates take {share_text(share)} ({figures})")
     return Finding(
@@ -136,10 +136,14 @@ def data_movement(evidence: Evidence) -> Finding | RuledOut:
         rule,
         Severity.HIGH,
         f"Data movement takes {share_text(share)} of the latency",
-        f"{len(moving)} operators, {milliseconds(time)} ms; longest: {evidence.longest(moving)}",
+        f"{_count(moving)}, {milliseconds(time)} ms; longest: {evidence.longest(moving)}",
         time,
         "remove layout changes: keep one memory format through the model, fuse or drop transposes and copies",
     )
+
+
+def _count(operators: Sequence[Operator]) -> str:
+    return f"{len(operators)} operator{'' if len(operators) == 1 else 's'}"
 
 
 def framework_time(evidence: Evidence) -> Finding | RuledOut:
