@@ -22,11 +22,6 @@ def milliseconds(nanoseconds: float) -> str:
     return f"{nanoseconds / 1e6:.3f}"
 
 
-def signed_milliseconds(nanoseconds: float) -> str:
-    """Like :func:`milliseconds`, with an explicit sign."""
-    return f"{nanoseconds / 1e6:+.3f}"
-
-
 def size_text(count: int) -> str:
     """Bytes in binary units: ``27.2 KiB``, ``9.81 MiB``, ``85 B``."""
     for factor, unit in _SIZE_STEPS:
