@@ -7,7 +7,8 @@
     output b
 
 A line defines a value, or a node with its one output; nodes are numbered in order. ``scale=`` gives a value one scale
-with zero point 0. Convolutions are 3x3 with a border unless ``window=`` says otherwise.
+with zero point 0, ``place=`` an argument its place in the call. Convolutions are 3x3 with a border unless ``window=``
+says otherwise.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def graph(text: str) -> XnnGraph:
         name, dtype, dims, *rest = words
         ids[name] = len(ids)
         options = dict(word.split("=") for word in rest if "=" in word and word != "=")
-        values.append(_value(ids[name], dtype, dims, role, name in outputs, "scale" in options))
+        values.append(_value(ids[name], dtype, dims, role, name in outputs, options))
         if "=" in rest:
             kind, *inputs = [word for word in rest[1:] if "=" not in word]
             nodes.append(_node(kind, tuple(ids[i] for i in inputs), ids[name], options))
@@ -42,8 +43,9 @@ def graph(text: str) -> XnnGraph:
     return XnnGraph("XN01", "1", header, tuple(values), tuple(nodes), *external, (), 0)
 
 
-def _value(number: int, dtype: str, dims: str, role: str, output: bool, scaled: bool) -> XnnValue:
+def _value(number: int, dtype: str, dims: str, role: str, output: bool, options: dict[str, str]) -> XnnValue:
     bits = _BITS.get(dtype, 8)
+    scaled = "scale" in options
     kind = QuantisationKind.PER_TENSOR if scaled else QuantisationKind.NONE
     return XnnValue(
         id=number,
@@ -53,6 +55,7 @@ def _value(number: int, dtype: str, dims: str, role: str, output: bool, scaled: 
         external_output=output,
         constant=number + 1 if role == "const" else 0,
         quantisation=Quantisation(kind, scale=0.1, zero_point=0) if scaled else Quantisation(kind),
+        external_id=int(options["place"]) if "place" in options else None,
     )
 
 

@@ -176,7 +176,7 @@ def test_values_of_a_graph():
     found = graph([], values, inputs=u32([0]), outputs=u32([9]))
     none = Quantisation(QuantisationKind.NONE)
     assert found.values[:2] == (
-        XnnValue(0, NumberType("fp16", 16), (1, 3, 8), True, False, 0, none),  # noqa: FBT003 - flags in order
+        XnnValue(0, NumberType("fp16", 16), (1, 3, 8), True, False, 0, none, 0),  # noqa: FBT003 - flags in order
         XnnValue(7, NumberType("fp32", 32), (5,), False, False, 2, none),  # noqa: FBT003 - likewise
     )
     assert found.values[1].is_constant

@@ -94,13 +94,13 @@ class _Costs(NamedTuple):
 def _pair(node: XnnNode, event: EventName, bits: dict[int, int | None]) -> int:
     if event.operator == _TABLE_NAME:
         return _TABLE if node.kind in UNARY else _NEVER
-    if not any(can_be(kind, event.operator) for kind in _kinds(node)):
+    if not any(can_be(kind, event.operator) for kind in possible_kinds(node)):
         return _NEVER
     widths = {bits.get(value) for value in node.outputs}
     return 0 if event.width is None or event.width in widths else _WRONG_WIDTH
 
 
-def _kinds(node: XnnNode) -> list[str]:
+def possible_kinds(node: XnnNode) -> list[str]:
     """Kinds that a node may become by definition alone."""
     if node.kind.startswith("Concatenate"):
         return ["Concatenate"]

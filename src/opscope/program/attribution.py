@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from opscope.program.alignment import TooLargeError, align
-from opscope.program.xnn_events import OPERATORS, can_be, event_name
+from opscope.program.alignment import TooLargeError, align, possible_kinds
+from opscope.program.xnn_events import OPERATORS, can_be, event_name, folded
 from opscope.program.xnn_rewrites import replay
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ class EventNodes(msgspec.Struct, frozen=True):
         attribution: how that is known.
         candidates: the nodes that it may be, when there are several.
         inserted: XNNPACK added the operator; ``nodes`` tells for which nodes.
+        activation: it is only the activation of ``main``, which runs as an operator of its own.
     """
 
     nodes: tuple[int, ...]
@@ -58,6 +59,7 @@ class EventNodes(msgspec.Struct, frozen=True):
     attribution: Attribution
     candidates: tuple[int, ...] = ()
     inserted: bool = False
+    activation: bool = False
 
 
 class DelegateMatch(msgspec.Struct, frozen=True):
@@ -67,7 +69,7 @@ class DelegateMatch(msgspec.Struct, frozen=True):
         events: one for each event, in order.
         profile: the instruction set whose replay foretold every event; None when there is none.
         problem: why the match is not exact; None when it is.
-        foreign: events and nodes do not fit together at all: the payload may be of another program.
+        foreign: what ran cannot have come from this payload: it is of another program.
     """
 
     events: tuple[EventNodes, ...]
@@ -84,12 +86,14 @@ class PredictedEvent(msgspec.Struct, frozen=True):
         nodes: numbers of the payload's nodes that it computes, ascending.
         main: the node that the work is in.
         inserted: XNNPACK adds it.
+        activation: it is only the activation of ``main``, which runs as an operator of its own.
     """
 
     operator: str
     nodes: tuple[int, ...]
     main: int
     inserted: bool
+    activation: bool
 
 
 def match_events(graph: XnnGraph, names: Sequence[str], *, rewrites: bool = True) -> DelegateMatch:
@@ -121,6 +125,7 @@ def predict_events(graph: XnnGraph) -> tuple[PredictedEvent, ...]:
             nodes=tuple(sorted(set(node.sources))),
             main=main_node(graph, node.sources),
             inserted=node.inserted,
+            activation=node.activation,
         )
         for node in replay(graph).nodes
     )
@@ -167,6 +172,11 @@ def _profiles(graph: XnnGraph, names: Sequence[str]) -> Iterator[tuple[str, Lack
 _PRODUCTS = frozenset("FullyConnected BatchMatrixMultiply Conv2d ConvTranspose2d DepthwiseConv2d".split())
 
 
+_PRODUCT_NAMES = {folded(name) for kind in _PRODUCTS for name in OPERATORS[kind]}
+_ADDED = {folded(name) for name in ("Clamp", "Convert", "Copy", "Mean Squared", "Invalid Unary Op", "Pack LH")}
+_CLAMPS = frozenset({"Clamp", "Minimum", "Maximum"})
+
+
 def _only_single(kind: str, seen: Sequence[EventName]) -> bool:
     """Whether every event of a kind says that it ran in fp32."""
     floats = [name.floats for name in seen if can_be(kind, name.operator)]
@@ -189,22 +199,39 @@ def _fits(work: Subgraph, node: Node, name: EventName) -> bool:
 
 def _exact(graph: XnnGraph, node: Node) -> EventNodes:
     nodes = tuple(sorted(set(node.sources)))
-    return EventNodes(nodes, main_node(graph, nodes), Attribution.EXACT, (), node.inserted)
+    return EventNodes(nodes, main_node(graph, nodes), Attribution.EXACT, (), node.inserted, node.activation)
 
 
 def _aligned(graph: XnnGraph, names: Sequence[str], problem: str) -> DelegateMatch:
+    events = [event_name(name) for name in names]
+    strange = _strange(graph, events)
+    if strange:
+        return _unknown(names, f"{problem}, and {strange}", foreign=True)
     try:
-        alignment = align(graph, [event_name(name) for name in names])
+        alignment = align(graph, events)
     except TooLargeError:
         return _unknown(names, f"{problem}, and there are too many events to align")
     if alignment.doubt:
-        return _unknown(names, f"{problem}, and events do not fit the nodes: {alignment.doubt}", foreign=True)
-    return DelegateMatch(tuple(_candidate(found) for found in alignment.candidates), None, problem)
+        return _unknown(names, f"{problem}, and events do not fit the nodes: {alignment.doubt}")
+    rows = zip(alignment.candidates, events, strict=True)
+    return DelegateMatch(tuple(_candidate(graph, found, event) for found, event in rows), None, problem)
 
 
-def _candidate(found: tuple[int, ...]) -> EventNodes:
+def _strange(graph: XnnGraph, events: Sequence[EventName]) -> str | None:
+    """What no rewrite can explain: convolutions and products are never added or joined, others never invented."""
+    products = sum(1 for node in graph.nodes if node.kind in _PRODUCTS)
+    if products != sum(1 for event in events if event.operator in _PRODUCT_NAMES):
+        return "there is another number of convolutions and matrix products"
+    kinds = {kind for node in graph.nodes for kind in possible_kinds(node)}
+    known = {folded(name) for kind in kinds for name in OPERATORS.get(kind, ())} | _ADDED
+    invented = next((event.operator for event in events if event.operator not in known), None)
+    return None if invented is None else f"no node can have been {invented!r}"
+
+
+def _candidate(graph: XnnGraph, found: tuple[int, ...], name: EventName) -> EventNodes:
     if len(found) == 1:
-        return EventNodes(found, found[0], Attribution.ALIGNED)
+        limits = name.operator == folded("Clamp") and graph.nodes[found[0]].kind not in _CLAMPS
+        return EventNodes(found, found[0], Attribution.ALIGNED, activation=limits)
     return EventNodes((), None, Attribution.AMBIGUOUS, found)
 
 

@@ -59,6 +59,7 @@ class XnnValue(msgspec.Struct, frozen=True):
         external_output: the caller gets it.
         constant: number of its data, 0 for a value that is computed or set.
         quantisation: its scales.
+        external_id: its place among what the caller sets and gets; None for the others.
     """
 
     id: int
@@ -68,6 +69,7 @@ class XnnValue(msgspec.Struct, frozen=True):
     external_output: bool
     constant: int
     quantisation: Quantisation
+    external_id: int | None = None
 
     @property
     def is_constant(self) -> bool:
@@ -259,6 +261,19 @@ class XnnGraph(msgspec.Struct, frozen=True):
     outputs: tuple[int, ...]
     constants: tuple[ConstantData, ...]
     unknown_values: int
+
+    def arguments(self) -> tuple[int, ...]:
+        """Values in the order of a call's arguments: what the caller sets, then what it gets, by their places.
+
+        Source: ``backends/xnnpack/runtime/XNNExecutor.cpp`` of ExecuTorch 1.5.1, which sorts both.
+        """
+        place = {value.id: value.external_id for value in self.values}
+
+        def order(name: int) -> tuple[bool, int]:
+            known = place.get(name)
+            return known is None, known or 0
+
+        return (*sorted(self.inputs, key=order), *sorted(self.outputs, key=order))
 
     def by_id(self) -> dict[int, XnnValue]:
         """The values by the number that nodes use."""

@@ -92,6 +92,7 @@ class Node:
         bounds: of its activation.
         inserted: the library added it.
         origin: the payload's node with its attributes; None for an added one.
+        activation: it is only the activation of the payload's node.
         alive: it was not removed.
     """
 
@@ -102,6 +103,7 @@ class Node:
     bounds: tuple[float, float] = UNBOUNDED
     inserted: bool = False
     origin: XnnNode | None = None
+    activation: bool = False
     alive: bool = True
 
     def absorb(self, other: Node) -> None:
@@ -137,7 +139,8 @@ class Subgraph:
         """
         found = cls({})
         # The library numbers what the caller sets and gets first; the order in which it looks at values follows that.
-        for value in sorted(graph.values, key=lambda value: not (value.external_input or value.external_output)):
+        order = {name: place for place, name in enumerate(graph.arguments())}
+        for value in sorted(graph.values, key=lambda value: order.get(value.id, len(order))):
             scale = value.quantisation
             found.values[value.id] = Value(
                 dtype=value.dtype.name,
@@ -168,8 +171,8 @@ class Subgraph:
         if made.kind == "FullyConnected" and types and set(types) == {"bf16"}:
             self._follow(made, "Convert", "fp32")
         elif made.kind in _CLAMPED_BY_ITSELF and made.bounds != UNBOUNDED:
-            self._follow(made, "Clamp", None).bounds = made.bounds
-            made.bounds = UNBOUNDED
+            limit = self._follow(made, "Clamp", None)
+            limit.bounds, limit.activation, made.bounds = made.bounds, True, UNBOUNDED
 
     def _follow(self, node: Node, kind: str, dtype: str | None) -> Node:
         """Let another node write the output of this one, from a value in between."""

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 # XValueUnion, XNNQuantizedTensorValue, XNNTensorValue
 _PLAIN, _QUANTISED = 1, 2
 _TENSOR, _PARAMETERS = 0, 1
-_TYPE, _DIMS, _CONSTANT, _FLAGS, _ID = 0, 2, 3, 5, 6
+_TYPE, _DIMS, _CONSTANT, _PLACE, _FLAGS, _ID = 0, 2, 3, 4, 5, 6
+_NO_PLACE = 2**32 - 1
 _EXTERNAL_INPUT, _EXTERNAL_OUTPUT = 1, 2
 
 # XNNQuantParams
@@ -65,9 +66,15 @@ def _values(tensors: Tables, scales: list[Quantisation]) -> list[XnnValue]:
         (bool(flag & _EXTERNAL_OUTPUT) for flag in flags),
         numbers(tensors, _CONSTANT, UINT32),
         scales,
+        map(_place, flags, numbers(tensors, _PLACE, UINT32)),
         strict=True,
     )
     return [XnnValue(*row) for row in columns]
+
+
+def _place(flags: int, place: int) -> int | None:
+    """Place among the arguments of a call; values of the graph's own have none, whatever is written there."""
+    return place if flags & (_EXTERNAL_INPUT | _EXTERNAL_OUTPUT) and place != _NO_PLACE else None
 
 
 def _scales(values: Tables) -> list[Quantisation]:
