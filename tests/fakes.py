@@ -6,13 +6,25 @@ The traces it leaves are real ETDump files, so everything behind it is the real 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import numpy as np
 
 from opscope.bundle.manifest import Conditions, Environment, Failure, MaskProof, Measurement, Target, Tensor
+from opscope.errors import OpscopeError
+from opscope.program.roofs import (
+    Dispatch,
+    DispatchRoof,
+    ElementRoof,
+    KernelClass,
+    MacRoof,
+    MemoryRoof,
+    Pattern,
+    Rate,
+    Roofs,
+)
 from opscope.run.protocol import ProbeAnswer
 from opscope.run.target import Job, Outcome
 from traces import Node, encode
@@ -45,6 +57,11 @@ class FakeTarget:
         seed: of the noise.
         clock: is moved on by the time that the inferences take.
         fail: called with the number of the job; a Failure it returns is the outcome.
+        no_roofs: raised when ceilings are asked for; None: the target has them.
+
+    Attributes:
+        jobs: every job it was given.
+        roofs_asked: cleared fields and threads of every request for ceilings.
     """
 
     def __init__(
@@ -54,11 +71,14 @@ class FakeTarget:
         seed: int = 0,
         clock: FakeClock | None = None,
         fail: Callable[[int], Failure | None] = lambda _: None,
+        no_roofs: OpscopeError | None = None,
     ) -> None:
         self._slowdown, self._noise, self._fail = slowdown, noise, fail
         self._random = random.Random(seed)
         self._clock = clock or FakeClock()
+        self._no_roofs = no_roofs
         self.jobs: list[Job] = []
+        self.roofs_asked: list[tuple[tuple[str, ...], int]] = []
 
     def describe(self) -> Target:
         """Kind and address, for the manifest."""
@@ -104,6 +124,13 @@ class FakeTarget:
         wall = [inference.duration for inference in inferences]
         return Outcome(measurement=_measurement(job, wall))
 
+    def roofs(self, clear: list[str], threads: int) -> Roofs | None:
+        """Ceilings of a machine with round numbers; half as high when features are cleared."""
+        self.roofs_asked.append((tuple(clear), threads))
+        if self._no_roofs:
+            raise self._no_roofs
+        return round_roofs(clear, threads, slowdown=2 if clear else 1)
+
     def _inference(self, job: Job) -> Node:
         slow = self._slowdown if job.clear else 1.0
         if not hasattr(self, "_process") or self._process[0] != len(self.jobs):
@@ -133,4 +160,47 @@ def _measurement(job: Job, wall: list[int]) -> Measurement:
         load_ns=1_000,
         peak_rss_bytes=1 << 20,
         versions={"executorch": "1.5.1"},
+    )
+
+
+def rate(best: int) -> Rate:
+    """A rate that was seen ten times, always the same."""
+    return Rate(best, best, 10, 0.0)
+
+
+def round_roofs(clear: Sequence[str] = (), threads: int = 1, slowdown: int = 1) -> Roofs:
+    """Ceilings in round numbers: 100 GMAC/s, half of it for 3x3 convolutions; 100 GB/s in cache, 10 GB/s outside.
+
+    A tenth of it for depthwise convolutions, an element a nanosecond for a sigmoid, 100 ns for an operator, and no half
+    precision.
+
+    Args:
+        clear: fields that were cleared.
+        threads: size of the thread pool.
+        slowdown: by which multiply-accumulates are slower.
+    """
+    return Roofs(
+        arch="x86_64",
+        cleared=list(clear),
+        threads=threads,
+        seconds=4.0,
+        versions={"executorch": "1.5.1"},
+        compute=[
+            MacRoof(dtype="f32", kernel=KernelClass.GEMM, shape="", rate=rate(100_000_000_000 // slowdown)),
+            MacRoof(dtype="f32", kernel=KernelClass.IGEMM, shape="", rate=rate(50_000_000_000 // slowdown)),
+            MacRoof(dtype="f32", kernel=KernelClass.DWCONV, taps=9, shape="", rate=rate(10_000_000_000 // slowdown)),
+            MacRoof(dtype="f32", kernel=KernelClass.DWCONV, taps=25, shape="", rate=rate(20_000_000_000 // slowdown)),
+            MacRoof(dtype="f16", kernel=KernelClass.GEMM, shape="", unsupported="no kernel of its own"),
+        ],
+        elements=[ElementRoof(function="Sigmoid", dtype="f32", shape="", rate=rate(1_000_000_000))],
+        memory=[
+            MemoryRoof(pattern=Pattern.COPY, working_set=1 << 15, rate=rate(100_000_000_000)),
+            MemoryRoof(pattern=Pattern.READ, working_set=1 << 15, rate=rate(90_000_000_000)),
+            MemoryRoof(pattern=Pattern.COPY, working_set=1 << 20, rate=rate(100_000_000_000)),
+            MemoryRoof(pattern=Pattern.COPY, working_set=1 << 28, rate=rate(10_000_000_000)),
+        ],
+        dispatch=[
+            DispatchRoof(dispatch=Dispatch.SERIAL, rate=rate(10_000_000)),
+            DispatchRoof(dispatch=Dispatch.PARALLEL, rate=rate(1_000_000)),
+        ],
     )

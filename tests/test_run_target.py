@@ -178,7 +178,7 @@ def test_a_child_ends_with_its_parent() -> None:
         pytest.skip("prctl is Linux's")
     parent = (
         "import subprocess, sys, time\n"
-        "code = 'from opscope.run.child import _end_with_parent; import time; _end_with_parent();"
+        "code = 'from opscope.run.child import end_with_parent; import time; end_with_parent();"
         " print(1, flush=True); time.sleep(600)'\n"
         "child = subprocess.Popen([sys.executable, '-c', code], stdout=subprocess.PIPE)\n"
         "child.stdout.read(1)\n"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from opscope.api.reports import REPORT_FORMATS, content_of, write_reports
+from opscope.api.roofs import measure_roofs
 from opscope.bundle.bundle import MODEL, Bundle, check_free
 from opscope.bundle.files import sha256_of, storage_errors
 from opscope.bundle.manifest import Manifest, Model, Plan, Role, Status, Variant
@@ -50,6 +51,7 @@ class Settings(msgspec.Struct, frozen=True):
         dtype: number type to export a registered model in.
         seed: of the order and of the inputs.
         timeout_seconds: limit for one process.
+        roofs: measure the ceilings of every variant after its repetitions, which takes some four seconds each.
     """
 
     target: str = "local"
@@ -62,6 +64,7 @@ class Settings(msgspec.Struct, frozen=True):
     dtype: str = "fp32"
     seed: int = 0
     timeout_seconds: float = 600.0
+    roofs: bool = True
 
 
 def _silent(done: int, total: int, repetition: Repetition | None) -> None:
@@ -90,7 +93,7 @@ def profile(  # noqa: PLR0913 - the one call a notebook makes; all but the first
 
     Args:
         model: a registered name, or the path of a .pte.
-        settings: how; with ``resume`` those of the bundle count.
+        settings: how; with ``resume`` those of the bundle count, but for ``roofs``.
         out: directory of the bundle; new or empty, with ``resume`` the one to finish.
         resume: run what the bundle in ``out`` still lacks.
         progress: hears of every repetition.
@@ -104,13 +107,15 @@ def profile(  # noqa: PLR0913 - the one call a notebook makes; all but the first
     runner = target or _target(settings.target)
     path = Path(out)
     bundle = _resumed(path, model) if resume else _planned(path, model, settings, runner, clock or SystemClock())
-    shown = _run(bundle, runner, clock or SystemClock(), progress)
+    shown = _run(bundle, runner, clock or SystemClock(), progress, roofs=settings.roofs)
     return Profiled(path, shown, write_reports(bundle, shown, REPORT_FORMATS))
 
 
-def _run(bundle: Bundle, runner: RunTarget, clock: Clock, progress: Progress) -> ReportContent:
+def _run(bundle: Bundle, runner: RunTarget, clock: Clock, progress: Progress, *, roofs: bool) -> ReportContent:
     with bundle.locked():
         run_experiment(bundle, runner, clock, _complete_inferences, progress)
+        if roofs:
+            measure_roofs(bundle, runner)
     shown = content_of(bundle)
     if shown.shown is None:
         failures = bundle.manifest.failures()

@@ -13,13 +13,17 @@ import msgspec
 from opscope.bundle.files import storage_errors, write_atomically
 from opscope.bundle.manifest import Manifest, Repetition, Status
 from opscope.errors import BundleError, NotFoundError, StorageError, TraceFormatError
+from opscope.program.roofs import NoRoofs, Roofs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
+    from opscope.bundle.manifest import Variant
+
 MANIFEST = "manifest.json"
 VARIANTS = "variants"
+ROOFS = "roofs.json"
 MODEL = "model"
 _LOCK = ".lock"
 # Space held back while a run writes, given up when the disk is full, so that the last repetition is still recorded.
@@ -115,6 +119,31 @@ class Bundle:
                     return directory, attempt
         raise AssertionError("unreachable: attempts are not limited")
 
+    def save_roofs(self, variant: str, roofs: Roofs | NoRoofs) -> None:
+        """Keep the ceilings of a variant, or why there are none.
+
+        Raises:
+            StorageError: the system refused; what was there before is still there.
+        """
+        content = msgspec.json.format(msgspec.json.encode(roofs), indent=2) + b"\n"
+        write_atomically(self.path / VARIANTS / variant / ROOFS, content)
+
+    def roofs(self, variant: str) -> Roofs | NoRoofs | None:
+        """The ceilings of a variant, or why there are none; None when nobody tried to measure them.
+
+        Raises:
+            BundleError: the file is damaged, from a newer opscope, or of other features or threads than the variant.
+            StorageError: it cannot be read.
+        """
+        file = self.path / VARIANTS / variant / ROOFS
+        try:
+            content = file.read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise StorageError(f"cannot be read: {error.strerror}", where=file) from error
+        return _checked(_decode_roofs(content, file), self.manifest.variant(variant), file)
+
     def relative(self, path: Path) -> str:
         """A path within the bundle as it stands in the manifest."""
         return path.relative_to(self.path).as_posix()
@@ -173,6 +202,27 @@ def is_bundle(path: Path) -> bool:
 
 class _Head(msgspec.Struct):
     schema: str = ""
+
+
+_REMEASURE = "delete the file and measure again with --resume"
+
+
+def _decode_roofs(content: bytes, file: Path) -> Roofs | NoRoofs:
+    try:
+        return msgspec.json.decode(content, type=Roofs | NoRoofs)
+    except msgspec.MsgspecError as error:
+        schema, known = _schema(content), str(Roofs.__struct_config__.tag)
+        if schema.startswith("opscope.roofs/") and schema != known:
+            problem = f"written as {schema}, this opscope knows {known}"
+            raise BundleError(problem, where=file, hint="upgrade opscope") from error
+        raise BundleError(f"the ceilings are damaged: {error}", where=file, hint=_REMEASURE) from error
+
+
+def _checked(roofs: Roofs | NoRoofs, variant: Variant | None, file: Path) -> Roofs | NoRoofs:
+    if isinstance(roofs, Roofs) and variant and (roofs.cleared, roofs.threads) != (variant.cleared, variant.threads):
+        problem = f"the ceilings are not those of {variant.name}: other features or threads"
+        raise BundleError(problem, where=file, hint=_REMEASURE)
+    return roofs
 
 
 def _decode(content: bytes, file: Path) -> Manifest:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import msgspec
 
 from opscope.bundle.files import write_atomically
-from opscope.bundle.manifest import MaskProof, Measurement, Tensor
+from opscope.bundle.manifest import Measurement, Tensor
 from opscope.errors import FeatureError, OpscopeError, RunError, StorageError
 from opscope.program.dtypes import program_type
 from opscope.run.cpuinfo import CpuInfo, library_directory, system_features
@@ -42,7 +42,7 @@ def main(arguments: Sequence[str]) -> int:
 
     When not even the answer can be written, the exit code is that of a StorageError.
     """
-    _end_with_parent()
+    end_with_parent()
     what, path = arguments
     if what == "probe":
         write_atomically(Path(path), msgspec.json.encode(probe()))
@@ -56,7 +56,7 @@ def main(arguments: Sequence[str]) -> int:
     return 0 if answer.error is None else 1
 
 
-def _end_with_parent() -> None:
+def end_with_parent() -> None:
     """On Linux, end when the runner is killed: an orphan would disturb the next measurement."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -103,7 +103,7 @@ def run(request: RunRequest, began: int) -> Measurement:
     import torch  # noqa: F401 - the runtime's bindings exchange torch tensors; its import belongs to the start-up time
     from executorch.extension.pybindings import _C as runtime  # noqa: N811 - a module, not a constant
 
-    proof = _prove(cpu, request.clear, loaded_before=loaded_before)
+    proof = cpu.prove(request.clear, loaded_before=loaded_before)
     runtime._unsafe_reset_threadpool(request.threads)  # noqa: SLF001 - the runtime offers no other way
     started = time.perf_counter_ns()
     module = runtime._load_for_executorch(request.program, enable_etdump=True)  # noqa: SLF001 - likewise
@@ -126,23 +126,6 @@ def run(request: RunRequest, began: int) -> Measurement:
         peak_rss_bytes=_peak_memory(),
         versions={name: version(name) for name in _PACKAGES},
     )
-
-
-def _prove(cpu: CpuInfo, cleared: list[str], *, loaded_before: bool) -> MaskProof:
-    """The proof that the backend saw the cleared features, or a refusal.
-
-    Raises:
-        FeatureError: one of the conditions does not hold.
-    """
-    still_set = sorted(cpu.fields() & set(cleared))
-    same_symbol = cpu.backend_loaded() and cpu.backend_shares_symbol()
-    if loaded_before:
-        raise FeatureError("the XNNPACK backend was loaded before features were cleared: it has already chosen")
-    if still_set:
-        raise FeatureError(f"features were switched on again while the runtime was loaded: {', '.join(still_set)}")
-    if not same_symbol:
-        raise FeatureError("the XNNPACK backend does not read the cpuinfo_isa that was cleared")
-    return MaskProof(cleared, loaded_before, same_symbol, cpu.struct_size)
 
 
 def _method(module: Module, wanted: str | None) -> str:

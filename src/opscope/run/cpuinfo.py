@@ -13,6 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from opscope.bundle.manifest import MaskProof
 from opscope.errors import FeatureError, MissingDependencyError
 from opscope.run import isa
 from opscope.run.elf import symbol_size
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 _SYMBOL = "cpuinfo_isa"
-_BACKEND = "libexecutorch_backend_xnnpack"
-_THREADPOOL = "libexecutorch_threadpool"
+BACKEND = "libexecutorch_backend_xnnpack"
+THREADPOOL = "libexecutorch_threadpool"
 INSTALL_HINT = "install them with: pip install 'opscope[executorch]'"
 _REFUSED = "features are not switched when that cannot be proved; report this with the output of `opscope doctor`"
 
@@ -36,7 +37,7 @@ def library_directory() -> Path:
     spec = find_spec("executorch")
     for place in (spec.submodule_search_locations or []) if spec else []:
         directory = Path(place) / "lib"
-        if _library(directory, _THREADPOOL).exists():
+        if library_path(directory, THREADPOOL).exists():
             return directory
     if spec:
         problem = "executorch is too old: its libraries cannot be traced or switched"
@@ -44,7 +45,8 @@ def library_directory() -> Path:
     raise MissingDependencyError("executorch is not installed", hint=INSTALL_HINT)
 
 
-def _library(directory: Path, name: str) -> Path:
+def library_path(directory: Path, name: str) -> Path:
+    """File of one of the runtime's libraries."""
     return directory / f"{name}.{'dylib' if sys.platform == 'darwin' else 'so'}"
 
 
@@ -60,7 +62,7 @@ class CpuInfo:
         self.arch = isa.architecture(platform.machine())
         self._layout = isa.LAYOUTS[self.arch]
         self._directory = directory
-        path = _library(directory, _THREADPOOL)
+        path = library_path(directory, THREADPOOL)
         self._library = ctypes.CDLL(str(path))
         self._library.cpuinfo_initialize.restype = ctypes.c_bool
         if not self._library.cpuinfo_initialize():
@@ -106,7 +108,7 @@ class CpuInfo:
 
     def backend_loaded(self) -> bool:
         """Whether the library of the XNNPACK backend is already in this process."""
-        path = _library(self._directory, _BACKEND)
+        path = library_path(self._directory, BACKEND)
         try:
             # RTLD_NOLOAD opens a library only when it is there already.
             ctypes.CDLL(str(path), mode=_RTLD_NOLOAD)
@@ -116,9 +118,29 @@ class CpuInfo:
 
     def backend_shares_symbol(self) -> bool:
         """Whether the loaded backend's ``cpuinfo_isa`` is the one that was cleared, and no other is in its way."""
-        backend = ctypes.CDLL(str(_library(self._directory, _BACKEND)), mode=_RTLD_NOLOAD)
+        backend = ctypes.CDLL(str(library_path(self._directory, BACKEND)), mode=_RTLD_NOLOAD)
         mine = ctypes.addressof(self._bytes)
         return _address(backend) == mine and _address(ctypes.CDLL(None)) in (mine, None)
+
+    def prove(self, cleared: list[str], *, loaded_before: bool) -> MaskProof:
+        """The proof that the backend, loaded by now, saw the cleared features, or a refusal.
+
+        Args:
+            cleared: fields that were cleared.
+            loaded_before: whether the backend was there before they were.
+
+        Raises:
+            FeatureError: one of the conditions does not hold.
+        """
+        still_set = sorted(self.fields() & set(cleared))
+        same_symbol = self.backend_loaded() and self.backend_shares_symbol()
+        if loaded_before:
+            raise FeatureError("the XNNPACK backend was loaded before features were cleared: it has already chosen")
+        if still_set:
+            raise FeatureError(f"features were switched on again while the runtime was loaded: {', '.join(still_set)}")
+        if not same_symbol:
+            raise FeatureError("the XNNPACK backend does not read the cpuinfo_isa that was cleared")
+        return MaskProof(cleared, loaded_before, same_symbol, self.struct_size)
 
 
 _RTLD_NOLOAD = 0x10 if sys.platform == "darwin" else 0x4

@@ -13,21 +13,27 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from opscope.bundle.files import storage_errors
 from opscope.bundle.manifest import Conditions, Environment, Failure, FailureKind, Target
-from opscope.errors import FeatureError, StorageError
+from opscope.errors import FeatureError, RunError, StorageError
 from opscope.run import environment, isa
 from opscope.run.cpuinfo import library_directory
-from opscope.run.protocol import ProbeAnswer, RunAnswer, RunRequest
+from opscope.run.protocol import ProbeAnswer, RoofsAnswer, RoofsRequest, RunAnswer, RunRequest
 from opscope.run.target import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from opscope.program.roofs import Roofs
     from opscope.run.target import Job
 
 TRACE, OUTPUTS, LOG = "trace.etdump", "outputs.npz", "log.txt"
 _LOG_TAIL = 400
 _PROBE_SECONDS = 60
+_CHILD = (sys.executable, "-m", "opscope.run.child")
+_ROOFS_CHILD = (sys.executable, "-m", "opscope.run.roofs_child")
+# Starting and building the graphs adds a second; a slow processor may take five times as long.
+_ROOFS_SECONDS, _ROOFS_LIMIT = 2.5, 120.0
 
 
 class LocalTarget:
@@ -35,10 +41,11 @@ class LocalTarget:
 
     Args:
         child: command of the process that serves one request; it gets what to do and a path as its last arguments.
+        roofs_child: command of the process that measures ceilings; it gets a path as its last argument.
     """
 
-    def __init__(self, child: Sequence[str] = (sys.executable, "-m", "opscope.run.child")) -> None:
-        self._child = tuple(child)
+    def __init__(self, child: Sequence[str] = _CHILD, roofs_child: Sequence[str] = _ROOFS_CHILD) -> None:
+        self._child, self._roofs_child = tuple(child), tuple(roofs_child)
 
     def describe(self) -> Target:
         """Kind and address, for the manifest."""
@@ -90,6 +97,39 @@ class LocalTarget:
         finally:
             for file in (request, answer):
                 file.unlink(missing_ok=True)
+
+    def roofs(self, clear: list[str], threads: int) -> Roofs:
+        """The ceilings of this machine with these features and threads; takes some four seconds."""
+        with tempfile.TemporaryDirectory(prefix="opscope-") as work, storage_errors(Path(work)):
+            request, answer, log = (Path(work) / name for name in ("request.json", "answer.json", LOG))
+            asked = RoofsRequest(clear, threads, _ROOFS_SECONDS, str(answer))
+            request.write_bytes(msgspec.json.encode(asked))
+            code = _run([*self._roofs_child, str(request)], log, _ROOFS_LIMIT)
+            return _heard(code, asked, answer, log)
+
+
+def _heard(code: int | None, asked: RoofsRequest, answer: Path, log: Path) -> Roofs:
+    """The ceilings that a process answered with.
+
+    Raises:
+        FeatureError: it refused, or did something else than it was asked.
+        RunError: it did not answer.
+    """
+    if code is None:
+        raise RunError(f"measuring ceilings was ended after {_ROOFS_LIMIT:.0f} s")
+    if code < 0 or not answer.exists():
+        raise RunError(f"measuring ceilings failed: {_unanswered(code, log).message}")
+    try:
+        heard = msgspec.json.decode(answer.read_bytes(), type=RoofsAnswer)
+    except msgspec.MsgspecError as error:
+        raise RunError(f"measuring ceilings failed: the answer is damaged: {error}") from None
+    if heard.roofs is None or heard.mask is None:
+        kind = FeatureError if heard.kind == "mask" else RunError
+        raise kind(f"measuring ceilings failed: {heard.error or 'no result'}")
+    done = (heard.mask.cleared, heard.roofs.cleared, heard.roofs.threads)
+    if done != (asked.clear, asked.clear, asked.threads):
+        raise FeatureError("ceilings were measured with other features or threads than asked")
+    return heard.roofs
 
 
 def _run(command: list[str], log: Path, timeout: float) -> int | None:

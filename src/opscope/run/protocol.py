@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from opscope.bundle.manifest import Measurement
+from opscope.bundle.manifest import MaskProof, Measurement
+from opscope.program.roofs import Roofs
 
 
 class ProbeAnswer(msgspec.Struct, frozen=True):
@@ -57,5 +58,37 @@ class RunAnswer(msgspec.Struct, frozen=True):
     """
 
     measurement: Measurement | None = None
+    error: str | None = None
+    kind: str = "exit"
+
+
+class RoofsRequest(msgspec.Struct, frozen=True):
+    """The ceilings of one variant.
+
+    Attributes:
+        clear: fields of ``cpuinfo_isa`` to clear before the backend is loaded.
+        threads: size of the thread pool.
+        seconds: how long measuring should take.
+        answer: where to write the RoofsAnswer.
+    """
+
+    clear: list[str]
+    threads: int
+    seconds: float
+    answer: str
+
+
+class RoofsAnswer(msgspec.Struct, frozen=True):
+    """What became of such a request: ceilings with the proof that the features were off, or an error.
+
+    Attributes:
+        roofs: null when there was an error.
+        mask: the proof; null likewise.
+        error: the error's sentence; null when there was none.
+        kind: of the error: ``mask`` or ``exit``.
+    """
+
+    roofs: Roofs | None = None
+    mask: MaskProof | None = None
     error: str | None = None
     kind: str = "exit"

@@ -11,6 +11,7 @@ from opscope.bundle.manifest import Conditions, Environment, Failure, Measuremen
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from opscope.program.roofs import Roofs
     from opscope.run.protocol import ProbeAnswer
 
 
@@ -69,5 +70,19 @@ class RunTarget(Protocol):
         """Run a job; ``trace.etdump``, ``outputs.npz`` and ``log.txt`` are left in the directory.
 
         A crash, a timeout or a refusal of the runtime is an Outcome with a failure, never an exception.
+        """
+        ...
+
+    def roofs(self, clear: list[str], threads: int) -> Roofs | None:
+        """The ceilings there, measured in a process of their own; None when this kind of target cannot measure them.
+
+        Args:
+            clear: fields of ``cpuinfo_isa`` to clear.
+            threads: size of the thread pool.
+
+        Raises:
+            FeatureError: it cannot be proved that the features are off.
+            RunError: the process crashed, hung or produced nothing.
+            StorageError: there is no room for its answer.
         """
         ...

@@ -1,0 +1,109 @@
+"""The process that measures ceilings: ``python -m opscope.run.roofs_child REQUEST``.
+
+As for a repetition, the order of its steps is what makes it true: clear features, load the backend, which copies the
+features when it is loaded, prove what was cleared, then measure. Neither torch nor executorch is imported.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from opscope.bundle.files import write_atomically
+from opscope.errors import FeatureError, OpscopeError, StorageError
+from opscope.program.roofs import DispatchRoof, ElementRoof, MacRoof, MemoryRoof, Roofs
+from opscope.run.child import end_with_parent
+from opscope.run.cpuinfo import CpuInfo, library_directory, system_features
+from opscope.run.probe_compute import compute_probes
+from opscope.run.probe_elements import element_probes
+from opscope.run.probe_memory import dispatch_probes, memory_probes
+from opscope.run.protocol import RoofsAnswer, RoofsRequest
+from opscope.run.sampler import measure
+from opscope.run.xnnpack_api import RefusedError, Xnnpack
+from opscope.run.xnnpack_graph import Runtime, Subgraph
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from opscope.run.probe import Candidate, Probe
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Answer one request; the answer is a file, the exit code tells whether it holds ceilings.
+
+    When not even the answer can be written, the exit code is that of a StorageError.
+    """
+    end_with_parent()
+    request = msgspec.json.decode(Path(arguments[0]).read_bytes(), type=RoofsRequest)
+    answer = _guarded(request)
+    try:
+        write_atomically(Path(request.answer), msgspec.json.encode(answer))
+    except StorageError as error:
+        return error.exit_code
+    return 0 if answer.error is None else 1
+
+
+def _guarded(request: RoofsRequest) -> RoofsAnswer:
+    try:
+        return serve(request)
+    except FeatureError as error:
+        return RoofsAnswer(error=str(error), kind="mask")
+    except (OpscopeError, RefusedError, OSError, MemoryError, ValueError) as error:
+        return RoofsAnswer(error=f"{type(error).__name__}: {error}")
+
+
+def serve(request: RoofsRequest) -> RoofsAnswer:
+    """Measure the ceilings in this process.
+
+    Raises:
+        FeatureError: it cannot be proved that the features are off.
+        RefusedError: XNNPACK cannot be used at all.
+    """
+    began, directory = time.perf_counter(), library_directory()
+    cpu = CpuInfo(directory)
+    cpu.check_layout(system_features())
+    loaded_before = cpu.backend_loaded()
+    cpu.clear(request.clear)
+    xnnpack = Xnnpack(directory, request.threads)
+    proof = cpu.prove(request.clear, loaded_before=loaded_before)
+    found = measure(_probes(xnnpack.threads), lambda candidate: _compiled(xnnpack, candidate), request.seconds, _CLOCK)
+    roofs = Roofs(
+        arch=cpu.arch,
+        cleared=request.clear,
+        threads=xnnpack.threads,
+        seconds=round(time.perf_counter() - began, 3),
+        versions={"executorch": version("executorch")},
+        compute=[roof for roof in found if isinstance(roof, MacRoof)],
+        elements=[roof for roof in found if isinstance(roof, ElementRoof)],
+        memory=[roof for roof in found if isinstance(roof, MemoryRoof)],
+        dispatch=[roof for roof in found if isinstance(roof, DispatchRoof)],
+    )
+    return RoofsAnswer(roofs, proof)
+
+
+_CLOCK = time.perf_counter_ns
+
+
+def _probes(threads: int) -> list[Probe]:
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    computing = [*compute_probes(threads), *element_probes(threads)]
+    return [*computing, *memory_probes(threads, memory), *dispatch_probes(threads)]
+
+
+def _compiled(xnnpack: Xnnpack, candidate: Candidate) -> Runtime:
+    graph = Subgraph(xnnpack)
+    try:
+        candidate.build(graph)
+        return graph.compile()
+    finally:
+        graph.delete()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
