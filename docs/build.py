@@ -120,12 +120,12 @@ def taxonomy() -> str:
 
 def _category(category: Category) -> str:
     rows = [_kind(kind) for kind in KINDS if kind.category is category]
-    return f"## {category.value}\n\n" + _table(["kind", "XNNPACK", "ATen and the runtime"], rows)
+    return f"## {category.value}\n\n" + _table(["kind", "XNNPACK", "ATen and the runtime", "nodes of a payload"], rows)
 
 
 def _kind(kind: Kind) -> list[str]:
     xnnpack = [" ".join(name.split()) for name in kind.xnnpack.split(",") if name.strip()]
-    return [kind.name, _codes(xnnpack), _codes(kind.aten.split())]
+    return [kind.name, _codes(xnnpack), _codes(kind.aten.split()), _codes(kind.nodes.split())]
 
 
 def _codes(names: Sequence[str]) -> str:

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from fakes import FakeClock, FakeTarget
-from opscope.analyze.rules import examine
+from opscope.analyze.rules import Evidence, examine
 from opscope.api import Settings, profile
 from opscope.report.content import ReportContent
 from opscope.report.page import html, markdown_report
@@ -39,7 +39,9 @@ def content(tmp_path_factory: pytest.TempPathFactory) -> ReportContent:
     for result in shown.variants:
         assert result.analysis is not None
         operators = [replace(operator, name=next(name)) for operator in result.analysis.operators]
-        found = examine(result.analysis.latency, operators, result.analysis.categories, result.analysis.backends)
+        found = examine(
+            Evidence(result.analysis.latency, operators, result.analysis.categories, result.analysis.backends)
+        )
         analysis = replace(result.analysis, operators=operators, findings=found[0])
         results.append(replace(result, analysis=analysis))
     manifest = replace(

@@ -24,7 +24,7 @@ from opscope.read.pte import read_executable, read_program
 from opscope.run.local import LocalTarget
 
 pytestmark = pytest.mark.runtime
-SMALL = Settings(rounds=2, runs=4, warmup=2)
+SMALL = Settings(rounds=2, runs=4, warmup=2, roofs=False)
 
 
 @pytest.fixture(scope="module")
@@ -119,7 +119,7 @@ def test_a_model_that_crashes_the_runtime(toy_program: Path, tmp_path: Path) -> 
     """The runtime aborts: recorded with its signal, its last words and its log, and never a result."""
     program = crashing(toy_program, tmp_path)
     with pytest.raises(RunError, match=r"SIGABRT.*not a Tensor"):
-        profile(str(program), Settings(rounds=1, runs=2), out=tmp_path / "out")
+        profile(str(program), Settings(rounds=1, runs=2, roofs=False), out=tmp_path / "out")
     manifest = Bundle.open(tmp_path / "out").manifest
     assert manifest.status is Status.INCOMPLETE
     for repetition in manifest.repetitions:

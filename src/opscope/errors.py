@@ -145,6 +145,13 @@ class NotReadyError(OpscopeError):
     meaning = "this machine is not ready to profile; opscope doctor says what is missing"
 
 
+class MismatchError(OpscopeError):
+    """Files that should belong together do not: a trace, its program and its export record."""
+
+    exit_code = 13
+    meaning = "a program or record was given that is not the trace's"
+
+
 class InterruptedRunError(OpscopeError):
     """The user stopped the command; what was finished is kept."""
 

@@ -1,4 +1,4 @@
-"""The one place where integers become text: time, size, share, ratio.
+"""The one place where integers become text: time, size, count, share, ratio.
 
 Inside opscope time is an integer number of nanoseconds (or cycles) and size an integer number of bytes.
 """
@@ -6,6 +6,7 @@ Inside opscope time is an integer number of nanoseconds (or cycles) and size an 
 from __future__ import annotations
 
 _TIME_STEPS = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"))
+_COUNT_STEPS = ((10**9, "G"), (10**6, "M"), (10**3, "k"))
 _SIZE_STEPS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
 
@@ -28,6 +29,25 @@ def size_text(count: int) -> str:
         if count >= factor:
             return f"{_three_digits(count / factor)} {unit}"
     return f"{count} B"
+
+
+def count_text(count: int) -> str:
+    """A number of things with three significant digits: ``1.81 G``, ``22.4 M``, ``640``."""
+    for factor, unit in _COUNT_STEPS:
+        if count >= factor:
+            return f"{_three_digits(count / factor)} {unit}"
+    return str(count)
+
+
+def macs_text(count: int) -> str:
+    """Multiply-accumulates: ``1.81 GMAC``, ``640 MAC``."""
+    text = count_text(count)
+    return f"{text}MAC" if text[-1].isalpha() else f"{text} MAC"
+
+
+def rate_text(value: float) -> str:
+    """A rate in the unit of its column, with three significant digits."""
+    return _three_digits(value)
 
 
 def share_text(share: float) -> str:

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 import numpy as np
 
+from opscope.analyze.delegates import (
+    Coverage,
+    DelegateTime,
+    LayoutTime,
+    PortableTime,
+    coverage,
+    delegate_times,
+    layout_times,
+    portable_times,
+)
 from opscope.analyze.latency import Latency, latency
+from opscope.analyze.modules import ModuleTime, SourceTime, module_times, source_times
 from opscope.analyze.operators import (
     UNKNOWN_METHOD,
     BackendTime,
@@ -17,11 +28,15 @@ from opscope.analyze.operators import (
     categories,
     operators,
 )
-from opscope.analyze.rules import Finding, RuledOut, examine
+from opscope.analyze.roofline import Roofline, roofline
+from opscope.analyze.rules import Evidence, Finding, RuledOut, examine
+from opscope.analyze.works import works
 from opscope.errors import TraceFormatError
+from opscope.program.roofs import Roofs
 from opscope.table import Clock, TraceWarning
 
 if TYPE_CHECKING:
+    from opscope.analyze.attribution import Attributions
     from opscope.table import EventTable
 
 
@@ -60,8 +75,46 @@ class TraceInfo(msgspec.Struct, frozen=True):
     files: list[TraceFile]
 
 
+class ProgramInfo(msgspec.Struct, frozen=True):
+    """The program that operators were attributed with.
+
+    Attributes:
+        path: of the .pte.
+        sha256: of it.
+        etrecord: path of the ETRecord; null without one, so that modules and source lines are not known.
+        etrecord_sha256: of it.
+        verified: whether the bundle says that this very file was run; else that it fits the trace.
+    """
+
+    path: str
+    sha256: str
+    etrecord: str | None
+    etrecord_sha256: str | None
+    verified: bool
+
+
 class Analysis(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.analysis/1"):
-    """Where the time of one variant goes. Times in ns; ``time_ns`` is the mean per measured inference."""
+    """Where the time of one variant goes. Times in ns; ``time_ns`` is the mean per measured inference.
+
+    Attributes:
+        variant: name in its bundle; null for a trace.
+        trace: what was read.
+        latency: end-to-end.
+        categories: a split of it.
+        backends: another one.
+        operators: the finest one.
+        findings: what stands out.
+        ruled_out: what was checked and found in order.
+        program: the program that operators were attributed with; null without.
+        coverage: how the operators of delegates are known.
+        delegates: calls of delegates.
+        modules: the module tree; empty when modules are not known.
+        sources: time by line of the model's code; likewise.
+        layout: moves and conversions for which the model did not ask; empty without the program.
+        portable: operators that no delegate took, and why not.
+        roofline: operators under the measured ceilings of the machine; null where none were measured.
+        ceilings: these ceilings.
+    """
 
     variant: str | None
     trace: TraceInfo
@@ -71,6 +124,29 @@ class Analysis(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.ana
     operators: list[Operator]
     findings: list[Finding]
     ruled_out: list[RuledOut]
+    program: ProgramInfo | None = None
+    coverage: list[Coverage] = []
+    delegates: list[DelegateTime] = []
+    modules: list[ModuleTime] = []
+    sources: list[SourceTime] = []
+    layout: list[LayoutTime] = []
+    portable: list[PortableTime] = []
+    roofline: Roofline | None = None
+    ceilings: Roofs | None = None
+
+
+class Known(NamedTuple):
+    """What is known of a trace besides its events.
+
+    Attributes:
+        program: the program that was run.
+        attributions: what it says about the trace.
+        roofs: ceilings of the machine in this variant; None where none were measured.
+    """
+
+    program: ProgramInfo
+    attributions: Attributions
+    roofs: Roofs | None = None
 
 
 class Source(msgspec.Struct, frozen=True):
@@ -81,13 +157,14 @@ class Source(msgspec.Struct, frozen=True):
     files: list[tuple[str, str]]
 
 
-def analyse(table: EventTable, source: Source, variant: str | None = None) -> Analysis:
+def analyse(table: EventTable, source: Source, variant: str | None = None, known: Known | None = None) -> Analysis:
     """Analyse the measured inferences of a table.
 
     Args:
         table: one process or more, warm-up marked.
         source: where it came from.
         variant: name of the variant in its bundle.
+        known: what its program says about it; None: names are all there is.
 
     Raises:
         TraceFormatError: no inference is left to measure.
@@ -99,11 +176,33 @@ def analyse(table: EventTable, source: Source, variant: str | None = None) -> An
             where=source.path,
             hint="run more inferences than warm-up ones, or count them all with --warmup 0",
         )
-    rows = operators(table)
+    rows = operators(table, known.attributions.operators if known else None)
     info = _trace_info(table, source)
     by_category, by_backend = categories(rows), backends(rows)
-    findings, ruled_out = examine(measured, rows, by_category, by_backend)
-    return Analysis(variant, info, measured, by_category, by_backend, rows, findings, ruled_out)
+    layout = layout_times(rows)
+    limits = roofline(works(rows, known.attributions.operators), known.roofs) if known and known.roofs else None
+    findings, ruled_out = examine(
+        Evidence(measured, rows, by_category, by_backend, layout, limits, attributed=known is not None)
+    )
+    return Analysis(
+        variant=variant,
+        trace=info,
+        latency=measured,
+        categories=by_category,
+        backends=by_backend,
+        operators=rows,
+        findings=findings,
+        ruled_out=ruled_out,
+        program=known.program if known else None,
+        coverage=coverage(rows),
+        delegates=delegate_times(rows, known.attributions.calls if known else ()),
+        modules=module_times(rows, known.attributions.module_types if known else {}),
+        sources=source_times(rows),
+        layout=layout,
+        portable=portable_times(rows, known.attributions.reasons if known else {}),
+        roofline=limits,
+        ceilings=known.roofs if known else None,
+    )
 
 
 def _trace_info(table: EventTable, source: Source) -> TraceInfo:

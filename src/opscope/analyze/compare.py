@@ -11,19 +11,23 @@ import numpy as np
 
 from opscope.analyze.operators import UNKNOWN_METHOD, Operator, operators
 from opscope.analyze.outputs import OutputAgreement
-from opscope.program.taxonomy import Category
+from opscope.program.attribution import Attribution
+from opscope.program.taxonomy import Category, classify
 from opscope.stats.effect import Effect, Verdict, adjust_for_many, paired_effects, unpaired_effects
 from opscope.table.places import spent_by_place
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
+    from opscope.analyze.operator_facts import OperatorFacts
+    from opscope.analyze.operator_facts import OperatorKey as FactKey
     from opscope.table import EventTable
     from opscope.table.places import Place
 
     Floats: TypeAlias = NDArray[np.float64]
+    _Facts: TypeAlias = Mapping[FactKey, OperatorFacts]
     OperatorPair: TypeAlias = tuple[Operator | None, Operator | None]
     OperatorKey: TypeAlias = tuple[str, int | None, int | None, str | None]
 
@@ -136,6 +140,7 @@ def compare(
     labels: tuple[tuple[str, str], tuple[str, str]],
     paired: bool,
     outputs: OutputAgreement | None = None,
+    facts: tuple[_Facts, _Facts] = ({}, {}),
 ) -> Comparison:
     """Compare two variants.
 
@@ -145,10 +150,11 @@ def compare(
         labels: name and path of the baseline, then of the candidate.
         paired: whether processes were measured in interleaved rounds.
         outputs: agreement of the outputs, when they were compared.
+        facts: what the program says about the operators of the baseline, then of the candidate.
     """
     effects = paired_effects if paired else unpaired_effects
     end_to_end = _end_to_end(baseline, candidate, paired=paired)
-    pairs = list(_match(operators(baseline), operators(candidate)))
+    pairs = list(_match(operators(baseline, facts[0]), operators(candidate, facts[1])))
     left, right = _times(baseline, [b for b, _ in pairs]), _times(candidate, [c for _, c in pairs])
     return Comparison(
         baseline=Side(*labels[0], float(left.sum(axis=1).mean())),
@@ -221,7 +227,12 @@ def _by_instruction(rows: list[Operator]) -> dict[tuple[str, int | None, bool], 
 
 
 def _align(left: list[Operator], right: list[Operator]) -> Iterator[OperatorPair]:
-    kinds = [[_sort(operator) for operator in side] for side in (left, right)]
+    """Operators of one instruction in pairs: by the nodes they compute where both sides are known, else by kind.
+
+    Kinds then come from names on both sides, since the program would call a convolution so on one side only.
+    """
+    known = all(operator.attribution is Attribution.EXACT for operator in (*left, *right))
+    kinds = [[_nodes(operator) if known else _sort(operator) for operator in side] for side in (left, right)]
     if kinds[0] == kinds[1]:
         yield from zip(left, right, strict=True)
         return
@@ -234,8 +245,12 @@ def _align(left: list[Operator], right: list[Operator]) -> Iterator[OperatorPair
             yield from ((None, operator) for operator in right[c:d])
 
 
+def _nodes(operator: Operator) -> tuple[object, ...]:
+    return operator.computes, tuple(operator.handles), operator.kind, operator.activation
+
+
 def _sort(operator: Operator) -> str:
-    return operator.name if operator.position is None else operator.kind
+    return operator.name if operator.position is None else classify(operator.name).kind
 
 
 def _times(table: EventTable, wanted: Sequence[Operator | None]) -> Floats:

@@ -2,31 +2,23 @@
 
 from __future__ import annotations
 
-import enum
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from opscope.analyze.operator_facts import LayoutChange, OperatorFacts, OperatorKey
+from opscope.program.attribution import Attribution
 from opscope.program.taxonomy import FRAMEWORK, Category, classify
 from opscope.table.places import spent_by_place
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from opscope.table import EventTable
     from opscope.table.places import Place, Spent
 
 UNKNOWN_METHOD = "unknown"
 FRAMEWORK_BACKEND = "framework"
-
-
-class Attribution(str, enum.Enum):
-    """How it is known what an operator is."""
-
-    EXACT = "exact"
-    ALIGNED = "aligned"
-    AMBIGUOUS = "ambiguous"
-    NAME = "name"
 
 
 class Operator(msgspec.Struct, frozen=True):
@@ -46,11 +38,26 @@ class Operator(msgspec.Struct, frozen=True):
         handles: debug handles of the nodes it computed; empty when the trace alone was read.
         module: the nn.Module it belongs to, null when not known.
         source: the line of Python that caused it, null when not known.
-        attribution: how it is known what the operator is.
+        attribution: how it is known what the operator is; category and kind follow it.
         macs: multiply-accumulates per inference, null when not known.
         bytes: least bytes moved per inference, null when not known.
         kernel: the microkernel, null when not known.
         uncertainty_ns: the true time lies in [time_ns, time_ns + uncertainty_ns): durations may be cut off.
+        aten: the aten operator that caused it, null when not known.
+        module_type: class of the module, likewise.
+        code: text of the source line, likewise.
+        computes: kinds of the delegate's nodes that it computed, in their order.
+        fused: aten operators that the exporter fused into it.
+        candidates: layers that it may be, when there are several.
+        dtype: number type of its first input.
+        weights: number type of its weights.
+        shape: of its output.
+        flops: operations on single numbers per inference, two for a multiply-accumulate.
+        weight_bytes: the part of ``bytes`` that is weights.
+        gmacs: multiply-accumulates per ns, as [least, most] of the times that are possible; null without either.
+        gbytes: bytes per ns, likewise.
+        change: why data are moved or converted, for what the model does not ask for.
+        activation: it is only the activation of the operator before it, which runs by itself.
     """
 
     method: str
@@ -71,6 +78,21 @@ class Operator(msgspec.Struct, frozen=True):
     bytes: int | None
     kernel: str | None
     uncertainty_ns: float
+    aten: str | None = None
+    module_type: str | None = None
+    code: str | None = None
+    computes: tuple[str, ...] = ()
+    fused: tuple[str, ...] = ()
+    candidates: tuple[str, ...] = ()
+    dtype: str | None = None
+    weights: str | None = None
+    shape: tuple[int, ...] | None = None
+    flops: int | None = None
+    weight_bytes: int | None = None
+    gmacs: tuple[float, float | None] | None = None
+    gbytes: tuple[float, float | None] | None = None
+    change: LayoutChange | None = None
+    activation: bool = False
 
 
 class CategoryTime(msgspec.Struct, frozen=True):
@@ -89,10 +111,14 @@ class BackendTime(msgspec.Struct, frozen=True):
     share: float
 
 
-def operators(table: EventTable) -> list[Operator]:
+def operators(table: EventTable, facts: Mapping[OperatorKey, OperatorFacts] | None = None) -> list[Operator]:
     """Every operator of the measured inferences, in program order; the sum of times is the mean latency.
 
     Empty when nothing was measured.
+
+    Args:
+        table: one process or more.
+        facts: what the program says about its operators; None: names are all there is.
     """
     count = int((~table.inference_times().warmup).sum())
     spent: dict[Place, Spent] = {}
@@ -100,7 +126,8 @@ def operators(table: EventTable) -> list[Operator]:
         for place, own in process.items():
             spent[place] = spent[place].plus(own) if place in spent else own
     total = sum(own.self_time for own in spent.values())
-    found = [_operator(place, own, count, total) for place, own in spent.items()]
+    known = facts or {}
+    found = [_operator(place, own, count, total, _facts(known, place)) for place, own in spent.items()]
     return sorted(found, key=program_order)
 
 
@@ -111,8 +138,20 @@ def program_order(operator: Operator) -> tuple[str, bool, int, bool, int, str]:
     return operator.method, *place, operator.name
 
 
-def _operator(place: Place, spent: Spent, count: int, total: int) -> Operator:
-    operator_class = FRAMEWORK if place.framework is not None else classify(spent.name)
+def _facts(known: Mapping[OperatorKey, OperatorFacts], place: Place) -> OperatorFacts:
+    if place.instruction is None or place.position is None:
+        return _NOTHING
+    return known.get(OperatorKey(place.method or UNKNOWN_METHOD, place.instruction, place.position), _NOTHING)
+
+
+_NOTHING = OperatorFacts()
+
+
+def _operator(place: Place, spent: Spent, count: int, total: int, facts: OperatorFacts) -> Operator:
+    named = FRAMEWORK if place.framework is not None else classify(spent.name)
+    operator_class = facts.operator_class or named
+    calls, time_ns, uncertainty = spent.events / count, spent.self_time / count, spent.unresolved / count
+    macs, flops, moved, weights = _costs(facts, calls)
     return Operator(
         method=place.method or UNKNOWN_METHOD,
         instruction=place.instruction,
@@ -121,18 +160,51 @@ def _operator(place: Place, spent: Spent, count: int, total: int) -> Operator:
         category=operator_class.category,
         kind=operator_class.kind,
         backend=spent.backend or FRAMEWORK_BACKEND,
-        calls=spent.events / count,
-        time_ns=spent.self_time / count,
+        calls=calls,
+        time_ns=time_ns,
         share=spent.self_time / total if total else 0.0,
-        handles=[],
-        module=None,
-        source=None,
-        attribution=Attribution.NAME,
-        macs=None,
-        bytes=None,
+        handles=list(facts.handles),
+        module=facts.module,
+        source=facts.source,
+        attribution=facts.attribution,
+        macs=macs,
+        bytes=moved,
         kernel=None,
-        uncertainty_ns=spent.unresolved / count,
+        uncertainty_ns=uncertainty,
+        aten=facts.aten,
+        module_type=facts.module_type,
+        code=facts.code,
+        computes=facts.computes,
+        fused=facts.fused,
+        candidates=facts.candidates,
+        dtype=facts.dtype,
+        weights=facts.weights,
+        shape=facts.shape,
+        flops=flops,
+        weight_bytes=weights,
+        gmacs=_rate(macs, time_ns, uncertainty),
+        gbytes=_rate(moved, time_ns, uncertainty),
+        change=facts.change,
+        activation=facts.activation,
     )
+
+
+def _costs(facts: OperatorFacts, calls: float) -> tuple[int | None, int | None, int | None, int | None]:
+    """Multiply-accumulates, operations, bytes and bytes of weights of an inference, None where not known."""
+    cost = facts.cost
+    if cost is None:
+        return None, None, None, None
+    each = cost.macs, cost.flops, cost.bytes, cost.weight_bytes
+    macs, flops, moved, weights = (round(number * calls) for number in each)
+    return macs, flops, moved, weights
+
+
+def _rate(amount: int | None, time_ns: float, uncertainty_ns: float) -> tuple[float, float | None] | None:
+    """Amount per ns, from the longest to the shortest time that is possible; no upper end where that may be zero."""
+    longest = time_ns + uncertainty_ns
+    if not amount or not longest:
+        return None
+    return amount / longest, amount / time_ns if time_ns else None
 
 
 def categories(rows: Iterable[Operator]) -> list[CategoryTime]:

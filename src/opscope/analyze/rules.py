@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from opscope.analyze.delegates import LayoutTime
 from opscope.analyze.latency import Latency
 from opscope.analyze.operators import BackendTime, CategoryTime, Operator
+from opscope.analyze.roofline import Roofline
 from opscope.program.taxonomy import Category
 from opscope.stats.effect import Verdict
 from opscope.units import milliseconds, ratio_text, share_text, time_text
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 # Thresholds of the domain, see docs/design/rules.md for where they come from.
 PORTABLE_SHARE = 0.05
 DATA_MOVEMENT_SHARE = 0.10
+LAYOUT_SHARE = 0.05
+HEADROOM_SHARE = 0.10
 FRAMEWORK_SHARE = 0.10
 OPERATOR_SHARE = 0.05
 NOISY_CV = 0.10
@@ -78,18 +82,23 @@ class Evidence(msgspec.Struct, frozen=True):
     operators: list[Operator]
     categories: list[CategoryTime]
     backends: list[BackendTime]
+    layout: list[LayoutTime] = []
+    roofline: Roofline | None = None
+    attributed: bool = False
 
     def longest(self, operators: Sequence[Operator]) -> str:
         """The longest of some operators, named with their times."""
         top = sorted(operators, key=lambda operator: -operator.time_ns)[:NAMED]
-        return ", ".join(f"{operator.name} ({milliseconds(operator.time_ns)} ms)" for operator in top)
+        return ", ".join(f"{_named(operator)} ({milliseconds(operator.time_ns)} ms)" for operator in top)
 
 
-def examine(
-    latency: Latency, operators: list[Operator], categories: list[CategoryTime], backends: list[BackendTime]
-) -> tuple[list[Finding], list[RuledOut]]:
+def _named(operator: Operator) -> str:
+    """The layer of an operator, where it is known and the operator is the layer's own work; else its name."""
+    return operator.module if operator.module and operator.change is None else operator.name
+
+
+def examine(evidence: Evidence) -> tuple[list[Finding], list[RuledOut]]:
     """Apply the rules for one variant; findings come most severe first, then by what they could save."""
-    evidence = Evidence(latency, operators, categories, backends)
     return _sorted([rule(evidence) for rule in RULES])
 
 
@@ -139,6 +148,54 @@ def data_movement(evidence: Evidence) -> Finding | RuledOut:
         f"{_count(moving)}, {milliseconds(time)} ms; longest: {evidence.longest(moving)}",
         time,
         "remove layout changes: keep one memory format through the model, fuse or drop transposes and copies",
+    )
+
+
+def layout_tax(evidence: Evidence) -> Finding | RuledOut:
+    """Transposes and conversions for which the model did not ask, above 5 % of the latency."""
+    rule = "layout_tax"
+    if not evidence.attributed:
+        return RuledOut(rule, "not checked: without the program, added layout changes cannot be told from the model's")
+    time = sum(row.time_ns for row in evidence.layout)
+    share = time / evidence.latency.mean_ns
+    if share <= LAYOUT_SHARE:
+        return RuledOut(rule, f"layout changes that the model did not ask for take {share_text(share)} of the latency")
+    first = evidence.layout[0]
+    pair = f"{' and '.join(first.before[:2]) or 'the input'} and {' and '.join(first.after[:2]) or 'the output'}"
+    return Finding(
+        rule,
+        Severity.HIGH,
+        f"Layout changes that the model did not ask for take {share_text(share)} of the latency",
+        f"{len(evidence.layout)} of them, {milliseconds(time)} ms; the longest ({milliseconds(first.time_ns)} ms) is "
+        f"between {pair}",
+        time,
+        "give the model its inputs channels last, and keep operators that want another layout out of the middle",
+    )
+
+
+def headroom(evidence: Evidence) -> Finding | RuledOut:
+    """Operators that are far from what this machine was seen to reach, above 10 % of the latency."""
+    rule = "headroom"
+    found = evidence.roofline
+    if found is None:
+        return RuledOut(rule, "not checked: no ceilings of this machine were measured")
+    share = found.headroom_ns.low / evidence.latency.mean_ns
+    if share <= HEADROOM_SHARE:
+        return RuledOut(rule, f"operators stand at most {share_text(share)} of the latency above the measured ceilings")
+    rows = {(row.method, row.instruction, row.position): row for row in evidence.operators}
+    placed = sorted(found.operators, key=lambda one: -(one.headroom_ns.low if one.headroom_ns else 0.0))[:NAMED]
+    names = [
+        f"{_named(rows[one.method, one.instruction, one.position])} ({time_text(one.headroom_ns.low)})"
+        for one in placed
+        if one.headroom_ns
+    ]
+    return Finding(
+        rule,
+        Severity.INFO,
+        f"{share_text(share)} of the latency is above what this machine was seen to reach",
+        f"{time_text(found.headroom_ns.low)} in {len(found.operators)} operators; most headroom: {', '.join(names)}",
+        found.headroom_ns.low,
+        "see the roofline: shapes that suit the kernels, fewer and larger operators, operators that are delegated",
     )
 
 
@@ -338,6 +395,8 @@ def outputs_agree(comparison: Comparison) -> Finding | RuledOut:
 RULES: tuple[Callable[[Evidence], Finding | RuledOut], ...] = (
     portable_operators,
     data_movement,
+    layout_tax,
+    headroom,
     framework_time,
     bottleneck,
     noisy_measurement,

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
-from opscope.api.sides import Side, Warmup, side_of
-from opscope.errors import RunError
+from opscope.api.sides import ProgramFiles, Side, Warmup, side_of
+from opscope.errors import RunError, UsageError
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from numpy.typing import NDArray
 
     from opscope.analyze.analysis import Analysis
@@ -21,18 +20,41 @@ if TYPE_CHECKING:
     Array: TypeAlias = NDArray[Any]
 
 
-def analyze(path: str | Path, *, warmup: Warmup = None) -> Analysis:
+def analyze(
+    path: str | Path,
+    *,
+    warmup: Warmup = None,
+    program: str | Path | None = None,
+    etrecord: str | Path | None = None,
+) -> Analysis:
     """Where the time goes in a trace, a directory of traces, or a variant of a bundle.
 
     Args:
         path: the trace, the directory, the bundle (its accelerated variant) or ``BUNDLE#variant``.
         warmup: inferences of each process to set aside; auto: where latencies settle; None: the bundle's plan, or auto.
+        program: the .pte that was traced: operators then have shapes and costs. A bundle has its own.
+        etrecord: of the same export: operators then have modules and source lines.
 
     Raises:
         NotFoundError: there is no such file, directory or variant.
         TraceFormatError: a file is damaged, or no inference is left to measure.
+        MismatchError: the program or the record is not the trace's.
+        UsageError: a record without its program.
     """
-    return analysis_of(side_of(path, warmup))
+    return analysis_of(side_of(path, warmup, program_files(program, etrecord)))
+
+
+def program_files(program: str | Path | None, etrecord: str | Path | None) -> ProgramFiles | None:
+    """The files of a program that the user named, None when there are none.
+
+    Raises:
+        UsageError: a record without its program.
+    """
+    if program is None:
+        if etrecord is not None:
+            raise UsageError("a record tells nothing without its program", where="--etrecord", hint="add --program")
+        return None
+    return ProgramFiles(Path(program), Path(etrecord) if etrecord else None)
 
 
 def analysis_of(side: Side) -> Analysis:
@@ -40,7 +62,7 @@ def analysis_of(side: Side) -> Analysis:
     from opscope.analyze.analysis import Source, analyse
 
     source = Source(side.path, side.format, side.files)
-    return analyse(side.table, source, side.variant.name if side.variant else None)
+    return analyse(side.table, source, side.variant.name if side.variant else None, side.known)
 
 
 def compare(baseline: str | Path, candidate: str | Path, *, warmup: Warmup = None) -> Comparison:
@@ -66,7 +88,10 @@ def comparison_of(baseline: Side, candidate: Side) -> Comparison:
         baseline, candidate = _common_rounds(baseline, candidate)
     labels = ((baseline.label, baseline.path), (candidate.label, candidate.path))
     outputs = _outputs(baseline, candidate) if paired else None
-    compared = compare_tables(baseline.table, candidate.table, labels=labels, paired=paired, outputs=outputs)
+    facts = tuple(side.known.attributions.operators if side.known else {} for side in (baseline, candidate))
+    compared = compare_tables(
+        baseline.table, candidate.table, labels=labels, paired=paired, outputs=outputs, facts=(facts[0], facts[1])
+    )
     return msgspec.structs.replace(compared, notes=[*compared.notes, *_differences(baseline, candidate)])
 
 

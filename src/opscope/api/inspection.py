@@ -16,6 +16,7 @@ from opscope.analyze.contents import (
 )
 from opscope.api.analyses import analyze
 from opscope.bundle.files import sha256_of
+from opscope.errors import UsageError
 
 if TYPE_CHECKING:
     from opscope.api.sides import Warmup
@@ -24,12 +25,20 @@ Inspected: TypeAlias = Analysis | ProgramSummary | RecordSummary | KernelSummary
 _HEAD = 1 << 16
 
 
-def inspect(path: str | Path, *, warmup: Warmup = None) -> Inspected:
+def inspect(
+    path: str | Path,
+    *,
+    warmup: Warmup = None,
+    program: str | Path | None = None,
+    etrecord: str | Path | None = None,
+) -> Inspected:
     """The analysis of a trace, bundle or run, or a summary of a .pte, an .etrecord or an XNNPACK log.
 
     Args:
         path: what to look into, see :func:`opscope.api.analyze` for traces.
         warmup: for traces, likewise.
+        program: for traces, likewise.
+        etrecord: for traces, likewise.
 
     Raises:
         NotFoundError: there is no such file, directory or variant.
@@ -37,7 +46,12 @@ def inspect(path: str | Path, *, warmup: Warmup = None) -> Inspected:
     """
     place = Path(path)
     summary = _summary(place, _head(place)) if place.is_file() else None
-    return analyze(path, warmup=warmup) if summary is None else summary
+    if summary is None:
+        return analyze(path, warmup=warmup, program=program, etrecord=etrecord)
+    if program or etrecord:
+        problem = "a program is given for traces, and this is none"
+        raise UsageError(problem, where=place, hint="leave out --program and --etrecord")
+    return summary
 
 
 def _head(path: Path) -> bytes:
@@ -64,10 +78,7 @@ def _summary(path: Path, head: bytes) -> Inspected | None:
 
 
 def _program(path: Path) -> ProgramSummary:
-    from opscope.read.pte import read_executable
-    from opscope.read.xnnpack_payload import read_xnn_graphs
+    from opscope.api.attribution import read_model
 
-    executable = read_executable(path)
-    whole = all(delegate.data for plan in executable.plans for delegate in plan.delegates)
-    graphs = read_xnn_graphs(path) if whole else ()  # a program may be kept without the payloads of its delegates
-    return summarise_program(executable, graphs, str(path), sha256_of(path))
+    model = read_model(path)
+    return summarise_program(model.executable, model.graphs, str(path), sha256_of(path))

@@ -10,6 +10,7 @@ from opscope.bundle.manifest import Role
 from opscope.errors import NotFoundError, RunError, did_you_mean
 
 if TYPE_CHECKING:
+    from opscope.analyze.analysis import Known
     from opscope.bundle.manifest import Variant
     from opscope.table import EventTable
 
@@ -19,7 +20,7 @@ Warmup: TypeAlias = int | Literal["auto"] | None
 
 
 class Side(NamedTuple):
-    """One side of a question: its events, where they came from, and what they are called."""
+    """One side of a question: its events, where they came from, what they are called, and what their program says."""
 
     table: EventTable
     path: str
@@ -28,6 +29,7 @@ class Side(NamedTuple):
     label: str
     bundle: Bundle | None
     variant: Variant | None
+    known: Known | None = None
 
 
 def read(path: str | Path) -> EventTable:
@@ -44,8 +46,30 @@ def read(path: str | Path) -> EventTable:
     return side_of(path, None).table
 
 
-def side_of(path: str | Path, warmup: Warmup) -> Side:
-    """The side that a path names; see :func:`read` for the paths and the warm-up."""
+class ProgramFiles(NamedTuple):
+    """The .pte that was traced, and the ETRecord of its export when there is one."""
+
+    program: Path
+    etrecord: Path | None = None
+
+
+def side_of(path: str | Path, warmup: Warmup, files: ProgramFiles | None = None) -> Side:
+    """The side that a path names; see :func:`read` for the paths and the warm-up.
+
+    Args:
+        path: of a trace, a directory, a bundle or a variant.
+        warmup: inferences to set aside.
+        files: the program, to attribute operators with; a bundle has its own.
+    """
+    side = _side_of(path, warmup)
+    if files is None:
+        return side
+    from opscope.api.attribution import with_program
+
+    return with_program(side, *files)
+
+
+def _side_of(path: str | Path, warmup: Warmup) -> Side:
     place, _, variant = str(path).partition("#")
     directory = Path(place)
     if is_kit(directory):
@@ -89,7 +113,8 @@ def _traces_in(directory: Path) -> list[Path]:
 
 
 def bundle_side(bundle: Bundle, name: str | None, warmup: Warmup) -> Side:
-    """The side that a variant of a bundle is; None names the accelerated one."""
+    """The side that a variant of a bundle is, with its program; None names the accelerated one."""
+    from opscope.api.attribution import with_bundled_program
     from opscope.read.registry import read_trace
     from opscope.table import EventTable
 
@@ -106,7 +131,7 @@ def bundle_side(bundle: Bundle, name: str | None, warmup: Warmup) -> Side:
         table = table.with_method(methods[0])
     files = [(str(repetition.trace), str(repetition.trace_sha256)) for repetition in repetitions]
     path = str(bundle.path / VARIANTS / variant.name)
-    return Side(table, path, "etdump", files, variant.name, bundle, variant)
+    return with_bundled_program(Side(table, path, "etdump", files, variant.name, bundle, variant))
 
 
 def marked(table: EventTable, warmup: Warmup) -> EventTable:

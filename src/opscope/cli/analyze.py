@@ -26,6 +26,12 @@ def command(
         ),
     ],
     warmup: WarmupOption = None,
+    program: Annotated[
+        Path | None, typer.Option(metavar="MODEL.pte", help="The program that was traced: tells shapes and costs.")
+    ] = None,
+    etrecord: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Its export record: tells modules and source lines.")
+    ] = None,
     json: JsonOption = None,
     csv: Annotated[Path | None, typer.Option(metavar="DIR", help="Write the tables as CSV files.")] = None,
     quiet: QuietOption = False,
@@ -34,12 +40,12 @@ def command(
 
     Example: opscope analyze trace.etdump --json analysis.json
 
-    Needs neither torch nor executorch. Of several paths each is analysed by itself, and JSON is a list. Of files that
-    are no traces it tells what they hold.
+    Needs neither torch nor executorch. A bundle has its program; for a trace alone name it with --program. Of several
+    paths each is analysed by itself, and JSON is a list. Of files that are no traces it tells what they hold.
     """
     from opscope.api import inspect
 
-    found = [inspect(path, warmup=warmup_count(warmup)) for path in paths]
+    found = [inspect(path, warmup=warmup_count(warmup), program=program, etrecord=etrecord) for path in paths]
     if json:
         write_json(found[0] if len(found) == 1 else found, json)
     if csv:

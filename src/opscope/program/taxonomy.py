@@ -1,4 +1,4 @@
-"""What an operator is: five categories, and finer kinds below them, from its name alone.
+"""What an operator is: five categories, and finer kinds below them, from its name or from the program's node.
 
 Names are looked up whole, never searched for parts, so ``address`` is no addition and ``padding`` no normalisation.
 XNNPACK's names are those of ``xnn_operator_type_to_string`` in the library of ExecuTorch 1.5.1; ATen's are those of
@@ -38,12 +38,14 @@ class Kind(NamedTuple):
         category: of the upper level.
         xnnpack: XNNPACK's names without types, separated by commas; an algorithm behind the name is more specific.
         aten: ATen's names without namespace, overload and ``_copy``, separated by blanks.
+        nodes: kinds of nodes of an XNNPACK payload, separated by blanks.
     """
 
     name: str
     category: Category
     xnnpack: str = ""
     aten: str = ""
+    nodes: str = ""
 
 
 KINDS: tuple[Kind, ...] = (
@@ -52,46 +54,54 @@ KINDS: tuple[Kind, ...] = (
         Category.CONVOLUTION,
         xnnpack="Convolution",
         aten="convolution conv1d conv2d conv3d",
+        nodes="Conv2d",
     ),
     Kind(
         "depthwise",
         Category.CONVOLUTION,
         xnnpack="Convolution DWConv",
+        nodes="DepthwiseConv2d",
     ),
     Kind(
         "deconvolution",
         Category.CONVOLUTION,
         xnnpack="Deconvolution",
         aten="conv_transpose1d conv_transpose2d conv_transpose3d",
+        nodes="ConvTranspose2d",
     ),
     Kind(
         "linear",
         Category.GEMM,
         xnnpack="Fully Connected, Dynamic Fully Connected",
         aten="linear addmm mm addmv",
+        nodes="FullyConnected",
     ),
     Kind(
         "matmul",
         Category.GEMM,
         xnnpack="Batch Matrix Multiply",
         aten="bmm matmul baddbmm",
+        nodes="BatchMatrixMultiply",
     ),
     Kind(
         "attention",
         Category.GEMM,
         aten="scaled_dot_product_attention sdpa_with_kv_cache custom_sdpa",
+        nodes="ScaledDotProductAttention",
     ),
     Kind(
         "layout",
         Category.DATA_MOVEMENT,
         xnnpack="Transpose, Depth To Space, Space To Depth, Pack LH",
         aten="permute transpose t pixel_shuffle pixel_unshuffle channel_shuffle to_dim_order",
+        nodes="StaticTranspose",
     ),
     Kind(
         "reshape",
         Category.DATA_MOVEMENT,
         xnnpack="Static Reshape, Static Expand Dims, Fuse Dims, Split Dims",
         aten="view reshape squeeze unsqueeze flatten expand as_strided unfold",
+        nodes="StaticReshape",
     ),
     Kind(
         "copy",
@@ -101,18 +111,21 @@ KINDS: tuple[Kind, ...] = (
         copy clone alias detach lift_fresh clone_dim_order contiguous fill full full_like zeros ones empty
         zeros_like ones_like empty_like empty_dim_order full_dim_order arange scalar_tensor
         """,
+        nodes="Copy",
     ),
     Kind(
         "slice",
         Category.DATA_MOVEMENT,
         xnnpack="Slice",
         aten="slice select narrow split split_with_sizes chunk unbind diagonal",
+        nodes="StaticSlice",
     ),
     Kind(
         "concatenate",
         Category.DATA_MOVEMENT,
         xnnpack="Concatenate",
         aten="cat stack repeat repeat_interleave tile roll flip",
+        nodes="Concatenate2 Concatenate3 Concatenate4 Concatenate5",
     ),
     Kind(
         "pad",
@@ -122,6 +135,7 @@ KINDS: tuple[Kind, ...] = (
         pad constant_pad_nd reflection_pad1d reflection_pad2d reflection_pad3d replication_pad1d
         replication_pad2d replication_pad3d
         """,
+        nodes="StaticConstantPad",
     ),
     Kind(
         "gather",
@@ -139,6 +153,7 @@ KINDS: tuple[Kind, ...] = (
         quantize_per_tensor dequantize_per_tensor quantize_per_channel dequantize_per_channel
         quantize_per_token dequantize_per_token choose_qparams choose_qparams_per_token_asymmetric to
         """,
+        nodes="Convert",
     ),
     Kind(
         "activation",
@@ -148,6 +163,7 @@ KINDS: tuple[Kind, ...] = (
         relu relu6 clamp clip sigmoid tanh hardswish hardsigmoid hardtanh leaky_relu gelu elu prelu silu
         mish softplus threshold glu logit
         """,
+        nodes="Clamp Sigmoid Tanh Hardswish LeakyReLU Gelu ELU PReLU",
     ),
     Kind(
         "arithmetic",
@@ -162,6 +178,7 @@ KINDS: tuple[Kind, ...] = (
         logical_and logical_or logical_xor bitwise_and bitwise_or bitwise_xor atan2 addcmul addcdiv lerp
         bitwise_left_shift bitwise_right_shift
         """,
+        nodes="Add Subtract Multiply Div Minimum Maximum",
     ),
     Kind(
         "unary",
@@ -175,6 +192,7 @@ KINDS: tuple[Kind, ...] = (
         abs neg square sqrt rsqrt exp expm1 log log2 log10 log1p floor ceil round trunc sin cos tan asin
         acos atan sinh cosh asinh acosh atanh erf sign reciprocal logical_not bitwise_not isnan isinf
         """,
+        nodes="Abs Negate Square SquareRoot ReciprocalSquareRoot Exp Log Floor Ceiling Sin Cos",
     ),
     Kind(
         "pooling",
@@ -184,6 +202,7 @@ KINDS: tuple[Kind, ...] = (
         avg_pool1d avg_pool2d avg_pool3d max_pool2d max_pool2d_with_indices max_pool3d_with_indices
         adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d adaptive_max_pool2d
         """,
+        nodes="AvgPooling2d MaxPooling2d ArgMaxPooling2d GlobalAvgPooling2d",
     ),
     Kind(
         "normalisation",
@@ -199,6 +218,7 @@ KINDS: tuple[Kind, ...] = (
         Category.OTHER,
         xnnpack="Softmax",
         aten="softmax log_softmax safe_softmax",
+        nodes="Softmax",
     ),
     Kind(
         "reduction",
@@ -214,6 +234,7 @@ KINDS: tuple[Kind, ...] = (
         Category.OTHER,
         xnnpack="Resize Bilinear",
         aten="upsample_bilinear2d upsample_nearest2d upsample_bicubic2d grid_sampler_2d",
+        nodes="StaticResizeBilinear2D",
     ),
     Kind(
         "rotary",
@@ -235,6 +256,7 @@ FRAMEWORK = OperatorClass(Category.OTHER, "framework")
 
 _XNNPACK = {" ".join(name.split()): kind for kind in KINDS for name in kind.xnnpack.split(",")}
 _ATEN = {name: kind for kind in KINDS for name in kind.aten.split()}
+_NODES = {name: kind for kind in KINDS for name in kind.nodes.split()}
 
 _DELEGATE_FORM = re.compile(r"^(?P<operator>[^(#]+?)(?: \([^)#]*\)(?: (?P<algorithm>[^#]+?))?)?(?: #\d+)?\Z")
 _NAMESPACES = ("aten.", "aten_", "dim_order_ops.", "dim_order_ops_", "quantized_decomposed.", "quantized_decomposed_")
@@ -251,6 +273,12 @@ def classify(name: str) -> OperatorClass:
     return OperatorClass(kind.category, kind.name) if kind else UNKNOWN
 
 
+def classify_node(kind: str) -> OperatorClass:
+    """Category and kind of a node of an XNNPACK payload; ``UNKNOWN`` for one that is in no table."""
+    found = _NODES.get(kind)
+    return OperatorClass(found.category, found.name) if found else UNKNOWN
+
+
 def _delegate_kind(name: str) -> Kind | None:
     form = _DELEGATE_FORM.match(name)
     if not form:
@@ -260,10 +288,10 @@ def _delegate_kind(name: str) -> Kind | None:
 
 
 def _aten_kind(name: str) -> Kind | None:
-    return _ATEN.get(name) or _ATEN.get(_aten_operator(name))
+    return _ATEN.get(name) or _ATEN.get(aten_operator(name))
 
 
-def _aten_operator(name: str) -> str:
+def aten_operator(name: str) -> str:
     """The operator in a name of ATen, without kernel prefix, namespace, overload and ``_copy``."""
     text = name.removeprefix("native_call_").rpartition("::")[2]
     for namespace in _NAMESPACES:

@@ -254,10 +254,16 @@ def _conditions(manifest: Manifest) -> list[str]:
     return lines
 
 
+def _how_classified(content: ReportContent) -> str:
+    if content.shown and content.shown.program:
+        return "operators are classified by the program where they are attributed exactly, else by name"
+    return "operators are classified by name: a 1x1 convolution that runs as a matrix product counts as GEMM"
+
+
 def limits(content: ReportContent) -> list[str]:
     """What limits the figures, one sentence each."""
     lines = ["latencies were measured with event tracing on, which usually costs 1 to 4 %, more for tiny operators"]
-    lines.append("operators are classified by name: a 1x1 convolution that runs as a matrix product counts as GEMM")
+    lines.append(_how_classified(content))
     if content.manifest.environment.hypervisor:
         lines.append("this is a virtual machine: other guests can disturb the measurement")
     if content.manifest.environment.system is None:

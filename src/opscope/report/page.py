@@ -26,6 +26,8 @@ from opscope.report.content import (
     trust_text,
     verdict_text,
 )
+from opscope.report.program_sections import border_text, bound_text, layer_text, program_sections, source_text
+from opscope.report.roofline_picture import roofline_picture
 from opscope.report.text import markdown, plain
 
 if TYPE_CHECKING:
@@ -48,7 +50,9 @@ class Tile(NamedTuple):
 
 def html(content: ReportContent) -> str:
     """The report as one HTML page that needs nothing else."""
+    shown = content.shown
     drawn = {
+        "roofline": (roofline_picture(shown) if shown else None) or "",
         "shift": pictures.category_shift(content) or "",
         "series": pictures.latency_series(content) or "",
         "rounds": pictures.round_medians(content) or "",
@@ -76,6 +80,11 @@ def _environment() -> jinja2.Environment:
         "share": units.share_text,
         "ratio": units.ratio_text,
         "size": units.size_text,
+        "count": units.count_text,
+        "layer": layer_text,
+        "border": border_text,
+        "source": source_text,
+        "bound": bound_text,
         "verdict": verdict_text,
         "off": off_text,
         "place": _place,
@@ -109,6 +118,7 @@ def _values(content: ReportContent) -> dict[str, Any]:
         "top_operators": top_operators(content)[:_TOP],
         "backends": shown.backends if shown else [],
         "shown": shown,
+        "program": program_sections(shown) if shown else None,
         "split": split_sentence(shown) if shown else "",
         "load": _load(shown),
         "first": units.time_text(median(p.first_ns for p in shown.latency.processes)) if shown else "",

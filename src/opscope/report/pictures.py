@@ -27,7 +27,8 @@ COLOURS = {
     Category.OTHER: "#9d9d9d",
 }
 _ROLE_COLOURS = ("#4c78a8", "#e45756", "#54a69f", "#b279a2", "#f58518", "#9d9d9d")
-_INK = "#808080"
+INK = "#808080"
+"""A grey that can be read on light and on dark ground."""
 _WIDTH = 440
 _MOST_POINTS = 240
 # Fonts of a browser are a little wider than those the labels were measured with.
@@ -49,7 +50,7 @@ def category_shift(content: ReportContent) -> str | None:
     names = [variant.name for variant, _ in done]
     scale = alt.Scale(domain=[c.value for c in order], range=[COLOURS[c] for c in order])
     bars = (
-        alt.Chart(_data(rows))
+        alt.Chart(rows_of(rows))
         .mark_bar(height=26)
         .encode(
             x=alt.X("ms:Q", title="mean ms per inference, by category"),
@@ -61,7 +62,7 @@ def category_shift(content: ReportContent) -> str | None:
         )
         .properties(width=_WIDTH, height=36 * len(names))
     )
-    return _svg(bars)
+    return drawn(bars)
 
 
 def latency_series(content: ReportContent) -> str | None:
@@ -72,7 +73,7 @@ def latency_series(content: ReportContent) -> str | None:
         return None
     colour = _colour([name for name, _ in done])
     x = alt.X("inference:Q", title="inference of its process", axis=alt.Axis(tickMinStep=1))
-    base = alt.Chart(_data(rows)).encode(x=x, color=colour)
+    base = alt.Chart(rows_of(rows)).encode(x=x, color=colour)
     scale = alt.Scale(type="log", nice=False, padding=6)
     band = base.mark_area(opacity=0.22, line=False).encode(
         y=alt.Y("low:Q", scale=scale, title="ms (logarithmic)"), y2="high:Q"
@@ -82,10 +83,10 @@ def latency_series(content: ReportContent) -> str | None:
     warmup = content.manifest.plan.warmup
     if warmup:
         ends: Rows = [{"inference": warmup - 0.5, "text": "warm-up ends"}]
-        rule = alt.Chart(_data(ends)).encode(x="inference:Q")
-        layers.append(rule.mark_rule(strokeDash=[4, 3], color=_INK))
-        layers.append(rule.mark_text(align="left", dx=5, y=8, color=_INK, fontSize=11).encode(text="text:N"))
-    return _svg(alt.layer(*layers).properties(width=_WIDTH, height=210))
+        rule = alt.Chart(rows_of(ends)).encode(x="inference:Q")
+        layers.append(rule.mark_rule(strokeDash=[4, 3], color=INK))
+        layers.append(rule.mark_text(align="left", dx=5, y=8, color=INK, fontSize=11).encode(text="text:N"))
+    return drawn(alt.layer(*layers).properties(width=_WIDTH, height=210))
 
 
 def round_medians(content: ReportContent) -> str | None:
@@ -104,7 +105,7 @@ def round_medians(content: ReportContent) -> str | None:
     if not rows:
         return None
     chart = (
-        alt.Chart(_data(rows))
+        alt.Chart(rows_of(rows))
         .mark_line(point=alt.OverlayMarkDef(size=36), strokeWidth=1)
         .encode(
             x=alt.X("round:Q", title="round", axis=alt.Axis(tickMinStep=1, format="d"), scale=alt.Scale(nice=False)),
@@ -113,10 +114,11 @@ def round_medians(content: ReportContent) -> str | None:
         )
         .properties(width=_WIDTH, height=170)
     )
-    return _svg(chart)
+    return drawn(chart)
 
 
-def _data(rows: Rows) -> alt.Data:
+def rows_of(rows: Rows) -> alt.Data:
+    """Rows as the data of a chart."""
     return alt.Data(values=rows)  # type: ignore[no-untyped-call] # altair's generated classes are not annotated
 
 
@@ -155,21 +157,22 @@ def _colour(names: Sequence[str]) -> alt.Color:
     return alt.Color("variant:N", scale=scale, title=None, legend=alt.Legend(orient="top", labelLimit=200))
 
 
-def _svg(chart: alt.Chart | alt.LayerChart) -> str:
+def drawn(chart: alt.Chart | alt.LayerChart) -> str:
+    """A chart as SVG, in the style of all pictures."""
     styled = (
         chart.configure(background="transparent", font="system-ui, sans-serif", padding=_PADDING)
         .configure_view(stroke=None)
         .configure_axis(
-            labelColor=_INK,
-            titleColor=_INK,
+            labelColor=INK,
+            titleColor=INK,
             labelFontSize=12,
             titleFontSize=12,
             titleFontWeight="normal",
-            gridColor=_INK,
+            gridColor=INK,
             gridOpacity=0.2,
-            domainColor=_INK,
-            tickColor=_INK,
+            domainColor=INK,
+            tickColor=INK,
         )
-        .configure_legend(labelColor=_INK, titleColor=_INK, labelFontSize=12)
+        .configure_legend(labelColor=INK, titleColor=INK, labelFontSize=12)
     )
     return vl_convert.vegalite_to_svg(styled.to_dict())

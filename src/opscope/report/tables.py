@@ -14,16 +14,26 @@ if TYPE_CHECKING:
     from opscope.analyze.analysis import Analysis
 
 _OPERATORS = (
-    "method instruction position name category kind backend calls time_ns share uncertainty_ns attribution".split()
-)
+    "method instruction position name category kind backend calls time_ns share uncertainty_ns attribution "
+    "aten module source macs flops bytes"
+).split()
+_MODULES = "method path type depth self_ns total_ns share operators macs".split()
+_DELEGATES = "method instruction delegate backend events nodes operators_ns boundary_ns time_ns share profile".split()
+_LAYOUT = "method instruction position name cause time_ns share uncertainty_ns bytes".split()
 
 
 def csv_files(analysis: Analysis) -> dict[str, str]:
-    """Name and content of each file: operators, categories, backends and the samples of latency."""
+    """Name and content of each file: operators, categories, backends, latencies; with the program its views too."""
+    views = {}
+    if analysis.program is not None:
+        views = {
+            "modules.csv": _rows(_MODULES, analysis.modules),
+            "delegates.csv": _rows(_DELEGATES, analysis.delegates),
+            "layout.csv": _rows(_LAYOUT, analysis.layout),
+        }
     return {
-        "operators.csv": _table(
-            _OPERATORS, ([getattr(o, column) for column in _OPERATORS] for o in analysis.operators)
-        ),
+        "operators.csv": _rows(_OPERATORS, analysis.operators),
+        **views,
         "categories.csv": _table(
             ["category", "time_ns", "share"], ([c.category, c.time_ns, c.share] for c in analysis.categories)
         ),
@@ -32,6 +42,10 @@ def csv_files(analysis: Analysis) -> dict[str, str]:
         ),
         "latency.csv": _table(["latency_ns"], ([sample] for sample in analysis.latency.samples_ns)),
     }
+
+
+def _rows(columns: list[str], rows: Iterable[object]) -> str:
+    return _table(columns, ([getattr(row, column) for column in columns] for row in rows))
 
 
 def _table(header: list[str], rows: Iterable[list[object]]) -> str:

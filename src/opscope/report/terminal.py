@@ -10,6 +10,7 @@ from rich.text import Text
 
 from opscope.analyze.contents import KernelSummary, ProgramSummary, RecordSummary
 from opscope.report.content import NOT_KNOWN, category_rows, headline, missing, off_text, operator_rows, verdict_text
+from opscope.report.program_sections import coverage_sentence, layer_text
 from opscope.report.text import plain
 from opscope.units import milliseconds, ratio_text, share_text, size_text, time_text
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 from opscope.report.content import ReportContent
 
 _NAME = 36
+_LAYER, _SHORT = 26, 27
 _TOP = 8
 
 
@@ -42,7 +44,7 @@ def summary(content: ReportContent) -> RenderableType:
         _variants(content),
         _categories(content),
         _operators([row.operator for row in operator_rows(content)]),
-        *_findings(content.findings),
+        *findings_text(content.findings),
     ]
     parts += [Text(f"missing: {line}", style="yellow") for line in missing(content)]
     return Group(*parts)
@@ -55,7 +57,7 @@ def analysis_summary(analysis: Analysis) -> RenderableType:
     between = f" (95 % interval {time_text(interval[0])} to {time_text(interval[1])})" if interval else ""
     trace = analysis.trace
     warm = f"{trace.inferences} inferences, {trace.warmup} of them warm-up, {len(trace.files)} process"
-    categories = _table("category", "ms", "share")
+    categories = plain_table("category", "ms", "share")
     for row in analysis.categories:
         categories.add_row(row.category.value, milliseconds(row.time_ns), share_text(row.share))
     spread = f"p90 {time_text(latency.p90_ns)}, min {time_text(latency.min_ns)}, max {time_text(latency.max_ns)}"
@@ -66,9 +68,16 @@ def analysis_summary(analysis: Analysis) -> RenderableType:
         Text(),
         categories,
         _operators(sorted(analysis.operators, key=lambda o: -o.time_ns)),
-        *_findings(analysis.findings),
+        *findings_text(analysis.findings),
+        Text(_how_known(analysis), style="dim"),
         *(Text(f"note: {warning.message}; {warning.hint}", style="dim") for warning in trace.warnings),
     )
+
+
+def _how_known(analysis: Analysis) -> str:
+    if analysis.program is not None:
+        return f"layers: {coverage_sentence(analysis)}"
+    return "layers: operators are known by name only; --program MODEL.pte tells shapes, with --etrecord also layers"
 
 
 def inspected_summary(value: Analysis | ProgramSummary | RecordSummary | KernelSummary) -> RenderableType:
@@ -105,7 +114,7 @@ def _kernel_parts(kernels: KernelSummary) -> list[RenderableType]:
 
 
 def _counts(heading: str, rows: Sequence[Count]) -> Table:
-    table = _table(heading, "count")
+    table = plain_table(heading, "count")
     for row in rows:
         table.add_row(plain(row.name, 60), str(row.count))
     return table
@@ -140,7 +149,7 @@ def _undecided(comparison: Comparison) -> str:
 
 
 def _variants(content: ReportContent) -> Table:
-    table = _table("variant", "median ms", "p90", "mean", "processes", "features", text={"variant", "features"})
+    table = plain_table("variant", "median ms", "p90", "mean", "processes", "features", text={"variant", "features"})
     for result in content.variants:
         latency = result.analysis.latency if result.analysis else None
         figures = (
@@ -156,7 +165,7 @@ def _variants(content: ReportContent) -> Table:
 def _categories(content: ReportContent) -> Table:
     with_baseline = content.primary is not None
     head = ["category", "baseline ms", "ms", "share", "speedup"] if with_baseline else ["category", "ms", "share"]
-    table = _table(*head)
+    table = plain_table(*head)
     for row in category_rows(content):
         cells = [row.category.value, milliseconds(row.time_ns), share_text(row.share)]
         if with_baseline:
@@ -168,11 +177,14 @@ def _categories(content: ReportContent) -> Table:
 
 def _operators(rows: Sequence[Operator]) -> Table:
     """The longest operators, the rest in one line, the framework's own time in another: together the whole latency."""
-    table = _table("operator", "category", "backend", "ms", "share", text={"operator", "category", "backend"})
     work = [operator for operator in rows if operator.kind != "framework"]
+    known = any(operator.aten or operator.module for operator in work)
+    heads = ("layer", "operator") if known else ("operator", "category")
+    table = plain_table(*heads, "backend", "ms", "share", text={*heads, "backend"})
     for operator in work[:_TOP]:
-        cells = plain(operator.name, _NAME), operator.category.value, operator.backend
-        table.add_row(*cells, milliseconds(operator.time_ns), share_text(operator.share))
+        name, category = plain(operator.name, _NAME), operator.category.value
+        cells = (plain(layer_text(operator), _LAYER), plain(operator.name, _SHORT)) if known else (name, category)
+        table.add_row(*cells, operator.backend, milliseconds(operator.time_ns), share_text(operator.share))
     framework = [operator for operator in rows if operator.kind == "framework"]
     for name, rest in ((f"{len(work) - _TOP} more operators", work[_TOP:]), ("framework, no operator", framework)):
         if rest:
@@ -182,7 +194,7 @@ def _operators(rows: Sequence[Operator]) -> Table:
 
 
 def _changes(rows: Sequence[OperatorChange]) -> Table:
-    table = _table("operator", "baseline ms", "ms", "saved ms", "verdict", text={"operator", "verdict"})
+    table = plain_table("operator", "baseline ms", "ms", "saved ms", "verdict", text={"operator", "verdict"})
     for change in rows[:_TOP]:
         sides = [milliseconds(side) if side is not None else "-" for side in (change.baseline_ns, change.candidate_ns)]
         table.add_row(
@@ -191,17 +203,20 @@ def _changes(rows: Sequence[OperatorChange]) -> Table:
     return table
 
 
-def _findings(findings: Sequence[Finding]) -> list[RenderableType]:
+def findings_text(findings: Sequence[Finding]) -> list[RenderableType]:
+    """Findings, the first ones in full: title, evidence and next step."""
     lines: list[RenderableType] = []
     for number, finding in enumerate(findings[:_TOP], 1):
         saving = f" (at most {time_text(finding.saving_ns)})" if finding.saving_ns else ""
-        lines.append(Text(f"{number}. {finding.title}{saving}", style="bold" if finding.severity == "high" else ""))
+        title = f"{number}. {plain(finding.title, 160)}{saving}"
+        lines.append(Text(title, style="bold" if finding.severity == "high" else ""))
         lines.append(Text(f"   {plain(finding.evidence, 400)}", style="dim"))
         lines.append(Text(f"   next: {finding.next_step}"))
     return lines
 
 
-def _table(*columns: str, text: set[str] | None = None) -> Table:
+def plain_table(*columns: str, text: set[str] | None = None) -> Table:
+    """A table without lines; columns of figures stand to the right and never wrap, those in ``text`` to the left."""
     left = text or {columns[0]}
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     for column in columns:

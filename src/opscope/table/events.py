@@ -181,6 +181,11 @@ class EventTable:
         traces = tuple(tuple(_with_method(segment, name) for segment in trace) for trace in self.traces)
         return replace(self, traces=traces)
 
+    def with_method_names(self, names: Mapping[str | None, str]) -> EventTable:
+        """Other names for methods, as a program tells them; None is the method that the trace does not name."""
+        traces = tuple(tuple(_renamed(segment, names) for segment in trace) for trace in self.traces)
+        return replace(self, traces=traces)
+
     def with_warnings(self, *more: TraceWarning) -> EventTable:
         """The same table with further warnings."""
         return replace(self, warnings=tuple(dict.fromkeys((*self.warnings, *more))))
@@ -236,6 +241,19 @@ def _inferences(process: int, trace: Sequence[Segment], warmup: int) -> Inferenc
     codes = np.concatenate([np.tile(_recoded(m, texts)[s.roots], s.repeats) for m, s in methods])
     number = np.arange(len(start))
     return Inferences(np.full(len(start), process), number, number < warmup, start, duration, Coded(codes, texts))
+
+
+def _renamed(segment: Segment, names: Mapping[str | None, str]) -> Segment:
+    method = segment.columns["method"]
+    renamed = tuple(names.get(text, text) for text in method.texts)
+    codes = method.codes
+    if None in names:
+        codes = np.where((codes < 0) & (segment.inference >= 0), len(renamed), codes)
+        renamed = (*renamed, names[None])
+    # Two texts may have become one; a text has one code.
+    texts = tuple(dict.fromkeys(renamed))
+    lookup = np.array([texts.index(text) for text in renamed] or [0])
+    return segment.with_columns(method=Coded(np.where(codes < 0, -1, lookup[codes]), texts))
 
 
 def _with_method(segment: Segment, name: str) -> Segment:

@@ -1,0 +1,95 @@
+"""One typed picture of a model: its program, the graphs of its delegates, and what the exporter recorded."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from opscope.program.origin import Origins
+from opscope.program.plan import InstructionKind
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from opscope.program.etrecord import EtRecord
+    from opscope.program.plan import Executable, Plan
+    from opscope.program.xnn_graph import DelegateGraph, XnnGraph
+
+
+class Model:
+    """A model as its files tell it.
+
+    Args:
+        executable: the .pte.
+        graphs: of its XNNPACK delegates.
+        record: the ETRecord; None without. One that was recorded of another model is left out, see ``conflict``.
+    """
+
+    def __init__(self, executable: Executable, graphs: Sequence[DelegateGraph], record: EtRecord | None) -> None:
+        self.executable = executable
+        self.graphs = tuple(graphs)
+        self.conflict = None if record is None else _conflict(executable, self.graphs, record)
+        self.record = record if self.conflict is None else None
+
+    @cached_property
+    def methods(self) -> Mapping[str, ModelMethod]:
+        """The methods by name, in the order of the file."""
+        return {plan.name: ModelMethod(self, plan) for plan in self.executable.plans}
+
+
+class ModelMethod:
+    """One method of a model.
+
+    Attributes:
+        plan: its instructions and values.
+        graphs: of its XNNPACK delegates, by the number of the delegate.
+        origins: what caused its operators; None without a record of this method.
+        handles: debug handles by instruction; empty without a record.
+    """
+
+    def __init__(self, model: Model, plan: Plan) -> None:
+        self.plan = plan
+        self.graphs: dict[int, XnnGraph] = {g.delegate: g.graph for g in model.graphs if g.method == plan.name}
+        record = model.record
+        found = [graph for graph in record.graphs if graph.method == plan.name] if record else []
+        self.origins = Origins(found[0]) if found else None
+        rows = record.instruction_handles if record else ()
+        self.handles = {row.instruction: row.handles for row in rows if row.method == plan.name}
+
+
+def _conflict(executable: Executable, graphs: Sequence[DelegateGraph], record: EtRecord) -> str | None:
+    """Why a record is of another model; None when it can be of this one."""
+    plans = {plan.name: plan for plan in executable.plans}
+    for edge in record.graphs:
+        if edge.method not in plans:
+            return f"the program has no method {edge.method!r}"
+        origins = Origins(edge)
+        for graph in graphs:
+            problem = origins.conflict(graph.graph) if graph.method == edge.method else None
+            if problem:
+                return problem
+    for row in record.instruction_handles:
+        problem = _handle_conflict(plans.get(row.method), row.instruction)
+        if problem:
+            return problem
+    return _call_conflict(plans, record)
+
+
+def _handle_conflict(plan: Plan | None, instruction: int) -> str | None:
+    steps = plan.chains[0].steps if plan and plan.chains else ()
+    if plan and instruction >= len(steps):
+        return f"it records instruction {instruction} of {plan.name!r}, which has {len(steps)}"
+    return None
+
+
+def _call_conflict(plans: Mapping[str, Plan], record: EtRecord) -> str | None:
+    """Whether the calls of delegates are at the recorded places."""
+    for call in record.delegates:
+        plan = plans.get(call.method)
+        steps = plan.chains[0].steps if plan and plan.chains else ()
+        if plan is None or call.instruction >= len(steps):
+            return f"it records a call of {call.backend} that the program does not have"
+        step = steps[call.instruction]
+        if step.kind is not InstructionKind.DELEGATE or plan.called(step) != call.backend:
+            return f"it records a call of {call.backend} at instruction {call.instruction}, where there is none"
+    return None

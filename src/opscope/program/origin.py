@@ -1,0 +1,198 @@
+"""What caused an operator: the aten operator, the module and the line of Python, found by debug handle.
+
+One handle covers everything that one call in the exported model was decomposed into, so module and line are the same
+for all of it; which of the aten operators a node computes is told by kind and size.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from opscope.program.etrecord import Frame
+from opscope.program.taxonomy import aten_operator
+from opscope.program.xnn_graph import NO_HANDLE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from opscope.program.etrecord import EdgeGraph, EdgeNode
+    from opscope.program.xnn_graph import XnnGraph, XnnNode
+
+_ATEN = {
+    "Add": "add",
+    "ArgMaxPooling2d": "max_pool2d_with_indices",
+    "AvgPooling2d": "avg_pool2d adaptive_avg_pool2d",
+    "BatchMatrixMultiply": "bmm mm matmul",
+    "Ceiling": "ceil",
+    "Clamp": "relu relu6 hardtanh clamp",
+    "ConvTranspose2d": "convolution conv_transpose2d",
+    "Conv2d": "convolution conv1d conv2d linear addmm mm",
+    "Convert": "quantize_per_tensor dequantize_per_tensor quantize_per_token dequantize_per_token to _to_copy "
+    "to_dim_order choose_qparams choose_qparams_per_token_asymmetric quantize_affine dequantize_affine",
+    "Cos": "cos",
+    "DepthwiseConv2d": "convolution conv1d conv2d",
+    "Div": "div",
+    "Floor": "floor",
+    "FullyConnected": "linear addmm mm bmm",
+    "GlobalAvgPooling2d": "mean adaptive_avg_pool2d",
+    "LeakyReLU": "leaky_relu",
+    "Multiply": "mul square pow",
+    "Negate": "neg",
+    "PReLU": "prelu",
+    "ReciprocalSquareRoot": "rsqrt",
+    "Sin": "sin",
+    "Square": "mul square pow",
+    "SquareRoot": "sqrt",
+    "StaticConstantPad": "constant_pad_nd pad",
+    "StaticReshape": "view reshape squeeze unsqueeze flatten view_copy",
+    "StaticResizeBilinear2D": "upsample_bilinear2d",
+    "StaticSlice": "slice",
+    "StaticTranspose": "permute transpose t",
+    "Subtract": "sub",
+}
+"""For kinds of nodes whose aten operator has another name; the others have the kind's own in lower case."""
+
+_COMPUTING = frozenset("Conv2d DepthwiseConv2d ConvTranspose2d FullyConnected BatchMatrixMultiply Softmax".split())
+_LIBRARY = ("/torch/", "/torchao/", "/executorch/exir/")
+
+
+class Origin(msgspec.Struct, frozen=True):
+    """What caused an operator.
+
+    Attributes:
+        handle: the debug handle.
+        aten: the aten operator, as ``aten.convolution.default``.
+        module: path of the module in the model; empty for the model itself; None when it is not recorded.
+        module_type: qualified name of its class; likewise.
+        frame: the innermost line outside of torch; None when it is not recorded.
+    """
+
+    handle: int
+    aten: str
+    module: str | None
+    module_type: str | None
+    frame: Frame | None
+
+
+class Origins:
+    """The operators of a method by debug handle.
+
+    Args:
+        graph: of the method, from the ETRecord.
+    """
+
+    def __init__(self, graph: EdgeGraph) -> None:
+        self._by_handle = graph.by_handle()
+        self._graph = graph
+        self._sizes = {tensor.name: tensor.sizes for tensor in graph.tensors}
+        self.modules = {scope.path: scope.type for node in graph.nodes for scope in node.modules}
+
+    def of_node(self, node: XnnNode, dims: tuple[int, ...]) -> Origin | None:
+        """The origin of a payload's node whose output has this shape; None when its handle leads nowhere."""
+        found = self._by_handle.get(node.debug_handle, ())
+        if not found:
+            return None
+        fitting = [edge for edge in found if fits_kind(node.kind, edge)]
+        sized = [edge for edge in fitting if self._has_size(edge, dims)]
+        return self._origin((sized or fitting or found)[0], node.debug_handle)
+
+    def of_handles(self, handles: Iterable[int], called: str = "") -> Origin | None:
+        """The origin of a portable operator.
+
+        Args:
+            handles: of its instruction.
+            called: its name, as ``aten::add.out``, which chooses among the operators of a handle.
+        """
+        for handle in handles:
+            found = self._by_handle.get(handle, ())
+            named = [edge for edge in found if aten_operator(edge.target) == aten_operator(called)]
+            if found:
+                return self._origin((named or found)[0], handle)
+        return None
+
+    def fused(self, carried: set[int], listed: Sequence[int]) -> dict[int, list[str]]:
+        """Operators of a delegate that no node carries, under the handle of the operator they were fused into.
+
+        Args:
+            carried: handles of the delegate's nodes.
+            listed: handles of its instruction.
+        """
+        makers = {name: edge for edge in self._graph.nodes for name in edge.outputs}
+        found: dict[int, list[str]] = {}
+        for handle in dict.fromkeys(listed):
+            if handle not in carried:
+                for edge in self._by_handle.get(handle, ()):
+                    into = _producer(edge, makers, carried)
+                    if into is not None:
+                        found.setdefault(into, []).append(edge.target)
+        return found
+
+    def conflict(self, graph: XnnGraph) -> str | None:
+        """Why a payload cannot be of the model that was recorded: operators or sizes that differ; None when it can."""
+        dims = {value.id: value.dims for value in graph.values}
+        for node in graph.nodes:
+            if node.debug_handle != NO_HANDLE and node.kind in _COMPUTING:
+                problem = self._node_conflict(node, dims.get(node.outputs[0], ()) if node.outputs else ())
+                if problem:
+                    return problem
+        return None
+
+    def _node_conflict(self, node: XnnNode, dims: tuple[int, ...]) -> str | None:
+        found = self._by_handle.get(node.debug_handle, ())
+        fitting = [edge for edge in found if fits_kind(node.kind, edge)]
+        if not fitting:
+            recorded = ", ".join(edge.target for edge in found) or "nothing"
+            return f"a {node.kind} has debug handle {node.debug_handle}, for which {recorded} is recorded"
+        if not any(self._has_size(edge, dims) for edge in fitting):
+            return f"the {node.kind} of debug handle {node.debug_handle} has other sizes than recorded"
+        return None
+
+    def _has_size(self, edge: EdgeNode, dims: tuple[int, ...]) -> bool:
+        """Whether an output has these dimensions in some order; ones, and sizes that can differ, do not count."""
+        recorded = [self._sizes[name] for name in edge.outputs if name in self._sizes]
+        return any(_same_sizes(sizes, dims) for sizes in recorded) or not recorded
+
+    def _origin(self, edge: EdgeNode, handle: int) -> Origin:
+        frame = own_line(edge.frames)
+        if not edge.modules:
+            return Origin(handle, edge.target, None, None, frame)
+        return Origin(handle, edge.target, edge.modules[-1].path, edge.modules[-1].type, frame)
+
+
+def fits_kind(kind: str, edge: EdgeNode) -> bool:
+    """Whether a node of this kind can compute an aten operator."""
+    if kind.startswith("Concatenate"):
+        return aten_operator(edge.target) in {"cat", "stack"}
+    return aten_operator(edge.target) in _ATEN.get(kind, kind.casefold()).split()
+
+
+def own_line(frames: Sequence[Frame]) -> Frame | None:
+    """The innermost line that is not torch's own; the innermost of all where there is none."""
+    own = [frame for frame in frames if not any(part in frame.file for part in _LIBRARY)]
+    return own[-1] if own else frames[-1] if frames else None
+
+
+def _producer(edge: EdgeNode, makers: dict[str, EdgeNode], carried: set[int]) -> int | None:
+    """The nearest handle in front of an operator that a node carries."""
+    waiting, seen = list(edge.inputs), set(edge.inputs)
+    while waiting:
+        maker = makers.get(waiting.pop(0))
+        if maker is None:
+            continue
+        for handle in maker.handles:
+            if handle in carried:
+                return handle
+        waiting += [name for name in maker.inputs if name not in seen]
+        seen.update(maker.inputs)
+    return None
+
+
+def _same_sizes(sizes: Sequence[int | str], dims: tuple[int, ...]) -> bool:
+    if any(isinstance(size, str) for size in sizes):
+        known = Counter(size for size in sizes if isinstance(size, int) and size > 1)
+        return not known - Counter(dims)
+    wanted, had = (sorted(size for size in each if size != 1) for each in (sizes, dims))
+    return wanted == had
