@@ -176,6 +176,51 @@ def _read_payload(data: bytes) -> object:
     return decode_xnn_graph(data, str(WHERE))
 
 
+def _follow_graph(data: bytes) -> object:
+    """A payload that can be read is replayed, aligned, attributed and costed; whatever it holds, that must end well."""
+    from opscope.program.attribution import match_events, predict_events
+    from opscope.program.borders import Neighbours
+    from opscope.program.cost import GraphCosts
+    from opscope.read.xnnpack_payload import decode_xnn_graph
+
+    graph = decode_xnn_graph(data, str(WHERE))
+    names = [f"{event.operator} (NC) #1" for event in predict_events(graph)]
+    costs, neighbours = GraphCosts(graph), Neighbours(graph)
+    for rewrites in (True, False):
+        for event in match_events(graph, [*names, "Clamp (NC) #1"][:200], rewrites=rewrites).events:
+            costs.nodes(event.nodes)
+    for number in range(min(len(graph.nodes), 200)):
+        neighbours.around(number)
+        costs.activation(number)
+    return names
+
+
+def _follow_program(data: bytes) -> object:
+    """A program that can be read: costs, shapes from its inputs, links and reasons of every instruction."""
+    from opscope.errors import TraceFormatError
+    from opscope.program.cost import step_cost
+    from opscope.program.links import Links
+    from opscope.program.partition_reasons import PortableReasons
+    from opscope.program.plan import Tensor
+    from opscope.program.shapes import propagate
+    from opscope.read.pte import decode_executable
+    from opscope.read.xnnpack_payload import delegate_graphs
+
+    program = decode_executable(data, str(WHERE))
+    with suppress(TraceFormatError):
+        graphs = delegate_graphs(data, str(WHERE), program)
+        for plan in program.plans:
+            own = {graph.delegate: graph.graph for graph in graphs if graph.method == plan.name}
+            values = [plan.values[number] for number in plan.inputs if 0 <= number < len(plan.values)]
+            shapes = propagate(plan, own, [value.sizes for value in values if isinstance(value, Tensor)])
+            Links(plan, own)
+            reasons = PortableReasons(plan)
+            for number, step in enumerate(plan.chains[0].steps if plan.chains else ()):
+                step_cost(plan, step, shapes.sizes)
+                reasons.of(number)
+    return program
+
+
 def _read_log(data: bytes) -> object:
     from opscope.read.xnnpack_log import parse_kernel_log
 
@@ -327,6 +372,8 @@ _CSV = (b",", b"\n", b'"', b'""', b"\r\n", b"\xef\xbb\xbf", b"Method::execute", 
 TARGETS = (
     Target("etdump", "opscope.read.etdump", _read_etdump, _traces, (b"ED00", b"\0" * 8, b"Method::execute")),
     Target("pte", "opscope.read.pte", _read_program, _programs, (b"ET12", b"eh00", b"\0" * 8)),
+    Target("attribution", "opscope.program.attribution", _follow_graph, _payloads, (b"XN01", b"\0" * 8)),
+    Target("model", "opscope.program.model", _follow_program, _programs, (b"ET12", b"\0" * 8)),
     Target("flatbuffer", "opscope.read.flatbuffer", _read_flatbuffer, lambda: _traces() + _programs()),
     Target("xnnpack-payload", "opscope.read.xnnpack_payload", _read_payload, _payloads, (b"XH00", b"XN01", b"XN00")),
     Target("xnnpack-log", "opscope.read.xnnpack_log", _read_log, _logs, (b"microkernel '", b"Using ", b" (", b": ")),

@@ -232,9 +232,12 @@ class Plan(msgspec.Struct, frozen=True):
         return {delegate: tuple(numbers) for delegate, numbers in found.items()}
 
     def tensors(self, step: Step) -> tuple[int, ...]:
-        """Numbers of the tensors that a step is given, also through lists, each once, in the order of arguments."""
+        """Numbers of the tensors that a step is given, also through lists, each once, in the order of arguments.
+
+        Empty for a plan that was kept without its values.
+        """
         found: dict[int, None] = {}
-        for number in step.arguments:
+        for number in step.arguments if self.values else ():
             value = self.values[number]
             members = value.members if isinstance(value, ValueList) else (number,)
             found.update((n, None) for n in members if n >= 0 and isinstance(self.values[n], Tensor))
