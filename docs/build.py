@@ -24,6 +24,7 @@ from opscope.analyze import rules
 from opscope.analyze.analysis import Analysis
 from opscope.analyze.compare import Comparison
 from opscope.analyze.contents import KernelSummary, ProgramSummary, RecordSummary
+from opscope.analyze.preflight import Preflight
 from opscope.api import FeatureReport
 from opscope.bundle.manifest import Manifest
 from opscope.cli.main import app
@@ -46,6 +47,7 @@ PUBLISHED: dict[str, type[msgspec.Struct]] = {
     "program": ProgramSummary,
     "comparison": Comparison,
     "manifest": Manifest,
+    "preflight": Preflight,
     "features": FeatureReport,
     "profile": ReportContent,
     "roofs": Roofs,

@@ -39,6 +39,11 @@ def count_text(count: int) -> str:
     return str(count)
 
 
+def counted_text(count: int, noun: str) -> str:
+    """A number with its noun, whose plural ends in s: ``1 operator``, ``12 operators``."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
 def macs_text(count: int) -> str:
     """Multiply-accumulates: ``1.81 GMAC``, ``640 MAC``."""
     text = count_text(count)

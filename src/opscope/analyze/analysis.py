@@ -12,6 +12,7 @@ from opscope.analyze.delegates import (
     DelegateTime,
     LayoutTime,
     PortableTime,
+    attributed_share,
     coverage,
     delegate_times,
     layout_times,
@@ -179,10 +180,21 @@ def analyse(table: EventTable, source: Source, variant: str | None = None, known
     rows = operators(table, known.attributions.operators if known else None)
     info = _trace_info(table, source)
     by_category, by_backend = categories(rows), backends(rows)
-    layout = layout_times(rows)
-    limits = roofline(works(rows, known.attributions.operators), known.roofs) if known and known.roofs else None
+    layout, portable = layout_times(rows), portable_times(rows, known.attributions.reasons if known else {})
+    covered = coverage(rows)
+    worked = works(rows, known.attributions.operators) if known else []
+    limits = roofline(worked, known.roofs) if known and known.roofs and worked else None
     findings, ruled_out = examine(
-        Evidence(measured, rows, by_category, by_backend, layout, limits, attributed=known is not None)
+        Evidence(
+            latency=measured,
+            operators=rows,
+            categories=by_category,
+            backends=by_backend,
+            layout=layout,
+            portable=portable,
+            roofline=limits,
+            attributed=attributed_share(covered) if known else 0.0,
+        )
     )
     return Analysis(
         variant=variant,
@@ -194,12 +206,12 @@ def analyse(table: EventTable, source: Source, variant: str | None = None, known
         findings=findings,
         ruled_out=ruled_out,
         program=known.program if known else None,
-        coverage=coverage(rows),
+        coverage=covered,
         delegates=delegate_times(rows, known.attributions.calls if known else ()),
         modules=module_times(rows, known.attributions.module_types if known else {}),
         sources=source_times(rows),
         layout=layout,
-        portable=portable_times(rows, known.attributions.reasons if known else {}),
+        portable=portable,
         roofline=limits,
         ceilings=known.roofs if known else None,
     )

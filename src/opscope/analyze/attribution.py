@@ -11,6 +11,7 @@ from opscope.analyze.surroundings import Outside
 from opscope.program.attribution import Attribution, match_events
 from opscope.program.cost import step_cost
 from opscope.program.links import Links
+from opscope.program.partition_reasons import PortableReason, PortableReasons
 from opscope.program.plan import InstructionKind, Tensor
 from opscope.program.shapes import Shapes, is_dynamic, propagate, static_inputs
 from opscope.program.taxonomy import classify
@@ -61,7 +62,7 @@ class Attributions(NamedTuple):
     conflict: str | None
     unknown_shapes: list[str]
     module_types: dict[tuple[str, str], str]
-    reasons: dict[tuple[str, int], str]
+    reasons: dict[tuple[str, int], PortableReason]
 
 
 def method_names(table: EventTable, model: Model) -> dict[str | None, str]:
@@ -85,6 +86,7 @@ def attribute(table: EventTable, model: Model, inputs: Sequence[Shape] | None = 
     """
     operators: dict[OperatorKey, OperatorFacts] = {}
     calls: list[DelegateCall] = []
+    reasons: dict[tuple[str, int], PortableReason] = {}
     unknown, conflict = [], None
     for method, called in _called(table).items():
         own = model.methods.get(method or "")
@@ -97,7 +99,14 @@ def attribute(table: EventTable, model: Model, inputs: Sequence[Shape] | None = 
         walk = _MethodWalk(own, inputs)
         unknown += [own.plan.name] if walk.guessing else []
         conflict = walk.run(called, operators, calls)
-    return Attributions(operators, calls, conflict, unknown, _module_types(model), {})
+        reasons |= _reasons(own.plan, called)
+    return Attributions(operators, calls, conflict, unknown, _module_types(model), reasons)
+
+
+def _reasons(plan: Plan, called: _Calls) -> dict[tuple[str, int], PortableReason]:
+    found = PortableReasons(plan)
+    known = ((instruction, found.of(instruction)) for instruction in called)
+    return {(plan.name, instruction): reason for instruction, reason in known if reason is not None}
 
 
 def _stranger(model: Model, called: _Calls) -> str:

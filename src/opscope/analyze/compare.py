@@ -92,7 +92,8 @@ class KindChange(msgspec.Struct, frozen=True):
 class OperatorChange(msgspec.Struct, frozen=True):
     """One operator on both sides, matched by its place in the program; a side that does not have it is null.
 
-    Verdicts are corrected for the number of operators (false discovery rate of 5 %).
+    ``module`` and ``aten`` are those of the layer, null where the program does not tell. Verdicts are corrected for the
+    number of operators (false discovery rate of 5 %).
     """
 
     method: str
@@ -110,6 +111,8 @@ class OperatorChange(msgspec.Struct, frozen=True):
     speedup: float | None
     ci95_saved_ns: tuple[float, float] | None
     verdict: Verdict
+    module: str | None = None
+    aten: str | None = None
 
 
 class Side(msgspec.Struct, frozen=True):
@@ -350,6 +353,8 @@ def _operator_change(
         speedup=_ratio(baseline_ns, candidate_ns) if baseline and candidate else None,
         ci95_saved_ns=_bounds(effect),
         verdict=verdict,
+        module=shown.module,
+        aten=shown.aten,
     )
 
 

@@ -106,7 +106,7 @@ def summarise_record(record: EtRecord, path: str, sha256: str) -> RecordSummary:
         path=path,
         sha256=sha256,
         methods=[graph.method for graph in record.graphs],
-        nodes=_counted(node.target for node in nodes),
+        nodes=counted(node.target for node in nodes),
         with_source=sum(1 for node in nodes if node.frames),
         handles=len({handle for node in nodes for handle in node.handles}),
     )
@@ -120,7 +120,7 @@ def summarise_kernels(log: KernelLog, path: str, sha256: str) -> KernelSummary:
         sha256=sha256,
         evidence=log.evidence,
         kernels=list(names),
-        categories=_counted(entry.category for entry in log.entries),
+        categories=counted(entry.category for entry in log.entries),
         unparsed=list(dict.fromkeys(entry.kernel.whole for entry in log.entries if not entry.kernel.parsed)),
     )
 
@@ -132,10 +132,10 @@ def _method(plan: Plan, graphs: Sequence[DelegateGraph]) -> MethodSummary:
     callers = plan.callers()
     return MethodSummary(
         name=plan.name,
-        inputs=_tensors(plan, plan.inputs),
-        outputs=_tensors(plan, plan.outputs),
+        inputs=tensors_of(plan, plan.inputs),
+        outputs=tensors_of(plan, plan.outputs),
         instructions=len(steps),
-        portable=_counted(portable),
+        portable=counted(portable),
         delegates=[
             DelegateSummary(delegate.id, list(callers.get(number, ())), _nodes(own.get(number)))
             for number, delegate in enumerate(plan.delegates)
@@ -145,15 +145,16 @@ def _method(plan: Plan, graphs: Sequence[DelegateGraph]) -> MethodSummary:
 
 
 def _nodes(graph: DelegateGraph | None) -> list[Count]:
-    return [] if graph is None else _counted(node.kind for node in graph.graph.nodes)
+    return [] if graph is None else counted(node.kind for node in graph.graph.nodes)
 
 
-def _tensors(plan: Plan, numbers: Iterable[int]) -> list[TensorSummary]:
+def tensors_of(plan: Plan, numbers: Iterable[int]) -> list[TensorSummary]:
+    """Shape and number type of the tensors among these values."""
     values = (plan.values[number] for number in numbers if 0 <= number < len(plan.values))
     return [TensorSummary(list(v.sizes), v.dtype.name) for v in values if isinstance(v, Tensor)]
 
 
-def _counted(names: Iterable[str]) -> list[Count]:
+def counted(names: Iterable[str]) -> list[Count]:
     """Names with their number, most frequent first, equal ones by name."""
     counts = Counter(names)
     return [Count(name, count) for name, count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))]

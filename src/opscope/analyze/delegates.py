@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from opscope.program.attribution import Attribution
+from opscope.program.partition_reasons import Cause
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from opscope.analyze.attribution import DelegateCall
     from opscope.analyze.operators import Operator
+    from opscope.program.partition_reasons import PortableReason
 
 _PORTABLE = "portable"
 
@@ -98,7 +100,10 @@ class PortableTime(msgspec.Struct, frozen=True):
         module: that it belongs to; null when not known.
         time_ns: mean per inference.
         share: of end-to-end latency.
-        reason: why it was not delegated; null when that cannot be known.
+        cause: sort of the reason; null when that cannot be known.
+        reason: why it was not delegated, in words; null likewise.
+        evidence: what the program shows; null where the name is all it takes.
+        rule: the file of ExecuTorch that the rule is from; null when the reason is not known.
     """
 
     method: str
@@ -107,30 +112,42 @@ class PortableTime(msgspec.Struct, frozen=True):
     module: str | None
     time_ns: float
     share: float
+    cause: str | None
     reason: str | None
+    evidence: str | None
+    rule: str | None
 
 
-def portable_times(rows: Iterable[Operator], reasons: Mapping[tuple[str, int], str]) -> list[PortableTime]:
+def portable_times(rows: Iterable[Operator], reasons: Mapping[tuple[str, int], PortableReason]) -> list[PortableTime]:
     """Operators that no delegate took, longest first.
 
     Args:
         rows: every operator.
         reasons: why, by method and instruction.
     """
-    found = [
-        PortableTime(
-            method=row.method,
-            instruction=row.instruction,
-            name=row.name,
-            module=row.module,
-            time_ns=row.time_ns,
-            share=row.share,
-            reason=None if row.instruction is None else reasons.get((row.method, row.instruction)),
-        )
-        for row in rows
-        if row.backend == _PORTABLE
-    ]
+    found = [_portable(row, reasons.get((row.method, row.instruction or 0))) for row in rows if is_portable(row)]
     return sorted(found, key=lambda row: -row.time_ns)
+
+
+def is_portable(row: Operator) -> bool:
+    """Whether the runtime's own kernels computed an operator."""
+    return row.backend == _PORTABLE and row.instruction is not None
+
+
+def _portable(row: Operator, reason: PortableReason | None) -> PortableTime:
+    known = reason if reason and reason.cause is not Cause.NOT_KNOWN else None
+    return PortableTime(
+        method=row.method,
+        instruction=row.instruction,
+        name=row.name,
+        module=row.module,
+        time_ns=row.time_ns,
+        share=row.share,
+        cause=known.cause.value if known else None,
+        reason=known.text if known else None,
+        evidence=known.evidence if known else None,
+        rule=known.source if known else None,
+    )
 
 
 def delegate_times(rows: Sequence[Operator], calls: Sequence[DelegateCall] = ()) -> list[DelegateTime]:
@@ -156,6 +173,12 @@ def coverage(rows: Iterable[Operator]) -> list[Coverage]:
         if some:
             found.append(Coverage(attribution, len(some), time_ns, time_ns / total if total else 0.0))
     return found
+
+
+def attributed_share(rows: Sequence[Coverage]) -> float:
+    """Share of delegate time whose nodes are known, exactly or by alignment; 1 when nothing ran in a delegate."""
+    known = (Attribution.EXACT, Attribution.ALIGNED)
+    return sum(row.share_of_delegates for row in rows if row.attribution in known) if rows else 1.0
 
 
 def layout_times(rows: Iterable[Operator]) -> list[LayoutTime]:

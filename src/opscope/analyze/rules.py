@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from opscope.analyze.delegates import LayoutTime
+from opscope.analyze.delegates import LayoutTime, PortableTime
 from opscope.analyze.latency import Latency
 from opscope.analyze.operators import BackendTime, CategoryTime, Operator
 from opscope.analyze.roofline import Roofline
@@ -76,15 +76,16 @@ class RuledOut(msgspec.Struct, frozen=True):
 
 
 class Evidence(msgspec.Struct, frozen=True):
-    """What a rule for one variant may look at."""
+    """What a rule for one variant may look at; ``attributed`` is the share of delegate time whose nodes are known."""
 
     latency: Latency
     operators: list[Operator]
     categories: list[CategoryTime]
     backends: list[BackendTime]
     layout: list[LayoutTime] = []
+    portable: list[PortableTime] = []
     roofline: Roofline | None = None
-    attributed: bool = False
+    attributed: float = 0.0
 
     def longest(self, operators: Sequence[Operator]) -> str:
         """The longest of some operators, named with their times."""
@@ -127,10 +128,20 @@ def portable_operators(evidence: Evidence) -> Finding | RuledOut:
         rule,
         Severity.HIGH,
         f"Operators outside of any delegate take {share_text(share)} of the latency",
-        f"{figures}; longest: {evidence.longest(portable)}",
+        f"{figures}; longest: {evidence.longest(portable)}{_reasons(evidence.portable)}",
         time,
         "replace them by operators that the delegate takes, or find out why the partitioner left them out",
     )
+
+
+def _reasons(rows: Sequence[PortableTime]) -> str:
+    """Why the longest ones were left out, where that is known."""
+    known = [row for row in rows[:NAMED] if row.reason]
+    told = dict.fromkeys(
+        f"{row.name.removeprefix('native_call_')}: {row.reason}{f' ({row.evidence})' if row.evidence else ''}"
+        for row in known
+    )
+    return f"; left out because, {'; '.join(told)}" if told else ""
 
 
 def data_movement(evidence: Evidence) -> Finding | RuledOut:
@@ -155,11 +166,16 @@ def layout_tax(evidence: Evidence) -> Finding | RuledOut:
     """Transposes and conversions for which the model did not ask, above 5 % of the latency."""
     rule = "layout_tax"
     if not evidence.attributed:
-        return RuledOut(rule, "not checked: without the program, added layout changes cannot be told from the model's")
+        return RuledOut(rule, "not checked: which operators were added is known only where they are attributed")
     time = sum(row.time_ns for row in evidence.layout)
     share = time / evidence.latency.mean_ns
     if share <= LAYOUT_SHARE:
-        return RuledOut(rule, f"layout changes that the model did not ask for take {share_text(share)} of the latency")
+        part = (
+            ""
+            if round(evidence.attributed, 3) >= 1
+            else f", as far as {share_text(evidence.attributed)} of it is known"
+        )
+        return RuledOut(rule, f"layout changes that the model did not ask for take {share_text(share)}{part}")
     first = evidence.layout[0]
     pair = f"{' and '.join(first.before[:2]) or 'the input'} and {' and '.join(first.after[:2]) or 'the output'}"
     return Finding(
@@ -178,10 +194,11 @@ def headroom(evidence: Evidence) -> Finding | RuledOut:
     rule = "headroom"
     found = evidence.roofline
     if found is None:
-        return RuledOut(rule, "not checked: no ceilings of this machine were measured")
+        return RuledOut(rule, "not checked: no ceilings were measured, or what operators cost is not known")
     share = found.headroom_ns.low / evidence.latency.mean_ns
     if share <= HEADROOM_SHARE:
-        return RuledOut(rule, f"operators stand at most {share_text(share)} of the latency above the measured ceilings")
+        known = share_text(found.placed_ns / evidence.latency.mean_ns)
+        return RuledOut(rule, f"at the ceilings {share_text(share)} of the latency would be saved; {known} was placed")
     rows = {(row.method, row.instruction, row.position): row for row in evidence.operators}
     placed = sorted(found.operators, key=lambda one: -(one.headroom_ns.low if one.headroom_ns else 0.0))[:NAMED]
     names = [

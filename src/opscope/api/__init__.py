@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from opscope.api.encode import to_json
     from opscope.api.inspection import Inspected, inspect
     from opscope.api.machine import Check, FeatureReport, doctor, features
+    from opscope.api.preflight import preflight
     from opscope.api.profiling import Profiled, Settings, profile
     from opscope.api.reports import REPORT_FORMATS, content, report
     from opscope.api.sides import read
@@ -34,6 +35,7 @@ __all__ = [
     "doctor",
     "features",
     "inspect",
+    "preflight",
     "profile",
     "read",
     "report",
@@ -46,6 +48,7 @@ _MODULES = {
     "encode": ("to_json",),
     "inspection": ("Inspected", "inspect"),
     "machine": ("Check", "FeatureReport", "doctor", "features"),
+    "preflight": ("preflight",),
     "profiling": ("Profiled", "Settings", "profile"),
     "reports": ("REPORT_FORMATS", "content", "report"),
     "sides": ("read",),

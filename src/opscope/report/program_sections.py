@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, NamedTuple
 
+from opscope.analyze.delegates import attributed_share
 from opscope.program.attribution import Attribution
 from opscope.report.text import plain
 from opscope.units import rate_text, share_text, time_text
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from opscope.analyze.analysis import Analysis
-    from opscope.analyze.delegates import DelegateTime, LayoutTime
+    from opscope.analyze.delegates import DelegateTime, LayoutTime, PortableTime
     from opscope.analyze.modules import ModuleTime, SourceTime
     from opscope.analyze.operators import Operator
     from opscope.analyze.roofline import Bound, BoundTime, Interval, Placement
@@ -49,6 +50,17 @@ class RoofRow(NamedTuple):
     headroom: str
 
 
+class PortableRow(NamedTuple):
+    """Operators of one name that were left out for one reason: how many, in which layers, and their time together."""
+
+    name: str
+    layers: str
+    times: int
+    time_ns: float
+    share: float
+    reason: str
+
+
 class ProgramSections(NamedTuple):
     """What a report shows of the program.
 
@@ -62,6 +74,8 @@ class ProgramSections(NamedTuple):
         layout: the layout tax.
         hidden_layout: how many of its operators are left out, and their time together.
         layout_total: of the whole tax, in words.
+        layout_known: what the tax rests on, in words; empty when it is nothing.
+        portable: operators that no delegate took, by name and reason.
         roof_rows: operators with most headroom.
         bounds: time by what it is owed to.
         coverage: how sure the attribution is, in one sentence.
@@ -76,6 +90,8 @@ class ProgramSections(NamedTuple):
     layout: list[LayoutTime]
     hidden_layout: tuple[int, float]
     layout_total: str
+    layout_known: str
+    portable: list[PortableRow]
     roof_rows: list[RoofRow]
     bounds: list[BoundTime]
     coverage: str
@@ -101,6 +117,8 @@ def program_sections(analysis: Analysis) -> ProgramSections | None:
         layout=layout,
         hidden_layout=(len(analysis.layout) - len(layout), tax - sum(row.time_ns for row in layout)),
         layout_total=f"{time_text(tax)}, {share_text(tax / mean)} of the latency",
+        layout_known=_layout_known(attributed_share(analysis.coverage)),
+        portable=_portable_rows(analysis.portable),
         roof_rows=_roof_rows(analysis),
         bounds=analysis.roofline.bounds if analysis.roofline else [],
         coverage=coverage_sentence(analysis),
@@ -194,6 +212,29 @@ def _adds_nothing(module: ModuleTime, following: ModuleTime) -> bool:
 def _module_row(module: ModuleTime, label: str, depth: int) -> ModuleRow:
     own = module.self_ns / module.total_ns * module.share if module.total_ns else 0.0
     return ModuleRow(module, plain(label, 60), depth, round(own * 100, 2), round((module.share - own) * 100, 2))
+
+
+def _layout_known(share: float) -> str:
+    return f"as far as {share_text(share)} of delegate time is attributed" if share else ""
+
+
+def _portable_rows(rows: Sequence[PortableTime]) -> list[PortableRow]:
+    groups: dict[tuple[str, str], list[PortableTime]] = {}
+    for row in rows:
+        why = row.reason or "not known: every rule that is known is met"
+        groups.setdefault((row.name, f"{why} ({row.evidence})" if row.evidence else why), []).append(row)
+    found = [
+        PortableRow(
+            name=name.removeprefix("native_call_"),
+            layers=border_text(list(dict.fromkeys(row.module for row in own if row.module))) if own[0].module else "",
+            times=len(own),
+            time_ns=sum(row.time_ns for row in own),
+            share=sum(row.share for row in own),
+            reason=reason,
+        )
+        for (name, reason), own in groups.items()
+    ]
+    return sorted(found, key=lambda row: -row.time_ns)[:_MOST_DELEGATES]
 
 
 def _roof_rows(analysis: Analysis) -> list[RoofRow]:

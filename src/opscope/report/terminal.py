@@ -197,9 +197,9 @@ def _changes(rows: Sequence[OperatorChange]) -> Table:
     table = plain_table("operator", "baseline ms", "ms", "saved ms", "verdict", text={"operator", "verdict"})
     for change in rows[:_TOP]:
         sides = [milliseconds(side) if side is not None else "-" for side in (change.baseline_ns, change.candidate_ns)]
-        table.add_row(
-            plain(change.name, _NAME - 2), *sides, milliseconds(change.saved_ns), verdict_text(change.verdict)
-        )
+        name = change.module if change.module and change.aten else change.name  # added operators belong to no layer
+        cells = *sides, milliseconds(change.saved_ns), verdict_text(change.verdict)
+        table.add_row(plain(name, _NAME - 2), *cells)
     return table
 
 

@@ -1,0 +1,209 @@
+"""What holds a program back, and what to do about it, before it runs.
+
+Each rule is one small function that returns findings. The thresholds are those from which acting on them can matter;
+nothing here is measured.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from opscope.analyze.preflight_parts import PORTABLE
+from opscope.analyze.rules import Finding, Severity
+from opscope.program.partition_reasons import Cause
+from opscope.program.sme_rules import Form, Verdict
+from opscope.units import counted_text, macs_text, share_text, size_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from opscope.analyze.preflight import MethodPreflight
+    from opscope.analyze.preflight_parts import MatrixGroup, PortableGroup
+
+MATRIX_SHARE = 0.05
+"""Of multiply-accumulates, from which a group that SME cannot run is named."""
+PORTABLE_BYTES = 0.02
+"""Of bytes, from which a portable operator is named."""
+LAYOUT_BYTES = 0.05
+"""Of bytes, from which layout changes are named."""
+MANY_CALLS = 8
+"""Calls of delegates from which a method is called cut up."""
+NAMED = 3
+"""Portable operators that are named for it."""
+
+_NEXT = {
+    Cause.NO_RULE: "replace it by operators that XNNPACK takes, or move it to the start or the end of the model",
+    Cause.NUMBER_TYPE: "keep the data in float32 or float16",
+    Cause.MIXED_TYPES: "convert the inputs to one number type",
+    Cause.EMPTY: "leave the empty tensor out",
+    Cause.OPTION: "change the option in the model where the result stays the same",
+    Cause.COMPUTED_WEIGHTS: "store the weights with the model, or use torch.bmm, which takes two computed tensors",
+    Cause.DYNAMIC_SHAPE: "export with fixed shapes, or use sizes that are numbers",
+    Cause.NESTED: "write the loop or branch out, or move the operator in front of it",
+    Cause.NOT_LOWERED: "export with to_edge_transform_and_lower(..., partitioner=[XnnpackPartitioner()])",
+    Cause.NOT_KNOWN: "see why with XnnpackPartitioner(verbose=True)",
+}
+_ADVICE = {
+    "aten::expand_copy.out": "it often changes nothing: torch.matmul inserts it; reshape to three dimensions and call "
+    "torch.bmm",
+    "aten::select_copy.int_out": "take a slice of length one and reshape it: slices are delegated",
+    "aten::split_with_sizes_copy.out": "take slices: they are delegated",
+    "aten::split_copy.Tensor_out": "take slices: they are delegated",
+    "aten::mean.out": "mean((2, 3), keepdim=True) on four dimensions is delegated; flatten behind it",
+    "aten::gelu.out": "compute GELU in float32, or use another activation in half precision",
+    "dim_order_ops::_to_dim_order_copy.out": "keep one number type throughout: a conversion ends a delegate",
+    "aten::squeeze_copy.dims_out": "reshape instead: reshapes are delegated",
+    "aten::unsqueeze_copy.out": "reshape instead: reshapes are delegated",
+}
+_SCALARS = "write Python numbers in the model as floats: an integer becomes an int64 tensor that must be converted"
+
+
+def next_step(group: PortableGroup) -> str:
+    """What to do about portable operators of one name and reason."""
+    if group.reason.cause is Cause.NUMBER_TYPE and (group.reason.evidence or "").endswith("[]"):
+        return _SCALARS
+    if group.reason.cause in {Cause.NO_RULE, Cause.OPTION} and group.operator in _ADVICE:
+        return _ADVICE[group.operator]
+    return _NEXT.get(group.reason.cause, _NEXT[Cause.NOT_KNOWN])
+
+
+def examine_plan(method: MethodPreflight) -> list[Finding]:
+    """Findings on one method, those that matter most first."""
+    found = [finding for rule in RULES for finding in rule(method)]
+    return sorted(found, key=lambda finding: list(Severity).index(finding.severity))
+
+
+def nothing_delegated(method: MethodPreflight) -> list[Finding]:
+    """No operator goes to XNNPACK."""
+    partition = method.partition
+    if partition.calls or not partition.portable_operators:
+        return []
+    evidence = f"{counted_text(partition.portable_operators, 'portable operator')}, no call of XNNPACK"
+    return [_finding("nothing_delegated", Severity.HIGH, "nothing is accelerated", evidence, _NEXT[Cause.NOT_LOWERED])]
+
+
+def not_looked_into(method: MethodPreflight) -> list[Finding]:
+    """Delegates whose work is not known."""
+    partition = method.partition
+    found = []
+    if partition.unread:
+        evidence = f"{partition.unread} of {counted_text(partition.delegates, 'delegate')}: no payload in the file"
+        title = "the work of delegates is not known"
+        found.append(_finding("unread", Severity.HIGH, title, evidence, "give the program that the exporter wrote"))
+    for backend in partition.other_backends:
+        evidence, title = counted_text(backend.count, "delegate"), f"what {backend.name} runs is not looked into"
+        step = "the figures hold for XNNPACK and portable operators only"
+        found.append(_finding("other_backend", Severity.MEDIUM, title, evidence, step))
+    return found
+
+
+def not_loadable(method: MethodPreflight) -> list[Finding]:
+    """Operators with which the library was seen to refuse a model on CPUs with SME."""
+    for group in method.matrix.groups:
+        if group.form == Form.PRODUCT.value and group.types == "QD8, F16, QB4W":
+            title = "on CPUs with SME the library refuses to load such a model"
+            sort = "half-precision data, 4-bit weights with a scale per block"
+            evidence = f"{counted_text(group.operators, 'matrix product')}: {sort}"
+            return [_finding("not_loadable", Severity.HIGH, title, evidence, group.advice or "")]
+    return []
+
+
+def not_eligible(method: MethodPreflight) -> list[Finding]:
+    """Matrix work that SME cannot run."""
+    return [
+        _not_eligible(group)
+        for group in method.matrix.groups
+        if group.verdict is not Verdict.ELIGIBLE and group.share >= MATRIX_SHARE and group.form != PORTABLE
+    ]
+
+
+def _not_eligible(group: MatrixGroup) -> Finding:
+    sort = f"{group.form} ({group.types})" if group.types else group.form
+    known = "cannot run" if group.verdict is Verdict.NOT_ELIGIBLE else "may not run"
+    title = f"{share_text(group.share)} of the multiply-accumulates {known} with SME: {sort}"
+    evidence = f"{counted_text(group.operators, 'operator')}, {macs_text(group.macs)}: {group.reason}"
+    severity = Severity.HIGH if group.advice and group.share >= 2 * MATRIX_SHARE else Severity.MEDIUM
+    step = group.advice or "nothing simple helps: look at what it costs in a profile"
+    return _finding("not_eligible", severity, title, evidence, step)
+
+
+def portable(method: MethodPreflight) -> list[Finding]:
+    """Portable operators that compute or move much."""
+    found = []
+    for group in method.portable if method.partition.calls else []:
+        share = group.work.macs / method.matrix.macs if method.matrix.macs else 0.0
+        if share < MATRIX_SHARE and (group.share or 0.0) < PORTABLE_BYTES:
+            continue
+        part = f"{share_text(share)} of the multiply-accumulates" if share >= MATRIX_SHARE else ""
+        part = part or f"{share_text(group.share or 0.0)} of the bytes"
+        title = f"{group.work.operators} x {group.operator} left portable: {part}"
+        shown = f" ({group.reason.evidence})" if group.reason.evidence else ""
+        severity = Severity.HIGH if share >= MATRIX_SHARE else Severity.MEDIUM
+        found.append(_finding("portable", severity, title, f"{group.reason.text}{shown}", next_step(group)))
+    return found
+
+
+def cut_up(method: MethodPreflight) -> list[Finding]:
+    """Many calls of delegates, and the portable operators that stand between them."""
+    calls, passing = method.borders.calls, method.borders
+    if calls < MANY_CALLS:
+        return []
+    counts = Counter[str]()
+    for group in method.portable:
+        counts[group.operator] += group.work.operators
+    frequent = counts.most_common(NAMED)
+    names = ", ".join(f"{count} x {operator}" for operator, count in frequent)
+    passed = f"{counted_text(passing.inner_tensors, 'tensor')}, {size_text(passing.inner_bytes)}, between them"
+    evidence = f"{passed}; portable operators: {names}" if names else passed
+    first = next((group for group in method.portable if group.operator == frequent[0][0]), None) if frequent else None
+    step = f"{first.operator}: {next_step(first)}" if first else "see what splits them in the exporter"
+    return [_finding("cut_up", Severity.MEDIUM, f"the model is cut into {calls} calls of delegates", evidence, step)]
+
+
+def layout_changes(method: MethodPreflight) -> list[Finding]:
+    """Layout changes and conversions that move much."""
+    moved = method.layout
+    if (moved.share or 0.0) < LAYOUT_BYTES:
+        return []
+    title = f"layout changes and conversions move {share_text(moved.share or 0.0)} of the bytes"
+    transposes, conversions = (
+        counted_text(count, noun)
+        for count, noun in ((moved.transposes, "transpose"), (moved.conversions, "conversion"))
+    )
+    evidence = f"{transposes}, {moved.at_border} at borders of delegates, and {conversions}: {size_text(moved.bytes)}"
+    step = "keep image operators in one delegate, and quantise neighbouring operators alike"
+    return [_finding("layout_changes", Severity.MEDIUM, title, evidence, step)]
+
+
+def limits(method: MethodPreflight) -> list[Finding]:
+    """What the figures do not cover."""
+    found = []
+    if method.dynamic:
+        step = "export with the shapes that you will use to see their figures"
+        found.append(_finding("dynamic", Severity.INFO, "shapes can differ between calls", "upper bounds count", step))
+    if method.branches:
+        title, evidence = "there are branches or loops", "every instruction counts once"
+        found.append(_finding("branches", Severity.INFO, title, evidence, "a profile tells how often each one runs"))
+    unknown = sum(side.unknown for row in method.work for side in (row.delegated, row.portable))
+    if unknown:
+        title = "the work of some operators is not known"
+        evidence = f"left out of the figures: {counted_text(unknown, 'operator')}"
+        found.append(_finding("unknown_work", Severity.INFO, title, evidence, "a profile tells what they cost"))
+    return found
+
+
+def _finding(rule: str, severity: Severity, title: str, evidence: str, step: str) -> Finding:
+    return Finding(rule, severity, title, evidence, None, step)
+
+
+RULES: tuple[Callable[[MethodPreflight], list[Finding]], ...] = (
+    nothing_delegated,
+    not_looked_into,
+    not_loadable,
+    not_eligible,
+    portable,
+    cut_up,
+    layout_changes,
+    limits,
+)

@@ -1,0 +1,35 @@
+"""``opscope preflight``: what a program tells before it runs."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from opscope.cli.output import JsonOption, QuietOption, show, write_json
+
+NAME = "preflight"
+
+
+def command(
+    program: Annotated[str, typer.Argument(metavar="MODEL.pte", help="The program to look at.")],
+    json: JsonOption = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Tell what of a program will be accelerated, what holds it back, and what to do.
+
+    Example: opscope preflight model.pte
+
+    Nothing is run and no device is needed, and neither torch nor executorch. Shows what XNNPACK takes and why the rest
+    stays, work and bytes by category, the share that SME and SME2 kernels can run, layout changes, borders of
+    delegates, and the part that will take most of the time by nominal rates.
+    """
+    from opscope.api import preflight
+
+    found = preflight(program)
+    if json:
+        write_json(found, json)
+    if not quiet and json != "-":
+        from opscope.report.preflight import preflight_summary
+
+        show(preflight_summary(found))

@@ -1,0 +1,201 @@
+"""The table of what XNNPACK can run with the SME and SME2 kernels of KleidiAI, by number types.
+
+It holds for ``TABLE``. Each rule names the place in XNNPACK that decides, and the kernels behind it, as the library of
+the aarch64 wheel exports them. All but those marked ``tried=False`` were tried: a model of one operator was run by that
+library under an emulator with SME2, with SME alone and with neither, and calls of kernels were counted. SME alone and
+SME2 take the same operators. There is no least number of rows: a single one has kernels of its own.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import NamedTuple
+
+TABLE = "executorch 1.5.1, XNNPACK 92a7ad50"
+"""The release whose library was read and tried, and the commit of XNNPACK in it."""
+
+
+class Verdict(str, enum.Enum):
+    """Whether an operator can run with SME or SME2."""
+
+    ELIGIBLE = "eligible"
+    NOT_ELIGIBLE = "not eligible"
+    UNKNOWN = "unknown"
+
+
+class Form(str, enum.Enum):
+    """What XNNPACK makes of a node that multiplies and accumulates."""
+
+    PRODUCT = "matrix product"
+    BATCH_PRODUCT = "batch matrix product"
+    CONVOLUTION = "convolution"
+    DEPTHWISE = "depthwise convolution"
+    DECONVOLUTION = "transposed convolution"
+    ATTENTION = "attention"
+
+
+class Kernels(NamedTuple):
+    """Kernels of KleidiAI behind a rule, without ``kai_run_matmul_clamp_``; those for one row behind the comma."""
+
+    sme: str
+    sme2: str
+
+
+class Rule(NamedTuple):
+    """What holds for one form and its number types.
+
+    Attributes:
+        form: of the node.
+        types: of data, weights (or the second factor) and result, each one or several; ``*`` stands for any.
+        verdict: for all of them.
+        types_name: XNNPACK's name for them in events, or what they are.
+        reason: why.
+        source: file and function of XNNPACK that decides.
+        kernels: behind an eligible one.
+        tried: it was run and its kernels were counted; else the source alone says so.
+        advice: what would make such an operator eligible; None when nothing simple does.
+    """
+
+    form: Form
+    types: tuple[str, str, str]
+    verdict: Verdict
+    types_name: str
+    reason: str
+    source: str
+    kernels: Kernels | None = None
+    tried: bool = True
+    advice: str | None = None
+
+
+_F32 = Kernels(
+    "f32_f32p2vlx1_f32p2vlx1b_2vlx2vl_sme_mopa, f32_f32_f32p2vlx1b_1x8vl_sme_mla",
+    "f32_f32p2vlx1_f32p2vlx1biasf32_sme2_mopa, f32_f32_f32p2vlx1b_1x16vl_sme2_mla",
+)
+_F16 = Kernels(
+    "f16_f16p2vlx2_f16p2vlx2b_2vlx2vl_sme_mopa, f16_f16_f16p2vlx2b_1x8vl_sme_mla",
+    "f16_f16p2vlx2_f16p2vlx2_2vlx2vl_sme2_mopa, f16_f16_f16p2vlx2b_1x16vl_sme2_dot",
+)
+_QS8 = Kernels(
+    "qai8_qai8p2vlx4_qsi8cxp2vlx4sb_2vlx2vl_sme_mopa",
+    "qai8_qai8p2vlx4_qsi8cxpsb2vlx4_2vlx2vl_sme2_mopa, qai8_qai8_qsi8cxp2vlx4sb_1x16vl_sme2_dot",
+)
+_QP8_QC8W = Kernels(
+    "f32_qai8dxp1vlx4_qsi8cxp4vlx4_1vlx4vl_sme_mopa, f32_qai8dxp1x4_qsi8cxp4vlx4_1x4vl_sme_dot",
+    "f32_qai8dxp1vlx4_qsi8cxp4vlx4_1vlx4vl_sme2_mopa, f32_qai8dxp1x4_qsi8cxp4vlx4_1x4vl_sme2_dot",
+)
+_QP8_QC4W = Kernels(
+    "f32_qai8dxp1vlx4_qsi4cxp4vlx4_1vlx4vl_sme_mopa, f32_qai8dxp1x4_qsi4cxp4vlx4_1x4vl_sme_dot",
+    "f32_qai8dxp1vlx8_qsi4cxp4vlx8_1vlx4vl_sme2_mopa, f32_qai8dxp1x4_qsi4cxp4vlx4_1x4vl_sme2_sdot",
+)
+
+_PACKING = "src/subgraph.c, xnn_subgraph_optimize_packed_lhs"
+_CONFIG = "src/configs/gemm-config.c"
+_YES, _NO, _OPEN = Verdict.ELIGIBLE, Verdict.NOT_ELIGIBLE, Verdict.UNKNOWN
+_PACKED = "the library packs the data and has kernels for these types"
+_ONE_SCALE = "the packed int8 product needs a scale for each channel of the weights"
+_PER_CHANNEL = "quantise weights with a scale for each channel"
+_NO_PACKING = "the library packs no data of these types"
+
+RULES: tuple[Rule, ...] = (
+    Rule(Form.PRODUCT, ("fp32", "fp32", "fp32"), _YES, "PF32", _PACKED, _PACKING, _F32),
+    Rule(Form.PRODUCT, ("fp32", "fp16", "fp32"), _YES, "PF32", _PACKED, _PACKING, _F32, tried=False),
+    Rule(Form.PRODUCT, ("fp16", "fp16", "fp16"), _YES, "PF16", _PACKED, _PACKING, _F16),
+    Rule(
+        Form.PRODUCT,
+        ("fp16", "fp32", "fp16"),
+        _NO,
+        "F16",
+        "its weights are stored in fp32, as the exporter does for convolutions, and the packed fp16 product needs fp16",
+        _PACKING,
+        advice="write convolutions of one element as linear layers, or export them in fp32 or int8",
+    ),
+    Rule(Form.PRODUCT, ("qint8", "qcint8", "qint8"), _YES, "PQS8, QC8W", _PACKED, _PACKING, _QS8),
+    Rule(Form.PRODUCT, ("qint8", "qint8", "qint8"), _NO, "QS8", _ONE_SCALE, _PACKING, advice=_PER_CHANNEL),
+    Rule(Form.PRODUCT, ("qint8", "qcint4", "qint8"), _NO, "QS8, QC4W", _NO_PACKING, _PACKING, tried=False),
+    Rule(Form.PRODUCT, ("quint8", "*", "quint8"), _NO, "QU8", _NO_PACKING, _PACKING, tried=False),
+    Rule(Form.PRODUCT, ("qdint8", "qcint8", "fp32"), _YES, "QP8, F32, QC8W", _PACKED, _PACKING, _QP8_QC8W),
+    Rule(Form.PRODUCT, ("qdint8", "qcint4", "fp32"), _YES, "QP8, F32, QC4W", _PACKED, _PACKING, _QP8_QC4W),
+    Rule(
+        Form.PRODUCT,
+        ("qdint8", "qbint4", "fp32"),
+        _NO,
+        "QP8, F32, QB4W",
+        "kernels for weights with a scale per block use dot products and i8mm only",
+        f"{_CONFIG}, init_qp8_f32_qb4w_gemm_config",
+        advice="give 4-bit weights one scale a channel, or use 8 bits",
+    ),
+    Rule(
+        Form.PRODUCT,
+        ("qdint8", "qbint4", "fp16"),
+        _NO,
+        "QD8, F16, QB4W",
+        "the library packs only for fp32 results; on CPUs with SME it refused to load a model with this operator",
+        f"{_PACKING}; src/subgraph/rewrites/cvt_to_fp32.cc",
+        advice="keep the data in fp32",
+    ),
+    Rule(
+        Form.PRODUCT,
+        ("qdint8", "qcint8 qcint4", "fp16"),
+        _NO,
+        "QD8, F16",
+        "the library packs only for fp32 results",
+        _PACKING,
+        tried=False,
+        advice="keep the data in fp32",
+    ),
+    Rule(Form.BATCH_PRODUCT, ("fp32", "fp32", "fp32"), _YES, "PF32", _PACKED, _PACKING, _F32),
+    Rule(Form.BATCH_PRODUCT, ("fp16", "fp16", "fp16"), _YES, "PF16", _PACKED, _PACKING, _F16),
+    Rule(
+        Form.BATCH_PRODUCT,
+        ("qdint8", "qcint8", "fp32"),
+        _YES,
+        "QP8, F32, QC8W",
+        _PACKED,
+        _PACKING,
+        _QP8_QC8W,
+        tried=False,
+    ),
+    Rule(Form.BATCH_PRODUCT, ("qint8", "qint8", "qint8"), _NO, "QS8", _ONE_SCALE, _PACKING, tried=False),
+    Rule(Form.CONVOLUTION, ("fp32", "fp32", "fp32"), _YES, "PF32", _PACKED, _PACKING, _F32),
+    Rule(Form.CONVOLUTION, ("fp32", "fp16", "fp32"), _YES, "PF32", _PACKED, _PACKING, _F32, tried=False),
+    Rule(Form.CONVOLUTION, ("fp16", "fp16", "fp16"), _YES, "PF16", _PACKED, _PACKING, _F16, tried=False),
+    Rule(Form.CONVOLUTION, ("fp16", "fp32", "fp16"), _YES, "PF16", _PACKED, _PACKING, _F16),
+    Rule(Form.CONVOLUTION, ("qint8", "qcint8 qint8", "qint8"), _YES, "PQS8, QS8, QC8W", _PACKED, _PACKING, _QS8),
+    Rule(Form.CONVOLUTION, ("quint8", "*", "quint8"), _NO, "QU8", _NO_PACKING, _PACKING, tried=False),
+    Rule(
+        Form.CONVOLUTION,
+        ("qdint8", "qcint8", "*"),
+        _NO,
+        "QD8, QC8W",
+        "of data quantised at run time the library packs those of matrix products only",
+        _PACKING,
+        advice="quantise convolutions statically",
+    ),
+    Rule(
+        Form.DEPTHWISE,
+        ("*", "*", "*"),
+        _NO,
+        "",
+        "a depthwise convolution is no matrix product: the library has vector kernels for it only",
+        "src/subgraph/depthwise-convolution-2d.c",
+    ),
+    Rule(Form.DECONVOLUTION, ("qint8", "qcint8 qint8", "qint8"), _YES, "PQS8, QS8, QC8W", _PACKED, _PACKING, _QS8),
+    Rule(
+        Form.DECONVOLUTION,
+        ("fp32 fp16 qdint8", "*", "*"),
+        _NO,
+        "",
+        "of transposed convolutions the library packs the data of static int8 only",
+        _PACKING,
+        advice="quantise it statically, or enlarge the image and convolve it",
+    ),
+    Rule(
+        Form.ATTENTION,
+        ("*", "*", "*"),
+        _OPEN,
+        "",
+        "how the library takes this node apart was not tried",
+        "backends/xnnpack/runtime/XNNCompiler.cpp of ExecuTorch",
+        tried=False,
+    ),
+)
