@@ -11,10 +11,10 @@ TORCH := torch==2.13.0
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench fuzz docs bless clean
+.PHONY: help demo test check bench bench-attribution fuzz docs bless clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "%-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(VENV)/demo.stamp ## install, export MobileNetV3-Small, profile it with acceleration on and off, name the report
 	$(BIN)/opscope doctor
@@ -34,6 +34,9 @@ bench: $(VENV)/dev.stamp ## measure opscope itself, side by side with what it is
 	$(BIN)/python bench/startup.py
 	$(BIN)/python bench/decode.py
 	$(BIN)/python bench/calibration.py
+
+bench-attribution: $(VENV)/dev.stamp ## attribution of XNNPACK's events against the truth, on models of every kind (20 minutes)
+	$(BIN)/python bench/attribution.py
 
 fuzz: $(VENV)/dev.stamp ## damage files for FUZZ_SECONDS a reader and look for anything but a proper error
 	$(BIN)/python -m fuzz.run --seconds $(FUZZ_SECONDS)

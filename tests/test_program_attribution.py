@@ -175,13 +175,51 @@ def test_half_precision_without_its_kernels_runs_in_fp32_between_conversions():
         "Convert (NC) #2",
     ]
     match = match_events(graph(HALF), names)
-    assert match.profile == "no fp16"
+    assert match.profile == "fp16 on x86 without AVX2"
     assert [(event.nodes, event.inserted) for event in match.events] == [
         ((0,), True),
         ((0,), False),
         ((1,), False),
         ((1,), True),
     ]
+
+
+def test_a_sine_has_a_half_precision_kernel_everywhere():
+    """Without any other of them, what follows it is converted, and it is not."""
+    text = """
+    input x fp16 1x8
+    a fp16 1x8 = Sin x
+    b fp16 1x8 = Exp a
+    output b
+    """
+    names = ["Sine (NC) #1", "Convert (NC) #1", "Exp (NC) #1", "Convert (NC) #2"]
+    match = match_events(graph(text), names)
+    assert (match.profile, [event.nodes for event in match.events]) == ("no fp16", [(0,), (1,), (1,), (1,)])
+
+
+def test_a_mean_of_squares_has_no_half_precision_kernel_anywhere():
+    """It is converted also where everything else is native."""
+    text = """
+    input x fp16 1x4x4x8
+    a fp16 1x4x4x8 = Multiply x x
+    b fp16 1x1x1x8 = GlobalAvgPooling2d a
+    output b
+    """
+    names = ["Convert (NC) #1", "Mean Squared (ND) #1", "Convert (NC) #2"]
+    assert [event.nodes for event in match_events(graph(text), names).events] == [(0, 1), (0, 1), (0, 1)]
+
+
+def test_a_brain_float_product_runs_in_fp32():
+    """Its bias is fp32 already; data and weights are converted, and so is what it leaves."""
+    text = """
+    input x bf16 4x8
+    const w bf16 6x8
+    const c fp32 6
+    y bf16 4x6 = FullyConnected x w c
+    output y
+    """
+    names = ["Convert (NC) #1", "Fully Connected (NC, F32) GEMM #1", "Convert (NC) #2"]
+    assert [event.nodes for event in match_events(graph(text), names).events] == [(0,), (0,), (0,)]
 
 
 def test_a_name_of_another_number_type_is_no_exact_match():

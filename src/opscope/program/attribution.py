@@ -15,6 +15,7 @@ import msgspec
 from opscope.program.alignment import TooLargeError, align, possible_kinds
 from opscope.program.xnn_events import OPERATORS, can_be, event_name, folded
 from opscope.program.xnn_rewrites import replay
+from opscope.program.xnn_subgraph import MEAN_SQUARED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -157,21 +158,39 @@ _LEAST_INPUTS = dict.fromkeys([*_TWO, "DepthwiseConv2d", "ConvTranspose2d"], 2)
 
 
 def _profiles(graph: XnnGraph, names: Sequence[str]) -> Iterator[tuple[str, Lacks | None]]:
-    """What instruction sets may lack, the likely ones first; only 16-bit graphs differ."""
-    yield "native", None
+    """What instruction sets lack, the likely ones first; only graphs with half precision differ.
+
+    Source: ``GetOpActionFp16`` in ``src/subgraph/rewrites/cvt_to_fp32.cc`` of XNNPACK (2026), and the conditions in
+    ``src/configs``. Products that quantise their left side themselves need packed kernels of half precision.
+    """
     if not any(value.dtype.name == "fp16" for value in graph.values):
+        yield "native", None
         return
-    yield "no fp16 resize", lambda node: node.kind == "StaticResizeBilinear2D"
-    yield "no fp16", lambda _: True
-    yield "no fp16 products", lambda node: node.kind in _PRODUCTS
+    for profile, kinds in _HALF.items():
+        yield profile, _lacking(kinds, packed=True)
+    yield "fp16 on Arm with SME2", _lacking(_NEVER_HALF, packed=False)
+    yield "no fp16", lambda node: node.kind not in _ALWAYS_HALF
     seen = [event_name(name) for name in names]
-    single = {kind for kind in OPERATORS if _only_single(kind, seen)}
-    yield "no fp16 for " + ", ".join(sorted(single)), lambda node: node.kind in single
+    single = frozenset(kind for kind in OPERATORS if _only_single(kind, seen))
+    yield f"no fp16 for {', '.join(sorted(single))}", _lacking(single, packed=True)
+
+
+def _lacking(kinds: frozenset[str], *, packed: bool) -> Lacks:
+    return lambda node: node.kind in kinds or (packed and node.packed)
 
 
 _PRODUCTS = frozenset("FullyConnected BatchMatrixMultiply Conv2d ConvTranspose2d DepthwiseConv2d".split())
-
-
+_NEVER_HALF = frozenset({MEAN_SQUARED})
+_ALWAYS_HALF = frozenset({"Sin", "Cos"})
+_X86 = _NEVER_HALF | {"StaticResizeBilinear2D"}
+_WITHOUT_AVX2 = _X86.union("ELU Sigmoid Softmax FullyConnected BatchMatrixMultiply ConvTranspose2d Conv2d".split())
+_HALF = {
+    "fp16 on x86": _X86,
+    "fp16 on Arm": _NEVER_HALF,
+    "fp16 on x86 without AVX2": _WITHOUT_AVX2,
+    "fp16 on x86 without AVX2 and FMA3": _WITHOUT_AVX2 | {"DepthwiseConv2d"},
+}
+"""Kinds of nodes that run in fp32, by what the CPU has."""
 _PRODUCT_NAMES = {folded(name) for kind in _PRODUCTS for name in OPERATORS[kind]}
 _ADDED = {folded(name) for name in ("Clamp", "Convert", "Copy", "Mean Squared", "Invalid Unary Op", "Pack LH")}
 _CLAMPS = frozenset({"Clamp", "Minimum", "Maximum"})

@@ -62,13 +62,9 @@ def replay(graph: XnnGraph, lacks_half: Lacks | None = None) -> Subgraph:
     if lacks_half and "fp16" in types:
         widen(work, "fp16", lacks_half)
     if "bf16" in types:
-        widen(work, "bf16", lambda node: not _is_bf16_product(work, node))
+        widen(work, "bf16", lambda _: True)
     work.nodes = [node for node in work.nodes if node.alive]
     return work
-
-
-def _is_bf16_product(work: Subgraph, node: Node) -> bool:
-    return node.kind == "FullyConnected" and work.values[node.outputs[0]].dtype == "fp32"
 
 
 def fuse_pads_and_copies(work: Subgraph) -> None:
@@ -354,7 +350,7 @@ def inline_packing(work: Subgraph) -> None:
         value = work.values[node.inputs[0]] if node.inputs else None
         before = work.producer(node.inputs[0]) if value and node.alive and node.kind in _PRODUCTS else None
         if value and before and value.dtype == "qdint8" and before.kind == PACKED_CONVERT:
-            node.inputs[0] = before.inputs[0]
+            node.inputs[0], node.packed = before.inputs[0], True
             node.sources = [*before.sources, *node.sources]
             value.consumers -= 1
             before.alive = before.alive and value.consumers > 0

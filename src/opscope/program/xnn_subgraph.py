@@ -93,6 +93,7 @@ class Node:
         inserted: the library added it.
         origin: the payload's node with its attributes; None for an added one.
         activation: it is only the activation of the payload's node.
+        packed: it quantises its left side while it packs it.
         alive: it was not removed.
     """
 
@@ -104,6 +105,7 @@ class Node:
     inserted: bool = False
     origin: XnnNode | None = None
     activation: bool = False
+    packed: bool = False
     alive: bool = True
 
     def absorb(self, other: Node) -> None:
@@ -168,7 +170,7 @@ class Subgraph:
         types = [self.values[value].dtype for value in (*inputs, *outputs)]
         made = Node(_defined_kind(node, types), inputs, outputs, [number], _bounds(node), origin=node)
         self.nodes.append(made)
-        if made.kind == "FullyConnected" and types and set(types) == {"bf16"}:
+        if made.kind == "FullyConnected" and {*types[:2], types[-1]} == {"bf16"}:
             self._follow(made, "Convert", "fp32")
         elif made.kind in _CLAMPED_BY_ITSELF and made.bounds != UNBOUNDED:
             limit = self._follow(made, "Clamp", None)
