@@ -69,11 +69,12 @@ def test_the_bundle_holds_what_the_contract_names(tmp_path: Path) -> None:
 
 
 def test_features_are_cleared_for_the_baseline_only(tmp_path: Path) -> None:
-    """Half of the jobs clear AVX-512, the other half nothing; each in the same number."""
+    """Half of the jobs clear AVX-512, the other half nothing; each in the same number, half of them without tracing."""
     target = FakeTarget()
     run(tmp_path, target)
     cleared = [tuple(job.clear) for job in target.jobs]
-    assert cleared.count(()) == cleared.count(("avx512f", "avx512bw")) == 6
+    assert cleared.count(()) == cleared.count(("avx512f", "avx512bw")) == 12
+    assert [job.traced for job in target.jobs] == [False, False, True, True] * 6
 
 
 def test_the_ladder_has_a_variant_for_each_step(tmp_path: Path) -> None:
@@ -98,13 +99,16 @@ def test_thread_counts_are_variants_of_their_own(tmp_path: Path) -> None:
     assert pairs == [("baseline-t1", "accelerated-t1"), ("baseline-t2", "accelerated-t2")]
 
 
-def test_a_failed_round_leaves_the_others_and_is_told(tmp_path: Path) -> None:
-    """One crash of twelve: its round does not pair up, eleven processes count, the report names it."""
+@pytest.mark.parametrize(("crashed", "pairs"), [(2, 6), (4, 7)])
+def test_a_failed_round_leaves_the_others_and_is_told(tmp_path: Path, crashed: int, pairs: int) -> None:
+    """The verdict rests on the untraced arm: a crash there leaves one pair out, one of a traced process none."""
     crash = Failure(FailureKind.SIGNAL, "the process was ended by SIGSEGV", signal="SIGSEGV")
-    done = run(tmp_path, FakeTarget(fail=lambda job: crash if job == 4 else None), Settings(rounds=7, runs=2, warmup=0))
+    done = run(
+        tmp_path, FakeTarget(fail=lambda job: crash if job == crashed else None), Settings(rounds=7, runs=2, warmup=0)
+    )
     comparison = done.content.primary
     assert comparison is not None
-    assert (comparison.end_to_end.baseline_processes, comparison.end_to_end.candidate_processes) == (6, 6)
+    assert (comparison.end_to_end.baseline_processes, comparison.end_to_end.candidate_processes) == (pairs, pairs)
     assert "SIGSEGV" in (tmp_path / "out" / "report.md").read_text()
     assert "SIGSEGV" in (tmp_path / "out" / "report.html").read_text()
 
@@ -114,7 +118,7 @@ def test_nothing_measured_is_an_error_and_keeps_the_evidence(tmp_path: Path) -> 
     crash = Failure(FailureKind.SIGNAL, "the process was ended by SIGSEGV", signal="SIGSEGV")
     with pytest.raises(RunError, match="SIGSEGV"):
         run(tmp_path, FakeTarget(fail=lambda _: crash))
-    assert len(Bundle.open(tmp_path / "out").manifest.failures()) == 12
+    assert len(Bundle.open(tmp_path / "out").manifest.failures()) == 24
 
 
 def test_a_variant_can_be_addressed(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from fakes import FakeClock, FakeTarget
 from opscope.api import Settings, profile
 from opscope.bundle.bundle import Bundle, check_free
 from opscope.bundle.files import sha256_of, write_atomically
-from opscope.bundle.manifest import Failure, FailureKind, Status
+from opscope.bundle.manifest import Arm, Failure, FailureKind, Place, Status
 from opscope.errors import BundleError, NotFoundError, StorageError, TraceFormatError
 from programs import write_tiny_program
 
@@ -34,12 +34,15 @@ def test_a_manifest_reads_back_as_it_was_written(bundle: Bundle) -> None:
 
 
 def test_roles_are_fields_and_traces_are_where_the_manifest_says(bundle: Bundle) -> None:
-    """Each variant has a role, each repetition its files with their hash."""
+    """Each variant has a role, each traced repetition its trace with its hash; a timed one has none."""
     assert [(v.name, v.role.value) for v in bundle.manifest.variants] == [
         ("accelerated", "accelerated"),
         ("baseline", "baseline"),
     ]
-    for repetition in bundle.manifest.repetitions:
+    timed, traced = ([r for r in bundle.manifest.repetitions if r.arm is arm] for arm in Arm)
+    assert len(timed) == len(traced)
+    assert {repetition.trace for repetition in timed} == {None}
+    for repetition in traced:
         assert sha256_of(bundle.path / str(repetition.trace)) == repetition.trace_sha256
 
 
@@ -76,10 +79,12 @@ def test_two_runs_cannot_hold_one_bundle(bundle: Bundle) -> None:
 
 def test_each_attempt_gets_a_directory_of_its_own(bundle: Bundle) -> None:
     """A directory without a record, left by a run that was killed, is not written into again."""
-    first, number = bundle.attempt_directory("baseline", 7)
-    second, again = bundle.attempt_directory("baseline", 7)
+    place = Place(7, "baseline", Arm.TRACED)
+    first, number = bundle.attempt_directory(place)
+    second, again = bundle.attempt_directory(place)
+    timed, _ = bundle.attempt_directory(place._replace(arm=Arm.TIMED))
     assert (number, again) == (1, 2)
-    assert first != second
+    assert len({first, second, timed}) == 3
 
 
 def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
@@ -138,5 +143,5 @@ def test_a_failed_repetition_is_pending_until_an_attempt_succeeds(tmp_path: Path
     done = profile(str(program), out=tmp_path / "out", resume=True, target=again, clock=FakeClock())
     assert len(again.jobs) == 1
     assert done.content.manifest.status is Status.COMPLETE
-    assert [rep.attempt for rep in done.content.manifest.repetitions] == [1, 1, 1, 1, 2]
+    assert [rep.attempt for rep in done.content.manifest.repetitions] == [1] * 8 + [2]
     assert done.content.manifest.failures() == []

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from fakes import FakeTarget
+from native_runner import native_target
 from opscope.bundle.manifest import FailureKind
 from opscope.errors import TraceFormatError
 from opscope.read.registry import read_trace
@@ -30,10 +31,13 @@ def job(program: Path, clear: list[str] | None = None, timeout: float = 120.0, i
     return Job(str(program), clear or [], 1, inferences, 0, timeout_seconds=timeout)
 
 
-@pytest.fixture(params=["fake", pytest.param("local", marks=pytest.mark.runtime)])
+MAKERS = {"fake": FakeTarget, "local": LocalTarget, "native": native_target}
+
+
+@pytest.fixture(params=["fake", *(pytest.param(kind, marks=pytest.mark.runtime) for kind in ("local", "native"))])
 def target(request: pytest.FixtureRequest) -> RunTarget:
-    """Both kinds of target."""
-    return FakeTarget() if request.param == "fake" else LocalTarget()
+    """Every kind of target."""
+    return MAKERS[request.param]()
 
 
 @pytest.fixture

@@ -31,6 +31,7 @@ from opscope.analyze.operators import (
 )
 from opscope.analyze.roofline import Roofline, roofline
 from opscope.analyze.rules import Evidence, Finding, RuledOut, examine
+from opscope.analyze.timing import Untraced, untraced
 from opscope.analyze.works import works
 from opscope.errors import TraceFormatError
 from opscope.program.roofs import Roofs
@@ -38,6 +39,7 @@ from opscope.table import Clock, TraceWarning
 
 if TYPE_CHECKING:
     from opscope.analyze.attribution import Attributions
+    from opscope.analyze.timing import Calls
     from opscope.table import EventTable
 
 
@@ -115,6 +117,7 @@ class Analysis(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.ana
         portable: operators that no delegate took, and why not.
         roofline: operators under the measured ceilings of the machine; null where none were measured.
         ceilings: these ceilings.
+        untraced: latency without event tracing, and what tracing costs; null where only traced runs were made.
     """
 
     variant: str | None
@@ -134,6 +137,7 @@ class Analysis(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.ana
     portable: list[PortableTime] = []
     roofline: Roofline | None = None
     ceilings: Roofs | None = None
+    untraced: Untraced | None = None
 
 
 class Known(NamedTuple):
@@ -158,7 +162,13 @@ class Source(msgspec.Struct, frozen=True):
     files: list[tuple[str, str]]
 
 
-def analyse(table: EventTable, source: Source, variant: str | None = None, known: Known | None = None) -> Analysis:
+def analyse(
+    table: EventTable,
+    source: Source,
+    variant: str | None = None,
+    known: Known | None = None,
+    calls: Calls | None = None,
+) -> Analysis:
     """Analyse the measured inferences of a table.
 
     Args:
@@ -166,6 +176,7 @@ def analyse(table: EventTable, source: Source, variant: str | None = None, known
         source: where it came from.
         variant: name of the variant in its bundle.
         known: what its program says about it; None: names are all there is.
+        calls: durations that the caller saw, without tracing too; None where that was not measured.
 
     Raises:
         TraceFormatError: no inference is left to measure.
@@ -214,6 +225,7 @@ def analyse(table: EventTable, source: Source, variant: str | None = None, known
         portable=portable,
         roofline=limits,
         ceilings=known.roofs if known else None,
+        untraced=untraced(calls) if calls else None,
     )
 
 

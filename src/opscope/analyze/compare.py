@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import msgspec
 import numpy as np
@@ -46,6 +46,7 @@ class EndToEnd(msgspec.Struct, frozen=True):
         design: ``paired`` when both sides were measured in the same rounds, else ``unpaired``.
         baseline_processes: number of processes of the baseline.
         candidate_processes: number of processes of the candidate.
+        arm: ``untraced`` when it rests on calls without event tracing, ``traced`` when on Method::execute in traces.
     """
 
     baseline_ns: float
@@ -58,6 +59,7 @@ class EndToEnd(msgspec.Struct, frozen=True):
     design: str
     baseline_processes: int
     candidate_processes: int
+    arm: str = "traced"
 
 
 class CategoryChange(msgspec.Struct, frozen=True):
@@ -136,6 +138,19 @@ class Comparison(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.c
     notes: list[str]
 
 
+class Beside(NamedTuple):
+    """What is known of two sides besides their events.
+
+    Attributes:
+        facts: what the program says about the operators of the baseline, then of the candidate.
+        untraced: logarithms of the median latency of each untraced process, shape (processes, 1), of the baseline and
+            of the candidate; the verdict then rests on these. Of paired sides they are of the same rounds.
+    """
+
+    facts: tuple[_Facts, _Facts] = ({}, {})
+    untraced: tuple[Floats, Floats] | None = None
+
+
 def compare(
     baseline: EventTable,
     candidate: EventTable,
@@ -143,7 +158,7 @@ def compare(
     labels: tuple[tuple[str, str], tuple[str, str]],
     paired: bool,
     outputs: OutputAgreement | None = None,
-    facts: tuple[_Facts, _Facts] = ({}, {}),
+    beside: Beside | None = None,
 ) -> Comparison:
     """Compare two variants.
 
@@ -153,11 +168,13 @@ def compare(
         labels: name and path of the baseline, then of the candidate.
         paired: whether processes were measured in interleaved rounds.
         outputs: agreement of the outputs, when they were compared.
-        facts: what the program says about the operators of the baseline, then of the candidate.
+        beside: what is known besides the events; None: nothing.
     """
     effects = paired_effects if paired else unpaired_effects
-    end_to_end = _end_to_end(baseline, candidate, paired=paired)
-    pairs = list(_match(operators(baseline, facts[0]), operators(candidate, facts[1])))
+    beside = beside or Beside()
+    medians = beside.untraced or (_log_medians(baseline), _log_medians(candidate))
+    end_to_end = _end_to_end(*medians, paired=paired, arm="untraced" if beside.untraced else "traced")
+    pairs = list(_match(operators(baseline, beside.facts[0]), operators(candidate, beside.facts[1])))
     left, right = _times(baseline, [b for b, _ in pairs]), _times(candidate, [c for _, c in pairs])
     return Comparison(
         baseline=Side(*labels[0], float(left.sum(axis=1).mean())),
@@ -184,8 +201,7 @@ def _notes(end_to_end: EndToEnd, pairs: Sequence[OperatorPair]) -> list[str]:
     return notes
 
 
-def _end_to_end(baseline: EventTable, candidate: EventTable, *, paired: bool) -> EndToEnd:
-    left, right = _log_medians(baseline), _log_medians(candidate)
+def _end_to_end(left: Floats, right: Floats, *, paired: bool, arm: str) -> EndToEnd:
     effect = (paired_effects if paired else unpaired_effects)(left, right)[0]
     interval = None if effect.low is None or effect.high is None else (math.exp(effect.low), math.exp(effect.high))
     detectable = None if effect.minimum_detectable is None else math.expm1(effect.minimum_detectable)
@@ -200,6 +216,7 @@ def _end_to_end(baseline: EventTable, candidate: EventTable, *, paired: bool) ->
         design="paired" if paired else "unpaired",
         baseline_processes=len(left),
         candidate_processes=len(right),
+        arm=arm,
     )
 
 

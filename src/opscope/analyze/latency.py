@@ -11,6 +11,8 @@ from opscope.stats.summary import Summary, summarise
 from opscope.stats.warmup import detect_warmup
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from opscope.table import EventTable
 
 
@@ -43,7 +45,10 @@ class ProcessLatency(msgspec.Struct, frozen=True):
 
 
 class Latency(msgspec.Struct, frozen=True):
-    """Duration of Method::execute over all measured inferences; fields as in ``opscope.stats.summary.Summary``."""
+    """Duration of all measured inferences; fields as in ``opscope.stats.summary.Summary``.
+
+    Of traced runs it is that of Method::execute, of untraced ones that of the call as its caller saw it.
+    """
 
     n: int
     samples_ns: list[int]
@@ -78,6 +83,26 @@ def latency(table: EventTable) -> Latency | None:
         return None
     warmup = [found.duration[found.warmup & (found.process == p)].tolist() for p in range(table.processes)]
     return _latency(summarise(samples), samples, warmup, _processes(table))
+
+
+def latency_of(
+    measured: Sequence[Sequence[int]], warmup: Sequence[Sequence[int]], load_ns: Sequence[int | None]
+) -> Latency:
+    """Latency of calls that were timed by their caller.
+
+    Args:
+        measured: durations of each process behind its warm-up; at least one in each.
+        warmup: those before.
+        load_ns: loading, where it was timed.
+    """
+    samples = [duration for own in measured for duration in own]
+    processes = [
+        ProcessLatency(
+            number, len(own), float(np.median(own)), float(np.mean(own)), load, (list(first) or list(own))[0]
+        )
+        for number, (own, first, load) in enumerate(zip(measured, warmup, load_ns, strict=True))
+    ]
+    return _latency(summarise(samples), samples, [list(own) for own in warmup], processes)
 
 
 def _latency(summary: Summary, samples: list[int], warmup: list[list[int]], processes: list[ProcessLatency]) -> Latency:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from opscope.analyze.analysis import Analysis
     from opscope.analyze.compare import Comparison
     from opscope.analyze.outputs import OutputAgreement
+    from opscope.analyze.timing import Floats
 
     Array: TypeAlias = NDArray[Any]
 
@@ -62,7 +63,7 @@ def analysis_of(side: Side) -> Analysis:
     from opscope.analyze.analysis import Source, analyse
 
     source = Source(side.path, side.format, side.files)
-    return analyse(side.table, source, side.variant.name if side.variant else None, side.known)
+    return analyse(side.table, source, side.variant.name if side.variant else None, side.known, side.calls)
 
 
 def compare(baseline: str | Path, candidate: str | Path, *, warmup: Warmup = None) -> Comparison:
@@ -79,6 +80,7 @@ def compare(baseline: str | Path, candidate: str | Path, *, warmup: Warmup = Non
 
 def comparison_of(baseline: Side, candidate: Side) -> Comparison:
     """The comparison of two sides; variants of one bundle are paired by round."""
+    from opscope.analyze.compare import Beside
     from opscope.analyze.compare import compare as compare_tables
 
     for side in (baseline, candidate):
@@ -90,9 +92,27 @@ def comparison_of(baseline: Side, candidate: Side) -> Comparison:
     outputs = _outputs(baseline, candidate) if paired else None
     facts = tuple(side.known.attributions.operators if side.known else {} for side in (baseline, candidate))
     compared = compare_tables(
-        baseline.table, candidate.table, labels=labels, paired=paired, outputs=outputs, facts=(facts[0], facts[1])
+        baseline.table,
+        candidate.table,
+        labels=labels,
+        paired=paired,
+        outputs=outputs,
+        beside=Beside((facts[0], facts[1]), _untraced(baseline, candidate, paired=paired)),
     )
     return msgspec.structs.replace(compared, notes=[*compared.notes, *_differences(baseline, candidate)])
+
+
+def _untraced(baseline: Side, candidate: Side, *, paired: bool) -> tuple[Floats, Floats] | None:
+    """Latencies without tracing of both sides, of the same rounds when they are paired; None when one side has none."""
+    if baseline.calls is None or candidate.calls is None:
+        return None
+    rounds = [sorted(side.calls.settled()) for side in (baseline, candidate) if side.calls]
+    if paired:
+        common = sorted(set(rounds[0]) & set(rounds[1]))
+        rounds = [common, common]
+    if not rounds[0] or not rounds[1]:
+        return None
+    return baseline.calls.log_medians(rounds[0]), candidate.calls.log_medians(rounds[1])
 
 
 def _differences(baseline: Side, candidate: Side) -> list[str]:

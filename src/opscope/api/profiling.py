@@ -17,7 +17,7 @@ from opscope.bundle.manifest import Manifest, Model, Plan, Role, Status, Variant
 from opscope.errors import ExportError, RunError, UsageError, did_you_mean
 from opscope.export.process import EXPORT_LOG, export_model
 from opscope.export.registry import entry
-from opscope.read.pte import read_program
+from opscope.read.pte import read_executable, read_program
 from opscope.read.registry import read_trace
 from opscope.run import isa
 from opscope.run.clock import SystemClock
@@ -51,6 +51,7 @@ class Settings(msgspec.Struct, frozen=True):
         dtype: number type to export a registered model in.
         seed: of the order and of the inputs.
         timeout_seconds: limit for one process.
+        untraced: run every variant without event tracing too, for its latency; a traced run is for the split.
         roofs: measure the ceilings of every variant after its repetitions, which takes some four seconds each.
     """
 
@@ -64,6 +65,7 @@ class Settings(msgspec.Struct, frozen=True):
     dtype: str = "fp32"
     seed: int = 0
     timeout_seconds: float = 600.0
+    untraced: bool = True
     roofs: bool = True
 
 
@@ -172,13 +174,15 @@ def _planned(path: Path, model: str, settings: Settings, runner: RunTarget, cloc
 
 
 def _plan(settings: Settings, variants: list[Variant]) -> Plan:
+    names = [variant.name for variant in variants]
     return Plan(
         rounds=settings.rounds,
         runs=settings.runs,
         warmup=settings.warmup,
         seed=settings.seed,
-        order=interleaved([variant.name for variant in variants], settings.rounds, settings.seed),
+        order=interleaved(names, settings.rounds, settings.seed),
         timeout_seconds=settings.timeout_seconds,
+        timed_order=interleaved(names, settings.rounds, settings.seed + 1) if settings.untraced else [],
     )
 
 
@@ -264,7 +268,9 @@ def _given(source: Path) -> list[Path]:
 
 def _described(model: str, source: Path | None, dtype: str, files: list[Path]) -> Model:
     program = files[0]
-    plan = read_program(program)
+    executable = read_executable(program)
+    plan = executable.outline()
+    payloads = {delegate.data for own in executable.plans for delegate in own.delegates if delegate.data}
     records = [file.name for file in files if file.suffix == ".etrecord"]
     return Model(
         name=model if source is None else source.stem,
@@ -276,4 +282,6 @@ def _described(model: str, source: Path | None, dtype: str, files: list[Path]) -
         size=program.stat().st_size,
         methods=[method.name for method in plan.methods],
         backends=plan.backends(),
+        planned_bytes=sum(sum(own.planned_buffers) for own in executable.plans),
+        delegate_bytes=sum(data.size for data in payloads),
     )

@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from opscope.bundle.bundle import VARIANTS, Bundle, is_bundle
-from opscope.bundle.manifest import Role
+from opscope.bundle.manifest import Arm, Role
 from opscope.errors import NotFoundError, RunError, did_you_mean
 
 if TYPE_CHECKING:
     from opscope.analyze.analysis import Known
+    from opscope.analyze.timing import Calls
     from opscope.bundle.manifest import Variant
     from opscope.table import EventTable
 
@@ -30,6 +31,7 @@ class Side(NamedTuple):
     bundle: Bundle | None
     variant: Variant | None
     known: Known | None = None
+    calls: Calls | None = None
 
 
 def read(path: str | Path) -> EventTable:
@@ -131,7 +133,27 @@ def bundle_side(bundle: Bundle, name: str | None, warmup: Warmup) -> Side:
         table = table.with_method(methods[0])
     files = [(str(repetition.trace), str(repetition.trace_sha256)) for repetition in repetitions]
     path = str(bundle.path / VARIANTS / variant.name)
-    return with_bundled_program(Side(table, path, "etdump", files, variant.name, bundle, variant))
+    return with_bundled_program(
+        Side(table, path, "etdump", files, variant.name, bundle, variant, calls=_calls(bundle, variant, table))
+    )
+
+
+def _calls(bundle: Bundle, variant: Variant, table: EventTable) -> Calls | None:
+    """What the callers saw, without tracing too; None when nothing was timed without it."""
+    from opscope.analyze.timing import Calls
+
+    walls = {
+        arm: {r.round: r.measurement for r in bundle.manifest.completed(variant.name, arm) if r.measurement}
+        for arm in Arm
+    }
+    if not walls[Arm.TIMED]:
+        return None
+    return Calls(
+        untraced={number: own.wall_ns for number, own in walls[Arm.TIMED].items()},
+        traced={number: own.wall_ns for number, own in walls[Arm.TRACED].items()},
+        warmup=max(table.warmup, default=0),
+        load_ns={number: own.load_ns for number, own in walls[Arm.TIMED].items() if own.load_ns is not None},
+    )
 
 
 def marked(table: EventTable, warmup: Warmup) -> EventTable:

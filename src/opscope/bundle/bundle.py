@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from opscope.bundle.files import storage_errors, write_atomically
-from opscope.bundle.manifest import Manifest, Repetition, Status
+from opscope.bundle.manifest import Arm, Manifest, Repetition, Status
 from opscope.errors import BundleError, NotFoundError, StorageError, TraceFormatError
 from opscope.program.roofs import NoRoofs, Roofs
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from opscope.bundle.manifest import Variant
+    from opscope.bundle.manifest import Place, Variant
 
 MANIFEST = "manifest.json"
 VARIANTS = "variants"
@@ -102,17 +102,18 @@ class Bundle:
         self.manifest = msgspec.structs.replace(self.manifest, status=status)
         self._save()
 
-    def attempt_directory(self, variant: str, number: int) -> tuple[Path, int]:
+    def attempt_directory(self, place: Place) -> tuple[Path, int]:
         """A new directory for the next attempt at a repetition, and the number of the attempt.
 
         Raises:
             StorageError: the system refused to create it.
         """
-        parent = self.path / VARIANTS / variant
+        parent = self.path / VARIANTS / place.variant
+        name = f"{'round' if place.arm is Arm.TRACED else 'timed'}-{place.round:02d}"
         with storage_errors(parent):
             parent.mkdir(parents=True, exist_ok=True)
             for attempt in itertools.count(1):
-                directory = parent / (f"round-{number:02d}" + (f"-attempt-{attempt}" if attempt > 1 else ""))
+                directory = parent / (name + (f"-attempt-{attempt}" if attempt > 1 else ""))
                 # A directory without a record is that of a run that was killed: it may still be written to.
                 with contextlib.suppress(FileExistsError):
                     directory.mkdir()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from typing import NamedTuple
 
 import msgspec
 
@@ -15,6 +16,15 @@ class Role(str, enum.Enum):
     INTERMEDIATE = "intermediate"
     CANDIDATE = "candidate"
     """Compared with a baseline, where nothing tells that it is accelerated; only in what other tools left behind."""
+
+
+class Arm(str, enum.Enum):
+    """What a repetition is for. The two are never mixed: tracing costs time."""
+
+    TIMED = "timed"
+    """End-to-end latency, without event tracing."""
+    TRACED = "traced"
+    """The split into operators, with event tracing."""
 
 
 class Status(str, enum.Enum):
@@ -32,6 +42,8 @@ class FailureKind(str, enum.Enum):
     EXIT = "exit"
     TIMEOUT = "timeout"
     MASK = "mask"
+    OUTPUT = "output"
+    """It ran, and what it computed is not a number."""
     TRACE = "trace"
     STORAGE = "storage"
 
@@ -49,6 +61,8 @@ class Model(msgspec.Struct, frozen=True):
         size: of the .pte in bytes; likewise.
         methods: methods of the program; likewise.
         backends: delegates that the program calls.
+        planned_bytes: memory that the program plans for its tensors, all methods together; null when not known.
+        delegate_bytes: payloads of its delegates; likewise.
     """
 
     name: str
@@ -60,6 +74,8 @@ class Model(msgspec.Struct, frozen=True):
     size: int | None
     methods: list[str] | None
     backends: list[str]
+    planned_bytes: int | None = None
+    delegate_bytes: int | None = None
 
 
 class Variant(msgspec.Struct, frozen=True):
@@ -88,8 +104,10 @@ class Plan(msgspec.Struct, frozen=True):
         runs: measured inferences of each process.
         warmup: inferences before them that are set aside.
         seed: of the order and of the inputs.
-        order: for every round the variants in the order they run.
+        order: for every round the variants in the order in which they run traced.
         timeout_seconds: limit for one process.
+        timed_order: for every round the variants in the order in which they run without tracing, before the traced
+            ones; empty when nothing was timed without tracing.
     """
 
     rounds: int
@@ -98,6 +116,7 @@ class Plan(msgspec.Struct, frozen=True):
     seed: int | None
     order: list[list[str]]
     timeout_seconds: float | None
+    timed_order: list[list[str]] = []
 
 
 class Target(msgspec.Struct, frozen=True):
@@ -164,10 +183,10 @@ class Tensor(msgspec.Struct, frozen=True):
 
 
 class Measurement(msgspec.Struct, frozen=True):
-    """What a process reported about itself besides its trace.
+    """What a process reported about itself besides its trace; null is what a runner of another kind does not tell.
 
     Attributes:
-        mask: proof that its features were off.
+        mask: proof that its features were off; null where nothing was cleared and nothing could prove it.
         threads: size of the thread pool, read back.
         inputs: of the inference.
         outputs: of the inference.
@@ -177,18 +196,28 @@ class Measurement(msgspec.Struct, frozen=True):
         load_ns: loading the program.
         peak_rss_bytes: largest resident memory of the process.
         versions: of the packages in the process.
+        write_ns: writing the trace and the outputs; null where it was not timed.
     """
 
-    mask: MaskProof
-    threads: int
+    mask: MaskProof | None
+    threads: int | None
     inputs: list[Tensor]
     outputs: list[Tensor]
-    output_sha256: str
+    output_sha256: str | None
     wall_ns: list[int]
-    start_ns: int
-    load_ns: int
-    peak_rss_bytes: int
+    start_ns: int | None
+    load_ns: int | None
+    peak_rss_bytes: int | None
     versions: dict[str, str]
+    write_ns: int | None = None
+
+
+class Place(NamedTuple):
+    """A place in the plan: round, variant and arm."""
+
+    round: int
+    variant: str
+    arm: Arm
 
 
 class Repetition(msgspec.Struct, frozen=True):
@@ -203,11 +232,12 @@ class Repetition(msgspec.Struct, frozen=True):
         directory: of its files, within the bundle.
         trace: path of the ETDump within the bundle; null when there is none.
         trace_sha256: its hash.
-        inferences: complete inferences in the trace.
+        inferences: complete inferences in the trace, or timed calls.
         before: state of the machine before.
         after: state of the machine after.
         measurement: what the process reported; null when it failed.
         failure: why it failed; null when it did not.
+        arm: whether it was traced.
     """
 
     variant: str
@@ -223,6 +253,12 @@ class Repetition(msgspec.Struct, frozen=True):
     after: Conditions
     measurement: Measurement | None
     failure: Failure | None
+    arm: Arm = Arm.TRACED
+
+    @property
+    def place(self) -> Place:
+        """Where it stands in the plan."""
+        return Place(self.round, self.variant, self.arm)
 
     @property
     def ok(self) -> bool:
@@ -251,18 +287,27 @@ class Manifest(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.bun
         """All variants of a role, in the order of the plan."""
         return [variant for variant in self.variants if variant.role is role]
 
-    def completed(self, variant: str) -> list[Repetition]:
-        """Repetitions of a variant that count, in order of round."""
-        found = [rep for rep in self.repetitions if rep.variant == variant and rep.ok]
+    def completed(self, variant: str, arm: Arm = Arm.TRACED) -> list[Repetition]:
+        """Repetitions of a variant in one arm that count, in order of round."""
+        found = [rep for rep in self.repetitions if (rep.variant, rep.arm) == (variant, arm) and rep.ok]
         return sorted(found, key=lambda rep: rep.round)
 
-    def pending(self) -> list[tuple[int, str]]:
-        """Round and variant of every repetition that has not succeeded yet, in the order of the plan."""
-        done = {(rep.round, rep.variant) for rep in self.repetitions if rep.ok}
-        planned = [(number, name) for number, names in enumerate(self.plan.order) for name in names]
-        return [place for place in planned if place not in done]
+    def planned(self) -> list[Place]:
+        """Every repetition in the order of the plan: in each round the timed ones, then the traced ones."""
+        timed = [*self.plan.timed_order, *([[]] * (len(self.plan.order) - len(self.plan.timed_order)))]
+        return [
+            Place(number, name, arm)
+            for number, names in enumerate(zip(timed, self.plan.order, strict=False))
+            for arm, own in zip(Arm, names, strict=True)
+            for name in own
+        ]
+
+    def pending(self) -> list[Place]:
+        """Every repetition that has not succeeded yet, in the order of the plan."""
+        done = {rep.place for rep in self.repetitions if rep.ok}
+        return [place for place in self.planned() if place not in done]
 
     def failures(self) -> list[Repetition]:
         """Failed repetitions that no later attempt made good."""
-        done = {(rep.round, rep.variant) for rep in self.repetitions if rep.ok}
-        return [rep for rep in self.repetitions if not rep.ok and (rep.round, rep.variant) not in done]
+        done = {rep.place for rep in self.repetitions if rep.ok}
+        return [rep for rep in self.repetitions if not rep.ok and rep.place not in done]

@@ -41,6 +41,9 @@ def command(
     resume: Annotated[bool, typer.Option("--resume", help="Finish the bundle in --out.")] = False,
     seed: Annotated[int, typer.Option(help="Of the order of runs and of the inputs.")] = 0,
     timeout: Annotated[float, typer.Option(metavar="SECONDS", help="Limit for one process.")] = 600.0,
+    traced_only: Annotated[
+        bool, typer.Option("--traced-only", help="Skip the runs without tracing; latency then includes its cost.")
+    ] = False,
     no_roofs: Annotated[bool, typer.Option("--no-roofs", help="Do not measure the machine's ceilings.")] = False,
     json: JsonOption = None,
     quiet: QuietOption = False,
@@ -69,6 +72,7 @@ def command(
         dtype=dtype,
         seed=seed,
         timeout_seconds=timeout,
+        untraced=not traced_only,
         roofs=not no_roofs,
     )
     place = out or default_directory(model, SystemClock().now())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -9,7 +10,7 @@ import msgspec
 from opscope.analyze.analysis import Analysis
 from opscope.analyze.compare import Comparison
 from opscope.analyze.rules import Finding, RuledOut, Severity
-from opscope.bundle.manifest import Manifest, Role, Variant
+from opscope.bundle.manifest import Arm, Manifest, Role, Variant
 from opscope.report.text import plain
 from opscope.stats.effect import Verdict
 from opscope.units import ratio_text, share_text, time_text
@@ -18,7 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from opscope.analyze.compare import OperatorChange
+    from opscope.analyze.latency import Latency
     from opscope.analyze.operators import Operator
+    from opscope.analyze.timing import Untraced
     from opscope.program.taxonomy import Category
 
 FOREGROUND = (Role.ACCELERATED, Role.CANDIDATE)
@@ -119,7 +122,7 @@ def headline(content: ReportContent) -> Headline:
         analysis = content.shown
         if analysis is None:
             return Headline("Nothing was measured: every repetition failed", "see what failed below")
-        return Headline(f"{time_text(analysis.latency.median_ns)} per inference", _why_alone(content))
+        return Headline(f"{time_text(measured_latency(analysis).median_ns)} per inference", _why_alone(content))
     result = comparison.end_to_end
     candidate, baseline = side_names(content)
     short = baseline.removesuffix(" acceleration")
@@ -149,7 +152,7 @@ def _change(comparison: Comparison) -> str:
 def trust_text(comparison: Comparison) -> str:
     """The interval, the design and the smallest effect that would have been seen."""
     result = comparison.end_to_end
-    processes = f"{result.baseline_processes} + {result.candidate_processes} processes, {result.design}"
+    processes = f"{result.baseline_processes} + {result.candidate_processes} processes, {result.design}, {result.arm}"
     if result.ci95 is None or result.minimum_detectable is None:
         return f"no interval: {processes}"
     low, high = result.ci95
@@ -254,6 +257,89 @@ def _conditions(manifest: Manifest) -> list[str]:
     return lines
 
 
+def _how_timed(content: ReportContent) -> str:
+    found = content.shown.untraced if content.shown else None
+    if found is None:
+        return "latencies were measured with event tracing on, which usually costs 1 to 4 %, more for tiny operators"
+    source = "end-to-end latencies are those of runs without event tracing, the split into operators is of traced runs"
+    return f"{source}{_tracing_text(found)}"
+
+
+def _tracing_text(found: Untraced) -> str:
+    if found.tracing is None:
+        return ""
+    interval = found.tracing.ci95
+    between = f" (95 % interval {ratio_text(interval[0])} to {ratio_text(interval[1])})" if interval else ""
+    return f", in which a call takes {ratio_text(found.tracing.ratio)} as long{between}"
+
+
+def measured_latency(analysis: Analysis) -> Latency:
+    """The latency to report: of untraced runs where there are any, else of the traces."""
+    return analysis.untraced.latency if analysis.untraced else analysis.latency
+
+
+class VariantLatency(NamedTuple):
+    """A variant's latency for a table: from untraced runs where there are any.
+
+    Attributes:
+        variant: the variant.
+        latency: null when no repetition succeeded.
+        arm: where it is from, in words.
+        tracing: what tracing costs, in words; empty when that is not known.
+    """
+
+    variant: Variant
+    latency: Latency | None
+    arm: str
+    tracing: str
+
+
+def variant_latencies(content: ReportContent) -> list[VariantLatency]:
+    """Latency of every variant, in the order of the plan."""
+    return [_variant_latency(result) for result in content.variants]
+
+
+def _variant_latency(result: VariantResult) -> VariantLatency:
+    analysis = result.analysis
+    if analysis is None:
+        return VariantLatency(result.variant, None, "", "")
+    if analysis.untraced is None:
+        return VariantLatency(result.variant, analysis.latency, "traced", "")
+    cost = analysis.untraced.tracing
+    return VariantLatency(
+        result.variant, analysis.untraced.latency, "untraced", share_text(cost.ratio - 1) if cost else ""
+    )
+
+
+class Resources(NamedTuple):
+    """Memory and preparation of a variant: medians over its processes; null where nothing was measured."""
+
+    variant: Variant
+    peak_rss_bytes: float | None
+    start_ns: float | None
+    load_ns: float | None
+    first_ns: float | None
+
+
+def resources(content: ReportContent) -> list[Resources]:
+    """What every variant needs besides the time of a settled inference."""
+    return [_resources(content.manifest, result) for result in content.variants]
+
+
+def _resources(manifest: Manifest, result: VariantResult) -> Resources:
+    name = result.variant.name
+    runs = manifest.completed(name, Arm.TIMED) or manifest.completed(name)
+    measured = [repetition.measurement for repetition in runs if repetition.measurement]
+    columns = (
+        [each.peak_rss_bytes for each in measured],
+        [each.start_ns for each in measured],
+        [each.load_ns for each in measured],
+        [each.wall_ns[0] for each in measured if each.wall_ns],
+    )
+    known = [[value for value in column if value is not None] for column in columns]
+    return Resources(result.variant, *(float(median(column)) if column else None for column in known))
+
+
 def _how_classified(content: ReportContent) -> str:
     if content.shown and content.shown.program:
         return "operators are classified by the program where they are attributed exactly, else by name"
@@ -262,8 +348,7 @@ def _how_classified(content: ReportContent) -> str:
 
 def limits(content: ReportContent) -> list[str]:
     """What limits the figures, one sentence each."""
-    lines = ["latencies were measured with event tracing on, which usually costs 1 to 4 %, more for tiny operators"]
-    lines.append(_how_classified(content))
+    lines = [_how_timed(content), _how_classified(content)]
     if content.manifest.environment.hypervisor:
         lines.append("this is a virtual machine: other guests can disturb the measurement")
     if content.manifest.environment.system is None:

@@ -17,13 +17,16 @@ from opscope.report.content import (
     category_rows,
     headline,
     limits,
+    measured_latency,
     missing,
     off_text,
     operator_rows,
     side_names,
+    resources,
     split_sentence,
     top_operators,
     trust_text,
+    variant_latencies,
     verdict_text,
 )
 from opscope.report.program_sections import border_text, bound_text, layer_text, program_sections, source_text
@@ -107,7 +110,8 @@ def _values(content: ReportContent) -> dict[str, Any]:
         "model": manifest.model,
         "environment": manifest.environment,
         "thread_text": _thread_text(threads[0]) if len(threads) == 1 else "",
-        "variants": content.variants,
+        "variants": variant_latencies(content),
+        "resources": resources(content),
         "comparisons": content.comparisons,
         "findings": content.findings,
         "ruled_out": content.ruled_out,
@@ -158,9 +162,10 @@ def _tiles(content: ReportContent) -> list[Tile]:
     analysis, comparison = content.shown, content.primary
     if analysis is None:
         return []
-    note = f"p90 {units.time_text(analysis.latency.p90_ns)}"
+    measured = measured_latency(analysis)
+    note = f"p90 {units.time_text(measured.p90_ns)}"
     if comparison is None:
-        tiles = [Tile("latency", units.time_text(analysis.latency.median_ns), note)]
+        tiles = [Tile("latency", units.time_text(measured.median_ns), note)]
     else:
         result = comparison.end_to_end
         candidate, baseline = side_names(content)

@@ -8,8 +8,9 @@ import altair as alt
 import numpy as np
 import vl_convert
 
-from opscope.bundle.manifest import Role
+from opscope.bundle.manifest import Arm, Role
 from opscope.program.taxonomy import Category
+from opscope.report.content import measured_latency
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -97,10 +98,11 @@ def round_medians(content: ReportContent) -> str | None:
         if result.analysis is None:
             continue
         names.append(result.variant.name)
-        rounds = [repetition.round for repetition in content.manifest.completed(result.variant.name)]
+        arm = Arm.TIMED if result.analysis.untraced else Arm.TRACED
+        rounds = [repetition.round for repetition in content.manifest.completed(result.variant.name, arm)]
         rows += [
             {"variant": result.variant.name, "round": number + 1, "ms": process.median_ns / 1e6}
-            for number, process in zip(rounds, result.analysis.latency.processes, strict=False)
+            for number, process in zip(rounds, measured_latency(result.analysis).processes, strict=False)
         ]
     if not rows:
         return None
@@ -124,7 +126,7 @@ def rows_of(rows: Rows) -> alt.Data:
 
 def _series(name: str, analysis: Analysis) -> Rows:
     """Rows of the latency picture; long series are binned so that a picture stays a picture."""
-    latency = analysis.latency
+    latency = measured_latency(analysis)
     measured = np.split(np.asarray(latency.samples_ns), np.cumsum([p.n for p in latency.processes])[:-1])
     runs = [
         np.concatenate([np.asarray(warmup), own]) / 1e6

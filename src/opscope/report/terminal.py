@@ -9,7 +9,16 @@ from rich.table import Table
 from rich.text import Text
 
 from opscope.analyze.contents import KernelSummary, ProgramSummary, RecordSummary
-from opscope.report.content import NOT_KNOWN, category_rows, headline, missing, off_text, operator_rows, verdict_text
+from opscope.report.content import (
+    NOT_KNOWN,
+    category_rows,
+    headline,
+    missing,
+    off_text,
+    operator_rows,
+    variant_latencies,
+    verdict_text,
+)
 from opscope.report.program_sections import coverage_sentence, layer_text
 from opscope.report.text import plain
 from opscope.units import milliseconds, ratio_text, share_text, size_text, time_text
@@ -150,8 +159,8 @@ def _undecided(comparison: Comparison) -> str:
 
 def _variants(content: ReportContent) -> Table:
     table = plain_table("variant", "median ms", "p90", "mean", "processes", "features", text={"variant", "features"})
-    for result in content.variants:
-        latency = result.analysis.latency if result.analysis else None
+    for result in variant_latencies(content):
+        latency = result.latency
         figures = (
             [milliseconds(value) for value in (latency.median_ns, latency.p90_ns, latency.mean_ns)]
             if latency

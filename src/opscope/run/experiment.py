@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from opscope.bundle.files import sha256_of
-from opscope.bundle.manifest import Failure, FailureKind, Measurement, Repetition, Status
+from opscope.bundle.manifest import Arm, Failure, FailureKind, Measurement, Repetition, Status
 from opscope.errors import BundleError, StorageError, TraceFormatError
 from opscope.run.local import TRACE
 from opscope.run.target import Job
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from opscope.bundle.bundle import Bundle
-    from opscope.bundle.manifest import Variant
+    from opscope.bundle.manifest import Place, Variant
     from opscope.run.clock import Clock
     from opscope.run.target import Outcome, RunTarget
 
@@ -53,8 +53,8 @@ def run_experiment(bundle: Bundle, target: RunTarget, clock: Clock, check: Trace
     progress(0, len(pending), None)
     status = Status.INCOMPLETE
     try:
-        for done, (number, name) in enumerate(pending, 1):
-            repetition = _repeat(bundle, target, clock, check, (number, name))
+        for done, place in enumerate(pending, 1):
+            repetition = _repeat(bundle, target, clock, check, place)
             bundle.record(repetition)
             progress(done, len(pending), repetition)
             _stop_when_full(bundle, repetition)
@@ -70,13 +70,12 @@ def _stop_when_full(bundle: Bundle, repetition: Repetition) -> None:
         raise StorageError(failure.message, where=bundle.path / repetition.directory, hint=hint)
 
 
-def _repeat(bundle: Bundle, target: RunTarget, clock: Clock, check: TraceCheck, place: tuple[int, str]) -> Repetition:
-    number, name = place
-    variant = bundle.manifest.variant(name)
+def _repeat(bundle: Bundle, target: RunTarget, clock: Clock, check: TraceCheck, place: Place) -> Repetition:
+    variant = bundle.manifest.variant(place.variant)
     assert variant is not None  # noqa: S101 - the plan names variants of its own manifest
-    directory, attempt = bundle.attempt_directory(name, number)
+    directory, attempt = bundle.attempt_directory(place)
     before, started, began = target.conditions(), clock.now(), clock.monotonic()
-    job = _job(bundle, variant)
+    job = _job(bundle, variant, traced=place.arm is Arm.TRACED)
     outcome = target.execute(job, directory)
     seconds = clock.monotonic() - began
     trace = directory / TRACE
@@ -84,8 +83,8 @@ def _repeat(bundle: Bundle, target: RunTarget, clock: Clock, check: TraceCheck, 
     if failure and failure.kind is FailureKind.STORAGE:
         trace.unlink(missing_ok=True)  # half a trace is of no use, and the manifest needs its space
     return Repetition(
-        variant=name,
-        round=number,
+        variant=place.variant,
+        round=place.round,
         attempt=attempt,
         started=started.isoformat(timespec="seconds"),
         seconds=round(seconds, 3),
@@ -97,10 +96,11 @@ def _repeat(bundle: Bundle, target: RunTarget, clock: Clock, check: TraceCheck, 
         after=target.conditions(),
         measurement=outcome.measurement,
         failure=failure,
+        arm=place.arm,
     )
 
 
-def _job(bundle: Bundle, variant: Variant) -> Job:
+def _job(bundle: Bundle, variant: Variant, *, traced: bool) -> Job:
     plan, threads = bundle.manifest.plan, variant.threads
     if None in {plan.warmup, plan.runs, plan.seed, plan.timeout_seconds, threads}:
         raise BundleError("its manifest lacks a part of the plan", where=bundle.path, hint="profile into a new --out")
@@ -111,6 +111,7 @@ def _job(bundle: Bundle, variant: Variant) -> Job:
         inferences=(plan.warmup or 0) + (plan.runs or 0),
         seed=plan.seed or 0,
         timeout_seconds=plan.timeout_seconds or 0.0,
+        traced=traced,
     )
 
 
@@ -118,6 +119,9 @@ def _judge(outcome: Outcome, job: Job, trace: Path, check: TraceCheck) -> tuple[
     """Complete inferences of a repetition, and why it does not count: nothing is ok before its trace was read."""
     if outcome.failure or outcome.measurement is None:
         return 0, outcome.failure or Failure(FailureKind.EXIT, "no result")
+    if not job.traced:
+        calls = len(outcome.measurement.wall_ns)
+        return calls, _unlike_asked(outcome.measurement, job, calls)
     try:
         inferences = check(trace)
     except TraceFormatError as error:
@@ -130,9 +134,11 @@ def _judge(outcome: Outcome, job: Job, trace: Path, check: TraceCheck) -> tuple[
 
 def _unlike_asked(measurement: Measurement, job: Job, inferences: int) -> Failure | None:
     if inferences != job.inferences:
-        return Failure(FailureKind.TRACE, f"the trace holds {inferences} of {job.inferences} inferences")
-    if measurement.threads != job.threads:
+        what = "the trace holds" if job.traced else "the process timed"
+        return Failure(FailureKind.TRACE, f"{what} {inferences} of {job.inferences} inferences")
+    if measurement.threads not in {None, job.threads}:
         return Failure(FailureKind.EXIT, f"the runtime used {measurement.threads} threads, asked were {job.threads}")
-    if measurement.mask.cleared != job.clear:
-        return Failure(FailureKind.MASK, f"the runtime cleared {measurement.mask.cleared}, asked were {job.clear}")
+    cleared = measurement.mask.cleared if measurement.mask else []
+    if cleared != job.clear:
+        return Failure(FailureKind.MASK, f"the runtime cleared {cleared}, asked were {job.clear}")
     return None

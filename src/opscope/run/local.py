@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -15,9 +12,10 @@ import msgspec
 
 from opscope.bundle.files import storage_errors
 from opscope.bundle.manifest import Conditions, Environment, Failure, FailureKind, Target
-from opscope.errors import FeatureError, RunError, StorageError
+from opscope.errors import FeatureError, RunError
 from opscope.run import environment, isa
 from opscope.run.cpuinfo import library_directory
+from opscope.run.process import last_line, log_tail, read_answer, run_process, unanswered
 from opscope.run.protocol import ProbeAnswer, RoofsAnswer, RoofsRequest, RunAnswer, RunRequest
 from opscope.run.target import Outcome
 
@@ -28,7 +26,6 @@ if TYPE_CHECKING:
     from opscope.run.target import Job
 
 TRACE, OUTPUTS, LOG = "trace.etdump", "outputs.npz", "log.txt"
-_LOG_TAIL = 400
 _PROBE_SECONDS = 60
 _CHILD = (sys.executable, "-m", "opscope.run.child")
 _ROOFS_CHILD = (sys.executable, "-m", "opscope.run.roofs_child")
@@ -59,7 +56,7 @@ class LocalTarget:
             command = [*self._child, "probe", str(answer)]
             done = subprocess.run(command, capture_output=True, text=True, timeout=_PROBE_SECONDS, check=False)
             if done.returncode:
-                problem = f"the runtime cannot tell this CPU's features: {_last_line(done.stderr)}"
+                problem = f"the runtime cannot tell this CPU's features: {last_line(done.stderr)}"
                 raise FeatureError(problem, hint="see `opscope doctor`")
             return msgspec.json.decode(answer.read_bytes(), type=ProbeAnswer)
 
@@ -83,14 +80,14 @@ class LocalTarget:
             threads=job.threads,
             inferences=job.inferences,
             seed=job.seed,
-            trace=str(directory / TRACE),
+            trace=str(directory / TRACE) if job.traced else None,
             outputs=str(directory / OUTPUTS),
             answer=str(answer),
         )
         log = directory / LOG
         try:
             request.write_bytes(msgspec.json.encode(asked))
-            code = _run([*self._child, "run", str(request)], log, job.timeout_seconds)
+            code = run_process([*self._child, "run", str(request)], log, job.timeout_seconds)
             return _outcome(code, answer, log, job.timeout_seconds)
         except OSError as error:
             return Outcome(failure=Failure(FailureKind.STORAGE, f"{error.strerror}: {error.filename}"))
@@ -104,7 +101,7 @@ class LocalTarget:
             request, answer, log = (Path(work) / name for name in ("request.json", "answer.json", LOG))
             asked = RoofsRequest(clear, threads, _ROOFS_SECONDS, str(answer))
             request.write_bytes(msgspec.json.encode(asked))
-            code = _run([*self._roofs_child, str(request)], log, _ROOFS_LIMIT)
+            code = run_process([*self._roofs_child, str(request)], log, _ROOFS_LIMIT)
             return _heard(code, asked, answer, log)
 
 
@@ -118,7 +115,7 @@ def _heard(code: int | None, asked: RoofsRequest, answer: Path, log: Path) -> Ro
     if code is None:
         raise RunError(f"measuring ceilings was ended after {_ROOFS_LIMIT:.0f} s")
     if code < 0 or not answer.exists():
-        raise RunError(f"measuring ceilings failed: {_unanswered(code, log).message}")
+        raise RunError(f"measuring ceilings failed: {unanswered(code, log).message}")
     try:
         heard = msgspec.json.decode(answer.read_bytes(), type=RoofsAnswer)
     except msgspec.MsgspecError as error:
@@ -132,61 +129,11 @@ def _heard(code: int | None, asked: RoofsRequest, answer: Path, log: Path) -> Ro
     return heard.roofs
 
 
-def _run(command: list[str], log: Path, timeout: float) -> int | None:
-    """Exit code of a command, None when its time was up; nothing it started is left running."""
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            command, stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, start_new_session=True
-        )
-        try:
-            return process.wait(timeout)
-        except subprocess.TimeoutExpired:
-            return None
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-
-
 def _outcome(code: int | None, answer: Path, log: Path, timeout: float) -> Outcome:
-    if code is None:
-        return Outcome(failure=Failure(FailureKind.TIMEOUT, f"ended after {timeout:.0f} s without a result"))
-    if code < 0 or not answer.exists():
-        return Outcome(failure=_unanswered(code, log))
-    try:
-        heard = msgspec.json.decode(answer.read_bytes(), type=RunAnswer)
-    except msgspec.MsgspecError as error:
-        return Outcome(failure=Failure(FailureKind.EXIT, f"the answer is damaged: {error}", exit_code=code))
+    heard = read_answer(code, answer, log, timeout, RunAnswer)
+    if isinstance(heard, Failure):
+        return Outcome(failure=heard)
     if heard.measurement is None or code:
-        message = f"{heard.error or 'no result'}{_tail(log) if heard.kind == 'exit' else ''}"
+        message = f"{heard.error or 'no result'}{log_tail(log) if heard.kind == 'exit' else ''}"
         return Outcome(failure=Failure(FailureKind(heard.kind), message, exit_code=code))
     return Outcome(measurement=heard.measurement)
-
-
-def _unanswered(code: int, log: Path) -> Failure:
-    """Why a process ended without an answer."""
-    if code < 0:
-        name = _signal_name(-code)
-        return Failure(FailureKind.SIGNAL, f"the process was ended by {name}{_tail(log)}", signal=name)
-    if code == StorageError.exit_code:
-        return Failure(FailureKind.STORAGE, "the disk is full: no answer could be written")
-    return Failure(FailureKind.EXIT, f"the process ended with code {code} and no answer{_tail(log)}", exit_code=code)
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
-
-
-def _tail(log: Path) -> str:
-    """The last line that the process printed, for a message."""
-    text = log.read_bytes()[-_LOG_TAIL:].decode("utf-8", "replace")
-    line = _last_line(text)
-    return f"; its last words: {line}" if line else ""
-
-
-def _last_line(text: str) -> str:
-    lines = [line for line in text.strip().splitlines() if line.strip()]
-    return lines[-1].strip() if lines else ""

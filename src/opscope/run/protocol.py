@@ -32,9 +32,10 @@ class RunRequest(msgspec.Struct, frozen=True):
         threads: size of the thread pool.
         inferences: calls of the method, warm-up included.
         seed: of the random inputs.
-        trace: where to write the ETDump.
+        trace: where to write the ETDump; null for a run without event tracing.
         outputs: where to write the outputs of the last inference, as .npz; null when they are not wanted.
         answer: where to write the RunAnswer.
+        affinity: CPUs to stay on; empty for all.
     """
 
     program: str
@@ -43,9 +44,10 @@ class RunRequest(msgspec.Struct, frozen=True):
     threads: int
     inferences: int
     seed: int
-    trace: str
+    trace: str | None
     outputs: str | None
     answer: str
+    affinity: tuple[int, ...] = ()
 
 
 class RunAnswer(msgspec.Struct, frozen=True):

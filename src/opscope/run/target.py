@@ -25,6 +25,8 @@ class Job(msgspec.Struct, frozen=True):
         inferences: calls of the method, warm-up included.
         seed: of the inputs.
         timeout_seconds: after this the process and all it started are ended.
+        traced: with event tracing; without it no trace is left, and the calls are timed all the same.
+        affinity: CPUs to stay on; empty for all.
     """
 
     program: str
@@ -33,6 +35,8 @@ class Job(msgspec.Struct, frozen=True):
     inferences: int
     seed: int
     timeout_seconds: float
+    traced: bool = True
+    affinity: tuple[int, ...] = ()
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -67,7 +71,7 @@ class RunTarget(Protocol):
         ...
 
     def execute(self, job: Job, directory: Path) -> Outcome:
-        """Run a job; ``trace.etdump``, ``outputs.npz`` and ``log.txt`` are left in the directory.
+        """Run a job; ``outputs.npz``, ``log.txt`` and of a traced one ``trace.etdump`` are left in the directory.
 
         A crash, a timeout or a refusal of the runtime is an Outcome with a failure, never an exception.
         """
