@@ -1,0 +1,86 @@
+"""Starts a foreign program and reports how it ended: ``launch.py REPORT DIRECTORY CPUS PROGRAM ARGUMENT...``.
+
+A file to run, not to import: it stands between opscope and a program that cannot be asked anything, so it loads nothing
+but the standard library. REPORT is a JSON file, DIRECTORY where the program runs, CPUS a comma-separated list, empty
+for all. On Linux the program ends when this process does.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import json
+import os
+import resource
+import signal
+import sys
+from pathlib import Path
+
+_KIB = 1024
+_PR_SET_PDEATHSIG = 1
+_CANNOT_START = 126
+_ABOVE = 1.1  # the copy made by fork may grow a little before it becomes the program
+
+
+def main(report: str, directory: str, cpus: str, *command: str) -> None:
+    """Run the command and write ``exit_code``, ``signal``, ``start_error`` and ``peak_rss_bytes`` to the report."""
+    end_with_parent()
+    own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # a new process inherits this as its first peak
+    reader, writer = os.pipe()  # closed by a start that succeeds, else it carries the reason
+    child = os.fork()
+    if child == 0:
+        os.close(reader)
+        start(directory, cpus, command, writer)
+    os.close(writer)
+    with os.fdopen(reader, encoding="utf-8") as pipe:
+        problem = pipe.read() or None
+    _, status, usage = os.wait4(child, 0)
+    code = os.waitstatus_to_exitcode(status)
+    unit = 1 if sys.platform == "darwin" else _KIB
+    told = {
+        "exit_code": code if code >= 0 else None,
+        "signal": -code if code < 0 else None,
+        "start_error": problem,
+        "peak_rss_bytes": usage.ru_maxrss * unit if usage.ru_maxrss > own * _ABOVE else None,
+    }
+    Path(report).write_text(json.dumps(told), encoding="utf-8")
+
+
+def start(directory: str, cpus: str, command: tuple[str, ...], problems: int) -> None:
+    """Become the command; when that fails, write why and end."""
+    try:
+        end_with_parent()
+        os.chdir(directory)
+        stay_on(cpus)
+        os.set_inheritable(problems, False)  # noqa: FBT003 - the function takes no keyword
+        os.execv(command[0], command)  # noqa: S606 - a list, no shell
+    except OSError as error:
+        os.write(problems, (error.strerror or str(error)).encode())
+    finally:
+        os._exit(_CANNOT_START)
+
+
+def stay_on(cpus: str) -> None:
+    """Keep this process on these CPUs.
+
+    Raises:
+        OSError: the system has no such CPU for it, or cannot keep a process on chosen ones.
+    """
+    if not cpus:
+        return
+    if not hasattr(os, "sched_setaffinity"):
+        raise OSError(errno.ENOTSUP, "this system cannot keep a process on chosen CPUs")
+    try:
+        os.sched_setaffinity(0, {int(cpu) for cpu in cpus.split(",")})
+    except OSError as error:
+        raise OSError(error.errno, f"cannot stay on CPUs {cpus}: {error.strerror}") from None
+
+
+def end_with_parent() -> None:
+    """On Linux, end when the parent does: an orphan would disturb the next measurement."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
