@@ -155,7 +155,7 @@ def test_a_crash_in_one_round_leaves_the_others(toy_program: Path, tmp_path: Pat
 def test_an_interrupted_run_can_be_finished(toy_program: Path, tmp_path: Path, number: int) -> None:
     """Ctrl-C leaves a bundle that says it is incomplete; no process stays behind; resuming finishes it."""
     out = tmp_path / "out"
-    command = [sys.executable, "-m", "opscope", "profile", str(toy_program), "--out", str(out), "--no-roofs"]
+    command = [sys.executable, "-m", "opscope", "profile", str(toy_program), "--out", str(out), "--no-roofs", "--target", "local"]
     with subprocess.Popen([*command, "--rounds", "2", "--runs", "3"], stderr=subprocess.PIPE, text=True) as process:
         wait_for(lambda: (out / "manifest.json").exists() and Bundle.open(out).manifest.repetitions)
         process.send_signal(number)

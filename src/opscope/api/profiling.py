@@ -11,10 +11,11 @@ import msgspec
 
 from opscope.api.reports import REPORT_FORMATS, content_of, write_reports
 from opscope.api.roofs import measure_roofs
+from opscope.api.targets import RUNNER, recorded_target, target_named
 from opscope.bundle.bundle import MODEL, Bundle, check_free
 from opscope.bundle.files import sha256_of, storage_errors
 from opscope.bundle.manifest import Manifest, Model, Plan, Role, Status, Variant
-from opscope.errors import ExportError, RunError, UsageError, did_you_mean
+from opscope.errors import ExportError, RunError, UsageError
 from opscope.export.process import EXPORT_LOG, export_model
 from opscope.export.registry import entry
 from opscope.read.pte import read_executable, read_program
@@ -22,7 +23,6 @@ from opscope.read.registry import read_trace
 from opscope.run import isa
 from opscope.run.clock import SystemClock
 from opscope.run.experiment import run_experiment
-from opscope.run.local import LocalTarget
 from opscope.run.schedule import interleaved
 from opscope.version import __version__
 
@@ -33,15 +33,12 @@ if TYPE_CHECKING:
     from opscope.run.experiment import Progress
     from opscope.run.target import RunTarget
 
-TARGETS = ("local",)
-_LATER_TARGETS = ("runner", "ssh", "adb", "qemu-aarch64")
-
 
 class Settings(msgspec.Struct, frozen=True):
     """How a model is profiled.
 
     Attributes:
-        target: where it runs.
+        target: where it runs, see :func:`opscope.api.targets.target_named`.
         ablate: feature groups to switch off in the baseline; empty for the strongest of the CPU.
         ladder: run the whole staircase of the CPU's features instead.
         threads: sizes of the thread pool, each a pair of variants.
@@ -55,7 +52,7 @@ class Settings(msgspec.Struct, frozen=True):
         roofs: measure the ceilings of every variant after its repetitions, which takes some four seconds each.
     """
 
-    target: str = "local"
+    target: str = "auto"
     ablate: tuple[str, ...] = ()
     ladder: bool = False
     threads: tuple[int, ...] = (1,)
@@ -106,9 +103,13 @@ def profile(  # noqa: PLR0913 - the one call a notebook makes; all but the first
         OpscopeError: of the kind that fits; what was measured before it is kept in ``out``.
     """
     settings = settings or Settings()
-    runner = target or _target(settings.target)
     path = Path(out)
-    bundle = _resumed(path, model) if resume else _planned(path, model, settings, runner, clock or SystemClock())
+    if resume:
+        bundle = _resumed(path, model)
+        runner = target or recorded_target(bundle.manifest.target)  # a run is finished where it began
+    else:
+        runner = target or target_named(settings.target)
+        bundle = _planned(path, model, settings, runner, clock or SystemClock())
     shown = _run(bundle, runner, clock or SystemClock(), progress, roofs=settings.roofs)
     return Profiled(path, shown, write_reports(bundle, shown, REPORT_FORMATS))
 
@@ -129,15 +130,6 @@ def _run(bundle: Bundle, runner: RunTarget, clock: Clock, progress: Progress, *,
 
 def _complete_inferences(path: Path) -> int:
     return len(read_trace(path).table.inference_times().duration)
-
-
-def _target(name: str) -> RunTarget:
-    if name == "local":
-        return LocalTarget()
-    if name.partition(":")[0] in _LATER_TARGETS:
-        raise UsageError(f"the target {name} is not available yet", where="--target", hint="available: local")
-    hint = did_you_mean(name, (*TARGETS, *_LATER_TARGETS))
-    raise UsageError(f"no target {name!r}", where="--target", hint=hint)
 
 
 def _resumed(path: Path, model: str) -> Bundle:
@@ -164,7 +156,7 @@ def _planned(path: Path, model: str, settings: Settings, runner: RunTarget, cloc
             created=clock.now().isoformat(timespec="seconds"),
             status=Status.RUNNING,
             model=_described(model, source, settings.dtype, files),
-            plan=_plan(settings, variants),
+            plan=_plan(settings, variants, runner),
             variants=variants,
             target=runner.describe(),
             environment=runner.environment(),
@@ -173,7 +165,9 @@ def _planned(path: Path, model: str, settings: Settings, runner: RunTarget, cloc
         return Bundle.create(path, manifest, files)
 
 
-def _plan(settings: Settings, variants: list[Variant]) -> Plan:
+def _plan(settings: Settings, variants: list[Variant], runner: RunTarget) -> Plan:
+    # A foreign runner may have tracing built in, so that there is no run without it.
+    untraced = settings.untraced and not getattr(runner, "always_traces", False)
     names = [variant.name for variant in variants]
     return Plan(
         rounds=settings.rounds,
@@ -182,7 +176,7 @@ def _plan(settings: Settings, variants: list[Variant]) -> Plan:
         seed=settings.seed,
         order=interleaved(names, settings.rounds, settings.seed),
         timeout_seconds=settings.timeout_seconds,
-        timed_order=interleaved(names, settings.rounds, settings.seed + 1) if settings.untraced else [],
+        timed_order=interleaved(names, settings.rounds, settings.seed + 1) if untraced else [],
     )
 
 
@@ -206,7 +200,12 @@ def check_settings(settings: Settings) -> None:
 
 
 def _variants(settings: Settings, runner: RunTarget) -> list[Variant]:
-    """The variants of an experiment: for each thread count the accelerated one, the steps, and the baseline."""
+    """The variants of an experiment: for each thread count the accelerated one, the steps, and the baseline.
+
+    Nothing can be switched off in a runner of the user's: it is one variant, of which nothing tells what it uses.
+    """
+    if runner.describe().kind == RUNNER:
+        return _as_it_is(settings)
     probed = runner.probe()
     fields = frozenset(probed.fields)
     if settings.ladder:
@@ -226,6 +225,17 @@ def _variants(settings: Settings, runner: RunTarget) -> list[Variant]:
             cleared = isa.cleared_fields(probed.arch, names, fields)
             found.append(Variant(f"{name}{suffix}", role, names, cleared, threads))
     return found
+
+
+def _as_it_is(settings: Settings) -> list[Variant]:
+    if settings.ablate or settings.ladder:
+        hint = "leave out --ablate and --ladder; two runners are compared with `opscope run`"
+        raise UsageError("nothing can be switched off in a foreign runner", where="--target", hint=hint)
+    several = len(set(settings.threads)) > 1
+    return [
+        Variant(f"runner-t{threads}" if several else "runner", Role.CANDIDATE, [], [], threads)
+        for threads in dict.fromkeys(settings.threads)
+    ]
 
 
 def _source(model: str) -> Path | None:

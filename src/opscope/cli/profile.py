@@ -24,7 +24,9 @@ NAME = "profile"
 
 def command(
     model: Annotated[str, typer.Argument(help="A registered model (see `opscope models`), or the path of a .pte.")],
-    target: Annotated[str, typer.Option(help="Where to run: local.")] = "local",
+    target: Annotated[
+        str, typer.Option(metavar="NAME", help="Where to run: auto, native, local, or runner:PATH.")
+    ] = "auto",
     ablate: Annotated[
         str | None,
         typer.Option(metavar="FEATURES", help="Feature groups to switch off in the baseline. [default: the strongest]"),

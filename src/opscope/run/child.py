@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import hashlib
+import os
 import resource
 import signal
 import sys
@@ -25,6 +26,7 @@ from opscope.errors import FeatureError, OpscopeError, RunError, StorageError
 from opscope.program.dtypes import program_type
 from opscope.run.cpuinfo import CpuInfo, library_directory, system_features
 from opscope.run.protocol import ProbeAnswer, RunAnswer, RunRequest
+from opscope.run.tensors import random_inputs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -69,6 +71,22 @@ def probe() -> ProbeAnswer:
     return ProbeAnswer(cpu.arch, sorted(cpu.fields()), cpu.struct_size)
 
 
+def stay_on(cpus: Sequence[int]) -> None:
+    """Keep this process on some CPUs; none means all.
+
+    Raises:
+        RunError: the system cannot do that, or has no such CPU.
+    """
+    if not cpus:
+        return
+    if not hasattr(os, "sched_setaffinity"):
+        raise RunError("this system cannot keep a process on some CPUs")
+    try:
+        os.sched_setaffinity(0, cpus)
+    except (OSError, OverflowError) as error:
+        raise RunError(f"the CPUs {', '.join(map(str, cpus))} cannot be used: {error}") from error
+
+
 def _guarded(request: RunRequest) -> RunAnswer:
     """Run, and put what the runtime raises into the answer: the parent has no other way to hear of it."""
     try:
@@ -95,6 +113,7 @@ def run(request: RunRequest, began: int) -> Measurement:
         RunError: the program's inputs cannot be made, or it has no such method.
         StorageError: the trace or the outputs could not be written.
     """
+    stay_on(request.affinity)
     cpu = CpuInfo(library_directory())
     cpu.check_layout(system_features())
     loaded_before = cpu.backend_loaded()
@@ -144,25 +163,17 @@ def _method(module: Module, wanted: str | None) -> str:
 
 
 def _inputs(meta: Module, seed: int) -> list[Any]:
-    """Random inputs of the shapes and types the method declares: normal numbers, small non-negative integers.
-
-    The same seed gives the same inputs in every process.
-    """
+    """Random inputs of the shapes and types the method declares, those of the native runner for the same seed."""
     import torch
 
-    generator = torch.Generator().manual_seed(seed)
-    return [_input(meta.input_tensor_meta(i), generator) for i in range(meta.num_inputs())]
+    declared = [_declared(meta.input_tensor_meta(number)) for number in range(meta.num_inputs())]
+    arrays = random_inputs(declared, seed)
+    kinds = [getattr(torch, tensor.dtype) for tensor in declared]
+    return [torch.from_numpy(array).to(kind) for array, kind in zip(arrays, kinds, strict=True)]
 
 
-def _input(info: Module, generator: Any) -> Any:  # noqa: ANN401 - tensors of a library without types here
-    import torch
-
-    kind, shape = getattr(torch, program_type(int(info.dtype())).name, None), tuple(info.sizes())
-    if not isinstance(kind, torch.dtype):
-        raise RunError(f"inputs of number type {info.dtype()} cannot be made")
-    if kind.is_floating_point:
-        return torch.randn(shape, generator=generator).to(kind)
-    return torch.randint(0, 2, shape, generator=generator).to(kind)
+def _declared(info: Module) -> Tensor:
+    return Tensor(list(info.sizes()), program_type(int(info.dtype())).name)
 
 
 def _infer(module: Module, method: str, inputs: list[Any], count: int) -> tuple[list[int], list[Any]]:
@@ -201,6 +212,11 @@ def _digest(arrays: list[Any]) -> str:
 
 
 def _peak_memory() -> int:
+    """Largest resident memory of this process; what the system counts for it begins with its parent's."""
+    status = Path("/proc/self/status")
+    if status.exists():
+        lines = (line.split() for line in status.read_text("ascii", "replace").splitlines())
+        return next(int(words[1]) * _KIB for words in lines if words[:1] == ["VmHWM:"])
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * _KIB
 

@@ -83,6 +83,7 @@ class LocalTarget:
             trace=str(directory / TRACE) if job.traced else None,
             outputs=str(directory / OUTPUTS),
             answer=str(answer),
+            affinity=job.affinity,
         )
         log = directory / LOG
         try:

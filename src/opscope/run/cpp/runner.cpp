@@ -1,0 +1,636 @@
+// Runs one program once in a process of its own, against the libraries of the installed executorch package.
+//
+// Flags that executor_runner has mean the same here; `--help` lists the others. The order of the steps is the
+// experiment: clear CPU features, then load the libraries that choose kernels by them, then prove what was cleared,
+// then load the program and run it. What happened is written as JSON to --answer_path.
+
+#include <dlfcn.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#if defined(__linux__)
+#include <link.h>
+#include <sched.h>
+#include <sys/prctl.h>
+#endif
+
+#include <executorch/devtools/etdump/etdump_flatcc.h>
+#include <executorch/extension/module/module.h>
+#include <executorch/extension/tensor/tensor.h>
+#include <executorch/runtime/platform/runtime.h>
+
+// The package ships the thread pool's and cpuinfo's symbols without their headers.
+namespace executorch::extension::threadpool {
+class ThreadPool {
+ public:
+  bool _unsafe_reset_threadpool(uint32_t threads);
+  size_t get_thread_count() const;
+};
+ThreadPool* get_threadpool();
+}  // namespace executorch::extension::threadpool
+extern "C" bool cpuinfo_initialize();
+
+namespace {
+
+using executorch::aten::ScalarType;
+using executorch::aten::SizesType;
+using executorch::etdump::ETDumpGen;
+using executorch::extension::Module;
+using executorch::extension::TensorPtr;
+using executorch::runtime::Error;
+using executorch::runtime::EValue;
+using executorch::runtime::MethodMeta;
+using executorch::runtime::Tag;
+using executorch::runtime::TensorInfo;
+
+#if defined(__APPLE__)
+const char kThreadpool[] = "@rpath/libexecutorch_threadpool.dylib";
+const char kKernels[] = "@rpath/libexecutorch_kernels_optimized.dylib";
+const char kBackend[] = "@rpath/libexecutorch_backend_xnnpack.dylib";
+#else
+const char kThreadpool[] = "libexecutorch_threadpool.so";
+const char kKernels[] = "libexecutorch_kernels_optimized.so";
+const char kBackend[] = "libexecutorch_backend_xnnpack.so";
+#endif
+
+// Exit codes: an answer with a result, an answer with an error, no answer because it cannot be written.
+constexpr int kDone = 0, kFailed = 1, kUsage = 2, kNoRoom = 9;
+
+// Why there is no result. Kinds: "mask" features cannot be proved off, "storage" a file cannot be written, "exit".
+struct Failure {
+  std::string kind;
+  std::string message;
+};
+
+[[noreturn]] void fail(const std::string& message, const char* kind = "exit") {
+  throw Failure{kind, message};
+}
+
+int64_t now() {
+  timespec time{};
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return int64_t{time.tv_sec} * 1000000000 + time.tv_nsec;
+}
+
+// ---- flags
+
+using Flags = std::map<std::string, std::string>;
+
+const Flags kKnown = {
+    {"model_path", "the program (.pte)"},
+    {"method_name", "method to run; default: the only one, or forward"},
+    {"num_executions", "inferences to measure; default 1"},
+    {"cpu_threads", "size of the thread pool; default: the runtime's choice"},
+    {"etdump_path", "where to write the trace; default: none, and no event is traced"},
+    {"inputs", "files with the inputs' raw bytes, separated by commas; default: all ones"},
+    {"input_file", "likewise: they are NAME-0.bin, NAME-1.bin, ..."},
+    {"output_file", "the outputs of the last inference go to NAME-0.bin, NAME-1.bin, ..."},
+    {"warmup", "inferences before the measured ones; default 0"},
+    {"clear", "CPU features to switch off: fields of cpuinfo_isa with byte offsets, NAME=OFFSET,..."},
+    {"detected", "fields that must be set before, likewise"},
+    {"cpuinfo_size", "bytes that cpuinfo_isa must have"},
+    {"cpu_affinity", "processors to stay on, 0,1,..."},
+    {"spawned_ns", "CLOCK_MONOTONIC when this process was asked for"},
+    {"answer_path", "where to write the result (JSON)"},
+    {"describe", "1: only tell the method's inputs"},
+};
+
+[[noreturn]] void usage(const std::string& problem) {
+  if (!problem.empty()) fprintf(stderr, "%s\n", problem.c_str());
+  for (const auto& [name, meaning] : kKnown) fprintf(stderr, "  --%s=...  %s\n", name.c_str(), meaning.c_str());
+  exit(problem.empty() ? kDone : kUsage);
+}
+
+// --name=value, --name value, and one dash for two, as gflags takes them.
+Flags parse(int count, char** words) {
+  Flags flags;
+  for (int i = 1; i < count; ++i) {
+    std::string word = words[i];
+    const size_t dashes = word.find_first_not_of('-');
+    if (dashes == std::string::npos || dashes == 0 || dashes > 2) usage("not a flag: " + word);
+    word.erase(0, dashes);
+    if (word == "help") usage("");
+    const size_t equals = word.find('=');
+    const std::string name = word.substr(0, equals);
+    if (!kKnown.count(name)) usage("unknown flag: --" + name);
+    if (equals == std::string::npos && i + 1 == count) usage("--" + name + " needs a value");
+    flags[name] = equals == std::string::npos ? words[++i] : word.substr(equals + 1);
+  }
+  return flags;
+}
+
+std::string text(const Flags& flags, const char* name) {
+  const auto found = flags.find(name);
+  return found == flags.end() ? "" : found->second;
+}
+
+int64_t number(const std::string& digits, const std::string& name) {
+  char* end = nullptr;
+  const int64_t value = strtoll(digits.c_str(), &end, 10);
+  if (digits.empty() || *end != '\0') usage("--" + name + " needs a number, not '" + digits + "'");
+  return value;
+}
+
+int64_t number(const Flags& flags, const char* name, int64_t otherwise) {
+  return flags.count(name) ? number(text(flags, name), name) : otherwise;
+}
+
+std::vector<std::string> list(const Flags& flags, const char* name) {
+  std::vector<std::string> parts;
+  const std::string all = text(flags, name);
+  for (size_t from = 0; from < all.size();) {
+    const size_t comma = std::min(all.find(',', from), all.size());
+    parts.push_back(all.substr(from, comma - from));
+    from = comma + 1;
+  }
+  return parts;
+}
+
+// ---- JSON
+
+std::string quoted(const std::string& raw) {
+  std::string out = "\"";
+  for (const unsigned char c : raw) {
+    char escape[8];
+    if (c == '"' || c == '\\') {
+      out += {'\\', static_cast<char>(c)};
+    } else if (c < 0x20) {
+      snprintf(escape, sizeof escape, "\\u%04x", c);
+      out += escape;
+    } else {
+      out += static_cast<char>(c);
+    }
+  }
+  return out + "\"";
+}
+
+std::string json(const std::string& value) { return quoted(value); }
+std::string json(int64_t value) { return std::to_string(value); }
+
+template <typename Sequence>
+std::string json_array(const Sequence& values) {
+  std::string out;
+  for (const auto& value : values) out += (out.empty() ? "" : ",") + json(value);
+  return "[" + out + "]";
+}
+
+// Members of the answer, already encoded.
+class Answer {
+ public:
+  void set(const char* name, const std::string& encoded) { members_[name] = encoded; }
+
+  std::string encode() const {
+    std::string out;
+    for (const auto& [name, value] : members_) out += (out.empty() ? "" : ",") + quoted(name) + ":" + value;
+    return "{" + out + "}\n";
+  }
+
+ private:
+  std::map<std::string, std::string> members_;
+};
+
+// ---- files
+
+// Under another name until it is whole: a reader never meets half a file.
+void write_file(const std::string& path, const void* data, size_t size) {
+  const std::string part = path + ".part";
+  FILE* file = fopen(part.c_str(), "wb");
+  bool whole = file != nullptr && fwrite(data, 1, size, file) == size;
+  int reason = whole ? 0 : errno;
+  if (file != nullptr && fclose(file) != 0 && whole) whole = false, reason = errno;
+  if (whole && rename(part.c_str(), path.c_str()) != 0) whole = false, reason = errno;
+  if (whole) return;
+  unlink(part.c_str());
+  fail(path + ": cannot be written: " + strerror(reason), "storage");
+}
+
+void read_exactly(const std::string& path, uint8_t* into, size_t size) {
+  FILE* file = fopen(path.c_str(), "rb");
+  if (file == nullptr) fail(path + ": cannot be read: " + strerror(errno));
+  const size_t got = fread(into, 1, size, file);
+  const bool more = fgetc(file) != EOF;
+  fclose(file);
+  if (got != size || more) fail(path + ": an input of " + std::to_string(size) + " bytes is needed");
+}
+
+// ---- CPU features
+
+struct Field {
+  std::string name;
+  size_t offset;
+};
+
+std::vector<Field> fields(const Flags& flags, const char* name) {
+  std::vector<Field> found;
+  for (const auto& pair : list(flags, name)) {
+    const size_t equals = pair.find('=');
+    if (equals == std::string::npos) usage(std::string("--") + name + " needs NAME=OFFSET, not '" + pair + "'");
+    found.push_back({pair.substr(0, equals), static_cast<size_t>(number(pair.substr(equals + 1), name))});
+  }
+  return found;
+}
+
+// Size of cpuinfo_isa as the library's symbol table states it, -1 where that cannot be asked.
+int64_t struct_size(void* address) {
+#if defined(__GLIBC__)
+  Dl_info info{};
+  void* symbol = nullptr;
+  if (dladdr1(address, &info, &symbol, RTLD_DL_SYMENT) != 0 && symbol != nullptr) {
+    return static_cast<int64_t>(static_cast<const ElfW(Sym)*>(symbol)->st_size);
+  }
+#else
+  (void)address;
+#endif
+  return -1;
+}
+
+// The runtime's cpuinfo_isa, one byte a feature.
+class CpuFeatures {
+ public:
+  explicit CpuFeatures(const Flags& flags)
+      : clear_(fields(flags, "clear")), wanted_size_(number(flags, "cpuinfo_size", -1)) {
+    if (!cpuinfo_initialize()) fail("the runtime cannot read this CPU's features", "mask");
+    isa_ = static_cast<uint8_t*>(dlsym(RTLD_DEFAULT, "cpuinfo_isa"));
+    if (isa_ == nullptr) fail("the runtime has no cpuinfo_isa", "mask");
+    size_ = struct_size(isa_);
+    check(fields(flags, "detected"));
+    loaded_before_ = dlopen(kBackend, RTLD_NOW | RTLD_NOLOAD) != nullptr;
+  }
+
+  void clear() {
+    for (const auto& field : clear_) isa_[field.offset] = 0;
+  }
+
+  // Reads back, after the backend has been loaded, what it saw.
+  void prove(void* backend) const {
+    if (loaded_before_) refuse("the XNNPACK backend was loaded before features were cleared: it has already chosen");
+    for (const auto& field : clear_) {
+      if (isa_[field.offset] != 0) refuse("a feature was switched on again while the runtime was loaded: " + field.name);
+    }
+    if (dlsym(backend, "cpuinfo_isa") != isa_ || dlsym(RTLD_DEFAULT, "cpuinfo_isa") != isa_) {
+      refuse("the XNNPACK backend does not read the cpuinfo_isa that was cleared");
+    }
+  }
+
+  std::string proof() const {
+    std::vector<std::string> names;
+    for (const auto& field : clear_) names.push_back(field.name);
+    const std::string size = size_ < 0 ? "null" : std::to_string(size_);
+    return "{\"cleared\":" + json_array(names) +
+        ",\"backend_loaded_before\":false,\"same_symbol\":true,\"struct_size\":" + size + "}";
+  }
+
+ private:
+  [[noreturn]] static void refuse(const std::string& why) { fail(why, "mask"); }
+
+  // Offsets count only when the struct has the known size and the known fields are where they should be.
+  void check(const std::vector<Field>& detected) const {
+    if (!clear_.empty() && wanted_size_ < 0) refuse("--clear needs --cpuinfo_size");
+    if (size_ >= 0 && wanted_size_ >= 0 && size_ != wanted_size_) {
+      refuse("cpuinfo_isa is " + std::to_string(size_) + " bytes, " + std::to_string(wanted_size_) + " are known");
+    }
+    for (const auto& field : detected) {
+      if (at(field) != 1) refuse("cpuinfo_isa has another layout than the known one: " + field.name + " is not set");
+    }
+    for (const auto& field : clear_) {
+      if (at(field) > 1) refuse("cpuinfo_isa has another layout than the known one: " + field.name + " is no flag");
+    }
+  }
+
+  uint8_t at(const Field& field) const {
+    if (wanted_size_ < 0 || field.offset >= static_cast<size_t>(wanted_size_)) {
+      refuse(field.name + " stands outside of cpuinfo_isa");
+    }
+    return isa_[field.offset];
+  }
+
+  std::vector<Field> clear_;
+  int64_t wanted_size_;
+  int64_t size_ = -1;
+  uint8_t* isa_ = nullptr;
+  bool loaded_before_ = false;
+};
+
+void* load_library(const char* name) {
+  void* library = dlopen(name, RTLD_NOW | RTLD_GLOBAL);
+  if (library == nullptr) fail(dlerror());
+  return library;
+}
+
+// ---- the program
+
+void must(Error error, const std::string& what) {
+  if (error == Error::Ok) return;
+  char code[16];
+  snprintf(code, sizeof code, "0x%x", static_cast<unsigned>(error));
+  fail("the runtime cannot " + what + ": " + executorch::runtime::to_string(error) + " (" + code + ")");
+}
+
+template <typename Value>
+Value must(executorch::runtime::Result<Value> result, const std::string& what) {
+  must(result.error(), what);
+  return std::move(result.get());
+}
+
+std::string method_of(Module& module, const std::string& wanted) {
+  const auto unordered = must(module.method_names(), "read the program");
+  const std::set<std::string> names(unordered.begin(), unordered.end());
+  if (wanted.empty() && names.size() == 1) return *names.begin();
+  const std::string method = wanted.empty() ? "forward" : wanted;
+  if (names.count(method)) return method;
+  std::string known;
+  for (const auto& name : names) known += (known.empty() ? "" : ", ") + name;
+  fail("the program has no method '" + method + "'; it has: " + known);
+}
+
+std::string tensor_json(const std::string& sizes, const std::string& order, ScalarType type) {
+  return "{\"sizes\":" + sizes + ",\"dim_order\":" + order + ",\"type\":" + json(static_cast<int64_t>(type)) + "}";
+}
+
+TensorInfo input_info(const MethodMeta& meta, size_t index) {
+  const std::string name = "input " + std::to_string(index);
+  if (must(meta.input_tag(index), "tell the type of " + name) != Tag::Tensor) {
+    fail(name + " is no tensor; only tensors can be given");
+  }
+  return must(meta.input_tensor_meta(index), "tell the shape of " + name);
+}
+
+std::string inputs_json(const MethodMeta& meta) {
+  std::string out;
+  for (size_t i = 0; i < meta.num_inputs(); ++i) {
+    const TensorInfo info = input_info(meta, i);
+    out += (i ? "," : "") + tensor_json(json_array(info.sizes()), json_array(info.dim_order()), info.scalar_type());
+  }
+  return "[" + out + "]";
+}
+
+// Memory of one input: aligned like a vector register, with room behind for kernels that read past the end.
+using Buffer = std::unique_ptr<uint8_t, decltype(&free)>;
+
+Buffer buffer(size_t size) {
+  constexpr size_t kAlignment = 64, kBehind = 128;
+  const size_t whole = (size + kBehind + kAlignment - 1) / kAlignment * kAlignment;
+  Buffer memory(static_cast<uint8_t*>(aligned_alloc(kAlignment, whole)), &free);
+  if (!memory) fail("no memory for an input of " + std::to_string(size) + " bytes");
+  memset(memory.get(), 0, whole);
+  return memory;
+}
+
+template <typename Number>
+void fill(uint8_t* memory, size_t bytes, Number one) {
+  for (size_t i = 0; i + sizeof one <= bytes; i += sizeof one) memcpy(memory + i, &one, sizeof one);
+}
+
+void fill_with_ones(uint8_t* memory, size_t bytes, ScalarType type) {
+  switch (type) {
+    case ScalarType::Float: return fill(memory, bytes, 1.0F);
+    case ScalarType::Double: return fill(memory, bytes, 1.0);
+    case ScalarType::Half: return fill(memory, bytes, uint16_t{0x3c00});
+    case ScalarType::BFloat16: return fill(memory, bytes, uint16_t{0x3f80});
+    case ScalarType::Long: return fill(memory, bytes, int64_t{1});
+    case ScalarType::Int: return fill(memory, bytes, int32_t{1});
+    case ScalarType::Short: return fill(memory, bytes, int16_t{1});
+    case ScalarType::Byte:
+    case ScalarType::Char:
+    case ScalarType::Bool: return fill(memory, bytes, uint8_t{1});
+    default: fail("inputs of number type " + std::to_string(static_cast<int>(type)) + " need a file");
+  }
+}
+
+std::string numbered(const std::string& base, size_t index) { return base + "-" + std::to_string(index) + ".bin"; }
+
+// One file for each input, or none at all.
+std::vector<std::string> input_files(const Flags& flags, size_t count) {
+  std::vector<std::string> files = list(flags, "inputs");
+  const std::string base = text(flags, "input_file");
+  for (size_t i = 0; !base.empty() && i < count; ++i) files.push_back(numbered(base, i));
+  if (!files.empty() && files.size() != count) {
+    fail("the method takes " + std::to_string(count) + " inputs, " + std::to_string(files.size()) + " are given");
+  }
+  return files;
+}
+
+// The inputs of a method, in files or all ones.
+class Inputs {
+ public:
+  Inputs(const MethodMeta& meta, const std::vector<std::string>& files) {
+    for (size_t i = 0; i < meta.num_inputs(); ++i) add(input_info(meta, i), files.empty() ? "" : files[i]);
+  }
+
+  const std::vector<EValue>& values() const { return values_; }
+
+ private:
+  void add(const TensorInfo& info, const std::string& file) {
+    memory_.push_back(buffer(info.nbytes()));
+    uint8_t* data = memory_.back().get();
+    if (file.empty()) {
+      fill_with_ones(data, info.nbytes(), info.scalar_type());
+    } else {
+      read_exactly(file, data, info.nbytes());
+    }
+    const auto sizes = info.sizes();
+    const auto order = info.dim_order();
+    tensors_.push_back(executorch::extension::make_tensor_ptr(
+        {sizes.begin(), sizes.end()}, data, {order.begin(), order.end()}, {}, info.scalar_type()));
+    values_.emplace_back(tensors_.back());
+  }
+
+  std::vector<Buffer> memory_;
+  std::vector<TensorPtr> tensors_;
+  std::vector<EValue> values_;
+};
+
+int64_t planned_bytes(const MethodMeta& meta) {
+  int64_t total = 0;
+  for (size_t i = 0; i < meta.num_memory_planned_buffers(); ++i) {
+    total += must(meta.memory_planned_buffer_size(i), "tell its planned memory");
+  }
+  return total;
+}
+
+std::string write_outputs(const std::vector<EValue>& values, const std::string& base) {
+  std::string out;
+  size_t count = 0;
+  for (const auto& value : values) {
+    if (!value.isTensor()) continue;
+    const auto tensor = value.toTensor();
+    out += (count ? "," : "") +
+        tensor_json(json_array(tensor.sizes()), json_array(tensor.dim_order()), tensor.scalar_type());
+    if (!base.empty()) write_file(numbered(base, count), tensor.const_data_ptr(), tensor.nbytes());
+    ++count;
+  }
+  return "[" + out + "]";
+}
+
+void write_trace(ETDumpGen* tracer, const std::string& path) {
+  if (tracer == nullptr) return;
+  const auto dump = tracer->get_etdump_data();
+  if (dump.buf == nullptr || dump.size == 0) fail("the runtime traced nothing");
+  const std::unique_ptr<void, decltype(&free)> owner(dump.buf, &free);
+  write_file(path, dump.buf, dump.size);
+}
+
+// ---- the process
+
+// Of this program alone: what getrusage says on Linux begins with the memory of the process that started this one.
+int64_t peak_memory() {
+#if defined(__linux__)
+  int64_t kib = -1;
+  char line[256];
+  FILE* status = fopen("/proc/self/status", "r");
+  while (status != nullptr && fgets(line, sizeof line, status) != nullptr) {
+    if (sscanf(line, "VmHWM: %ld kB", &kib) == 1) break;
+  }
+  if (status != nullptr) fclose(status);
+  if (kib >= 0) return kib * 1024;
+#endif
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+#if defined(__APPLE__)
+  return usage.ru_maxrss;
+#else
+  return int64_t{usage.ru_maxrss} * 1024;
+#endif
+}
+
+void stay_on(const std::vector<std::string>& processors) {
+  if (processors.empty()) return;
+#if defined(__linux__)
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  for (const auto& processor : processors) CPU_SET(number(processor, "cpu_affinity"), &set);
+  if (sched_setaffinity(0, sizeof set, &set) != 0) fail(std::string("the processors cannot be used: ") + strerror(errno));
+#else
+  fail("this system cannot keep a process on given processors");
+#endif
+}
+
+void prepare_process() {
+#if defined(__linux__)
+  // An orphan would disturb the next measurement.
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+#endif
+  // A file that may not grow is an error of the write, not a crash.
+  signal(SIGXFSZ, SIG_IGN);
+}
+
+std::vector<int64_t> infer(
+    Module& module, const std::string& method, const Inputs& inputs, int64_t count, std::vector<EValue>& outputs) {
+  std::vector<int64_t> durations;
+  durations.reserve(count);
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t before = now();
+    auto result = module.execute(method, inputs.values());
+    durations.push_back(now() - before);
+    outputs = must(std::move(result), "run the method");
+  }
+  return durations;
+}
+
+// Loads what chooses kernels, with the features switched off, and leaves the proof in the answer.
+void load_runtime(const Flags& flags, Answer& answer) {
+  CpuFeatures features(flags);
+  features.clear();
+  load_library(kKernels);
+  features.prove(load_library(kBackend));
+  answer.set("mask", features.proof());
+  auto* pool = executorch::extension::threadpool::get_threadpool();
+  const int64_t threads = number(flags, "cpu_threads", -1);
+  if (threads > 0) pool->_unsafe_reset_threadpool(static_cast<uint32_t>(threads));
+  answer.set("threads", json(static_cast<int64_t>(pool->get_thread_count())));
+}
+
+void describe(const Flags& flags, Answer& answer) {
+  Module module(text(flags, "model_path"), Module::LoadMode::Mmap);
+  const std::string method = method_of(module, text(flags, "method_name"));
+  answer.set("method", json(method));
+  answer.set("inputs", inputs_json(must(module.method_meta(method), "describe the method")));
+}
+
+void run(const Flags& flags, int64_t spawned, Answer& answer) {
+  load_runtime(flags, answer);
+  const int64_t started = now();
+  const std::string trace = text(flags, "etdump_path");
+  auto owned = trace.empty() ? nullptr : std::make_unique<ETDumpGen>();
+  ETDumpGen* tracer = owned.get();
+  Module module(text(flags, "model_path"), Module::LoadMode::Mmap, std::move(owned));
+  const std::string method = method_of(module, text(flags, "method_name"));
+  must(module.load_method(method), "load the method");
+  const int64_t loaded = now();
+  const MethodMeta meta = must(module.method_meta(method), "describe the method");
+  const Inputs inputs(meta, input_files(flags, meta.num_inputs()));
+  std::vector<EValue> outputs;
+  const auto warmup = infer(module, method, inputs, number(flags, "warmup", 0), outputs);
+  const auto wall = infer(module, method, inputs, number(flags, "num_executions", 1), outputs);
+  const int64_t measured = now();
+  answer.set("peak_rss_bytes", json(peak_memory()));
+  write_trace(tracer, trace);
+  answer.set("outputs", write_outputs(outputs, text(flags, "output_file")));
+  answer.set("write_ns", json(now() - measured));
+  answer.set("method", json(method));
+  answer.set("inputs", inputs_json(meta));
+  answer.set("planned_bytes", json(planned_bytes(meta)));
+  answer.set("start_ns", json(started - spawned));
+  answer.set("load_ns", json(loaded - started));
+  answer.set("warmup_ns", json_array(warmup));
+  answer.set("wall_ns", json_array(wall));
+  int64_t total = 0;
+  for (const int64_t duration : wall) total += duration;
+  printf("Model executed successfully %zu time(s) in %f ms.\n", wall.size(), static_cast<double>(total) / 1e6);
+}
+
+void serve(const Flags& flags, int64_t began, Answer& answer) {
+  prepare_process();
+  stay_on(list(flags, "cpu_affinity"));
+  executorch::runtime::runtime_init();
+  if (number(flags, "describe", 0) != 0) return describe(flags, answer);
+  run(flags, number(flags, "spawned_ns", began), answer);
+}
+
+int report(const Answer& answer, const std::string& path, int code) {
+  if (path.empty()) return code;
+  try {
+    const std::string encoded = answer.encode();
+    write_file(path, encoded.data(), encoded.size());
+  } catch (const Failure& failure) {
+    fprintf(stderr, "%s\n", failure.message.c_str());
+    return kNoRoom;
+  }
+  return code;
+}
+
+}  // namespace
+
+int main(int count, char** words) {
+  const int64_t began = now();
+  const Flags flags = parse(count, words);
+  if (text(flags, "model_path").empty()) usage("--model_path is missing");
+  Answer answer;
+  int code = kDone;
+  try {
+    serve(flags, began, answer);
+  } catch (const Failure& failure) {
+    fprintf(stderr, "%s\n", failure.message.c_str());
+    answer.set("error", json(failure.message));
+    answer.set("kind", json(failure.kind));
+    code = kFailed;
+  }
+  code = report(answer, text(flags, "answer_path"), code);
+  fflush(nullptr);
+  // Taking the runtime apart would only cost time.
+  _exit(code);
+}

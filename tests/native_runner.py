@@ -1,0 +1,42 @@
+"""The native runner, built once for all tests into a directory of their own, never into the user's cache."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from opscope.errors import MissingDependencyError
+from opscope.run.native import NativeTarget
+from opscope.run.native_build import build_runner, find_compiler
+
+
+@functools.cache
+def native_cache() -> Path:
+    """Where the tests' runner is kept."""
+    directory = Path(tempfile.mkdtemp(prefix="opscope-test-"))
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    return directory
+
+
+def native_target() -> NativeTarget:
+    """The target with the built runner; without a compiler the test is skipped."""
+    _need_compiler()
+    return NativeTarget(native_cache())
+
+
+def runner_path() -> Path:
+    """The built runner itself; likewise."""
+    _need_compiler()
+    return build_runner(native_cache()).path
+
+
+def _need_compiler() -> None:
+    try:
+        find_compiler()
+    except MissingDependencyError:
+        pytest.skip("needs a C++ compiler")
