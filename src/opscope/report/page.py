@@ -21,8 +21,8 @@ from opscope.report.content import (
     missing,
     off_text,
     operator_rows,
-    side_names,
     resources,
+    side_names,
     split_sentence,
     top_operators,
     trust_text,
@@ -31,6 +31,7 @@ from opscope.report.content import (
 )
 from opscope.report.program_sections import border_text, bound_text, layer_text, program_sections, source_text
 from opscope.report.roofline_picture import roofline_picture
+from opscope.report.run_sections import sweep, time_spent
 from opscope.report.text import markdown, plain
 
 if TYPE_CHECKING:
@@ -112,6 +113,8 @@ def _values(content: ReportContent) -> dict[str, Any]:
         "thread_text": _thread_text(threads[0]) if len(threads) == 1 else "",
         "variants": variant_latencies(content),
         "resources": resources(content),
+        "sweep": sweep(content),
+        "spent": time_spent(manifest),
         "comparisons": content.comparisons,
         "findings": content.findings,
         "ruled_out": content.ruled_out,
