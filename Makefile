@@ -32,6 +32,7 @@ check: $(VENV)/dev.stamp ## the gates alone: lint, format, types, layers, docume
 
 bench: $(VENV)/dev.stamp ## measure opscope itself, side by side with what it is compared to
 	$(BIN)/python bench/startup.py
+	$(BIN)/python bench/overhead.py
 	$(BIN)/python bench/decode.py
 	$(BIN)/python bench/calibration.py
 

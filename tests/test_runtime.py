@@ -24,6 +24,7 @@ from opscope.read.pte import read_executable, read_program
 from opscope.run.local import LocalTarget
 
 pytestmark = pytest.mark.runtime
+PROFILE = [sys.executable, "-m", "opscope", "profile", "--no-roofs", "--target", "local"]
 SMALL = Settings(rounds=2, runs=4, warmup=2, roofs=False)
 
 
@@ -155,7 +156,7 @@ def test_a_crash_in_one_round_leaves_the_others(toy_program: Path, tmp_path: Pat
 def test_an_interrupted_run_can_be_finished(toy_program: Path, tmp_path: Path, number: int) -> None:
     """Ctrl-C leaves a bundle that says it is incomplete; no process stays behind; resuming finishes it."""
     out = tmp_path / "out"
-    command = [sys.executable, "-m", "opscope", "profile", str(toy_program), "--out", str(out), "--no-roofs", "--target", "local"]
+    command = [*PROFILE, str(toy_program), "--out", str(out)]
     with subprocess.Popen([*command, "--rounds", "2", "--runs", "3"], stderr=subprocess.PIPE, text=True) as process:
         wait_for(lambda: (out / "manifest.json").exists() and Bundle.open(out).manifest.repetitions)
         process.send_signal(number)
@@ -172,6 +173,24 @@ def test_an_interrupted_run_can_be_finished(toy_program: Path, tmp_path: Path, n
     assert done.returncode == 0, done.stderr
     manifest = Bundle.open(out).manifest
     assert (manifest.status, len(manifest.repetitions)) == (Status.COMPLETE, 8)
+
+
+@pytest.mark.parametrize("kept_rounds", [1, 3])
+def test_a_run_that_was_killed_is_finished_without_repeating_anything(
+    toy_program: Path, tmp_path: Path, kept_rounds: int
+) -> None:
+    """SIGKILL leaves no chance to say anything; what was recorded stays as it is, byte for byte."""
+    out = tmp_path / "out"
+    command = [*PROFILE, str(toy_program), "--out", str(out)]
+    with subprocess.Popen([*command, "--rounds", "2", "--runs", "3"], stderr=subprocess.DEVNULL) as process:
+        wait_for(lambda: (out / "manifest.json").exists() and len(Bundle.open(out).manifest.repetitions) >= kept_rounds)
+        process.kill()
+    before = Bundle.open(out).manifest.repetitions
+    done = subprocess.run([*command, "--resume", "--quiet"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    manifest = Bundle.open(out).manifest
+    assert manifest.repetitions[: len(before)] == before
+    assert (manifest.status, len({rep.place for rep in manifest.repetitions})) == (Status.COMPLETE, 8)
 
 
 def wait_for(condition: object, seconds: float = 60.0) -> None:

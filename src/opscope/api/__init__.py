@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from opscope.api.preflight import preflight
     from opscope.api.profiling import Profiled, Settings, profile
     from opscope.api.reports import REPORT_FORMATS, content, report
+    from opscope.api.run_report import RunReport
+    from opscope.api.running import run
     from opscope.api.sides import read
 
 __all__ = [
@@ -26,6 +28,7 @@ __all__ = [
     "FeatureReport",
     "Inspected",
     "Profiled",
+    "RunReport",
     "Settings",
     "analyze",
     "compare",
@@ -39,6 +42,7 @@ __all__ = [
     "profile",
     "read",
     "report",
+    "run",
     "to_json",
 ]
 
@@ -50,6 +54,8 @@ _MODULES = {
     "machine": ("Check", "FeatureReport", "doctor", "features"),
     "preflight": ("preflight",),
     "profiling": ("Profiled", "Settings", "profile"),
+    "run_report": ("RunReport",),
+    "running": ("run",),
     "reports": ("REPORT_FORMATS", "content", "report"),
     "sides": ("read",),
 }

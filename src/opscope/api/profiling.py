@@ -105,7 +105,7 @@ def profile(  # noqa: PLR0913 - the one call a notebook makes; all but the first
     settings = settings or Settings()
     path = Path(out)
     if resume:
-        bundle = _resumed(path, model)
+        bundle = resumed_bundle(path, model)
         runner = target or recorded_target(bundle.manifest.target)  # a run is finished where it began
     else:
         runner = target or target_named(settings.target)
@@ -116,7 +116,7 @@ def profile(  # noqa: PLR0913 - the one call a notebook makes; all but the first
 
 def _run(bundle: Bundle, runner: RunTarget, clock: Clock, progress: Progress, *, roofs: bool) -> ReportContent:
     with bundle.locked():
-        run_experiment(bundle, runner, clock, _complete_inferences, progress)
+        run_experiment(bundle, runner, clock, complete_inferences, progress)
         if roofs:
             measure_roofs(bundle, runner)
     shown = content_of(bundle)
@@ -128,11 +128,18 @@ def _run(bundle: Bundle, runner: RunTarget, clock: Clock, progress: Progress, *,
     return shown
 
 
-def _complete_inferences(path: Path) -> int:
+def complete_inferences(path: Path) -> int:
+    """Complete inferences in a trace."""
     return len(read_trace(path).table.inference_times().duration)
 
 
-def _resumed(path: Path, model: str) -> Bundle:
+def resumed_bundle(path: Path, model: str) -> Bundle:
+    """The bundle to finish.
+
+    Raises:
+        UsageError: it is of another model.
+        RunError: its program is missing or changed.
+    """
     bundle = Bundle.open(path)
     manifest = bundle.manifest
     if model not in (manifest.model.source, manifest.model.name):
@@ -146,16 +153,16 @@ def _resumed(path: Path, model: str) -> Bundle:
 
 def _planned(path: Path, model: str, settings: Settings, runner: RunTarget, clock: Clock) -> Bundle:
     check_settings(settings)
-    variants = _variants(settings, runner)
-    source = _source(model)
+    variants = planned_variants(settings, runner)
+    source = program_source(model)
     check_free(path)
     with tempfile.TemporaryDirectory(prefix="opscope-") as work:
-        files = _exported(model, settings.dtype, Path(work), path) if source is None else _given(source)
+        files = exported_files(model, settings.dtype, Path(work), path) if source is None else given_files(source)
         manifest = Manifest(
             opscope=__version__,
             created=clock.now().isoformat(timespec="seconds"),
             status=Status.RUNNING,
-            model=_described(model, source, settings.dtype, files),
+            model=described_model(model, source, settings.dtype, files),
             plan=_plan(settings, variants, runner),
             variants=variants,
             target=runner.describe(),
@@ -199,7 +206,7 @@ def check_settings(settings: Settings) -> None:
         raise UsageError("the ladder decides itself what to switch off", where="--ladder", hint="leave out --ablate")
 
 
-def _variants(settings: Settings, runner: RunTarget) -> list[Variant]:
+def planned_variants(settings: Settings, runner: RunTarget) -> list[Variant]:
     """The variants of an experiment: for each thread count the accelerated one, the steps, and the baseline.
 
     Nothing can be switched off in a runner of the user's: it is one variant, of which nothing tells what it uses.
@@ -238,7 +245,7 @@ def _as_it_is(settings: Settings) -> list[Variant]:
     ]
 
 
-def _source(model: str) -> Path | None:
+def program_source(model: str) -> Path | None:
     """The .pte that was named, or None for a registered model.
 
     Raises:
@@ -253,7 +260,7 @@ def _source(model: str) -> Path | None:
     return None
 
 
-def _exported(model: str, dtype: str, work: Path, out: Path) -> list[Path]:
+def exported_files(model: str, dtype: str, work: Path, out: Path) -> list[Path]:
     """The program, its record and the log of the export, in a directory that is thrown away.
 
     Raises:
@@ -270,13 +277,14 @@ def _exported(model: str, dtype: str, work: Path, out: Path) -> list[Path]:
     return [program, etrecord, work / EXPORT_LOG]
 
 
-def _given(source: Path) -> list[Path]:
+def given_files(source: Path) -> list[Path]:
     """The program that was named, and the record beside it when there is one."""
     record = source.with_suffix(".etrecord")
     return [source, record] if record.is_file() else [source]
 
 
-def _described(model: str, source: Path | None, dtype: str, files: list[Path]) -> Model:
+def described_model(model: str, source: Path | None, dtype: str, files: list[Path]) -> Model:
+    """What a manifest says about a model."""
     program = files[0]
     executable = read_executable(program)
     plan = executable.outline()

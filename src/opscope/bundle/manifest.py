@@ -87,6 +87,7 @@ class Variant(msgspec.Struct, frozen=True):
         ablated: feature groups that were switched off; null likewise.
         cleared: fields of ``cpuinfo_isa`` that were cleared for it.
         threads: size of the thread pool; null likewise.
+        affinity: CPUs that its processes stay on; empty for all.
     """
 
     name: str
@@ -94,6 +95,7 @@ class Variant(msgspec.Struct, frozen=True):
     ablated: list[str] | None
     cleared: list[str]
     threads: int | None
+    affinity: list[int] = []
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -148,6 +150,7 @@ class Conditions(msgspec.Struct, frozen=True):
     load_average: float | None
     frequency_mhz: float | None
     temperature_celsius: float | None
+    usable_cpus: int | None = None
 
 
 class Failure(msgspec.Struct, frozen=True):

@@ -248,6 +248,9 @@ def _conditions(manifest: Manifest) -> list[str]:
     cpus = manifest.environment.usable_cpus
     if loads and cpus is not None and max(loads) > cpus:
         lines.append(f"the load average reached {max(loads):.1f} on {cpus} CPUs: other programs were running")
+    usable = {state.usable_cpus for state in states if state.usable_cpus is not None}
+    if len(usable) > 1:
+        lines.append(f"the CPUs that could be used changed during the run, between {min(usable)} and {max(usable)}")
     clocks = [state.frequency_mhz for state in states if state.frequency_mhz is not None]
     if clocks and max(clocks) > _STEADY * min(clocks):
         lines.append(f"the clock frequency moved between {min(clocks):.0f} and {max(clocks):.0f} MHz during the run")

@@ -55,8 +55,8 @@ def usable_cpus() -> int:
 
 
 def conditions() -> Conditions:
-    """The load, clock frequency and temperature now."""
-    return Conditions(_load(), _frequency(), _temperature())
+    """The load, clock frequency and temperature now, and the processors that may be used."""
+    return Conditions(_load(), _frequency(), _temperature(), usable_cpus())
 
 
 def _load() -> float | None:

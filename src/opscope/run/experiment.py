@@ -112,6 +112,7 @@ def _job(bundle: Bundle, variant: Variant, *, traced: bool) -> Job:
         seed=plan.seed or 0,
         timeout_seconds=plan.timeout_seconds or 0.0,
         traced=traced,
+        affinity=tuple(variant.affinity),
     )
 
 

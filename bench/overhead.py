@@ -1,0 +1,51 @@
+"""What a measuring process costs beside the inferences: the native runner and Python, in turn, in the same run."""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+from opscope.export.process import export_model
+from opscope.run.local import LocalTarget
+from opscope.run.native import NativeTarget
+from opscope.run.target import Job, RunTarget
+
+_ROUNDS = 7
+_INFERENCES = 20
+_LIMITS = {"native": 0.05, "python": 1.5}
+
+
+def overhead(target: RunTarget, program: Path, directory: Path) -> tuple[float, float]:
+    """Seconds of an untraced process without its inferences, and the part that starting the runtime took."""
+    directory.mkdir()
+    job = Job(str(program), [], 1, _INFERENCES, 0, timeout_seconds=120.0, traced=False)
+    before = time.perf_counter()
+    outcome = target.execute(job, directory)
+    whole = time.perf_counter() - before
+    if outcome.measurement is None:
+        raise SystemExit(f"it did not run: {outcome.failure}")
+    return whole - sum(outcome.measurement.wall_ns) / 1e9, (outcome.measurement.start_ns or 0) / 1e9
+
+
+def main() -> None:
+    """Print medians beside the limits that the design sets."""
+    with tempfile.TemporaryDirectory() as work:
+        directory = Path(work)
+        program, _ = export_model("toy_cnn", "fp32", directory)
+        targets: dict[str, RunTarget] = {"native": NativeTarget(), "python": LocalTarget()}
+        found: dict[str, list[tuple[float, float]]] = {name: [] for name in targets}
+        for number in range(_ROUNDS):
+            for name, target in targets.items():
+                found[name].append(overhead(target, program, directory / f"{name}-{number}"))
+    for name, rows in found.items():
+        whole, start = (statistics.median(column) for column in zip(*rows, strict=True))
+        print(
+            f"{name:<8} {whole * 1e3:8.1f} ms a process beside its inferences, {start * 1e3:8.1f} ms of it until the "
+            f"runtime is loaded (limit {_LIMITS[name] * 1e3:.0f} ms, n = {len(rows)})"
+        )
+
+
+if __name__ == "__main__":
+    main()

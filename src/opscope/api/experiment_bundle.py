@@ -1,0 +1,220 @@
+"""The bundle of one experiment of a file: made, opened again, grown by more rounds; and where it runs."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from opscope.api.profiling import (
+    Settings,
+    described_model,
+    exported_files,
+    given_files,
+    planned_variants,
+    program_source,
+    resumed_bundle,
+)
+from opscope.api.targets import target_named
+from opscope.bundle.bundle import Bundle, check_free
+from opscope.bundle.manifest import Manifest, Plan, Status, Tensor, Variant
+from opscope.errors import BundleError
+from opscope.program.plan import Tensor as ProgramTensor
+from opscope.read.pte import read_executable
+from opscope.run import isa
+from opscope.run.executor_runner import ExecutorRunnerTarget
+from opscope.run.schedule import interleaved
+from opscope.run.variant_targets import Place, VariantTargets
+from opscope.version import __version__
+
+if TYPE_CHECKING:
+    from opscope.run.clock import Clock
+    from opscope.run.planned import Effort, Experiment, PlannedVariant
+    from opscope.run.target import RunTarget
+
+RUNNER, NATIVE = "runner", "native"
+
+
+def runs_builds(experiment: Experiment) -> bool:
+    """Whether it runs builds of executor_runner, whose features are fixed and which always trace or never do."""
+    return experiment.target.partition(":")[0] == RUNNER
+
+
+def target_of(experiment: Experiment, program: Path | None = None, given: RunTarget | None = None) -> RunTarget:
+    """Where an experiment runs.
+
+    Args:
+        experiment: with its target, and the runners and CPUs of its variants.
+        program: the .pte, by which runners' output values are read; None while it is not there yet.
+        given: to run there instead of where the file says; runners apart.
+
+    Raises:
+        NotFoundError: there is no such runner.
+        MissingDependencyError: the target's runtime, or a compiler for it, is missing.
+        UsageError: the target is not available, or a runner cannot be used.
+    """
+    if runs_builds(experiment):
+        inputs, outputs = _tensors(program) if program else ([], [])
+        return VariantTargets(
+            {v.name: Place(_runner(experiment, v, inputs, outputs), v.affinity) for v in experiment.variants}
+        )
+    return given or target_named(experiment.target)
+
+
+def pinned(target: RunTarget, experiment: Experiment, variants: list[Variant]) -> RunTarget:
+    """The target, with every variant on the CPUs that the file gives it."""
+    cpus = {variant.name: variant.affinity for variant in experiment.variants}
+    places = {variant.name: cpus.get(variant.name, experiment.affinity) for variant in variants}
+    if runs_builds(experiment) or not any(places.values()):
+        return target
+    return VariantTargets({name: Place(target, affinity) for name, affinity in places.items()})
+
+
+def _runner(
+    experiment: Experiment, variant: PlannedVariant, inputs: list[Tensor], outputs: list[Tensor]
+) -> ExecutorRunnerTarget:
+    path = variant.runner or Path(experiment.target.partition(":")[2])
+    return ExecutorRunnerTarget(path, variant.arguments, inputs=inputs, outputs=outputs)
+
+
+def _tensors(program: Path) -> tuple[list[Tensor], list[Tensor]]:
+    """Inputs and outputs of the first method of a program; none where one is no tensor."""
+    plan = read_executable(program).plans[0]
+    sides = [[plan.values[number] for number in numbers] for numbers in (plan.inputs, plan.outputs)]
+    inputs, outputs = ([Tensor(list(v.sizes), v.dtype.name) for v in s if isinstance(v, ProgramTensor)] for s in sides)
+    return inputs, outputs if len(outputs) == len(sides[1]) else []
+
+
+def check_source(experiment: Experiment) -> None:
+    """Make sure that the model is there.
+
+    Raises:
+        NotFoundError: it is neither registered nor a file.
+        TraceFormatError: the .pte is damaged.
+    """
+    program_source(experiment.model)
+
+
+def new_bundle(path: Path, experiment: Experiment, target: RunTarget, clock: Clock) -> Bundle:
+    """The bundle of an experiment that has not run yet, with its model exported where needed.
+
+    Raises:
+        OpscopeError: of the kind that fits; nothing is left behind.
+    """
+    variants = variants_of(experiment, target)
+    source = program_source(experiment.model)
+    check_free(path)
+    with tempfile.TemporaryDirectory(prefix="opscope-") as work:
+        model = experiment.model
+        files = exported_files(model, experiment.dtype, Path(work), path) if source is None else given_files(source)
+        manifest = Manifest(
+            opscope=__version__,
+            created=clock.now().isoformat(timespec="seconds"),
+            status=Status.RUNNING,
+            model=described_model(model, source, experiment.dtype, files),
+            plan=_plan(experiment, variants),
+            variants=variants,
+            target=target.describe(),
+            environment=target.environment(),
+            repetitions=[],
+        )
+        return Bundle.create(path, manifest, files)
+
+
+def old_bundle(path: Path, experiment: Experiment, target: RunTarget) -> Bundle:
+    """The bundle of an experiment that has run before.
+
+    Raises:
+        BundleError: it is of other variants, or measured otherwise, than the file asks for now.
+        OpscopeError: of the kind that fits.
+    """
+    bundle = resumed_bundle(path, experiment.model)
+    manifest, effort = bundle.manifest, experiment.effort
+    if manifest.variants != variants_of(experiment, target):
+        names = ", ".join(variant.name for variant in manifest.variants)
+        hint = "name the same variants with --only, undo the change of the file, or choose another --out"
+        raise BundleError(f"the bundle has other variants than the file asks for: {names}", where=path, hint=hint)
+    for name in ("runs", "warmup", "seed"):
+        if getattr(manifest.plan, name) != getattr(effort, name):
+            problem = (
+                f"the bundle was measured with {name} = {getattr(manifest.plan, name)}, not {getattr(effort, name)}"
+            )
+            raise BundleError(problem, where=path, hint="undo the change of the file, or choose another --out")
+    return bundle
+
+
+def variants_of(experiment: Experiment, target: RunTarget) -> list[Variant]:
+    """The variants as they run on the CPU of the target, with the CPUs they stay on.
+
+    Raises:
+        FeatureError: a feature group is not one of its CPU.
+    """
+    cpus = {variant.name: variant.affinity for variant in experiment.variants}
+    return [
+        msgspec.structs.replace(variant, affinity=list(cpus.get(variant.name, experiment.affinity)))
+        for variant in _unpinned(experiment, target)
+    ]
+
+
+def _unpinned(experiment: Experiment, target: RunTarget) -> list[Variant]:
+    if not experiment.variants:
+        settings = Settings(ablate=experiment.ablate, ladder=experiment.ladder, threads=experiment.threads)
+        return planned_variants(settings, target)
+    if runs_builds(experiment):
+        return [Variant(v.name, v.role, [], [], v.threads) for v in experiment.variants]
+    probed = target.probe()
+    fields = frozenset(probed.fields)
+    return [
+        Variant(v.name, v.role, list(v.ablate), isa.cleared_fields(probed.arch, list(v.ablate), fields), v.threads)
+        for v in experiment.variants
+    ]
+
+
+def _plan(experiment: Experiment, variants: list[Variant]) -> Plan:
+    effort = experiment.effort
+    names = [variant.name for variant in variants]
+    empty = Plan(
+        rounds=0,
+        runs=effort.runs,
+        warmup=effort.warmup,
+        seed=effort.seed,
+        order=[],
+        timeout_seconds=effort.timeout_seconds,
+    )
+    untraced = effort.untraced and not runs_builds(experiment)
+    return _with_rounds(empty, names, effort.rounds, untraced=untraced)
+
+
+def grow(bundle: Bundle, rounds: int) -> None:
+    """Plan more rounds; the order of those that were planned before stays as it is.
+
+    The plan is written with the next status of the bundle.
+    """
+    manifest = bundle.manifest
+    names = [variant.name for variant in manifest.variants]
+    plan = _with_rounds(manifest.plan, names, rounds, untraced=bool(manifest.plan.timed_order))
+    bundle.manifest = msgspec.structs.replace(manifest, plan=plan)
+
+
+def _with_rounds(plan: Plan, names: list[str], rounds: int, *, untraced: bool) -> Plan:
+    """A plan of that many rounds, which begins like the one given: a seed's order of more rounds only goes on."""
+    seed = plan.seed or 0
+    traced, timed = interleaved(names, rounds, seed), interleaved(names, rounds, seed + 1) if untraced else []
+    return msgspec.structs.replace(
+        plan,
+        rounds=rounds,
+        order=[*plan.order, *traced[len(plan.order) :]],
+        timed_order=[*plan.timed_order, *timed[len(plan.timed_order) :]],
+    )
+
+
+def rounds_wanted(bundle: Bundle, effort: Effort, *, enough: bool) -> int:
+    """Rounds that a bundle should have: half as many more while it is not enough, up to the most that are allowed."""
+    planned = bundle.manifest.plan.rounds
+    if planned < effort.rounds:
+        return effort.rounds
+    if enough or not all(bundle.manifest.completed(variant.name) for variant in bundle.manifest.variants):
+        return planned
+    return max(planned, min(effort.most_rounds, planned + max(1, planned // 2)))

@@ -1,0 +1,231 @@
+"""Experiments from a file: every model on every target becomes a bundle with its reports."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from opscope.api.evidence import collect_evidence, found_evidence
+from opscope.api.experiment_bundle import (
+    check_source,
+    grow,
+    new_bundle,
+    old_bundle,
+    pinned,
+    rounds_wanted,
+    target_of,
+    variants_of,
+)
+from opscope.api.profiling import complete_inferences
+from opscope.api.reports import REPORT_FORMATS, content, content_of, report, write_reports
+from opscope.api.roofs import measure_roofs
+from opscope.api.run_report import ExperimentResult, RunReport, with_comparisons
+from opscope.api.selection import selected
+from opscope.api.sides import is_kit
+from opscope.bundle.bundle import Bundle, check_free, is_bundle
+from opscope.bundle.files import write_atomically
+from opscope.errors import (
+    InterruptedRunError,
+    NotFoundError,
+    OpscopeError,
+    RunError,
+    StorageError,
+    UsageError,
+)
+from opscope.report.content import measured_latency
+from opscope.run.clock import SystemClock
+from opscope.run.config_files import read_experiments
+from opscope.run.experiment import run_experiment
+from opscope.run.pacing import Rest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from opscope.analyze.compare import Comparison
+    from opscope.bundle.manifest import Repetition
+    from opscope.report.content import ReportContent
+    from opscope.run.clock import Clock
+    from opscope.run.experiment import Progress
+    from opscope.run.planned import Effort, Experiment, Experiments
+    from opscope.run.target import RunTarget
+
+
+class Means(NamedTuple):
+    """What a run needs besides its file; tests give their own.
+
+    Attributes:
+        progress: hears of every repetition.
+        target: where to run instead of where the file says; None: as it says. Runners are always those of the file.
+        clock: the machine's unless given.
+        sleep: how time between processes is spent.
+    """
+
+    progress: Progress
+    target: RunTarget | None = None
+    clock: Clock = SystemClock()
+    sleep: Callable[[float], None] = time.sleep
+
+
+CONFIG = "config"
+"""The file that asked for a bundle is kept in it under this name."""
+
+
+def _silent(done: int, total: int, repetition: Repetition | None) -> None:
+    """Progress that nobody watches."""
+
+
+def run(
+    config: str | Path,
+    *,
+    only: Sequence[str] = (),
+    analysis_only: bool = False,
+    resume: bool = False,
+    out: str | Path | None = None,
+    means: Means | None = None,
+) -> RunReport:
+    """Run the experiments of a file, each into a bundle with its reports.
+
+    Args:
+        config: TOML or JSON of ours, or the Arm kit's JSON.
+        only: names of experiments or variants; empty for all.
+        analysis_only: run nothing; write the reports of the bundles that are there anew.
+        resume: finish bundles that are there; without it they must not be.
+        out: directory of the bundles; None: as the file says.
+        means: None: this machine's clock and targets, and nobody watching.
+
+    Raises:
+        UsageError: the file or a name is wrong, or a target is not available; nothing has run then.
+        BundleError: a bundle is there already.
+        StorageError: the disk is full; what was measured is kept.
+        OpscopeError: of the kind that fits, before anything has run. Later ones stand in the result.
+    """
+    asked = selected(read_experiments(Path(config)), only)
+    if out is not None:
+        asked = msgspec.structs.replace(asked, out=Path(out))
+    chosen = means or Means(_silent)
+    if analysis_only:
+        return _analysed(asked)
+    _check(asked, chosen, resume=resume)
+    notes = list(asked.notes)
+    results = [_result(asked, e, chosen, notes) for e in asked.experiments if not e.evidence]
+    evidence = [
+        one for e in asked.experiments if e.evidence for one in collect_evidence(e, asked.out / e.name, resume=resume)
+    ]
+    return RunReport(str(config), with_comparisons(asked, results, notes), evidence, notes)
+
+
+def _analysed(asked: Experiments) -> RunReport:
+    """Reports of the bundles that are there, or of what the kit itself left in their place."""
+    timed = [experiment for experiment in asked.experiments if not experiment.evidence]
+    there = [experiment for experiment in timed if is_bundle(asked.out / experiment.name)]
+    if not there and is_kit(asked.out):
+        report(asked.out)
+        found = [ExperimentResult(asked.out.name, str(asked.out), content(asked.out))]
+        return RunReport(str(asked.file), found, [], list(asked.notes))
+    if timed and not there:
+        hint = "run it first, or name the directory with --out"
+        raise NotFoundError("there is no bundle of any experiment of the file", where=asked.out, hint=hint)
+    notes = [*asked.notes, *(f"{e.name}: there is no bundle in {asked.out}" for e in timed if e not in there)]
+    results = []
+    for experiment in there:
+        bundle = Bundle.open(asked.out / experiment.name)
+        shown = content_of(bundle)
+        write_reports(bundle, shown, REPORT_FORMATS)
+        results.append(ExperimentResult(experiment.name, str(bundle.path), shown))
+    evidence = [one for e in asked.experiments if e.evidence for one in found_evidence(e, asked.out / e.name)]
+    return RunReport(str(asked.file), with_comparisons(asked, results, notes), evidence, notes)
+
+
+def _check(asked: Experiments, means: Means, *, resume: bool) -> None:
+    """What can be known to fail before the first process runs.
+
+    Raises:
+        OpscopeError: of the kind that fits.
+    """
+    for experiment in asked.experiments:
+        path = asked.out / experiment.name
+        if not resume or not (experiment.evidence or is_bundle(path)):
+            check_free(path)
+        check_source(experiment)
+        try:
+            target = target_of(experiment, given=means.target)
+        except UsageError as error:
+            raise UsageError(error.problem, where=f"{asked.file}: target", hint=error.hint) from error
+        variants_of(experiment, target)
+
+
+def _result(asked: Experiments, experiment: Experiment, means: Means, notes: list[str]) -> ExperimentResult:
+    """Run one experiment; what fails in it leaves the others."""
+    path = asked.out / experiment.name
+    try:
+        content = _run(asked, experiment, means, notes)
+    except (StorageError, InterruptedRunError):
+        raise
+    except OpscopeError as error:
+        hint = f" ({error.hint})" if error.hint else ""
+        return ExperimentResult(experiment.name, str(path), error=f"{error}{hint}", exit_code=error.exit_code)
+    return ExperimentResult(experiment.name, str(path), content)
+
+
+def _run(asked: Experiments, experiment: Experiment, means: Means, notes: list[str]) -> ReportContent:
+    path, target = asked.out / experiment.name, target_of(experiment, given=means.target)
+    if is_bundle(path):
+        bundle = old_bundle(path, experiment, target)
+    else:
+        bundle = new_bundle(path, experiment, target, means.clock)
+    write_atomically(path / f"{CONFIG}{asked.file.suffix}", asked.file.read_bytes())
+    program = bundle.path / bundle.manifest.model.program
+    target = pinned(target_of(experiment, program, target), experiment, bundle.manifest.variants)
+    rest = Rest(experiment.effort, target, means.sleep)
+    if rest.unreadable:
+        notes.append(f"{experiment.name}: this machine tells no temperature, so max_temperature has no effect")
+    with bundle.locked():
+        content = _measured(bundle, experiment.effort, target, means, rest)
+        if experiment.effort.roofs:
+            measure_roofs(bundle, target)
+            content = content_of(bundle)
+    if content.shown is None:
+        failures = bundle.manifest.failures()
+        reason = failures[0].failure.message if failures and failures[0].failure else "no repetition succeeded"
+        raise RunError(f"nothing could be measured: {reason}", where=path, hint="see the logs beside the manifest")
+    write_reports(bundle, content, REPORT_FORMATS)
+    return content
+
+
+def _measured(bundle: Bundle, effort: Effort, target: RunTarget, means: Means, rest: Rest) -> ReportContent:
+    """Run the planned rounds, then more of them until there are enough."""
+
+    def heard(done: int, total: int, repetition: Repetition | None) -> None:
+        means.progress(done, total, repetition)
+        if repetition is not None and done < total:
+            rest.take()
+
+    if bundle.manifest.plan.rounds < effort.rounds:
+        grow(bundle, effort.rounds)
+    while True:
+        run_experiment(bundle, target, means.clock, complete_inferences, heard)
+        content = content_of(bundle)
+        wanted = rounds_wanted(bundle, effort, enough=_enough(content, effort))
+        if wanted == bundle.manifest.plan.rounds:
+            return content
+        grow(bundle, wanted)
+        rest.take()
+
+
+def _enough(content: ReportContent, effort: Effort) -> bool:
+    """Whether every variant was measured long enough, and every interval is narrow enough."""
+    analyses = [result.analysis for result in content.variants if result.analysis]
+    if any(sum(measured_latency(one).samples_ns) < effort.min_seconds * 1e9 for one in analyses):
+        return False
+    if effort.until is None:
+        return True
+    return all(_width(comparison) <= effort.until for comparison in content.comparisons)
+
+
+def _width(comparison: Comparison) -> float:
+    """Width of the interval of the speedup, relative to the speedup; infinite where there is no interval."""
+    found = comparison.end_to_end
+    return float("inf") if found.ci95 is None else (found.ci95[1] - found.ci95[0]) / found.speedup

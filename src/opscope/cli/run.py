@@ -1,0 +1,131 @@
+"""``opscope run``: experiments from a file."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from opscope.cli.output import JsonOption, QuietOption, show, split_words, write_json
+
+if TYPE_CHECKING:
+    from opscope.analyze.compare import Comparison
+    from opscope.api.run_report import RunReport
+    from opscope.bundle.manifest import Repetition
+
+NAME = "run"
+
+
+def command(
+    config: Annotated[Path, typer.Argument(help="TOML or JSON of ours (see `opscope init`), or the Arm kit's JSON.")],
+    only: Annotated[
+        str | None, typer.Option(metavar="NAME,...", help="Experiments or variants to run. [default: all]")
+    ] = None,
+    analysis_only: Annotated[
+        bool, typer.Option("--analysis-only", help="Run nothing: write the reports of what is there anew.")
+    ] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Finish the bundles that are there.")] = False,
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Directory of the bundles. [default: as the file says]")
+    ] = None,
+    json: JsonOption = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Run the experiments of a file, and report each.
+
+    Example: opscope run experiments.toml --only mobilenet_v3_small-local
+
+    Every model on every target becomes a bundle of its own in the output directory, with report.html, report.md,
+    analysis.json and comparison.json. When one fails, the others still run.
+    """
+    from opscope.errors import UsageError
+
+    if analysis_only and resume:
+        raise UsageError("nothing is run with --analysis-only", where="--resume", hint="leave out one of the two")
+    done = _run(config, split_words(only), out, analysis_only=analysis_only, resume=resume, quiet=quiet)
+    if json:
+        write_json(done, json)
+    for note in done.notes:
+        typer.echo(f"note:  {note}", err=True)
+    if not quiet and json != "-":
+        _tell(done)
+    _check_complete(done, config)
+
+
+def _run(
+    config: Path, only: tuple[str, ...], out: Path | None, *, analysis_only: bool, resume: bool, quiet: bool
+) -> RunReport:
+    from opscope.api.running import Means, run
+    from opscope.cli.progress import run_progress
+    from opscope.errors import InterruptedRunError
+
+    shown = sys.stderr.isatty() and not quiet and not analysis_only
+    try:
+        with run_progress() if shown else nullcontext(_silent) as progress:
+            return run(config, only=only, analysis_only=analysis_only, resume=resume, out=out, means=Means(progress))
+    except (KeyboardInterrupt, InterruptedRunError):
+        raise InterruptedRunError(
+            "interrupted; what was finished is kept", where=config, hint=_resume_hint(config, only, out)
+        ) from None
+
+
+def _resume_hint(config: Path, only: tuple[str, ...], out: Path | None) -> str:
+    import shlex
+
+    words = ["opscope", "run", str(config), *(["--only", ",".join(only)] if only else [])]
+    words += ["--out", str(out)] if out else []
+    return f"finish it with: {shlex.join([*words, '--resume'])}"
+
+
+def _silent(done: int, total: int, repetition: Repetition | None) -> None:
+    """Progress that nobody watches."""
+
+
+def _tell(done: RunReport) -> None:
+    from opscope.report.terminal import summary
+
+    for number, result in enumerate(done.experiments):
+        typer.echo(f"{'' if number == 0 else chr(10)}{result.name}")
+        if result.content is None:
+            typer.echo(f"failed: {result.error}")
+            continue
+        show(summary(result.content))
+        for compared in result.comparisons:
+            typer.echo(_line(compared))
+        typer.echo(f"\nreport: {Path(result.path) / 'report.html'}")
+    for evidence in done.evidence:
+        told = f"failed: {evidence.failure}" if evidence.failure else f"{evidence.kernels} kernels registered"
+        typer.echo(f"{evidence.experiment} {evidence.variant}: {told}; {evidence.log}")
+
+
+def _line(compared: Comparison) -> str:
+    from opscope.report.content import verdict_text
+    from opscope.units import ratio_text
+
+    found = compared.end_to_end
+    sides = f"{compared.candidate.label} against {compared.baseline.label}"
+    return f"{sides}: {ratio_text(found.speedup)}, {verdict_text(found.verdict)}"
+
+
+def _check_complete(done: RunReport, config: Path) -> None:
+    """Say by the exit code when something is missing from the results.
+
+    Raises:
+        IncompleteError: some experiments or repetitions failed.
+        OpscopeError: all experiments failed; of the kind of the first.
+    """
+    from opscope.errors import IncompleteError, kinds
+    from opscope.report.content import missing
+
+    failed = [f"{result.name} failed: {result.error}" for result in done.experiments if result.error]
+    failed += [f"{one.experiment} {one.variant} failed: {one.failure}" for one in done.evidence if one.failure]
+    lines = [line for result in done.experiments if result.content for line in missing(result.content)]
+    codes = {result.exit_code for result in done.experiments}
+    if failed and len(codes) == 1 and None not in codes:
+        raise next(kind for kind in kinds() if kind.exit_code in codes)(failed[0], where=config)
+    if failed or lines:
+        hint = "the results leave them out; try them again with --resume"
+        raise IncompleteError(f"{len(failed + lines)} missing: {(failed + lines)[0]}", where=config, hint=hint)

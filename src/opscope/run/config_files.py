@@ -1,0 +1,73 @@
+"""Reading a configuration: TOML or JSON, ours or the Arm kit's."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+from opscope.errors import NotFoundError, StorageError, UsageError
+from opscope.run.config_kit import is_kit_config, read_kit_config
+from opscope.run.config_rules import read_own
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from opscope.run.planned import Experiments
+
+_LARGEST = 1 << 20
+_LONGEST_INTEGER = 18
+
+
+def read_experiments(file: Path) -> Experiments:
+    """The experiments that a file asks for.
+
+    Args:
+        file: TOML when its name ends in .toml, else JSON; one with ``experiments`` in it is the Arm kit's.
+
+    Raises:
+        NotFoundError: there is no such file.
+        StorageError: it cannot be read.
+        UsageError: it is no TOML or JSON, or a field is wrong; the message names the field and what is allowed.
+    """
+    raw = _decoded(_text(file), file)
+    return read_kit_config(raw, file) if is_kit_config(raw) else read_own(raw, file)
+
+
+def _text(file: Path) -> str:
+    try:
+        if file.stat().st_size > _LARGEST:
+            raise UsageError("far too large for a configuration", where=file)
+        return file.read_bytes().decode("utf-8-sig")
+    except FileNotFoundError:
+        hint = "write one with `opscope init --out FILE`"
+        raise NotFoundError("no such file", where=file, hint=hint) from None
+    except UnicodeDecodeError as error:
+        raise UsageError(f"not a text in UTF-8 (at byte {error.start:,})", where=file) from error
+    except OSError as error:
+        raise StorageError(f"cannot be read: {error.strerror}", where=file) from error
+
+
+def _decoded(text: str, file: Path) -> Any:  # noqa: ANN401 - what TOML and JSON give is typed by the caller
+    toml = file.suffix.lower() == ".toml"
+    try:
+        return tomllib.loads(text) if toml else json.loads(text, parse_int=_integer)
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"no TOML: {error}", where=file) from error
+    except json.JSONDecodeError as error:
+        raise UsageError(f"no JSON: {error.msg}, line {error.lineno:,}", where=file) from error
+    except RecursionError:
+        raise UsageError("nested too deeply", where=file) from None
+    except ValueError as error:
+        raise UsageError(f"no {'TOML' if toml else 'JSON'}: {error}", where=file) from error
+
+
+def _integer(text: str) -> int:
+    if len(text) > _LONGEST_INTEGER:
+        raise ValueError(f"an integer of {len(text):,} digits")
+    return int(text)
