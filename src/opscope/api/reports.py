@@ -43,13 +43,13 @@ def content(path: str | Path) -> ReportContent:
 def content_of(bundle: Bundle) -> ReportContent:
     """What the reports of an open bundle show."""
     from opscope.analyze.rules import examine_comparison
-    from opscope.report.content import ReportContent, VariantResult, merge_findings
+    from opscope.report.content import ReportContent, VariantResult, foreground, merge_findings
 
     manifest = bundle.manifest
     sides = {v.name: bundle_side(bundle, v.name, None) for v in manifest.variants if manifest.completed(v.name)}
     analyses = {name: analysis_of(side) for name, side in sides.items()}
     comparisons = [comparison_of(sides[b], sides[c]) for b, c in _pairs(manifest) if b in sides and c in sides]
-    shown = next((analyses[v.name] for v in manifest.with_role(Role.ACCELERATED) if v.name in analyses), None)
+    shown = foreground([VariantResult(v, analyses.get(v.name)) for v in manifest.variants])
     groups = [(shown.findings, shown.ruled_out)] if shown else []
     groups += [examine_comparison(comparison) for comparison in comparisons[:1]]
     return ReportContent(

@@ -38,6 +38,14 @@ class VariantResult(msgspec.Struct, frozen=True):
     analysis: Analysis | None
 
 
+def foreground(variants: Sequence[VariantResult]) -> Analysis | None:
+    """The analysis that a report is about: of the accelerated variant, else a candidate, else the first with any."""
+    done = [result for result in variants if result.analysis is not None]
+    wanted = [result for role in FOREGROUND for result in done if result.variant.role is role]
+    chosen = (wanted or done)[:1]
+    return chosen[0].analysis if chosen else None
+
+
 class ReportContent(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.profile/1"):
     """Everything that a report of one bundle shows.
 
@@ -63,10 +71,7 @@ class ReportContent(msgspec.Struct, frozen=True, tag_field="schema", tag="opscop
     @property
     def shown(self) -> Analysis | None:
         """The analysis whose operators are listed: of the accelerated variant, else a candidate, else the first."""
-        done = [result for result in self.variants if result.analysis is not None]
-        wanted = [result for role in FOREGROUND for result in done if result.variant.role is role]
-        chosen = (wanted or done)[:1]
-        return chosen[0].analysis if chosen else None
+        return foreground(self.variants)
 
     def result(self, name: str) -> VariantResult | None:
         """The result of the variant of that name."""
