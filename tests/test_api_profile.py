@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import opscope
 from fakes import FakeClock, FakeTarget
 from opscope.api import Profiled, Settings, analyze, compare, content, profile
 from opscope.bundle.bundle import Bundle
-from opscope.bundle.manifest import Failure, FailureKind, Role
+from opscope.bundle.manifest import Failure, FailureKind, Role, Status
 from opscope.errors import RunError, TraceFormatError, UsageError
 from opscope.program.taxonomy import Category
 from opscope.stats.effect import Verdict
@@ -205,3 +206,20 @@ def test_api_names_are_functions_although_rooms_have_them() -> None:
     assert "profile" in dir(opscope)
     with pytest.raises(AttributeError, match="no attribute 'profle'"):
         _ = opscope.profle
+
+
+def test_a_clock_that_jumps_changes_nothing(tmp_path: Path) -> None:
+    """The wall clock is set back by a day between repetitions: durations come from the other one."""
+
+    class JumpingClock(FakeClock):
+        def now(self) -> datetime:
+            return super().now() - timedelta(days=self.seconds * 1e3)
+
+    clock = JumpingClock()
+    done = profile(
+        str(write_tiny_program(tmp_path)), SMALL, out=tmp_path / "out", target=FakeTarget(clock=clock), clock=clock
+    )
+    repetitions = done.content.manifest.repetitions
+    assert all(repetition.seconds is not None and repetition.seconds >= 0 for repetition in repetitions)
+    assert done.content.manifest.status is Status.COMPLETE
+    assert len({repetition.started for repetition in repetitions}) > 1
