@@ -80,6 +80,19 @@ def test_a_good_run_is_a_measurement_of_what_the_runner_told(tmp_path: Path) -> 
     assert sorted(path.name for path in tried.directory.iterdir()) == ["log.txt", "trace.etdump"]
 
 
+@LINUX
+def test_a_large_parent_hides_no_peak_memory(tmp_path: Path) -> None:
+    """The system counts a parent's memory for the launcher; what the runner held is known all the same."""
+    held = bytearray(b"x") * (320 << 20)
+    tried = run(
+        ExecutorRunnerTarget(write_runner(tmp_path, "held = bytearray(b'x') * (64 << 20); " + GOOD)), tmp_path, job()
+    )
+    told = tried.outcome.measurement
+    assert told is not None
+    assert told.peak_rss_bytes is not None
+    assert 64 << 20 < told.peak_rss_bytes < len(held)
+
+
 def test_the_engine_accepts_a_good_run(tmp_path: Path) -> None:
     """As many inferences as asked, with the threads that were asked."""
     asked = job(threads=2)

@@ -6,12 +6,9 @@ features when it is loaded, then prove what was cleared, then run. One process s
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import hashlib
 import os
-import resource
-import signal
 import sys
 import time
 from importlib.metadata import version
@@ -25,6 +22,7 @@ from opscope.bundle.manifest import Measurement, Tensor
 from opscope.errors import FeatureError, OpscopeError, RunError, StorageError
 from opscope.program.dtypes import program_type
 from opscope.run.cpuinfo import CpuInfo, library_directory, system_features
+from opscope.run.launch import end_with_parent, own_peak
 from opscope.run.protocol import ProbeAnswer, RunAnswer, RunRequest
 from opscope.run.tensors import random_inputs
 
@@ -35,8 +33,6 @@ if TYPE_CHECKING:
     """A loaded program of the runtime's Python bindings, which ship without complete types."""
 
 _PACKAGES = ("executorch", "torch", "numpy")
-_KIB = 1024
-_PR_SET_PDEATHSIG = 1
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -56,12 +52,6 @@ def main(arguments: Sequence[str]) -> int:
     except StorageError as error:
         return error.exit_code
     return 0 if answer.error is None else 1
-
-
-def end_with_parent() -> None:
-    """On Linux, end when the runner is killed: an orphan would disturb the next measurement."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def probe() -> ProbeAnswer:
@@ -146,7 +136,7 @@ def run(request: RunRequest, began: int) -> Measurement:
         wall_ns=wall,
         start_ns=started - began,
         load_ns=loaded - started,
-        peak_rss_bytes=_peak_memory(),
+        peak_rss_bytes=own_peak(),
         versions={name: version(name) for name in _PACKAGES},
         write_ns=written - measured,
     )
@@ -209,16 +199,6 @@ def _digest(arrays: list[Any]) -> str:
     for array in arrays:
         digest.update(array.tobytes())
     return digest.hexdigest()
-
-
-def _peak_memory() -> int:
-    """Largest resident memory of this process; what the system counts for it begins with its parent's."""
-    status = Path("/proc/self/status")
-    if status.exists():
-        lines = (line.split() for line in status.read_text("ascii", "replace").splitlines())
-        return next(int(words[1]) * _KIB for words in lines if words[:1] == ["VmHWM:"])
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * _KIB
 
 
 if __name__ == "__main__":

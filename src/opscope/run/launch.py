@@ -25,7 +25,7 @@ _ABOVE = 1.1  # the copy made by fork may grow a little before it becomes the pr
 def main(report: str, directory: str, cpus: str, *command: str) -> None:
     """Run the command and write ``exit_code``, ``signal``, ``start_error`` and ``peak_rss_bytes`` to the report."""
     end_with_parent()
-    own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # a new process inherits this as its first peak
+    own = own_peak()  # a new process begins with this as its first peak
     reader, writer = os.pipe()  # closed by a start that succeeds, else it carries the reason
     child = os.fork()
     if child == 0:
@@ -36,14 +36,32 @@ def main(report: str, directory: str, cpus: str, *command: str) -> None:
         problem = pipe.read() or None
     _, status, usage = os.wait4(child, 0)
     code = os.waitstatus_to_exitcode(status)
-    unit = 1 if sys.platform == "darwin" else _KIB
+    peak = in_bytes(usage.ru_maxrss)
     told = {
         "exit_code": code if code >= 0 else None,
         "signal": -code if code < 0 else None,
         "start_error": problem,
-        "peak_rss_bytes": usage.ru_maxrss * unit if usage.ru_maxrss > own * _ABOVE else None,
+        "peak_rss_bytes": peak if peak > own * _ABOVE else None,
     }
     Path(report).write_text(json.dumps(told), encoding="utf-8")
+
+
+def own_peak() -> int:
+    """Largest resident memory of this program, in bytes.
+
+    Linux counts for a process the memory of the one that it was before it became this program, which a large parent
+    makes large; VmHWM begins anew with each program.
+    """
+    status = Path("/proc/self/status")
+    if status.exists():
+        lines = (line.split() for line in status.read_text("ascii", "replace").splitlines())
+        return next(int(words[1]) * _KIB for words in lines if words[:1] == ["VmHWM:"])
+    return in_bytes(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+
+
+def in_bytes(maxrss: int) -> int:
+    """The ``ru_maxrss`` of this system in bytes."""
+    return maxrss if sys.platform == "darwin" else maxrss * _KIB
 
 
 def start(directory: str, cpus: str, command: tuple[str, ...], problems: int) -> None:

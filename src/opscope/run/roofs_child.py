@@ -18,8 +18,8 @@ import msgspec
 from opscope.bundle.files import write_atomically
 from opscope.errors import FeatureError, OpscopeError, StorageError
 from opscope.program.roofs import DispatchRoof, ElementRoof, MacRoof, MemoryRoof, Roofs
-from opscope.run.child import end_with_parent
 from opscope.run.cpuinfo import CpuInfo, library_directory, system_features
+from opscope.run.launch import end_with_parent
 from opscope.run.probe_compute import compute_probes
 from opscope.run.probe_elements import element_probes
 from opscope.run.probe_memory import dispatch_probes, memory_probes
