@@ -103,3 +103,48 @@ def test_sides_are_exchangeable() -> None:
     there, back = compared(EIGHT_SLOW, EIGHT_FAST).end_to_end, compared(EIGHT_FAST, EIGHT_SLOW).end_to_end
     assert there.speedup * back.speedup == pytest.approx(1)
     assert (there.verdict, back.verdict) == (Verdict.FASTER, Verdict.SLOWER)
+
+
+def test_what_was_cut_off_is_in_the_interval() -> None:
+    """Whole microseconds: 3 us against 4 us in every round may be 3.9 against 4.1, and no repetition tells."""
+    text = "Method::execute {}\n  DELEGATE_CALL @0 {}\n    Convolution (NHWC, F32) IGEMM #1 {}000\n"
+    sides = [
+        EventTable.concat([table(text.format(90_000 + r, 80_000, convolution)) for r in range(8)])
+        for convolution in (4, 3)
+    ]
+    (convolution,) = (c for c in compare(*sides, labels=LABELS, paired=True).operators if c.kind == "convolution")
+    assert convolution.saved_ns == 1_000
+    assert convolution.ci95_saved_ns is not None
+    assert convolution.resolution_ns == pytest.approx(1.96 * 999 * (2 / 12) ** 0.5, rel=0.01)
+    assert convolution.ci95_saved_ns == pytest.approx(
+        (1_000 - convolution.resolution_ns, 1_000 + convolution.resolution_ns)
+    )
+
+
+def test_a_group_that_holds_the_call_around_it_lacks_nothing() -> None:
+    """What is cut off from the operators of a call reads as time of the call: both in one group are whole."""
+    text = "Method::execute {}\n  DELEGATE_CALL @0 80000\n    Convert (NC) #1 4000\n    Custom (NC) #1 4000\n"
+    sides = [EventTable.concat([table(text.format(90_000 + r)) for r in range(6)]) for _ in range(2)]
+    found = compare(*sides, labels=LABELS, paired=True)
+    other = next(change for change in found.categories if change.category.value == "Other")
+    moved = next(change for change in found.categories if change.category.value == "Data Movement")
+    assert 0 < other.resolution_ns < 999
+    assert moved.resolution_ns == pytest.approx(other.resolution_ns)
+
+
+def test_the_shift_names_what_was_on_top_and_what_is_now() -> None:
+    """The convolution ruled, the add rules now; without the convolution only the rest would be left."""
+    found = compared([300_000 + r * 100 for r in range(8)], [10_000 + r * 100 for r in range(8)])
+    shift = found.shift
+    assert shift.before is not None
+    assert shift.after is not None
+    assert (shift.before.kind, shift.after.kind) == ("convolution", "arithmetic")
+    assert shift.saved_ns == pytest.approx(found.baseline.mean_ns - found.candidate.mean_ns)
+    parts = (shift.faster, shift.slower, shift.unchanged)
+    assert sum(part.operators for part in parts) == len(found.operators)
+    assert sum(part.baseline_ns for part in parts) == pytest.approx(found.baseline.mean_ns)
+    assert sum(part.candidate_ns for part in parts) == pytest.approx(found.candidate.mean_ns)
+    assert shift.limit == pytest.approx(found.baseline.mean_ns / (found.candidate.mean_ns - shift.faster.candidate_ns))
+    top = shift.remaining[0]
+    assert top.limit == pytest.approx(found.candidate.mean_ns / (found.candidate.mean_ns - top.time_ns))
+    assert [row.time_ns for row in shift.remaining] == sorted((row.time_ns for row in shift.remaining), reverse=True)

@@ -105,3 +105,13 @@ def test_quantiles_are_ordered(samples):
     if found.ci95_median:
         low, high = found.ci95_median
         assert low <= found.median <= high
+
+
+def test_trimmed_means_leave_out_both_ends() -> None:
+    """Of 40 samples 5 % are two at either end; of 19, less than one, so nothing is left out."""
+    samples = [*range(1, 39), 1_000, 10_000]
+    found = summarise(samples)
+    assert found.trimmed_mean_5 == pytest.approx(sum(range(3, 39)) / 36)
+    assert found.trimmed_mean_10 == pytest.approx(sum(range(5, 37)) / 32)
+    few = summarise(list(range(19)))
+    assert few.trimmed_mean_5 == few.mean

@@ -152,6 +152,20 @@ class MismatchError(OpscopeError):
     meaning = "a program or record was given that is not the trace's"
 
 
+class InconclusiveError(OpscopeError):
+    """A gate could not tell whether there is a regression."""
+
+    exit_code = 14
+    meaning = "a gate could not tell: the measurements are too few or too noisy for its threshold"
+
+
+class InvalidBundleError(OpscopeError):
+    """A bundle can be opened, and is incomplete or contradicts itself."""
+
+    exit_code = 15
+    meaning = "a bundle is incomplete or contradicts itself; opscope validate says where"
+
+
 class InterruptedRunError(OpscopeError):
     """The user stopped the command; what was finished is kept."""
 

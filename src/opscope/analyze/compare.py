@@ -2,34 +2,34 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import msgspec
 import numpy as np
 
-from opscope.analyze.operators import UNKNOWN_METHOD, Operator, operators
+from opscope.analyze.matching import match, process_times
+from opscope.analyze.operators import Operator, operators
 from opscope.analyze.outputs import OutputAgreement
-from opscope.program.attribution import Attribution
-from opscope.program.taxonomy import Category, classify
-from opscope.stats.effect import Effect, Verdict, adjust_for_many, paired_effects, unpaired_effects
-from opscope.table.places import spent_by_place
+from opscope.analyze.shift import Shift, shift
+from opscope.analyze.split import Change, Split
+from opscope.program.taxonomy import Category
+from opscope.stats.effect import Verdict
+from opscope.stats.hierarchy import median_effect
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
+    from opscope.analyze.matching import OperatorPair
     from opscope.analyze.operator_facts import OperatorFacts
     from opscope.analyze.operator_facts import OperatorKey as FactKey
     from opscope.table import EventTable
-    from opscope.table.places import Place
 
     Floats: TypeAlias = NDArray[np.float64]
     _Facts: TypeAlias = Mapping[FactKey, OperatorFacts]
-    OperatorPair: TypeAlias = tuple[Operator | None, Operator | None]
-    OperatorKey: TypeAlias = tuple[str, int | None, int | None, str | None]
+    _Processes: TypeAlias = Sequence[Floats]
 
 
 class EndToEnd(msgspec.Struct, frozen=True):
@@ -66,6 +66,7 @@ class CategoryChange(msgspec.Struct, frozen=True):
     """Mean self time per inference of a category on both sides; ``saved_ns`` is positive when the candidate is faster.
 
     The interval and the verdict are those of ``saved_ns``; verdicts are corrected for the number of categories.
+    ``resolution_ns`` is the part of the interval that is due to durations that the delegate cuts off.
     """
 
     category: Category
@@ -75,6 +76,7 @@ class CategoryChange(msgspec.Struct, frozen=True):
     speedup: float | None
     ci95_saved_ns: tuple[float, float] | None
     verdict: Verdict
+    resolution_ns: float = 0.0
 
 
 class KindChange(msgspec.Struct, frozen=True):
@@ -89,6 +91,7 @@ class KindChange(msgspec.Struct, frozen=True):
     speedup: float | None
     ci95_saved_ns: tuple[float, float] | None
     verdict: Verdict
+    resolution_ns: float = 0.0
 
 
 class OperatorChange(msgspec.Struct, frozen=True):
@@ -115,6 +118,7 @@ class OperatorChange(msgspec.Struct, frozen=True):
     verdict: Verdict
     module: str | None = None
     aten: str | None = None
+    resolution_ns: float = 0.0
 
 
 class Side(msgspec.Struct, frozen=True):
@@ -126,7 +130,19 @@ class Side(msgspec.Struct, frozen=True):
 
 
 class Comparison(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.comparison/1"):
-    """Verdict and split of the difference of two variants."""
+    """Verdict and split of the difference of two variants.
+
+    Attributes:
+        baseline: what stands on the one side.
+        candidate: what stands on the other.
+        end_to_end: the verdict.
+        categories: a split of the change of mean latency.
+        kinds: a finer one.
+        operators: the finest one; in each of the three, ``saved_ns`` sums to the difference of the sides' ``mean_ns``.
+        outputs: agreement of what was computed; null when that was not compared.
+        notes: what limits the meaning of the figures.
+        shift: what the change did to the balance of the model.
+    """
 
     baseline: Side
     candidate: Side
@@ -136,6 +152,7 @@ class Comparison(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.c
     operators: list[OperatorChange]
     outputs: OutputAgreement | None
     notes: list[str]
+    shift: Shift
 
 
 class Beside(NamedTuple):
@@ -143,12 +160,12 @@ class Beside(NamedTuple):
 
     Attributes:
         facts: what the program says about the operators of the baseline, then of the candidate.
-        untraced: logarithms of the median latency of each untraced process, shape (processes, 1), of the baseline and
-            of the candidate; the verdict then rests on these. Of paired sides they are of the same rounds.
+        untraced: durations of each untraced process, of the baseline and of the candidate; the verdict then rests on
+            these. Of paired sides they are of the same rounds.
     """
 
     facts: tuple[_Facts, _Facts] = ({}, {})
-    untraced: tuple[Floats, Floats] | None = None
+    untraced: tuple[_Processes, _Processes] | None = None
 
 
 def compare(
@@ -170,21 +187,27 @@ def compare(
         outputs: agreement of the outputs, when they were compared.
         beside: what is known besides the events; None: nothing.
     """
-    effects = paired_effects if paired else unpaired_effects
     beside = beside or Beside()
-    medians = beside.untraced or (_log_medians(baseline), _log_medians(candidate))
-    end_to_end = _end_to_end(*medians, paired=paired, arm="untraced" if beside.untraced else "traced")
-    pairs = list(_match(operators(baseline, beside.facts[0]), operators(candidate, beside.facts[1])))
-    left, right = _times(baseline, [b for b, _ in pairs]), _times(candidate, [c for _, c in pairs])
+    measured = beside.untraced or (_measured(baseline), _measured(candidate))
+    end_to_end = _end_to_end(*measured, paired=paired, arm="untraced" if beside.untraced else "traced")
+    pairs = list(match(operators(baseline, beside.facts[0]), operators(candidate, beside.facts[1])))
+    split = Split(
+        pairs,
+        process_times(baseline, [b for b, _ in pairs]),
+        process_times(candidate, [c for _, c in pairs]),
+        paired,
+    )
+    by_category, by_kind, by_operator = _category_changes(split), _kind_changes(split), _operator_changes(split)
     return Comparison(
-        baseline=Side(*labels[0], float(left.sum(axis=1).mean())),
-        candidate=Side(*labels[1], float(right.sum(axis=1).mean())),
+        baseline=Side(*labels[0], float(split.baseline.sum(axis=1).mean())),
+        candidate=Side(*labels[1], float(split.candidate.sum(axis=1).mean())),
         end_to_end=end_to_end,
-        categories=_category_changes(pairs, left, right, effects),
-        kinds=_kind_changes(pairs, left, right, effects),
-        operators=_operator_changes(pairs, left, right, effects),
+        categories=by_category,
+        kinds=by_kind,
+        operators=by_operator,
         outputs=outputs,
         notes=_notes(end_to_end, pairs),
+        shift=shift(by_operator, by_kind, [(change.category, change.candidate_ns) for change in by_category]),
     )
 
 
@@ -201,156 +224,70 @@ def _notes(end_to_end: EndToEnd, pairs: Sequence[OperatorPair]) -> list[str]:
     return notes
 
 
-def _end_to_end(left: Floats, right: Floats, *, paired: bool, arm: str) -> EndToEnd:
-    effect = (paired_effects if paired else unpaired_effects)(left, right)[0]
+def _end_to_end(baseline: _Processes, candidate: _Processes, *, paired: bool, arm: str) -> EndToEnd:
+    effect = median_effect(baseline, candidate, paired=paired)
     interval = None if effect.low is None or effect.high is None else (math.exp(effect.low), math.exp(effect.high))
     detectable = None if effect.minimum_detectable is None else math.expm1(effect.minimum_detectable)
     return EndToEnd(
-        baseline_ns=math.exp(float(left.mean())),
-        candidate_ns=math.exp(float(right.mean())),
+        baseline_ns=_typical(baseline),
+        candidate_ns=_typical(candidate),
         speedup=math.exp(effect.estimate),
         ci95=interval,
         verdict=effect.verdict(),
         minimum_detectable=detectable,
         p_value=effect.p_value,
         design="paired" if paired else "unpaired",
-        baseline_processes=len(left),
-        candidate_processes=len(right),
+        baseline_processes=len(baseline),
+        candidate_processes=len(candidate),
         arm=arm,
     )
 
 
-def _log_medians(table: EventTable) -> Floats:
-    """Logarithm of the median latency of each process that measured any; shape (processes, 1)."""
+def _typical(processes: _Processes) -> float:
+    """Geometric mean of the processes' medians."""
+    return math.exp(float(np.mean([math.log(max(float(np.median(own)), 1.0)) for own in processes])))
+
+
+def _measured(table: EventTable) -> list[Floats]:
+    """Durations of the measured inferences of each process that has any."""
     found = table.inference_times()
     own = [found.duration[(found.process == process) & ~found.warmup] for process in range(table.processes)]
-    medians = [max(float(np.median(durations)), 1.0) for durations in own if len(durations)]
-    logs: Floats = np.log(np.array(medians))
-    return logs.reshape(-1, 1)
+    return [durations.astype(np.float64) for durations in own if len(durations)]
 
 
-def _match(baseline: list[Operator], candidate: list[Operator]) -> Iterator[OperatorPair]:
-    """Operators of the same place in the program.
-
-    Within an instruction the two sides are aligned by kind, since another instruction set may insert operators.
-    """
-    left, right = _by_instruction(baseline), _by_instruction(candidate)
-    for place in dict.fromkeys([*left, *right]):
-        yield from _align(left.get(place, []), right.get(place, []))
+def _category_changes(split: Split) -> list[CategoryChange]:
+    wanted = list(Category)
+    changes = _group_changes(split, wanted, lambda operator: operator.category)
+    return [CategoryChange(category, *change) for category, change in zip(wanted, changes, strict=True)]
 
 
-def _by_instruction(rows: list[Operator]) -> dict[tuple[str, int | None, bool], list[Operator]]:
-    found: dict[tuple[str, int | None, bool], list[Operator]] = {}
-    for row in rows:
-        found.setdefault((row.method, row.instruction, row.position is None), []).append(row)
-    return found
-
-
-def _align(left: list[Operator], right: list[Operator]) -> Iterator[OperatorPair]:
-    """Operators of one instruction in pairs: by the nodes they compute where both sides are known, else by kind.
-
-    Kinds then come from names on both sides, since the program would call a convolution so on one side only.
-    """
-    known = all(operator.attribution is Attribution.EXACT for operator in (*left, *right))
-    kinds = [[_nodes(operator) if known else _sort(operator) for operator in side] for side in (left, right)]
-    if kinds[0] == kinds[1]:
-        yield from zip(left, right, strict=True)
-        return
-    matcher = difflib.SequenceMatcher(None, kinds[0], kinds[1], autojunk=False)
-    for tag, a, b, c, d in matcher.get_opcodes():
-        if tag == "equal":
-            yield from zip(left[a:b], right[c:d], strict=True)
-        else:
-            yield from ((operator, None) for operator in left[a:b])
-            yield from ((None, operator) for operator in right[c:d])
-
-
-def _nodes(operator: Operator) -> tuple[object, ...]:
-    return operator.computes, tuple(operator.handles), operator.kind, operator.activation
-
-
-def _sort(operator: Operator) -> str:
-    return operator.name if operator.position is None else classify(operator.name).kind
-
-
-def _times(table: EventTable, wanted: Sequence[Operator | None]) -> Floats:
-    """Mean self time per inference of each operator in each process; shape (processes, operators)."""
-    found = table.inference_times()
-    counts = [int(((found.process == process) & ~found.warmup).sum()) for process in range(table.processes)]
-    columns = {_key(operator): column for column, operator in enumerate(wanted) if operator is not None}
-    rows = []
-    for spent, count in zip(spent_by_place(table), counts, strict=True):
-        if count:
-            row = np.zeros(len(wanted))
-            for place, own in spent.items():
-                row[columns[_place_key(place)]] += own.self_time / count
-            rows.append(row)
-    return np.stack(rows)
-
-
-def _key(operator: Operator) -> OperatorKey:
-    framework = operator.name if operator.position is None else None
-    return operator.method, operator.instruction, operator.position, framework
-
-
-def _place_key(place: Place) -> OperatorKey:
-    return place.method or UNKNOWN_METHOD, place.instruction, place.position, place.framework
-
-
-def _category_changes(
-    pairs: Sequence[OperatorPair], left: Floats, right: Floats, effects: _Effects
-) -> list[CategoryChange]:
-    groups = [[operator and operator.category for operator in pair] for pair in pairs]
-    changes = _group_changes(list(Category), groups, left, right, effects)
-    return [CategoryChange(category, *change) for category, change in zip(Category, changes, strict=True)]
-
-
-def _kind_changes(pairs: Sequence[OperatorPair], left: Floats, right: Floats, effects: _Effects) -> list[KindChange]:
-    groups = [[_kind(operator) for operator in pair] for pair in pairs]
-    wanted = list(dict.fromkeys(group for pair in groups for group in pair if group is not None))
-    changes = _group_changes(wanted, groups, left, right, effects)
-    rows = zip(wanted, changes, strict=True)
+def _kind_changes(split: Split) -> list[KindChange]:
+    found = dict.fromkeys(_kind(operator) for pair in split.pairs for operator in pair if operator is not None)
+    changes = _group_changes(split, list(found), _kind)
+    rows = zip(found, changes, strict=True)
     return [KindChange(kind, category, backend, *change) for (kind, category, backend), change in rows]
 
 
-def _kind(operator: Operator | None) -> tuple[str, Category, str] | None:
-    return None if operator is None else (operator.kind, operator.category, operator.backend)
+def _kind(operator: Operator) -> tuple[str, Category, str]:
+    return operator.kind, operator.category, operator.backend
 
 
-def _group_changes(
-    wanted: Sequence[object], groups: Sequence[Sequence[object]], left: Floats, right: Floats, effects: _Effects
-) -> list[_Change]:
-    """Baseline, candidate, saving, speedup, interval and verdict of the operators in each wanted group.
-
-    Args:
-        wanted: the groups, in the order of the answer.
-        groups: the group of each pair's baseline and candidate.
-        left: time of each baseline operator in each process; shape (processes, pairs).
-        right: the same of the candidate.
-        effects: paired or unpaired.
-    """
-    before, after = (
-        times @ np.array([[pair[side] == group for group in wanted] for pair in groups], float)
-        for side, times in enumerate((left, right))
+def _group_changes(split: Split, wanted: Sequence[object], group: Callable[[Operator], object]) -> list[Change]:
+    """Changes of the groups of operators, in the order in which they are wanted."""
+    numbers = {key: number for number, key in enumerate(wanted)}
+    baseline, candidate = (
+        np.array([-1 if operator is None else numbers[group(operator)] for operator in side], np.int64)
+        for side in zip(*split.pairs, strict=True)
     )
-    found = effects(before, after)
-    rows = zip(before.mean(axis=0), after.mean(axis=0), found, _corrected(found), strict=True)
-    return [
-        (float(b), float(c), effect.estimate, _ratio(b, c), _bounds(effect), verdict) for b, c, effect, verdict in rows
-    ]
+    return split.changes((baseline, candidate), len(wanted))
 
 
-def _operator_changes(
-    pairs: Sequence[OperatorPair], left: Floats, right: Floats, effects: _Effects
-) -> list[OperatorChange]:
-    found = effects(left, right)
-    rows = zip(pairs, left.mean(axis=0), right.mean(axis=0), found, _corrected(found), strict=True)
-    return [_operator_change(pair, float(b), float(c), effect, verdict) for pair, b, c, effect, verdict in rows]
+def _operator_changes(split: Split) -> list[OperatorChange]:
+    each = np.arange(len(split.pairs))
+    return [_operator_change(*row) for row in zip(split.pairs, split.changes((each, each), len(each)), strict=True)]
 
 
-def _operator_change(
-    pair: OperatorPair, baseline_ns: float, candidate_ns: float, effect: Effect, verdict: Verdict
-) -> OperatorChange:
+def _operator_change(pair: OperatorPair, change: Change) -> OperatorChange:
     baseline, candidate = pair
     shown = candidate or baseline
     assert shown is not None  # noqa: S101 - a pair has at least one side by construction
@@ -364,36 +301,13 @@ def _operator_change(
         category=shown.category,
         kind=shown.kind,
         backend=shown.backend,
-        baseline_ns=baseline_ns if baseline else None,
-        candidate_ns=candidate_ns if candidate else None,
-        saved_ns=effect.estimate,
-        speedup=_ratio(baseline_ns, candidate_ns) if baseline and candidate else None,
-        ci95_saved_ns=_bounds(effect),
-        verdict=verdict,
+        baseline_ns=change.baseline_ns if baseline else None,
+        candidate_ns=change.candidate_ns if candidate else None,
+        saved_ns=change.saved_ns,
+        speedup=change.speedup if baseline and candidate else None,
+        ci95_saved_ns=change.ci95_saved_ns,
+        verdict=change.verdict,
         module=shown.module,
         aten=shown.aten,
+        resolution_ns=change.resolution_ns,
     )
-
-
-def _corrected(found: list[Effect]) -> list[Verdict]:
-    p_values = [effect.p_value for effect in found]
-    known = [p for p in p_values if p is not None]
-    if len(known) != len(found):
-        return [Verdict.UNDECIDABLE] * len(found)
-    return [effect.verdict(p) for effect, p in zip(found, adjust_for_many(known), strict=True)]
-
-
-def _bounds(effect: Effect) -> tuple[float, float] | None:
-    return None if effect.low is None or effect.high is None else (effect.low, effect.high)
-
-
-def _ratio(baseline_ns: float, candidate_ns: float) -> float | None:
-    """Speedup, null where one side has no measurable time."""
-    return float(baseline_ns / candidate_ns) if baseline_ns > 0 and candidate_ns > 0 else None
-
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    _Effects: TypeAlias = Callable[[Floats, Floats], list[Effect]]
-    _Change: TypeAlias = tuple[float, float, float, float | None, tuple[float, float] | None, Verdict]

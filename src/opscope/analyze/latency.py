@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
+from opscope.stats.hierarchy import median_interval
 from opscope.stats.summary import Summary, summarise
 from opscope.stats.warmup import detect_warmup
 
@@ -47,6 +48,9 @@ class ProcessLatency(msgspec.Struct, frozen=True):
 class Latency(msgspec.Struct, frozen=True):
     """Duration of all measured inferences; fields as in ``opscope.stats.summary.Summary``.
 
+    Of several processes, ``ci95_median_ns`` is that of a bootstrap over processes and inferences, since inferences of
+    one process say little about the next one.
+
     Of traced runs it is that of Method::execute, of untraced ones that of the call as its caller saw it.
     """
 
@@ -54,12 +58,15 @@ class Latency(msgspec.Struct, frozen=True):
     samples_ns: list[int]
     median_ns: float
     mean_ns: float
+    trimmed_mean_5_ns: float
+    trimmed_mean_10_ns: float
     min_ns: float
     max_ns: float
     stdev_ns: float | None
     mad_ns: float
     cv: float | None
     p50_ns: float
+    p75_ns: float
     p90_ns: float
     p95_ns: float
     p99_ns: float
@@ -112,20 +119,33 @@ def _latency(summary: Summary, samples: list[int], warmup: list[list[int]], proc
         samples_ns=samples,
         median_ns=summary.median,
         mean_ns=summary.mean,
+        trimmed_mean_5_ns=summary.trimmed_mean_5,
+        trimmed_mean_10_ns=summary.trimmed_mean_10,
         min_ns=summary.min,
         max_ns=summary.max,
         stdev_ns=summary.stdev,
         mad_ns=summary.mad,
         cv=summary.cv,
         p50_ns=summary.p50,
+        p75_ns=summary.p75,
         p90_ns=summary.p90,
         p95_ns=summary.p95,
         p99_ns=summary.p99,
-        ci95_median_ns=summary.ci95_median,
+        ci95_median_ns=_median_interval(summary, samples, processes),
         outliers=outliers,
         warmup_samples_ns=warmup,
         processes=processes,
     )
+
+
+def _median_interval(
+    summary: Summary, samples: list[int], processes: Sequence[ProcessLatency]
+) -> tuple[float, float] | None:
+    """Interval of the median of all samples, of several processes by what they differ."""
+    if len(processes) < 2:  # noqa: PLR2004 - one process says nothing about others
+        return summary.ci95_median
+    ends = np.cumsum([process.n for process in processes])[:-1]
+    return median_interval(np.split(np.asarray(samples, np.float64), ends))
 
 
 def _processes(table: EventTable) -> list[ProcessLatency]:

@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from opscope.analyze.latency import Latency, latency_of
-from opscope.stats.effect import paired_effects, unpaired_effects
+from opscope.stats.hierarchy import median_effect
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -42,9 +42,10 @@ class Calls(NamedTuple):
         """Untraced calls behind the warm-up, of every process that has any."""
         return {number: list(calls[self.warmup :]) for number, calls in self.untraced.items() if calls[self.warmup :]}
 
-    def log_medians(self, rounds: Sequence[int]) -> Floats:
-        """Logarithm of the median of each of these rounds; shape (rounds, 1)."""
-        return _log_medians(self.settled(), rounds)
+    def durations(self, rounds: Sequence[int]) -> list[Floats]:
+        """Untraced calls behind the warm-up of each of these rounds."""
+        settled = self.settled()
+        return [np.asarray(settled[number], np.float64) for number in rounds]
 
 
 class TracingCost(msgspec.Struct, frozen=True):
@@ -92,16 +93,7 @@ def _tracing_cost(calls: Calls, settled: Mapping[int, Sequence[int]]) -> Tracing
     if not traced:
         return None
     common = sorted(set(settled) & set(traced))
-    if common:
-        effect = paired_effects(_log_medians(traced, common), _log_medians(settled, common))[0]
-        counts = len(common), len(common)
-    else:
-        effect = unpaired_effects(_log_medians(traced, sorted(traced)), _log_medians(settled, sorted(settled)))[0]
-        counts = len(settled), len(traced)
+    sides = [[np.asarray(own[number], np.float64) for number in common or sorted(own)] for own in (traced, settled)]
+    effect = median_effect(sides[0], sides[1], paired=bool(common))
     interval = None if effect.low is None or effect.high is None else (math.exp(effect.low), math.exp(effect.high))
-    return TracingCost(math.exp(effect.estimate), interval, counts)
-
-
-def _log_medians(own: Mapping[int, Sequence[int]], rounds: Sequence[int]) -> Floats:
-    logs: Floats = np.log([[max(float(np.median(own[number])), 1.0)] for number in rounds])
-    return logs.reshape(-1, 1)
+    return TracingCost(math.exp(effect.estimate), interval, (len(sides[1]), len(sides[0])))

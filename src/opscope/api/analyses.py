@@ -85,9 +85,7 @@ def comparison_of(baseline: Side, candidate: Side) -> Comparison:
 
     for side in (baseline, candidate):
         analysis_of(side)  # refuses a side without measured inferences, with its name
-    paired = _same_bundle(baseline, candidate)
-    if paired:
-        baseline, candidate = _common_rounds(baseline, candidate)
+    baseline, candidate, paired = paired_sides(baseline, candidate)
     labels = ((baseline.label, baseline.path), (candidate.label, candidate.path))
     outputs = _outputs(baseline, candidate) if paired else None
     facts = tuple(side.known.attributions.operators if side.known else {} for side in (baseline, candidate))
@@ -102,7 +100,21 @@ def comparison_of(baseline: Side, candidate: Side) -> Comparison:
     return msgspec.structs.replace(compared, notes=[*compared.notes, *_differences(baseline, candidate)])
 
 
-def _untraced(baseline: Side, candidate: Side, *, paired: bool) -> tuple[Floats, Floats] | None:
+def paired_sides(baseline: Side, candidate: Side) -> tuple[Side, Side, bool]:
+    """Both sides as they are compared, and whether they are paired.
+
+    Variants of one bundle are, with the rounds that succeeded on both, so that process i of one side belongs to process
+    i of the other. Other sides stay as they are.
+
+    Raises:
+        RunError: they are variants of one bundle without a common round.
+    """
+    if not _same_bundle(baseline, candidate):
+        return baseline, candidate, False
+    return *_common_rounds(baseline, candidate), True
+
+
+def _untraced(baseline: Side, candidate: Side, *, paired: bool) -> tuple[list[Floats], list[Floats]] | None:
     """Latencies without tracing of both sides, of the same rounds when they are paired; None when one side has none."""
     if baseline.calls is None or candidate.calls is None:
         return None
@@ -112,7 +124,7 @@ def _untraced(baseline: Side, candidate: Side, *, paired: bool) -> tuple[Floats,
         rounds = [common, common]
     if not rounds[0] or not rounds[1]:
         return None
-    return baseline.calls.log_medians(rounds[0]), candidate.calls.log_medians(rounds[1])
+    return baseline.calls.durations(rounds[0]), candidate.calls.durations(rounds[1])
 
 
 def _differences(baseline: Side, candidate: Side) -> list[str]:

@@ -3,7 +3,8 @@
 The process is the unit: inferences within a process agree far better with each other than processes do, so each
 process contributes one number. Two ways to look at the same data must agree before a difference is called:
 
-- a bootstrap over processes gives the interval, widened for small samples (Hesterberg, "What Teachers Should Know
+- a bootstrap over processes (and for end-to-end latency over the inferences in them, see
+  ``opscope.stats.hierarchy``) gives the interval, widened for small samples (Hesterberg, "What Teachers Should Know
   About the Bootstrap", The American Statistician 69 (2015), section 3.4: the expanded percentile interval);
 - a permutation test gives the error rate: if the two sides were the same, exchanging them within a round (paired) or
   between processes (unpaired) would change nothing, so at most 5 in 100 such comparisons reject, whatever the shape
@@ -97,7 +98,7 @@ def paired_effects(baseline: Floats, candidate: Floats) -> list[Effect]:
     if rounds < 2:  # noqa: PLR2004 - one number has no spread
         return [_point(float(value)) for value in difference.mean(axis=0)]
     estimate = difference.mean(axis=0)
-    low, high = _interval(_resampled_means(difference, 0), rounds)
+    low, high = expanded_interval(_resampled_means(difference, 0), rounds)
     p_values = _sign_flip(difference)
     detectable = _detectable(difference.std(axis=0, ddof=1) / math.sqrt(rounds), rounds - 1)
     smallest = _smallest_p(2, 2**rounds)
@@ -118,7 +119,7 @@ def unpaired_effects(baseline: Floats, candidate: Floats) -> list[Effect]:
     # Either side is drawn from either stream, so that exchanging the sides mirrors the interval exactly.
     there = _resampled_means(baseline, 0) - _resampled_means(candidate, 1)
     back = _resampled_means(baseline, 1) - _resampled_means(candidate, 0)
-    low, high = _interval(np.concatenate([there, back]), min(sizes))
+    low, high = expanded_interval(np.concatenate([there, back]), min(sizes))
     error = np.sqrt(sum(side.var(axis=0, ddof=1) / len(side) for side in (baseline, candidate)))
     detectable = _detectable(error, min(sizes) - 1)
     # With equal sizes the labels can be exchanged whole, which gives the same difference again.
@@ -159,8 +160,13 @@ def _resampled_means(values: Floats, stream: int) -> Floats:
     return means
 
 
-def _interval(statistics: Floats, count: int) -> tuple[Floats, Floats]:
-    """The expanded percentile interval of bootstrap statistics, shape (resamples, quantities)."""
+def expanded_interval(statistics: Floats, count: int) -> tuple[Floats, Floats]:
+    """The expanded percentile interval of bootstrap statistics; one low and one high end for each quantity.
+
+    Args:
+        statistics: shape (resamples, quantities).
+        count: processes that were drawn from, at least 2.
+    """
     stretched = math.sqrt(count / (count - 1)) * t_quantile(1 - ALPHA / 2, count - 1)
     tail = normal_cdf(-stretched)
     low, high = np.quantile(statistics, (tail, 1 - tail), axis=0)
