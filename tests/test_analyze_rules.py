@@ -76,14 +76,6 @@ def test_the_bottleneck_is_named_with_what_would_be_left() -> None:
     assert "0.200 ms would be left, 5.00x at most" in finding.evidence
 
 
-def test_processes_that_disagree_are_called_noisy() -> None:
-    """Medians that spread by 20 % are a finding; equal ones are not."""
-    slow, fast = table(trace(convolution=120), repeat=3), table(trace(convolution=100), repeat=3)
-    source = Source("d", "etdump", [("a", ""), ("b", "")])
-    assert "noisy_measurement" in rules_of(analyse(EventTable.concat([slow, fast]), source))
-    assert "noisy_measurement" not in rules_of(analyse(EventTable.concat([fast, fast]), source))
-
-
 def test_a_slow_first_inference_is_told() -> None:
     """A first inference of five times the settled latency stands in the findings."""
     text = trace(convolution=500) + trace(convolution=100) * 4

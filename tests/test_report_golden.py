@@ -72,7 +72,7 @@ def test_the_page_needs_nothing_else(done: Profiled) -> None:
     assert "<script" not in page
     assert not re.search(r"""(?:src|href)\s*=\s*["']?(?:https?:)?//""", page)
     assert "@import" not in page
-    assert page.count("<svg") == 3
+    assert page.count("<svg") == 4
 
 
 def test_the_first_screen_answers(done: Profiled) -> None:

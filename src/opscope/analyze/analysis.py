@@ -29,6 +29,7 @@ from opscope.analyze.operators import (
     categories,
     operators,
 )
+from opscope.analyze.quality import Quality, evidence_of, examine_measurement, judge
 from opscope.analyze.roofline import Roofline, roofline
 from opscope.analyze.rules import Evidence, Finding, RuledOut, examine
 from opscope.analyze.timing import Untraced, untraced
@@ -118,6 +119,7 @@ class Analysis(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.ana
         roofline: operators under the measured ceilings of the machine; null where none were measured.
         ceilings: these ceilings.
         untraced: latency without event tracing, and what tracing costs; null where only traced runs were made.
+        quality: how far these latencies can be trusted, by what they show themselves.
     """
 
     variant: str | None
@@ -138,6 +140,7 @@ class Analysis(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.ana
     roofline: Roofline | None = None
     ceilings: Roofs | None = None
     untraced: Untraced | None = None
+    quality: Quality | None = None
 
 
 class Known(NamedTuple):
@@ -181,13 +184,7 @@ def analyse(
     Raises:
         TraceFormatError: no inference is left to measure.
     """
-    measured = latency(table)
-    if measured is None:
-        raise TraceFormatError(
-            "no complete inference is left to measure",
-            where=source.path,
-            hint="run more inferences than warm-up ones, or count them all with --warmup 0",
-        )
+    measured = measured_latency(table, source.path)
     rows = operators(table, known.attributions.operators if known else None)
     info = _trace_info(table, source)
     by_category, by_backend = categories(rows), backends(rows)
@@ -195,6 +192,7 @@ def analyse(
     covered = coverage(rows)
     worked = works(rows, known.attributions.operators) if known else []
     limits = roofline(worked, known.roofs) if known and known.roofs and worked else None
+    timing = untraced(calls) if calls else None
     findings, ruled_out = examine(
         Evidence(
             latency=measured,
@@ -225,8 +223,22 @@ def analyse(
         portable=portable,
         roofline=limits,
         ceilings=known.roofs if known else None,
-        untraced=untraced(calls) if calls else None,
+        untraced=timing,
+        quality=judge(examine_measurement(evidence_of({variant or source.path: (measured, timing)}))),
     )
+
+
+def measured_latency(table: EventTable, path: str) -> Latency:
+    """Latency of the measured inferences.
+
+    Raises:
+        TraceFormatError: there is none.
+    """
+    found = latency(table)
+    if found is None:
+        hint = "run more inferences than warm-up ones, or count them all with --warmup 0"
+        raise TraceFormatError("no complete inference is left to measure", where=path, hint=hint)
+    return found
 
 
 def _trace_info(table: EventTable, source: Source) -> TraceInfo:

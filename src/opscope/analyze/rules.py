@@ -7,7 +7,6 @@ can list what was ruled out.
 from __future__ import annotations
 
 import enum
-from statistics import mean, stdev
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -32,8 +31,6 @@ LAYOUT_SHARE = 0.05
 HEADROOM_SHARE = 0.10
 FRAMEWORK_SHARE = 0.10
 OPERATOR_SHARE = 0.05
-NOISY_CV = 0.10
-NOISY_PROCESSES = 0.05
 UNRESOLVED_SHARE = 0.02
 SLOW_FIRST = 3.0
 UNHELPED_SPEEDUP = 1.1
@@ -271,33 +268,6 @@ _RELIEF = {
 }
 
 
-def noisy_measurement(evidence: Evidence) -> Finding | RuledOut:
-    """Inferences or processes that disagree with each other."""
-    rule = "noisy_measurement"
-    processes = evidence.latency.processes
-    spread = _variation([process.median_ns for process in processes])
-    within = evidence.latency.cv or 0.0
-    figures = (
-        f"medians of {len(processes)} processes vary by {share_text(spread)}" if len(processes) > 1 else "one process"
-    )
-    figures += f"; inferences by {share_text(within)} (coefficients of variation)"
-    if spread <= NOISY_PROCESSES and within <= NOISY_CV:
-        return RuledOut(rule, figures)
-    return Finding(
-        rule,
-        Severity.MEDIUM,
-        "The measurement is noisy",
-        figures,
-        None,
-        "close other programs, use fewer threads than cores, fix the clock frequency, add rounds",
-    )
-
-
-def _variation(values: list[float]) -> float:
-    """Standard deviation relative to the mean; 0 for fewer than two values."""
-    return stdev(values) / mean(values) if len(values) > 1 and mean(values) > 0 else 0.0
-
-
 def unresolved_operators(evidence: Evidence) -> Finding | RuledOut:
     """Durations that the delegate cuts off, where their sum matters."""
     rule = "unresolved_operators"
@@ -416,7 +386,6 @@ RULES: tuple[Callable[[Evidence], Finding | RuledOut], ...] = (
     headroom,
     framework_time,
     bottleneck,
-    noisy_measurement,
     unresolved_operators,
     slow_first_inference,
 )

@@ -28,7 +28,7 @@ class Top(msgspec.Struct, frozen=True):
 
 
 class Moved(msgspec.Struct, frozen=True):
-    """Operators with one verdict: how many, and their time on both sides."""
+    """Operators with one verdict: how many, and their time on both sides, the framework's with the unchanged ones."""
 
     operators: int
     baseline_ns: float
@@ -54,6 +54,7 @@ class Shift(msgspec.Struct, frozen=True):
         faster: operators that became faster.
         slower: operators that became slower.
         unchanged: operators that did neither, as far as was shown, and the framework's own time.
+        undecided: operators of which that cannot be told with so few processes.
         limit: speedup over the baseline if the operators that became faster took no time at all; null when they are
             all there is.
         remaining: every category on the candidate, longest first, with the limit of removing it.
@@ -65,6 +66,7 @@ class Shift(msgspec.Struct, frozen=True):
     faster: Moved
     slower: Moved
     unchanged: Moved
+    undecided: Moved
     limit: float | None
     remaining: list[Remaining]
 
@@ -96,17 +98,18 @@ def shift(
     """
     baseline = sum(change.baseline_ns or 0.0 for change in operators)
     candidate = sum(change.candidate_ns or 0.0 for change in operators)
-    faster, slower = (
-        _moved(change for change in operators if change.verdict is verdict)
-        for verdict in (Verdict.FASTER, Verdict.SLOWER)
-    )
+    groups: dict[Verdict, list[_Change]] = {verdict: [] for verdict in Verdict}
+    for change in operators:
+        groups[Verdict.NO_DIFFERENCE if change.kind == FRAMEWORK.kind else change.verdict].append(change)
+    faster = _moved(groups[Verdict.FASTER])
     return Shift(
         saved_ns=baseline - candidate,
         before=_top([(change, change.baseline_ns or 0.0) for change in kinds], baseline),
         after=_top([(change, change.candidate_ns or 0.0) for change in kinds], candidate),
         faster=faster,
-        slower=slower,
-        unchanged=_moved(change for change in operators if change.verdict not in (Verdict.FASTER, Verdict.SLOWER)),
+        slower=_moved(groups[Verdict.SLOWER]),
+        unchanged=_moved(groups[Verdict.NO_DIFFERENCE]),
+        undecided=_moved(groups[Verdict.UNDECIDABLE]),
         limit=_limit(baseline, candidate - faster.candidate_ns) if faster.operators else None,
         remaining=sorted(
             (
@@ -118,13 +121,12 @@ def shift(
     )
 
 
-def _moved(changes: Iterable[_Change]) -> Moved:
-    listed = list(changes)
-    return Moved(
-        len(listed),
-        sum(change.baseline_ns or 0.0 for change in listed),
-        sum(change.candidate_ns or 0.0 for change in listed),
+def _moved(changes: Sequence[_Change]) -> Moved:
+    baseline, candidate = (
+        sum(time or 0.0 for time in side)
+        for side in ([change.baseline_ns for change in changes], [change.candidate_ns for change in changes])
     )
+    return Moved(sum(change.kind != FRAMEWORK.kind for change in changes), baseline, candidate)
 
 
 def _top(times: Sequence[tuple[_Change, float]], total: float) -> Top | None:

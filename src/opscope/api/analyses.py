@@ -80,11 +80,12 @@ def compare(baseline: str | Path, candidate: str | Path, *, warmup: Warmup = Non
 
 def comparison_of(baseline: Side, candidate: Side) -> Comparison:
     """The comparison of two sides; variants of one bundle are paired by round."""
+    from opscope.analyze.analysis import measured_latency
     from opscope.analyze.compare import Beside
     from opscope.analyze.compare import compare as compare_tables
 
     for side in (baseline, candidate):
-        analysis_of(side)  # refuses a side without measured inferences, with its name
+        measured_latency(side.table, side.path)  # refuses a side without measured inferences, with its name
     baseline, candidate, paired = paired_sides(baseline, candidate)
     labels = ((baseline.label, baseline.path), (candidate.label, candidate.path))
     outputs = _outputs(baseline, candidate) if paired else None

@@ -180,6 +180,7 @@ def kit_content(directory: Path) -> ReportContent:
         TraceFormatError: one of its JSON or CSV files is damaged, or all of its traces are.
     """
     from opscope.analyze.rules import examine_comparison
+    from opscope.api.quality import quality_of
     from opscope.report.content import ReportContent, VariantResult, merge_findings
 
     run = read_kit(directory)
@@ -199,6 +200,7 @@ def kit_content(directory: Path) -> ReportContent:
         content,
         findings=merge_findings([findings for findings, _ in groups]),
         ruled_out=[item for _, ruled_out in groups for item in ruled_out],
+        quality=quality_of(content.manifest, analyses, comparisons),
     )
 
 

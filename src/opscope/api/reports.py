@@ -43,6 +43,7 @@ def content(path: str | Path) -> ReportContent:
 def content_of(bundle: Bundle) -> ReportContent:
     """What the reports of an open bundle show."""
     from opscope.analyze.rules import examine_comparison
+    from opscope.api.quality import quality_of
     from opscope.report.content import ReportContent, VariantResult, foreground, merge_findings
 
     manifest = bundle.manifest
@@ -58,6 +59,7 @@ def content_of(bundle: Bundle) -> ReportContent:
         comparisons=comparisons,
         findings=merge_findings([findings for findings, _ in groups]),
         ruled_out=[item for _, ruled_out in groups for item in ruled_out],
+        quality=quality_of(manifest, analyses, comparisons),
     )
 
 

@@ -9,6 +9,7 @@ import msgspec
 
 from opscope.analyze.analysis import Analysis
 from opscope.analyze.compare import Comparison
+from opscope.analyze.quality import Quality
 from opscope.analyze.rules import Finding, RuledOut, Severity
 from opscope.bundle.manifest import Arm, Manifest, Role, Variant
 from opscope.report.text import plain
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
 FOREGROUND = (Role.ACCELERATED, Role.CANDIDATE)
 """Roles whose operators a report lists, the first that there is."""
 NOT_KNOWN = "not known"
-_STEADY = 1.1
-_HOT = 85.0
 
 
 class VariantResult(msgspec.Struct, frozen=True):
@@ -55,6 +54,7 @@ class ReportContent(msgspec.Struct, frozen=True, tag_field="schema", tag="opscop
         comparisons: the primary one first.
         findings: of the accelerated variant and of the primary comparison, most severe first.
         ruled_out: what was checked and found in order.
+        quality: how far the measurement can be trusted; null when nothing was measured.
     """
 
     manifest: Manifest
@@ -62,6 +62,7 @@ class ReportContent(msgspec.Struct, frozen=True, tag_field="schema", tag="opscop
     comparisons: list[Comparison]
     findings: list[Finding]
     ruled_out: list[RuledOut]
+    quality: Quality | None = None
 
     @property
     def primary(self) -> Comparison | None:
@@ -245,26 +246,6 @@ def missing(content: ReportContent) -> list[str]:
     return lines
 
 
-def _conditions(manifest: Manifest) -> list[str]:
-    """What changed on the machine during the run, where it could disturb the figures."""
-    states = [state for repetition in manifest.repetitions for state in (repetition.before, repetition.after)]
-    lines = []
-    loads = [state.load_average for state in states if state.load_average is not None]
-    cpus = manifest.environment.usable_cpus
-    if loads and cpus is not None and max(loads) > cpus:
-        lines.append(f"the load average reached {max(loads):.1f} on {cpus} CPUs: other programs were running")
-    usable = {state.usable_cpus for state in states if state.usable_cpus is not None}
-    if len(usable) > 1:
-        lines.append(f"the CPUs that could be used changed during the run, between {min(usable)} and {max(usable)}")
-    clocks = [state.frequency_mhz for state in states if state.frequency_mhz is not None]
-    if clocks and max(clocks) > _STEADY * min(clocks):
-        lines.append(f"the clock frequency moved between {min(clocks):.0f} and {max(clocks):.0f} MHz during the run")
-    heats = [state.temperature_celsius for state in states if state.temperature_celsius is not None]
-    if heats and max(heats) > _HOT:
-        lines.append(f"the temperature reached {max(heats):.0f} degrees: the clock may have been throttled")
-    return lines
-
-
 def _how_timed(content: ReportContent) -> str:
     found = content.shown.untraced if content.shown else None
     if found is None:
@@ -357,13 +338,6 @@ def _how_classified(content: ReportContent) -> str:
 def limits(content: ReportContent) -> list[str]:
     """What limits the figures, one sentence each."""
     lines = [_how_timed(content), _how_classified(content)]
-    if content.manifest.environment.hypervisor:
-        lines.append("this is a virtual machine: other guests can disturb the measurement")
-    if content.manifest.environment.system is None:
-        lines.append("the machine is not known, nor what else it did meanwhile")
-    elif content.manifest.environment.governor is None:
-        lines.append("the clock frequency cannot be read here, so throttling would not be seen")
-    lines += _conditions(content.manifest)
     shown = [content.shown, *(result.analysis for result in content.variants)]
     warnings = dict.fromkeys(w for analysis in shown if analysis for w in analysis.trace.warnings)
     return [*lines, *(f"{warning.message}; {warning.hint}" for warning in warnings)]

@@ -30,8 +30,11 @@ from opscope.report.content import (
     verdict_text,
 )
 from opscope.report.program_sections import border_text, bound_text, layer_text, program_sections, source_text
+from opscope.report.quality_sections import grade_text, quality_sentence
 from opscope.report.roofline_picture import roofline_picture
 from opscope.report.run_sections import sweep, time_spent
+from opscope.report.shift_picture import shift_steps
+from opscope.report.shift_sections import shift_section
 from opscope.report.text import markdown, plain
 
 if TYPE_CHECKING:
@@ -60,6 +63,7 @@ def html(content: ReportContent) -> str:
         "shift": pictures.category_shift(content) or "",
         "series": pictures.latency_series(content) or "",
         "rounds": pictures.round_medians(content) or "",
+        "steps": (shift_steps(content.primary) if content.primary else None) or "",
     }
     return _environment().get_template("report.html.j2").render(**_values(content), pictures=drawn)
 
@@ -93,6 +97,7 @@ def _environment() -> jinja2.Environment:
         "off": off_text,
         "place": _place,
         "known": _known,
+        "grade": grade_text,
         "machine": _machine,
         "md": markdown,
         "md_long": lambda text: markdown(text, _LONG),
@@ -120,6 +125,9 @@ def _values(content: ReportContent) -> dict[str, Any]:
         "ruled_out": content.ruled_out,
         "missing": missing(content),
         "limits": limits(content),
+        "quality": content.quality,
+        "quality_sentence": quality_sentence(content.quality),
+        "change": shift_section(content.primary) if content.primary else None,
         "categories": category_rows(content),
         "operators": operator_rows(content),
         "top_operators": top_operators(content)[:_TOP],

@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from opscope.analyze.contents import KernelSummary, ProgramSummary, RecordSummary
+from opscope.analyze.quality import Grade
 from opscope.report.content import (
     NOT_KNOWN,
     category_rows,
@@ -20,6 +21,8 @@ from opscope.report.content import (
     verdict_text,
 )
 from opscope.report.program_sections import coverage_sentence, layer_text
+from opscope.report.quality_sections import quality_sentence
+from opscope.report.shift_sections import shift_section
 from opscope.report.text import plain
 from opscope.units import milliseconds, ratio_text, share_text, size_text, time_text
 
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
     from opscope.analyze.compare import Comparison, OperatorChange
     from opscope.analyze.contents import Count
     from opscope.analyze.operators import Operator
+    from opscope.analyze.quality import Quality
     from opscope.analyze.rules import Finding
 from opscope.report.content import ReportContent
 
@@ -49,6 +53,7 @@ def summary(content: ReportContent) -> RenderableType:
         Text(" ".join(filter(None, (manifest.model.name, manifest.model.dtype, "on", where))), style="dim"),
         Text(answer.text, style="bold"),
         Text(answer.trust),
+        *quality_text(content.quality),
         Text(),
         _variants(content),
         _categories(content),
@@ -74,6 +79,7 @@ def analysis_summary(analysis: Analysis) -> RenderableType:
         Text(f"{plain(trace.path)} ({trace.format})", style="dim"),
         Text(f"median {time_text(latency.median_ns)} per inference{between}", style="bold"),
         Text(f"{spread}; {warm}{'es' if len(trace.files) != 1 else ''}"),
+        *quality_text(analysis.quality),
         Text(),
         categories,
         _operators(sorted(analysis.operators, key=lambda o: -o.time_ns)),
@@ -143,7 +149,9 @@ def comparison_summary(comparison: Comparison) -> RenderableType:
     answer = Text(f"speedup {ratio_text(result.speedup)} {interval}: {verdict}", style="bold")
     changed = sorted(comparison.operators, key=lambda change: -abs(change.saved_ns))
     notes = [Text(f"note: {note}", style="dim") for note in comparison.notes]
-    return Group(*sides, answer, Text(), _changes(changed), *notes)
+    section = shift_section(comparison)
+    told = [Text(line) for line in section.sentences] if section else []
+    return Group(*sides, answer, Text(), _changes(changed), *told, *notes)
 
 
 _DECIDED = {"faster", "slower"}
@@ -210,6 +218,14 @@ def _changes(rows: Sequence[OperatorChange]) -> Table:
         cells = *sides, milliseconds(change.saved_ns), verdict_text(change.verdict)
         table.add_row(plain(name, _NAME - 2), *cells)
     return table
+
+
+def quality_text(quality: Quality | None) -> list[RenderableType]:
+    """How far the measurement can be trusted; red when it cannot."""
+    if quality is None:
+        return []
+    style = "bold red" if quality.grade is Grade.DO_NOT_TRUST else ""
+    return [Text(quality_sentence(quality), style=style)]
 
 
 def findings_text(findings: Sequence[Finding]) -> list[RenderableType]:

@@ -1,0 +1,68 @@
+"""The quality of a whole experiment: its figures, its machine and its course."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from opscope.analyze.analysis import Analysis
+    from opscope.analyze.compare import Comparison
+    from opscope.analyze.quality import Quality
+    from opscope.analyze.quality_machine import Circumstances
+    from opscope.bundle.manifest import Manifest
+
+
+def quality_of(
+    manifest: Manifest, analyses: Mapping[str, Analysis], comparisons: Sequence[Comparison]
+) -> Quality | None:
+    """How far an experiment can be trusted; None when nothing was measured.
+
+    Args:
+        manifest: what ran, on what.
+        analyses: of every variant that has a result, by name.
+        comparisons: the primary one first.
+    """
+    from opscope.analyze.quality import evidence_of, examine_measurement, judge
+    from opscope.analyze.quality_machine import examine_machine
+
+    if not analyses:
+        return None
+    first = comparisons[0] if comparisons else None
+    measured = {name: (analysis.latency, analysis.untraced) for name, analysis in analyses.items()}
+    compared = [comparison.outputs for comparison in comparisons if comparison.outputs is not None]
+    problem = next((outputs.problem for outputs in compared if not outputs.agree), None)
+    evidence = evidence_of(
+        measured,
+        first.end_to_end if first else None,
+        problem or ("" if compared else None),
+    )
+    return judge([*examine_measurement(evidence), *examine_machine(circumstances(manifest))])
+
+
+def circumstances(manifest: Manifest) -> Circumstances:
+    """The state of the machine during an experiment, and what became of its repetitions."""
+    from opscope.analyze.quality_machine import Circumstances
+
+    environment = manifest.environment
+    states = [state for repetition in manifest.repetitions for state in (repetition.before, repetition.after)]
+    cpus = {environment.usable_cpus, *(state.usable_cpus for state in states)} - {None}
+    usable = [count for count in cpus if count is not None]
+    loads = [state.load_average for state in states if state.load_average is not None]
+    clocks = [state.frequency_mhz for state in states if state.frequency_mhz is not None]
+    heats = [state.temperature_celsius for state in states if state.temperature_celsius is not None]
+    failed = len(manifest.failures())
+    return Circumstances(
+        known=environment.system is not None,
+        usable_cpus=(min(usable), max(usable)) if usable else None,
+        load=max(loads, default=None),
+        clock_mhz=(min(clocks), max(clocks)) if clocks else None,
+        temperature=max(heats, default=None),
+        governor=environment.governor,
+        virtual=environment.hypervisor,
+        threads=max((variant.threads for variant in manifest.variants if variant.threads is not None), default=None),
+        planned=len(manifest.planned()),
+        failed=failed,
+        missing=len(manifest.pending()) - failed,
+    )

@@ -1,0 +1,145 @@
+"""Whether samples gather around one value or around two."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, TypeAlias
+
+import msgspec
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Floats: TypeAlias = NDArray[np.float64]
+
+# Dip times the square root of n that 99 of 100 samples of n uniform numbers stay below, uniform being the worst of all
+# unimodal shapes. Simulated, 20,000 samples of each n: 0.504 (10), 0.542 (20), 0.571 (50), 0.590 (100), 0.604 (200),
+# 0.612 (400); the two numbers fit them within 0.003.
+_CRITICAL, _CRITICAL_SHORT = 0.63, 0.4
+_FEWEST = 10
+"""Samples below which two groups can come from chance alone: one of them would be a pair or a single sample."""
+# Quantiles at which long series are looked at; more would find smaller gaps than anyone asks for.
+_MOST = 400
+# A group of fewer samples is the tail of the other one: it moves no median.
+_LEAST_SHARE = 0.1
+# A median that jumps between modes closer than this moves by less than processes of one program differ.
+_LEAST_GAP = 0.05
+_LEAST_SEPARATION = 2.0
+_MAD_TO_SIGMA = 1.4826
+
+
+class Mode(msgspec.Struct, frozen=True):
+    """A value that samples gather around.
+
+    Attributes:
+        location: median of the samples nearest to it, in their unit.
+        share: of all samples, above 0 and at most 1.
+    """
+
+    location: float
+    share: float
+
+
+def modes(values: Floats, step: float = 0.0) -> list[Mode]:
+    """One mode, or two where samples leave a gap that no unimodal distribution would.
+
+    Args:
+        values: at least one positive sample, in any order.
+        step: of the clock; samples that were rounded to the same value are spread over it.
+    """
+    ordered = np.sort(values)
+    one = [Mode(float(np.median(ordered)), 1.0)]
+    if len(ordered) < _FEWEST or not _dips(_spread(ordered, step)):
+        return one
+    split = _two_means(ordered)
+    lower, upper = ordered[:split], ordered[split:]
+    two = [Mode(float(np.median(part)), len(part) / len(ordered)) for part in (lower, upper)]
+    return two if _apart(lower, upper, two) else one
+
+
+def dip(ordered: Floats) -> float:
+    """Largest distance to the nearest unimodal distribution, between 1 / (2 n) and 1/4.
+
+    Of more than 400 samples, as many evenly spaced quantiles are looked at.
+
+    Source: J. A. and P. M. Hartigan, "The Dip Test of Unimodality", Annals of Statistics 13 (1985).
+
+    Args:
+        ordered: ascending samples without ties.
+    """
+    if len(ordered) > _MOST:
+        ordered = np.quantile(ordered, (np.arange(_MOST) + 0.5) / _MOST)
+    low, high, found = 0, len(ordered) - 1, 1.0
+    while low < high:
+        part = ordered[low : high + 1]
+        below, above = np.arange(low, high + 1.0), np.arange(low + 1.0, high + 2)
+        minorant, majorant = _hull(part, below, 1), _hull(part, above, -1)
+        convex, concave = (
+            np.interp(part, part[minorant], below[minorant]),
+            np.interp(part, part[majorant], above[majorant]),
+        )
+        widest = int(np.argmax(concave - convex))
+        if concave[widest] - convex[widest] <= found:
+            break
+        left = int(minorant[np.searchsorted(minorant, widest, side="right") - 1])
+        right = int(majorant[np.searchsorted(majorant, widest)])
+        found = max(found, (above - convex)[: left + 1].max(), (concave - below)[right:].max())
+        if left == 0 and right == len(part) - 1:
+            break
+        low, high = low + left, low + right
+    return float(found / (2 * len(ordered)))
+
+
+def _dips(ordered: Floats) -> bool:
+    root = math.sqrt(min(len(ordered), _MOST))
+    return dip(ordered) * root > _CRITICAL - _CRITICAL_SHORT / root
+
+
+def _hull(places: Floats, heights: Floats, sign: int) -> NDArray[np.int64]:
+    """Vertices of the greatest convex minorant (sign 1) or the least concave majorant (-1)."""
+    xs, ys = places.tolist(), (sign * heights).tolist()
+    kept: list[int] = []
+    for index, (x, y) in enumerate(zip(xs, ys, strict=True)):
+        while len(kept) > 1:
+            before, last = kept[-2], kept[-1]
+            if (ys[last] - ys[before]) * (x - xs[before]) < (y - ys[before]) * (xs[last] - xs[before]):
+                break
+            kept.pop()
+        kept.append(index)
+    return np.array(kept)
+
+
+def _spread(ordered: Floats, step: float) -> Floats:
+    """Samples with those of one value spread evenly over the step of the clock, or less where others are nearer."""
+    first = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
+    if len(first) == len(ordered):
+        return ordered
+    counts, distinct = np.diff(first, append=len(ordered)), ordered[first]
+    gaps = np.diff(distinct)
+    nearest = np.minimum(np.concatenate([[np.inf], gaps]), np.concatenate([gaps, [np.inf]]))
+    width = np.minimum(nearest, step) if step > 0 else nearest
+    width = np.where(np.isfinite(width), width, 1.0)
+    within = (np.arange(len(ordered)) - np.repeat(first, counts) + 0.5) / np.repeat(counts, counts) - 0.5
+    spread: Floats = ordered + within * np.repeat(width, counts)
+    return spread
+
+
+def _two_means(ordered: Floats) -> int:
+    """Size of the lower of two groups with the least variance within them, outliers clamped."""
+    clamped = np.clip(ordered, *np.quantile(ordered, (0.05, 0.95)))
+    sizes = np.arange(1, len(clamped))
+    sums = np.cumsum(clamped - clamped.mean())[:-1]
+    return int(sizes[np.argmax(sums**2 / (sizes * (len(clamped) - sizes)))])
+
+
+def _apart(lower: Floats, upper: Floats, two: list[Mode]) -> bool:
+    """Whether two groups are two: large enough, far enough, and further than they are wide.
+
+    Source of the last: Ashman, Bird and Zepf, "Detecting Bimodality in Astronomical Datasets", Astronomical Journal 108
+    (1994), section 3: a separation of 2 standard deviations is needed; here they are robust.
+    """
+    gap = two[1].location - two[0].location
+    widths = [_MAD_TO_SIGMA * float(np.median(np.abs(part - np.median(part)))) for part in (lower, upper)]
+    separated = gap > _LEAST_SEPARATION * math.hypot(*widths) / math.sqrt(2)
+    return separated and gap > _LEAST_GAP * two[0].location and min(mode.share for mode in two) >= _LEAST_SHARE
