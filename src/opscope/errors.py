@@ -149,7 +149,7 @@ class MismatchError(OpscopeError):
     """Files that should belong together do not: a trace, its program and its export record."""
 
     exit_code = 13
-    meaning = "a program or record was given that is not the trace's"
+    meaning = "files do not belong together, or the sides of a gate cannot be compared"
 
 
 class InconclusiveError(OpscopeError):

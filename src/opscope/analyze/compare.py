@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 import msgspec
 import numpy as np
 
+from opscope.analyze.latency import measured_durations
 from opscope.analyze.matching import match, process_times
 from opscope.analyze.operators import Operator, operators
 from opscope.analyze.outputs import OutputAgreement
@@ -188,7 +189,7 @@ def compare(
         beside: what is known besides the events; None: nothing.
     """
     beside = beside or Beside()
-    measured = beside.untraced or (_measured(baseline), _measured(candidate))
+    measured = beside.untraced or (measured_durations(baseline), measured_durations(candidate))
     end_to_end = _end_to_end(*measured, paired=paired, arm="untraced" if beside.untraced else "traced")
     pairs = list(match(operators(baseline, beside.facts[0]), operators(candidate, beside.facts[1])))
     split = Split(
@@ -246,13 +247,6 @@ def _end_to_end(baseline: _Processes, candidate: _Processes, *, paired: bool, ar
 def _typical(processes: _Processes) -> float:
     """Geometric mean of the processes' medians."""
     return math.exp(float(np.mean([math.log(max(float(np.median(own)), 1.0)) for own in processes])))
-
-
-def _measured(table: EventTable) -> list[Floats]:
-    """Durations of the measured inferences of each process that has any."""
-    found = table.inference_times()
-    own = [found.duration[(found.process == process) & ~found.warmup] for process in range(table.processes)]
-    return [durations.astype(np.float64) for durations in own if len(durations)]
 
 
 def _category_changes(split: Split) -> list[CategoryChange]:

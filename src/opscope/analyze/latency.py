@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 import numpy as np
@@ -14,7 +14,11 @@ from opscope.stats.warmup import detect_warmup
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from numpy.typing import NDArray
+
     from opscope.table import EventTable
+
+    Floats: TypeAlias = NDArray[np.float64]
 
 
 class OutlierCount(msgspec.Struct, frozen=True):
@@ -80,6 +84,13 @@ def auto_warmup(table: EventTable) -> list[int]:
     """Number of warm-up inferences of each process, found in its series of latencies."""
     found = table.inference_times()
     return [detect_warmup(found.duration[found.process == process].tolist()) for process in range(table.processes)]
+
+
+def measured_durations(table: EventTable) -> list[Floats]:
+    """Durations of the measured inferences of each process that has any."""
+    found = table.inference_times()
+    own = [found.duration[(found.process == process) & ~found.warmup] for process in range(table.processes)]
+    return [durations.astype(np.float64) for durations in own if len(durations)]
 
 
 def latency(table: EventTable) -> Latency | None:
