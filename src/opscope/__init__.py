@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from opscope.version import __version__
 
 if TYPE_CHECKING:
-    from opscope.api import analyze, compare, profile, read, report
+    from opscope.api import analyze, check, compare, profile, read, report, validate
 
-__all__ = ["__version__", "analyze", "compare", "profile", "read", "report"]
+__all__ = ["__version__", "analyze", "check", "compare", "profile", "read", "report", "validate"]
 
 
 class _Package(ModuleType):

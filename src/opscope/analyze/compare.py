@@ -12,6 +12,7 @@ from opscope.analyze.latency import measured_durations
 from opscope.analyze.matching import match, process_times
 from opscope.analyze.operators import Operator, operators
 from opscope.analyze.outputs import OutputAgreement
+from opscope.analyze.quality import Quality
 from opscope.analyze.shift import Shift, shift
 from opscope.analyze.split import Change, Split
 from opscope.program.taxonomy import Category
@@ -143,6 +144,7 @@ class Comparison(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.c
         outputs: agreement of what was computed; null when that was not compared.
         notes: what limits the meaning of the figures.
         shift: what the change did to the balance of the model.
+        quality: how far all this can be trusted; null where that was not judged.
     """
 
     baseline: Side
@@ -154,6 +156,7 @@ class Comparison(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.c
     outputs: OutputAgreement | None
     notes: list[str]
     shift: Shift
+    quality: Quality | None = None
 
 
 class Beside(NamedTuple):

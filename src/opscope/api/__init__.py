@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from opscope.api.analyses import analyze, compare
+    from opscope.api.combined import combined, combined_report
     from opscope.api.conversion import CONVERT_FORMATS, convert, converted
     from opscope.api.encode import to_json
+    from opscope.api.gate import check
     from opscope.api.inspection import Inspected, inspect
     from opscope.api.machine import Check, FeatureReport, doctor, features
     from opscope.api.preflight import preflight
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from opscope.api.run_report import RunReport
     from opscope.api.running import run
     from opscope.api.sides import read
+    from opscope.api.validation import validate
 
 __all__ = [
     "CONVERT_FORMATS",
@@ -31,6 +34,9 @@ __all__ = [
     "RunReport",
     "Settings",
     "analyze",
+    "check",
+    "combined",
+    "combined_report",
     "compare",
     "content",
     "convert",
@@ -44,12 +50,15 @@ __all__ = [
     "report",
     "run",
     "to_json",
+    "validate",
 ]
 
 _MODULES = {
     "analyses": ("analyze", "compare"),
+    "combined": ("combined", "combined_report"),
     "conversion": ("CONVERT_FORMATS", "convert", "converted"),
     "encode": ("to_json",),
+    "gate": ("check",),
     "inspection": ("Inspected", "inspect"),
     "machine": ("Check", "FeatureReport", "doctor", "features"),
     "preflight": ("preflight",),
@@ -58,6 +67,7 @@ _MODULES = {
     "running": ("run",),
     "reports": ("REPORT_FORMATS", "content", "report"),
     "sides": ("read",),
+    "validation": ("validate",),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 

@@ -83,6 +83,7 @@ def comparison_of(baseline: Side, candidate: Side) -> Comparison:
     from opscope.analyze.analysis import measured_latency
     from opscope.analyze.compare import Beside
     from opscope.analyze.compare import compare as compare_tables
+    from opscope.api.quality import quality_of_sides
 
     for side in (baseline, candidate):
         measured_latency(side.table, side.path)  # refuses a side without measured inferences, with its name
@@ -98,7 +99,11 @@ def comparison_of(baseline: Side, candidate: Side) -> Comparison:
         outputs=outputs,
         beside=Beside((facts[0], facts[1]), _untraced(baseline, candidate, paired=paired)),
     )
-    return msgspec.structs.replace(compared, notes=[*compared.notes, *_differences(baseline, candidate)])
+    return msgspec.structs.replace(
+        compared,
+        notes=[*compared.notes, *_differences(baseline, candidate)],
+        quality=quality_of_sides(baseline, candidate, compared),
+    )
 
 
 def paired_sides(baseline: Side, candidate: Side) -> tuple[Side, Side, bool]:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from opscope.analyze.compare import Comparison
     from opscope.analyze.quality import Quality
     from opscope.analyze.quality_machine import Circumstances
+    from opscope.api.sides import Side
     from opscope.bundle.manifest import Manifest
 
 
@@ -39,6 +40,31 @@ def quality_of(
         problem or ("" if compared else None),
     )
     return judge([*examine_measurement(evidence), *examine_machine(circumstances(manifest))])
+
+
+def quality_of_sides(baseline: Side, candidate: Side, comparison: Comparison) -> Quality:
+    """How far a comparison can be trusted: by the figures of both sides, and by the machine where a bundle tells.
+
+    Args:
+        baseline: with at least one measured inference.
+        candidate: likewise.
+        comparison: of the two.
+    """
+    from opscope.analyze.analysis import measured_latency
+    from opscope.analyze.quality import evidence_of, examine_measurement, judge
+    from opscope.analyze.quality_machine import examine_machine
+    from opscope.analyze.timing import untraced
+
+    sides = {"the baseline": baseline, "the candidate": candidate}
+    measured = {
+        name: (measured_latency(side.table, side.path), untraced(side.calls) if side.calls else None)
+        for name, side in sides.items()
+    }
+    outputs = comparison.outputs
+    evidence = evidence_of(measured, comparison.end_to_end, (outputs.problem or "") if outputs else None)
+    bundles = {side.bundle.path.resolve(): side.bundle for side in sides.values() if side.bundle}
+    machine = [result for bundle in bundles.values() for result in examine_machine(circumstances(bundle.manifest))]
+    return judge([*examine_measurement(evidence), *machine])
 
 
 def circumstances(manifest: Manifest) -> Circumstances:

@@ -49,7 +49,7 @@ def content_of(bundle: Bundle) -> ReportContent:
     manifest = bundle.manifest
     sides = {v.name: bundle_side(bundle, v.name, None) for v in manifest.variants if manifest.completed(v.name)}
     analyses = {name: analysis_of(side) for name, side in sides.items()}
-    comparisons = [comparison_of(sides[b], sides[c]) for b, c in _pairs(manifest) if b in sides and c in sides]
+    comparisons = [comparison_of(sides[b], sides[c]) for b, c in compared_pairs(manifest) if b in sides and c in sides]
     shown = foreground([VariantResult(v, analyses.get(v.name)) for v in manifest.variants])
     groups = [(shown.findings, shown.ruled_out)] if shown else []
     groups += [examine_comparison(comparison) for comparison in comparisons[:1]]
@@ -63,7 +63,7 @@ def content_of(bundle: Bundle) -> ReportContent:
     )
 
 
-def _pairs(manifest: Manifest) -> list[tuple[str, str]]:
+def compared_pairs(manifest: Manifest) -> list[tuple[str, str]]:
     """Baseline and candidate of every comparison: at each thread count, everything against the baseline."""
     pairs = []
     for baseline in manifest.with_role(Role.BASELINE):
@@ -128,14 +128,14 @@ def _json_files(shown: ReportContent) -> dict[str, bytes]:
         files["analysis.json"] = to_json(shown.shown)
     for result in shown.variants:
         if result.analysis:
-            files[f"{VARIANTS}/{_file_name(result.variant.name)}/analysis.json"] = to_json(result.analysis)
+            files[f"{VARIANTS}/{file_name(result.variant.name)}/analysis.json"] = to_json(result.analysis)
     for number, comparison in enumerate(shown.comparisons):
-        sides = [_file_name(side.label) for side in (comparison.candidate, comparison.baseline)]
+        sides = [file_name(side.label) for side in (comparison.candidate, comparison.baseline)]
         name = f"comparisons/{sides[0]}-against-{sides[1]}.json"
         files["comparison.json" if number == 0 else name] = to_json(comparison)
     return files
 
 
-def _file_name(name: str) -> str:
+def file_name(name: str) -> str:
     """The name of a variant as part of a path; one that could lead elsewhere or is too long is replaced by its hash."""
     return name if _PLAIN_NAME.match(name) else f"variant-{hashlib.sha256(name.encode()).hexdigest()[:16]}"

@@ -10,7 +10,21 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from opscope.cli import analyze, compare, convert, doctor, features, init, models, preflight, profile, report, run
+from opscope.cli import (
+    analyze,
+    check,
+    compare,
+    convert,
+    doctor,
+    features,
+    init,
+    models,
+    preflight,
+    profile,
+    report,
+    run,
+    validate,
+)
 from opscope.errors import EXIT_INTERNAL, EXIT_INTERRUPTED, InterruptedRunError, OpscopeError
 from opscope.version import __version__
 
@@ -26,7 +40,21 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for module in (profile, run, init, analyze, compare, report, preflight, convert, models, features, doctor):
+for module in (
+    profile,
+    run,
+    init,
+    analyze,
+    compare,
+    check,
+    report,
+    validate,
+    preflight,
+    convert,
+    models,
+    features,
+    doctor,
+):
     app.command()(module.command)
     app.registered_commands[-1].name = module.NAME
 

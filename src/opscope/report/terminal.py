@@ -151,7 +151,7 @@ def comparison_summary(comparison: Comparison) -> RenderableType:
     notes = [Text(f"note: {note}", style="dim") for note in comparison.notes]
     section = shift_section(comparison)
     told = [Text(line) for line in section.sentences] if section else []
-    return Group(*sides, answer, Text(), _changes(changed), *told, *notes)
+    return Group(*sides, answer, *quality_text(comparison.quality), Text(), _changes(changed), *told, *notes)
 
 
 _DECIDED = {"faster", "slower"}

@@ -35,17 +35,31 @@ def read_experiments(file: Path) -> Experiments:
         StorageError: it cannot be read.
         UsageError: it is no TOML or JSON, or a field is wrong; the message names the field and what is allowed.
     """
-    raw = _decoded(_text(file), file)
+    raw = decoded(file, hint="write one with `opscope init --out FILE`")
     return read_kit_config(raw, file) if is_kit_config(raw) else read_own(raw, file)
 
 
-def _text(file: Path) -> str:
+def decoded(file: Path, *, hint: str | None = None) -> Any:  # noqa: ANN401 - typed by the caller
+    """What a file that people write holds, TOML when its name ends in .toml, else JSON.
+
+    Args:
+        file: of at most 1 MiB.
+        hint: the next step when there is no such file.
+
+    Raises:
+        NotFoundError: there is no such file.
+        StorageError: it cannot be read.
+        UsageError: it is too large, or no TOML or JSON.
+    """
+    return _decoded(_text(file, hint), file)
+
+
+def _text(file: Path, hint: str | None) -> str:
     try:
         if file.stat().st_size > _LARGEST:
             raise UsageError("far too large for a configuration", where=file)
         return file.read_bytes().decode("utf-8-sig")
     except FileNotFoundError:
-        hint = "write one with `opscope init --out FILE`"
         raise NotFoundError("no such file", where=file, hint=hint) from None
     except UnicodeDecodeError as error:
         raise UsageError(f"not a text in UTF-8 (at byte {error.start:,})", where=file) from error

@@ -55,7 +55,9 @@ def modes(values: Floats, step: float = 0.0) -> list[Mode]:
     split = _two_means(ordered)
     lower, upper = ordered[:split], ordered[split:]
     two = [Mode(float(np.median(part)), len(part) / len(ordered)) for part in (lower, upper)]
-    return two if _apart(lower, upper, two) else one
+    # The gap must be between these two: no finer structure within either may be what was found.
+    evened = np.sort(np.concatenate([_evened(lower), _evened(upper)]))
+    return two if _apart(lower, upper, two) and _dips(evened) else one
 
 
 def dip(ordered: Floats) -> float:
@@ -131,6 +133,13 @@ def _two_means(ordered: Floats) -> int:
     sizes = np.arange(1, len(clamped))
     sums = np.cumsum(clamped - clamped.mean())[:-1]
     return int(sizes[np.argmax(sums**2 / (sizes * (len(clamped) - sizes)))])
+
+
+def _evened(part: Floats) -> Floats:
+    """As many values, evenly over the range of all but the outermost twentieths."""
+    low, high = np.quantile(part, (0.05, 0.95))
+    even: Floats = low + (high - low) * (np.arange(len(part)) + 0.5) / len(part)
+    return even
 
 
 def _apart(lower: Floats, upper: Floats, two: list[Mode]) -> bool:

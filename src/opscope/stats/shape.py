@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 import numpy as np
 
 from opscope.stats.changes import SHORTEST_SERIES, TOLERANCE, level_changes
+from opscope.stats.modes import modes
 from opscope.stats.series import clock_step, upward_sigma
 
 if TYPE_CHECKING:
@@ -78,20 +79,27 @@ def course(values: Floats) -> Course:
 def slow_start(values: Floats) -> int:
     """Number of leading samples that are slower than the series later is, up to the first that is not.
 
-    The second half is taken as settled. Slow is more than 4.5 robust standard deviations above its median, more than
-    3 %, and slower than 95 % of it; behind a slow first sample 2.5 suffice. At most half of the series is slow; of
-    fewer than four samples, only the first is, when there is more than one.
+    The second half is taken as settled; where it has two modes, its slower one is what counts. Slow is more than 4.5
+    robust standard deviations above the median, more than 3 %, and slower than 95 % of settled samples; behind a slow
+    first sample 2.5 suffice. At most half of the series is slow; of fewer than four samples, only the first is, when
+    there is more than one.
     """
     count = len(values)
     if count < _FEWEST:
         return int(count > 1)
-    settled, leading = values[count // 2 :], values[: count // 2]
-    sigma, median = upward_sigma(settled, clock_step(values)), float(np.median(settled))
+    leading, step = values[: count // 2], clock_step(values)
+    settled = _slower_mode(values[count // 2 :], step)
+    sigma, median = upward_sigma(settled, step), float(np.median(settled))
     least = max(float(np.quantile(settled, _QUANTILE, method="higher")), median * (1 + TOLERANCE))
     if leading[0] <= max(least, median + _FIRST_SIGMAS * sigma):
         return 0
     slow = leading > max(least, median + _NEXT_SIGMAS * sigma)
     return len(slow) if slow.all() else int(np.argmin(slow))
+
+
+def _slower_mode(values: Floats, step: float) -> Floats:
+    found = modes(values, step)
+    return values[values > (found[0].location + found[-1].location) / 2] if len(found) > 1 else values
 
 
 def _shape(levels: list[float], borders: list[int]) -> Shape:

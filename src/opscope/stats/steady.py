@@ -49,10 +49,11 @@ class Steadiness(msgspec.Struct, frozen=True):
 def steadiness(samples: Sequence[float] | NDArray[np.number]) -> Steadiness:
     """Judge a series of latencies.
 
-    Of flat series at most 5 in 100 are called anything else, at most 6 in 100 drift with p below 0.05, and at most 2 in
-    100 have two modes, whether their noise is normal, uniform, skewed, of Student's t with 2 degrees, rounded to
-    whole microseconds, or correlated by up to 0.5 from one sample to the next; ``opscope.stats.shape``, ``trend`` and
-    ``modes`` cite the methods. Above such a correlation no short series can be told from one that changes its level.
+    Of flat series at most 5 in 100 are called anything else, at most 7 in 100 drift with p below 0.05, and at most 2 in
+    100 have two modes, whether their noise is normal, uniform, skewed, of Student's t with 2 degrees, rounded, or
+    correlated by up to 0.5 from one sample to the next: 1,500 simulated series of each, of 20, 50 and 200 samples.
+    Correlated by 0.8, up to 12 in 100 short ones seem to change their level. ``opscope.stats.shape``, ``trend``,
+    ``series`` and ``modes`` cite the methods.
 
     Args:
         samples: positive latencies of one process in the order they were run, in any unit; at least one.

@@ -1,0 +1,126 @@
+"""Stated figures against computed ones: two documents side by side, and the sums that a split must keep."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    Json: TypeAlias = Any
+    """A decoded document of any shape."""
+
+RELATIVE = 1e-9
+"""Largest relative difference that the order of additions explains: of 1e5 summands of 53 bits, with much to spare."""
+_SMALLEST_NS, _SMALLEST = 1e-6, 1e-12
+_SHOWN = 60
+_LARGEST = 1e300
+SPLITS = ("operators", "categories", "backends")
+"""Lists of an analysis that each divide end-to-end latency."""
+
+
+class Difference(NamedTuple):
+    """A place at which two documents differ, and how."""
+
+    at: str
+    message: str
+
+
+def differences(stated: Json, computed: Json, at: str = "") -> Iterator[Difference]:
+    """Where what is stated is not what was computed.
+
+    Whole numbers and texts must be equal, others to a relative 1e-9. Fields that one of the two lacks are not compared:
+    whether they may be absent is a question of the schema.
+
+    Args:
+        stated: a decoded document.
+        computed: the same from its source.
+        at: place of both.
+    """
+    if isinstance(stated, dict) and isinstance(computed, dict):
+        for name in stated:
+            if name in computed:
+                yield from differences(stated[name], computed[name], f"{at}.{name}" if at else name)
+    elif isinstance(stated, list) and isinstance(computed, list):
+        if len(stated) != len(computed):
+            yield Difference(at, f"states {len(stated):,} entries, there are {len(computed):,}")
+            return
+        for number, (one, other) in enumerate(zip(stated, computed, strict=True)):
+            yield from differences(one, other, f"{at}[{number}]")
+    elif not _equal(stated, computed, at):
+        yield Difference(at, unlike(stated, computed))
+
+
+def unlike(stated: Json, computed: Json) -> str:
+    """Two values in a sentence; of long texts the part where they begin to differ."""
+    if isinstance(stated, str) and isinstance(computed, str) and len(stated) + len(computed) > _SHOWN:
+        pairs = enumerate(zip(stated, computed, strict=False))
+        first = next((number for number, (one, other) in pairs if one != other), min(len(stated), len(computed)))
+        begin = max(0, first - _SHOWN // 3)
+        dots = "…" if begin else ""
+        return f"states {dots}{shown(stated[begin:])!r}, it is {dots}{shown(computed[begin:])!r}"
+    return f"states {shown(stated)}, it is {shown(computed)}"
+
+
+def _equal(stated: Json, computed: Json, at: str) -> bool:
+    kinds = type(stated), type(computed)
+    if kinds == (float, float):
+        # A difference of two durations keeps their rounding error, however small it is itself.
+        smallest = _SMALLEST_NS if "_ns" in at.rpartition(".")[2] else _SMALLEST
+        return math.isclose(stated, computed, rel_tol=RELATIVE, abs_tol=smallest)
+    return kinds[0] is kinds[1] and bool(stated == computed)
+
+
+def shown(value: Json) -> str:
+    """A value in a message."""
+    if isinstance(value, dict | list):
+        return f"{len(value)} entries"
+    if isinstance(value, bool) or value is None:
+        return {True: "true", False: "false", None: "null"}[value]
+    text = f"{value:,}" if isinstance(value, int) else str(value)
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
+
+
+def sum_problems(analysis: Json) -> Iterator[Difference]:
+    """Splits of an analysis that do not add up: times to the mean latency, shares to one, each share to its time.
+
+    A list whose shape is not that of an analysis is left out: that is a question of the schema.
+
+    Args:
+        analysis: a decoded document.
+    """
+    mean = _number(_field(_field(analysis, "latency"), "mean_ns"))
+    for name in SPLITS:
+        rows = _field(analysis, name)
+        times, shares = _column(rows, "time_ns"), _column(rows, "share")
+        if not times or not shares or not mean:
+            continue
+        yield from _total(f"{name}[].time_ns", math.fsum(times), mean, "ns, the mean latency is")
+        yield from _total(f"{name}[].share", math.fsum(shares), 1.0, "and should be")
+        for number, (time_ns, share) in enumerate(zip(times, shares, strict=True)):
+            if not math.isclose(share, time_ns / mean, rel_tol=RELATIVE, abs_tol=RELATIVE):
+                yield Difference(f"{name}[{number}].share", f"states {share:.6f}, its time gives {time_ns / mean:.6f}")
+
+
+def _total(at: str, total: float, wanted: float, words: str) -> Iterator[Difference]:
+    if not math.isclose(total, wanted, rel_tol=RELATIVE):
+        yield Difference(at, f"add up to {total:,.6f} {words} {wanted:,.6f}")
+
+
+def _column(rows: Json, name: str) -> list[float] | None:
+    if not isinstance(rows, list):
+        return None
+    values = [_number(_field(row, name)) for row in rows]
+    known = [value for value in values if value is not None]
+    return known if len(known) == len(values) else None
+
+
+def _field(value: Json, name: str) -> Json:
+    return value.get(name) if isinstance(value, dict) else None
+
+
+def _number(value: Json) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) > _LARGEST:
+        return None
+    return float(value)

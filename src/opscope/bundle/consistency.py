@@ -1,0 +1,175 @@
+"""Whether a manifest agrees with itself: its plan, its variants, its records. Nothing but the manifest is looked at."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
+
+from opscope.bundle.manifest import Arm, Manifest, Status
+from opscope.bundle.validation import Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from opscope.bundle.manifest import Measurement, Place, Plan, Repetition, Variant
+
+FILE = "manifest.json"
+_SHA256 = re.compile(r"[0-9a-f]{64}\Z")
+_LONGEST_NAME = 255
+_LONGEST_NS = 1 << 53
+_MOST_CALLS = 1 << 31
+_LISTED = 6
+
+
+def path_fault(path: str) -> str | None:
+    """Why a path cannot be one within a bundle; None when it can, whatever stands there."""
+    parts = path.split("/")
+    if path.startswith("/") or "\\" in path or re.match(r"[A-Za-z]:", path):
+        return "is no path within the bundle"
+    if ".." in parts:
+        return "leads out of the bundle"
+    return "is no path" if "\0" in path or "" in parts or "." in parts else None
+
+
+def model_problems(manifest: Manifest) -> Iterator[Problem]:
+    """What a bundle always says about its model, and this one does not."""
+    model = manifest.model
+    for name in ("sha256", "size", "methods"):
+        if getattr(model, name) is None:
+            yield _problem(f"model.{name}", "is null, which only reports of other tools' directories may say")
+    if model.sha256 is not None and not _SHA256.match(model.sha256):
+        yield _problem("model.sha256", "is no SHA-256 in hexadecimal")
+
+
+def plan_problems(manifest: Manifest) -> Iterator[Problem]:
+    """Variants and plan against each other."""
+    plan, names = manifest.plan, [variant.name for variant in manifest.variants]
+    yield from _number_problems(plan)
+    if not names:
+        yield _problem("variants", "there is none")
+    yield from (_problem("variants", f"{n} are called {name}") for name, n in Counter(names).items() if n > 1)
+    for number, variant in enumerate(manifest.variants):
+        yield from _variant_problems(variant, f"variants[{number}]")
+    yield from _order_problems("plan.order", plan.order, names, plan.rounds)
+    if plan.timed_order:
+        yield from _order_problems("plan.timed_order", plan.timed_order, names, plan.rounds)
+
+
+def _number_problems(plan: Plan) -> Iterator[Problem]:
+    least = {"rounds": 1, "runs": 1, "warmup": 0, "seed": None, "timeout_seconds": 0}
+    for name, low in least.items():
+        value = getattr(plan, name)
+        if value is None:
+            yield _problem(f"plan.{name}", "is null, which only reports of other tools' directories may say")
+        elif low is not None and not low <= value < _MOST_CALLS:
+            yield _problem(f"plan.{name}", f"is {value:,}")
+
+
+def _variant_problems(variant: Variant, at: str) -> Iterator[Problem]:
+    name = variant.name
+    if path_fault(name) or "/" in name or len(name.encode(errors="replace")) > _LONGEST_NAME:
+        yield _problem(f"{at}.name", "cannot be the name of a directory")
+    for field in ("role", "ablated", "threads"):
+        if getattr(variant, field) is None:
+            yield _problem(f"{at}.{field}", "is null, which only reports of other tools' directories may say")
+    if variant.threads is not None and variant.threads < 1:
+        yield _problem(f"{at}.threads", f"is {variant.threads}")
+    if variant.ablated is not None and bool(variant.ablated) != bool(variant.cleared):
+        yield _problem(f"{at}.cleared", f"{_list(variant.cleared)}, though {_list(variant.ablated)} was switched off")
+
+
+def _order_problems(at: str, order: Sequence[Sequence[str]], names: list[str], rounds: int) -> Iterator[Problem]:
+    if len(order) != rounds:
+        yield _problem(at, f"has {len(order)} rounds, plan.rounds says {rounds}")
+    for number, own in enumerate(order):
+        if sorted(own) != sorted(names):
+            yield _problem(f"{at}[{number}]", f"holds {_list(own)}, not each of {_list(names)} once")
+
+
+def completeness_problems(manifest: Manifest) -> Iterator[Problem]:
+    """What the plan asks for and no record gives."""
+    if manifest.status is not Status.COMPLETE:
+        yield _problem("status", f"is {manifest.status.value}")
+    failed = {repetition.place: repetition.failure for repetition in manifest.failures()}
+    for place in manifest.pending():
+        failure = failed.get(place)
+        reason = f"failed: {failure.message}" if failure else "was not run"
+        yield _problem("repetitions", f"round {place.round} of {place.variant}, {place.arm.value}, {reason}")
+
+
+def record_problems(manifest: Manifest) -> Iterator[tuple[str, Problem]]:
+    """What is wrong with the records of repetitions; each with the name of the variant whose figures it concerns."""
+    planned = set(manifest.planned())
+    directories = Counter(repetition.directory for repetition in manifest.repetitions)
+    done = Counter(repetition.place for repetition in manifest.repetitions if repetition.ok)
+    attempts = Counter((repetition.place, repetition.attempt) for repetition in manifest.repetitions)
+    for number, repetition in enumerate(manifest.repetitions):
+        at, place = f"repetitions[{number}]", repetition.place
+        found = list(_own_problems(repetition, manifest, at))
+        if place not in planned:
+            found.append(_problem(at, f"{_place(place)} is not in the plan"))
+        if directories[repetition.directory] > 1:
+            found.append(_problem(f"{at}.directory", f"{repetition.directory} is that of another repetition too"))
+        if repetition.ok and done[place] > 1:
+            found.append(_problem(at, f"{_place(place)} succeeded {done[place]} times"))
+        if attempts[place, repetition.attempt] > 1:
+            found.append(_problem(f"{at}.attempt", f"{repetition.attempt} of {_place(place)} is there more than once"))
+        yield from ((repetition.variant, problem) for problem in found)
+
+
+def _own_problems(repetition: Repetition, manifest: Manifest, at: str) -> Iterator[Problem]:
+    home = PurePosixPath("variants", repetition.variant)
+    if PurePosixPath(repetition.directory).parent != home:
+        yield _problem(f"{at}.directory", f"{repetition.directory} is not in {home}")
+    if repetition.attempt < 1:
+        yield _problem(f"{at}.attempt", f"is {repetition.attempt}")
+    if (repetition.trace is None) != (repetition.trace_sha256 is None):
+        yield _problem(f"{at}.trace_sha256", "a trace and its hash are there only together")
+    if repetition.trace_sha256 is not None and not _SHA256.match(repetition.trace_sha256):
+        yield _problem(f"{at}.trace_sha256", "is no SHA-256 in hexadecimal")
+    if repetition.trace is not None and PurePosixPath(repetition.trace).parent != PurePosixPath(repetition.directory):
+        yield _problem(f"{at}.trace", f"{repetition.trace} is not in {repetition.directory}")
+    if repetition.ok:
+        yield from _result_problems(repetition, manifest, at)
+
+
+def _result_problems(repetition: Repetition, manifest: Manifest, at: str) -> Iterator[Problem]:
+    """Of a repetition that says that it succeeded."""
+    if (repetition.trace is not None) != (repetition.arm is Arm.TRACED):
+        yield _problem(f"{at}.trace", f"is {repetition.trace or 'null'} of a {repetition.arm.value} repetition")
+    asked = (manifest.plan.warmup or 0) + (manifest.plan.runs or 0)
+    if repetition.inferences != asked:
+        yield _problem(f"{at}.inferences", f"is {repetition.inferences:,}, the plan asks for {asked:,}")
+    if repetition.measurement is None:
+        yield _problem(f"{at}.measurement", "is null, and no failure is told")
+        return
+    yield from _call_problems(repetition.measurement, repetition, at)
+
+
+def _call_problems(measurement: Measurement, repetition: Repetition, at: str) -> Iterator[Problem]:
+    calls = measurement.wall_ns
+    # The log of a foreign runner may tell fewer calls than its trace.
+    if len(calls) != repetition.inferences and (calls or repetition.arm is Arm.TIMED):
+        yield _problem(
+            f"{at}.measurement.wall_ns", f"has {len(calls):,} calls, {repetition.inferences:,} inferences are stated"
+        )
+    for number, duration in enumerate(calls):
+        if not 0 <= duration < _LONGEST_NS:
+            yield _problem(f"{at}.measurement.wall_ns[{number}]", f"is {duration:,} ns")
+    if measurement.load_ns is not None and not 0 <= measurement.load_ns < _LONGEST_NS:
+        yield _problem(f"{at}.measurement.load_ns", f"is {measurement.load_ns:,} ns")
+
+
+def _place(place: Place) -> str:
+    return f"round {place.round} of {place.variant}, {place.arm.value},"
+
+
+def _list(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:_LISTED]) or "nothing"
+    return shown if len(names) <= _LISTED else f"{shown} and {len(names) - _LISTED} more"
+
+
+def _problem(at: str, message: str) -> Problem:
+    return Problem(FILE, at, message)

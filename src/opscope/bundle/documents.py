@@ -1,0 +1,104 @@
+"""JSON documents of a bundle against their schema: types, missing fields, unknown ones, other versions."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    Json: TypeAlias = Any
+    """A decoded document: it is compared with its schema and with other documents, never used as it is."""
+
+_AT = re.compile(r" - at `(?:key in )?\$?\.?(.*)`\Z", re.DOTALL)
+
+
+class Fault(NamedTuple):
+    """Where a document breaks its schema, and how."""
+
+    at: str
+    message: str
+
+
+class Document(NamedTuple):
+    """A document as it stands in its file.
+
+    Attributes:
+        value: decoded without its type; None when it is no JSON.
+        typed: decoded with its type; None when it does not fit.
+        faults: against the schema; empty when there are none.
+        absent: optional fields that are not there, with ``[]`` for any entry of a list.
+    """
+
+    value: Json
+    typed: Any
+    faults: list[Fault]
+    absent: frozenset[str] = frozenset()
+
+    @property
+    def foreign(self) -> bool:
+        """Whether it is no JSON or of another schema, so that nothing in it can be compared."""
+        return any(fault.at in {"", "schema"} for fault in self.faults) and self.typed is None
+
+
+def examined(content: bytes, *kinds: type[msgspec.Struct]) -> Document:
+    """A document with what is wrong with it.
+
+    Args:
+        content: of its file.
+        kinds: what it may be, each with a schema of its own.
+    """
+    try:
+        value = msgspec.json.decode(content)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        return Document(None, None, [Fault("", f"no JSON: {error}")])
+    except RecursionError:
+        return Document(None, None, [Fault("", "no JSON that can be read: it is nested too deeply")])
+    fault = _schema_fault(value, [str(kind.__struct_config__.tag) for kind in kinds])
+    if fault:
+        return Document(value, None, [fault])
+    kind = next(kind for kind in kinds if kind.__struct_config__.tag == value["schema"])
+    try:
+        typed = msgspec.json.decode(content, type=kind)
+    except msgspec.MsgspecError as error:
+        return Document(value, None, [_type_fault(str(error))])
+    known = msgspec.json.decode(msgspec.json.encode(typed))
+    faults = [Fault(at, "a field that this opscope does not know") for at in _extra(value, known)]
+    absent = frozenset(re.sub(r"\[\d+\]", "[]", at) for at in _extra(known, value))
+    return Document(value, typed, faults, absent)
+
+
+def _schema_fault(value: Json, tags: list[str]) -> Fault | None:
+    if not isinstance(value, dict):
+        return Fault("", "no JSON object")
+    schema = value.get("schema")
+    if schema in tags:
+        return None
+    if schema is None:
+        return Fault("schema", f"says no schema, it should be {tags[0]}")
+    if isinstance(schema, str) and schema.partition("/")[0] in {tag.partition("/")[0] for tag in tags}:
+        return Fault("schema", f"written as {schema}, this opscope knows {tags[0]}: upgrade opscope")
+    return Fault("schema", f"says {schema!r}, it should be {' or '.join(tags)}")
+
+
+def _type_fault(message: str) -> Fault:
+    """The place apart from the problem, as msgspec tells both in one sentence."""
+    match = _AT.search(message)
+    return Fault(match[1], message[: match.start()]) if match else Fault("", message)
+
+
+def _extra(value: Json, known: Json, at: str = "") -> Iterator[str]:
+    """Places of fields that one document has and the other lacks."""
+    if isinstance(value, dict) and isinstance(known, dict):
+        for name, own in value.items():
+            place = f"{at}.{name}" if at else name
+            if name in known:
+                yield from _extra(own, known[name], place)
+            else:
+                yield place
+    elif isinstance(value, list) and isinstance(known, list):
+        for number, (one, other) in enumerate(zip(value, known, strict=False)):
+            yield from _extra(one, other, f"{at}[{number}]")

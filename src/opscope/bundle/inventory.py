@@ -1,0 +1,156 @@
+"""What is on disk in a bundle: regular files, and what must not be there. Links that lead out are never followed."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from typing import TYPE_CHECKING, NamedTuple
+
+from opscope.bundle.bundle import VARIANTS
+from opscope.bundle.consistency import path_fault
+from opscope.bundle.manifest import Arm, Status
+from opscope.bundle.validation import Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+    from pathlib import Path
+
+    from opscope.bundle.manifest import Manifest
+
+_TEMPORARY = re.compile(r"\..+\.\d+\.tmp\Z")
+_TALK = {"request.json", "answer.json", "ended.json"}
+# A run that was killed leaves its reserve and its last talk with a process; --resume clears them away.
+_PASSING = {Status.COMPLETE: _TALK | {".reserve"}, Status.INCOMPLETE: _TALK, Status.RUNNING: set[str]()}
+_ATTEMPT = re.compile(r"(?P<arm>round|timed)-(?P<round>\d+)(?:-attempt-(?P<attempt>\d+))?\Z")
+_ARMS = {"round": Arm.TRACED, "timed": Arm.TIMED}
+
+
+class Inventory(NamedTuple):
+    """Everything below the directory of a bundle.
+
+    Attributes:
+        root: the directory.
+        sizes: of every regular file within the bundle, in bytes, by its path.
+        unusable: paths that are no such file, with the reason: a link that leads out, a pipe, a directory that is
+            closed.
+        directories: paths of all directories.
+    """
+
+    root: Path
+    sizes: dict[str, int]
+    unusable: dict[str, str]
+    directories: list[str]
+
+    def fault(self, path: str) -> str | None:
+        """Why the file at a path cannot be read; None when it can."""
+        return path_fault(path) or self.unusable.get(path) or self._absent(path)
+
+    def _absent(self, path: str) -> str | None:
+        if path in self.sizes:
+            return None
+        parents = [path[:at] for at, character in enumerate(path) if character == "/"]
+        closed = next((self.unusable[parent] for parent in parents if parent in self.unusable), None)
+        return f"lies behind a directory that {closed}" if closed else "is missing"
+
+    def content(self, path: str) -> bytes:
+        """Bytes of a file that has no fault."""
+        return (self.root / path).read_bytes()
+
+
+def inventory(root: Path) -> Inventory:
+    """Look through a bundle; links to directories are not followed."""
+    found = Inventory(root, {}, {}, [])
+    _walk(found, root.resolve(), "")
+    return found
+
+
+def _walk(found: Inventory, home: Path, directory: str) -> None:
+    try:
+        entries = sorted(os.scandir(found.root / directory), key=lambda entry: entry.name)
+    except OSError as error:
+        found.unusable[directory] = f"cannot be read: {error.strerror}"
+        return
+    for entry in entries:
+        path = f"{directory}/{entry.name}" if directory else entry.name
+        if entry.is_dir(follow_symlinks=False):
+            found.directories.append(path)
+            _walk(found, home, path)
+        else:
+            _note(found, home, path)
+
+
+def _note(found: Inventory, home: Path, path: str) -> None:
+    file = found.root / path
+    try:
+        resolved = file.resolve(strict=True)
+        state = resolved.stat()
+    except (OSError, RuntimeError):
+        found.unusable[path] = "is a link that leads nowhere"
+        return
+    if not resolved.is_relative_to(home):
+        found.unusable[path] = "is a link that leads out of the bundle"
+    elif not stat.S_ISREG(state.st_mode):
+        found.unusable[path] = "is no regular file"
+    elif not os.access(file, os.R_OK):
+        found.unusable[path] = "cannot be read: no permission"
+    else:
+        found.sizes[path] = state.st_size
+
+
+def stated_paths(manifest: Manifest) -> Iterator[tuple[str, str]]:
+    """Every path that a manifest states, with its place in the manifest."""
+    yield "model.program", manifest.model.program
+    if manifest.model.etrecord is not None:
+        yield "model.etrecord", manifest.model.etrecord
+    for number, repetition in enumerate(manifest.repetitions):
+        yield f"repetitions[{number}].directory", repetition.directory
+        if repetition.trace is not None:
+            yield f"repetitions[{number}].trace", repetition.trace
+
+
+def path_problems(manifest: Manifest, found: Inventory) -> Iterator[Problem]:
+    """Stated paths that cannot be ones of this bundle, and what lies in it that is no file of it."""
+    for at, path in stated_paths(manifest):
+        fault = path_fault(path)
+        if fault:
+            yield Problem("manifest.json", at, f"{path} {fault}")
+    for path, fault in found.unusable.items():
+        yield Problem(path, "", fault)
+
+
+def leftovers(manifest: Manifest, found: Inventory, homes: Collection[str]) -> Iterator[Problem]:
+    """What no run that ended well leaves: half-written files, and directories and traces that no record names.
+
+    Args:
+        manifest: of the bundle.
+        found: what is there.
+        homes: directories of variants, by name.
+    """
+    traces = {repetition.trace for repetition in manifest.repetitions}
+    recorded = {repetition.directory for repetition in manifest.repetitions}
+    for path in found.sizes:
+        name = path.rpartition("/")[2]
+        if _TEMPORARY.match(name) or name in _PASSING[manifest.status]:
+            yield Problem(path, "", "is a temporary file of a run or a report that was killed")
+        elif name.endswith(".etdump") and path.rpartition("/")[0] in recorded and path not in traces:
+            yield Problem(path, "", "is the trace of no repetition of the manifest")
+    for path in found.directories:
+        match path.split("/"):
+            case ["variants", name] if name not in homes:
+                yield Problem(path, "", "is the directory of no variant of the manifest")
+            case ["variants", name, attempt] if name in homes and not _explained(manifest, name, attempt):
+                yield Problem(path, "", "is the directory of no repetition of the manifest")
+
+
+def _explained(manifest: Manifest, variant: str, name: str) -> bool:
+    """Whether a record names it, or it was left by a run that was killed and whose place was run again or is open."""
+    if any(r.directory == f"{VARIANTS}/{variant}/{name}" for r in manifest.repetitions):
+        return True
+    match = _ATTEMPT.match(name)
+    if match is None:
+        return False
+    place = int(match["round"]), variant, _ARMS[match["arm"]]
+    attempt = int(match["attempt"] or 1)
+    recorded = [r.attempt for r in manifest.repetitions if tuple(r.place) == place]
+    return any(other > attempt for other in recorded) or (not recorded and place in map(tuple, manifest.planned()))

@@ -1,0 +1,127 @@
+"""The structure of a bundle beside that of a known-good one: which files by role, which fields of which types."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+from opscope.bundle.validation import Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from opscope.bundle.manifest import Manifest
+
+    Json: TypeAlias = Any
+
+_ATTEMPT = re.compile(r"(round|timed)-\d+(-attempt-\d+)?\Z")
+_CONFIG = re.compile(r"config\.\w+\Z")
+_KINDS = {dict: "object", list: "array", str: "text", bool: "boolean", int: "integer", float: "number"}
+_NULL = "null"
+MAPS = frozenset({"versions"})
+"""Fields whose keys are data: names of packages."""
+
+
+class Shape(NamedTuple):
+    """Fields of documents of one kind.
+
+    Attributes:
+        schema: that they name; empty without.
+        kinds: of every field, by its place with ``[]`` for any entry of a list; null only where nothing else was seen.
+        objects: places at which an object was seen, so that its fields had a chance to be there.
+    """
+
+    schema: str
+    kinds: Mapping[str, frozenset[str]]
+    objects: frozenset[str]
+
+
+def shape(documents: Iterable[Json]) -> Shape:
+    """What the documents of one kind have between them."""
+    kinds: dict[str, set[str]] = {}
+    objects: set[str] = set()
+    schema = ""
+    for document in documents:
+        _note(document, "", kinds, objects)
+        if isinstance(document, dict) and isinstance(document.get("schema"), str):
+            schema = document["schema"]
+    known = {at: frozenset(found - {_NULL} or found) for at, found in kinds.items()}
+    return Shape(schema, known, frozenset(objects))
+
+
+def _note(value: Json, at: str, kinds: dict[str, set[str]], objects: set[str]) -> None:
+    kinds.setdefault(at, set()).add(_KINDS.get(type(value), _NULL))
+    if isinstance(value, dict):
+        objects.add(at)
+        mapping = at.rpartition(".")[2] in MAPS
+        for name, own in value.items():
+            place = "*" if mapping else name
+            _note(own, f"{at}.{place}" if at else place, kinds, objects)
+    elif isinstance(value, list):
+        for own in value:
+            _note(own, f"{at}[]", kinds, objects)
+
+
+def shape_problems(file: str, own: Shape, good: Shape) -> Iterator[Problem]:
+    """How the fields of one kind of document differ from those of a known-good bundle.
+
+    Args:
+        file: kind of the documents, for the messages.
+        own: of the bundle.
+        good: of the known-good one.
+    """
+    if own.schema != good.schema:
+        yield Problem(file, "schema", f"is {own.schema or 'absent'}, the good bundle has {good.schema or 'none'}")
+    for at in _only(good, own):
+        yield Problem(file, at, f"is missing; the good bundle has it ({_text(good.kinds[at])})")
+    for at in _only(own, good):
+        yield Problem(file, at, f"is not in the good bundle ({_text(own.kinds[at])})")
+    for at in sorted(set(own.kinds) & set(good.kinds)):
+        if not _alike(own.kinds[at], good.kinds[at]):
+            message = f"is {_text(own.kinds[at])}, in the good bundle {_text(good.kinds[at])}"
+            yield Problem(file, at, message)
+
+
+def _alike(own: frozenset[str], good: frozenset[str]) -> bool:
+    """Whether values of one side could be of the other; what is null on one side tells nothing."""
+    return bool(own & good) or {_NULL} in (own, good)
+
+
+def _only(one: Shape, other: Shape) -> list[str]:
+    """Fields of one side that the other lacks though it has the object they belong to."""
+    found = []
+    for at in sorted(set(one.kinds) - set(other.kinds)):
+        parent, _, name = at.rpartition(".")
+        if not name.endswith("[]") and name != "*" and parent in other.objects:
+            found.append(at)
+    return found
+
+
+def _text(kinds: frozenset[str]) -> str:
+    return " or ".join(sorted(kinds))
+
+
+def file_roles(manifest: Manifest, files: Iterable[str]) -> set[str]:
+    """Files by what they are, whatever the model, the variants and the number of rounds: ``model/*.pte``."""
+    roles = {variant.name: variant.role.value if variant.role else "variant" for variant in manifest.variants}
+    return {_role(path, roles) for path in files if not path.rpartition("/")[2].startswith(".")}
+
+
+def _role(path: str, roles: Mapping[str, str]) -> str:
+    match path.split("/"):
+        case ["model", name] if "." in name and not name.endswith(".log"):
+            return f"model/*.{name.rpartition('.')[2]}"
+        case ["comparisons", _]:
+            return "comparisons/*.json"
+        case ["variants", name, *rest]:
+            inner = [_ATTEMPT.sub(r"\1-*", part) for part in rest]
+            return "/".join(["variants", f"({roles.get(name, 'unknown')})", *inner])
+        case [name] if _CONFIG.match(name):
+            return "config.*"
+    return path
+
+
+def role_problems(own: set[str], good: set[str]) -> Iterator[Problem]:
+    """Kinds of files that only one of two bundles has."""
+    yield from (Problem(role, "", "is missing; the good bundle has it") for role in sorted(good - own))
+    yield from (Problem(role, "", "is not in the good bundle") for role in sorted(own - good))

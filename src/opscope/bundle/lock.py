@@ -1,0 +1,27 @@
+"""Whether a run is at work in a bundle."""
+
+from __future__ import annotations
+
+import fcntl
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_LOCK = ".lock"
+
+
+def is_held(path: Path) -> bool:
+    """Whether a run holds the bundle now; nothing is changed, and a run that is about to begin is not hindered.
+
+    Args:
+        path: of the bundle.
+    """
+    try:
+        with (path / _LOCK).open("rb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False

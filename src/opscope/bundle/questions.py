@@ -1,0 +1,83 @@
+"""The checks of a validation: their names, what they are about, and what to do when one fails.
+
+In an action ``{bundle}`` stands for the path, ``{written}`` for the version that wrote the manifest and ``{checked}``
+for the one that checks.
+"""
+
+from __future__ import annotations
+
+from opscope.bundle.validation import Area, Question
+
+_RECOMPUTE = (
+    "when nobody changed the files, another opscope computed them (opscope {written} wrote the bundle, this is "
+    "{checked}): `opscope report {bundle}` computes analysis.json, comparison.json and the reports anew from the traces"
+)
+_RESTORE = "take the file from a copy of the bundle, or measure again with `opscope profile` into a new directory"
+_NOT_TRUSTED = "do not use the bundle before it is known who changed it; measure again into a new directory"
+_RESUME = "finish the run with the command that began it and --resume"
+
+MANIFEST = Question(
+    "manifest",
+    Area.MANIFEST,
+    "take manifest.json from a copy of the bundle; when a newer opscope than {checked} wrote it, upgrade opscope",
+)
+PLAN = Question("plan", Area.MANIFEST, _NOT_TRUSTED)
+RECORDS = Question("records", Area.MANIFEST, _NOT_TRUSTED)
+COMPLETE = Question("complete", Area.MANIFEST, _RESUME)
+PATHS = Question(
+    "paths", Area.MANIFEST, "do not open the reports of this bundle; replace links by the files they stand for"
+)
+
+FILES = Question("files", Area.FILES, f"{_RESTORE}; a missing report is written by `opscope report {{bundle}}`")
+HASHES = Question("hashes", Area.FILES, _RESTORE)
+PROGRAM = Question("program", Area.FILES, _RESTORE)
+DOCUMENTS = Question(
+    "documents",
+    Area.FILES,
+    "`opscope report {bundle}` writes analysis.json and comparison.json anew (opscope {written} wrote the bundle, this "
+    "is {checked}); for roofs.json delete the file and measure again with --resume",
+)
+LEFTOVERS = Question("leftovers", Area.FILES, "delete them once no run is at work in the bundle")
+
+TRACES = Question("traces", Area.TRACES, _RESTORE)
+NESTING = Question("nesting", Area.TRACES, _RESTORE)
+SELF_TIMES = Question("self_times", Area.TRACES, _RESTORE)
+CALLS = Question("calls", Area.TRACES, _NOT_TRUSTED)
+THREADS = Question("threads", Area.TRACES, _NOT_TRUSTED)
+MASK = Question("mask", Area.TRACES, "do not call this variant one without the features; measure again")
+OUTPUTS = Question(
+    "outputs",
+    Area.TRACES,
+    "find out why the same program gives different outputs on the same inputs, then measure again",
+)
+
+LATENCY = Question("latency", Area.FIGURES, _RECOMPUTE)
+UNTRACED = Question("untraced", Area.FIGURES, _RECOMPUTE)
+SUMS = Question("sums", Area.FIGURES, _RECOMPUTE)
+SPLIT = Question("split", Area.FIGURES, _RECOMPUTE)
+ORIGIN = Question("origin", Area.FIGURES, _RECOMPUTE)
+CONCLUSIONS = Question("conclusions", Area.FIGURES, _RECOMPUTE)
+COMPARISON = Question(
+    "comparison",
+    Area.FIGURES,
+    f"{_RECOMPUTE}; comparisons that a config asked for by `opscope run CONFIG --analysis-only`",
+)
+REPORTS = Question("reports", Area.FIGURES, _RECOMPUTE)
+
+LIKE_FILES = Question("like_files", Area.STRUCTURE, "see why the two bundles were made otherwise")
+LIKE_FIELDS = Question(
+    "like_fields",
+    Area.STRUCTURE,
+    "let one opscope write the derived files of both: `opscope report` (opscope {written} wrote the bundle, this is "
+    "{checked})",
+)
+
+FIGURES = (LATENCY, UNTRACED, SUMS, SPLIT, ORIGIN, CONCLUSIONS, COMPARISON, REPORTS)
+"""What is computed anew from the traces."""
+BEHIND_MANIFEST = (
+    *(PLAN, RECORDS, COMPLETE, PATHS),
+    *(FILES, HASHES, PROGRAM, DOCUMENTS, LEFTOVERS),
+    *(TRACES, NESTING, SELF_TIMES, CALLS, THREADS, MASK, OUTPUTS),
+    *FIGURES,
+)
+"""What can be asked only of a bundle whose manifest can be read, in the order of the answers."""

@@ -1,0 +1,82 @@
+"""``opscope validate``: is a bundle complete and true."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from opscope.cli.output import JsonOption, QuietOption, show, write_json
+
+if TYPE_CHECKING:
+    from opscope.bundle.validation import Validation
+
+NAME = "validate"
+_STANDARD_OUTPUT = "-"
+_LONG = 400
+
+
+def command(
+    bundle: Annotated[Path, typer.Argument(help="The directory that `opscope profile` or `opscope run` wrote.")],
+    like: Annotated[
+        Path | None, typer.Option(metavar="GOOD_BUNDLE", help="Compare files, fields and types with a good bundle.")
+    ] = None,
+    json: JsonOption = None,
+    markdown: Annotated[
+        str | None, typer.Option(metavar="FILE|-", help="Write Markdown for a pull request or a job's summary.")
+    ] = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Check that a bundle is complete and true: files, hashes, traces, and every figure computed anew.
+
+    Example: opscope validate mb --json validation.json
+
+    Exit code 0: every check passed or had nothing to check. 15: a check failed; each is listed with the place and what
+    to do. 8: it is no bundle. Nothing is changed. Results are written before it exits.
+    """
+    from opscope.api import validate
+    from opscope.errors import UsageError
+
+    if json == _STANDARD_OUTPUT == markdown:
+        raise UsageError("--json is printed already", where="--markdown", hint="write one of the two to a file")
+    validation = validate(bundle, like=like)
+    _write(validation, json, markdown)
+    if not quiet and _STANDARD_OUTPUT not in {json, markdown}:
+        from opscope.report.validation import validation_summary
+
+        show(validation_summary(validation))
+    _decide(validation)
+
+
+def _write(validation: Validation, json: str | None, markdown: str | None) -> None:
+    from opscope.bundle.files import write_atomically
+    from opscope.report.validation import validation_markdown
+
+    if json:
+        write_json(validation, json)
+    if markdown == _STANDARD_OUTPUT:
+        sys.stdout.buffer.write(validation_markdown(validation).encode())
+        sys.stdout.buffer.flush()
+    elif markdown:
+        write_atomically(Path(markdown), validation_markdown(validation).encode())
+
+
+def _decide(validation: Validation) -> None:
+    """Say the outcome by the exit code.
+
+    Raises:
+        InvalidBundleError: a check failed.
+    """
+    from opscope.errors import InvalidBundleError
+    from opscope.report.text import plain
+    from opscope.report.validation import answer, place_and_message
+
+    failed = validation.failed()
+    if failed:
+        first = failed[0]
+        where = f" ({place_and_message(first.problems[0])})" if first.problems else ""
+        raise InvalidBundleError(
+            f"{answer(validation)}{where}", where=validation.path, hint=plain(first.action or "", _LONG)
+        )

@@ -1,0 +1,107 @@
+"""``opscope validate``: what failed first, a code for every outcome, results for programs and pull requests."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bundle_damage import ANALYSIS, HashingTarget, delete, manifest, put
+from fakes import FakeClock
+from opscope.api import Settings, profile
+from programs import write_tiny_program
+
+CODE = """
+import sys
+from opscope.cli.main import main
+try:
+    main()
+finally:
+    assert not {"torch", "executorch", "pandas"} & set(sys.modules)
+"""
+
+
+def opscope(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run the command in a process of its own, which must load neither torch nor executorch."""
+    command = [sys.executable, "-c", CODE, "validate", *(str(argument) for argument in arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished bundle that nobody may change."""
+    directory = tmp_path_factory.mktemp("sound")
+    program, settings = write_tiny_program(directory), Settings(rounds=2, runs=2, warmup=1)
+    profile(str(program), settings, out=directory / "out", target=HashingTarget(), clock=FakeClock())
+    return directory / "out"
+
+
+@pytest.fixture
+def damaged(sound: Path, tmp_path: Path) -> Path:
+    """A copy with a sample changed and a report lost, and a version that would colour a terminal."""
+    bundle = shutil.copytree(sound, tmp_path / "damaged")
+    put(ANALYSIS, "latency.samples_ns.1", 5)(bundle)
+    delete("report.md")(bundle)
+    manifest("opscope", "0.1\x1b[31m")(bundle)
+    return bundle
+
+
+def test_a_good_bundle_exits_with_0(sound: Path, tmp_path: Path) -> None:
+    """One line a check, the answer first; the JSON beside it."""
+    done = opscope(sound, "--like", sound, "--json", tmp_path / "found.json")
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = done.stdout.splitlines()
+    assert "valid: 27 checks passed" in lines
+    assert sum(line.startswith("passed ") for line in lines) == 27
+    assert max(map(len, lines)) <= 80
+    assert json.loads((tmp_path / "found.json").read_text())["valid"] is True
+
+
+def test_what_failed_comes_first_and_the_code_is_15(damaged: Path) -> None:
+    """With file, place and figures, and what to do; the same in one line on standard error."""
+    done = opscope(damaged)
+    assert done.returncode == 15
+    text = " ".join(done.stdout.split())
+    assert "not valid: 2 of 25 checks failed: files, latency" in text
+    assert "failed files 1 problem in 1 file report.md: is missing; every run that succeeds writes it ->" in text
+    assert f"{ANALYSIS} at latency.samples_ns[1]: states 5, it is" in text
+    assert text.index("failed latency") < text.index("passed manifest")
+    assert "not valid: 2 of 25 checks failed: files, latency (report.md: is missing" in done.stderr
+    assert "\nhint:  " in done.stderr
+    assert "\x1b" not in done.stdout + done.stderr
+
+
+def test_results_for_programs_and_pull_requests(damaged: Path, tmp_path: Path) -> None:
+    """JSON alone on standard output; Markdown with a table of checks, then what failed with what to do."""
+    done = opscope(damaged, "--markdown", tmp_path / "found.md", "--json", "-")
+    found = json.loads(done.stdout)
+    assert done.returncode == 15
+    assert [check["name"] for check in found["checks"] if check["status"] == "failed"] == ["files", "latency"]
+    text = (tmp_path / "found.md").read_text()
+    assert text.startswith("## Bundle ")
+    assert "| failed | latency | 1 problem in 1 file |" in text
+    assert "### latency\n\n- variants/accelerated/analysis.json at latency.samples\\_ns\\[1\\]: states 5" in text
+    assert "Next: when nobody changed the files" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["absent"], 3, "there is nothing there"),
+        (["."], 8, "not a bundle: there is no manifest.json in it"),
+        ([".", "--json", "-", "--markdown", "-"], 2, "--json is printed already"),
+    ],
+)
+def test_mistakes_have_their_codes(
+    arguments: list[str], code: int, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One error line and a hint, no traceback."""
+    monkeypatch.chdir(tmp_path)
+    done = opscope(*arguments)
+    assert done.returncode == code
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
