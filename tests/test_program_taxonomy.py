@@ -13,6 +13,13 @@ from opscope.program.taxonomy import FRAMEWORK, KINDS, UNKNOWN, Category, classi
 # The texts that xnn_operator_type_to_string and its relatives can return in the library of ExecuTorch 1.5.1
 # (x86-64 wheel): every string that they refer to.
 OPERATORS = (Path(__file__).parent / "data" / "xnnpack_operators.txt").read_text("utf-8").splitlines()
+# Operators of ExecuTorch's portable, optimised, quantised, Llama, Cadence and Cortex-M kernels and of its runtime, from
+# the lists in its repository (functions.yaml, optimized.yaml, quantized.yaml, operators.yaml and others) at cff6f4dd.
+KERNELS = (Path(__file__).parent / "data" / "executorch_operators.txt").read_text("utf-8").splitlines()
+# ATen's operators that torch 2.13.0 marks as core; what is exported is lowered to these.
+CORE = (Path(__file__).parent / "data" / "core_aten_operators.txt").read_text("utf-8").splitlines()
+# Shaders that the Vulkan delegate can run: every NAME in backends/vulkan/runtime/graph/ops/glsl/*.yaml at cff6f4dd.
+SHADERS = (Path(__file__).parent / "data" / "vulkan_shaders.txt").read_text("utf-8").splitlines()
 # The algorithms that may stand behind an operator.
 ALGORITHMS = ["GEMM", "IGEMM", "DWConv", "SPMM", "VMulCAddC", "Conv2D HWC2CHW", "Subconv2D", "Reduce", "Reduce2"]
 BELONGS = {
@@ -255,7 +262,10 @@ def test_no_name_stands_in_two_kinds():
     """The tables contradict each other nowhere."""
     for names in (
         [name.strip() for each in KINDS for name in each.xnnpack.split(",") if name.strip()],
+        [name.strip() for each in KINDS for name in each.events.split(",") if name.strip()],
         [name for each in KINDS for name in each.aten.split()],
+        [name for each in KINDS for name in each.coreml.split()],
+        [name for each in KINDS for name in each.vulkan.split()],
     ):
         assert sorted({name for name in names if names.count(name) > 1}) == []
 
@@ -264,3 +274,169 @@ def test_no_name_stands_in_two_kinds():
 def test_names_that_span_lines_of_the_table_are_found(name):
     """How the table is wrapped is of no importance."""
     assert classify(name).category is Category.ELEMENTWISE
+
+
+@pytest.mark.parametrize("prefix", ["", "native_call_"], ids=["program", "trace"])
+def test_every_kernel_of_executorch_is_classified(prefix):
+    """As the program names them, and as traces do, without namespace."""
+    assert len(KERNELS) > 350
+    shown = {name: prefix + name.rpartition("::")[2] if prefix else name for name in KERNELS}
+    assert [name for name, text in shown.items() if classify(text) == UNKNOWN] == []
+
+
+def test_every_operator_of_the_core_opset_is_classified():
+    """In the forms of the program, of the exporter's graph and of its nodes."""
+    assert len(CORE) == len(set(CORE)) > 150
+    forms = (str, lambda name: name.replace("::", "."), _node_name)
+    assert [form(name) for name in CORE for form in forms if classify(form(name)) == UNKNOWN] == []
+
+
+def _node_name(name):
+    """How the exporter calls the third node of an operator: ``aten_add_tensor_2``."""
+    operator, _, overload = name.partition(".")
+    return f"{operator.replace('::', '_')}_{overload or 'default'}_2".lower()
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        '{{"kernel_name": "{}", "operator_id": 3, "dispatch_id": 7}}',
+        '{{"operator": {{"name": "nobody.knows", "args": []}}, "kernel_name": "{}_half", "operator_id": 3}}',
+        "{}_texture3d_half",
+        "{}_float_12",
+    ],
+    ids=["plain", "with operator", "first releases", "numbered"],
+)
+def test_every_shader_of_vulkan_is_classified(form):
+    """As the delegate records them, with what stands behind the operator: storage, number type, number of the call."""
+    assert len(SHADERS) == len(set(SHADERS)) == 356
+    assert [name for name in SHADERS if classify(form.format(name)) == UNKNOWN] == []
+
+
+@pytest.mark.parametrize(
+    ("shader", "expected"),
+    [
+        ("conv2d_pw_tiled", "convolution"),
+        ("conv2d_dw_output_tile_3x3_clamp", "depthwise"),
+        ("conv2d_dw_prepack_weights", "layout"),
+        ("conv2d_im2col", "layout"),
+        ("conv2d_q8csw_linear_tiled_texture3d_buffer_buffer", "convolution"),
+        ("q8ta_conv2d_transposed", "deconvolution"),
+        ("clone_image_to_buffer", "layout"),
+        ("clone", "copy"),
+        ("sdpa_kv_cache_update", "copy"),
+        ("sdpa_attn_weights_softmax", "softmax"),
+        ("linear_dW", "training"),
+        ("binary_floor_divide_texture3d", "arithmetic"),
+        ("pow_scalar_buffer", "arithmetic"),
+        ("view_convert_buffer", "quantisation"),
+    ],
+)
+def test_the_longest_beginning_of_a_shader_decides(shader, expected):
+    """Whole words only: a convolution's weights that are packed are no convolution."""
+    assert kind(f'{{"kernel_name": "{shader}", "operator_id": 1}}') == expected
+
+
+def test_a_shader_that_nobody_knows_is_what_it_was_called_for():
+    """The operator that the delegate records beside it; without one it is unknown."""
+    known = '{"operator": {"name": "aten.where.self", "args": []}, "kernel_name": "brand_new", "operator_id": 1}'
+    assert kind(known) == "arithmetic"
+    assert classify('{"kernel_name": "brand_new", "operator_id": 1}') == UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        # examples/qualcomm/util_scripts/README.md of ExecuTorch shows these.
+        ("aten_relu_default_3:OpId_60 (cycles)", "activation"),
+        ("aten_add_tensor:OpId_61 (cycles)", "arithmetic"),
+        ("aten_permute_copy_default_4:OpId_63 (cycles)", "layout"),
+        ("aten_mean_dim:OpId_65 (cycles)", "reduction"),
+        ("aten_view_copy_default:OpId_67 (cycles)", "reshape"),
+        ("aten_linear_default:OpId_70 (cycles)", "linear"),
+        ("aten_hardtanh_default:OpId_72 (cycles)", "activation"),
+        ("aten_pow_tensor_scalar_12:OpId_5", "arithmetic"),
+        ("aten_max_pool2d_with_indices_default:OpId_8 (cycles)", "pooling"),
+        ("Input OpId_2 (cycles)", "copy"),
+        ("Accelerator (execute) time (cycles)", "delegate"),
+        ("RPC (execute) time (us)", "delegate"),
+        ("Number of HVX threads used (count)", "framework"),
+    ],
+)
+def test_events_of_qnn(name, expected):
+    """Nodes carry the exporter's names, with overload and number; the others are totals of the whole graph."""
+    assert kind(name) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("op_12_cast_fp16:ios17.cast", "quantisation"),
+        ("input_3:ios16.conv", "convolution"),
+        ("var_8:conv_transpose", "deconvolution"),
+        ("out:ios17.expand_dims", "reshape"),
+        ("out:ios18.constexpr_blockwise_shift_scale", "quantisation"),
+        ("out:scaled_dot_product_attention", "attention"),
+        ("out:real_div", "arithmetic"),
+        ("out:reduce_mean", "reduction"),
+    ],
+)
+def test_events_of_core_ml(name, expected):
+    """The output and the operator of MIL, with the release that it is of."""
+    assert kind(name) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("ETVK_COPY_INPUTS", "copy"),
+        ("ETVK_COMPUTE_GRAPH_EXECUTE", "delegate"),
+        ("ETVK_RESIZE", "framework"),
+        ("VGF_DISPATCH_AND_WAIT", "delegate"),
+        ("VGF_COPY_OUTPUTS", "copy"),
+        ("+EthosUBackend::execute()NPU", "delegate"),
+        ("+EthosUBackend::execute()handles.input.memcpy()", "copy"),
+        ("EthosUBackend::execute()", "framework"),
+    ],
+)
+def test_phases_that_delegates_record(name, expected):
+    """Vulkan, Arm's VGF and Ethos-U: what they copy, what they run as one block, what is only bookkeeping."""
+    assert kind(name) == expected
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "aten_address_default:OpId_1 (cycles)",
+        "aten_padding_tensor",
+        "out:padding",
+        "out:ios17.address",
+        "address_half",
+        "padding_texture3d_float_3",
+        "convolve_half",
+        "ETVK_COPY_INPUTS_AND_MORE",
+        "conv2d",
+        "reduce_mean",
+        "aten_tensor",
+        ":OpId_1",
+    ],
+)
+def test_traps_in_names_of_other_delegates(name):
+    """A name inside another word means nothing, and a form of one delegate is no form of another."""
+    expected = {"conv2d": "convolution"}
+    assert kind(name) == expected.get(name, "unknown")
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("cadence::quantized_conv2d_nhwc_depthwise_asym8sxsym8s_asym8s.per_tensor_out", "depthwise"),
+        ("cadence::quantized_fully_connected_asym8uxasym8u_asym8u.per_tensor_out", "linear"),
+        ("cadence::quantized_relu_asym8s_asym8s.per_tensor_out", "activation"),
+        ("cortex_m::quantized_transpose_conv2d.out", "deconvolution"),
+        ("native_call_quantized_batch_matmul.out", "matmul"),
+    ],
+)
+def test_kernels_for_microcontrollers(name, expected):
+    """Those of Cadence and of Cortex-M, whatever number types their names carry."""
+    assert kind(name) == expected

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import re
+from html import unescape
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
 import msgspec
 import pytest
@@ -39,9 +43,7 @@ def content(tmp_path_factory: pytest.TempPathFactory) -> ReportContent:
     for result in shown.variants:
         assert result.analysis is not None
         operators = [replace(operator, name=next(name)) for operator in result.analysis.operators]
-        found = examine(
-            Evidence(result.analysis.latency, operators, result.analysis.categories, result.analysis.backends)
-        )
+        found = examine(Evidence(result.analysis.latency, operators))
         analysis = replace(result.analysis, operators=operators, findings=found[0])
         results.append(replace(result, analysis=analysis))
     manifest = replace(
@@ -54,17 +56,36 @@ def content(tmp_path_factory: pytest.TempPathFactory) -> ReportContent:
 
 def test_the_page_runs_nothing(content: ReportContent) -> None:
     """No element and no attribute comes from a name, and templates in names are not computed."""
-    page = re.sub(r"<svg.*?</svg>", "", html(content), flags=re.DOTALL)
-    assert not re.search(r"<(script|img)", page)
+    page = html(content)
+    assert page.count("<script") == 1
+    assert not re.search(r"<(img|iframe)|<[a-z]+ [^>]*(?:onerror|onload|style)\s*=", page)
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
     assert "{{ 7 * 7 }}" in page
     assert page.count("<table") == page.count("</table>")
 
 
+def test_the_policy_names_the_very_style_and_script(content: ReportContent) -> None:
+    """Nothing is allowed but what has the hash of the one style sheet and the one script; no ``unsafe`` word."""
+    page = html(content)
+    allowed = unescape(re.search(r'Content-Security-Policy" content="([^"]*)"', page)[1])
+    for name in ("style", "script"):
+        [text] = re.findall(rf"<{name}>(.*?)</{name}>", page, flags=re.DOTALL)
+        digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        assert f"{name}-src 'sha256-{digest}'" in allowed
+    assert allowed.startswith("default-src 'none';")
+    assert "unsafe" not in allowed
+    assert page.index("Content-Security-Policy") < page.index("<title>")
+
+
 def test_pictures_run_nothing(content: ReportContent) -> None:
     """Names in pictures are text as well."""
-    for picture in re.findall(r"<svg.*?</svg>", html(content), flags=re.DOTALL):
-        assert not re.search(r"<script|<img|onerror", picture)
+    found = r'<svg [^>]*class="marks".*?</svg>|<svg class="icicle".*?^</svg>'
+    pictures = re.findall(found, html(content), flags=re.DOTALL | re.MULTILINE)
+    assert len(pictures) >= 5
+    for picture in pictures:
+        for element in ET.fromstring(picture).iter():  # noqa: S314 - it was written a line ago
+            assert element.tag.rpartition("}")[2] in {"svg", "g", "path", "line", "rect", "text", "title"}
+            assert not [name for name in element.attrib if name.startswith("on") or name in {"href", "style"}]
 
 
 def test_no_markdown_table_breaks(content: ReportContent) -> None:

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from decimal import Decimal
-from typing import Any
+from typing import Any, Literal
 
+import msgspec
 import polars as pl
 import pytest
 
-from opscope.report.perfetto import perfetto
+from opscope.analyze.attribution import attribute
+from opscope.report.perfetto import Part, perfetto
 from opscope.table import Clock, EventTable, Scope
+from test_report_hostile import HOSTILE
+from test_report_model_explorer import TRACE as LAYERED
+from test_report_model_explorer import model, record
 from traces import table
 
 TRACE = """
@@ -33,7 +38,7 @@ MEASURED = """
 
 def shown(events: EventTable, *processes: str) -> dict[str, Any]:
     """What a viewer reads; numbers as the exact decimals that stand in the file."""
-    return json.loads(b"".join(perfetto(events, processes or ["trace.etdump"])), parse_float=Decimal)
+    return json.loads(b"".join(perfetto([Part(events, processes or ["trace.etdump"])])), parse_float=Decimal)
 
 
 def events_of(document: dict[str, Any], phase: str = "X") -> list[dict[str, Any]]:
@@ -181,3 +186,97 @@ def test_cycles_are_shown_as_microseconds_and_said_so(start: int) -> None:
     (event,) = events_of(document)
     assert (event["ts"], event["dur"], event["args"]["self_cycles"]) == (0, 12, 12)
     assert document["otherData"]["shown_as"] == "1 cycle is 1 µs"
+
+
+class Metadata(msgspec.Struct, forbid_unknown_fields=True, tag_field="ph", tag="M"):
+    """A metadata event of the Trace Event Format."""
+
+    name: Literal["process_name", "process_labels", "process_sort_index", "thread_name", "thread_sort_index"]
+    pid: int
+    tid: int
+    args: dict[str, str | int]
+
+
+class Complete(msgspec.Struct, forbid_unknown_fields=True, tag_field="ph", tag="X"):
+    """A complete event of the Trace Event Format; times in microseconds."""
+
+    name: str
+    cat: str
+    pid: int
+    tid: int
+    ts: float
+    dur: float
+    args: dict[str, str | int | bool | list[str]]
+    cname: Literal["grey"] | None = None
+
+
+class Document(msgspec.Struct, forbid_unknown_fields=True):
+    """The object form of the format."""
+
+    traceEvents: list[Metadata | Complete]  # noqa: N815 - the format's names
+    displayTimeUnit: Literal["ns", "ms"]  # noqa: N815
+    otherData: dict[str, str | list[int | str]]  # noqa: N815
+
+
+def parts() -> list[Part]:
+    """Two variants of a program, whose operators are known."""
+    given, named = model(record()), table(LAYERED, repeat=2, warmup=1).with_method_names({None: "forward"})
+    facts = attribute(named, given).operators
+    return [
+        Part(named, ["fast, round 0"], facts, "all CPU features on"),
+        Part(EventTable.concat([named, named]), ["slow, round 0", "slow, round 1"], facts, "avx512 off"),
+    ]
+
+
+def test_the_file_is_of_the_format_and_of_nothing_else() -> None:
+    """Strictly read: every field, every type; parts and what is known of operators included."""
+    document = msgspec.json.decode(b"".join(perfetto(parts())), type=Document)
+    complete = [event for event in document.traceEvents if isinstance(event, Complete)]
+    assert all(event.ts >= 0 and event.dur >= 0 for event in complete)
+    assert len(complete) == sum(len(part.table.frame) for part in parts())
+
+
+def test_parts_follow_each_other_process_by_process() -> None:
+    """No two share a number, and each says what it is."""
+    document = json.loads(b"".join(perfetto(parts())))
+    records = events_of(document, "M")
+    named = {e["pid"]: e["args"]["name"] for e in records if e["name"] == "process_name"}
+    assert list(named.items()) == [(1000, "fast, round 0"), (2000, "slow, round 0"), (3000, "slow, round 1")]
+    labels = {e["pid"]: e["args"]["labels"] for e in records if e["name"] == "process_labels"}
+    said = {pid: text.partition(",")[0] for pid, text in labels.items()}
+    assert said == {1000: "all CPU features on", 2000: "avx512 off", 3000: "avx512 off"}
+    counts = Counter(event["pid"] for event in events_of(document))
+    assert len(set(counts.values())) == 1
+    assert set(counts) == set(named)
+    assert len(document["otherData"]["origin"]) == 3
+
+
+def test_operators_have_their_category_and_their_layer() -> None:
+    """By the program where it tells: the clamp is the activation of the addition, in its module."""
+    found = {e["name"]: e for e in events_of(json.loads(b"".join(perfetto(parts())))) if not e["args"]["warmup"]}
+    convolution, clamp = found["Convolution (NHWC, F32) IGEMM #1"], found["Clamp (NC, F32) #1"]
+    assert convolution["cat"] == "delegate_op,Convolution"
+    known = {key: convolution["args"][key] for key in ("attribution", "layer", "aten")}
+    assert known == {"attribution": "exact", "layer": "stem.conv", "aten": "aten.convolution.default"}
+    assert (clamp["args"]["kind"], clamp["args"]["layer"]) == ("activation", "stem")
+    assert found["Method::execute"]["cat"] == "execute"
+    assert "attribution" not in found["Method::execute"]["args"]
+    assert found["whatever"]["args"]["attribution"] == "name"
+
+
+def test_warm_up_keeps_its_mark_beside_the_category() -> None:
+    """So that a search finds either."""
+    document = json.loads(b"".join(perfetto(parts())))
+    categories = {e["cat"] for e in events_of(document) if e["name"].startswith("Convolution")}
+    assert categories == {"delegate_op,Convolution", "delegate_op,Convolution,warmup"}
+
+
+def test_hostile_layers_and_process_names_are_text() -> None:
+    """Names of modules, variants and files."""
+    for name in HOSTILE:
+        given = model(record((name, name, name)))
+        named = table(LAYERED).with_method_names({None: "forward"})
+        part = Part(named, [name], attribute(named, given).operators, name)
+        document = json.loads(b"".join(perfetto([part])))
+        assert name in {e["args"].get("layer") for e in events_of(document)}
+        assert [e["args"]["name"] for e in events_of(document, "M") if e["name"] == "process_name"] == [name]

@@ -19,6 +19,7 @@ from opscope.analyze.delegates import (
     portable_times,
 )
 from opscope.analyze.latency import Latency, latency
+from opscope.analyze.matching import process_times
 from opscope.analyze.modules import ModuleTime, SourceTime, module_times, source_times
 from opscope.analyze.operators import (
     UNKNOWN_METHOD,
@@ -31,7 +32,7 @@ from opscope.analyze.operators import (
 )
 from opscope.analyze.quality import Quality, evidence_of, examine_measurement, judge
 from opscope.analyze.roofline import Roofline, roofline
-from opscope.analyze.rules import Evidence, Finding, RuledOut, examine
+from opscope.analyze.rules import Evidence, Finding, Place, RuledOut, examine
 from opscope.analyze.timing import Untraced, untraced
 from opscope.analyze.works import works
 from opscope.errors import TraceFormatError
@@ -193,27 +194,15 @@ def analyse(
     worked = works(rows, known.attributions.operators) if known else []
     limits = roofline(worked, known.roofs) if known and known.roofs and worked else None
     timing = untraced(calls) if calls else None
-    findings, ruled_out = examine(
-        Evidence(
-            latency=measured,
-            operators=rows,
-            categories=by_category,
-            backends=by_backend,
-            layout=layout,
-            portable=portable,
-            roofline=limits,
-            attributed=attributed_share(covered) if known else 0.0,
-        )
-    )
-    return Analysis(
+    analysis = Analysis(
         variant=variant,
         trace=info,
         latency=measured,
         categories=by_category,
         backends=by_backend,
         operators=rows,
-        findings=findings,
-        ruled_out=ruled_out,
+        findings=[],
+        ruled_out=[],
         program=known.program if known else None,
         coverage=covered,
         delegates=delegate_times(rows, known.attributions.calls if known else ()),
@@ -225,6 +214,31 @@ def analyse(
         ceilings=known.roofs if known else None,
         untraced=timing,
         quality=judge(examine_measurement(evidence_of({variant or source.path: (measured, timing)}))),
+    )
+    findings, ruled_out = examine(rule_evidence(table, analysis, known))
+    return msgspec.structs.replace(analysis, findings=findings, ruled_out=ruled_out)
+
+
+def rule_evidence(table: EventTable, analysis: Analysis, known: Known | None) -> Evidence:
+    """What rules may look at.
+
+    Args:
+        table: that was analysed.
+        analysis: of it, its findings left out.
+        known: what its program says about it.
+    """
+    facts = known.attributions.operators if known else {}
+    return Evidence(
+        latency=analysis.latency,
+        operators=analysis.operators,
+        layout=analysis.layout,
+        portable=analysis.portable,
+        delegates=analysis.delegates,
+        roofline=analysis.roofline,
+        attributed=attributed_share(analysis.coverage) if known else 0.0,
+        untraced=analysis.untraced,
+        times=process_times(table, analysis.operators),
+        sme={Place(*key): own.sme for key, own in facts.items() if own.sme is not None},
     )
 
 

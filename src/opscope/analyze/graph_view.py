@@ -9,6 +9,7 @@ from opscope.analyze.operator_facts import LayoutChange, OperatorFacts, with_ori
 from opscope.analyze.surroundings import node_label, node_origin
 from opscope.program.borders import Neighbours, is_added
 from opscope.program.cost import Cost, GraphCosts
+from opscope.program.eligibility import eligibility
 from opscope.program.taxonomy import classify, classify_node
 
 if TYPE_CHECKING:
@@ -88,6 +89,7 @@ class GraphView:
             shape=self._shape_of(node.outputs[0]),
             elements=self._elements(node),
             taps=self._taps(node),
+            sme=None if event.inserted or event.activation else eligibility(node, self._values),
         )
 
     def _handles(self, nodes: Iterable[int]) -> list[int]:

@@ -8,6 +8,7 @@ import msgspec
 
 from opscope.program.attribution import Attribution
 from opscope.program.cost import Cost
+from opscope.program.eligibility import Eligibility
 from opscope.program.taxonomy import OperatorClass
 
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ class OperatorFacts(msgspec.Struct, frozen=True):
         activation: it is only the activation of the operator before it.
         elements: of its first input, or of its output when that is larger; of one call.
         taps: positions of a depthwise filter.
+        sme: whether XNNPACK can run it with SME; None when it is no product, or not known.
     """
 
     operator_class: OperatorClass | None = None
@@ -81,6 +83,7 @@ class OperatorFacts(msgspec.Struct, frozen=True):
     activation: bool = False
     elements: int | None = None
     taps: int | None = None
+    sme: Eligibility | None = None
 
 
 def with_origin(facts: OperatorFacts, origin: Origin, *, aten: bool = True) -> OperatorFacts:

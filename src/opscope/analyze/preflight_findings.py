@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from opscope.analyze.findings import Finding, Severity
+from opscope.analyze.partition_advice import advice
 from opscope.analyze.preflight_parts import PORTABLE
-from opscope.analyze.rules import Finding, Severity
 from opscope.program.partition_reasons import Cause
 from opscope.program.sme_rules import Form, Verdict
 from opscope.units import counted_text, macs_text, share_text, size_text
@@ -32,40 +33,10 @@ MANY_CALLS = 8
 NAMED = 3
 """Portable operators that are named for it."""
 
-_NEXT = {
-    Cause.NO_RULE: "replace it by operators that XNNPACK takes, or move it to the start or the end of the model",
-    Cause.NUMBER_TYPE: "keep the data in float32 or float16",
-    Cause.MIXED_TYPES: "convert the inputs to one number type",
-    Cause.EMPTY: "leave the empty tensor out",
-    Cause.OPTION: "change the option in the model where the result stays the same",
-    Cause.COMPUTED_WEIGHTS: "store the weights with the model, or use torch.bmm, which takes two computed tensors",
-    Cause.DYNAMIC_SHAPE: "export with fixed shapes, or use sizes that are numbers",
-    Cause.NESTED: "write the loop or branch out, or move the operator in front of it",
-    Cause.NOT_LOWERED: "export with to_edge_transform_and_lower(..., partitioner=[XnnpackPartitioner()])",
-    Cause.NOT_KNOWN: "see why with XnnpackPartitioner(verbose=True)",
-}
-_ADVICE = {
-    "aten::expand_copy.out": "it often changes nothing: torch.matmul inserts it; reshape to three dimensions and call "
-    "torch.bmm",
-    "aten::select_copy.int_out": "take a slice of length one and reshape it: slices are delegated",
-    "aten::split_with_sizes_copy.out": "take slices: they are delegated",
-    "aten::split_copy.Tensor_out": "take slices: they are delegated",
-    "aten::mean.out": "mean((2, 3), keepdim=True) on four dimensions is delegated; flatten behind it",
-    "aten::gelu.out": "compute GELU in float32, or use another activation in half precision",
-    "dim_order_ops::_to_dim_order_copy.out": "keep one number type throughout: a conversion ends a delegate",
-    "aten::squeeze_copy.dims_out": "reshape instead: reshapes are delegated",
-    "aten::unsqueeze_copy.out": "reshape instead: reshapes are delegated",
-}
-_SCALARS = "write Python numbers in the model as floats: an integer becomes an int64 tensor that must be converted"
-
 
 def next_step(group: PortableGroup) -> str:
     """What to do about portable operators of one name and reason."""
-    if group.reason.cause is Cause.NUMBER_TYPE and (group.reason.evidence or "").endswith("[]"):
-        return _SCALARS
-    if group.reason.cause in {Cause.NO_RULE, Cause.OPTION} and group.operator in _ADVICE:
-        return _ADVICE[group.operator]
-    return _NEXT.get(group.reason.cause, _NEXT[Cause.NOT_KNOWN])
+    return advice(group.operator, group.reason.cause, group.reason.evidence)
 
 
 def examine_plan(method: MethodPreflight) -> list[Finding]:
@@ -80,7 +51,11 @@ def nothing_delegated(method: MethodPreflight) -> list[Finding]:
     if partition.calls or not partition.portable_operators:
         return []
     evidence = f"{counted_text(partition.portable_operators, 'portable operator')}, no call of XNNPACK"
-    return [_finding("nothing_delegated", Severity.HIGH, "nothing is accelerated", evidence, _NEXT[Cause.NOT_LOWERED])]
+    return [
+        _finding(
+            "nothing_delegated", Severity.HIGH, "nothing is accelerated", evidence, advice("", Cause.NOT_LOWERED, None)
+        )
+    ]
 
 
 def not_looked_into(method: MethodPreflight) -> list[Finding]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
     from opscope.analyze.analysis import Analysis
     from opscope.analyze.compare import Comparison
+    from opscope.analyze.contents import KernelSummary
     from opscope.read.kit_run import KitExperiment, KitRun, Stated
     from opscope.read.registry import TraceRead
     from opscope.report.content import ReportContent
@@ -179,13 +181,13 @@ def kit_content(directory: Path) -> ReportContent:
         NotFoundError: it holds nothing of the kit, or no experiment left a trace.
         TraceFormatError: one of its JSON or CSV files is damaged, or all of its traces are.
     """
-    from opscope.analyze.rules import examine_comparison
+    from opscope.api.findings import findings_of
     from opscope.api.quality import quality_of
-    from opscope.report.content import ReportContent, VariantResult, merge_findings
+    from opscope.report.content import ReportContent, VariantResult
 
     run = read_kit(directory)
     _chosen(run)
-    outcomes = [_outcome(run, e) for e in run.experiments if e.mode in {None, TIMING} or e.trace]
+    outcomes = [_outcome(run, e) for e in run.experiments if _is_timed(e)]
     sides = _with_warnings(run, outcomes)
     analyses = {key: analysis_of(side) for key, side in sides.items()}
     if not analyses:
@@ -194,14 +196,37 @@ def kit_content(directory: Path) -> ReportContent:
     comparisons = _comparisons(run, sides)
     variants = [VariantResult(_variant(o.experiment), analyses.get(o.experiment.key)) for o in outcomes]
     content = ReportContent(_manifest(run, outcomes, analyses), variants, comparisons, [], [])
-    groups = [(content.shown.findings, content.shown.ruled_out)] if content.shown else []
-    groups += [examine_comparison(comparison) for comparison in comparisons[:1]]
+    findings, ruled_out = findings_of(content.manifest, sides, analyses, comparisons, content.shown)
     return msgspec.structs.replace(
         content,
-        findings=merge_findings([findings for findings, _ in groups]),
-        ruled_out=[item for _, ruled_out in groups for item in ruled_out],
+        findings=findings,
+        ruled_out=ruled_out,
         quality=quality_of(content.manifest, analyses, comparisons),
+        config=run.config,
+        kernel_logs=_kernel_logs(run),
     )
+
+
+def _kernel_logs(run: KitRun) -> list[KernelSummary]:
+    """The microkernels that the logs of trace-enabled runs name."""
+    from opscope.analyze.contents import summarise_kernels
+    from opscope.read.registry import file_bytes
+
+    found = []
+    for experiment in run.experiments:
+        file = experiment.files.kernel_log
+        if experiment.kernels is not None and file is not None:
+            sha256 = hashlib.sha256(file_bytes(Path(run.directory) / file)).hexdigest()
+            found.append(summarise_kernels(experiment.kernels, file, sha256))
+    return found
+
+
+def _is_timed(experiment: KitExperiment) -> bool:
+    """Whether an experiment was to leave a trace; one of which only a list of kernels is here was not."""
+    if experiment.trace or experiment.mode == TIMING:
+        return True
+    only_kernels = experiment.files.kernel_log or experiment.files.kernels
+    return experiment.mode is None and (not only_kernels or experiment.files.latency_log is not None)
 
 
 def _with_warnings(run: KitRun, outcomes: Sequence[_Outcome]) -> dict[str, Side]:
@@ -243,7 +268,7 @@ def _manifest(run: KitRun, outcomes: Sequence[_Outcome], analyses: dict[str, Ana
         created=run.generated or _NOT_KNOWN,
         status=Status.INCOMPLETE if failed else Status.COMPLETE,
         model=_model(run, analyses.values()),
-        plan=_plan(run),
+        plan=_plan(run, [outcome.experiment.key for outcome in outcomes]),
         variants=[_variant(outcome.experiment) for outcome in outcomes],
         target=Target("run of the Arm kit", ""),
         environment=_environment(run),
@@ -269,11 +294,10 @@ def _model(run: KitRun, analyses: Iterable[Analysis]) -> Model:
     )
 
 
-def _plan(run: KitRun) -> Plan:
+def _plan(run: KitRun, names: list[str]) -> Plan:
     """One process an experiment; numbers on which the experiments differ are not known."""
-    return Plan(
-        rounds=1, runs=_common(run, "runs"), warmup=_common(run, "warmup"), seed=None, order=[], timeout_seconds=None
-    )
+    runs, warmup = _common(run, "runs"), _common(run, "warmup")
+    return Plan(rounds=1, runs=runs, warmup=warmup, seed=None, order=[names], timeout_seconds=None)
 
 
 def _common(run: KitRun, field: Literal["runs", "warmup"]) -> int | None:

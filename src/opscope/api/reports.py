@@ -42,23 +42,22 @@ def content(path: str | Path) -> ReportContent:
 
 def content_of(bundle: Bundle) -> ReportContent:
     """What the reports of an open bundle show."""
-    from opscope.analyze.rules import examine_comparison
+    from opscope.api.findings import findings_of
     from opscope.api.quality import quality_of
-    from opscope.report.content import ReportContent, VariantResult, foreground, merge_findings
+    from opscope.report.content import ReportContent, VariantResult, foreground
 
     manifest = bundle.manifest
     sides = {v.name: bundle_side(bundle, v.name, None) for v in manifest.variants if manifest.completed(v.name)}
     analyses = {name: analysis_of(side) for name, side in sides.items()}
     comparisons = [comparison_of(sides[b], sides[c]) for b, c in compared_pairs(manifest) if b in sides and c in sides]
     shown = foreground([VariantResult(v, analyses.get(v.name)) for v in manifest.variants])
-    groups = [(shown.findings, shown.ruled_out)] if shown else []
-    groups += [examine_comparison(comparison) for comparison in comparisons[:1]]
+    findings, ruled_out = findings_of(manifest, sides, analyses, comparisons, shown)
     return ReportContent(
         manifest=manifest,
         variants=[VariantResult(variant, analyses.get(variant.name)) for variant in manifest.variants],
         comparisons=comparisons,
-        findings=merge_findings([findings for findings, _ in groups]),
-        ruled_out=[item for _, ruled_out in groups for item in ruled_out],
+        findings=findings,
+        ruled_out=ruled_out,
         quality=quality_of(manifest, analyses, comparisons),
     )
 
@@ -89,13 +88,18 @@ def report(
         UsageError: a format is unknown.
         NotFoundError: there is no bundle.
     """
-    _check_formats(formats)
+    check_formats(formats)
     place = Path(path)
     usual = place / KIT_REPORTS if is_kit(place) else place
     return _write(Path(out) if out else usual, content(place), formats)
 
 
-def _check_formats(formats: Sequence[str]) -> None:
+def check_formats(formats: Sequence[str]) -> None:
+    """Refuse a format that no report has.
+
+    Raises:
+        UsageError: with the near ones.
+    """
     for name in formats:
         if name not in REPORT_FORMATS:
             raise UsageError(f"no report format {name!r}", where="--format", hint=did_you_mean(name, REPORT_FORMATS))

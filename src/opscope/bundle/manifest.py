@@ -62,7 +62,8 @@ class Model(msgspec.Struct, frozen=True):
         methods: methods of the program; likewise.
         backends: delegates that the program calls.
         planned_bytes: memory that the program plans for its tensors, all methods together; null when not known.
-        delegate_bytes: payloads of its delegates; likewise.
+        delegate_bytes: payloads of its delegates, without weights that the file keeps in segments of their own;
+            likewise.
     """
 
     name: str

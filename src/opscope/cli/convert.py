@@ -1,4 +1,4 @@
-"""``opscope convert``: a trace in another format."""
+"""``opscope convert``: a trace or a bundle in another format."""
 
 from __future__ import annotations
 
@@ -17,32 +17,61 @@ NAME = "convert"
 
 
 def command(
-    trace: Annotated[str, typer.Argument(help="A trace, a directory of traces, a bundle, or BUNDLE#variant.")],
-    to: Annotated[str, typer.Option("--to", metavar="FORMAT", help="One of csv, parquet, perfetto and kit-csv.")],
+    path: Annotated[
+        str, typer.Argument(help="A trace, a directory of traces, a bundle, an Arm kit run, or RUN#variant; or a .pte.")
+    ],
+    to: Annotated[
+        str,
+        typer.Option(
+            "--to",
+            metavar="FORMAT",
+            help="One of csv, parquet, perfetto, speedscope, folded, openmetrics, model-explorer, tables and kit-csv.",
+        ),
+    ],
     out: Annotated[
         str | None,
-        typer.Option(metavar="PATH|-", help="File, for kit-csv directory, to write; - is standard output."),
+        typer.Option(metavar="PATH|-", help="File, or directory for formats of several; - is standard output."),
+    ] = None,
+    by: Annotated[
+        str | None,
+        typer.Option(metavar="operator|module", help="What flame graphs (speedscope, folded) are built from."),
+    ] = None,
+    program: Annotated[
+        Path | None, typer.Option(metavar="MODEL.pte", help="The program that was traced; a bundle has its own.")
+    ] = None,
+    etrecord: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Its export record: tells modules and source lines.")
     ] = None,
     warmup: WarmupOption = None,
     force: Annotated[bool, typer.Option("--force", help="Replace files that are there.")] = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Write a trace in another format, and print the names of the files.
+    """Write a trace or a bundle in another format, and print the names of the files.
 
     Example: opscope convert trace.etdump --to perfetto
 
-    csv and parquet hold every event and can be analysed again. perfetto opens in ui.perfetto.dev. kit-csv is for
-    scripts made for Arm's profiling kit. Without --out, files are written beside the trace.
+    Example: opscope convert BUNDLE --to speedscope --by module
+
+    Example: opscope convert BUNDLE#baseline --to model-explorer --out graphs
+
+    Every event: csv and parquet, which can be analysed again; perfetto, for ui.perfetto.dev; kit-csv, for scripts made
+    for Arm's profiling kit. Summed up: speedscope and folded, for flame graphs; model-explorer, the program's graph
+    and values for its nodes; tables, operators and categories as CSV; openmetrics, for dashboards.
+
+    Of a bundle, csv, parquet and kit-csv hold the accelerated variant, the others all. Without --out, files are
+    written beside PATH.
     """
     from opscope.api import convert, converted
+    from opscope.api.conversion import ConvertOptions
 
-    count = warmup_count(warmup)
+    count, options = warmup_count(warmup), ConvertOptions(program, etrecord, by)
     if out == "-":
-        _print(converted(trace, to, warmup=count))
+        _print(converted(path, to, warmup=count, options=options))
         return
-    for path in convert(trace, to, out=Path(out) if out else None, warmup=count, force=force):
+    place = Path(out) if out else None
+    for file in convert(path, to, out=place, warmup=count, force=force, options=options):
         if not quiet:
-            typer.echo(path)
+            typer.echo(file)
 
 
 def _print(content: Iterable[bytes]) -> None:

@@ -1,4 +1,4 @@
-"""``opscope report``: write the reports of a bundle, or of a run of the Arm kit."""
+"""``opscope report``: write the reports of a bundle, or of a run of the Arm kit; one report over several of them."""
 
 from __future__ import annotations
 
@@ -13,21 +13,46 @@ NAME = "report"
 
 
 def command(
-    bundle: Annotated[Path, typer.Argument(help="The directory that `opscope profile` or the Arm kit wrote.")],
+    bundles: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="BUNDLE...", help="Directories that `opscope profile` or the Arm kit wrote; several: one report."
+        ),
+    ],
     formats: Annotated[
         str, typer.Option("--format", metavar="FORMAT,...", help="Any of html, md and json.")
     ] = "html,md,json",
-    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Where to write instead.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Where to write instead; needed for several bundles.")
+    ] = None,
     quiet: QuietOption = False,
 ) -> None:
     """Write the reports of a bundle into it, computed anew from its traces.
 
-    Those of a run directory of the Arm kit go to opscope/ in it.
+    Those of a run directory of the Arm kit go to opscope/ in it. Several bundles, of platforms or of versions,
+    give one report: combined.html, combined.md and combined.json.
 
     Example: opscope report opscope-out/mobilenet_v3_small-20260102-101500 --format html
-    """
-    from opscope.api import report
 
-    for path in report(bundle, split_words(formats), out=out):
+    Example: opscope report mac android linux --out platforms
+    """
+    for path in _written(bundles, split_words(formats), out):
         if not quiet:
             typer.echo(path)
+
+
+def _written(bundles: list[Path], formats: tuple[str, ...], out: Path | None) -> list[Path]:
+    """The files of the one report, or of the combined one.
+
+    Raises:
+        UsageError: several bundles, and nothing says where their report goes.
+    """
+    from opscope.api import combined_report, report
+    from opscope.errors import UsageError
+
+    if len(bundles) == 1:
+        return report(bundles[0], formats, out=out)
+    if out is None:
+        problem = "a report over several bundles belongs to none of them"
+        raise UsageError(problem, where="--out", hint="say where to write it: --out DIR")
+    return combined_report(bundles, out, formats)

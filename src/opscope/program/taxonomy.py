@@ -1,26 +1,28 @@
 """What an operator is: five categories, and finer kinds below them, from its name or from the program's node.
 
-Names are looked up whole, never searched for parts, so ``address`` is no addition and ``padding`` no normalisation.
-XNNPACK's names are those of ``xnn_operator_type_to_string`` in the library of ExecuTorch 1.5.1; ATen's are those of
-the core ATen opset with ExecuTorch's ``dim_order`` variants.
+Names are looked up whole, never searched for parts, so ``address`` is no addition and ``padding`` no normalisation. The
+table of names: :mod:`opscope.program.operator_kinds`.
 """
 
 from __future__ import annotations
 
-import enum
 import re
 from functools import lru_cache
 from typing import NamedTuple
 
+from opscope.program.operator_kinds import KINDS, Category, Kind
 
-class Category(str, enum.Enum):
-    """The upper level: what a report splits end-to-end latency into."""
-
-    CONVOLUTION = "Convolution"
-    GEMM = "GEMM"
-    DATA_MOVEMENT = "Data Movement"
-    ELEMENTWISE = "Elementwise"
-    OTHER = "Other"
+__all__ = [
+    "FRAMEWORK",
+    "KINDS",
+    "UNKNOWN",
+    "Category",
+    "Kind",
+    "OperatorClass",
+    "aten_operator",
+    "classify",
+    "classify_node",
+]
 
 
 class OperatorClass(NamedTuple):
@@ -30,236 +32,36 @@ class OperatorClass(NamedTuple):
     kind: str
 
 
-class Kind(NamedTuple):
-    """One kind of the lower level, and the names that are of this kind.
-
-    Attributes:
-        name: of the kind.
-        category: of the upper level.
-        xnnpack: XNNPACK's names without types, separated by commas; an algorithm behind the name is more specific.
-        aten: ATen's names without namespace, overload and ``_copy``, separated by blanks.
-        nodes: kinds of nodes of an XNNPACK payload, separated by blanks.
-    """
-
-    name: str
-    category: Category
-    xnnpack: str = ""
-    aten: str = ""
-    nodes: str = ""
-
-
-KINDS: tuple[Kind, ...] = (
-    Kind(
-        "convolution",
-        Category.CONVOLUTION,
-        xnnpack="Convolution",
-        aten="convolution conv1d conv2d conv3d",
-        nodes="Conv2d",
-    ),
-    Kind(
-        "depthwise",
-        Category.CONVOLUTION,
-        xnnpack="Convolution DWConv",
-        nodes="DepthwiseConv2d",
-    ),
-    Kind(
-        "deconvolution",
-        Category.CONVOLUTION,
-        xnnpack="Deconvolution",
-        aten="conv_transpose1d conv_transpose2d conv_transpose3d",
-        nodes="ConvTranspose2d",
-    ),
-    Kind(
-        "linear",
-        Category.GEMM,
-        xnnpack="Fully Connected, Dynamic Fully Connected",
-        aten="linear addmm mm addmv",
-        nodes="FullyConnected",
-    ),
-    Kind(
-        "matmul",
-        Category.GEMM,
-        xnnpack="Batch Matrix Multiply",
-        aten="bmm matmul baddbmm",
-        nodes="BatchMatrixMultiply",
-    ),
-    Kind(
-        "attention",
-        Category.GEMM,
-        aten="scaled_dot_product_attention sdpa_with_kv_cache custom_sdpa",
-        nodes="ScaledDotProductAttention",
-    ),
-    Kind(
-        "layout",
-        Category.DATA_MOVEMENT,
-        xnnpack="Transpose, Depth To Space, Space To Depth, Pack LH",
-        aten="permute transpose t pixel_shuffle pixel_unshuffle channel_shuffle to_dim_order",
-        nodes="StaticTranspose",
-    ),
-    Kind(
-        "reshape",
-        Category.DATA_MOVEMENT,
-        xnnpack="Static Reshape, Static Expand Dims, Fuse Dims, Split Dims",
-        aten="view reshape squeeze unsqueeze flatten expand as_strided unfold",
-        nodes="StaticReshape",
-    ),
-    Kind(
-        "copy",
-        Category.DATA_MOVEMENT,
-        xnnpack="Copy",
-        aten="""
-        copy clone alias detach lift_fresh clone_dim_order contiguous fill full full_like zeros ones empty
-        zeros_like ones_like empty_like empty_dim_order full_dim_order arange scalar_tensor
-        """,
-        nodes="Copy",
-    ),
-    Kind(
-        "slice",
-        Category.DATA_MOVEMENT,
-        xnnpack="Slice",
-        aten="slice select narrow split split_with_sizes chunk unbind diagonal",
-        nodes="StaticSlice",
-    ),
-    Kind(
-        "concatenate",
-        Category.DATA_MOVEMENT,
-        xnnpack="Concatenate",
-        aten="cat stack repeat repeat_interleave tile roll flip",
-        nodes="Concatenate2 Concatenate3 Concatenate4 Concatenate5",
-    ),
-    Kind(
-        "pad",
-        Category.DATA_MOVEMENT,
-        xnnpack="Constant Pad",
-        aten="""
-        pad constant_pad_nd reflection_pad1d reflection_pad2d reflection_pad3d replication_pad1d
-        replication_pad2d replication_pad3d
-        """,
-        nodes="StaticConstantPad",
-    ),
-    Kind(
-        "gather",
-        Category.DATA_MOVEMENT,
-        aten="""
-        gather index index_select index_put scatter scatter_add select_scatter slice_scatter embedding
-        masked_fill masked_select masked_scatter
-        """,
-    ),
-    Kind(
-        "quantisation",
-        Category.DATA_MOVEMENT,
-        xnnpack="Convert",
-        aten="""
-        quantize_per_tensor dequantize_per_tensor quantize_per_channel dequantize_per_channel
-        quantize_per_token dequantize_per_token choose_qparams choose_qparams_per_token_asymmetric to
-        """,
-        nodes="Convert",
-    ),
-    Kind(
-        "activation",
-        Category.ELEMENTWISE,
-        xnnpack="Clamp, Sigmoid, TanH, HardSwish, LeakyReLU, GELU, ApproxGELU, ELU, PReLU",
-        aten="""
-        relu relu6 clamp clip sigmoid tanh hardswish hardsigmoid hardtanh leaky_relu gelu elu prelu silu
-        mish softplus threshold glu logit
-        """,
-        nodes="Clamp Sigmoid Tanh Hardswish LeakyReLU Gelu ELU PReLU",
-    ),
-    Kind(
-        "arithmetic",
-        Category.ELEMENTWISE,
-        xnnpack="""
-        Add, Subtract, Multiply, Divide, Maximum, Minimum, Modulus, Power, ATan2, Copy Sign,
-        Squared Difference, Binary Elementwise, Invalid Binary Op, Shift Left, Shift Right Arithmetic,
-        Shift Right Logical, Bitwise And, Bitwise Or, Bitwise Xor
-        """,
-        aten="""
-        add sub rsub mul div maximum minimum fmod remainder pow floor_divide where eq ne lt le gt ge
-        logical_and logical_or logical_xor bitwise_and bitwise_or bitwise_xor atan2 addcmul addcdiv lerp
-        bitwise_left_shift bitwise_right_shift
-        """,
-        nodes="Add Subtract Multiply Div Minimum Maximum",
-    ),
-    Kind(
-        "unary",
-        Category.ELEMENTWISE,
-        xnnpack="""
-        Abs, Negate, Square, Square Root, Reciprocal Square Root, Exp, Log, Floor, Ceiling, Bankers
-        Rounding, Bankders Rounding, Sine, Cosine, Sign, Cube Root, Bitwise Not, Count Leading Zeros,
-        Population Count, Unary Elementwise, Invalid Unary Op
-        """,
-        aten="""
-        abs neg square sqrt rsqrt exp expm1 log log2 log10 log1p floor ceil round trunc sin cos tan asin
-        acos atan sinh cosh asinh acosh atanh erf sign reciprocal logical_not bitwise_not isnan isinf
-        """,
-        nodes="Abs Negate Square SquareRoot ReciprocalSquareRoot Exp Log Floor Ceiling Sin Cos",
-    ),
-    Kind(
-        "pooling",
-        Category.OTHER,
-        xnnpack="Average Pooling, Max Pooling, ArgMax Pooling, Global Average Pooling, Unpooling",
-        aten="""
-        avg_pool1d avg_pool2d avg_pool3d max_pool2d max_pool2d_with_indices max_pool3d_with_indices
-        adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d adaptive_max_pool2d
-        """,
-        nodes="AvgPooling2d MaxPooling2d ArgMaxPooling2d GlobalAvgPooling2d",
-    ),
-    Kind(
-        "normalisation",
-        Category.OTHER,
-        xnnpack="Normalize",
-        aten="""
-        native_layer_norm layer_norm native_group_norm group_norm native_batch_norm batch_norm rms_norm
-        native_batch_norm_legit native_batch_norm_legit_no_training instance_norm
-        """,
-    ),
-    Kind(
-        "softmax",
-        Category.OTHER,
-        xnnpack="Softmax",
-        aten="softmax log_softmax safe_softmax",
-        nodes="Softmax",
-    ),
-    Kind(
-        "reduction",
-        Category.OTHER,
-        xnnpack="Mean, Sum, Reduce Max, Reduce Min, Mean Squared",
-        aten="""
-        mean sum amax amin max min argmax argmin prod any all var std cumsum topk sort norm
-        linalg_vector_norm
-        """,
-    ),
-    Kind(
-        "resize",
-        Category.OTHER,
-        xnnpack="Resize Bilinear",
-        aten="upsample_bilinear2d upsample_nearest2d upsample_bicubic2d grid_sampler_2d",
-        nodes="StaticResizeBilinear2D",
-    ),
-    Kind(
-        "rotary",
-        Category.OTHER,
-        xnnpack="RoPE",
-    ),
-    Kind(
-        "framework",
-        Category.OTHER,
-        aten="""
-        Method::execute Method::init Program::load_method DELEGATE_CALL OPERATOR_CALL MOVE_CALL JF_CALL
-        FREE_CALL
-        """,
-    ),
-)
-
 UNKNOWN = OperatorClass(Category.OTHER, "unknown")
 FRAMEWORK = OperatorClass(Category.OTHER, "framework")
 
-_XNNPACK = {" ".join(name.split()): kind for kind in KINDS for name in kind.xnnpack.split(",")}
-_ATEN = {name: kind for kind in KINDS for name in kind.aten.split()}
-_NODES = {name: kind for kind in KINDS for name in kind.nodes.split()}
+
+def _table(column: str, separator: str | None = None) -> dict[str, Kind]:
+    """Kinds by the names in one column of the table."""
+    listed = ((name, kind) for kind in KINDS for name in getattr(kind, column).split(separator))
+    return {" ".join(name.split()): kind for name, kind in listed if name.strip()}
+
+
+_XNNPACK, _EVENTS = _table("xnnpack", ","), _table("events", ",")
+_ATEN, _NODES, _COREML, _VULKAN = (_table(column) for column in ("aten", "nodes", "coreml", "vulkan"))
 
 _DELEGATE_FORM = re.compile(r"^(?P<operator>[^(#]+?)(?: \([^)#]*\)(?: (?P<algorithm>[^#]+?))?)?(?: #\d+)?\Z")
 _NAMESPACES = ("aten.", "aten_", "dim_order_ops.", "dim_order_ops_", "quantized_decomposed.", "quantized_decomposed_")
+_NUMBER_TYPES = re.compile(r"_asym\d.*\Z", re.DOTALL)
+"""What Cadence's kernels for fixed number types end with: ``quantized_add_asym8sxasym8s_asym8s``."""
+_NODE = re.compile(r"(?P<node>\w{1,200})[: ]OpId_\d+(?: \(cycles\))?\Z")
+_OVERLOADS = frozenset(
+    """
+    tensor scalar default dim dims int intlist self vec out src value mode list correction two no stats start step
+    memory format
+    """.split()
+)
+_MIL = re.compile(r"[^:]+:(?:ios\d+\.)?(?P<operator>\w+)\Z")
+_SHADER = re.compile(r'"kernel_name": "(?P<shader>\w{1,200})"')
+_CALLED = re.compile(r'"operator": \{"name": "(?P<operator>[\w.:]{1,200})"')
+_PLAIN_SHADER = re.compile(r"(?P<shader>[a-z]\w{0,199}?_(?:float|half|double|int8|uint8|int32|int64|bool))(?:_\d+)?\Z")
+_SHADER_WORDS = 9
+_UNIT = re.compile(r" \((?:us|cycles|count|bytes)\)\Z")
 
 
 @lru_cache(maxsize=4096)
@@ -267,9 +69,11 @@ def classify(name: str) -> OperatorClass:
     """Category and kind of an operator by its recorded name; ``UNKNOWN`` when the name is in no table.
 
     Accepts XNNPACK's event names (``Convolution (NHWC, F32) IGEMM #3``), ExecuTorch's kernel events
-    (``native_call_add.out``) and ATen's own (``aten::add.Tensor``, ``aten.add.Tensor``, ``aten_add_default``).
+    (``native_call_add.out``), ATen's own (``aten::add.Tensor``, ``aten.add.Tensor``, ``aten_add_default``), QNN
+    (``aten_add_tensor:OpId_61 (cycles)``), operators of Core ML (``op_12:ios17.conv``), shaders of Vulkan
+    (``conv2d_dw_half_12``, or the text in JSON that later releases record) and the phases that delegates record.
     """
-    kind = _delegate_kind(name) or _aten_kind(name)
+    kind = _delegate_kind(name) or _aten_kind(name) or _other_kind(name)
     return OperatorClass(kind.category, kind.name) if kind else UNKNOWN
 
 
@@ -297,4 +101,47 @@ def aten_operator(name: str) -> str:
     for namespace in _NAMESPACES:
         text = text.removeprefix(namespace)
     text, default, _ = text.partition(".")[0].partition("_default")
+    text = _NUMBER_TYPES.sub("", text)
     return text.strip("_").removesuffix("_copy").strip("_") if text or default else ""
+
+
+def _other_kind(name: str) -> Kind | None:
+    """Of events of delegates other than XNNPACK."""
+    event = _UNIT.sub("", name)
+    if event in _EVENTS:
+        return _EVENTS[event]
+    if node := _NODE.match(name):
+        return _EVENTS.get(node["node"]) or _exported_kind(node["node"])
+    if operator := _MIL.match(name):
+        return _COREML.get(operator["operator"])
+    if name.startswith("{"):
+        return _dispatched_kind(name)
+    shader = _PLAIN_SHADER.match(name)
+    return _shader_kind(shader["shader"]) if shader else _exported_kind(name)
+
+
+def _exported_kind(node: str) -> Kind | None:
+    """Of a node as the exporter names it: ``aten_add_tensor_3`` is the fourth ``aten.add.Tensor``."""
+    if not node.startswith("aten_"):
+        return None
+    words = node.rstrip("0123456789").strip("_").split("_")
+    for _ in range(3):
+        found = _ATEN.get(aten_operator("_".join(words)))
+        if found or words[-1] not in _OVERLOADS:
+            return found
+        words = words[:-1]
+    return None
+
+
+def _dispatched_kind(name: str) -> Kind | None:
+    """Of a shader that is recorded with the operator it was called for; what ran counts before what was asked for."""
+    shader, called = _SHADER.search(name), _CALLED.search(name)
+    found = _shader_kind(shader["shader"]) if shader else None
+    return found or (_aten_kind(called["operator"]) if called else None)
+
+
+def _shader_kind(shader: str) -> Kind | None:
+    """Of a shader by the longest beginning of whole words that is in the table."""
+    words = shader.split("_")[:_SHADER_WORDS]
+    tried = ("_".join(words[:count]) for count in range(len(words), 0, -1))
+    return next((_VULKAN[name] for name in tried if name in _VULKAN), None)

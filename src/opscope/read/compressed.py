@@ -20,6 +20,11 @@ _STEP = 1 << 10
 _HINT = "the file is damaged, or was not made from a trace; uncompress it and give the result"
 
 
+def is_compressed(data: bytes | memoryview) -> bool:
+    """Whether data start like one of these formats."""
+    return bytes(data[:2]) == _GZIP or bytes(data[:4]) == _ZSTD
+
+
 def inflated(data: bytes, path: Path) -> bytes:
     """The content of a compressed file, or the data themselves when they are not compressed.
 

@@ -11,6 +11,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+def let_go(data: memoryview, end: int) -> None:
+    """Give the memory of a mapped file up to a byte back; what is looked at again is loaded again."""
+    mapping = data.obj
+    if isinstance(mapping, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+        mapping.madvise(mmap.MADV_DONTNEED, 0, end // mmap.PAGESIZE * mmap.PAGESIZE)
+
+
 def mapped_file(path: Path) -> memoryview:
     """The bytes of a file, mapped into memory. They are valid as long as nobody shortens the file.
 

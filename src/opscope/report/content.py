@@ -9,8 +9,9 @@ import msgspec
 
 from opscope.analyze.analysis import Analysis
 from opscope.analyze.compare import Comparison
+from opscope.analyze.contents import KernelSummary
 from opscope.analyze.quality import Quality
-from opscope.analyze.rules import Finding, RuledOut, Severity
+from opscope.analyze.rules import Finding, RuledOut
 from opscope.bundle.manifest import Arm, Manifest, Role, Variant
 from opscope.report.text import plain
 from opscope.stats.effect import Verdict
@@ -55,6 +56,8 @@ class ReportContent(msgspec.Struct, frozen=True, tag_field="schema", tag="opscop
         findings: of the accelerated variant and of the primary comparison, most severe first.
         ruled_out: what was checked and found in order.
         quality: how far the measurement can be trusted; null when nothing was measured.
+        config: path of the file that asked for the run; null where none is known.
+        kernel_logs: microkernels that XNNPACK's logs name, where runs left such logs.
     """
 
     manifest: Manifest
@@ -63,6 +66,8 @@ class ReportContent(msgspec.Struct, frozen=True, tag_field="schema", tag="opscop
     findings: list[Finding]
     ruled_out: list[RuledOut]
     quality: Quality | None = None
+    config: str | None = None
+    kernel_logs: list[KernelSummary] = []
 
     @property
     def primary(self) -> Comparison | None:
@@ -77,12 +82,6 @@ class ReportContent(msgspec.Struct, frozen=True, tag_field="schema", tag="opscop
     def result(self, name: str) -> VariantResult | None:
         """The result of the variant of that name."""
         return next((result for result in self.variants if result.variant.name == name), None)
-
-
-def merge_findings(groups: Sequence[Sequence[Finding]]) -> list[Finding]:
-    """Findings of several sources in one list, most severe first, the order within a source kept."""
-    order = list(Severity)
-    return sorted((finding for group in groups for finding in group), key=lambda f: order.index(f.severity))
 
 
 class Headline(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from functools import lru_cache
 from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -11,7 +12,6 @@ import jinja2
 from opscope import units
 from opscope.bundle.manifest import Role
 from opscope.program.taxonomy import Category
-from opscope.report import pictures
 from opscope.report.content import (
     NOT_KNOWN,
     category_rows,
@@ -29,11 +29,11 @@ from opscope.report.content import (
     variant_latencies,
     verdict_text,
 )
+from opscope.report.html_sections import category_class, depth_class, fused_text, html_values, width_class
+from opscope.report.markdown_sections import markdown_values
 from opscope.report.program_sections import border_text, bound_text, layer_text, program_sections, source_text
 from opscope.report.quality_sections import grade_text, quality_sentence
-from opscope.report.roofline_picture import roofline_picture
 from opscope.report.run_sections import sweep, time_spent
-from opscope.report.shift_picture import shift_steps
 from opscope.report.shift_sections import shift_section
 from opscope.report.text import markdown, plain
 
@@ -57,22 +57,15 @@ class Tile(NamedTuple):
 
 def html(content: ReportContent) -> str:
     """The report as one HTML page that needs nothing else."""
-    shown = content.shown
-    drawn = {
-        "roofline": (roofline_picture(shown) if shown else None) or "",
-        "shift": pictures.category_shift(content) or "",
-        "series": pictures.latency_series(content) or "",
-        "rounds": pictures.round_medians(content) or "",
-        "steps": (shift_steps(content.primary) if content.primary else None) or "",
-    }
-    return _environment().get_template("report.html.j2").render(**_values(content), pictures=drawn)
+    return _environment().get_template("report.html.j2").render(**_values(content), **html_values(content))
 
 
 def markdown_report(content: ReportContent) -> str:
     """The report in Markdown."""
-    return _environment().get_template("report.md.j2").render(**_values(content))
+    return _environment().get_template("report.md.j2").render(**_values(content), **markdown_values(content))
 
 
+@lru_cache(maxsize=1)
 def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("opscope.report"),
@@ -99,6 +92,10 @@ def _environment() -> jinja2.Environment:
         "known": _known,
         "grade": grade_text,
         "machine": _machine,
+        "width": width_class,
+        "depth": depth_class,
+        "fused": fused_text,
+        "colour": category_class,
         "md": markdown,
         "md_long": lambda text: markdown(text, _LONG),
         "clean": plain,

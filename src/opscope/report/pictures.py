@@ -177,4 +177,4 @@ def drawn(chart: alt.Chart | alt.LayerChart) -> str:
         )
         .configure_legend(labelColor=INK, titleColor=INK, labelFontSize=12)
     )
-    return vl_convert.vegalite_to_svg(styled.to_dict())
+    return vl_convert.vegalite_to_svg(styled.to_dict(validate=False))

@@ -101,15 +101,15 @@ def program_sections(analysis: Analysis) -> ProgramSections | None:
     """What the program tells of an analysis; None without one."""
     if analysis.program is None:
         return None
-    modules, hidden = _shown_modules(analysis.modules)
+    modules = module_rows(analysis.modules)
     delegates = sorted(analysis.delegates, key=lambda row: -row.time_ns)
     outside = sum(row.boundary_ns for row in delegates)
     mean = analysis.latency.mean_ns
     tax = sum(row.time_ns for row in analysis.layout)
     layout = [row for row in analysis.layout if row.share >= _SMALLEST][:_MOST_DELEGATES]
     return ProgramSections(
-        modules=modules,
-        hidden_modules=(len(hidden), sum(row.self_ns for row in hidden)),
+        modules=modules.rows,
+        hidden_modules=modules.hidden,
         sources=analysis.sources[:_MOST_DELEGATES],
         delegates=delegates[:_MOST_DELEGATES],
         hidden_delegates=max(0, len(delegates) - _MOST_DELEGATES),
@@ -179,13 +179,24 @@ def bound_text(bound: Bound | None) -> str:
     return "not known" if bound is None else _BOUNDS[bound.value]
 
 
-def _shown_modules(modules: Sequence[ModuleTime]) -> tuple[list[ModuleRow], list[ModuleTime]]:
-    """The largest modules as a tree, and the others.
+class ModuleRows(NamedTuple):
+    """Lines of the module tree; how many modules are left out, and their own time together."""
+
+    rows: list[ModuleRow]
+    hidden: tuple[int, float]
+
+
+def module_rows(modules: Sequence[ModuleTime], most: int = _MOST_MODULES) -> ModuleRows:
+    """The largest modules as a tree.
 
     A container that adds nothing of its own to its only part is written as a part of its name.
+
+    Args:
+        modules: parents before children.
+        most: that are listed.
     """
     order = sorted(range(len(modules)), key=lambda number: (-modules[number].total_ns, number))
-    largest = {number for number in order[:_MOST_MODULES] if modules[number].share >= _SMALLEST}
+    largest = {number for number in order[:most] if modules[number].share >= _SMALLEST}
     shown: list[ModuleRow] = []
     parents: list[ModuleTime] = []
     depths: dict[str, int] = {}
@@ -201,7 +212,8 @@ def _shown_modules(modules: Sequence[ModuleTime]) -> tuple[list[ModuleRow], list
         depth = depths[module.path] = depths.get(above, -1) + 1 if module.path else 0
         shown.append(_module_row(module, module.path[len(above) :].lstrip(".") or "the model", depth))
         parents = []
-    return shown, [module for number, module in enumerate(modules) if number not in largest]
+    hidden = [module.self_ns for number, module in enumerate(modules) if number not in largest]
+    return ModuleRows(shown, (len(hidden), sum(hidden)))
 
 
 def _adds_nothing(module: ModuleTime, following: ModuleTime) -> bool:

@@ -22,6 +22,8 @@ _WIDTH, _HEIGHT = 860, 340
 _BOUNDS = ("compute", "memory", "overhead", "neither: inefficient here", "too short to tell", "not known")
 _COLOURS = ("#4c78a8", "#f58518", "#b279a2", "#e45756", "#9d9d9d", "#54a69f")
 _MOST_LABELS = 4
+MOST_POINTS = 400
+"""Operators that are drawn; the longest ones."""
 _GIGA = 1e9
 _ALIKE, _SAME = 1.3, 1.12
 
@@ -34,7 +36,7 @@ def roofline_picture(analysis: Analysis) -> str | None:
     """
     if analysis.roofline is None or analysis.ceilings is None:
         return None
-    points = _points(analysis)
+    points = _points(analysis)[:MOST_POINTS]
     if not points:
         return None
     left = min(min(point["intensity"] for point in points) / 2, 0.2)

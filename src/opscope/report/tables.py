@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from opscope.report.text import csv_cell
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from opscope.analyze.analysis import Analysis
 
@@ -44,8 +44,22 @@ def csv_files(analysis: Analysis) -> dict[str, str]:
     }
 
 
+def variant_tables(results: Sequence[tuple[str, Analysis]]) -> dict[str, str]:
+    """The operators and the categories of several analyses, each in one file whose first column names the analysis."""
+    operators = ([name, *_values(row, _OPERATORS)] for name, analysis in results for row in analysis.operators)
+    categories = ([name, c.category, c.time_ns, c.share] for name, analysis in results for c in analysis.categories)
+    return {
+        "operators.csv": _table(["variant", *_OPERATORS], operators),
+        "categories.csv": _table(["variant", "category", "time_ns", "share"], categories),
+    }
+
+
 def _rows(columns: list[str], rows: Iterable[object]) -> str:
-    return _table(columns, ([getattr(row, column) for column in columns] for row in rows))
+    return _table(columns, (_values(row, columns) for row in rows))
+
+
+def _values(row: object, columns: Sequence[str]) -> list[object]:
+    return [getattr(row, column) for column in columns]
 
 
 def _table(header: list[str], rows: Iterable[list[object]]) -> str:

@@ -232,7 +232,8 @@ def findings_text(findings: Sequence[Finding]) -> list[RenderableType]:
     """Findings, the first ones in full: title, evidence and next step."""
     lines: list[RenderableType] = []
     for number, finding in enumerate(findings[:_TOP], 1):
-        saving = f" (at most {time_text(finding.saving_ns)})" if finding.saving_ns else ""
+        basis = f", {plain(finding.saving_basis, 120)}" if finding.saving_basis else ""
+        saving = f" (would save {time_text(finding.saving_ns)}{basis})" if finding.saving_ns else ""
         title = f"{number}. {plain(finding.title, 160)}{saving}"
         lines.append(Text(title, style="bold" if finding.severity == "high" else ""))
         lines.append(Text(f"   {plain(finding.evidence, 400)}", style="dim"))

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 LONGEST = 120
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]<>|~#])")
@@ -28,6 +32,17 @@ def markdown(name: str, longest: int = LONGEST) -> str:
 def csv_cell(value: str) -> str:
     """A text for a CSV cell that spreadsheets must not take for a formula; it is back without a leading apostrophe."""
     return f"'{value}" if value.startswith(tuple(GUARDED)) else value
+
+
+def distinct(names: Iterable[str]) -> list[str]:
+    """The names in their order; one that was there before gets a number, for formats that tell things by name."""
+    found: dict[str, None] = {}
+    for name in names:
+        number, shown = 2, name
+        while shown in found:
+            number, shown = number + 1, f"{name} ({number})"
+        found[shown] = None
+    return list(found)
 
 
 def _visible(character: str) -> str:

@@ -101,7 +101,8 @@ def _spent(segment: Segment, row: int, sums: tuple[Ints, Ints, Ints], number: in
 def _groups(segment: Segment, rows: Ints) -> tuple[Ints, Ints]:
     """Number of each row's place, in order of first appearance, and the first row of each place."""
     columns = segment.columns
-    leaf = np.isin(columns["scope"].codes, [columns["scope"].texts.index(scope) for scope in LEAVES])
+    scopes = columns["scope"]
+    leaf = np.isin(scopes.codes, [scopes.texts.index(scope) for scope in LEAVES if scope in scopes.texts])
     keys = np.stack(
         [
             columns["method"].codes[rows],

@@ -1,0 +1,90 @@
+"""The combined report of several bundles in Markdown and HTML: templates filled with a ``CombinedReport``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import jinja2
+
+from opscope import units
+from opscope.report.combined import threads_text, where_text
+from opscope.report.content import NOT_KNOWN, verdict_text
+from opscope.report.quality_sections import grade_text
+from opscope.report.text import markdown, plain
+
+if TYPE_CHECKING:
+    from opscope.report.combined_operators import SharedOperator, SharedProgram
+    from opscope.report.combined_values import CombinedReport, Configuration
+
+_LONG = 600
+_OPERATORS = 12
+_SMALLEST = 0.005
+_FEW = 0.001
+"""Share below which the ratio of a category's two times says nothing."""
+
+
+def combined_html(report: CombinedReport) -> str:
+    """The report as one HTML page that needs nothing else."""
+    return _environment().get_template("combined.html.j2").render(_values(report))
+
+
+def combined_markdown(report: CombinedReport) -> str:
+    """The report in Markdown."""
+    return _environment().get_template("combined.md.j2").render(_values(report))
+
+
+def _values(report: CombinedReport) -> dict[str, Any]:
+    models = list(dict.fromkeys(" ".join(filter(None, (b.model, b.dtype))) for b in report.bundles))
+    return {
+        "report": report,
+        "models": models,
+        "rows": [(bundle, row) for bundle in report.bundles for row in bundle.configurations],
+        "shared": [(program, _differing(program)) for program in report.programs],
+    }
+
+
+def _differing(program: SharedProgram) -> list[SharedOperator]:
+    """The operators whose shares differ most between the platforms; those of equal shares are left to the JSON."""
+    return [one for one in program.operators[:_OPERATORS] if one.spread >= _SMALLEST]
+
+
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("opscope.report"),
+        autoescape=jinja2.select_autoescape(enabled_extensions=("html.j2",)),
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+        keep_trailing_newline=True,
+    )
+    environment.filters |= {
+        "ms": lambda value: units.milliseconds(value) if value is not None else "",
+        "time": units.time_text,
+        "share": lambda value: units.share_text(value) if value is not None else "",
+        "ratio": lambda value: units.ratio_text(value) if value is not None else "",
+        "interval": _interval,
+        "verdict": lambda value: verdict_text(value) if value is not None else "",
+        "grade": grade_text,
+        "off": _off,
+        "threads": threads_text,
+        "where": where_text,
+        "faster": lambda row: units.ratio_text(row.speedup) if row.speedup is not None and row.share >= _FEW else "",
+        "known": lambda value: value if value not in {None, ""} else NOT_KNOWN,
+        "percent": lambda value: f"{min(max(value or 0.0, 0.0), 1.0) * 100:.2f}",
+        "md": markdown,
+        "md_long": lambda text: markdown(text, _LONG),
+        "clean": plain,
+        "clean_long": lambda text: plain(text, _LONG),
+    }
+    return environment
+
+
+def _interval(value: tuple[float, float] | None) -> str:
+    return "no interval" if value is None else f"{units.ratio_text(value[0])} to {units.ratio_text(value[1])}"
+
+
+def _off(row: Configuration) -> str:
+    """What the baseline of a configuration lacks, in words."""
+    if row.baseline is None:
+        return "no baseline"
+    return NOT_KNOWN if row.off is None else f"{', '.join(row.off) or 'nothing'} off"

@@ -1,0 +1,63 @@
+"""``opscope report`` as a command: one directory, several, and what it refuses."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import kit_files
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Two runs of the kit, in directories of the same name."""
+    root = tmp_path_factory.mktemp("report")
+    pairs = [kit_files.pair("alpha", "beta")]
+    return tuple(kit_files.write_run(root / name / "runs" / "mac", pairs=pairs) for name in ("one", "two"))
+
+
+def opscope(*words: object) -> subprocess.CompletedProcess[str]:
+    """The command in a process of its own."""
+    command = [sys.executable, "-m", "opscope", "report", *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_one_directory_has_its_report(runs, tmp_path):
+    """The files that were written, one a line."""
+    done = opscope(runs[0], "--format", "md", "--out", tmp_path)
+    assert (done.returncode, done.stdout) == (0, f"{tmp_path / 'report.md'}\n")
+
+
+def test_several_directories_have_one_report(runs, tmp_path):
+    """Of the formats that were asked for; directories of one name are told apart."""
+    done = opscope(*runs, "--format", "md,html", "--out", tmp_path / "both")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [Path(line).name for line in done.stdout.splitlines()] == ["combined.md", "combined.html"]
+    text = (tmp_path / "both" / "combined.md").read_text()
+    assert "| one/runs/mac |" in text
+    assert "| two/runs/mac |" in text
+
+
+def test_several_directories_need_a_place(runs):
+    """Their report belongs to none of them, so it is not written into one."""
+    done = opscope(*runs)
+    assert done.returncode == 2
+    assert "belongs to none of them" in done.stderr
+    assert "--out DIR" in done.stderr
+
+
+def test_the_same_directory_twice_is_refused(runs, tmp_path):
+    """Before anything is written."""
+    done = opscope(runs[0], runs[0], "--out", tmp_path / "out")
+    assert (done.returncode, "given twice" in done.stderr) == (2, True)
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_is_no_bundle_is_refused(runs, tmp_path):
+    """With its path."""
+    done = opscope(runs[0], tmp_path, "--out", tmp_path / "out")
+    assert (done.returncode, str(tmp_path) in done.stderr) == (3, True)
+    assert not (tmp_path / "out").exists()
