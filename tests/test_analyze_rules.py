@@ -106,3 +106,21 @@ def test_different_outputs_outrank_everything() -> None:
     findings, _ = examine_comparison(compare(side(1000), side(500), labels=LABELS, paired=True, outputs=wrong))
     assert findings[0].rule == "outputs_agree"
     assert findings[0].severity.value == "high"
+
+
+def test_data_movement_on_top_is_said_once() -> None:
+    """The rule on data movement says it with what to do; the one on the bottleneck does not say it again."""
+    found = analysed(trace(convolution=300, transpose=600, add=10))
+    assert "data_movement" in rules_of(found)
+    assert "bottleneck" not in rules_of(found)
+    assert any(item.rule == "bottleneck" for item in found.ruled_out)
+
+
+@pytest.mark.parametrize(
+    ("scale", "advice"), [(1, "less than a millisecond"), (100, "does work that it does not record")]
+)
+def test_unclaimed_time_is_explained_by_how_long_an_inference_is(scale: int, advice: str) -> None:
+    """A tenth of half a millisecond is the price of calls; a tenth of 50 ms in two calls is not."""
+    found = analysed(trace(convolution=400 * scale, overhead=80 * scale))
+    (finding,) = (f for f in found.findings if f.rule == "framework_time")
+    assert advice in finding.next_step

@@ -105,7 +105,7 @@ def test_a_part_of_framework_time_is_what_the_delegate_cuts_off() -> None:
     events = [(f"Convolution (NHWC, F32) IGEMM #{n}", 9) for n in range(100)]
     text = trace(*events).replace("Method::execute 900000", "Method::execute 1020000")
     text = text.replace("DELEGATE_CALL @0 900000", "DELEGATE_CALL @0 1020000")
-    assert "6.9 % (0.070 ms in 1 calls" in passed(analysed(text), "framework_time")
+    assert "6.9 % (0.070 ms in 1 call of" in passed(analysed(text), "framework_time")
 
 
 def calls(untraced: int, traced: int, load: int = 0) -> Calls:

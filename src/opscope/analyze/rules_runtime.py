@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 # Where these come from: docs/design/rules.md.
 FRAMEWORK_SHARE = 0.10
+SHORT_NS = 1e6
+CALL_NS = 100_000.0
 UNRESOLVED_SHARE = 0.02
 UNFUSED_SHARE = 0.02
 ACTIVATION_SHARE = 0.05
@@ -42,13 +44,22 @@ def framework_time(evidence: Evidence) -> Finding | RuledOut:
     share = time / evidence.total
     calls = sum(operator.calls for operator in framework if operator.name in {"DELEGATE_CALL", "OPERATOR_CALL"})
     cut = f", {milliseconds(lost)} ms that the delegate cuts off durations not counted" if lost else ""
-    figures = f"{milliseconds(time)} ms in {calls:.0f} calls of delegates and kernels{cut}"
+    figures = f"{milliseconds(time)} ms in {counted_text(round(calls), 'call')} of delegates and kernels{cut}"
     if share <= FRAMEWORK_SHARE:
         return RuledOut(rule, f"time that no operator claims is {share_text(share)} ({figures})")
     title = f"No operator claims {share_text(share)} of the latency"
-    step = "for inferences of less than a millisecond this is usual; else join delegates, so that fewer calls are made"
+    step = _framework_step(evidence.total, calls)
     saving = no_saving("a part of it is the tracer's own cost")
     return finding(rule, Severity.MEDIUM, (title, figures, step), saving)
+
+
+def _framework_step(total_ns: float, calls: float) -> str:
+    """What to do about time that no operator claims."""
+    if total_ns < SHORT_NS:
+        return "for inferences of less than a millisecond this is usual; longer ones show where real work goes"
+    if calls * CALL_NS < FRAMEWORK_SHARE * total_ns:
+        return "so few calls do not cost that: the delegate does work that it does not record; sample it with perf"
+    return "join delegates, so that fewer calls are made"
 
 
 def unresolved_operators(evidence: Evidence) -> Finding | RuledOut:
@@ -73,7 +84,7 @@ def silent_delegate(evidence: Evidence) -> Finding | RuledOut:
         return not_checked(rule, "there is no call of a delegate")
     if not silent:
         return RuledOut(rule, f"all of {counted_text(len(evidence.delegates), 'delegate call')} report operators")
-    title = f"{counted_text(len(silent), 'delegate call')} report no operators"
+    title = f"{counted_text(len(silent), 'delegate call')} {'reports' if len(silent) == 1 else 'report'} no operators"
     told = f"{milliseconds(time)} ms ({share_text(time / evidence.total)}) of the latency cannot be split further"
     backend = silent[0].backend
     xnnpack = backend.lower().startswith(("xnn", "unknown"))

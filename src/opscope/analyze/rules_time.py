@@ -21,6 +21,7 @@ from opscope.analyze.evidence import (
 from opscope.analyze.findings import RuledOut, Saving, Severity, finding, no_saving, not_checked
 from opscope.analyze.operator_roof import Bound
 from opscope.analyze.partition_advice import advice
+from opscope.analyze.rules_movement import DATA_MOVEMENT_SHARE
 from opscope.program.partition_reasons import Cause
 from opscope.program.taxonomy import Category
 from opscope.units import counted_text, milliseconds, ratio_text, share_text, time_text
@@ -158,6 +159,8 @@ def bottleneck(evidence: Evidence) -> Finding | RuledOut:
         return not_checked(rule, "the trace holds no operator, only the framework's own time")
     times = {category: time_of(o for o in work if o.category is category) for category in Category}
     category = max(times, key=lambda candidate: times[candidate])
+    if category is Category.DATA_MOVEMENT and times[category] > DATA_MOVEMENT_SHARE * evidence.total:
+        return RuledOut(rule, "data movement takes most, which is a finding of its own")
     members = [operator for operator in work if operator.category is category]
     rest = evidence.total - times[category]
     limit = f", {ratio_text(evidence.total / rest)} at most" if rest > 0 else ""
