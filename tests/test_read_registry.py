@@ -24,6 +24,7 @@ def other_package(tmp_path, monkeypatch):
     information.mkdir(parents=True)
     (information / "METADATA").write_text("Metadata-Version: 2.1\nName: opscope-test-format\nVersion: 1.0\n")
     points = "[opscope.readers]\nanother = opscope_test_format:OtherReader\nready = opscope_test_format:READY\n"
+    points += "absent = opscope_test_format_absent:Reader\n"
     (information / "entry_points.txt").write_text(points)
     (site / "opscope_test_format.py").write_text(
         dedent("""
@@ -84,6 +85,18 @@ def test_an_unknown_format_lists_the_known_ones():
     assert caught.value.where == "trace.bin"
     assert "etdump" in caught.value.hint
     assert "other" in caught.value.hint
+
+
+@pytest.mark.usefixtures("other_package")
+def test_a_package_that_cannot_be_loaded_keeps_no_file_from_being_read():
+    """It is left out, and named with its problem only when nothing else knows the file."""
+    assert reader_for(b"OTHER...", Path("trace.bin")).name == "other"
+    assert "other" in [reader.name for reader in readers()]
+    with pytest.raises(TraceFormatError) as caught:
+        reader_for(b"neither", Path("trace.bin"))
+    assert (
+        "reader absent (opscope_test_format_absent:Reader) cannot be loaded: ModuleNotFoundError" in caught.value.hint
+    )
 
 
 @pytest.mark.parametrize("head", [b"", b"E", b"PK\x03\x04", b"\0" * 64, b"{}", b"ED00ED00"[:4]])

@@ -52,8 +52,8 @@ class TraceRead(NamedTuple):
 
 
 def readers() -> list[Reader]:
-    """All installed readers, built-in ones first."""
-    return [_instance(point.load()) for point in _points()]
+    """All installed readers that can be loaded, built-in ones first."""
+    return [reader for reader in map(_loaded, _points()) if not isinstance(reader, str)]
 
 
 def _points() -> list[EntryPoint]:
@@ -61,6 +61,14 @@ def _points() -> list[EntryPoint]:
 
     found = entry_points(group=GROUP)
     return sorted(found, key=lambda point: (point.name != _COMMON, not point.value.startswith("opscope."), point.name))
+
+
+def _loaded(point: EntryPoint) -> Reader | str:
+    """A reader, or why it cannot be had: another package's fault must not keep the other formats from being read."""
+    try:
+        return _instance(point.load())
+    except Exception as error:  # noqa: BLE001 - loading runs code of any package
+        return f"the reader {point.name} ({point.value}) cannot be loaded: {type(error).__name__}: {error}"
 
 
 def _instance(loaded: type[Reader] | Reader) -> Reader:
@@ -77,13 +85,16 @@ def reader_for(head: bytes, path: Path) -> Reader:
 
     if EtdumpReader().sniff(head):
         return EtdumpReader()
-    names = []
+    names, broken = [], []
     for point in _points():
-        reader = _instance(point.load())
-        if reader.sniff(head):
+        reader = _loaded(point)
+        if isinstance(reader, str):
+            broken.append(reader)
+        elif reader.sniff(head):
             return reader
-        names.append(reader.name)
-    hint = f"formats that are read: {', '.join(names)}"
+        else:
+            names.append(reader.name)
+    hint = "; ".join([f"formats that are read: {', '.join(names)}", *broken])
     raise TraceFormatError("the format is not recognised", where=path, hint=hint)
 
 
