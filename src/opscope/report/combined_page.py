@@ -9,6 +9,7 @@ import jinja2
 from opscope import units
 from opscope.report.combined import threads_text, where_text
 from opscope.report.content import NOT_KNOWN, verdict_text
+from opscope.report.html_sections import policy, style_sheet, width_class
 from opscope.report.quality_sections import grade_text
 from opscope.report.text import markdown, plain
 
@@ -25,7 +26,9 @@ _FEW = 0.001
 
 def combined_html(report: CombinedReport) -> str:
     """The report as one HTML page that needs nothing else."""
-    return _environment().get_template("combined.html.j2").render(_values(report))
+    style = style_sheet("combined.css")
+    template = _environment().get_template("combined.html.j2")
+    return template.render(_values(report), style=style, policy=policy(style))
 
 
 def combined_markdown(report: CombinedReport) -> str:
@@ -70,7 +73,7 @@ def _environment() -> jinja2.Environment:
         "where": where_text,
         "faster": lambda row: units.ratio_text(row.speedup) if row.speedup is not None and row.share >= _FEW else "",
         "known": lambda value: value if value not in {None, ""} else NOT_KNOWN,
-        "percent": lambda value: f"{min(max(value or 0.0, 0.0), 1.0) * 100:.2f}",
+        "width": width_class,
         "md": markdown,
         "md_long": lambda text: markdown(text, _LONG),
         "clean": plain,

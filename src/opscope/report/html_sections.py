@@ -29,7 +29,7 @@ _EXPORTED = re.compile(r"^native_|_legit.*$|_with_indices$")
 
 def html_values(content: ReportContent) -> dict[str, Any]:
     """Values that only the template of the page needs; style, script and pictures are markup with escaped names."""
-    style, script = _style(), _source("report.js")
+    style, script = style_sheet(), _source("report.js")
     shown = content.shown
     drawn = {
         "shift": pictures.category_shift(content),
@@ -51,12 +51,17 @@ def html_values(content: ReportContent) -> dict[str, Any]:
     }
 
 
-def policy(style: str, script: str) -> str:
-    """The page's Content-Security-Policy: this style and this script by their hashes, and nothing else.
+def policy(style: str, script: str | None = None) -> str:
+    """A page's Content-Security-Policy: this style and this script by their hashes, and nothing else.
 
     A name can thus neither run nor load anything, even if it were taken for markup.
+
+    Args:
+        style: the page's one style sheet.
+        script: its one script; None when it has none.
     """
-    allowed = f"style-src {_hash(style)}; script-src {_hash(script)}; img-src data:"
+    scripts = _hash(script) if script is not None else "'none'"
+    allowed = f"style-src {_hash(style)}; script-src {scripts}; img-src data:"
     return f"default-src 'none'; {allowed}; base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'"
 
 
@@ -88,10 +93,13 @@ def _icicles(shown: Analysis) -> dict[str, str]:
     }
 
 
-def _style() -> str:
-    """The style sheet, with the classes that stand for widths, depths and colours.
+def style_sheet(*more: str) -> str:
+    """The style sheet of all pages, with the classes that stand for widths, depths and colours.
 
     They take the place of style attributes, which the policy does not allow.
+
+    Args:
+        more: templates with what only one page needs.
     """
     widths = [f".w{percent} {{ width: {percent}%; }}" for percent in range(1, _PERCENT + 1)]
     depths = [f".d{depth} {{ width: {depth * 0.9:.1f}rem; }}" for depth in range(_DEEPEST + 1)]
@@ -100,7 +108,7 @@ def _style() -> str:
         f".icicle .{category_class(category)} > rect {{ fill: {colour}; }}"
         for category, colour in pictures.COLOURS.items()
     ]
-    return "\n".join([_source("report.css"), *colours, *depths, *widths, ""])
+    return "\n".join([_source("report.css"), *colours, *depths, *widths, *map(_source, more), ""])
 
 
 def _source(name: str) -> str:
