@@ -61,3 +61,15 @@ def test_what_is_no_bundle_is_refused(runs, tmp_path):
     done = opscope(runs[0], tmp_path, "--out", tmp_path / "out")
     assert (done.returncode, str(tmp_path) in done.stderr) == (3, True)
     assert not (tmp_path / "out").exists()
+
+
+def test_a_title_stands_in_place_of_the_usual_one(runs, tmp_path):
+    """In every format, of one directory and of several, and as text."""
+    title = "Our <b>devices</b>"
+    one = opscope(runs[0], "--title", title, "--out", tmp_path)
+    both = opscope(*runs, "--title", title, "--out", tmp_path)
+    assert (one.returncode, both.returncode) == (0, 0)
+    for name in ("report", "combined"):
+        heading, page = (tmp_path / f"{name}.{ending}" for ending in ("md", "html"))
+        assert heading.read_text().splitlines()[0] == r"# Our \<b\>devices\</b\>"
+        assert page.read_text().count("Our &lt;b&gt;devices&lt;/b&gt;") == 2

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from opscope.api.bundle_differences import bundle_differences
 from opscope.api.encode import to_json
 from opscope.api.reports import REPORT_FORMATS, check_formats, content
@@ -40,7 +42,11 @@ def combined(paths: Sequence[str | Path]) -> CombinedReport:
 
 
 def combined_report(
-    paths: Sequence[str | Path], out: str | Path, formats: Sequence[str] = REPORT_FORMATS
+    paths: Sequence[str | Path],
+    out: str | Path,
+    formats: Sequence[str] = REPORT_FORMATS,
+    *,
+    title: str | None = None,
 ) -> list[Path]:
     """Write the combined report of several bundles; see :func:`combined`.
 
@@ -48,6 +54,7 @@ def combined_report(
         paths: two or more directories.
         out: directory to write to.
         formats: any of ``html``, ``md`` and ``json``.
+        title: of the report; None: the models' names.
 
     Returns:
         The files that were written.
@@ -58,7 +65,7 @@ def combined_report(
     from opscope.report.combined_page import combined_html, combined_markdown
 
     check_formats(formats)
-    report = combined(paths)
+    report = msgspec.structs.replace(combined(paths), title=title or None)
     files: dict[str, bytes] = {}
     if "json" in formats:
         files[f"{COMBINED}.json"] = to_json(report)

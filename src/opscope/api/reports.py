@@ -7,6 +7,8 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from opscope.api.analyses import analysis_of, comparison_of
 from opscope.api.encode import to_json
 from opscope.api.sides import bundle_side, is_kit
@@ -72,7 +74,11 @@ def compared_pairs(manifest: Manifest) -> list[tuple[str, str]]:
 
 
 def report(
-    path: str | Path, formats: Sequence[str] = ("html", "md", "json"), *, out: str | Path | None = None
+    path: str | Path,
+    formats: Sequence[str] = ("html", "md", "json"),
+    *,
+    out: str | Path | None = None,
+    title: str | None = None,
 ) -> list[Path]:
     """Write the reports of a bundle or of a run directory of the Arm kit, from its traces.
 
@@ -80,6 +86,7 @@ def report(
         path: the bundle or the run directory.
         formats: any of ``html``, ``md`` and ``json``.
         out: directory to write to; None: the bundle itself, or ``opscope`` in the run directory of the kit.
+        title: of the report; None: the model's name.
 
     Returns:
         The files that were written.
@@ -91,7 +98,8 @@ def report(
     check_formats(formats)
     place = Path(path)
     usual = place / KIT_REPORTS if is_kit(place) else place
-    return _write(Path(out) if out else usual, content(place), formats)
+    shown = msgspec.structs.replace(content(place), title=title or None)
+    return _write(Path(out) if out else usual, shown, formats)
 
 
 def check_formats(formats: Sequence[str]) -> None:

@@ -25,6 +25,9 @@ def command(
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Where to write instead; needed for several bundles.")
     ] = None,
+    title: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="Title of the report, in place of the model's name.")
+    ] = None,
     quiet: QuietOption = False,
 ) -> None:
     """Write the reports of a bundle into it, computed anew from its traces.
@@ -34,14 +37,14 @@ def command(
 
     Example: opscope report opscope-out/mobilenet_v3_small-20260102-101500 --format html
 
-    Example: opscope report mac android linux --out platforms
+    Example: opscope report mac android linux --out platforms --title "MobileNet on our devices"
     """
-    for path in _written(bundles, split_words(formats), out):
+    for path in _written(bundles, split_words(formats), out, title):
         if not quiet:
             typer.echo(path)
 
 
-def _written(bundles: list[Path], formats: tuple[str, ...], out: Path | None) -> list[Path]:
+def _written(bundles: list[Path], formats: tuple[str, ...], out: Path | None, title: str | None) -> list[Path]:
     """The files of the one report, or of the combined one.
 
     Raises:
@@ -51,8 +54,8 @@ def _written(bundles: list[Path], formats: tuple[str, ...], out: Path | None) ->
     from opscope.errors import UsageError
 
     if len(bundles) == 1:
-        return report(bundles[0], formats, out=out)
+        return report(bundles[0], formats, out=out, title=title)
     if out is None:
         problem = "a report over several bundles belongs to none of them"
         raise UsageError(problem, where="--out", hint="say where to write it: --out DIR")
-    return combined_report(bundles, out, formats)
+    return combined_report(bundles, out, formats, title=title)

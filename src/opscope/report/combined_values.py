@@ -201,9 +201,11 @@ class CombinedReport(msgspec.Struct, frozen=True, tag_field="schema", tag="opsco
         programs: programs that several bundles ran, with their operators side by side.
         series: bundles that are versions of each other, in order of time.
         notes: what differs between the bundles and limits what their figures say together, one sentence each.
+        title: of the report, in place of the usual one; null for the usual one.
     """
 
     bundles: list[CombinedBundle]
     programs: list[SharedProgram]
     series: list[Series]
     notes: list[str]
+    title: str | None = None

@@ -58,6 +58,7 @@ class ReportContent(msgspec.Struct, frozen=True, tag_field="schema", tag="opscop
         quality: how far the measurement can be trusted; null when nothing was measured.
         config: path of the file that asked for the run; null where none is known.
         kernel_logs: microkernels that XNNPACK's logs name, where runs left such logs.
+        title: of the report, in place of the usual one; null for the usual one.
     """
 
     manifest: Manifest
@@ -68,6 +69,7 @@ class ReportContent(msgspec.Struct, frozen=True, tag_field="schema", tag="opscop
     quality: Quality | None = None
     config: str | None = None
     kernel_logs: list[KernelSummary] = []
+    title: str | None = None
 
     @property
     def primary(self) -> Comparison | None:

@@ -109,6 +109,7 @@ def _values(content: ReportContent) -> dict[str, Any]:
     threads = list({variant.threads for variant in manifest.variants})
     return {
         "headline": headline(content),
+        "title": content.title,
         "manifest": manifest,
         "model": manifest.model,
         "environment": manifest.environment,
