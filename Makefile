@@ -11,7 +11,7 @@ TORCH := torch==2.13.0
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench bench-attribution fuzz docs bless clean
+.PHONY: help demo test check bench bench-attribution bench-calibration fuzz docs bless clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,7 +34,11 @@ bench: $(VENV)/dev.stamp ## measure opscope itself, side by side with what it is
 	$(BIN)/python bench/startup.py
 	$(BIN)/python bench/overhead.py
 	$(BIN)/python bench/decode.py
+	$(BIN)/python bench/report.py
 	$(BIN)/python bench/calibration.py
+
+bench-calibration: $(VENV)/dev.stamp ## how often verdicts are wrong and what they can see: simulated, and real runs here (an hour)
+	$(BIN)/python bench/calibration.py --full --measure 60 --pictures docs/pictures
 
 bench-attribution: $(VENV)/dev.stamp ## attribution of XNNPACK's events against the truth, on models of every kind (20 minutes)
 	$(BIN)/python bench/attribution.py

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import msgspec
 import numpy as np
 
-from opscope.stats.effect import Effect, expanded_interval, paired_effects, unpaired_effects
+from opscope.stats.effect import Effect, detectable_beyond, expanded_interval, paired_effects, unpaired_effects
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,9 +36,9 @@ _RESAMPLES = 2_000
 def median_effect(baseline: Sequence[Floats], candidate: Sequence[Floats], *, paired: bool) -> Effect:
     """Effect of two sides on the logarithm of latency; a process counts by its median.
 
-    The p-value and the smallest detectable effect are those of processes, see ``opscope.stats.effect``; the interval is
-    the expanded percentile interval of a bootstrap over processes and the inferences in them. Exchanging the two sides
-    mirrors the result exactly.
+    The p-value is that of processes, see ``opscope.stats.effect``; the interval is the expanded percentile interval of
+    a bootstrap over processes and the inferences in them. A verdict needs both, so the smallest detectable effect is
+    the larger of what either could show. Exchanging the two sides mirrors the result exactly.
 
     Args:
         baseline: durations in each of its processes, at least one process and one duration in each.
@@ -56,7 +56,9 @@ def median_effect(baseline: Sequence[Floats], candidate: Sequence[Floats], *, pa
     there = _drawn(sides[0], 0, 0 if paired else 1) - _drawn(sides[1], 1, 0 if paired else 2)
     back = _drawn(sides[0], 1, 0 if paired else 2) - _drawn(sides[1], 0, 0 if paired else 1)
     low, high = expanded_interval(np.concatenate([there, back])[:, None], count)
-    return msgspec.structs.replace(effect, low=float(low[0]), high=float(high[0]))
+    shown = detectable_beyond(float(high[0] - low[0]) / 2, count - 1)
+    detectable = max(effect.minimum_detectable or 0.0, shown)
+    return msgspec.structs.replace(effect, low=float(low[0]), high=float(high[0]), minimum_detectable=detectable)
 
 
 def resampled_medians(ordered: Floats, count: int, generator: np.random.Generator) -> Floats:

@@ -1,0 +1,118 @@
+"""Ways to judge whether two sides differ: opscope's, and those that it stands beside.
+
+Every method takes durations of the shape (experiments, processes, inferences) for each side and tells for each
+experiment whether it calls a difference at the 5 % level, and in which direction.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from opscope.stats.distributions import t_quantile
+from opscope.stats.effect import ALPHA, Effect, Verdict, paired_effects, unpaired_effects
+from opscope.stats.hierarchy import median_effect
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+Floats: TypeAlias = NDArray[np.float64]
+Signs: TypeAlias = NDArray[np.int64]
+"""1 where the candidate is called slower, -1 where it is called faster, 0 where no difference is called."""
+
+_NORMAL_95 = 1.959963984540054
+_BATCH = 200
+_SIGN = {Verdict.SLOWER: 1, Verdict.FASTER: -1}
+
+
+def effect(baseline: Sequence[Floats], candidate: Sequence[Floats], *, paired: bool) -> Effect:
+    """The product's own effect of one experiment."""
+    return median_effect(list(baseline), list(candidate), paired=paired)
+
+
+def sign(found: Effect) -> int:
+    """Direction that an effect's verdict calls."""
+    return _SIGN.get(found.verdict(), 0)
+
+
+def opscope(baseline: Floats, candidate: Floats, *, paired: bool) -> Signs:
+    """The product's verdicts.
+
+    A difference is called only when the p-value is at most 5 % and the interval agrees. The p-values of many
+    experiments are computed at once, and the whole effect only where its interval still matters: every verdict is that
+    of ``effect``, sooner.
+    """
+    called = np.zeros(len(baseline), np.int64)
+    for number in np.flatnonzero(p_values(baseline, candidate, paired=paired) <= ALPHA + 1e-9):
+        called[number] = sign(effect(baseline[number], candidate[number], paired=paired))
+    return called
+
+
+def p_values(baseline: Floats, candidate: Floats, *, paired: bool) -> Floats:
+    """P-values of the product's permutation test on the medians of processes."""
+    left, right = (np.log(np.median(side, axis=2)).T for side in (baseline, candidate))
+    effects = paired_effects if paired else unpaired_effects
+    found = []
+    for start in range(0, left.shape[1], _BATCH):
+        part = slice(start, start + _BATCH)
+        found += [one.p_value for one in effects(left[:, part], right[:, part])]
+    return np.array(found, np.float64)
+
+
+def pooled_means(baseline: Floats, candidate: Floats) -> Signs:
+    """Welch's test on all inferences of all processes, with the normal distribution for that of t."""
+    left, right = (side.reshape(len(side), -1) for side in (baseline, candidate))
+    return _beyond(left, right, _NORMAL_95)
+
+
+def one_process(baseline: Floats, candidate: Floats) -> Signs:
+    """Likewise on the inferences of one process a side, the first one of each."""
+    return _beyond(baseline[:, 0], candidate[:, 0], _NORMAL_95)
+
+
+def pooled_ranks(baseline: Floats, candidate: Floats) -> Signs:
+    """Mann and Whitney's U on all inferences of all processes, by the normal approximation corrected for ties.
+
+    Source: Conover, Practical Nonparametric Statistics, section 5.1.
+    """
+    sizes = baseline[0].size, candidate[0].size
+    return np.array([_ranked(b.ravel(), c.ravel(), *sizes) for b, c in zip(baseline, candidate, strict=True)], np.int64)
+
+
+def t_test(baseline: Floats, candidate: Floats) -> Signs:
+    """Student's paired t-test on the logarithms of the processes' medians."""
+    difference = np.log(np.median(candidate, axis=2)) - np.log(np.median(baseline, axis=2))
+    rounds = difference.shape[1]
+    limit = t_quantile(1 - ALPHA / 2, rounds - 1) * difference.std(axis=1, ddof=1) / math.sqrt(rounds)
+    return _called(difference.mean(axis=1), limit)
+
+
+def _beyond(left: Floats, right: Floats, limit: float) -> Signs:
+    error = np.sqrt(left.var(axis=1, ddof=1) / left.shape[1] + right.var(axis=1, ddof=1) / right.shape[1])
+    return _called(right.mean(axis=1) - left.mean(axis=1), limit * error)
+
+
+def _called(difference: Floats, limit: Floats) -> Signs:
+    called: Signs = (np.sign(difference) * (np.abs(difference) > limit)).astype(np.int64)
+    return called
+
+
+def _ranked(left: Floats, right: Floats, first: int, second: int) -> int:
+    _, inverse, counts = np.unique(np.concatenate([left, right]), return_inverse=True, return_counts=True)
+    ranks = (np.cumsum(counts) - (counts - 1) / 2)[inverse]
+    total = first + second
+    above = float(ranks[first:].sum()) - second * (total + 1) / 2
+    ties = float((counts.astype(np.float64) ** 3 - counts).sum()) / (total * (total - 1))
+    error = math.sqrt(first * second / 12 * (total + 1 - ties))
+    return int(math.copysign(1, above)) if error and abs(above) > _NORMAL_95 * error else 0
+
+
+NAIVE: dict[str, Callable[[Floats, Floats], Signs]] = {
+    "means": pooled_means,
+    "one process each": one_process,
+    "U test": pooled_ranks,
+}
+"""Methods that take inferences for independent of each other."""
