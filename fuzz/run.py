@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 
 from fuzz.targets import targets
-from fuzz.worker import CURRENT_BYTES, SECONDS_AN_INPUT, Current, Report, write_finding
+from fuzz.worker import CURRENT_BYTES, SECONDS_AN_INPUT, Current, Effort, Report, write_finding
 
 ROOT = Path(__file__).resolve().parents[1]
 FINDINGS = Path(__file__).resolve().parent / "findings"
@@ -38,7 +38,7 @@ def main(arguments: list[str] | None = None) -> int:
         return max(_worker([name, "-", str(options.input.resolve())], capture=False).wait() for name in names)
     found = 0
     for name in names:
-        report = fuzz_target(name, options.seed, options.seconds, findings)
+        report = fuzz_target(name, options.seed, Effort(options.seconds, options.least), findings)
         found += len(report.findings)
         print(_line(name, report), flush=True)
         for path, what in report.findings:
@@ -49,6 +49,7 @@ def main(arguments: list[str] | None = None) -> int:
 def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m fuzz.run", description="Fuzz the readers.")
     parser.add_argument("--seconds", type=float, default=60.0, help="time for each target")
+    parser.add_argument("--least", type=int, default=1, help="inputs for each target, however long they take")
     parser.add_argument("--seed", type=int, default=1, help="decides what is tried")
     parser.add_argument("--target", action="append", help="one of the targets, or MODULE:OBJECT; may be repeated")
     parser.add_argument("--findings", type=Path, default=FINDINGS, help="directory for failing inputs")
@@ -65,16 +66,17 @@ def _line(name: str, report: Report) -> str:
     )
 
 
-def fuzz_target(name: str, seed: int, seconds: float, findings: Path) -> Report:
+def fuzz_target(name: str, seed: int, effort: Effort, findings: Path) -> Report:
     """Fuzz one target. A worker that dies leaves its input as a finding, and another one goes on."""
     total, crashes = Report(), 0
-    end = time.monotonic() + seconds
+    end = time.monotonic() + effort.seconds
     with tempfile.TemporaryDirectory(prefix="opscope-fuzz-") as directory:
         shared = Path(directory) / "current"
         shared.write_bytes(bytes(CURRENT_BYTES))
-        while crashes < _MOST_CRASHES and (not total.inputs or time.monotonic() < end):
+        while crashes < _MOST_CRASHES and (total.inputs < effort.least or time.monotonic() < end):
             began = time.monotonic()
-            process = _worker([name, str(shared), f"{seed}.{crashes}", str(end - began), str(findings)])
+            left = str(end - began), str(effort.least - total.inputs)
+            process = _worker([name, str(shared), f"{seed}.{crashes}", *left, str(findings)])
             output, failure = _watched(process, Current(shared))
             if failure is None:
                 _add(total, Report(**json.loads(output.splitlines()[-1])))

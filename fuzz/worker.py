@@ -18,12 +18,14 @@ import time
 import traceback
 import warnings
 from dataclasses import asdict, dataclass, field
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from fuzz.coverage import Lines
 from fuzz.mutate import LARGEST, mutated
 from fuzz.targets import target_named
+from opscope.errors import TraceFormatError
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -31,10 +33,10 @@ if TYPE_CHECKING:
     from fuzz.targets import Target
 
 SECONDS_AN_INPUT = 1.0
+"""Of the processor: a busy machine is no finding."""
 MEMORY = 512 << 20
 """Bytes that reading one input may take beyond what the process had before."""
 
-_TRIES_AFTER_A_HANG = 2
 _REFUSED_SHARE = 0.2
 _MINIMISING_SECONDS = 5.0
 _HEAD = struct.Struct("<QQ")
@@ -43,6 +45,18 @@ CURRENT_BYTES = _HEAD.size + LARGEST
 
 class HangError(BaseException):
     """An input took longer than it may. No ``except Exception`` of a reader can swallow it."""
+
+
+class Effort(NamedTuple):
+    """How long to fuzz: until both are reached.
+
+    Attributes:
+        seconds: time.
+        least: number of inputs.
+    """
+
+    seconds: float
+    least: int
 
 
 @dataclass
@@ -106,7 +120,7 @@ class Executor:
     def __init__(self, target: Target) -> None:
         self._target = target
         self._peak = 0
-        signal.signal(signal.SIGALRM, _hang)
+        signal.signal(signal.SIGPROF, _hang)
 
     def limit_memory(self) -> None:
         """Let this process grow by ``MEMORY`` from here on; call it when everything is loaded."""
@@ -118,24 +132,13 @@ class Executor:
 
     def outcome(self, data: bytes) -> tuple[str, str]:
         """Kind of outcome (``read``, ``refused`` or ``failed``) and what tells it from others of this kind."""
-        kind, what = self.once(data)
-        tries = 0
-        while what == "hang" and tries < _TRIES_AFTER_A_HANG:  # a busy machine is no finding
-            kind, what = self.once(data)
-            tries += 1
-        return kind, what
-
-    def once(self, data: bytes) -> tuple[str, str]:
-        """As :meth:`outcome`, where a slow machine may pass for a hang."""
         try:
             return self._timed(data)
         except HangError:  # the alarm came while another outcome was being told
             return "failed", "hang"
 
     def _timed(self, data: bytes) -> tuple[str, str]:
-        from opscope.errors import TraceFormatError
-
-        signal.setitimer(signal.ITIMER_REAL, SECONDS_AN_INPUT)
+        signal.setitimer(signal.ITIMER_PROF, SECONDS_AN_INPUT)
         try:
             self._target.read(data)
         except TraceFormatError as error:
@@ -147,7 +150,7 @@ class Executor:
         except BaseException as error:  # noqa: BLE001 - whatever else comes out of a reader is what is looked for
             return "failed", _place(error)
         finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.setitimer(signal.ITIMER_PROF, 0)
         return self._within_memory("read", "")
 
     def _within_memory(self, kind: str, what: str) -> tuple[str, str]:
@@ -177,15 +180,15 @@ def _place(error: BaseException) -> str:
     return f"{type(error).__name__}{where}"
 
 
-def fuzz(target: Target, seed: str, seconds: float, current: Current, findings: Path) -> Report:
-    """Fuzz a target for some seconds; every kind of failure is written down once."""
+def fuzz(target: Target, seed: str, effort: Effort, current: Current, findings: Path) -> Report:
+    """Fuzz a target so long and with so many inputs; every kind of failure is written down once."""
     # Seeds are arbitrary text: reproducible damage, not secrets.
     rng, report, lines, executor = random.Random(seed), Report(), Lines(), Executor(target)  # noqa: S311
     corpus, known, failed = Corpus(target.seeds()), set(), set()
     pending = list(corpus.whole)
     seeds, began = len(pending), time.monotonic()
     lines.start()
-    while pending or time.monotonic() - began < seconds:
+    while pending or report.inputs < effort.least or time.monotonic() - began < effort.seconds:
         data = pending.pop() if pending else mutated(rng, corpus.chosen(rng), corpus.chosen(rng), target.tokens)
         current.put(report.inputs, data)
         kind, what = executor.outcome(data)
@@ -208,14 +211,14 @@ def fuzz(target: Target, seed: str, seconds: float, current: Current, findings: 
 
 def minimised(executor: Executor, data: bytes, what: str) -> bytes:
     """A smaller input with the same failure: parts are removed, then set to zero, in ever smaller pieces."""
-    end = time.monotonic() + _MINIMISING_SECONDS
+    end = time.process_time() + _MINIMISING_SECONDS
     for filler in (b"", b"\0"):
         size = max(1, len(data) // 2)
-        while size and time.monotonic() < end:
+        while size and time.process_time() < end:
             at = 0
-            while at < len(data) and time.monotonic() < end:
+            while at < len(data) and time.process_time() < end:
                 smaller = data[:at] + filler * min(size, len(data) - at) + data[at + size :]
-                if smaller != data and executor.once(smaller)[1] == what:
+                if smaller != data and executor.outcome(smaller)[1] == what:
                     data = smaller
                     at += size * len(filler)
                 else:
@@ -238,6 +241,7 @@ def main(arguments: list[str]) -> int:
     """Fuzz and print a Report as JSON; or, given a file, read it once and end with 1 where that fails."""
     warnings.simplefilter("error")  # arithmetic that only warns would reach the user as noise, or as a wrong figure
     name, current, *rest = arguments
+    import_module("opscope.table.schema")  # and polars with it: an alarm within its import would leave half of it
     target = target_named(name)
     if len(rest) == 1:
         executor = Executor(target)
@@ -247,8 +251,8 @@ def main(arguments: list[str]) -> int:
         kind, what = executor.outcome(Path(rest[0]).read_bytes())
         print(kind, what)
         return int(kind == "failed")
-    seed, seconds, findings = rest
-    report = fuzz(target, seed, float(seconds), Current(Path(current)), Path(findings))
+    seed, seconds, least, findings = rest
+    report = fuzz(target, seed, Effort(float(seconds), int(least)), Current(Path(current)), Path(findings))
     print(json.dumps(asdict(report)))
     return 0
 
