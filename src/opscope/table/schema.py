@@ -25,7 +25,7 @@ class Column(NamedTuple):
 SCOPES = pl.Enum([scope.value for scope in Scope])
 
 COLUMNS: tuple[Column, ...] = (
-    Column("process", pl.Int32, "Which trace file the event comes from, from 0; one file is one process."),
+    Column("process", pl.Int32, "Which trace file, or tile of one, the event comes from, from 0."),
     Column("run", pl.Int32, "Block of the file the event stands in, from 0, in file order."),
     Column("inference", pl.Int32, "Inference of its process, from 0; null for loading.", nullable=True),
     Column("warmup", pl.Boolean, "True for events of inferences that are set aside as warm-up."),

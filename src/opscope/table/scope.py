@@ -24,6 +24,8 @@ class Scope(str, enum.Enum):
     """A portable or optimised kernel of the runtime."""
     CONTROL = "control"
     """Moves, jumps and frees of the program's control flow."""
+    TILE_EVENT = "tile_event"
+    """Cycles in which an event of an AI Engine tile was active."""
 
 
 LEAVES = (Scope.DELEGATE_OP.value, Scope.KERNEL.value)

@@ -1,0 +1,178 @@
+"""Reading AI Engine traces: opscope against json.load with a Python pass over the events, in one run on one machine.
+
+The JSON is made here, 200 MB of it: 32 cores with eight slots each, laid out and timed as mlir-aie writes a real GEMM:
+calls between two instruction events, vector and memory stall spans in them, lock stalls between them, port transfers
+all along, jitter from a fixed seed. Each way reads it as a whole process, in turn, by wall time and largest resident
+memory. Then raw words: the same kind of content encoded as event-time commands, decoded in this process.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from opscope.read.aie_words import read_words
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
+from aie_traces import Span, Tile, json_text, words_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+ROWS, COLUMNS = 4, 8
+SLOTS = (
+    "PORT_RUNNING_0",
+    "PORT_RUNNING_1",
+    "PORT_RUNNING_2",
+    "INSTR_EVENT_0",
+    "INSTR_EVENT_1",
+    "MEMORY_STALL",
+    "LOCK_STALL",
+    "INSTR_VECTOR",
+)
+MEGABYTES = 200
+_RUNS = 5
+_EVENTS_A_CALL = 74
+_BYTES_AN_EVENT = 84
+_PLAIN = """
+import json, sys
+with open(sys.argv[1]) as file:
+    data = json.load(file)
+tiles = {}
+for event in data:
+    tile = tiles.setdefault(event.get("pid"), {"name": None, "spans": {}, "open": {}})
+    if event.get("ph") == "M":
+        if event.get("name") == "process_name":
+            tile["name"] = event.get("args", {}).get("name")
+    elif event.get("ph") == "B":
+        tile["open"][event["tid"]] = int(event["ts"])
+    elif event.get("ph") == "E" and event["tid"] in tile["open"]:
+        start = tile["open"].pop(event["tid"])
+        tile["spans"].setdefault(event["name"], []).append((start, int(event["ts"])))
+print(sum(len(spans) for tile in tiles.values() for spans in tile["spans"].values()))
+"""
+_OURS = """
+import sys
+from pathlib import Path
+from opscope.read.aie_files import read_tiles
+tiles = read_tiles(Path(sys.argv[1])).tiles
+print(sum(len(slot.spans.start) - int(slot.spans.open.sum()) for tile in tiles for slot in tile.slots))
+"""
+
+
+class Process(NamedTuple):
+    """One process: its wall time, largest resident memory and output."""
+
+    seconds: float
+    kilobytes: int
+    output: str
+
+
+def run(command: list[str]) -> Process:
+    """Run a process to its end."""
+    before = time.perf_counter()
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        output = process.stdout.read() if process.stdout else ""
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise SystemExit(f"{command[:2]} ended with {process.returncode}")
+    return Process(time.perf_counter() - before, usage.ru_maxrss, output)
+
+
+def gemm_core(rng: random.Random, calls: int) -> Iterator[Span]:
+    """Spans of one core of a GEMM: calls of about 1,400 cycles, bound by an input stream of 2,048 cycles a call."""
+    now = rng.randrange(3000, 9000)
+    yield Span(6, 1, now)
+    for _ in range(calls):
+        yield Span(0, now - 700, now + 324 + rng.randrange(3))
+        yield Span(1, now - 600, now + 1448)
+        yield Span(3, now, now + 1)
+        at = now + rng.randrange(14, 24)
+        for _ in range(24):
+            width = rng.choice((8, 8, 16, 24, 40))
+            yield Span(7, at, at + width)
+            at += width
+            if rng.random() < 0.3:  # noqa: PLR2004 - about as often as in the captures
+                yield Span(5, at, at + rng.choice((1, 1, 2)))
+            at += rng.randrange(2, 30)
+        end = max(at + 10, now + 1380)
+        yield Span(4, end, end + 1)
+        yield Span(2, end + 4, end + 132)
+        yield Span(6, end + 20, now + 2046)
+        now += 2049
+
+
+def trace(megabytes: int, seed: int = 1) -> list[Tile]:
+    """Tiles of a 4 x 8 array; all together about as large as asked for."""
+    rng = random.Random(seed)  # noqa: S311 - jitter, not secrets
+    calls = megabytes * 1_000_000 // (ROWS * COLUMNS * _EVENTS_A_CALL * _BYTES_AN_EVENT)
+    return [
+        Tile("core", row + 2, column, SLOTS, tuple(gemm_core(rng, calls)))
+        for column in range(COLUMNS)
+        for row in range(ROWS)
+    ]
+
+
+def compare_json(path: Path) -> None:
+    """Print both ways of reading one file as whole processes, and their ratios."""
+    ways = {"json.load and a pass": _PLAIN, "opscope": _OURS}
+    runs: dict[str, list[Process]] = {name: [] for name in ways}
+    for turn in range(_RUNS):
+        for name, program in ways.items():
+            if name == "opscope" or turn < 3:  # noqa: PLR2004 - the slow way three times
+                runs[name].append(run([sys.executable, "-c", program, str(path)]))
+    if len({one.output for way in runs.values() for one in way}) != 1:
+        raise SystemExit("the two ways do not find the same number of spans")
+    figures = []
+    for name, own in runs.items():
+        seconds, memory = statistics.median(r.seconds for r in own), statistics.median(r.kilobytes for r in own)
+        figures.append((seconds, memory))
+        print(f"  {name:<22}{seconds:8.2f} s  {memory / 1024:7.0f} MB")
+    (plain, plain_memory), (ours, our_memory) = figures
+    print(f"  {'ratio':<22}{plain / ours:8.1f} x  {plain_memory / our_memory:7.1f} x")
+
+
+def best(way: Callable[[], object]) -> float:
+    """Seconds of the median of some runs."""
+    times = []
+    for _ in range(_RUNS):
+        before = time.perf_counter()
+        way()
+        times.append(time.perf_counter() - before)
+    return statistics.median(times)
+
+
+def decode_words(tiles: list[Tile]) -> None:
+    """Print events a second of decoding raw words."""
+    text = words_text(tiles)
+    binary = b"".join(int(line, 16).to_bytes(4, "little") for line in text.split())
+    for name, data in (("text", text), ("binary", binary)):
+        events = read_words(data, Path(name)).events
+        seconds = best(lambda data=data, name=name: read_words(data, Path(name)))
+        print(f"  {name:<22}{events:,} events in {seconds:.2f} s: {events / seconds / 1e6:.1f} million events/s")
+
+
+def main() -> None:
+    """Make the files and print the figures."""
+    megabytes = int(sys.argv[1]) if len(sys.argv) > 1 else MEGABYTES
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "trace.json"
+        tiles = trace(megabytes)
+        with path.open("wb") as file:
+            file.writelines(json_text(tiles))
+        print(f"JSON of {len(tiles)} cores, {path.stat().st_size / 1e6:.0f} MB", flush=True)
+        compare_json(path)
+        print("raw words of the same array", flush=True)
+        decode_words(trace(megabytes // 8))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,78 @@
+"""Files of AI Engine traces, by content: what ``opscope aie`` reads, with the arrays that its analyses work on."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from typing import TYPE_CHECKING, NamedTuple
+
+from opscope.errors import EmptyTraceError, TraceFormatError
+from opscope.read.aie_json import AieJsonReader, read_json
+from opscope.read.aie_words import AieWordsReader, read_words
+from opscope.read.compressed import inflated, is_compressed
+from opscope.read.mapped import mapped_file
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from opscope.read.aie_words import Slots
+    from opscope.table.tiles import TileTrace, TileTraceSet
+
+_HEAD = 64
+_PART = 1 << 20
+_HINT = "give the JSON that mlir-aie's trace parser writes, or raw trace words: text in hexadecimal, or binary"
+
+
+class TilesRead(NamedTuple):
+    """A trace that was read, and the hash of its file as it is stored."""
+
+    traces: TileTraceSet
+    sha256: str
+
+    @property
+    def tiles(self) -> tuple[TileTrace, ...]:
+        """Its tiles."""
+        return self.traces.tiles
+
+
+def read_tiles(path: Path, slots: Slots | None = None) -> TilesRead:
+    """The tiles of a trace in JSON or raw words, which may be compressed with gzip or zstd.
+
+    Args:
+        path: of the file.
+        slots: for raw words, the names of the slots of each kind of unit; JSON has its own.
+
+    Raises:
+        NotFoundError: there is no such file.
+        StorageError: it cannot be read.
+        EmptyTraceError: it is empty, or no tile has events.
+        TraceFormatError: it is damaged, of another format, or names no tile.
+    """
+    stored = mapped_file(path)
+    if not len(stored):
+        raise EmptyTraceError("the file has no bytes", where=path, hint="the capture failed; run it again")
+    digest = hashlib.sha256()
+    # Hashing releases the interpreter, so it runs beside the decoding; it reads the file in parts, to hold no more.
+    beside = threading.Thread(target=_hash, args=(path, digest))
+    beside.start()
+    try:
+        traces = _read(stored, path, slots)
+    finally:
+        beside.join()
+    return TilesRead(traces, digest.hexdigest())
+
+
+def _hash(path: Path, digest: hashlib._Hash) -> None:
+    with path.open("rb", buffering=0) as file:
+        while part := file.read(_PART):
+            digest.update(part)
+
+
+def _read(stored: memoryview, path: Path, slots: Slots | None) -> TileTraceSet:
+    data = memoryview(inflated(bytes(stored), path)) if is_compressed(stored) else stored
+    head = bytes(data[:_HEAD])
+    if AieWordsReader().sniff(head):
+        return read_words(data, path, slots)
+    if AieJsonReader().sniff(head):
+        return read_json(data, path)
+    raise TraceFormatError("neither a trace in JSON nor raw trace words", where=path, hint=_HINT)

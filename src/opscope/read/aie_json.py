@@ -1,0 +1,246 @@
+"""Traces of AI Engine tiles in the JSON that Chrome and Perfetto show, as mlir-aie and tools like it write them."""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
+
+import numpy as np
+
+from opscope.errors import EmptyTraceError, TraceFormatError
+from opscope.program.aie import event_names
+from opscope.read.aie_json_events import EventColumns, Gathered
+from opscope.read.aie_json_scan import Scanner
+from opscope.read.aie_json_text import CutOffError, Position, Values, first_element, gather_stretch, likely_start
+from opscope.read.aie_spans import Paired, SlotEvents, paired
+from opscope.read.mapped import let_go
+from opscope.table.events import TraceWarning
+from opscope.table.tiles import SLOTS, UNUSED, SlotTrace, TileTrace, TileTraceSet, Unit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from opscope.table import EventTable
+
+FORMAT = "aie-json"
+_MOST_MAPPED = 1 << 24
+_HEAD = re.compile(rb'(?:\xef\xbb\xbf)?\s*(?:\[\s*(?:\{\s*(?:"|\Z)|\]|\Z)|\{\s*(?:"|\Z))')
+_TILE = re.compile(
+    r"(core|mem|shim|shimtile|intfc|memtile)_trace for tile\s*\(?\s*(\d{1,4})\s*,\s*(\d{1,4})\s*\)?\s*\Z"
+)
+_UNITS = {"intfc": Unit.SHIM, "shimtile": Unit.SHIM} | {unit.value: unit for unit in Unit}
+_NO_TILE = "a trace of an AI Engine names its tiles by process_name records, such as 'core_trace for tile2,4'"
+
+
+class AieJsonReader:
+    """Reads traces of AI Engine tiles in JSON."""
+
+    name: ClassVar[str] = FORMAT
+
+    def sniff(self, head: bytes) -> bool:
+        """Whether a file starts like JSON of objects."""
+        return bool(_HEAD.match(head))
+
+    def read(self, data: bytes, path: Path) -> EventTable:
+        """All spans of all tiles.
+
+        Raises:
+            EmptyTraceError: no tile has events.
+            TraceFormatError: it is no JSON, holds no list of events, or none of an AI Engine tile.
+        """
+        return read_json(data, path).table()
+
+
+def read_json(data: bytes | memoryview, path: Path) -> TileTraceSet:
+    """All tiles of a trace.
+
+    Args:
+        data: bytes of the file.
+        path: for messages.
+
+    Raises:
+        EmptyTraceError: no tile has events.
+        TraceFormatError: it is no JSON, holds no list of events, or none of an AI Engine tile.
+    """
+    values, gathered = Values(memoryview(data), path), Gathered()
+    end = _gather(values, gathered)
+    if not any(map(_tile_of, gathered.processes.values())):
+        missing = "; the file is cut off" if end.cut else ""
+        raise TraceFormatError(f"no AI Engine tile is named in it{missing}", where=path, hint=_NO_TILE)
+    columns = gathered.columns()
+    if not len(columns.time):
+        raise EmptyTraceError("its tiles have no events", where=path, hint=_EMPTY)
+    return _traces(gathered, columns, end, values)
+
+
+def _gather(values: Values, into: Gathered) -> Position:
+    """Read all records; known layouts by the scanner, everything else in general."""
+    try:
+        position = Position(first_element(values))
+    except CutOffError:
+        return Position(len(values.data), cut=True)
+    scanner, kept = Scanner(values, into), 0
+    while not position.closed and not position.cut:
+        if position.at - kept > _MOST_MAPPED:
+            let_go(values.data, position.at)
+            kept = position.at
+        if scanner.ready:
+            position = scanner.chunk(position.at)
+        else:
+            position = gather_stretch(values, position.at, likely_start(values, position.at), into)
+            if not (position.closed or position.cut):
+                scanner.learn(position.at)
+    return position
+
+
+class _TileName(NamedTuple):
+    unit: Unit
+    row: int
+    column: int
+
+
+def _tile_of(recorded: str) -> _TileName | None:
+    match = _TILE.search(recorded)
+    return _TileName(_UNITS[match[1]], int(match[2]), int(match[3])) if match else None
+
+
+class _Tile(NamedTuple):
+    """What is known of a tile before its spans are made.
+
+    Attributes:
+        pid: of its process.
+        recorded: what the trace calls it.
+        named: the same, understood.
+        slots: number, recorded name, and events of each slot.
+        order: of its times.
+    """
+
+    pid: int
+    recorded: str
+    named: _TileName
+    slots: list[tuple[int, str, SlotEvents]]
+    order: _Order
+
+
+class _Order(NamedTuple):
+    """Of the events of a process: the largest time, and how many are earlier than the one before."""
+
+    last: int = 0
+    backwards: int = 0
+
+
+def _traces(gathered: Gathered, columns: EventColumns, end: Position, values: Values) -> TileTraceSet:
+    orders = _orders(gathered, columns)
+    slots: dict[int, list[tuple[int, str, SlotEvents]]] = {pid: [] for pid in gathered.processes}
+    for key, events in zip(gathered.slots, _by_slot(columns, len(gathered.slots)), strict=True):
+        slots.setdefault(key.pid, []).append((key.tid, key.name, events))
+    tiles, strangers = [], 0
+    for pid, own in sorted(slots.items()):
+        recorded = gathered.processes.get(pid, "")
+        named = _tile_of(recorded)
+        if named is None:
+            strangers += sum(len(events.time) for _, _, events in own)
+        else:
+            tiles.append(_trace(_Tile(pid, recorded, named, own, orders.get(pid, _Order()))))
+    if not any(tile.spans for tile in tiles):
+        raise EmptyTraceError("its tiles have no events", where=values.path, hint=_EMPTY)
+    return TileTraceSet(tuple(tiles), FORMAT, tuple(_warnings(gathered, tiles, strangers, end, values)))
+
+
+def _by_slot(columns: EventColumns, count: int) -> list[SlotEvents]:
+    """The events of each slot, in stream order."""
+    small = columns.code.astype(np.uint16) if count < 1 << 16 else columns.code  # sorted in time proportional to it
+    order = np.argsort(small, kind="stable")
+    time, begin = columns.time[order], columns.begin[order]
+    bounds = np.concatenate([[0], np.cumsum(np.bincount(columns.code, minlength=count))]).tolist()
+    return [SlotEvents(time[a:b], begin[a:b], order[a:b]) for a, b in pairwise(bounds)]
+
+
+def _orders(gathered: Gathered, columns: EventColumns) -> dict[int, _Order]:
+    """How the times of each process run in stream order."""
+    pids = list(dict.fromkeys(key.pid for key in gathered.slots))
+    place = {pid: number for number, pid in enumerate(pids)}
+    owner = np.array([place[key.pid] for key in gathered.slots], np.int32)[columns.code]
+    time = columns.time
+    if (owner[1:] < owner[:-1]).any():
+        rows = np.argsort(owner, kind="stable")
+        owner, time = owner[rows], time[rows]
+    first = np.flatnonzero(np.concatenate([[True], owner[1:] != owner[:-1]]))
+    last = np.maximum.reduceat(time, first)
+    back = np.bincount(owner[1:][(time[1:] < time[:-1]) & (owner[1:] == owner[:-1])], minlength=len(pids))
+    found = owner[first].tolist()
+    return {pids[own]: _Order(largest, int(back[own])) for own, largest in zip(found, last.tolist(), strict=True)}
+
+
+def _trace(tile: _Tile) -> TileTrace:
+    made = [(number, name, paired(events, tile.order.last)) for number, name, events in tile.slots]
+    slots = sorted(
+        (
+            SlotTrace(number, event_names().current(name), name, found.spans)
+            for number, name, found in made
+            if len(found.spans.start) or name != UNUSED
+        ),
+        key=lambda slot: slot.number,
+    )
+    return TileTrace(
+        row=tile.named.row,
+        column=tile.named.column,
+        unit=tile.named.unit,
+        pid=tile.pid,
+        recorded=tile.recorded,
+        slots=tuple(slots),
+        last=tile.order.last,
+        warnings=tuple(_tile_warnings(tile, slots, [found for _, _, found in made])),
+    )
+
+
+def _tile_warnings(tile: _Tile, slots: list[SlotTrace], found: list[Paired]) -> list[TraceWarning]:
+    used = [slot for slot in slots if len(slot.spans.start)]
+    known = event_names().of(tile.named.unit.value)
+    unknown = sorted({slot.recorded for slot in used if slot.name not in known})
+    numbers = [slot.number for slot in used]
+    counts = (
+        (tile.order.backwards, "times_backwards", "events are earlier than the one before them in the file"),
+        (sum(own.without_begin for own in found), "ends_without_begin", "ends close nothing and were left out"),
+        (sum(own.begun_again for own in found), "begins_repeated", "begins come while their slot is active"),
+        (sum(own.backwards for own in found), "spans_backwards", "spans would end before they start; left out"),
+        (len(numbers) - len(set(numbers)), "slots_renamed", "slots have events of more than one name"),
+        (sum(not 0 <= number < SLOTS for number in numbers), "slots_beyond", "slots have numbers that no unit has"),
+    )
+    where = tile.recorded
+    warnings = [TraceWarning(code, f"{where}: {count:,} {what}", _ODD) for count, code, what in counts if count]
+    if unknown:
+        listed = ", ".join(name[:40] for name in unknown[:5])
+        message = f"{where}: {len(unknown):,} events are in no table of this unit: {listed}"
+        warnings.append(TraceWarning("events_unknown", message, "their spans are kept under the name they have"))
+    return warnings
+
+
+_EMPTY = "the trace buffer was empty, or the file is cut off"
+_ODD = "the tool that wrote the file decoded it differently, or the file was edited"
+
+
+def _warnings(
+    gathered: Gathered, tiles: Iterable[TileTrace], strangers: int, end: Position, values: Values
+) -> list[TraceWarning]:
+    places = [(tile.unit, tile.tile) for tile in tiles]
+    counts = (
+        (gathered.counts["unreadable"], "events_unreadable", "events lack a name, a whole time or a slot; left out"),
+        (gathered.counts["other_records"], "other_records", "records are neither begin, end nor metadata; left out"),
+        (gathered.counts["renamed"], "metadata_repeated", "names are given again and differ; the last one counts"),
+        (strangers, "events_of_no_tile", "events belong to processes that name no tile; left out"),
+        (len(places) - len(set(places)), "tiles_repeated", "units of tiles occur more than once; kept apart by pid"),
+    )
+    warnings = [TraceWarning(code, f"{count:,} {what}", _ODD) for count, code, what in counts if count]
+    if end.cut:
+        message = (
+            f"the list of events has no end: {gathered.events:,} events are whole, "
+            f"the file ends in or before the next one, at byte {len(values.data):,}"
+        )
+        warnings.insert(0, TraceWarning("truncated", message, "write or copy the file again; what is whole was read"))
+    if not any(unit is Unit.CORE for unit, _ in places):
+        message = "no core was traced, so there are no kernel calls to tell apart"
+        warnings.append(TraceWarning("no_core_trace", message, "trace a core as well: INSTR_EVENT_0 and INSTR_EVENT_1"))
+    return warnings
