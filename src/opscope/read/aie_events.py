@@ -7,7 +7,7 @@ cycles all end one cycle after the frame they began in. ``docs/design/aie.md`` l
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -76,16 +76,18 @@ class _Layout(NamedTuple):
 
     kind: Bytes
     length: Bytes
+    is_frame: Mask
     shift: Words
     bits: Words
     slots_shift: Words
     slots_bits: Words
     slot: Words
+    more: Words
 
 
 def _layout() -> _Layout:
-    numbers = [np.zeros(256, np.uint32) for _ in range(5)]
-    table = _Layout(np.full(256, _UNKNOWN, np.uint8), np.ones(256, np.uint8), *numbers)
+    numbers = [np.zeros(256, np.uint32) for _ in range(6)]
+    table = _Layout(np.full(256, _UNKNOWN, np.uint8), np.ones(256, np.uint8), np.zeros(256, bool), *numbers)
     for command in _COMMANDS:
         own = slice(command.first, command.last + 1)
         table.kind[own], table.length[own] = command.kind, command.length
@@ -94,6 +96,8 @@ def _layout() -> _Layout:
             table.slots_shift[own], table.slots_bits[own] = command.slots, (1 << SLOTS) - 1
         if command.slot >= 0:
             table.slot[own] = [1 << (first >> command.slot & 7) for first in range(command.first, command.last + 1)]
+    table.is_frame[:] = (table.kind == _FRAME) | (table.kind == _SYNC)
+    table.more[table.kind == _SYNC] = _SYNC_CYCLES
     return table
 
 
@@ -145,9 +149,8 @@ def decode_events(words: Words, lost_before: Mask) -> UnitEvents:
     kind = _LAYOUT.kind[first]
     starts = at[kind == _START]
     timer = int.from_bytes(data[starts[0] + 1 : starts[0] + 8].tobytes(), "big") if len(starts) else None
-    timed = kind <= _SYNC
-    steps = _steps(data, at[timed], first[timed], kind[timed])
-    frames = _replayed(steps, max(_MOST_SPANS, _SPANS_A_WORD * len(words)))
+    repeats = _repeats(kind)
+    frames = _frames(_prolonged(_steps(data, at, first), repeats, max(_MOST_SPANS, _SPANS_A_WORD * len(words))))
     return UnitEvents(
         spans=tuple(_spans(frames, slot) for slot in range(SLOTS)),
         last=frames.last,
@@ -155,8 +158,8 @@ def decode_events(words: Words, lost_before: Mask) -> UnitEvents:
         restarts=max(0, len(starts) - 1),
         cut=cut,
         unknown=int((kind == _UNKNOWN).sum()),
-        repeats_lost=steps.repeats_lost,
-        repeats_of_idle=steps.repeats_of_idle,
+        repeats_lost=len(repeats.lost),
+        repeats_of_idle=repeats.of_idle,
     )
 
 
@@ -217,60 +220,78 @@ def _taken_in_order(length: Bytes, lost_before: Mask) -> Bytes:
     return np.frombuffer(found, np.uint8)
 
 
-class _Steps(NamedTuple):
-    """Commands that take time, in order.
+class _Repeats(NamedTuple):
+    """The repeats among the commands; places in the list of commands.
 
     Attributes:
-        mask: slots that are active at the end of a step; of a repeat, those of the frame it repeats.
-        idle: cycles before that in which none is; likewise.
-        times: how often it happens, frames once; None without repeats.
-        held: cycles by which it only prolongs the frame before; 0 for all but repeats of frames without idle cycles;
-            None without repeats.
-        repeats_lost: repeats that were left out, since nothing is before them.
-        repeats_of_idle: repeats directly behind an Event_Sync.
+        at: of each repeat.
+        frame: of the frame that it repeats.
+        lost: of repeats without a frame before them.
+        of_idle: repeats between which and their frame there is an Event_Sync.
+    """
+
+    at: Ints
+    frame: Ints
+    lost: Ints
+    of_idle: int
+
+
+def _repeats(kind: Bytes) -> _Repeats:
+    at = np.flatnonzero(kind == _REPEAT)
+    frame = at - 1
+    far = np.flatnonzero((frame < 0) | (kind[frame] != _FRAME))
+    if len(far):
+        frames = np.concatenate([[-1], np.flatnonzero(kind == _FRAME)])
+        frame[far] = frames[np.searchsorted(frames, at[far]) - 1]
+    lost = frame < 0
+    syncs = np.concatenate([[-1], np.flatnonzero(kind == _SYNC)])
+    sync = syncs[np.searchsorted(syncs, at[far]) - 1]
+    of_idle = int(((sync > frame[far]) & ~lost[far]).sum())
+    return _Repeats(at[~lost], frame[~lost], at[lost], of_idle) if lost.any() else _Repeats(at, frame, at[:0], of_idle)
+
+
+class _Steps(NamedTuple):
+    """Commands in order; arrays of one length.
+
+    Attributes:
+        mask: slots that are active at the end of a frame.
+        idle: cycles before that in which none is.
+        cycles: by which the time goes on.
+        is_frame: whether it is a frame, as Event_Sync is one that names no slot; others only take time, or nothing.
     """
 
     mask: Bytes
     idle: Ints
-    times: Ints | None
-    held: Ints | None
-    repeats_lost: int
-    repeats_of_idle: int
+    cycles: Ints
+    is_frame: Mask
 
 
-def _steps(data: Bytes, at: Ints, first: NDArray[np.integer[Any]], kind: Bytes) -> _Steps:
+def _steps(data: Bytes, at: Ints, first: Bytes) -> _Steps:
+    """All commands on their own; a repeat takes as many cycles as it counts."""
     value = np.ndarray((len(data) - _WORD + 1,), ">u4", data, 0, (1,))[at].astype(np.uint32)
-    first = first.astype(np.intp)
-    number = (value >> _LAYOUT.shift[first] & _LAYOUT.bits[first]).astype(np.int64)
-    mask = (_LAYOUT.slot[first] | value >> _LAYOUT.slots_shift[first] & _LAYOUT.slots_bits[first]).astype(np.uint8)
-    number[kind == _SYNC] = _SYNC_CYCLES
-    repeats = np.flatnonzero(kind == _REPEAT)
-    if not len(repeats):
-        return _Steps(mask, number, None, None, 0, 0)
-    frames = np.flatnonzero(kind == _FRAME)
-    place = np.searchsorted(frames, repeats) - 1
-    lost = place < 0
-    if lost.any():
-        repeats, place = repeats[~lost], place[~lost]
-    of_idle = _behind_sync(kind, repeats, frames[place])
-    count, idle = number[repeats], number[frames[place]]
-    times, held = np.ones(len(at), np.int64), np.zeros(len(at), np.int64)
-    times[kind == _REPEAT] = 0
-    times[repeats] = np.where(idle == 0, count > 0, count)
-    held[repeats] = np.where(idle == 0, count, 0)
-    number[repeats], mask[repeats] = idle, mask[frames[place]]
-    if times.all():
-        return _Steps(mask, number, times, held, 0, of_idle)
-    kept = np.flatnonzero(times)
-    return _Steps(mask[kept], number[kept], times[kept], held[kept], int(lost.sum()), of_idle)
+    byte = first.astype(np.intp)
+    number = (value >> _LAYOUT.shift[byte] & _LAYOUT.bits[byte]).astype(np.int64)
+    number += _LAYOUT.more[byte]
+    mask = (_LAYOUT.slot[byte] | value >> _LAYOUT.slots_shift[byte] & _LAYOUT.slots_bits[byte]).astype(np.uint8)
+    is_frame = _LAYOUT.is_frame[byte]
+    return _Steps(mask, number, number + is_frame, is_frame)
 
 
-def _behind_sync(kind: Bytes, repeats: Ints, frames: Ints) -> int:
-    """Repeats between which and the frame before them there is an Event_Sync."""
-    syncs = np.flatnonzero(kind == _SYNC)
-    if not len(syncs):
-        return 0
-    return int((np.searchsorted(syncs, repeats) > np.searchsorted(syncs, frames)).sum())
+def _prolonged(steps: _Steps, repeats: _Repeats, most: int) -> _Steps:
+    """Commands with what repeats mean: a frame without idle cycles goes on, any other happens again."""
+    steps.cycles[repeats.lost] = 0
+    again = np.flatnonzero(steps.idle[repeats.frame])
+    if not len(again):
+        return steps
+    at, frame = repeats.at[again], repeats.frame[again]
+    times = np.ones(len(steps.mask), np.int64)
+    times[at] = steps.idle[at]
+    if int(times.sum()) > most:
+        raise TooManySpansError(f"its repeats stand for more than {most:,} frames")
+    row = np.arange(len(times))
+    row[at] = frame
+    row = np.repeat(row, times)
+    return _Steps(steps.mask[row], steps.idle[row], steps.cycles[row], steps.is_frame[row])
 
 
 class _Frames(NamedTuple):
@@ -293,26 +314,14 @@ class _Frames(NamedTuple):
     last: int
 
 
-def _replayed(steps: _Steps, most: int) -> _Frames:
-    mask, idle = steps.mask, steps.idle
-    if steps.held is None or steps.times is None:
-        time = np.cumsum(idle + 1)
-    else:
-        held = steps.held
-        if (steps.times > 1).any():
-            if int(steps.times.sum()) > most:
-                raise TooManySpansError(f"its repeats stand for more than {most:,} frames")
-            row = np.repeat(np.arange(len(mask)), steps.times)
-            mask, idle, held = mask[row], idle[row], held[row]
-        time = np.cumsum(np.where(held > 0, held, idle + 1))
-        frames = np.flatnonzero(held == 0)
-        mask, idle, time, last = mask[frames], idle[frames], time[frames], int(time[-1]) if len(time) else 0
-    if steps.held is None:
-        last = int(time[-1]) if len(time) else 0
+def _frames(steps: _Steps) -> _Frames:
+    time = np.cumsum(steps.cycles)
+    last = int(time[-1]) if len(time) else 0
+    frames = np.flatnonzero(steps.is_frame)
+    mask, idle, time = steps.mask[frames], steps.idle[frames], time[frames]
     active = np.concatenate([np.zeros(1, np.uint8), mask])[:-1]
-    apart = idle > 0
-    closes = np.where(apart, active, active & ~mask)
-    opens = np.where(apart, mask, mask & ~active)
+    kept = (active & mask) * (idle == 0)
+    closes, opens = active ^ kept, mask ^ kept
     count = _SET_BITS[closes] + _SET_BITS[opens]
     return _Frames(closes, opens, time - idle, time, np.cumsum(count) - count, last)
 
