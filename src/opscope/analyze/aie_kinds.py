@@ -9,10 +9,10 @@ import msgspec
 import numpy as np
 
 from opscope.analyze.aie_cycles import split_spans
-from opscope.analyze.aie_findings import TileFinding
 
 if TYPE_CHECKING:
     from opscope.analyze.aie_calls import Calls
+    from opscope.analyze.aie_findings import TileFinding
     from opscope.table.nesting import Ints
     from opscope.table.tiles import TileTrace
 

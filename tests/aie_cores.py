@@ -1,0 +1,63 @@
+"""Traces of one core for tests of what is made of them: marks of calls in stream order, and spans of other events."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from opscope.read.aie_json import read_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from opscope.table.tiles import TileTrace
+
+CAPTURES = Path(__file__).parents[2] / "shared" / "data" / "aie"
+MARKS = ("INSTR_EVENT_0", "INSTR_EVENT_1")
+NPU1_GEMM = "npu1_bf16_gemm_256x768x768_tile_32x64x64"
+NPU2_GEMM = "npu2_bf16_bfp16emu_gemm_tile_16x32x256"
+
+
+def capture(name: str) -> TileTrace:
+    """The first core of a capture."""
+    path = CAPTURES / f"{name}.perfetto.json"
+    return read_json(path.read_bytes(), path).cores[0]
+
+
+def core(marks: str = "", spans: Mapping[str, Iterable[tuple[int, int]]] | None = None) -> TileTrace:
+    """The core of tile 2,4.
+
+    Args:
+        marks: such as ``0@100 1@180``: INSTR_EVENT_0 in cycle 100, INSTR_EVENT_1 in cycle 180; this is stream order.
+        spans: cycles in which other events are active, from the first up to and without the second.
+    """
+    pairs = [mark.split("@") for mark in marks.split()]
+    return core_of([(int(slot), int(time)) for slot, time in pairs], spans or {})
+
+
+def core_of(
+    marks: Iterable[tuple[int, int]],
+    spans: Mapping[str, Iterable[tuple[int, int]]],
+    events: Iterable[str] = MARKS,
+) -> TileTrace:
+    """The same; marks as slot and cycle, and these events in the first slots."""
+    names = [*events, *spans]
+    tile = {"name": "process_name", "ph": "M", "pid": 0, "args": {"name": "core_trace for tile2,4"}}
+    slots = [
+        {"name": "thread_name", "ph": "M", "pid": 0, "tid": tid, "args": {"name": name}}
+        for tid, name in enumerate(names)
+    ]
+    times = [(slot, time, time + 1) for slot, time in marks]
+    times += [(names.index(name), *span) for name, own in spans.items() for span in own]
+    listed = [event(names[tid], tid, *cycles) for tid, *cycles in times]
+    padding = event("NONE", 7, 0, 1)  # a trace without any event is none
+    records = [tile, *slots, *(record for pair in [*listed, padding] for record in pair)]
+    return read_json(json.dumps(records).encode(), Path("trace.json")).cores[0]
+
+
+def event(name: str, tid: int, start: int, end: int) -> list[dict]:
+    """A begin and an end."""
+    return [
+        {"name": name, "ts": ts, "ph": ph, "pid": 0, "tid": tid, "args": {}} for ts, ph in ((start, "B"), (end, "E"))
+    ]
