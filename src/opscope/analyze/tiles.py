@@ -1,0 +1,449 @@
+"""A trace of AI Engine tiles as a whole: what its parts tell, tile by tile, in one result.
+
+``TilesAnalysis`` is what is written, schema ``opscope.tiles/1``, which is only extended. ``Examined`` has besides it
+the calls themselves, which pictures and files of single calls are made from.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from opscope.analyze.aie_bound import Bound, Period, bound
+from opscope.analyze.aie_calls import Pairing, pair_calls
+from opscope.analyze.aie_cycles import CycleAccount, CycleSplit, account
+from opscope.analyze.aie_findings import TileFinding
+from opscope.analyze.aie_given import Given, doubts
+from opscope.analyze.aie_iterations import Iterations, find_iterations
+from opscope.analyze.aie_kinds import Kinds, find_kinds
+from opscope.analyze.aie_ports import Port
+from opscope.analyze.aie_rates import GmacRange, Rate, iteration_rates, rate
+from opscope.analyze.aie_work import Work, multiplying
+from opscope.analyze.findings import Severity
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from opscope.analyze.aie_iterations import Iteration
+    from opscope.analyze.aie_kinds import Kind
+    from opscope.table.events import TraceWarning
+    from opscope.table.tiles import SlotTrace, TileTrace, TileTraceSet
+
+_SEVERE = {"truncated", "no_core_trace", "times_backwards"}
+
+
+class TilesSource(msgspec.Struct, frozen=True):
+    """Where a trace came from.
+
+    Attributes:
+        path: of the file, as given.
+        format: of the file.
+        sha256: of the file as it is stored.
+        clock: unit of all times; always cycles.
+        events: begins and ends that were read.
+        complete: whether the file is whole; what is missing is a finding.
+    """
+
+    path: str
+    format: str
+    sha256: str
+    clock: str
+    events: int
+    complete: bool
+
+
+class CallCounts(msgspec.Struct, frozen=True):
+    """What became of INSTR_EVENT_0 and INSTR_EVENT_1: calls, events of no call, and calls that could be others."""
+
+    paired: int
+    dropped: int
+    ambiguous: int
+
+
+class KindRow(msgspec.Struct, frozen=True):
+    """Calls of one kind, and their durations from INSTR_EVENT_0 to INSTR_EVENT_1.
+
+    Attributes:
+        kind: its name.
+        n: calls.
+        vector_cycles: in each call; null where INSTR_VECTOR was not traced.
+        median_cycles: of the durations.
+        p10_cycles: that one call in ten stays below.
+        p90_cycles: that nine in ten stay below.
+        min_cycles: shortest.
+        max_cycles: longest.
+        first_cycles: of the first call.
+        evidence: why these calls are one kind.
+        multiplies: whether its calls count as the product's work.
+    """
+
+    kind: str
+    n: int
+    vector_cycles: int | None
+    median_cycles: float
+    p10_cycles: float
+    p90_cycles: float
+    min_cycles: int
+    max_cycles: int
+    first_cycles: int
+    evidence: str
+    multiplies: bool
+
+
+class Cycles(msgspec.Struct, frozen=True):
+    """Cycles of the window by what the core did, in calls and between them; together the window.
+
+    Attributes:
+        in_call: from the start of a call to its end.
+        between_calls: from there to the next start.
+        overlapping: that two slots claim; each is counted once.
+        missing: events that were not traced, and are within ``other``.
+    """
+
+    in_call: CycleSplit
+    between_calls: CycleSplit
+    overlapping: int
+    missing: tuple[str, ...]
+
+
+class IterationRow(msgspec.Struct, frozen=True):
+    """A repetition of the whole product on one core.
+
+    Attributes:
+        number: from 1.
+        phase: warmup, measured, extra or partial.
+        complete: whether all its calls are in the trace.
+        calls: in the trace.
+        first_call: from 0.
+        last_call: likewise.
+        start: first cycle.
+        end: of the last call.
+        cycles: from start to end.
+        macs: of its calls that multiply; null without a tiling.
+        mac_per_cycle: from start to end; null likewise, and where it would be above the peak.
+    """
+
+    number: int
+    phase: str
+    complete: bool
+    calls: int
+    first_call: int
+    last_call: int
+    start: int
+    end: int
+    cycles: int
+    macs: int | None
+    mac_per_cycle: float | None
+
+
+class BoundRow(msgspec.Struct, frozen=True):
+    """What sets the pace of the calls that multiply.
+
+    Attributes:
+        by: ``call``, the stream of an operand, the name of a port, or ``not explained``.
+        predicted_period_cycles: the longest of the call and each port's transfers.
+        measured_period_cycles: the median period.
+        residual_cycles: measured less predicted.
+        call_cycles: median duration of these calls.
+        port: event of the port behind the verdict; null when it is another.
+        period: all measured periods.
+        ports: that were traced and used.
+        reason: how the verdict was reached.
+    """
+
+    by: str
+    predicted_period_cycles: float
+    measured_period_cycles: float
+    residual_cycles: float
+    call_cycles: float
+    port: str | None
+    period: Period
+    ports: tuple[Port, ...]
+    reason: str
+
+
+class SlotRow(msgspec.Struct, frozen=True):
+    """An event slot: its number, its event, how often it was active, and in how many cycles."""
+
+    slot: int
+    event: str
+    spans: int
+    cycles: int
+
+
+class TileRow(msgspec.Struct, frozen=True):
+    """One trace unit of one tile.
+
+    Attributes:
+        tile: ``ROW,COL``.
+        unit: core, mem, memtile or shim.
+        calls: what became of their events; zeros for other units than cores.
+        kinds: of calls.
+        window_cycles: from the first call's start to the last call's end; 0 without calls.
+        cycles: of the window.
+        mac_per_cycle: of the window; null where that is not known, as ``reasons`` says.
+        utilisation: the same as a fraction of the peak.
+        coverage: calls in the trace as a fraction of those of the whole run.
+        bound: what the period of calls is bound by; null where that is not known.
+        iterations: repetitions of the whole product.
+        iterations_by: what they were found by; null without any.
+        iterations_reason: why these, or why none.
+        expected_iterations: that were asked for; null likewise.
+        in_call_mac_per_cycle: within the calls that multiply; null likewise.
+        peak_mac_per_cycle: of one core; null without architecture and type.
+        gmac_per_s: of the window, as a range over the clock's levels where the clock is not known; null without either.
+        macs: of the calls that multiply; null without a tiling.
+        rate_reason: why there is no rate; null when there is one.
+        bound_reason: how the bound was found, or why there is none.
+        last_cycle: that its trace reaches.
+        slots: what was traced.
+    """
+
+    tile: str
+    unit: str
+    calls: CallCounts
+    kinds: list[KindRow]
+    window_cycles: int
+    cycles: Cycles
+    mac_per_cycle: float | None
+    utilisation: float | None
+    coverage: float | None
+    bound: BoundRow | None
+    iterations: list[IterationRow]
+    iterations_by: str | None
+    iterations_reason: str
+    expected_iterations: int | None
+    in_call_mac_per_cycle: float | None
+    peak_mac_per_cycle: int | None
+    gmac_per_s: GmacRange | None
+    macs: int | None
+    rate_reason: str | None
+    bound_reason: str | None
+    last_cycle: int
+    slots: list[SlotRow]
+
+
+class TilesAnalysis(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.tiles/1"):
+    """What a trace of AI Engine tiles tells.
+
+    Attributes:
+        trace: where it came from.
+        given: what the user said about the run.
+        tiles: in order of the trace.
+        findings: of all of it, most severe first.
+    """
+
+    trace: TilesSource
+    given: Given
+    tiles: list[TileRow]
+    findings: list[TileFinding]
+
+
+class TilesTerms(NamedTuple):
+    """What is asked besides the trace.
+
+    Attributes:
+        said: what is known of the run.
+        warmup: iterations to set aside.
+        measured: iterations after them; None: all.
+    """
+
+    said: Given
+    warmup: int = 0
+    measured: int | None = None
+
+
+class Core(NamedTuple):
+    """A core's trace, and what was found in it."""
+
+    tile: TileTrace
+    pairing: Pairing
+    kinds: Kinds
+    work: Work
+    iterations: Iterations
+    account: CycleAccount
+    rate: Rate
+    bound: Bound
+
+
+class Examined(NamedTuple):
+    """A result, and the calls that it rests on."""
+
+    analysis: TilesAnalysis
+    traces: TileTraceSet
+    cores: tuple[Core, ...]
+
+
+def analyse_tiles(traces: TileTraceSet, source: TilesSource, terms: TilesTerms) -> Examined:
+    """Look at every tile of a trace.
+
+    Args:
+        traces: what was read.
+        source: where it came from.
+        terms: what is asked.
+    """
+    cores = {id(tile): examine(tile, terms) for tile in traces.cores}
+    rows = [_row(tile, cores.get(id(tile)), terms.said) for tile in traces.tiles]
+    found = [
+        *(_warned(warning) for warning in traces.all_warnings),
+        *doubts(terms.said),
+        *(one for core in cores.values() for one in _of_core(core)),
+    ]
+    analysis = TilesAnalysis(source, terms.said, rows, ordered(found))
+    return Examined(analysis, traces, tuple(cores.values()))
+
+
+def examine(tile: TileTrace, terms: TilesTerms) -> Core:
+    """What the trace of a core tells."""
+    said = terms.said
+    pairing = pair_calls(tile)
+    calls = pairing.calls
+    kinds = find_kinds(tile, calls)
+    work = multiplying(tile, calls, kinds, said)
+    each = said.tiling.calls_per_core if said.tiling else None
+    iterations = find_iterations(tile, calls, kinds, each, terms.warmup, terms.measured)
+    found = account(tile, calls), rate(tile, calls, work, said), bound(tile, calls, work, said)
+    return Core(tile, pairing, kinds, work, iterations, *found)
+
+
+def ordered(findings: Iterable[TileFinding]) -> list[TileFinding]:
+    """Most severe first, else as they come; none twice."""
+    severities = list(Severity)
+    return sorted(dict.fromkeys(findings), key=lambda found: severities.index(found.severity))
+
+
+def _of_core(core: Core) -> Iterator[TileFinding]:
+    yield from core.pairing.findings
+    for part in (core.kinds, core.iterations, core.account, core.rate, core.bound):
+        yield from part.findings
+
+
+def _warned(warning: TraceWarning) -> TileFinding:
+    """A reader's warning as a finding."""
+    severity = Severity.HIGH if warning.code in _SEVERE else Severity.MEDIUM
+    return TileFinding(warning.code, severity, warning.message, "seen while the file was read", "file", warning.hint)
+
+
+def _row(tile: TileTrace, core: Core | None, said: Given) -> TileRow:
+    slots = [_slot(slot) for slot in tile.slots]
+    if core is None:
+        return _silent(tile, slots)
+    found, pairing, iterations = core.rate, core.pairing, core.iterations
+    return TileRow(
+        tile=tile.tile,
+        unit=tile.unit.value,
+        calls=CallCounts(pairing.paired, pairing.dropped, pairing.ambiguous),
+        kinds=[_kind(kind, core.work) for kind in core.kinds.kinds],
+        window_cycles=core.account.window_cycles,
+        cycles=_cycles(core.account),
+        mac_per_cycle=found.mac_per_cycle,
+        utilisation=found.utilisation,
+        coverage=found.coverage,
+        bound=_bound(core.bound),
+        iterations=_iterations(core, said),
+        iterations_by=iterations.by,
+        iterations_reason=iterations.reason,
+        expected_iterations=iterations.expected,
+        in_call_mac_per_cycle=found.in_call_mac_per_cycle,
+        peak_mac_per_cycle=found.peak,
+        gmac_per_s=found.gmac_per_s,
+        macs=found.macs,
+        rate_reason=found.reason,
+        bound_reason=core.bound.reason,
+        last_cycle=tile.last,
+        slots=slots,
+    )
+
+
+def _silent(tile: TileTrace, slots: list[SlotRow]) -> TileRow:
+    """A unit that has no calls: its window is empty, and what it lacks is null."""
+    none = CycleSplit(0, 0, 0, 0, 0, 0)
+    reason = "calls are of cores; this is another unit"
+    return TileRow(
+        tile=tile.tile,
+        unit=tile.unit.value,
+        calls=CallCounts(0, 0, 0),
+        kinds=[],
+        window_cycles=0,
+        cycles=Cycles(none, none, 0, ()),
+        mac_per_cycle=None,
+        utilisation=None,
+        coverage=None,
+        bound=None,
+        iterations=[],
+        iterations_by=None,
+        iterations_reason=reason,
+        expected_iterations=None,
+        in_call_mac_per_cycle=None,
+        peak_mac_per_cycle=None,
+        gmac_per_s=None,
+        macs=None,
+        rate_reason=reason,
+        bound_reason=reason,
+        last_cycle=tile.last,
+        slots=slots,
+    )
+
+
+def _slot(slot: SlotTrace) -> SlotRow:
+    spans = slot.spans
+    return SlotRow(slot.number, slot.name, len(spans.start), int((spans.end - spans.start).sum()))
+
+
+def _kind(kind: Kind, work: Work) -> KindRow:
+    return KindRow(
+        kind=kind.name,
+        n=kind.n,
+        vector_cycles=kind.vector_cycles,
+        median_cycles=kind.median_cycles,
+        p10_cycles=kind.p10_cycles,
+        p90_cycles=kind.p90_cycles,
+        min_cycles=kind.min_cycles,
+        max_cycles=kind.max_cycles,
+        first_cycles=kind.first_cycles,
+        evidence=kind.evidence,
+        multiplies=kind.name in work.kinds,
+    )
+
+
+def _cycles(found: CycleAccount) -> Cycles:
+    return Cycles(found.in_call, found.between_calls, found.overlapping, found.missing)
+
+
+def _bound(found: Bound) -> BoundRow | None:
+    """The verdict; None when there is none."""
+    values = (
+        found.by,
+        found.predicted_period_cycles,
+        found.measured_period_cycles,
+        found.residual_cycles,
+        found.call_cycles,
+    )
+    by, predicted, measured, residual, call = values
+    if by is None or predicted is None or measured is None or residual is None or call is None or not found.measured:
+        return None
+    return BoundRow(by, predicted, measured, residual, call, found.port, found.measured, found.ports, found.reason)
+
+
+def _iterations(core: Core, said: Given) -> list[IterationRow]:
+    rows = core.iterations.iterations
+    rates = iteration_rates(rows, core.work, said)
+    return [_iteration(row, found, core, said) for row, found in zip(rows, rates, strict=True)]
+
+
+def _iteration(row: Iteration, found: float | None, core: Core, said: Given) -> IterationRow:
+    worked = int(core.work.multiplies[row.first_call : row.last_call + 1].sum())
+    return IterationRow(
+        number=row.number,
+        phase=row.phase,
+        complete=row.complete,
+        calls=row.last_call - row.first_call + 1,
+        first_call=row.first_call,
+        last_call=row.last_call,
+        start=row.start,
+        end=row.end,
+        cycles=row.end - row.start,
+        macs=worked * said.tiling.macs_per_call if said.tiling and found is not None else None,
+        mac_per_cycle=found,
+    )
