@@ -7,21 +7,19 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 import numpy as np
 
-from opscope.analyze.aie_findings import TileFinding
+from opscope.analyze.aie_coverage import EVENTS, Coverage, coverage
+from opscope.analyze.aie_findings import TileFinding, place
+from opscope.analyze.findings import Severity
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from opscope.analyze.aie_calls import Calls
     from opscope.table.nesting import Ints
     from opscope.table.tiles import TileTrace
 
-EVENTS = {
-    "lock_stall": "LOCK_STALL",
-    "cascade_stall": "CASCADE_STALL",
-    "stream_stall": "STREAM_STALL",
-    "memory_stall": "MEMORY_STALL",
-    "vector": "INSTR_VECTOR",
-}
-"""Event of each category. A cycle of which two slots tell belongs to the one that stands first here."""
+_OUTSIDE = 0.01
+"""Share of the vector cycles between calls from which the calls do not enclose the work."""
 
 
 class CycleSplit(msgspec.Struct, frozen=True):
@@ -59,6 +57,11 @@ class SpanSplit(NamedTuple):
     lock_stall: Ints
     other: Ints
 
+    @property
+    def stalls(self) -> Ints:
+        """Cycles in which the core waited."""
+        return self.memory_stall + self.stream_stall + self.cascade_stall + self.lock_stall
+
     def total(self) -> CycleSplit:
         """All spans together."""
         return CycleSplit(*(int(own.sum()) for own in self))
@@ -71,7 +74,7 @@ class CycleAccount(msgspec.Struct, frozen=True):
         window_cycles: how many; 0 without calls.
         in_call: those within calls.
         between_calls: those between them.
-        overlapping: cycles that a second slot claims as well; they are counted for one of them only.
+        overlapping: cycles that more than one event claims; they are counted for one of them only.
         missing: events that were not traced; their cycles are in ``other``.
         findings: what limits this.
     """
@@ -85,37 +88,8 @@ class CycleAccount(msgspec.Struct, frozen=True):
 
     @property
     def unaccounted(self) -> int:
-        """Cycles of the window in neither of the two; 0."""
+        """Cycles of the window in neither of the two: 0, since also overlapping ones are counted once."""
         return self.window_cycles - self.in_call.total - self.between_calls.total
-
-
-class _Cover(NamedTuple):
-    """A set of cycles as spans that are apart and in order of time.
-
-    Attributes:
-        start: of each span.
-        end: of each span.
-        before: cycles of the set in all spans before; one longer than these.
-    """
-
-    start: Ints
-    end: Ints
-    before: Ints
-
-    def until(self, time: Ints) -> Ints:
-        """Cycles of the set before a time."""
-        place = np.searchsorted(self.start, time, side="left")
-        beyond = np.where(place > 0, np.maximum(self.end[place - 1] - time, 0), 0) if len(self.end) else 0
-        return self.before[place] - beyond
-
-
-def _cover(start: Ints, end: Ints) -> _Cover:
-    if (start[1:] < end[:-1]).any():
-        order = np.argsort(start, kind="stable")
-        start, end = start[order], np.maximum.accumulate(end[order])
-        first = np.flatnonzero(np.concatenate([[True], start[1:] > end[:-1]]))
-        start, end = start[first], end[np.append(first[1:], len(end)) - 1]
-    return _Cover(start, end, np.concatenate([[0], np.cumsum(end - start)]))
 
 
 def split_spans(tile: TileTrace, starts: Ints, ends: Ints) -> SpanSplit:
@@ -126,25 +100,66 @@ def split_spans(tile: TileTrace, starts: Ints, ends: Ints) -> SpanSplit:
         starts: first cycle of each span; shape (spans,).
         ends: first cycle after it, not smaller; shape (spans,).
     """
-    found: dict[str, Ints] = {}
-    known = np.zeros(len(starts), np.int64)
-    taken_start, taken_end = np.empty(0, np.int64), np.empty(0, np.int64)
-    for category, event in EVENTS.items():
-        own = [slot.spans for slot in tile.slots if slot.name == event]
-        taken_start = np.concatenate([taken_start, *(spans.start for spans in own)])
-        taken_end = np.concatenate([taken_end, *(spans.end for spans in own)])
-        cover = _cover(taken_start, taken_end)
-        now = cover.until(ends) - cover.until(starts)
-        found[category] = now - known
-        known = now
-    return SpanSplit(**found, other=ends - starts - known)
+    return split_by(coverage(tile), starts, ends)
+
+
+def split_by(known: Coverage, starts: Ints, ends: Ints) -> SpanSplit:
+    """The same with the coverage of the tile at hand."""
+    none = np.zeros(len(starts), np.int64)
+    found = {
+        category: known.covers[category].within(starts, ends) if category in known.covers else none
+        for category in EVENTS
+    }
+    return SpanSplit(**found, other=ends - starts - sum(found.values()))
 
 
 def account(tile: TileTrace, calls: Calls) -> CycleAccount:
     """Account for every cycle from the start of the first call to the end of the last."""
-    missing = tuple(event for event in EVENTS.values() if tile.slot(event) is None)
-    window = split_spans(tile, calls.start[:1], calls.end[-1:]).total()
-    inside = split_spans(tile, calls.start, calls.end).total()
-    pairs = zip(msgspec.structs.astuple(window), msgspec.structs.astuple(inside), strict=True)
-    between = CycleSplit(*(whole - part for whole, part in pairs))
-    return CycleAccount(window.total, inside, between, 0, missing)
+    known = coverage(tile)
+    window = split_by(known, calls.start[:1], calls.end[-1:]).total()
+    inside = split_by(known, calls.start, calls.end).total()
+    between = _without(window, inside)
+    missing = tuple(event for category, event in EVENTS.items() if category not in known.covers)
+    claimed = known.claims.cycles(int(calls.start[0]), int(calls.end[-1])) if len(calls) else {}
+    findings = (*_missing(tile, missing), *_claimed(tile, claimed), *_outside(tile, inside, between))
+    return CycleAccount(
+        window_cycles=window.total,
+        in_call=inside,
+        between_calls=between,
+        overlapping=sum(claimed.values()),
+        missing=missing,
+        findings=findings,
+    )
+
+
+def _without(whole: CycleSplit, part: CycleSplit) -> CycleSplit:
+    pairs = zip(msgspec.structs.astuple(whole), msgspec.structs.astuple(part), strict=True)
+    return CycleSplit(*(one - other for one, other in pairs))
+
+
+def _missing(tile: TileTrace, missing: tuple[str, ...]) -> Iterator[TileFinding]:
+    if missing:
+        title = f"{', '.join(missing)} not traced: such cycles are counted as other"
+        traced = f"traced: {', '.join(slot.name[:40] for slot in tile.slots)}"
+        step = "give them a slot where other cycles are many"
+        yield TileFinding("cycle_events_missing", Severity.INFO, title, traced, place(tile), step)
+
+
+def _claimed(tile: TileTrace, claimed: dict[tuple[str, ...], int]) -> Iterator[TileFinding]:
+    if claimed:
+        title = "events overlap that exclude each other; such cycles are counted for the first of them only"
+        seen = "; ".join(
+            f"{cycles:,} cycles of {' and '.join(EVENTS[category] for category in categories)}"
+            for categories, cycles in claimed.items()
+        )
+        step = "decode the raw words again: a lost packet or an event without end does this"
+        yield TileFinding("cycles_claimed_twice", Severity.MEDIUM, title, seen, place(tile), step)
+
+
+def _outside(tile: TileTrace, inside: CycleSplit, between: CycleSplit) -> Iterator[TileFinding]:
+    vector = inside.vector + between.vector
+    if between.vector > _OUTSIDE * vector:
+        title = "vector instructions run between calls: the calls do not enclose all the work"
+        seen = f"{between.vector:,} of {vector:,} vector cycles"
+        step = "call event0() before and event1() behind all work of the kernel"
+        yield TileFinding("vector_between_calls", Severity.MEDIUM, title, seen, place(tile), step)
