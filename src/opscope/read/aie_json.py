@@ -71,7 +71,7 @@ def read_json(data: bytes | memoryview, path: Path) -> TileTraceSet:
         raise TraceFormatError(f"no AI Engine tile is named in it{missing}", where=path, hint=_NO_TILE)
     columns = gathered.columns()
     if not len(columns.time):
-        raise EmptyTraceError("its tiles have no events", where=path, hint=_EMPTY)
+        raise _no_events(gathered, path)
     return _traces(gathered, columns, end, values)
 
 
@@ -93,6 +93,17 @@ def _gather(values: Values, into: Gathered) -> Position:
             if not (position.closed or position.cut):
                 scanner.learn(position.at)
     return position
+
+
+def _no_events(gathered: Gathered, path: Path) -> TraceFormatError:
+    """The error of a trace of which no event can be used."""
+    unreadable = gathered.counts["unreadable"]
+    if not unreadable:
+        return EmptyTraceError("its tiles have no events", where=path, hint=_EMPTY)
+    problem = (
+        f"none of its events can be read: {unreadable:,} lack a name, or a time, pid or tid that is a whole number"
+    )
+    return TraceFormatError(problem, where=path, hint="times are cycles, as mlir-aie writes them, not microseconds")
 
 
 class _TileName(NamedTuple):
@@ -145,7 +156,8 @@ def _traces(gathered: Gathered, columns: EventColumns, end: Position, values: Va
         else:
             tiles.append(_trace(_Tile(pid, recorded, named, own, orders.get(pid, _Order()))))
     if not any(tile.spans for tile in tiles):
-        raise EmptyTraceError("its tiles have no events", where=values.path, hint=_EMPTY)
+        problem = f"none of its {gathered.events:,} events makes a span of a tile that is named"
+        raise EmptyTraceError(problem, where=values.path, hint=_ODD)
     return TileTraceSet(tuple(tiles), FORMAT, tuple(_warnings(gathered, tiles, strangers, end, values)))
 
 

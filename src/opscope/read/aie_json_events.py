@@ -141,10 +141,10 @@ def whole(value: object) -> int | None:
     return None
 
 
-def record_of(value: Any) -> Record | None:  # noqa: ANN401 - any JSON value
-    """An element of the list as a record; None when it is no object."""
+def record_of(value: Any) -> Record:  # noqa: ANN401 - any JSON value
+    """An element of the list as a record; a record of nothing when it is no object."""
     if not isinstance(value, dict):
-        return None
+        return Record()
     known = {name: value[name] for name in ("name", "ph", "ts", "pid", "tid") if name in value}
     args = value.get("args")
     return Record(**known, args=RecordArgs(args.get("name")) if isinstance(args, dict) else None)

@@ -87,9 +87,7 @@ class Layout:
         tail: the bytes behind it, up to the next record, filled up in front to whole words.
         back: how many bytes stand behind the name.
         ts: where the time stands, and so on.
-        anchor: a byte that occurs once in each record.
-        anchor_from_end: whether its distance to the end of the record is known, or that to the start.
-        anchor_distance: that distance.
+        opening: the bytes that a record starts with, at most a word of them.
     """
 
     head: Constant
@@ -99,9 +97,7 @@ class Layout:
     pid: Place
     tid: Place
     ph: Place
-    anchor: int
-    anchor_from_end: bool
-    anchor_distance: int
+    opening: bytes
 
     @property
     def front(self) -> int:
@@ -112,14 +108,6 @@ class Layout:
     def tail_width(self) -> int:
         """Bytes of the tail, in whole words."""
         return len(self.tail.value)
-
-    def like(self, other: Layout) -> bool:
-        """Whether records of both are found by the same byte."""
-        return (self.anchor, self.anchor_from_end, self.anchor_distance) == (
-            other.anchor,
-            other.anchor_from_end,
-            other.anchor_distance,
-        )
 
     @cached_property
     def _tail_words(self) -> tuple[Words, Words]:
@@ -199,7 +187,6 @@ def layout_of(record: bytes) -> Layout | None:
     name = spans.pop("name")
     back = len(record) - name.stop
     width = -(-back // WORD) * WORD
-    ends = {key: span.stop for key, span in spans.items()}
     if any(spans[key].stop - spans[key].start > _MOST_DIGITS for key in _NUMBERS):
         return None
     varying = bytearray(record)
@@ -207,9 +194,6 @@ def layout_of(record: bytes) -> Layout | None:
     for span in (*spans.values(), name):
         for byte in range(span.start, span.stop):
             varying[byte] = mask[byte] = 0
-    anchor = _anchor(record, mask, min(name.start, *(s.start for s in spans.values())), max(name.stop, *ends.values()))
-    if anchor is None:
-        return None
     filler = bytes(width - back)
     places = {
         key: Place(span.start - name.stop + width - back, span.stop - span.start, in_tail=True)
@@ -222,9 +206,7 @@ def layout_of(record: bytes) -> Layout | None:
         tail=Constant(filler + bytes(varying[name.stop :]), filler + bytes(mask[name.stop :])),
         back=back,
         **places,
-        anchor=anchor[0],
-        anchor_from_end=anchor[1],
-        anchor_distance=anchor[2],
+        opening=record[: min(WORD, name.start, *(span.start for span in spans.values()))],
     )
 
 
@@ -263,13 +245,3 @@ def _agrees(record: bytes, spans: dict[str, slice]) -> bool:
     texts = all(value[key] == record[spans[key]].decode("latin-1") for key in ("name", "ph"))
     numbers = all(_DIGITS.fullmatch(record[spans[key]]) and value[key] == int(record[spans[key]]) for key in _NUMBERS)
     return texts and numbers and value["ph"] in {"B", "E"} and bool(value["name"])
-
-
-def _anchor(record: bytes, mask: bytearray, first: int, last: int) -> tuple[int, bool, int] | None:
-    """A byte that is never part of a value and occurs once: itself, whether it is behind all values, its distance."""
-    constant = bytes(byte for byte, fixed in zip(record, mask, strict=True) if fixed)
-    for from_end, places in ((True, range(len(record) - 1, last - 1, -1)), (False, range(first))):
-        for at in places:
-            if constant.count(record[at]) == 1 and not chr(record[at]).isupper() and not chr(record[at]).isdigit():
-                return record[at], from_end, len(record) - at if from_end else at
-    return None

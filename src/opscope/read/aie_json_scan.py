@@ -1,7 +1,7 @@
 """Many records of one layout at once: tools write all records alike, byte for byte, but for names and numbers.
 
-The scanner takes the layout from a record that was read in general, and finds the records that follow by a byte that
-occurs once in each. A record counts only when every one of its bytes is what the layout says, and when the record
+The scanner takes the layout from a record that was read in general, and finds the records that follow by the bytes that
+each starts with. A record counts only when every one of its bytes is what the layout says, and when the record
 before it ends where it starts. All others are read in general, so the result is the same by construction.
 """
 
@@ -31,6 +31,7 @@ _LONGEST_NAME = 64
 _MOST_PIDS = 1 << 12
 _MOST_TIDS = 16
 _WORTH_A_LAYOUT = 16
+_MOST_LAYOUTS = 32
 _UNKNOWN = -1
 _NOWHERE = np.zeros(0, np.int64)
 
@@ -137,34 +138,38 @@ class Scanner:
 
     def _records(self, at: int, layout: Layout) -> tuple[Ints, Ints]:
         """Where records of a layout can start and end in the next chunk."""
-        hits = np.flatnonzero(self._bytes[at : at + _CHUNK] == layout.anchor) + at
-        if layout.anchor_from_end:
-            ends = hits + layout.anchor_distance
-            ends = ends[ends <= len(self._bytes)]
-            return np.concatenate([[at], ends[:-1]]).astype(np.int64)[: len(ends)], ends
-        starts = hits - layout.anchor_distance
-        starts = starts[starts >= at]
+        chunk = self._bytes[at : at + _CHUNK]
+        if len(chunk) < WORD:
+            return _NOWHERE, _NOWHERE
+        hits = np.flatnonzero(chunk[: len(chunk) - WORD + 1] == layout.opening[0])
+        value, mask = (
+            np.frombuffer(part.ljust(WORD, b"\0"), "<u8") for part in (layout.opening, b"\xff" * len(layout.opening))
+        )
+        words = np.ndarray((len(chunk) - WORD + 1,), "<u8", chunk, 0, (1,))[hits]
+        starts = hits[words & mask == value] + at
         return starts[:-1], starts[1:]
 
     def _matched(self, starts: Ints, ends: Ints) -> list[_Found]:
         """What matches layouts: first the one that matched last, then that of the record in the middle of the rest."""
         left, found = np.arange(len(starts)), list[_Found]()
-        layout, tried = self._layout, set[Layout]()
-        while layout is not None and layout not in tried and len(left):
-            tried.add(layout)
+        layout = self._layout
+        for tries in range(_MOST_LAYOUTS):
+            if layout is None or not len(left):
+                break
             own = self._compared(layout, starts[left], ends[left])
             if len(own.row):
                 found.append(own._replace(row=left[own.row]))
                 self._layout = layout
                 left = left[:0] if len(own.row) == len(left) else np.delete(left, own.row)
-            layout = self._like(starts[left], ends[left]) if len(left) >= _WORTH_A_LAYOUT else None
+            worth = len(left) >= _WORTH_A_LAYOUT and (not tries or len(own.row) >= _WORTH_A_LAYOUT)
+            layout = self._like(starts[left], ends[left]) if worth else None
         return found
 
     def _like(self, starts: Ints, ends: Ints) -> Layout | None:
-        """The layout of the record in the middle of some, when its records are found in the same way."""
+        """The layout of the record in the middle of some, when it starts in the same way."""
         middle = len(starts) // 2
         layout = layout_of(bytes(self._values.data[int(starts[middle]) : int(ends[middle])]))
-        if layout is None or self._layout is None or not layout.like(self._layout):
+        if layout is None or self._layout is None or layout.opening != self._layout.opening:
             return None
         return self._layouts.setdefault(layout, layout)
 

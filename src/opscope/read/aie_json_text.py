@@ -22,6 +22,7 @@ _WINDOW = 1 << 16
 _GROWTH = 8
 _STRETCH = 1 << 15
 _SPACE = re.compile(rb"[ \t\r\n]*")
+_FILLED = re.compile(rb"\0*+\Z")
 _SEPARATOR = re.compile(rb"[ \t\r\n]*(?:,[ \t\r\n]*)?")
 _PARTS_OF_WORDS = ("true", "false", "null", "NaN", "Infinity", "-Infinity")
 _LONGEST_ESCAPE = 12
@@ -35,11 +36,19 @@ class CutOffError(Exception):
     """The file ends inside a value."""
 
 
-class Values(NamedTuple):
-    """The bytes of a file, and how messages call it."""
+class Values:
+    """The bytes of a file, and how messages call it.
 
-    data: memoryview
-    path: Path
+    A window of them is kept as text, for values that follow each other.
+
+    Args:
+        data: the bytes.
+        path: for messages.
+    """
+
+    def __init__(self, data: memoryview, path: Path) -> None:
+        self.data, self.path = data, path
+        self._text, self._first = "", 0
 
     def value(self, at: int) -> tuple[Any, int]:
         """The value that starts at a byte, and the byte behind it.
@@ -48,39 +57,43 @@ class Values(NamedTuple):
             CutOffError: the file ends inside it.
             TraceFormatError: it is no JSON.
         """
-        size = _WINDOW
+        if not self._first <= at < self._first + len(self._text):
+            self._load(at, _WINDOW)
         while True:
-            text = str(self.data[at : at + size], "latin-1")
-            final = at + size >= len(self.data)
+            final = self._first + len(self._text) >= len(self.data)
             try:
-                value, length = _DECODER.raw_decode(text)
+                value, end = _DECODER.raw_decode(self._text, at - self._first)
             except json.JSONDecodeError as error:
                 if final:
-                    self._refuse(error, text, at)
+                    self._refuse(error)
             except (RecursionError, ValueError) as error:
-                raise TraceFormatError(_problem(error), where=self.path, offset=at, hint=_HINT) from error
+                raise self.error(_problem(error), at) from error
             else:
-                if length < len(text) or final:
-                    return self._read_again(value, text, at, length), at + length
-            size *= _GROWTH
+                if end < len(self._text) or final:
+                    return self._read_again(value, at, self._first + end), self._first + end
+            self._load(at, _GROWTH * len(self._text) if at == self._first else _WINDOW)
 
-    def _refuse(self, error: json.JSONDecodeError, text: str, at: int) -> None:
+    def _load(self, at: int, size: int) -> None:
+        self._text, self._first = str(self.data[at : at + size], "latin-1"), at
+
+    def _refuse(self, error: json.JSONDecodeError) -> None:
         """Tell a value that is cut off from one that is damaged."""
-        rest = text[error.pos :].rstrip(" \t\r\n\0")
+        rest = self._text[error.pos :].rstrip(" \t\r\n\0")
         begun = any(word.startswith(rest) for word in _PARTS_OF_WORDS)
         escape = "escape" in error.msg and len(rest) < _LONGEST_ESCAPE
         if begun or escape or error.msg.startswith("Unterminated string"):
             raise CutOffError from error
-        raise TraceFormatError(f"no JSON: {error.msg}", where=self.path, offset=at + error.pos, hint=_HINT) from error
+        raise self.error(f"no JSON: {error.msg}", self._first + error.pos) from error
 
-    def _read_again(self, value: Any, text: str, at: int, length: int) -> Any:  # noqa: ANN401 - any JSON value
+    def _read_again(self, value: Any, at: int, end: int) -> Any:  # noqa: ANN401 - any JSON value
         """The value with its text decoded as UTF-8, where it has any beyond ASCII."""
-        if text[:length].isascii():
+        stored = bytes(self.data[at:end])
+        if stored.isascii():
             return value
         try:
-            return json.loads(bytes(self.data[at : at + length]))
+            return json.loads(stored)
         except ValueError as error:
-            raise TraceFormatError("no UTF-8 in a text", where=self.path, offset=at, hint=_HINT) from error
+            raise self.error("no UTF-8 in a text", at) from error
 
     def after_space(self, at: int) -> int:
         """The next byte that is no white space."""
@@ -92,8 +105,7 @@ class Values(NamedTuple):
 
     def byte(self, at: int) -> bytes:
         """One byte; nothing behind the end, where zero bytes that fill the file up do not count."""
-        found = bytes(self.data[at : at + 1])
-        return b"" if found == b"\0" and not self.data[at:].tobytes().strip(b"\0") else found
+        return b"" if _FILLED.match(self.data, at) else bytes(self.data[at : at + 1])
 
     def error(self, problem: str, at: int) -> TraceFormatError:
         """An error that names the file and the byte."""
@@ -174,31 +186,28 @@ def gather_stretch(values: Values, at: int, end: int, into: Gathered) -> Positio
 
 def _gather_each(values: Values, at: int, end: int, into: Gathered) -> Position:
     """As above, one element after the other, at least one."""
-    while True:
-        try:
-            position = _gather_one(values, at, into)
-        except CutOffError:
-            return Position(at, cut=True)
-        at = position.at
-        if position.closed or position.cut or at >= end:
-            return position
+    records, position = list[Record](), Position(at)
+    while not (position.closed or position.cut) and (position.at < end or not records):
+        position = _next(values, position.at, records)
+    into.add(records)
+    return position
 
 
-def _gather_one(values: Values, at: int, into: Gathered) -> Position:
+def _next(values: Values, at: int, records: list[Record]) -> Position:
+    """Take over one element; an element that is no object becomes a record of nothing."""
     at = values.after_space(at)
     if values.byte(at) in {b"", b"]"}:
         return Position(at, closed=bool(values.byte(at)), cut=not values.byte(at))
-    value, behind = values.value(at)
+    try:
+        value, behind = values.value(at)
+    except CutOffError:
+        return Position(at, cut=True)
     after = values.after_space(behind)
     if values.byte(after) not in {b"", b",", b"]"}:
         raise values.error("no JSON: a comma is missing", after)
     if not values.byte(after) and not isinstance(value, dict):
         return Position(at, cut=True)
-    record = record_of(value)
-    if record is None:
-        into.counts["other_records"] += 1
-    else:
-        into.add([record])
+    records.append(record_of(value))
     return Position(values.after_separator(behind) if values.byte(after) == b"," else after)
 
 
