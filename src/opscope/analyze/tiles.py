@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from opscope.analyze.aie_array import ArrayView, array_view
+from opscope.analyze.aie_array import Core as ArrayCore
 from opscope.analyze.aie_bound import Bound, Period, bound
 from opscope.analyze.aie_calls import Pairing, pair_calls
 from opscope.analyze.aie_cycles import CycleAccount, CycleSplit, account
@@ -19,6 +21,8 @@ from opscope.analyze.aie_iterations import Iterations, find_iterations
 from opscope.analyze.aie_kinds import Kinds, find_kinds
 from opscope.analyze.aie_ports import Port
 from opscope.analyze.aie_rates import GmacRange, Rate, iteration_rates, rate
+from opscope.analyze.aie_remedies import Seen, remedies
+from opscope.analyze.aie_roofline import TileRoofline, roofline
 from opscope.analyze.aie_work import Work, multiplying
 from opscope.analyze.findings import Severity
 
@@ -196,6 +200,8 @@ class TileRow(msgspec.Struct, frozen=True):
         macs: of the calls that multiply; null without a tiling.
         rate_reason: why there is no rate; null when there is one.
         bound_reason: how the bound was found, or why there is none.
+        calls_needed: of this core for all that was to be computed; null where that is not known.
+        roofline: the core under its ceilings; null for other units.
         last_cycle: that its trace reaches.
         slots: what was traced.
     """
@@ -220,6 +226,8 @@ class TileRow(msgspec.Struct, frozen=True):
     macs: int | None
     rate_reason: str | None
     bound_reason: str | None
+    calls_needed: int | None
+    roofline: TileRoofline | None
     last_cycle: int
     slots: list[SlotRow]
 
@@ -231,12 +239,14 @@ class TilesAnalysis(msgspec.Struct, frozen=True, tag_field="schema", tag="opscop
         trace: where it came from.
         given: what the user said about the run.
         tiles: in order of the trace.
+        array: all cores together; null without calls.
         findings: of all of it, most severe first.
     """
 
     trace: TilesSource
     given: Given
     tiles: list[TileRow]
+    array: ArrayView | None
     findings: list[TileFinding]
 
 
@@ -245,11 +255,13 @@ class TilesTerms(NamedTuple):
 
     Attributes:
         said: what is known of the run.
+        cores_known: whether the number of cores that share the product was said; else one is supposed.
         warmup: iterations to set aside.
         measured: iterations after them; None: all.
     """
 
     said: Given
+    cores_known: bool = True
     warmup: int = 0
     measured: int | None = None
 
@@ -265,6 +277,7 @@ class Core(NamedTuple):
     account: CycleAccount
     rate: Rate
     bound: Bound
+    roofline: TileRoofline
 
 
 class Examined(NamedTuple):
@@ -285,13 +298,26 @@ def analyse_tiles(traces: TileTraceSet, source: TilesSource, terms: TilesTerms) 
     """
     cores = {id(tile): examine(tile, terms) for tile in traces.cores}
     rows = [_row(tile, cores.get(id(tile)), terms.said) for tile in traces.tiles]
+    array = _array(tuple(cores.values()), terms)
     found = [
         *(_warned(warning) for warning in traces.all_warnings),
         *doubts(terms.said),
+        *_cores(traces, terms),
+        *(array.findings if array and terms.cores_known else ()),
         *(one for core in cores.values() for one in _of_core(core)),
     ]
-    analysis = TilesAnalysis(source, terms.said, rows, ordered(found))
-    return Examined(analysis, traces, tuple(cores.values()))
+    shown = msgspec.structs.replace(array, findings=()) if array else None
+    return Examined(TilesAnalysis(source, terms.said, rows, shown, ordered(found)), traces, tuple(cores.values()))
+
+
+def _array(cores: tuple[Core, ...], terms: TilesTerms) -> ArrayView | None:
+    """All cores that have calls together."""
+    own = [
+        ArrayCore(core.tile, core.pairing.calls, core.work, core.account, core.iterations, core.rate)
+        for core in cores
+        if core.pairing.paired
+    ]
+    return array_view(own, terms.said) if own else None
 
 
 def examine(tile: TileTrace, terms: TilesTerms) -> Core:
@@ -301,10 +327,11 @@ def examine(tile: TileTrace, terms: TilesTerms) -> Core:
     calls = pairing.calls
     kinds = find_kinds(tile, calls)
     work = multiplying(tile, calls, kinds, said)
-    each = said.tiling.calls_per_core if said.tiling else None
+    each = said.tiling.calls_per_core if said.tiling and terms.cores_known else None
     iterations = find_iterations(tile, calls, kinds, each, terms.warmup, terms.measured)
-    found = account(tile, calls), rate(tile, calls, work, said), bound(tile, calls, work, said)
-    return Core(tile, pairing, kinds, work, iterations, *found)
+    rated, paced = rate(tile, calls, work, said), bound(tile, calls, work, said)
+    account_of_tile = account(tile, calls)
+    return Core(tile, pairing, kinds, work, iterations, account_of_tile, rated, paced, roofline(rated, paced, said))
 
 
 def ordered(findings: Iterable[TileFinding]) -> list[TileFinding]:
@@ -313,10 +340,28 @@ def ordered(findings: Iterable[TileFinding]) -> list[TileFinding]:
     return sorted(dict.fromkeys(findings), key=lambda found: severities.index(found.severity))
 
 
+def _cores(traces: TileTraceSet, terms: TilesTerms) -> Iterator[TileFinding]:
+    """That nothing says how many cores share the product."""
+    tiling = terms.said.tiling
+    if tiling is not None and tiling.macs is not None and traces.cores and not terms.cores_known:
+        words = (
+            "how many cores share the product is not said",
+            "coverage is of one core that does all of it",
+            "give --row and --col",
+        )
+        yield _finding("cores_not_given", Severity.INFO, words)
+
+
+def _finding(rule: str, severity: Severity, words: tuple[str, str, str]) -> TileFinding:
+    title, evidence, step = words
+    return TileFinding(rule, severity, title, evidence, "all tiles", step)
+
+
 def _of_core(core: Core) -> Iterator[TileFinding]:
     yield from core.pairing.findings
     for part in (core.kinds, core.iterations, core.account, core.rate, core.bound):
         yield from part.findings
+    yield from remedies(Seen(core.tile, core.work, core.account, core.rate, core.bound))
 
 
 def _warned(warning: TraceWarning) -> TileFinding:
@@ -351,6 +396,8 @@ def _row(tile: TileTrace, core: Core | None, said: Given) -> TileRow:
         macs=found.macs,
         rate_reason=found.reason,
         bound_reason=core.bound.reason,
+        calls_needed=found.calls_needed,
+        roofline=core.roofline,
         last_cycle=tile.last,
         slots=slots,
     )
@@ -381,6 +428,8 @@ def _silent(tile: TileTrace, slots: list[SlotRow]) -> TileRow:
         macs=None,
         rate_reason=reason,
         bound_reason=reason,
+        calls_needed=None,
+        roofline=None,
         last_cycle=tile.last,
         slots=slots,
     )

@@ -29,7 +29,7 @@ _EXPORTED = re.compile(r"^native_|_legit.*$|_with_indices$")
 
 def html_values(content: ReportContent) -> dict[str, Any]:
     """Values that only the template of the page needs; style, script and pictures are markup with escaped names."""
-    style, script = style_sheet(), _source("report.js")
+    style, script = style_sheet(), template_text("report.js")
     shown = content.shown
     drawn = {
         "shift": pictures.category_shift(content),
@@ -108,10 +108,11 @@ def style_sheet(*more: str) -> str:
         f".icicle .{category_class(category)} > rect {{ fill: {colour}; }}"
         for category, colour in pictures.COLOURS.items()
     ]
-    return "\n".join([_source("report.css"), *colours, *depths, *widths, *map(_source, more), ""])
+    return "\n".join([template_text("report.css"), *colours, *depths, *widths, *map(template_text, more), ""])
 
 
-def _source(name: str) -> str:
+def template_text(name: str) -> str:
+    """A file of the templates' directory as it is."""
     return (files("opscope.report") / "templates" / name).read_text(encoding="utf-8")
 
 

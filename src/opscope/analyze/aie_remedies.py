@@ -1,0 +1,129 @@
+"""What to do about what holds a core back: its streams, its kernel, or its memory banks.
+
+Every remedy says how much there is to gain at most: the period that would be left if what it is about took no time.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from opscope.analyze.aie_bound import CALL, NOTHING_TRACED
+from opscope.analyze.aie_findings import TileFinding, place
+from opscope.analyze.findings import Severity
+from opscope.units import rate_text, ratio_text, share_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from opscope.analyze.aie_bound import Bound
+    from opscope.analyze.aie_cycles import CycleAccount
+    from opscope.analyze.aie_rates import Rate
+    from opscope.analyze.aie_work import Work
+    from opscope.table.tiles import TileTrace
+
+LARGE_GAIN = 1.2
+"""A remedy that could make calls follow each other so many times as fast matters much."""
+MEMORY_STALLS = 0.05
+"""Share of the cycles in calls from which stalls of the data memory are worth a look."""
+SCALAR = 0.2
+"""Share of the cycles in calls without vector instruction or stall from which the kernel's code is worth a look."""
+WEAK_VECTOR = 0.6
+"""Share of the peak below which a cycle with a vector instruction does little."""
+_REUSE = {
+    "A": "use each tile of A for more work (a larger n), or keep it in the core while B changes",
+    "B": "use each tile of B for more work (a larger m), or keep it in the core while A changes",
+    "C": "write C less often or narrower: sum up more of K in the core, or convert before it is sent",
+}
+
+
+class Seen(NamedTuple):
+    """What is known of a core when it is asked what to do."""
+
+    tile: TileTrace
+    work: Work
+    account: CycleAccount
+    rate: Rate
+    bound: Bound
+
+
+def remedies(seen: Seen) -> tuple[TileFinding, ...]:
+    """What to do, as findings; none where nothing that was traced holds the core back."""
+    return (*_stream(seen), *_memory(seen), *_scalar(seen), *_vector(seen))
+
+
+def _stream(seen: Seen) -> Iterator[TileFinding]:
+    """That the transfer of an operand takes longer than the call that uses it."""
+    found = seen.bound
+    if found.by in {None, CALL, NOTHING_TRACED} or found.call_cycles is None or found.measured_period_cycles is None:
+        return
+    paced = next((port for port in found.ports if port.name == found.port), None)
+    if paced is None or paced.cycles_per_call is None:
+        return
+    others = [port.cycles_per_call or 0.0 for port in found.ports if port is not paced]
+    left = max(found.call_cycles, *others) if others else found.call_cycles
+    gain = found.measured_period_cycles / left
+    title = f"the {paced.label if paced.operands else paced.name + ' stream'} sets the pace, not the kernel"
+    evidence = (
+        f"it needs {paced.cycles_per_call:,.0f} cycles for each call, the call takes {found.call_cycles:,.0f}; "
+        f"without it a call could follow every {left:,.0f} cycles instead of {found.measured_period_cycles:,.0f}: "
+        f"at most {ratio_text(gain)} as fast"
+    )
+    steps = [_REUSE[operand] for operand in paced.operands if operand in _REUSE]
+    step = "; or ".join([*steps, "split it over two ports, or use a narrower type"])
+    severity = Severity.HIGH if gain >= LARGE_GAIN else Severity.MEDIUM
+    yield TileFinding("stream_sets_pace", severity, title, evidence, place(seen.tile), step)
+
+
+def _memory(seen: Seen) -> Iterator[TileFinding]:
+    """That calls wait for the core's own data memory."""
+    split = seen.account.in_call
+    if not split.total or "MEMORY_STALL" in seen.account.missing:
+        return
+    share = split.memory_stall / split.total
+    if share < MEMORY_STALLS:
+        return
+    title = f"calls wait for the data memory in {share_text(share)} of their cycles"
+    evidence = f"{split.memory_stall:,} of {split.total:,} cycles in calls; {_worth(seen, split.memory_stall)}"
+    step = (
+        "put buffers that are read in the same cycle into different banks; trace CONFLICT_DM_BANK_0 to 7 of the memory"
+    )
+    yield TileFinding("memory_stalls", _kernel_severity(seen), title, evidence, place(seen.tile), step)
+
+
+def _scalar(seen: Seen) -> Iterator[TileFinding]:
+    """That the kernel spends much time without vector instructions."""
+    split = seen.account.in_call
+    if not split.total or not split.vector or {"INSTR_VECTOR", "MEMORY_STALL"} & set(seen.account.missing):
+        return
+    share = split.other / split.total
+    if share < SCALAR:
+        return
+    unseen = f" (not traced: {', '.join(seen.account.missing)})" if seen.account.missing else ""
+    title = f"calls issue no vector instruction in {share_text(share)} of their cycles, and no stall is seen"
+    evidence = f"{split.other:,} of {split.total:,} cycles in calls{unseen}; {_worth(seen, split.other)}"
+    step = "look for scalar code, loop set-up and loops that are not pipelined in the kernel's listing"
+    yield TileFinding("scalar_cycles", _kernel_severity(seen), title, evidence, place(seen.tile), step)
+
+
+def _vector(seen: Seen) -> Iterator[TileFinding]:
+    """That a vector instruction does much less than the unit can."""
+    each, peak = seen.rate.per_vector_cycle, seen.rate.peak
+    if each is None or peak is None or each >= WEAK_VECTOR * peak:
+        return
+    title = f"a cycle with a vector instruction does {rate_text(each)} of {peak} MAC"
+    evidence = f"{share_text(each / peak)} of the peak while it is busy: other instructions, or an emulated type"
+    step = "use the shape of matrix product that the type has at full rate, and convert data outside of the inner loop"
+    yield TileFinding("weak_vector_cycles", _kernel_severity(seen), title, evidence, place(seen.tile), step)
+
+
+def _worth(seen: Seen, cycles: int) -> str:
+    """What removing cycles from the calls would bring."""
+    if seen.bound.by == CALL:
+        left = seen.account.window_cycles - cycles
+        return f"at most {ratio_text(seen.account.window_cycles / left)} as fast without them" if left > 0 else ""
+    return "no gain while something else sets the pace"
+
+
+def _kernel_severity(seen: Seen) -> Severity:
+    """What is in the call matters when the call sets the pace."""
+    return Severity.MEDIUM if seen.bound.by == CALL else Severity.INFO

@@ -1,0 +1,173 @@
+"""What the pictures of a trace of AI Engine tiles show: which stretches, which lanes, which calls."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import altair as alt
+import msgspec
+import numpy as np
+
+from opscope.report.aie_answer import CATEGORY_NAMES
+from opscope.report.aie_drawing import COLOURS, KIND_COLOURS, Cell, Lane, Segment, bars, heat_map, timeline
+from opscope.report.pictures import drawn, rows_of
+from opscope.report.text import plain
+from opscope.units import rate_text, share_text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from opscope.analyze.tiles import Core, TileRow
+    from opscope.table.nesting import Ints
+
+    Rows: TypeAlias = list[dict[str, Any]]
+
+_WIDTH, _HEIGHT = 860, 190
+_MOST_POINTS = 1200
+_PERIODS = 4
+_MOST_BARS = 32
+_EVENT_COLOURS = {
+    "INSTR_VECTOR": COLOURS["vector"],
+    "MEMORY_STALL": COLOURS["memory_stall"],
+    "STREAM_STALL": COLOURS["stream_stall"],
+    "CASCADE_STALL": COLOURS["cascade_stall"],
+    "LOCK_STALL": COLOURS["lock_stall"],
+}
+_PLAIN = "#7f8fa6"
+
+
+def cycle_bars(rows: Sequence[TileRow]) -> str:
+    """Where the cycles of each core went: in calls, then, pale, between them."""
+    return bars([(row.tile, _segments(row)) for row in rows[:_MOST_BARS]], "Cycles of each core by what it did")
+
+
+def _segments(row: TileRow) -> list[Segment]:
+    found = []
+    for where, split, pale in (
+        ("in calls", row.cycles.in_call, False),
+        ("between calls", row.cycles.between_calls, True),
+    ):
+        for name, count in msgspec.structs.asdict(split).items():
+            share = count / row.window_cycles
+            found.append(Segment(f"{CATEGORY_NAMES[name]} {where}", share, COLOURS[name], pale))
+    return found
+
+
+def array_map(rows: Sequence[TileRow]) -> str | None:
+    """Utilisation of each core where it lies, or how much of it is in calls; None for a single core."""
+    if len(rows) < 2:  # noqa: PLR2004 - one tile is no array
+        return None
+    return heat_map([_cell(row) for row in rows], "Cores of the array by how busy they are")
+
+
+def _cell(row: TileRow) -> Cell:
+    place = [int(part) for part in row.tile.split(",")]
+    inside = row.cycles.in_call.total / row.window_cycles
+    value = inside if row.utilisation is None else row.utilisation
+    rate = "" if row.mac_per_cycle is None else f", {rate_text(row.mac_per_cycle)} MAC a cycle"
+    title = f"tile {row.tile}: {share_text(inside)} in calls{rate}"
+    return Cell(place[0], place[1], value, f"{value * 100:.0f} %", title)
+
+
+def whole_timeline(cores: Sequence[Core]) -> str:
+    """Calls of every core over the whole trace."""
+    lanes = [
+        lane for core in cores[:_MOST_BARS] for lane in _kind_lanes(core, core.tile.tile if len(cores) > 1 else "")
+    ]
+    return timeline(lanes, (0, max(core.tile.last for core in cores)), "Calls over the whole trace")
+
+
+def close_timeline(core: Core) -> str | None:
+    """A few periods in the middle of a core's calls, with all its slots; None without calls."""
+    span = close_span(core)
+    if span is None:
+        return None
+    return timeline([*_kind_lanes(core), *_slot_lanes(core)], span, f"A few calls of tile {core.tile.tile}")
+
+
+def close_span(core: Core) -> tuple[int, int] | None:
+    """The stretch that the close view shows: some calls in the middle, with what is before the first."""
+    calls = core.pairing.calls
+    if not len(calls):
+        return None
+    first = max(0, len(calls) // 2 - _PERIODS // 2)
+    last = min(len(calls) - 1, first + _PERIODS - 1)
+    before = int(calls.end[first - 1]) if first else int(calls.start[first])
+    return before, int(calls.end[last]) + max(1, (int(calls.end[last]) - before) // 40)
+
+
+def _kind_lanes(core: Core, prefix: str = "") -> list[Lane]:
+    calls, labels = core.pairing.calls, core.kinds.labels
+    return [
+        Lane(
+            f"{prefix} {kind.name}".strip(),
+            kind_colour(number),
+            calls.start[labels == number],
+            calls.end[labels == number],
+        )
+        for number, kind in enumerate(core.kinds.kinds)
+    ]
+
+
+def kind_colour(number: int) -> str:
+    """Colour of the kind of this place."""
+    return KIND_COLOURS[number % len(KIND_COLOURS)]
+
+
+def _slot_lanes(core: Core) -> list[Lane]:
+    """What is active besides calls; marks of calls are not drawn again."""
+    found = []
+    for slot in core.tile.slots:
+        if len(slot.spans.start) and not slot.name.startswith("INSTR_EVENT_"):
+            start, end = _apart(slot.spans.start, slot.spans.end)
+            label = _port_label(core, slot.name) or slot.name
+            found.append(Lane(label, _EVENT_COLOURS.get(slot.name, _PLAIN), start, end))
+    return found
+
+
+def _port_label(core: Core, name: str) -> str | None:
+    port = next((port for port in core.bound.ports if port.name == name and port.operands), None)
+    return None if port is None else port.label
+
+
+def _apart(start: Ints, end: Ints) -> tuple[Ints, Ints]:
+    """Spans in order of time without those that overlap one before them."""
+    order = np.argsort(start, kind="stable")
+    start, end = start[order], end[order]
+    free = (
+        np.concatenate([[True], start[1:] >= np.maximum.accumulate(end)[:-1]]) if len(start) else np.empty(0, np.bool_)
+    )
+    return start[free], end[free]
+
+
+def call_durations(core: Core) -> str | None:
+    """Duration of each call in order of time; None without calls. Of very many, stretches with their range."""
+    calls = core.pairing.calls
+    if not len(calls):
+        return None
+    rows = [row for number in range(len(core.kinds.kinds)) for row in _points(core, number)]
+    names = [kind.name for kind in core.kinds.kinds]
+    scale = alt.Scale(domain=names, range=[kind_colour(number) for number in range(len(names))])
+    colour = alt.Color("kind:N", scale=scale, title=None, legend=alt.Legend(orient="top"))
+    x = alt.X("call:Q", title="call", axis=alt.Axis(tickMinStep=1))
+    y = alt.Y("cycles:Q", title="cycles", scale=alt.Scale(zero=True))
+    dots = alt.Chart(rows_of(rows)).mark_circle(size=22, opacity=0.8).encode(x=x, y=y, color=colour)
+    ranges = alt.Chart(rows_of(rows)).mark_rule().encode(x=x, y="low:Q", y2="high:Q", color=colour)
+    return drawn(alt.layer(ranges, dots).properties(width=_WIDTH, height=_HEIGHT))
+
+
+def _points(core: Core, number: int) -> Rows:
+    name = plain(core.kinds.kinds[number].name, 30)
+    where = np.flatnonzero(core.kinds.labels == number)
+    durations = core.pairing.calls.durations[where]
+    parts = np.array_split(np.arange(len(where)), min(len(where), _MOST_POINTS))
+    return [
+        {
+            "kind": name,
+            "call": float(where[part].mean()) + 1,
+            "cycles": float(np.median(durations[part])),
+            "low": int(durations[part].min()),
+            "high": int(durations[part].max()),
+        }
+        for part in parts
+    ]
