@@ -88,6 +88,7 @@ class Layout:
         back: how many bytes stand behind the name.
         ts: where the time stands, and so on.
         opening: the bytes that a record starts with, at most a word of them.
+        mark: place of the byte in them that occurs least in a record.
     """
 
     head: Constant
@@ -98,6 +99,7 @@ class Layout:
     tid: Place
     ph: Place
     opening: bytes
+    mark: int
 
     @property
     def front(self) -> int:
@@ -195,6 +197,7 @@ def layout_of(record: bytes) -> Layout | None:
         for byte in range(span.start, span.stop):
             varying[byte] = mask[byte] = 0
     filler = bytes(width - back)
+    opening = record[: min(WORD, name.start, *(span.start for span in spans.values()))]
     places = {
         key: Place(span.start - name.stop + width - back, span.stop - span.start, in_tail=True)
         if span.start > name.start
@@ -206,7 +209,8 @@ def layout_of(record: bytes) -> Layout | None:
         tail=Constant(filler + bytes(varying[name.stop :]), filler + bytes(mask[name.stop :])),
         back=back,
         **places,
-        opening=record[: min(WORD, name.start, *(span.start for span in spans.values()))],
+        opening=opening,
+        mark=min(range(len(opening)), key=lambda at: record.count(opening[at])),
     )
 
 

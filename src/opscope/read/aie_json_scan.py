@@ -139,14 +139,13 @@ class Scanner:
     def _records(self, at: int, layout: Layout) -> tuple[Ints, Ints]:
         """Where records of a layout can start and end in the next chunk."""
         chunk = self._bytes[at : at + _CHUNK]
-        if len(chunk) < WORD:
+        possible = len(chunk) - WORD + 1
+        if possible <= 0:
             return _NOWHERE, _NOWHERE
-        hits = np.flatnonzero(chunk[: len(chunk) - WORD + 1] == layout.opening[0])
-        value, mask = (
-            np.frombuffer(part.ljust(WORD, b"\0"), "<u8") for part in (layout.opening, b"\xff" * len(layout.opening))
-        )
-        words = np.ndarray((len(chunk) - WORD + 1,), "<u8", chunk, 0, (1,))[hits]
-        starts = hits[words & mask == value] + at
+        hits = np.flatnonzero(chunk[layout.mark : layout.mark + possible] == layout.opening[layout.mark])
+        width = len(layout.opening)
+        words = np.ndarray((possible,), "<u8", chunk, 0, (1,))[hits] << np.uint64(8 * (WORD - width))
+        starts = hits[words == int.from_bytes(layout.opening.rjust(WORD, b"\0"), "little")] + at
         return starts[:-1], starts[1:]
 
     def _matched(self, starts: Ints, ends: Ints) -> list[_Found]:
