@@ -287,6 +287,11 @@ class Examined(NamedTuple):
     traces: TileTraceSet
     cores: tuple[Core, ...]
 
+    def row_of(self, core: Core) -> TileRow:
+        """What the result says of a core."""
+        place = next(number for number, tile in enumerate(self.traces.tiles) if tile is core.tile)
+        return self.analysis.tiles[place]
+
 
 def analyse_tiles(traces: TileTraceSet, source: TilesSource, terms: TilesTerms) -> Examined:
     """Look at every tile of a trace.

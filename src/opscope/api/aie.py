@@ -123,6 +123,54 @@ def missing(tiles: Tiles) -> OpscopeError | None:
     return None
 
 
+def write_tiles(tiles: Tiles, out: str | Path) -> list[Path]:
+    """Write analysis.json, report.md, report.html, and the files of the published tool.
+
+    Args:
+        tiles: an analysed trace.
+        out: directory; it is made when it is missing.
+
+    Returns:
+        The files that were written.
+
+    Raises:
+        StorageError: the system refused.
+    """
+    from opscope.api.encode import to_json
+    from opscope.bundle.files import write_atomically
+    from opscope.report.aie_page import tiles_html, tiles_markdown
+
+    files = {
+        "analysis.json": to_json(tiles.analysis),
+        "report.md": tiles_markdown(tiles.examined).encode(),
+        "report.html": tiles_html(tiles.examined).encode(),
+        **_published(tiles, str(out)),
+    }
+    for name, content in files.items():
+        write_atomically(Path(out) / name, content)
+    return [Path(out) / name for name in files]
+
+
+def _published(tiles: Tiles, out: str) -> dict[str, bytes]:
+    from opscope.report.aie_published import Run, core_calls, published_files
+
+    request = tiles.request
+    run = Run(
+        hwid=request.hwid,
+        sizes=(request.M, request.K, request.N),
+        tile=(request.m, request.k, request.n),
+        rows=request.row,
+        columns=request.col,
+        warmup=request.warmup,
+        iterations=request.iterations,
+        clock_ghz=None if request.clock_mhz is None else request.clock_mhz / 1e3,
+        input_path=tiles.analysis.trace.path,
+        output_dir=out,
+    )
+    cores = [core_calls(core, tiles.examined.row_of(core)) for core in tiles.examined.cores]
+    return published_files(cores, run)
+
+
 def _slots(request: TilesRequest) -> Slots | None:
     from opscope.read.aie_slots import parse_slots, read_slots
 

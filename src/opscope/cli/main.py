@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from opscope.cli import (
+    aie,
     analyze,
     check,
     compare,
@@ -51,6 +52,7 @@ for module in (
     validate,
     preflight,
     convert,
+    aie,
     models,
     features,
     doctor,

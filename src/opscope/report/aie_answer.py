@@ -189,6 +189,13 @@ def _counts(inside: int, between: int, window: int) -> tuple[str, str, str, str]
     return f"{inside:,}", f"{between:,}", f"{inside + between:,}", share_text((inside + between) / window)
 
 
+def units_text(analysis: TilesAnalysis) -> str:
+    """How many trace units of each kind."""
+    units = [row.unit for row in analysis.tiles]
+    names = {"core": "core", "mem": "memory module", "memtile": "memory tile", "shim": "interface tile"}
+    return ", ".join(counted_text(units.count(unit), name) for unit, name in names.items() if unit in units)
+
+
 def _places(found: Sequence[TileFinding]) -> str:
     first = found[0].place
     if len(found) == 1:

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 _WIDTH, _HEIGHT = 860, 190
 _MOST_POINTS = 1200
 _PERIODS = 4
-_MOST_BARS = 32
+MOST_BARS = 32
+"""Cores that are drawn one by one."""
 _EVENT_COLOURS = {
     "INSTR_VECTOR": COLOURS["vector"],
     "MEMORY_STALL": COLOURS["memory_stall"],
@@ -38,7 +39,7 @@ _PLAIN = "#7f8fa6"
 
 def cycle_bars(rows: Sequence[TileRow]) -> str:
     """Where the cycles of each core went: in calls, then, pale, between them."""
-    return bars([(row.tile, _segments(row)) for row in rows[:_MOST_BARS]], "Cycles of each core by what it did")
+    return bars([(row.tile, _segments(row)) for row in rows[:MOST_BARS]], "Cycles of each core by what it did")
 
 
 def _segments(row: TileRow) -> list[Segment]:
@@ -71,9 +72,7 @@ def _cell(row: TileRow) -> Cell:
 
 def whole_timeline(cores: Sequence[Core]) -> str:
     """Calls of every core over the whole trace."""
-    lanes = [
-        lane for core in cores[:_MOST_BARS] for lane in _kind_lanes(core, core.tile.tile if len(cores) > 1 else "")
-    ]
+    lanes = [lane for core in cores[:MOST_BARS] for lane in _kind_lanes(core, core.tile.tile if len(cores) > 1 else "")]
     return timeline(lanes, (0, max(core.tile.last for core in cores)), "Calls over the whole trace")
 
 
@@ -171,3 +170,11 @@ def _points(core: Core, number: int) -> Rows:
         }
         for part in parts
     ]
+
+
+def roofline_of(rows: Sequence[TileRow]) -> str | None:
+    """Cores under the peak and what their streams feed, on logarithmic scales; None where that is not known."""
+    known = [row for row in rows if row.roofline and row.roofline.mac_per_byte and row.mac_per_cycle]
+    if not known:
+        return None
+    return None

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rich.console import Group
 from rich.text import Text
 
-from opscope.report.aie_answer import CATEGORY_NAMES, answer, category_cells, told, total, working
+from opscope.report.aie_answer import CATEGORY_NAMES, answer, category_cells, told, total, units_text, working
 from opscope.report.terminal import plain_table
 from opscope.report.text import plain
 from opscope.units import counted_text, rate_text, share_text
@@ -31,7 +31,7 @@ def tiles_summary(analysis: TilesAnalysis) -> RenderableType:
     found, rows = answer(analysis), working(analysis)
     trace = analysis.trace
     parts: list[RenderableType] = [
-        Text(f"{plain(trace.path)} ({trace.format}), {_units(analysis)}", style="dim"),
+        Text(f"{plain(trace.path)} ({trace.format}), {units_text(analysis)}", style="dim"),
         Text(found.headline, style="bold"),
         *(Text(line) for line in (found.stalls, found.pace, found.seen) if line),
         Text(),
@@ -56,12 +56,6 @@ def findings_lines(findings: Sequence[TileFinding]) -> list[RenderableType]:
         rules = ", ".join(dict.fromkeys(one.finding.rule for one in rest))
         lines.append(Text(f"{counted_text(len(rest), 'more finding')}: {plain(rules, 200)}", style="dim"))
     return lines
-
-
-def _units(analysis: TilesAnalysis) -> str:
-    units = [row.unit for row in analysis.tiles]
-    names = {"core": "core", "mem": "memory module", "memtile": "memory tile", "shim": "interface tile"}
-    return ", ".join(counted_text(units.count(unit), name) for unit, name in names.items() if unit in units)
 
 
 def _cycles(rows: Sequence[TileRow]) -> Table:

@@ -1,0 +1,96 @@
+"""``opscope aie``: hardware traces of AMD AI Engine cores."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from opscope.cli.output import JsonOption, QuietOption, show, write_json
+
+NAME = "aie"
+
+
+def command(
+    traces: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="[TRACE]...",
+            help="Trace in JSON or raw words; several: a sweep. [default: where --hwid, the sizes, --row, --col say]",
+        ),
+    ] = None,
+    M: Annotated[int | None, typer.Option("--M", help="Rows of A, of the whole matrix product.")] = None,  # noqa: N803 - names of the published tool
+    K: Annotated[int | None, typer.Option("--K", help="Columns of A.")] = None,  # noqa: N803 - likewise
+    N: Annotated[int | None, typer.Option("--N", help="Columns of B.")] = None,  # noqa: N803 - likewise
+    m: Annotated[int | None, typer.Option("--m", help="Rows of A in one kernel call.")] = None,
+    k: Annotated[int | None, typer.Option("--k", help="Columns of A in one kernel call.")] = None,
+    n: Annotated[int | None, typer.Option("--n", help="Columns of B in one kernel call.")] = None,
+    row: Annotated[int | None, typer.Option(help="Rows of cores that compute.")] = None,
+    col: Annotated[int | None, typer.Option(help="Columns of cores that compute.")] = None,
+    hwid: Annotated[str | None, typer.Option(help="Name of the hardware, for the report.")] = None,
+    warmup: Annotated[int | None, typer.Option(help="Iterations to set aside.")] = None,
+    iterations: Annotated[int | None, typer.Option(help="Iterations that are measured after them.")] = None,
+    slots: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="[UNIT=]NAME,NAME,...",
+            help="Events of the slots of raw words, in order; UNIT is core, mem, memtile or shim. Repeatable.",
+        ),
+    ] = None,
+    slots_file: Annotated[Path | None, typer.Option(metavar="FILE", help="The same from a file.")] = None,
+    dtype: Annotated[str | None, typer.Option(help="Type of the operands: int8, int16, bf16 or bfp16.")] = None,
+    arch: Annotated[str | None, typer.Option(metavar="npu1|npu2", help="Whose peak counts.")] = None,
+    clock_mhz: Annotated[
+        float | None, typer.Option(metavar="MHZ", help="Clock of the array during the run; else rates are per cycle.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Write reports and the published tool's files there.")
+    ] = None,
+    json: JsonOption = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Are the cores of an NPU busy, what stalls them, how far is that from the peak, and what to do.
+
+    Example: opscope aie trace.json --M 256 --K 768 --N 768 --m 32 --k 64 --n 64 --dtype bf16 --arch npu1 --out aie
+
+    Reads traces of AMD AI Engine (NPU1, NPU2) and needs no device. --out writes report.html, report.md, analysis.json
+    and the files of the published post-processor: a JSON for each core, details.md, index.json, aggregate_perf.json.
+    Exit code 11: part of the trace is missing, and what is whole was analysed.
+    """
+    from opscope.api.aie import TilesRequest, analyze_tiles, missing, write_tiles
+    from opscope.errors import UsageError
+
+    request = TilesRequest(
+        M=M,
+        K=K,
+        N=N,
+        m=m,
+        k=k,
+        n=n,
+        row=row,
+        col=col,
+        hwid=hwid,
+        warmup=warmup,
+        iterations=iterations,
+        slots=tuple(slots or ()),
+        slots_file=slots_file,
+        dtype=dtype,
+        arch=arch,
+        clock_mhz=clock_mhz,
+    )
+    if not traces:
+        raise UsageError("no trace is named", hint="opscope aie TRACE")
+    tiles = analyze_tiles(traces[0], request)
+    if json:
+        write_json(tiles.analysis, json)
+    written = write_tiles(tiles, out) if out else []
+    if not quiet and json != "-":
+        from opscope.report.aie_terminal import tiles_summary
+
+        show(tiles_summary(tiles.analysis))
+        for path in written:
+            typer.echo(path)
+    problem = missing(tiles)
+    if problem:
+        raise problem

@@ -1,0 +1,209 @@
+"""The report of a trace of AI Engine tiles in HTML and Markdown: templates filled with what was found."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jinja2
+
+from opscope import units
+from opscope.analyze.aie_coverage import EVENTS
+from opscope.report import aie_pictures
+from opscope.report.aie_answer import (
+    CATEGORY_NAMES,
+    STALLS,
+    answer,
+    category_cells,
+    gmac_text,
+    in_call_share,
+    share,
+    slowest,
+    told,
+    units_text,
+    working,
+)
+from opscope.report.aie_drawing import COLOURS, legend
+from opscope.report.html_sections import policy, template_text
+from opscope.report.text import markdown, plain
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from opscope.analyze.aie_array import ArrayView
+    from opscope.analyze.aie_given import Given
+    from opscope.analyze.tiles import Examined, TileRow
+
+_LONG = 600
+_MOST_ROWS = 200
+NOT_KNOWN = "not known"
+
+
+class Figure(NamedTuple):
+    """A figure of the first screen."""
+
+    label: str
+    value: str
+    note: str
+
+
+def tiles_html(examined: Examined) -> str:
+    """The report as one HTML page that needs nothing else."""
+    style = template_text("report.css") + template_text("tiles.css")
+    script = template_text("report.js")
+    page = {"style": style, "script": script, "policy": policy(style, script), "pictures": _pictures(examined)}
+    return _environment().get_template("tiles.html.j2").render(**_values(examined), **page)
+
+
+def tiles_markdown(examined: Examined) -> str:
+    """The report in Markdown."""
+    return _environment().get_template("tiles.md.j2").render(**_values(examined))
+
+
+@lru_cache(maxsize=1)
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("opscope.report"),
+        autoescape=jinja2.select_autoescape(enabled_extensions=("html.j2",)),
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+        keep_trailing_newline=True,
+    )
+    environment.filters |= {
+        "whole": lambda value: "" if value is None else f"{value:,.0f}",
+        "share": lambda value: NOT_KNOWN if value is None else units.share_text(value),
+        "rate": lambda value: NOT_KNOWN if value is None else units.rate_text(value),
+        "gmac": lambda row: gmac_text(row) or NOT_KNOWN,
+        "cells": category_cells,
+        "md": markdown,
+        "md_long": lambda text: markdown(text, _LONG),
+        "clean": plain,
+        "clean_long": lambda text: plain(text, _LONG),
+    }
+    return environment
+
+
+def _values(examined: Examined) -> dict[str, Any]:
+    analysis = examined.analysis
+    rows = working(analysis)
+    return {
+        "name": PurePath(analysis.trace.path).name,
+        "about": ", ".join(filter(None, (_device(analysis.given), units_text(analysis)))),
+        "answer": answer(analysis),
+        "tiles": _figures(rows) if rows else [],
+        "rows": rows,
+        "units": analysis.tiles,
+        "shown": slowest(rows) if rows else None,
+        "hidden": max(0, len(rows) - aie_pictures.MOST_BARS),
+        "told": told(analysis.findings),
+        "trace": analysis.trace,
+        "given": _given(analysis.given),
+        "categories": CATEGORY_NAMES,
+        "events": EVENTS,
+        "any_iterations": any(row.iterations for row in rows),
+        "iteration_reasons": _iteration_reasons(rows),
+        "array": analysis.array,
+        "array_sentence": array_sentence(analysis.array) if analysis.array else "",
+        "aligned": "",
+        "map_note": _map_note(rows),
+        "most": _MOST_ROWS,
+    }
+
+
+def _pictures(examined: Examined) -> dict[str, str]:
+    rows = working(examined.analysis)
+    cores = [core for core in examined.cores if core.pairing.paired]
+    if not rows or not cores:
+        return {}
+    name = slowest(rows).tile
+    shown = next(core for core in cores if core.tile.tile == name)
+    drawn = {
+        "cycles": aie_pictures.cycle_bars(rows),
+        "legend": legend((CATEGORY_NAMES[category], colour) for category, colour in COLOURS.items()),
+        "map": aie_pictures.array_map(rows),
+        "close": aie_pictures.close_timeline(shown),
+        "whole": aie_pictures.whole_timeline(cores),
+        "durations": aie_pictures.call_durations(shown),
+        "roofline": aie_pictures.roofline_of(rows),
+    }
+    return {key: picture or "" for key, picture in drawn.items()}
+
+
+def _figures(rows: Sequence[TileRow]) -> list[Figure]:
+    """Busy, stalled, achieved, paced, seen."""
+    of_all = "of the cycles" if len(rows) == 1 else f"of the cycles of {len(rows)} cores"
+    worst = max(STALLS, key=lambda name: share(rows, name))
+    figures = [
+        Figure("in kernel calls", units.share_text(in_call_share(rows)), of_all),
+        Figure("vector instructions", *_traced(rows, "vector")),
+        Figure(CATEGORY_NAMES[worst], units.share_text(share(rows, worst)), "the largest stall that was traced"),
+    ]
+    row = slowest(rows)
+    rates = [one.mac_per_cycle for one in rows if one.mac_per_cycle is not None]
+    if len(rates) == len(rows):
+        peak = f"of {row.peak_mac_per_cycle} at peak" if row.peak_mac_per_cycle else "peak not known"
+        figures.append(Figure("MAC a cycle", units.rate_text(sum(rates) / len(rates)), f"{peak}, a core"))
+    if row.bound:
+        period, call = row.bound.measured_period_cycles, row.bound.call_cycles
+        figures.append(Figure("period of calls", f"{period:,.0f}", f"cycles; the call takes {call:,.0f}"))
+    covered = [one.coverage for one in rows if one.coverage is not None]
+    if len(covered) == len(rows):
+        figures.append(Figure("coverage", units.share_text(min(covered)), "of the run's calls"))
+    return figures
+
+
+def _traced(rows: Sequence[TileRow], category: str) -> tuple[str, str]:
+    if any(EVENTS[category] in row.cycles.missing for row in rows):
+        return NOT_KNOWN, f"{EVENTS[category]} was not traced"
+    return units.share_text(share(rows, category)), "of the cycles"
+
+
+def _device(given: Given) -> str:
+    if given.device is None:
+        return ""
+    return f"{given.device.name} ({given.device.architecture}){f', {given.dtype}' if given.dtype else ''}"
+
+
+def _given(given: Given) -> list[tuple[str, str]]:
+    """What the user said, in words."""
+    tiling = given.tiling
+    found = []
+    if tiling is not None:
+        whole = "not given" if tiling.macs is None else f"M {tiling.M}, K {tiling.K}, N {tiling.N}"
+        found.append(("matrix product", whole))
+        found.append(("one call", f"m {tiling.m}, k {tiling.k}, n {tiling.n}: {tiling.macs_per_call:,} MAC"))
+        found.append(("cores that compute", f"{tiling.rows} x {tiling.columns}"))
+    found.append(("architecture", _device(given) or "not given"))
+    found.append(("clock", f"{given.clock_mhz:g} MHz" if given.clock_mhz else "not given"))
+    return found
+
+
+def _iteration_reasons(rows: Sequence[TileRow]) -> list[str]:
+    """Why these iterations; the same reason of several tiles once."""
+    groups: dict[str, list[str]] = {}
+    for row in rows:
+        expected = "" if row.expected_iterations is None else f" of {row.expected_iterations} expected"
+        text = f"{len(row.iterations)} found{expected}: {row.iterations_reason}"
+        groups.setdefault(text, []).append(row.tile)
+    return [
+        f"tile {own[0]}{f' and {len(own) - 1} more' if len(own) > 1 else ''}: {text}" for text, own in groups.items()
+    ]
+
+
+def array_sentence(array: ArrayView) -> str:
+    """What an iteration takes on all cores, how even they are, and who is slowest."""
+    if array.median_runtime_cycles is None:
+        return f"No runtime of the whole: {array.reason}"
+    text = f"An iteration takes {array.median_runtime_cycles:,.0f} cycles on all cores together"
+    if array.balance is not None:
+        text += f"; they are even to {units.share_text(array.balance)}"
+    if array.slowest is None:
+        return f"{text}; none is slower than the others"
+    late = array.slowest
+    return f"{text}; tile {late.tile} is slowest, {late.excess_cycles:,.0f} cycles behind the others: {late.why}"
+
+
+def _map_note(rows: Sequence[TileRow]) -> str:
+    return "Share of the peak" if all(row.utilisation is not None for row in rows) else "Share of cycles in calls"
