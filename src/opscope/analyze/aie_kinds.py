@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from opscope.table.tiles import TileTrace
 
 VECTOR = EVENTS["vector"]
+ZERO_FILL = "zero-fill"
+"""Name of calls without vector cycles that are shorter than those of a kernel with such."""
 _ALIKE = 0.5
 """Vector cycles, or duration, of a kind that works as kernel 1 does, as a share of that one's."""
 
@@ -61,6 +63,11 @@ class Kind(msgspec.Struct, frozen=True):
     works: bool
     evidence: str
 
+    @property
+    def fills(self) -> bool:
+        """Whether it is a zero-fill."""
+        return self.name.startswith(ZERO_FILL)
+
 
 @dataclass(frozen=True)
 class Kinds:
@@ -79,7 +86,15 @@ class Kinds:
     @property
     def work(self) -> NDArray[np.bool_]:
         """Which calls count as those of the tiling; shape (calls,)."""
-        return np.array([kind.works for kind in self.kinds], bool)[self.labels]
+        return self._of_kinds([kind.works for kind in self.kinds])
+
+    @property
+    def fills(self) -> NDArray[np.bool_]:
+        """Which calls are zero-fills; shape (calls,)."""
+        return self._of_kinds([kind.fills for kind in self.kinds])
+
+    def _of_kinds(self, chosen: Sequence[bool]) -> NDArray[np.bool_]:
+        return np.array(chosen, bool)[self.labels]
 
 
 def find_kinds(tile: TileTrace, calls: Calls) -> Kinds:
@@ -111,7 +126,7 @@ def _named(groups: Sequence[Group], durations: Ints, lengths: Ints) -> tuple[Kin
     for group in groups:
         own = float(np.median(durations[group.calls]))
         fills = group.vector == 0 and bool(lead.vector) and own < usual
-        name = _name("zero-fill", kinds) if fills else _name("kernel", kinds)
+        name = _name(ZERO_FILL, kinds) if fills else _name("kernel", kinds)
         works = not fills and _works(group, own, lead, usual)
         kinds.append(_kind(name, group, durations[group.calls], lengths[group.calls], works=works))
     return tuple(kinds)
@@ -120,7 +135,7 @@ def _named(groups: Sequence[Group], durations: Ints, lengths: Ints) -> tuple[Kin
 def _name(what: str, before: Sequence[Kind]) -> str:
     """The next name of its sort; the only zero-fill, or the first one, has no number."""
     number = sum(kind.name.startswith(what) for kind in before) + 1
-    return what if what == "zero-fill" and number == 1 else f"{what} {number}"
+    return what if what == ZERO_FILL and number == 1 else f"{what} {number}"
 
 
 def _works(group: Group, own: float, lead: Group, usual: float) -> bool:
@@ -148,7 +163,7 @@ def _kind(name: str, group: Group, durations: Ints, lengths: Ints, *, works: boo
 
 
 def _remarks(name: str, group: Group, durations: Ints, lengths: Ints) -> Iterator[str]:
-    if name.startswith("zero-fill"):
+    if name.startswith(ZERO_FILL):
         yield "shorter than kernel 1, so it clears memory, or loads and stores only"
     elif group.vector == 0:
         yield "scalar code"

@@ -122,7 +122,7 @@ def _usual(runs: Runs, phase: int, period: int) -> Run:
 def _opener(phases: list[Run], kinds: Kinds) -> int:
     """Which run opens a period: a zero-fill behind work; else work behind something else; else the trace's first."""
     works = [kinds.kinds[run.kind].works for run in phases]
-    fills = [kinds.kinds[run.kind].vector_cycles == 0 and not works[at] for at, run in enumerate(phases)]
+    fills = [kinds.kinds[run.kind].fills for run in phases]
     after_work = [at for at in range(len(phases)) if fills[at] and not fills[at - 1]]
     work = [at for at in range(len(phases)) if works[at] and not works[at - 1]]
     return (after_work or work or [0])[0]
