@@ -35,6 +35,7 @@ bench: $(VENV)/dev.stamp ## measure opscope itself, side by side with what it is
 	$(BIN)/python bench/overhead.py
 	$(BIN)/python bench/decode.py
 	$(BIN)/python bench/report.py
+	$(BIN)/python bench/aie.py
 	$(BIN)/python bench/calibration.py
 
 bench-calibration: $(VENV)/dev.stamp ## how often verdicts are wrong and what they can see: simulated, and real runs here (an hour)

@@ -3,20 +3,21 @@
 The JSON is made here, 200 MB of it: 32 cores with eight slots each, laid out and timed as mlir-aie writes a real GEMM:
 calls between two instruction events, vector and memory stall spans in them, lock stalls between them, port transfers
 all along, jitter from a fixed seed. Each way reads it as a whole process, in turn, by wall time and largest resident
-memory. Then raw words: the same kind of content encoded as event-time commands, decoded in this process.
+memory, and beside them what a process takes that only loads the file's bytes, or the program. Then raw words: the same
+content encoded as event-time commands, decoded in this process.
 """
 
 from __future__ import annotations
 
-import os
 import random
 import statistics
-import subprocess
 import sys
 import tempfile
-import time
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+from processes import Process, median_seconds, run
 
 from opscope.read.aie_words import read_words
 
@@ -24,7 +25,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
 from aie_traces import Span, Tile, json_text, words_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
 ROWS, COLUMNS = 4, 8
 SLOTS = (
@@ -58,6 +59,15 @@ for event in data:
         tile["spans"].setdefault(event["name"], []).append((start, int(event["ts"])))
 print(sum(len(spans) for tile in tiles.values() for spans in tile["spans"].values()))
 """
+_LOAD = """
+import sys
+with open(sys.argv[1], "rb", buffering=0) as file:
+    while file.read(1 << 20):
+        pass
+"""
+_START = """
+import opscope.read.aie_files
+"""
 _OURS = """
 import sys
 from pathlib import Path
@@ -65,26 +75,9 @@ from opscope.read.aie_files import read_tiles
 tiles = read_tiles(Path(sys.argv[1])).tiles
 print(sum(len(slot.spans.start) - int(slot.spans.open.sum()) for tile in tiles for slot in tile.slots))
 """
-
-
-class Process(NamedTuple):
-    """One process: its wall time, largest resident memory and output."""
-
-    seconds: float
-    kilobytes: int
-    output: str
-
-
-def run(command: list[str]) -> Process:
-    """Run a process to its end."""
-    before = time.perf_counter()
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        output = process.stdout.read() if process.stdout else ""
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        raise SystemExit(f"{command[:2]} ended with {process.returncode}")
-    return Process(time.perf_counter() - before, usage.ru_maxrss, output)
+_PASS, _OPSCOPE = "json.load and a pass", "opscope"
+_WAYS = {_PASS: _PLAIN, _OPSCOPE: _OURS, "only loading bytes": _LOAD, "only importing opscope": _START}
+_JSON, _WORDS = "trace.json", "words.txt"
 
 
 def gemm_core(rng: random.Random, calls: int) -> Iterator[Span]:
@@ -121,57 +114,55 @@ def trace(megabytes: int, seed: int = 1) -> list[Tile]:
     ]
 
 
+def make(directory: Path, megabytes: int) -> None:
+    """Write the trace in JSON and as raw words."""
+    tiles = trace(megabytes)
+    with (directory / _JSON).open("wb") as file:
+        file.writelines(json_text(tiles))
+    (directory / _WORDS).write_bytes(words_text(tiles))
+
+
 def compare_json(path: Path) -> None:
-    """Print both ways of reading one file as whole processes, and their ratios."""
-    ways = {"json.load and a pass": _PLAIN, "opscope": _OURS}
-    runs: dict[str, list[Process]] = {name: [] for name in ways}
+    """Print all ways of reading one file as whole processes, and the ratios of the two that are compared."""
+    runs: dict[str, list[Process]] = {name: [] for name in _WAYS}
     for turn in range(_RUNS):
-        for name, program in ways.items():
-            if name == "opscope" or turn < 3:  # noqa: PLR2004 - the slow way three times
+        for name, program in _WAYS.items():
+            if name != _PASS or turn < 3:  # noqa: PLR2004 - the slow way three times
                 runs[name].append(run([sys.executable, "-c", program, str(path)]))
-    if len({one.output for way in runs.values() for one in way}) != 1:
+    if len({one.output for name in (_PASS, _OPSCOPE) for one in runs[name]}) != 1:
         raise SystemExit("the two ways do not find the same number of spans")
-    figures = []
-    for name, own in runs.items():
-        seconds, memory = statistics.median(r.seconds for r in own), statistics.median(r.kilobytes for r in own)
-        figures.append((seconds, memory))
+    figures = {
+        name: (statistics.median(r.seconds for r in own), statistics.median(r.kilobytes for r in own))
+        for name, own in runs.items()
+    }
+    for name, (seconds, memory) in figures.items():
         print(f"  {name:<22}{seconds:8.2f} s  {memory / 1024:7.0f} MB")
-    (plain, plain_memory), (ours, our_memory) = figures
+    (plain, plain_memory), (ours, our_memory) = figures[_PASS], figures[_OPSCOPE]
     print(f"  {'ratio':<22}{plain / ours:8.1f} x  {plain_memory / our_memory:7.1f} x")
 
 
-def best(way: Callable[[], object]) -> float:
-    """Seconds of the median of some runs."""
-    times = []
-    for _ in range(_RUNS):
-        before = time.perf_counter()
-        way()
-        times.append(time.perf_counter() - before)
-    return statistics.median(times)
-
-
-def decode_words(tiles: list[Tile]) -> None:
+def decode_words(text: bytes) -> None:
     """Print events a second of decoding raw words."""
-    text = words_text(tiles)
     binary = b"".join(int(line, 16).to_bytes(4, "little") for line in text.split())
     for name, data in (("text", text), ("binary", binary)):
         events = read_words(data, Path(name)).events
-        seconds = best(lambda data=data, name=name: read_words(data, Path(name)))
+        seconds = median_seconds(partial(read_words, data, Path(name)), _RUNS)
         print(f"  {name:<22}{events:,} events in {seconds:.2f} s: {events / seconds / 1e6:.1f} million events/s")
 
 
 def main() -> None:
-    """Make the files and print the figures."""
-    megabytes = int(sys.argv[1]) if len(sys.argv) > 1 else MEGABYTES
+    """Make the files, in a process of its own so that this one stays small, and print the figures."""
+    megabytes, *rest = sys.argv[1:] or [str(MEGABYTES)]
+    if rest:
+        make(Path(rest[0]), int(megabytes))
+        return
     with tempfile.TemporaryDirectory() as directory:
-        path = Path(directory) / "trace.json"
-        tiles = trace(megabytes)
-        with path.open("wb") as file:
-            file.writelines(json_text(tiles))
-        print(f"JSON of {len(tiles)} cores, {path.stat().st_size / 1e6:.0f} MB", flush=True)
+        run([sys.executable, __file__, megabytes, directory])
+        path, words = Path(directory, _JSON), Path(directory, _WORDS)
+        print(f"JSON of {ROWS * COLUMNS} cores, {path.stat().st_size / 1e6:.0f} MB", flush=True)
         compare_json(path)
-        print("raw words of the same array", flush=True)
-        decode_words(trace(megabytes // 8))
+        print(f"raw words of the same array, {words.stat().st_size / 1e6:.1f} MB as text", flush=True)
+        decode_words(words.read_bytes())
 
 
 if __name__ == "__main__":

@@ -7,14 +7,12 @@ resident memory; then the decode alone, of repeated blocks and by the general wa
 
 from __future__ import annotations
 
-import os
 import statistics
-import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
-from typing import NamedTuple
+
+from processes import median_seconds, run
 
 from opscope.export.process import export_model
 from opscope.read import etdump
@@ -29,24 +27,6 @@ _INSPECTOR = (
     "import sys\nfrom executorch.devtools import Inspector\nInspector(etdump_path=sys.argv[1]).to_dataframe()\n"
 )
 _RUNS = 5
-
-
-class Process(NamedTuple):
-    """One process: its wall time and largest resident memory."""
-
-    seconds: float
-    kilobytes: int
-
-
-def run(command: list[str]) -> Process:
-    """Run a process to its end."""
-    before = time.perf_counter()
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        raise SystemExit(f"{command[:3]} ended with {process.returncode}")
-    return Process(time.perf_counter() - before, usage.ru_maxrss)
 
 
 def real_trace(model: str, inferences: int, directory: Path) -> Path:
@@ -90,12 +70,8 @@ def decode_alone(trace: Path) -> None:
         "general way": lambda: generally(data),
     }
     for name, way in ways.items():
-        times = []
-        for _ in range(_RUNS):
-            before = time.perf_counter()
-            way()
-            times.append(time.perf_counter() - before)
-        print(f"  {name:<18}{events / statistics.median(times) / 1e6:8.1f} million events/s")
+        seconds = median_seconds(way, _RUNS)
+        print(f"  {name:<18}{events / seconds / 1e6:8.1f} million events/s")
 
 
 def main() -> None:

@@ -1,0 +1,49 @@
+"""Whole processes, measured: wall time and largest resident memory.
+
+Linux counts for a new process the memory of the one that started it, so a benchmark must stay small itself.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import time
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class Process(NamedTuple):
+    """One process: its wall time, largest resident memory and output."""
+
+    seconds: float
+    kilobytes: int
+    output: str
+
+
+def run(command: list[str]) -> Process:
+    """Run a process to its end.
+
+    Raises:
+        SystemExit: it failed.
+    """
+    before = time.perf_counter()
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        output = process.stdout.read() if process.stdout else ""
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise SystemExit(f"{command[:3]} ended with {process.returncode}")
+    return Process(time.perf_counter() - before, usage.ru_maxrss, output)
+
+
+def median_seconds(way: Callable[[], object], runs: int) -> float:
+    """Median wall time of a call in this process."""
+    times = []
+    for _ in range(runs):
+        before = time.perf_counter()
+        way()
+        times.append(time.perf_counter() - before)
+    return statistics.median(times)
