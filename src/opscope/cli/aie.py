@@ -89,8 +89,8 @@ def command(
         from opscope.report.aie_terminal import tiles_summary
 
         show(tiles_summary(tiles.analysis))
-        for path in written:
-            typer.echo(path)
+        if written:
+            typer.echo(f"\n{written[0].with_name('report.html')} and {len(written) - 1} more files")
     problem = missing(tiles)
     if problem:
         raise problem

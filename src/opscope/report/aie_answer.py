@@ -12,6 +12,7 @@ from opscope.units import counted_text, rate_text, share_text
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from opscope.analyze.aie_array import ArrayView
     from opscope.analyze.aie_cycles import CycleSplit
     from opscope.analyze.aie_findings import TileFinding
     from opscope.analyze.tiles import TileRow, TilesAnalysis
@@ -37,21 +38,29 @@ class Answer(NamedTuple):
         headline: busy or not, and how far from the peak, in one sentence.
         stalls: what the cores wait for.
         pace: what sets the pace of the calls.
+        together: how the cores work together; empty for one core.
         seen: how much of the run the trace holds.
     """
 
     headline: str
     stalls: str
     pace: str
+    together: str
     seen: str
+
+    @property
+    def lines(self) -> list[str]:
+        """All but the headline, without the empty ones."""
+        return [line for line in (self.stalls, self.pace, self.together, self.seen) if line]
 
 
 def answer(analysis: TilesAnalysis) -> Answer:
     """The answers for all cores of a trace together."""
     rows = working(analysis)
     if not rows:
-        return Answer(_no_answer(analysis), "", "", "")
-    return Answer(headline(rows), stalls_text(rows), pace_text(rows), seen_text(rows))
+        return Answer(_no_answer(analysis), "", "", "", "")
+    together = f"together: {array_sentence(analysis.array)}" if analysis.array and len(rows) > 1 else ""
+    return Answer(headline(rows), stalls_text(rows), pace_text(analysis), together, seen_text(rows))
 
 
 def working(analysis: TilesAnalysis) -> list[TileRow]:
@@ -106,10 +115,12 @@ def stalls_text(rows: Sequence[TileRow]) -> str:
     return f"{found}; {vector}other {share_text(share(rows, 'other'))}{unseen}"
 
 
-def pace_text(rows: Sequence[TileRow]) -> str:
+def pace_text(analysis: TilesAnalysis) -> str:
     """What sets the pace of the calls, of the slowest core."""
-    row = slowest(rows)
-    of = "" if len(rows) == 1 else f" of tile {row.tile}, the slowest"
+    rows = working(analysis)
+    row = shown_core(analysis)
+    late = analysis.array.slowest if analysis.array else None
+    of = "" if len(rows) == 1 else f" of tile {row.tile}{', the slowest' if late else ''}"
     found = row.bound
     if found is None:
         return f"pace{of}: not known, {row.bound_reason}"
@@ -126,14 +137,32 @@ def by_text(by: str) -> str:
     )
 
 
-def slowest(rows: Sequence[TileRow]) -> TileRow:
-    """The core with the longest period, else the longest window."""
-    return max(rows, key=lambda row: (row.bound.measured_period_cycles if row.bound else 0.0, row.window_cycles))
+def shown_core(analysis: TilesAnalysis) -> TileRow:
+    """The core that stands for all: the slowest, else that of the longest period; there is one with calls."""
+    rows = working(analysis)
+    late = analysis.array.slowest if analysis.array else None
+    named = [row for row in rows if late and row.tile == late.tile]
+    return max(
+        named or rows, key=lambda row: (row.bound.measured_period_cycles if row.bound else 0.0, row.window_cycles)
+    )
+
+
+def array_sentence(array: ArrayView) -> str:
+    """What an iteration takes on all cores, how even they are, and who is slowest."""
+    if array.median_runtime_cycles is None:
+        return f"no runtime of the whole, {array.reason}"
+    text = f"an iteration takes {array.median_runtime_cycles:,.0f} cycles on all cores"
+    if array.balance is not None:
+        text += f", which are even to {share_text(array.balance)}"
+    if array.slowest is None:
+        return f"{text}; none is slower than the others"
+    late = array.slowest
+    return f"{text}; tile {late.tile} is slowest, {late.excess_cycles:,.0f} cycles behind the others: {late.why}"
 
 
 def seen_text(rows: Sequence[TileRow]) -> str:
     """How much of the run the trace holds."""
-    calls = counted_text(sum(row.calls.paired for row in rows), "call")
+    calls = f"{sum(row.calls.paired for row in rows):,} calls"
     dropped = sum(row.calls.dropped for row in rows)
     odd = f", {counted_text(dropped, 'event')} of no call" if dropped else ""
     known = [row.coverage for row in rows if row.coverage is not None]

@@ -41,6 +41,7 @@ _LANE = 18
 _CELL_HEIGHT = 46
 _LEAST = 0.0005
 _LABELLED = 0.055
+_ALIKE = 0.02
 
 
 class Segment(NamedTuple):
@@ -96,7 +97,7 @@ def _bar(top: int, label: str, segments: Sequence[Segment]) -> Iterator[str]:
 
 
 def heat_map(cells: Sequence[Cell], title: str) -> str:
-    """The array as it lies on the chip: row 0 at the bottom, columns from left to right; the darker the larger."""
+    """The array as it lies on the chip: row 0 at the bottom, columns from left to right; the stronger the larger."""
     rows = sorted({cell.row for cell in cells}, reverse=True)
     columns = list(range(min(cell.column for cell in cells), max(cell.column for cell in cells) + 1))
     width = (100 - _LABEL) / max(len(columns), 4)
@@ -106,14 +107,24 @@ def heat_map(cells: Sequence[Cell], title: str) -> str:
         _text(_LABEL + (place + 0.5) * width, bottom, f"column {column}", "middle")
         for place, column in enumerate(columns)
     ]
+    known = [cell.value for cell in cells if cell.value is not None]
+    scale = (min(known), max(known)) if known else (0.0, 0.0)
     for cell in cells:
         left = _LABEL + columns.index(cell.column) * width
-        inside.append(_cell(cell, left, rows.index(cell.row) * _CELL_HEIGHT, width))
+        inside.append(_cell(cell, left, rows.index(cell.row) * _CELL_HEIGHT, width, scale))
     return _svg("map", title, bottom + 6, inside)
 
 
-def _cell(cell: Cell, left: float, top: int, width: float) -> str:
-    opacity = 0.0 if cell.value is None else 0.12 + 0.88 * min(max(cell.value, 0.0), 1.0)
+def _strength(value: float | None, scale: tuple[float, float]) -> float:
+    """Opacity of a value between the smallest and the largest; all alike where these hardly differ."""
+    low, high = scale
+    if value is None:
+        return 0.0
+    return 0.9 if high - low <= _ALIKE * high else 0.25 + 0.65 * (value - low) / (high - low)
+
+
+def _cell(cell: Cell, left: float, top: int, width: float, scale: tuple[float, float]) -> str:
+    opacity = _strength(cell.value, scale)
     box = (
         f'<rect x="{left + 0.15:.3f}%" y="{top + 1}" width="{width - 0.3:.3f}%" height="{_CELL_HEIGHT - 2}" '
         f'fill="{COLOURS["vector"]}" fill-opacity="{opacity:.3f}" stroke="{INK}" stroke-opacity="0.4">'

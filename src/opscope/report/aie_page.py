@@ -15,11 +15,12 @@ from opscope.report.aie_answer import (
     CATEGORY_NAMES,
     STALLS,
     answer,
+    array_sentence,
     category_cells,
     gmac_text,
     in_call_share,
     share,
-    slowest,
+    shown_core,
     told,
     units_text,
     working,
@@ -31,9 +32,8 @@ from opscope.report.text import markdown, plain
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opscope.analyze.aie_array import ArrayView
     from opscope.analyze.aie_given import Given
-    from opscope.analyze.tiles import Examined, TileRow
+    from opscope.analyze.tiles import Examined, TileRow, TilesAnalysis
 
 _LONG = 600
 _MOST_ROWS = 200
@@ -77,6 +77,7 @@ def _environment() -> jinja2.Environment:
         "rate": lambda value: NOT_KNOWN if value is None else units.rate_text(value),
         "gmac": lambda row: gmac_text(row) or NOT_KNOWN,
         "cells": category_cells,
+        "capitalize_first": lambda text: text[:1].upper() + text[1:],
         "md": markdown,
         "md_long": lambda text: markdown(text, _LONG),
         "clean": plain,
@@ -92,10 +93,10 @@ def _values(examined: Examined) -> dict[str, Any]:
         "name": PurePath(analysis.trace.path).name,
         "about": ", ".join(filter(None, (_device(analysis.given), units_text(analysis)))),
         "answer": answer(analysis),
-        "tiles": _figures(rows) if rows else [],
+        "tiles": _figures(analysis) if rows else [],
         "rows": rows,
         "units": analysis.tiles,
-        "shown": slowest(rows) if rows else None,
+        "shown": shown_core(analysis) if rows else None,
         "hidden": max(0, len(rows) - aie_pictures.MOST_BARS),
         "told": told(analysis.findings),
         "trace": analysis.trace,
@@ -106,7 +107,8 @@ def _values(examined: Examined) -> dict[str, Any]:
         "iteration_reasons": _iteration_reasons(rows),
         "array": analysis.array,
         "array_sentence": array_sentence(analysis.array) if analysis.array else "",
-        "aligned": "",
+        "aligned": _aligned(analysis),
+        "few": len(rows) <= aie_pictures.FEW,
         "map_note": _map_note(rows),
         "most": _MOST_ROWS,
     }
@@ -117,22 +119,37 @@ def _pictures(examined: Examined) -> dict[str, str]:
     cores = [core for core in examined.cores if core.pairing.paired]
     if not rows or not cores:
         return {}
-    name = slowest(rows).tile
+    name = shown_core(examined.analysis).tile
     shown = next(core for core in cores if core.tile.tile == name)
     drawn = {
-        "cycles": aie_pictures.cycle_bars(rows),
+        "cycles": aie_pictures.cycle_bars(rows) if len(rows) <= aie_pictures.FEW else aie_pictures.summed_bar(rows),
+        "all_cycles": aie_pictures.cycle_bars(rows) if len(rows) > aie_pictures.FEW else None,
         "legend": legend((CATEGORY_NAMES[category], colour) for category, colour in COLOURS.items()),
         "map": aie_pictures.array_map(rows),
         "close": aie_pictures.close_timeline(shown),
-        "whole": aie_pictures.whole_timeline(cores),
+        "whole": aie_pictures.whole_timeline(cores, _shifts(examined)),
         "durations": aie_pictures.call_durations(shown),
         "roofline": aie_pictures.roofline_of(rows),
     }
     return {key: picture or "" for key, picture in drawn.items()}
 
 
-def _figures(rows: Sequence[TileRow]) -> list[Figure]:
+def _shifts(examined: Examined) -> dict[str, int]:
+    array = examined.analysis.array
+    return {shift.tile: shift.cycles for shift in array.alignment.shifts} if array else {}
+
+
+def _aligned(analysis: TilesAnalysis) -> str:
+    """What the times of a picture of all cores count from."""
+    if analysis.array is None or analysis.array.alignment.event is None or len(working(analysis)) == 1:
+        return ""
+    event = analysis.array.alignment.event
+    return f"; in the picture of all cores they are shifted so that the first {event} is one moment"
+
+
+def _figures(analysis: TilesAnalysis) -> list[Figure]:
     """Busy, stalled, achieved, paced, seen."""
+    rows = working(analysis)
     of_all = "of the cycles" if len(rows) == 1 else f"of the cycles of {len(rows)} cores"
     worst = max(STALLS, key=lambda name: share(rows, name))
     figures = [
@@ -140,7 +157,7 @@ def _figures(rows: Sequence[TileRow]) -> list[Figure]:
         Figure("vector instructions", *_traced(rows, "vector")),
         Figure(CATEGORY_NAMES[worst], units.share_text(share(rows, worst)), "the largest stall that was traced"),
     ]
-    row = slowest(rows)
+    row = shown_core(analysis)
     rates = [one.mac_per_cycle for one in rows if one.mac_per_cycle is not None]
     if len(rates) == len(rows):
         peak = f"of {row.peak_mac_per_cycle} at peak" if row.peak_mac_per_cycle else "peak not known"
@@ -190,19 +207,6 @@ def _iteration_reasons(rows: Sequence[TileRow]) -> list[str]:
     return [
         f"tile {own[0]}{f' and {len(own) - 1} more' if len(own) > 1 else ''}: {text}" for text, own in groups.items()
     ]
-
-
-def array_sentence(array: ArrayView) -> str:
-    """What an iteration takes on all cores, how even they are, and who is slowest."""
-    if array.median_runtime_cycles is None:
-        return f"No runtime of the whole: {array.reason}"
-    text = f"An iteration takes {array.median_runtime_cycles:,.0f} cycles on all cores together"
-    if array.balance is not None:
-        text += f"; they are even to {units.share_text(array.balance)}"
-    if array.slowest is None:
-        return f"{text}; none is slower than the others"
-    late = array.slowest
-    return f"{text}; tile {late.tile} is slowest, {late.excess_cycles:,.0f} cycles behind the others: {late.why}"
 
 
 def _map_note(rows: Sequence[TileRow]) -> str:

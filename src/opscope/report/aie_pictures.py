@@ -15,7 +15,7 @@ from opscope.report.text import plain
 from opscope.units import rate_text, share_text
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from opscope.analyze.tiles import Core, TileRow
     from opscope.table.nesting import Ints
@@ -27,6 +27,8 @@ _MOST_POINTS = 1200
 _PERIODS = 4
 MOST_BARS = 32
 """Cores that are drawn one by one."""
+FEW = 4
+"""Cores that stand on the first screen one by one; of more, all together."""
 _EVENT_COLOURS = {
     "INSTR_VECTOR": COLOURS["vector"],
     "MEMORY_STALL": COLOURS["memory_stall"],
@@ -54,6 +56,15 @@ def _segments(row: TileRow) -> list[Segment]:
     return found
 
 
+def summed_bar(rows: Sequence[TileRow]) -> str:
+    """The same for all cores together, in one bar."""
+    window = sum(row.window_cycles for row in rows)
+    parts = [[segment.share * row.window_cycles for segment in _segments(row)] for row in rows]
+    shares = [sum(column) / window for column in zip(*parts, strict=True)]
+    merged = [segment._replace(share=share) for segment, share in zip(_segments(rows[0]), shares, strict=True)]
+    return bars([(f"{len(rows)} cores", merged)], "Cycles of all cores by what they did")
+
+
 def array_map(rows: Sequence[TileRow]) -> str | None:
     """Utilisation of each core where it lies, or how much of it is in calls; None for a single core."""
     if len(rows) < 2:  # noqa: PLR2004 - one tile is no array
@@ -70,10 +81,27 @@ def _cell(row: TileRow) -> Cell:
     return Cell(place[0], place[1], value, f"{value * 100:.0f} %", title)
 
 
-def whole_timeline(cores: Sequence[Core]) -> str:
-    """Calls of every core over the whole trace."""
-    lanes = [lane for core in cores[:MOST_BARS] for lane in _kind_lanes(core, core.tile.tile if len(cores) > 1 else "")]
-    return timeline(lanes, (0, max(core.tile.last for core in cores)), "Calls over the whole trace")
+def whole_timeline(cores: Sequence[Core], shifts: Mapping[str, int]) -> str:
+    """Calls of every core over the whole trace; of many cores one lane each.
+
+    Args:
+        cores: with calls.
+        shifts: cycles to add to the times of a tile, for a common time.
+    """
+    lanes = [
+        lane._replace(start=lane.start + by, end=lane.end + by)
+        for core in cores[:MOST_BARS]
+        for by in (shifts.get(core.tile.tile, 0),)
+        for lane in _whole_lanes(core, len(cores))
+    ]
+    last = max(core.tile.last + shifts.get(core.tile.tile, 0) for core in cores)
+    return timeline(lanes, (min(shifts.values(), default=0), last), "Calls over the whole trace")
+
+
+def _whole_lanes(core: Core, count: int) -> list[Lane]:
+    if count <= FEW:
+        return _kind_lanes(core, core.tile.tile if count > 1 else "")
+    return [Lane(core.tile.tile, kind_colour(0), core.pairing.calls.start, core.pairing.calls.end)]
 
 
 def close_timeline(core: Core) -> str | None:

@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING
 from rich.console import Group
 from rich.text import Text
 
-from opscope.report.aie_answer import CATEGORY_NAMES, answer, category_cells, told, total, units_text, working
+from opscope.report.aie_answer import (
+    CATEGORY_NAMES,
+    answer,
+    category_cells,
+    shown_core,
+    told,
+    total,
+    units_text,
+    working,
+)
 from opscope.report.terminal import plain_table
 from opscope.report.text import plain
 from opscope.units import counted_text, rate_text, share_text
@@ -22,6 +31,7 @@ if TYPE_CHECKING:
     from opscope.analyze.tiles import TileRow, TilesAnalysis
 
 _MOST_TILES = 16
+_FEW = 4
 _MOST_FINDINGS = 6
 _LONG = 400
 
@@ -33,12 +43,12 @@ def tiles_summary(analysis: TilesAnalysis) -> RenderableType:
     parts: list[RenderableType] = [
         Text(f"{plain(trace.path)} ({trace.format}), {units_text(analysis)}", style="dim"),
         Text(found.headline, style="bold"),
-        *(Text(line) for line in (found.stalls, found.pace, found.seen) if line),
+        *(Text(line) for line in found.lines),
         Text(),
     ]
     parts += findings_lines(analysis.findings)
     if rows:
-        parts += [Text(), _cycles(rows), Text(), _rates(rows), Text(), _kinds(rows)]
+        parts += [Text(), _cycles(rows), Text(), _rates(rows), Text(), *_kinds(analysis)]
     return Group(*parts)
 
 
@@ -110,16 +120,20 @@ def _rate(value: float | None) -> str:
     return "not known" if value is None else rate_text(value)
 
 
-def _kinds(rows: Sequence[TileRow]) -> Table:
+def _kinds(analysis: TilesAnalysis) -> list[RenderableType]:
+    """Kinds of calls; of many cores those of one."""
+    rows = working(analysis)
+    shown = rows if len(rows) <= _FEW else [shown_core(analysis)]
     heads = ("tile", "kind", "calls", "vector", "median", "p10", "p90", "min", "max")
     table = plain_table(*heads, text={"tile", "kind"})
-    for row in rows[:_MOST_TILES]:
+    for row in shown:
         for kind in row.kinds:
             vector = "" if kind.vector_cycles is None else f"{kind.vector_cycles:,}"
             figures = kind.median_cycles, kind.p10_cycles, kind.p90_cycles, kind.min_cycles, kind.max_cycles
             name = plain(kind.kind, 20)
             table.add_row(row.tile, name, f"{kind.n:,}", vector, *(f"{value:,.0f}" for value in figures))
-    return _more(table, rows)
+    rest = len(rows) - len(shown)
+    return [table, *([Text(f"kinds of {rest} more tiles are in the report: --out DIR", style="dim")] if rest else [])]
 
 
 def _more(table: Table, rows: Sequence[TileRow]) -> Table:
