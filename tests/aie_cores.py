@@ -56,6 +56,32 @@ def core_of(
     return read_json(json.dumps(records).encode(), Path("trace.json")).cores[0]
 
 
+CALLS = {"m": (100, 64), "z": (20, 0), "e": (60, 16)}
+"""Cycles, and vector cycles at their begin, of a kernel, a zero-fill and a smaller kernel."""
+
+
+def sequence(text: str, *, without: Iterable[str] = ()) -> TileTrace:
+    """A core that makes calls one after the other, 10 cycles apart of which it waits 4 for a lock.
+
+    Args:
+        text: a letter of ``CALLS`` for each call; at a bar the core waits 2,000 cycles for a lock.
+        without: events that were not traced.
+    """
+    marks, spans, now = [], {"INSTR_VECTOR": [], "LOCK_STALL": []}, 1
+    for letter in text.replace(" ", ""):
+        if letter == "|":
+            spans["LOCK_STALL"].append((now, now + 2000))
+            now += 2000
+            continue
+        duration, vector = CALLS[letter]
+        spans["LOCK_STALL"].append((now + 3, now + 7))
+        now += 10
+        spans["INSTR_VECTOR"] += [(now, now + vector)] if vector else []
+        marks += [(0, now), (1, now + duration)]
+        now += duration
+    return core_of(marks, {name: own for name, own in spans.items() if name not in without})
+
+
 def event(name: str, tid: int, start: int, end: int) -> list[dict]:
     """A begin and an end."""
     return [

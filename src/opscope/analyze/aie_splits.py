@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     Mask = NDArray[np.bool_]
 
 By = Literal["tiling", "kinds", "lock_stall"]
+_HALVES = 2
+"""Parts into which a single wait divides the calls."""
 
 
 class Split(NamedTuple):
@@ -102,15 +104,15 @@ def by_stalls(kinds: Kinds, long: Ints, gaps: Ints | None, expected: int | None)
     starts = np.concatenate([[0], long])
     starts = starts if kinds.work[: long[0]].any() else long
     work = _work(kinds, starts)
-    inner = work[1:-1] if len(work) > 2 else work[:1]  # noqa: PLR2004 - all but the first and the last
+    inner = work[1:-1] if len(work) > _HALVES else work[:1]
     whole = int(inner.max())
-    known = len(work) > 2 or work[0] == work[-1] or expected == len(work)  # noqa: PLR2004 - likewise
+    known = len(work) > _HALVES or expected == len(work) or (len(work) == _HALVES and work[0] == work[1])
     if not known or not whole or inner.min() < whole or max(work[0], work[-1]) > whole:
         return None
     waits = gaps[long - 1]
     others = np.delete(gaps, long - 1)
     usual = f"the longest other wait is {others.max():,}" if len(others) else "there is no other wait"
-    reason = f"{LOCK} lasts {waits.min():,} cycles or more before each iteration, {usual}; {whole:,} working calls each"
+    reason = f"{LOCK} lasts {waits.min():,} cycles or more between iterations, {usual}; {whole:,} working calls each"
     return Split("lock_stall", starts, work, whole, work == whole, reason)
 
 
