@@ -13,6 +13,7 @@ from opscope.analyze.aie_cycles import account
 from opscope.analyze.aie_given import Given, given
 from opscope.analyze.aie_iterations import Iteration, Iterations
 from opscope.analyze.aie_kinds import find_kinds
+from opscope.analyze.aie_prediction import against, cost_model, repeated_iterations
 from opscope.analyze.aie_rates import rate
 from opscope.analyze.aie_work import multiplying
 from opscope.program.gemm import tiling
@@ -39,6 +40,7 @@ def grouped(calls: Calls, each: int) -> Iterations:
             end=int(calls.end[min(at + each, len(calls)) - 1]),
             phase="measured" if at + each <= len(calls) else "partial",
             complete=at + each <= len(calls),
+            work_calls=min(at + each, len(calls)) - at,
         )
         for at in range(0, len(calls), each)
     )
@@ -132,6 +134,15 @@ def test_the_rate_of_the_array_is_the_work_of_all_in_the_runtime() -> None:
     found = viewed(*ARRAY)
     assert found.iterations[0].mac_per_cycle == pytest.approx(16 * 4 * MACS / (3 * 513 + 300))
     assert viewed(*ARRAY, said=given()).iterations[0].mac_per_cycle is None
+
+
+def test_a_cost_model_of_iterations_against_an_array() -> None:
+    """The common iterations of all cores in aligned time: each starts four periods after the one before."""
+    model = cost_model(iteration_step=2000, total=6000)
+    assert model is not None
+    step, total = against(model, repeated_iterations(viewed(*ARRAY))).rows
+    assert (step.measured, step.error_cycles, step.n) == (4 * 513, 2000 - 4 * 513, 2)
+    assert (total.measured, total.n) == (11 * 513 + 300, 3)
 
 
 def test_the_heat_map_has_a_place_for_every_tile() -> None:
