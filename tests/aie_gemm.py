@@ -68,6 +68,10 @@ class Gemm(NamedTuple):
         """When a multiplying call starts."""
         return self.begin + LEAD + number * self.period + (number // self.each) * self.rest
 
+    def place(self, cycle: int) -> int:
+        """The place within its output tile, from 0, of the call that a cycle falls into; without rests."""
+        return (cycle - self.begin - LEAD) // self.period % self.each
+
     def _call(self, number: int) -> list[Span]:
         start, (a, b, c) = self.start(number), self.transfers
         arrived = start - max(a, b) - 1

@@ -166,12 +166,32 @@ def test_a_kind_with_other_vector_cycles_is_not_counted_but_named() -> None:
     assert "with 1 call" in found.findings[0].evidence
 
 
+def two_kernels(last: int) -> TileTrace:
+    """Three output tiles; each ends with a call of other vector cycles, which comes after so many of the usual ones."""
+    core = Gemm(each=last + 1)
+    tile = core.tile()
+    changed = [
+        span._replace(end=span.start + 130) if span.slot == 7 and core.place(span.start) == last else span
+        for span in tile.spans
+    ]
+    return read(tile._replace(spans=tuple(changed)))[0]
+
+
+@pytest.mark.parametrize(("depth", "calls"), [(4, 12), (3, 9)])
+def test_the_tiling_tells_whether_a_second_kernel_multiplies(depth: int, calls: int) -> None:
+    """Three calls of one kernel, then one of another: with K/k = 4 both multiply, with 3 only the first does."""
+    said = given(tiling=tiling(TILE, (8, 32 * depth, 96)), arch="npu1", dtype="bf16")
+    found = rated(two_kernels(last=3), said)
+    assert found.calls == calls
+    assert rules(found) == ([] if depth == 4 else ["several_multiplying_kinds"])
+
+
 def test_rates_of_iterations() -> None:
     """Each from its own calls over its own cycles; none without sizes, and none above what is possible."""
     tile = traced(Gemm())[0]
     calls = pair_calls(tile).calls
     start, end = int(calls.start[5]), int(calls.end[9])
-    second = Iteration(2, 5, 9, start, end, "measured", complete=True)
+    second = Iteration(2, 5, 9, start, end, "measured", complete=True, work_calls=4)
     work = worked(tile, SMALL)
     assert iteration_rates([second], work, SMALL) == (pytest.approx(4 * MACS / (end - start)),)
     assert iteration_rates([second], work, given()) == (None,)

@@ -151,12 +151,11 @@ def _no_rate(work: Work, said: Given) -> str | None:
 def _rated(seen: Rate, work: Work) -> Rate:
     macs = float(seen.macs or 0)
     whole, inside = macs / seen.window_cycles, macs / work.cycles
-    vector = (work.vector_cycles or 0) * work.number
     return msgspec.structs.replace(
         seen,
         mac_per_cycle=whole,
         in_call_mac_per_cycle=inside,
-        per_vector_cycle=macs / vector if vector else None,
+        per_vector_cycle=macs / work.vector_cycles if work.vector_cycles else None,
         utilisation=whole / seen.peak if seen.peak else None,
         in_call_utilisation=inside / seen.peak if seen.peak else None,
     )

@@ -33,7 +33,7 @@ class Work(NamedTuple):
         end: likewise.
         begun: calls without an end at the end of the trace, 0 or 1.
         kinds: names of their kinds.
-        vector_cycles: in each of them; None where INSTR_VECTOR was not traced.
+        vector_cycles: in all of them together; None where INSTR_VECTOR was not traced.
         reason: how they were chosen, or why there are none.
         findings: what makes the choice doubtful.
     """
@@ -68,7 +68,8 @@ def multiplying(tile: TileTrace, calls: Calls, kinds: Kinds, said: Given) -> Wor
 
     Kinds without vector cycles do not, as a zero-fill. Among the others the one with the most cycles counts, and with
     it all that have the same vector cycles. Kinds with too few to do a tile's work at the peak rate are passed over
-    while there are others. Without INSTR_VECTOR in the trace the kind with the most cycles counts.
+    while there are others. Further kinds that work alike count where only together they are the K/k calls for each
+    zero-fill. Without INSTR_VECTOR in the trace the kind with the most cycles counts.
 
     Args:
         tile: of the calls.
@@ -80,19 +81,29 @@ def multiplying(tile: TileTrace, calls: Calls, kinds: Kinds, said: Given) -> Wor
     if not able:
         reason = "no call has vector cycles, so none is known to multiply" if len(calls) else "the tile has no calls"
         return _work(tile, calls, np.zeros(len(calls), np.bool_), [], reason)
-    sufficient = [index for index in able if (kinds.kinds[index].vector_cycles or 0) >= _least(said)]
-    spent = {index: int(calls.durations[kinds.labels == index].sum()) for index in range(len(kinds.kinds))}
-    main = max(sufficient or able, key=lambda index: spent[index])
-    chosen = [index for index in able if _alike(kinds.kinds[index], kinds.kinds[main])]
+    chosen = _chosen(calls, kinds, able, said)
     names = [kinds.kinds[index] for index in chosen]
     others = [kinds.kinds[index] for index in able if index not in chosen]
     work = _work(tile, calls, np.isin(kinds.labels, chosen), names, _reason(names, others))
     return work._replace(findings=tuple(_doubts(tile, names, others)))
 
 
+def _chosen(calls: Calls, kinds: Kinds, able: list[int], said: Given) -> list[int]:
+    sufficient = [index for index in able if (kinds.kinds[index].vector_cycles or 0) >= _least(said)]
+    spent = {index: int(calls.durations[kinds.labels == index].sum()) for index in able}
+    main = max(sufficient or able, key=lambda index: spent[index])
+    same = [index for index in able if _alike(kinds.kinds[index], kinds.kinds[main])]
+    wider = sorted({*same, *(index for index in able if kinds.kinds[index].works)})
+    each = said.tiling.calls_per_output if said.tiling else None
+    fills = sum(kind.n for kind in kinds.kinds if kind.fills)
+    if each is None or not fills:
+        return same
+    return min((same, wider), key=lambda chosen: abs(sum(kinds.kinds[index].n for index in chosen) / fills - each))
+
+
 def _work(tile: TileTrace, calls: Calls, multiplies: NDArray[np.bool_], kinds: list[Kind], reason: str) -> Work:
     names = tuple(kind.name for kind in kinds)
-    vector = kinds[0].vector_cycles if kinds else None
+    vector = sum((kind.vector_cycles or 0) * kind.n for kind in kinds) or None
     begun = _begun(tile, calls) if kinds else 0
     return Work(multiplies, calls.start[multiplies], calls.end[multiplies], begun, names, vector, reason)
 
