@@ -60,7 +60,9 @@ def cover(start: Ints, end: Ints) -> Cover:
         start, end = start[order], np.maximum.accumulate(end[order])
         first = np.flatnonzero(np.concatenate([[True], start[1:] > end[:-1]]))
         start, end = start[first], end[np.append(first[1:], len(end)) - 1]
-    return Cover(start, end, np.concatenate([np.zeros(1, np.int64), np.cumsum(end - start)]))
+    before = np.zeros(len(start) + 1, np.int64)
+    np.cumsum(end - start, out=before[1:])
+    return Cover(start, end, before)
 
 
 def event_cover(tile: TileTrace, event: str) -> Cover | None:
@@ -68,6 +70,8 @@ def event_cover(tile: TileTrace, event: str) -> Cover | None:
     own = [slot.spans for slot in tile.slots if slot.name == event]
     if not own:
         return None
+    if len(own) == 1:
+        return cover(own[0].start, own[0].end)
     return cover(np.concatenate([spans.start for spans in own]), np.concatenate([spans.end for spans in own]))
 
 
@@ -96,7 +100,7 @@ class Claims(NamedTuple):
         }
 
 
-class Coverage(NamedTuple):
+class Activity(NamedTuple):
     """The cycles of each category that was traced, no cycle in two of them.
 
     Attributes:
@@ -108,13 +112,13 @@ class Coverage(NamedTuple):
     claims: Claims
 
 
-def coverage(tile: TileTrace) -> Coverage:
+def activity(tile: TileTrace) -> Activity:
     """The cycles of each category, made apart."""
     found = {category: event_cover(tile, event) for category, event in EVENTS.items()}
     covers = {category: own for category, own in found.items() if own is not None}
     if not _overlap(list(covers.values())):
         none = np.empty(0, np.int64)
-        return Coverage(covers, Claims(none, none, none))
+        return Activity(covers, Claims(none, none, none))
     return _apart(covers)
 
 
@@ -122,12 +126,13 @@ def _overlap(covers: Sequence[Cover]) -> bool:
     for number, one in enumerate(covers):
         for other in covers[:number]:
             few, many = sorted((one, other), key=lambda own: len(own.start))
-            if (np.searchsorted(many.start, few.end) > np.searchsorted(many.end, few.start, side="right")).any():
+            before = np.searchsorted(many.start, few.end)
+            if len(few.start) and ((before > 0) & (many.end[before - 1] > few.start)).any():
                 return True
     return False
 
 
-def _apart(covers: Mapping[str, Cover]) -> Coverage:
+def _apart(covers: Mapping[str, Cover]) -> Activity:
     """Sweep over all begins and ends: between two of them the same categories are active."""
     bits = {category: 1 << number for number, category in enumerate(EVENTS)}
     times = np.unique(np.concatenate([part for own in covers.values() for part in (own.start, own.end)]))
@@ -137,7 +142,7 @@ def _apart(covers: Mapping[str, Cover]) -> Coverage:
     several = (mask & (mask - 1)) != 0
     first = mask & -mask
     parts = {category: _stretches(times, first == bits[category]) for category in covers}
-    return Coverage(parts, Claims(times[:-1][several], times[1:][several], mask[several]))
+    return Activity(parts, Claims(times[:-1][several], times[1:][several], mask[several]))
 
 
 def _active(own: Cover, times: Ints) -> NDArray[np.bool_]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 import numpy as np
 
-from opscope.analyze.aie_coverage import EVENTS, Coverage, coverage
+from opscope.analyze.aie_coverage import EVENTS, Activity, activity
 from opscope.analyze.aie_findings import TileFinding, place
 from opscope.analyze.findings import Severity
 
@@ -100,11 +100,11 @@ def split_spans(tile: TileTrace, starts: Ints, ends: Ints) -> SpanSplit:
         starts: first cycle of each span; shape (spans,).
         ends: first cycle after it, not smaller; shape (spans,).
     """
-    return split_by(coverage(tile), starts, ends)
+    return split_by(activity(tile), starts, ends)
 
 
-def split_by(known: Coverage, starts: Ints, ends: Ints) -> SpanSplit:
-    """The same with the coverage of the tile at hand."""
+def split_by(known: Activity, starts: Ints, ends: Ints) -> SpanSplit:
+    """The same with the activity of the tile at hand."""
     none = np.zeros(len(starts), np.int64)
     found = {
         category: known.covers[category].within(starts, ends) if category in known.covers else none
@@ -113,9 +113,15 @@ def split_by(known: Coverage, starts: Ints, ends: Ints) -> SpanSplit:
     return SpanSplit(**found, other=ends - starts - sum(found.values()))
 
 
-def account(tile: TileTrace, calls: Calls) -> CycleAccount:
-    """Account for every cycle from the start of the first call to the end of the last."""
-    known = coverage(tile)
+def account(tile: TileTrace, calls: Calls, known: Activity | None = None) -> CycleAccount:
+    """Account for every cycle from the start of the first call to the end of the last.
+
+    Args:
+        tile: whose events tell.
+        calls: of the tile.
+        known: activity of the tile, where it is at hand.
+    """
+    known = known or activity(tile)
     window = split_by(known, calls.start[:1], calls.end[-1:]).total()
     inside = split_by(known, calls.start, calls.end).total()
     between = _without(window, inside)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
-from opscope.analyze.aie_coverage import EVENTS, coverage, event_cover
+from opscope.analyze.aie_coverage import EVENTS, Activity, activity, event_cover
 from opscope.analyze.aie_cycles import split_by
 from opscope.analyze.aie_findings import TileFinding, place
 from opscope.analyze.aie_groups import Group, by_length, by_vector
@@ -97,12 +97,18 @@ class Kinds:
         return np.array(chosen, bool)[self.labels]
 
 
-def find_kinds(tile: TileTrace, calls: Calls) -> Kinds:
-    """Tell the kinds of calls apart."""
+def find_kinds(tile: TileTrace, calls: Calls, known: Activity | None = None) -> Kinds:
+    """Tell the kinds of calls apart.
+
+    Args:
+        tile: whose events tell.
+        calls: of the tile.
+        known: activity of the tile, where it is at hand.
+    """
     if not len(calls):
         return Kinds((), np.empty(0, np.int64))
     vector = event_cover(tile, VECTOR)
-    lengths = calls.durations - split_by(coverage(tile), calls.start, calls.end).stalls
+    lengths = calls.durations - split_by(known or activity(tile), calls.start, calls.end).stalls
     if vector is None:
         every = np.arange(len(calls))
         rough = [Group(every, None, f"{VECTOR} was not traced, so durations alone tell", every[:0])]

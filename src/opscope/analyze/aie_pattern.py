@@ -70,12 +70,14 @@ class Pattern(NamedTuple):
 
 
 def find_pattern(kinds: Kinds) -> Pattern | None:
-    """The shortest sequence that explains how kinds follow each other; None without two kinds or without repetition."""
+    """The shortest sequence that explains how kinds follow each other; None where there is none with work."""
     runs = _runs(kinds.labels)
     period = _period(runs)
     if period is None:
         return None
     phases = [_usual(runs, phase, period) for phase in range(period)]
+    if not any(kinds.kinds[run.kind].works for run in phases):
+        return None
     opener = _opener(phases, kinds)
     ordered = (*phases[opener:], *phases[:opener])
     return _pattern(runs, ordered, _openings(runs, phases, opener), kinds)
