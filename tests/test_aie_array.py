@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from aie_gemm import NPU1_GEMM, Gemm, capture, read, traced
@@ -11,6 +13,7 @@ from opscope.analyze.aie_array import ArrayView, Core, array_view
 from opscope.analyze.aie_calls import Calls, pair_calls
 from opscope.analyze.aie_cycles import account
 from opscope.analyze.aie_given import Given, given
+from opscope.analyze.aie_heat import heat_map
 from opscope.analyze.aie_iterations import Iteration, Iterations
 from opscope.analyze.aie_kinds import find_kinds
 from opscope.analyze.aie_prediction import against, cost_model, repeated_iterations
@@ -153,6 +156,15 @@ def test_the_heat_map_has_a_place_for_every_tile() -> None:
     (first, *_), (*_, last) = found.figures["in_call"]
     assert first == pytest.approx(12 * 300 / (11 * 513 + 300))
     assert last == pytest.approx(12 * 900 / (11 * 911 + 900))
+
+
+def test_a_map_of_places_that_no_array_has_stays_small() -> None:
+    """Places come from names in a file: far apart they are not filled up, and too many are no map."""
+    far = viewed(PLAIN, PLAIN._replace(row=9000, column=9999)).heat_map
+    assert (far.rows, far.columns) == ((2, 9000), (0, 9999))
+    one = known(traced(PLAIN)[0], SMALL)
+    many = [one._replace(tile=replace(one.tile, row=100 * at, column=100 * at)) for at in range(70)]
+    assert heat_map(many, {}).figures == {}
 
 
 def test_cores_that_do_not_match_the_flags_are_said() -> None:

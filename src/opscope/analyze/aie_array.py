@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
+import numpy as np
 
 from opscope.analyze.aie_alignment import Alignment, align
 from opscope.analyze.aie_findings import TileFinding
@@ -20,9 +22,10 @@ if TYPE_CHECKING:
     from opscope.analyze.aie_calls import Calls
     from opscope.analyze.aie_cycles import CycleAccount
     from opscope.analyze.aie_given import Given
-    from opscope.analyze.aie_iterations import Iteration, Iterations
+    from opscope.analyze.aie_iterations import Iterations
     from opscope.analyze.aie_rates import Rate
     from opscope.analyze.aie_work import Work
+    from opscope.table.nesting import Ints
     from opscope.table.tiles import TileTrace
 
 _MEASURED = "measured"
@@ -119,25 +122,42 @@ def array_view(cores: Sequence[Core], said: Given) -> ArrayView:
         said: rows and columns that should be there, where they are known.
     """
     alignment = align([core.tile for core in cores])
-    common, reason = _common(cores)
-    system = tuple(_system(number, cores, alignment, said) for number in common)
-    times = tuple(_times(core, common, system) for core in cores) if common else ()
-    medians = {own.tile: own.median_cycles for own in times}
+    numbers, reason = _common(cores)
+    each = [_Own.of(core, numbers) for core in cores] if numbers else []
+    shifts = [shift.cycles for shift in alignment.shifts]
+    system = tuple(_system(place, number, each, shifts, said) for place, number in enumerate(numbers))
+    last = Counter(one.last_tile for one in system)
+    times = tuple(_times(own, last[own.core.tile.tile]) for own in each)
     return ArrayView(
         alignment=alignment,
         iterations=system,
         median_runtime_cycles=median(one.runtime_cycles for one in system) if system else None,
         balance=_balance([own.median_cycles for own in times]) if times else None,
         tiles=times,
-        slowest=slowest({core.tile.tile: _whole(core, common) for core in cores}) if common else None,
-        heat_map=heat_map(cores, medians),
+        slowest=slowest({own.core.tile.tile: (own.core.tile, own.core.calls, own.start, own.end) for own in each}),
+        heat_map=heat_map(cores, {own.tile: own.median_cycles for own in times}),
         reason=reason,
         findings=tuple(_findings(cores, said)),
     )
 
 
-def _of(core: Core, number: int) -> Iteration:
-    return next(own for own in core.iterations.iterations if own.number == number)
+class _Own(NamedTuple):
+    """The common iterations on one core, in its own time; arrays of shape (iterations,)."""
+
+    core: Core
+    start: Ints
+    end: Ints
+    multiplying: Ints
+
+    @classmethod
+    def of(cls, core: Core, numbers: Sequence[int]) -> _Own:
+        """Those of these numbers."""
+        known = {own.number: own for own in core.iterations.iterations}
+        chosen = [known[number] for number in numbers]
+        before = np.concatenate([[0], np.cumsum(core.work.multiplies)])
+        calls = [int(before[own.last_call + 1] - before[own.first_call]) for own in chosen]
+        start, end = np.array([own.start for own in chosen]), np.array([own.end for own in chosen])
+        return cls(core, start, end, np.array(calls))
 
 
 def _numbers(core: Core) -> set[int]:
@@ -159,11 +179,10 @@ def _common(cores: Sequence[Core]) -> tuple[list[int], str]:
     return common, f"{counted_text(len(common), 'iteration')} measured and complete on all cores{aside}"
 
 
-def _system(number: int, cores: Sequence[Core], alignment: Alignment, said: Given) -> SystemIteration:
-    placed = [(_of(core, number), shift.cycles) for core, shift in zip(cores, alignment.shifts, strict=True)]
-    starts = [own.start + shift for own, shift in placed]
-    ends = [own.end + shift for own, shift in placed]
-    spans = [own.end - own.start for own, _ in placed]
+def _system(place: int, number: int, each: Sequence[_Own], shifts: Sequence[int], said: Given) -> SystemIteration:
+    starts = [int(own.start[place]) + shift for own, shift in zip(each, shifts, strict=True)]
+    ends = [int(own.end[place]) + shift for own, shift in zip(each, shifts, strict=True)]
+    spans = [end - start for start, end in zip(starts, ends, strict=True)]
     runtime = max(ends) - min(starts)
     return SystemIteration(
         number=number,
@@ -172,10 +191,10 @@ def _system(number: int, cores: Sequence[Core], alignment: Alignment, said: Give
         runtime_cycles=runtime,
         longest_cycles=max(spans),
         start_skew_cycles=max(starts) - min(starts),
-        first_tile=cores[starts.index(min(starts))].tile.tile,
-        last_tile=cores[ends.index(max(ends))].tile.tile,
+        first_tile=each[starts.index(min(starts))].core.tile.tile,
+        last_tile=each[ends.index(max(ends))].core.tile.tile,
         balance=_balance(spans),
-        mac_per_cycle=_system_rate(number, cores, said, runtime),
+        mac_per_cycle=_system_rate(place, each, said, runtime),
     )
 
 
@@ -183,22 +202,16 @@ def _balance(cycles: Sequence[float]) -> float:
     return sum(cycles) / len(cycles) / max(cycles) if max(cycles) else 1.0
 
 
-def _system_rate(number: int, cores: Sequence[Core], said: Given, runtime: int) -> float | None:
-    if said.tiling is None or not runtime or any(core.rate.mac_per_cycle is None for core in cores):
+def _system_rate(place: int, each: Sequence[_Own], said: Given, runtime: int) -> float | None:
+    if said.tiling is None or not runtime or any(own.core.rate.mac_per_cycle is None for own in each):
         return None
-    own = [(core.work.multiplies, _of(core, number)) for core in cores]
-    calls = sum(int(multiplies[one.first_call : one.last_call + 1].sum()) for multiplies, one in own)
+    calls = sum(int(own.multiplying[place]) for own in each)
     return calls * said.tiling.macs_per_call / runtime
 
 
-def _times(core: Core, common: Sequence[int], system: Sequence[SystemIteration]) -> TileTimes:
-    spans = [own.end - own.start for own in (_of(core, number) for number in common)]
-    last = sum(one.last_tile == core.tile.tile for one in system)
-    return TileTimes(core.tile.tile, median(spans), min(spans), max(spans), last)
-
-
-def _whole(core: Core, common: Sequence[int]) -> tuple[TileTrace, Calls, list[Iteration]]:
-    return core.tile, core.calls, [_of(core, number) for number in common]
+def _times(own: _Own, ends_last: int) -> TileTimes:
+    spans = own.end - own.start
+    return TileTimes(own.core.tile.tile, float(np.median(spans)), int(spans.min()), int(spans.max()), ends_last)
 
 
 def _findings(cores: Sequence[Core], said: Given) -> list[TileFinding]:

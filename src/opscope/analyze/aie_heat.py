@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 
     from opscope.analyze.aie_array import Core
 
+_WIDEST = 64
+_MOST_PLACES = _WIDEST * _WIDEST
 Grid = tuple[tuple[float | None, ...], ...]
 
 
@@ -18,7 +20,7 @@ class HeatMap(msgspec.Struct, frozen=True):
     """Figures by row and column of the array.
 
     Attributes:
-        rows: from the lowest traced to the highest.
+        rows: from the lowest traced to the highest; only those traced where these are further apart than any array.
         columns: likewise.
         figures: for each figure its values, row by row in the order of ``rows``; null where no core was traced, or
             where the figure is not known. ``iteration_cycles``: median of the common iterations; ``calls``: seen;
@@ -32,7 +34,7 @@ class HeatMap(msgspec.Struct, frozen=True):
 
 
 def heat_map(cores: Sequence[Core], medians: Mapping[str, float]) -> HeatMap:
-    """The map of all cores; one that was traced twice counts once, the last time.
+    """The map of all cores; one that was traced twice counts once, the last time. Without rows where it is no map.
 
     Args:
         cores: with their figures.
@@ -41,6 +43,8 @@ def heat_map(cores: Sequence[Core], medians: Mapping[str, float]) -> HeatMap:
     at = {(core.tile.row, core.tile.column): _figures(core, medians.get(core.tile.tile)) for core in cores}
     rows, columns = (_all(place[axis] for place in at) for axis in (0, 1))
     names = next(iter(at.values()), {})
+    if len(rows) * len(columns) > _MOST_PLACES:
+        return HeatMap((), (), {})
     figures = {
         name: tuple(tuple(at.get((row, column), {}).get(name) for column in columns) for row in rows) for name in names
     }
@@ -48,8 +52,9 @@ def heat_map(cores: Sequence[Core], medians: Mapping[str, float]) -> HeatMap:
 
 
 def _all(places: Iterable[int]) -> tuple[int, ...]:
-    listed = list(places)
-    return tuple(range(min(listed), max(listed) + 1)) if listed else ()
+    listed = sorted(set(places))
+    wide = bool(listed) and listed[-1] - listed[0] >= _WIDEST
+    return tuple(listed if wide or not listed else range(listed[0], listed[-1] + 1))
 
 
 def _figures(core: Core, iteration: float | None) -> dict[str, float | None]:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from opscope.analyze.aie_calls import Calls
-    from opscope.analyze.aie_iterations import Iteration
+    from opscope.table.nesting import Ints
     from opscope.table.tiles import TileTrace
 
 ALIKE = 0.01
@@ -59,8 +59,8 @@ class _Means(NamedTuple):
     cycles: dict[str, float]
 
 
-Seen = tuple["TileTrace", "Calls", list["Iteration"]]
-"""A tile, its calls, and the iterations that are compared."""
+Seen = tuple["TileTrace", "Calls", "Ints", "Ints"]
+"""A tile, its calls, and starts and ends of the iterations that are compared, in the tile's own time."""
 
 
 def slowest(tiles: Mapping[str, Seen]) -> Slowest | None:
@@ -85,9 +85,7 @@ def slowest(tiles: Mapping[str, Seen]) -> Slowest | None:
     return Slowest(name, own.median, usual, excess, category, growth[category], why)
 
 
-def _means(tile: TileTrace, calls: Calls, iterations: list[Iteration]) -> _Means:
-    starts = np.array([own.start for own in iterations], np.int64)
-    ends = np.array([own.end for own in iterations], np.int64)
+def _means(tile: TileTrace, calls: Calls, starts: Ints, ends: Ints) -> _Means:
     split = split_spans(tile, starts, ends)
     cycles = {key: float(values.mean()) for key, values in split._asdict().items()}
     inside = np.searchsorted(calls.start, ends) - np.searchsorted(calls.start, starts)
