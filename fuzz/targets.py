@@ -21,6 +21,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
+from fuzz import aie_tiles
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -367,6 +369,8 @@ def _compressed() -> list[bytes]:
 
 
 _JSON = (b"{}", b"[]", b"null", b'""', b"-1", b"1e400", b"[" * 3000, b'{"a":' * 3000, b"\\ud800", b'"as_int":', b"true")
+_TILES_JSON = (b'"ph": "B"', b'"ph": "E"', b'"ts": ', b"INSTR_VECTOR", b"},\n", b'"tid": 12', b"\0" * 8, *_JSON)
+_TILES_WORDS = (b"00820001\n", b"00000000\n", b"ffffffff\n", b"f0000000\n", b"e1e1dbff\n", b"\xff", b"\0" * 4, b"0x")
 _CSV = (b",", b"\n", b'"', b'""', b"\r\n", b"\xef\xbb\xbf", b"Method::execute", b"DELEGATE_CALL", b"\0", b"-1")
 
 TARGETS = (
@@ -395,6 +399,8 @@ TARGETS = (
         _tables_written("opscope.report.parquet", "parquet"),
         (b"PAR1",),
     ),
+    Target("aie-json", "opscope.read.aie_json", aie_tiles.read_json, aie_tiles.json_traces, _TILES_JSON),
+    Target("aie-words", "opscope.read.aie_words", aie_tiles.read_words, aie_tiles.words_traces, _TILES_WORDS),
     Target("compressed", "opscope.read.compressed", _read_compressed, _compressed, (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")),
 )
 

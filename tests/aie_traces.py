@@ -1,8 +1,9 @@
-"""AI Engine traces for tests: spans encoded as JSON or as raw words, and a plain decoder to compare with."""
+"""AI Engine traces for tests: spans encoded as JSON or as raw words, and plain decoders of both to compare with."""
 
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -233,6 +234,52 @@ def plain_command(data: bytes) -> tuple[str, int, int, int]:  # noqa: PLR0911 - 
     if text.startswith("110111"):
         return "skipped", 4, 0, 0
     return ("sync" if text.startswith("11111111") else "nothing"), 1, 0, 0
+
+
+def is_whole(value: object) -> bool:
+    """What counts as a time or a number of a slot."""
+    return not isinstance(value, bool) and (isinstance(value, int) or (isinstance(value, float) and value.is_integer()))
+
+
+def plain_spans(listed: list) -> dict[tuple, list[tuple]]:
+    """Spans of every pid, tid and name that a list of records holds, one record after the other."""
+    last: dict[int, int] = defaultdict(int)
+    events: dict[tuple, list[tuple[int, bool]]] = defaultdict(list)
+    for record in listed:
+        if not isinstance(record, dict) or record.get("ph") not in ("B", "E"):
+            continue
+        numbers = [record.get(key) for key in ("pid", "tid", "ts")]
+        if not all(is_whole(number) and abs(number) <= 1 << 62 for number in numbers):
+            continue
+        if not isinstance(record.get("name"), str):
+            continue
+        pid, tid, ts = map(int, numbers)
+        last[pid] = max(last[pid], ts) if pid in last else ts
+        events[pid, tid, record["name"]].append((ts, record["ph"] == "B"))
+    found: dict[tuple, list[tuple]] = {}
+    for key, own in events.items():
+        spans, opened = [], None
+        for ts, begin in own:
+            if opened is not None:
+                spans.append((opened, ts, begin))
+                opened = None
+            opened = ts if begin else None
+        if opened is not None:
+            spans.append((opened, max(opened, last[key[0]]), True))
+        found[key] = [span for span in spans if span[0] <= span[1]]
+    return {key: spans for key, spans in found.items() if spans}
+
+
+def spans_read(tiles: Iterable) -> dict[tuple, list[tuple]]:
+    """The same of tiles that were read."""
+    return {
+        (tile.pid, slot.number, slot.recorded): list(
+            zip(slot.spans.start.tolist(), slot.spans.end.tolist(), slot.spans.open.tolist(), strict=True)
+        )
+        for tile in tiles
+        for slot in tile.slots
+        if len(slot.spans.start)
+    }
 
 
 def flat(slots: Iterable) -> list[tuple[str, int, bool, int]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections import defaultdict
 from pathlib import Path
 from unittest import mock
 
@@ -14,7 +13,7 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aie_traces import Span, Tile, flat, json_text, records
+from aie_traces import Span, Tile, flat, json_text, plain_spans, records, spans_read
 from opscope.errors import EmptyTraceError, NotFoundError, StorageError, TraceFormatError
 from opscope.program.aie import aie_devices
 from opscope.read import aie_json_scan
@@ -48,56 +47,10 @@ def codes(found: TileTraceSet) -> list[str]:
     return [warning.code for warning in found.all_warnings]
 
 
-def is_whole(value: object) -> bool:
-    """What counts as a time or a number of a slot."""
-    return not isinstance(value, bool) and (isinstance(value, int) or (isinstance(value, float) and value.is_integer()))
-
-
-def plain_spans(listed: list) -> dict[tuple, list[tuple]]:
-    """Spans of every pid, tid and name that a list of records holds, one record after the other."""
-    last: dict[int, int] = defaultdict(int)
-    events: dict[tuple, list[tuple[int, bool]]] = defaultdict(list)
-    for record in listed:
-        if not isinstance(record, dict) or record.get("ph") not in ("B", "E"):
-            continue
-        numbers = [record.get(key) for key in ("pid", "tid", "ts")]
-        if not all(is_whole(number) and abs(number) <= 1 << 62 for number in numbers):
-            continue
-        if not isinstance(record.get("name"), str):
-            continue
-        pid, tid, ts = map(int, numbers)
-        last[pid] = max(last[pid], ts) if pid in last else ts
-        events[pid, tid, record["name"]].append((ts, record["ph"] == "B"))
-    found: dict[tuple, list[tuple]] = {}
-    for key, own in events.items():
-        spans, opened = [], None
-        for ts, begin in own:
-            if opened is not None:
-                spans.append((opened, ts, begin))
-                opened = None
-            opened = ts if begin else None
-        if opened is not None:
-            spans.append((opened, max(opened, last[key[0]]), True))
-        found[key] = [span for span in spans if span[0] <= span[1]]
-    return {key: spans for key, spans in found.items() if spans}
-
-
-def spans_read(found: TileTraceSet) -> dict[tuple, list[tuple]]:
-    """The same of what was read."""
-    return {
-        (tile.pid, slot.number, slot.recorded): list(
-            zip(slot.spans.start.tolist(), slot.spans.end.tolist(), slot.spans.open.tolist(), strict=True)
-        )
-        for tile in found.tiles
-        for slot in tile.slots
-        if len(slot.spans.start)
-    }
-
-
 def spans_read_or_none(data: bytes) -> dict[tuple, list[tuple]]:
     """The same of what is read from a file; nothing when it holds no span."""
     try:
-        return spans_read(read_json(data, PATH))
+        return spans_read(read_json(data, PATH).tiles)
     except EmptyTraceError:
         return {}
 
@@ -323,7 +276,7 @@ def test_metadata_may_stand_behind_the_events() -> None:
     """The names count all the same."""
     listed = list(records([CORE]))
     found = read_json(json.dumps([*listed[9:], *listed[:9]]).encode(), PATH)
-    assert spans_read(found) == spans_read(read_json(trace(), PATH))
+    assert spans_read(found.tiles) == spans_read(read_json(trace(), PATH).tiles)
 
 
 REFUSED = {
@@ -336,6 +289,7 @@ REFUSED = {
     "no span": (trace().replace(b'"ph": "B"', b'"ph": "E"'), "none of its 8 events makes a span"),
     "damage": (trace().replace(b'"ts": 900', b'"ts": 9x0'), r"no JSON: .*at byte 886"),
     "no comma": (trace().replace(b"},\n", b"}\n", 3), "a comma is missing"),
+    "no comma before the list": (b'{"a": 1 "traceEvents": []}', "a comma is missing.*at byte 8"),
     "no UTF-8": (trace().replace(b"LOCK_STALL", b"LOCK_\xff"), "no UTF-8"),
     "depth": (b"[" + b'{"a":' * 100_000, "too deeply"),
     "digits": (b"[" + b"9" * 5000 + b"]", "a number is too long"),

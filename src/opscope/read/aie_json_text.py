@@ -29,6 +29,7 @@ _LONGEST_ESCAPE = 12
 _DECODER = json.JSONDecoder()
 _RECORDS = msgspec.json.Decoder(list[Record])
 _HINT = "the file was edited or is no trace; write it again"
+_NO_COMMA = "no JSON: a comma is missing"
 _MARK = b"\xef\xbb\xbf"
 
 
@@ -142,8 +143,11 @@ def first_element(values: Values) -> int:
         at = values.after_space(at + 1)
         if key == LIST_KEY and values.byte(at) == b"[":
             return values.after_space(at + 1)
-        _, at = values.value(at)
-        at = values.after_separator(at)
+        _, behind = values.value(at)
+        after = values.after_space(behind)
+        if values.byte(after) not in {b"", b",", b"}"}:
+            raise values.error(_NO_COMMA, after)
+        at = values.after_separator(behind)
     if not values.byte(at):
         raise CutOffError
     raise values.error(f"the object has no list {LIST_KEY!r}", at)
@@ -204,7 +208,7 @@ def _next(values: Values, at: int, records: list[Record]) -> Position:
         return Position(at, cut=True)
     after = values.after_space(behind)
     if values.byte(after) not in {b"", b",", b"]"}:
-        raise values.error("no JSON: a comma is missing", after)
+        raise values.error(_NO_COMMA, after)
     if not values.byte(after) and not isinstance(value, dict):
         return Position(at, cut=True)
     records.append(record_of(value))
