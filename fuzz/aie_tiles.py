@@ -51,7 +51,7 @@ def read_json(data: bytes) -> object:
         named = {tile.pid for tile in found.tiles}
         plain = plain_spans(whole if isinstance(whole, list) else whole["traceEvents"])
         assert spans_read(found.tiles) == {key: spans for key, spans in plain.items() if key[0] in named}
-    return found.table().frame
+    return found.table()
 
 
 def words_traces() -> list[bytes]:
@@ -73,4 +73,4 @@ def read_words(data: bytes) -> object:
         if not unit.lost_before.any():
             ours = [(time, begin, slot) for _, time, begin, slot in flat(tile.slots)]
             assert ours == plain_events(unit.words.astype(">u4").tobytes())
-    return found.table().frame
+    return found.table()
