@@ -71,13 +71,13 @@ def test_the_npu1_capture_ends_early_and_three_events_are_why() -> None:
     said = given(tiling=tiling((32, 64, 64), (256, 768, 768)), arch="npu1", dtype="bf16")
     found = advised(capture(NPU1_GEMM), said)
     assert found.cut is True
-    assert found.bytes * 8 / 7 == pytest.approx(58_400, rel=0.02)
+    assert found.bytes * 8 / 7 == pytest.approx(58_400, rel=0.05)
     assert [cost.event for cost in found.slots[:3]] == ["PORT_RUNNING_1", "INSTR_VECTOR", "MEMORY_STALL"]
     last = found.steps[-1]
     assert set(last.events) == {"PORT_RUNNING_1", "INSTR_VECTOR", "MEMORY_STALL"}
     assert last.coverage == 1
     assert last.reach > 1152 / 74
-    assert found.buffer_bytes == pytest.approx(908_000, rel=0.02)
+    assert found.buffer_bytes == pytest.approx(908_000, rel=0.05)
     assert [finding.rule for finding in found.findings] == ["trace_cut"]
 
 

@@ -173,11 +173,12 @@ def _loses(event: str) -> str | None:
 def _steps(seen: Levels, whole: Traffic, costs: tuple[SlotCost, ...], coverage: float | None) -> tuple[Unslot, ...]:
     """Leave out one after the other, each time the slot that helps most, until the whole run fits."""
     left = {cost.slot: cost.event for cost in costs if cost.loses is not None}
+    alone = {cost.slot: cost.reach for cost in costs}
     gone: dict[int, str] = {}
     steps: list[Unslot] = []
     while left and not (steps and _enough(steps[-1])):
-        reaches = {slot: _reach(whole, traffic(seen, frozenset({*gone, slot}))) for slot in left}
-        best = max(reaches, key=lambda slot: reaches[slot])
+        reaches = {slot: _reach(whole, traffic(seen, frozenset({*gone, slot}))) for slot in left} if gone else alone
+        best = max(left, key=lambda slot: reaches[slot])
         if reaches[best] < _WORTH * (steps[-1].reach if steps else 1.0):
             break
         gone[best] = left.pop(best)

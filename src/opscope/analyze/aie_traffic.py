@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from opscope.table.nesting import Ints
-    from opscope.table.tiles import TileTrace
+    from opscope.table.tiles import Spans, TileTrace
 
 _SYNC_CYCLES = 1 << 18
 _MOST_REPEATS = (1 << 10) - 1
@@ -31,7 +31,7 @@ class Levels(NamedTuple):
     Attributes:
         time: of each change, in cycles, ascending; shape (changes,).
         mask: slots that are active from there to the next change, one bit each; shape (changes,).
-        share: of all changes of the trace that these are.
+        share: of all spans of the trace that these are made of.
     """
 
     time: Ints
@@ -55,18 +55,27 @@ class _Frames(NamedTuple):
 
 
 def levels(tile: TileTrace) -> Levels:
-    """The levels of all slots of a tile, as far as :data:`_MOST_CHANGES` changes."""
-    used = [slot for slot in tile.slots if len(slot.spans.start)]
-    ends = [np.concatenate([slot.spans.start, slot.spans.end]) for slot in used]
-    time = np.unique(np.concatenate(ends)) if ends else np.empty(0, np.int64)
+    """The levels of all slots of a tile, as far as some :data:`_MOST_CHANGES` changes."""
+    used = {slot.number: slot.spans for slot in tile.slots if len(slot.spans.start)}
+    starts = np.concatenate([spans.start for spans in used.values()]) if used else np.empty(0, np.int64)
+    most = _MOST_CHANGES // 2
+    if len(starts) > most:
+        last = np.partition(starts, most)[most]
+        used = {number: _until(spans, int(last)) for number, spans in used.items()}
+    ends = [np.concatenate([spans.start, spans.end]) for spans in used.values()]
+    time = np.unique(np.concatenate(ends)) if ends else starts
     mask = np.zeros(len(time), np.int64)
-    for slot in used:
-        change = np.zeros(len(time), np.int64)
-        np.add.at(change, np.searchsorted(time, slot.spans.start), 1)
-        np.add.at(change, np.searchsorted(time, slot.spans.end), -1)
-        mask |= (np.cumsum(change) > 0).astype(np.int64) << np.int64(slot.number)
-    seen = min(len(time), _MOST_CHANGES)
-    return Levels(time[:seen], mask[:seen], seen / len(time) if len(time) else 1.0)
+    for number, spans in used.items():
+        begun, ended = (np.searchsorted(time, own) for own in (spans.start, spans.end))
+        change = np.bincount(begun, minlength=len(time)) - np.bincount(ended, minlength=len(time))
+        mask |= (np.cumsum(change) > 0).astype(np.int64) << np.int64(number)
+    seen = sum(len(spans.start) for spans in used.values())
+    return Levels(time, mask, seen / len(starts) if len(starts) else 1.0)
+
+
+def _until(spans: Spans, last: int) -> Spans:
+    kept = spans.only(spans.start < last)
+    return kept._replace(end=np.minimum(kept.end, last))
 
 
 def traffic(seen: Levels, without: frozenset[int] = frozenset()) -> Traffic:
