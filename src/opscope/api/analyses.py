@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
+from opscope.api.aie_sides import is_tiles, tiles_comparison
 from opscope.api.sides import ProgramFiles, Side, Warmup, side_of
 from opscope.errors import RunError, UsageError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from opscope.analyze.aie_compare import TilesComparison
     from opscope.analyze.analysis import Analysis
     from opscope.analyze.compare import Comparison
     from opscope.analyze.outputs import OutputAgreement
@@ -66,15 +68,18 @@ def analysis_of(side: Side) -> Analysis:
     return analyse(side.table, source, side.variant.name if side.variant else None, side.known, side.calls)
 
 
-def compare(baseline: str | Path, candidate: str | Path, *, warmup: Warmup = None) -> Comparison:
+def compare(baseline: str | Path, candidate: str | Path, *, warmup: Warmup = None) -> Comparison | TilesComparison:
     """Is the candidate faster than the baseline, by how much, and which operators make the difference.
 
-    Two variants of one bundle are compared round by round; other sides as independent groups of processes.
+    Two variants of one bundle are compared round by round; other sides as independent groups of processes. Traces of
+    AI Engine tiles are compared with each other, kind by kind and stall by stall.
 
     Raises:
         NotFoundError: there is no such file, directory or variant.
         TraceFormatError: a file is damaged, or no inference is left to measure.
     """
+    if is_tiles(baseline) or is_tiles(candidate):
+        return tiles_comparison(baseline, candidate)
     return comparison_of(side_of(baseline, warmup), side_of(candidate, warmup))
 
 

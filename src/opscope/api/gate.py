@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from opscope.api.aie_sides import check_tiles, is_tiles
 from opscope.api.analyses import comparison_of, paired_sides
 from opscope.api.budget_file import check_chosen, read_budgets
 from opscope.api.comparable import mismatches, surroundings
@@ -14,6 +15,7 @@ from opscope.api.sides import side_of
 from opscope.errors import MismatchError
 
 if TYPE_CHECKING:
+    from opscope.analyze.aie_gate import TilesGate
     from opscope.analyze.budgets import Budgets, Sides
     from opscope.analyze.compare import Comparison
     from opscope.analyze.gate import Criterion, GateReport
@@ -29,12 +31,12 @@ def check(
     budget: str | Path | None = None,
     force: bool = False,
     warmup: Warmup = None,
-) -> GateReport:
+) -> GateReport | TilesGate:
     """Whether a candidate is slower than a baseline by more than is let through.
 
     Args:
         candidate: what is judged: a trace, a directory of traces, a bundle (its accelerated variant) or
-            ``BUNDLE#variant``.
+            ``BUNDLE#variant``; or a trace of AI Engine tiles, or a directory of such.
         against: the baseline, likewise.
         threshold: the largest end-to-end slowdown that is let through, as a fraction; None: that of the budget file,
             else 3 %.
@@ -51,6 +53,8 @@ def check(
     from opscope.analyze.budgets import Budgets
     from opscope.analyze.gate import DEFAULT_THRESHOLD, Terms, gate
 
+    if is_tiles(candidate) or is_tiles(against):
+        return check_tiles(candidate, against, threshold, budget, force=force)
     file = None if budget is None else Path(budget)
     budgets = Budgets() if file is None else read_budgets(file)
     sides = side_of(against, warmup), side_of(candidate, warmup)

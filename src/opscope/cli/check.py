@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 import typer
 
@@ -14,7 +14,10 @@ from opscope.cli.output import JsonOption, QuietOption, WarmupOption, show, warm
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from opscope.analyze.gate import GateReport
+    from rich.console import RenderableType
+
+    from opscope.analyze.aie_gate import TilesGate
+    from opscope.analyze.gate import GateReport, Outcome
 
 NAME = "check"
 _STANDARD_OUTPUT = "-"
@@ -64,16 +67,62 @@ def command(
         force=force,
         warmup=warmup_count(warmup),
     )
-    if inconclusive == "pass":
-        from opscope.analyze.gate import lenient
-
-        report = lenient(report)
-    _write(report, json, markdown, junit)
+    told = _told(report, lenient=inconclusive == "pass")
+    _write(told, {"json": json, "markdown": markdown, "junit": junit})
     if not quiet and _STANDARD_OUTPUT not in {json, markdown, junit}:
-        from opscope.report.gate import gate_summary
+        show(told.summary())
+    _decide(told, candidate)
 
-        show(gate_summary(report))
-    _decide(report, candidate)
+
+class _Told(NamedTuple):
+    """A decision, and the forms in which it is told; each is made when it is asked for."""
+
+    outcome: Outcome
+    let_through: bool
+    problem: str | None
+    advice: str | None
+    summary: Callable[[], RenderableType]
+    forms: dict[str, Callable[[], bytes]]
+
+
+def _told(report: GateReport | TilesGate, *, lenient: bool) -> _Told:
+    from opscope.analyze.gate import GateReport
+
+    return _of_operators(report, lenient) if isinstance(report, GateReport) else _of_tiles(report, lenient)
+
+
+def _of_operators(found: GateReport, lenient: bool) -> _Told:
+    from opscope.analyze.gate import lenient as leniently
+    from opscope.api import to_json
+    from opscope.report.gate import failing, gate_markdown, gate_summary
+
+    def junit() -> bytes:
+        from opscope.report.junit import junit_xml
+
+        return junit_xml(report)
+
+    report = leniently(found) if lenient else found
+    deciding = failing(report)
+    more = f" (and {len(deciding) - 1} more)" if len(deciding) > 1 else ""
+    problem = f"{deciding[0].name}: {deciding[0].reason}{more}" if deciding else None
+    forms = {"json": lambda: to_json(report), "markdown": lambda: gate_markdown(report).encode(), "junit": junit}
+    return _Told(report.outcome, report.let_through, problem, report.advice, lambda: gate_summary(report), forms)
+
+
+def _of_tiles(found: TilesGate, lenient: bool) -> _Told:
+    from opscope.analyze.aie_gate import lenient as leniently
+    from opscope.analyze.gate import Outcome
+    from opscope.api import to_json
+    from opscope.report.aie_comparison import tiles_gate_markdown, tiles_gate_summary, tiles_junit
+
+    report = leniently(found) if lenient else found
+    problem = None if report.outcome is Outcome.PASSED else f"{report.figure.name}: {report.reason}"
+    forms = {
+        "json": lambda: to_json(report),
+        "markdown": lambda: tiles_gate_markdown(report).encode(),
+        "junit": lambda: tiles_junit(report),
+    }
+    return _Told(report.outcome, report.let_through, problem, report.advice, lambda: tiles_gate_summary(report), forms)
 
 
 def threshold_share(text: str) -> float:
@@ -112,18 +161,10 @@ def _check_outputs(targets: dict[str, str | None]) -> None:
             raise NotFoundError(f"{name}: its directory does not exist", where=target, hint="make the directory first")
 
 
-def _write(report: GateReport, json: str | None, markdown: str | None, junit: str | None) -> None:
-    from opscope.api import to_json
-    from opscope.report.gate import gate_markdown
-
-    if json:
-        _put(json, lambda: to_json(report))
-    if markdown:
-        _put(markdown, lambda: gate_markdown(report).encode())
-    if junit:
-        from opscope.report.junit import junit_xml
-
-        _put(junit, lambda: junit_xml(report))
+def _write(told: _Told, targets: dict[str, str | None]) -> None:
+    for form, target in targets.items():
+        if target:
+            _put(target, told.forms[form])
 
 
 def _put(target: str, content: Callable[[], bytes]) -> None:
@@ -136,7 +177,7 @@ def _put(target: str, content: Callable[[], bytes]) -> None:
         write_atomically(Path(target), content())
 
 
-def _decide(report: GateReport, candidate: str) -> None:
+def _decide(told: _Told, candidate: str) -> None:
     """Say the outcome by the exit code.
 
     Raises:
@@ -145,15 +186,11 @@ def _decide(report: GateReport, candidate: str) -> None:
     """
     from opscope.analyze.gate import Outcome
     from opscope.errors import InconclusiveError, RegressionError
-    from opscope.report.gate import failing
 
-    found = failing(report)
-    if not found:
+    if told.problem is None:
         return
-    more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
-    problem = f"{found[0].name}: {found[0].reason}{more}"
-    if report.let_through:
-        typer.echo(f"warning: {candidate}: inconclusive, and let through: {problem}", err=True)
+    if told.let_through:
+        typer.echo(f"warning: {candidate}: inconclusive, and let through: {told.problem}", err=True)
         return
-    kind = RegressionError if report.outcome is Outcome.REGRESSION else InconclusiveError
-    raise kind(problem, where=candidate, hint=report.advice)
+    kind = RegressionError if told.outcome is Outcome.REGRESSION else InconclusiveError
+    raise kind(told.problem, where=candidate, hint=told.advice)

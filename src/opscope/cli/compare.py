@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from opscope.cli.output import JsonOption, QuietOption, WarmupOption, show, warmup_count, write_json
+
+if TYPE_CHECKING:
+    from opscope.analyze.aie_compare import TilesComparison
+    from opscope.analyze.compare import Comparison
 
 NAME = "compare"
 
@@ -24,7 +28,8 @@ def command(
 
     Example: opscope compare out#baseline out#accelerated
 
-    A directory of traces is one side with as many repetitions. One repetition a side decides nothing.
+    A directory of traces is one side with as many repetitions. One repetition a side decides nothing. Traces of
+    AI Engine tiles, and what `opscope aie --out` wrote, are compared by calls, stalls and rates.
     """
     from opscope.api import compare
 
@@ -32,6 +37,17 @@ def command(
     if json:
         write_json(comparison, json)
     if not quiet and json != "-":
+        _show(comparison)
+
+
+def _show(comparison: Comparison | TilesComparison) -> None:
+    from opscope.analyze.compare import Comparison
+
+    if isinstance(comparison, Comparison):
         from opscope.report.terminal import comparison_summary
 
         show(comparison_summary(comparison))
+    else:
+        from opscope.report.aie_comparison import tiles_comparison_summary
+
+        show(tiles_comparison_summary(comparison))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import zlib
 from typing import TYPE_CHECKING
 
-from opscope.errors import TraceFormatError
+from opscope.errors import NotFoundError, StorageError, TraceFormatError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -17,6 +18,7 @@ _GZIP_WINDOW = 31  # zlib's window of 15 bits, plus 16 for gzip's header
 _MOST_GROWTH = 400
 _ALWAYS_ALLOWED = 1 << 26
 _STEP = 1 << 10
+_PROBE = 1 << 16
 _HINT = "the file is damaged, or was not made from a trace; uncompress it and give the result"
 
 
@@ -34,6 +36,36 @@ def inflated(data: bytes, path: Path) -> bytes:
     if data[:2] == _GZIP:
         return _gunzipped(data, path)
     return _unzstd(data, path) if data[:4] == _ZSTD else data
+
+
+def first_bytes(path: Path, count: int) -> bytes:
+    """The first bytes of a file's content, which may be compressed; fewer where it is shorter or damaged.
+
+    Raises:
+        NotFoundError: there is no such file.
+        StorageError: it cannot be read.
+    """
+    try:
+        with path.open("rb") as file:
+            data = file.read(max(count, _PROBE))
+    except FileNotFoundError:
+        raise NotFoundError("no such file", where=path) from None
+    except OSError as error:
+        raise StorageError(f"cannot be read: {error.strerror}", where=path) from error
+    if data[:2] == _GZIP:
+        with contextlib.suppress(zlib.error):
+            return zlib.decompressobj(_GZIP_WINDOW).decompress(data, count)
+        return b""
+    return _first_of_zstd(data, count) if data[:4] == _ZSTD else data[:count]
+
+
+def _first_of_zstd(data: bytes, count: int) -> bytes:
+    import zstandard  # noqa: PLC0415 - needed for this format only
+
+    with contextlib.suppress(zstandard.ZstdError):
+        first: bytes = zstandard.ZstdDecompressor().stream_reader(data).read(count)
+        return first
+    return b""
 
 
 def _limit(data: bytes) -> int:

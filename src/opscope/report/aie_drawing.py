@@ -92,7 +92,13 @@ def _bar(top: int, label: str, segments: Sequence[Segment]) -> Iterator[str]:
                 f"{opacity}><title>{title}</title></rect>"
             )
         if segment.share >= _LABELLED:
-            yield _text(left + width / 2, top + 14, f"{segment.share * 100:.0f} %", anchor="middle", colour="#000000")
+            yield _text(
+                left + width / 2,
+                top + 14,
+                f"{segment.share * 100:.0f} %",
+                "middle",
+                "currentColor" if segment.pale else "#000000",
+            )
         left += width
 
 

@@ -1,0 +1,175 @@
+"""Sides of a comparison that are AI Engine traces: a trace, an analysis of one, or a directory of either."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from opscope.errors import EmptyTraceError, MismatchError, NotFoundError, OpscopeError, TraceFormatError, UsageError
+
+if TYPE_CHECKING:
+    from opscope.analyze.aie_compare import TilesComparison, TilesSide
+    from opscope.analyze.aie_gate import TilesGate
+    from opscope.analyze.tiles import TilesAnalysis
+
+ANALYSIS = "analysis.json"
+_TRACES = ("*.json", "*.json.gz", "*.json.zst", "*.txt", "*.txt.gz", "*.bin", "*.hex")
+_HEAD = 64
+_MARK = b'"schema"'
+_NAMED = b"opscope.tiles/1"
+_MOST_FILES = 10_000
+
+
+class TilesTraces(NamedTuple):
+    """One side: what it is called, and the analyses of its traces."""
+
+    side: TilesSide
+    analyses: list[TilesAnalysis]
+
+
+def is_tiles(path: str | Path) -> bool:
+    """Whether a path is a trace of AI Engine tiles, an analysis of one, or a directory that holds such."""
+    place = Path(path)
+    if place.is_dir():
+        return any(_is_tiles_file(file) for file in _files_in(place))
+    return place.is_file() and _is_tiles_file(place)
+
+
+def _is_tiles_file(path: Path) -> bool:
+    """By the first bytes, and for JSON by what else is known of it."""
+    from opscope.read.aie_json import AieJsonReader
+    from opscope.read.aie_words import AieWordsReader
+    from opscope.read.compressed import first_bytes
+    from opscope.read.etdump import EtdumpReader
+
+    try:
+        head = first_bytes(path, 1 << 12)
+    except OpscopeError:
+        return False
+    if EtdumpReader().sniff(head[:_HEAD]):
+        return False
+    if AieWordsReader().sniff(head[:_HEAD]) or _is_analysis(head):
+        return True
+    return AieJsonReader().sniff(head[:_HEAD]) and any(word in head for word in _RECORDS)
+
+
+_RECORDS = (b'"ph"', b"traceEvents", b"_trace for tile", b"process_name")
+
+
+def _is_analysis(head: bytes) -> bool:
+    return _MARK in head[:_HEAD] and _NAMED in head[: 2 * _HEAD]
+
+
+def _files_in(directory: Path) -> list[Path]:
+    """Traces of a directory; when it was written by `opscope aie --out`, or holds such directories, their analyses."""
+    if (directory / ANALYSIS).is_file():
+        return [directory / ANALYSIS]
+    below = sorted(directory.glob(f"*/{ANALYSIS}"))
+    return (
+        below[:_MOST_FILES] or sorted({file for pattern in _TRACES for file in directory.glob(pattern)})[:_MOST_FILES]
+    )
+
+
+def tiles_side(path: str | Path) -> TilesTraces:
+    """The side that a path names.
+
+    Raises:
+        NotFoundError: there is no such file or directory, or no trace in it.
+        TraceFormatError: a file is damaged.
+    """
+    from opscope.analyze.aie_compare import TilesSide
+
+    place = Path(path)
+    files = [file for file in _files_in(place) if _is_tiles_file(file)] if place.is_dir() else [place]
+    if not files:
+        raise NotFoundError("no traces in this directory", where=place, hint="give a trace, or a directory of traces")
+    analyses = [_analysis(file) for file in files]
+    return TilesTraces(TilesSide(place.name or str(place), str(path), len(analyses)), analyses)
+
+
+def _analysis(path: Path) -> TilesAnalysis:
+    from opscope.analyze.tiles import TilesAnalysis
+    from opscope.api.aie import analyze_tiles
+    from opscope.read.compressed import first_bytes
+    from opscope.read.registry import file_bytes
+
+    if not _is_analysis(first_bytes(path, 2 * _HEAD)):
+        return analyze_tiles(path).analysis
+    try:
+        return msgspec.json.decode(file_bytes(path), type=TilesAnalysis)
+    except msgspec.MsgspecError as error:
+        hint = "write it again with opscope aie TRACE --out DIR"
+        raise TraceFormatError(f"not an analysis of tiles: {error}", where=path, hint=hint) from error
+
+
+def tiles_comparison(baseline: str | Path, candidate: str | Path) -> TilesComparison:
+    """Compare two sides of AI Engine traces.
+
+    Raises:
+        MismatchError: one of the two is something else.
+        EmptyTraceError: a side has no two calls that multiply, so there is nothing to compare.
+    """
+    return _compared(_side_of(baseline), _side_of(candidate))
+
+
+def _side_of(path: str | Path) -> TilesTraces:
+    if not Path(path).exists():
+        raise NotFoundError("no such file or directory", where=path)
+    if not is_tiles(path):
+        hint = "compare traces of AI Engine tiles with each other"
+        raise MismatchError("it is no trace of AI Engine tiles, the other side is", where=path, hint=hint)
+    return tiles_side(path)
+
+
+def _compared(baseline: TilesTraces, candidate: TilesTraces) -> TilesComparison:
+    from opscope.analyze.aie_compare import compare_tiles
+
+    found = compare_tiles(baseline.analyses, candidate.analyses, (baseline.side, candidate.side))
+    if found is None:
+        problem = "a side has no period of calls: INSTR_EVENT_0 and INSTR_EVENT_1 of two calls are needed"
+        hint = "of raw words compare the directories that opscope aie --slots ... --out DIR writes"
+        raise EmptyTraceError(problem, where=f"{baseline.side.path}, {candidate.side.path}", hint=hint)
+    return found
+
+
+def check_tiles(
+    candidate: str | Path, against: str | Path, threshold: float | None, budget: str | Path | None, *, force: bool
+) -> TilesGate:
+    """Whether a candidate is slower than a baseline by more than is let through; see :func:`opscope.check`.
+
+    Raises:
+        MismatchError: the sides are not comparable.
+        UsageError: a budget was given, whose limits are of operators.
+    """
+    from opscope.analyze.aie_gate import gate_tiles
+    from opscope.analyze.gate import DEFAULT_THRESHOLD
+
+    if budget is not None:
+        raise UsageError("budgets are limits of operators, and traces of tiles have none", where="--budget")
+    sides = _side_of(against), _side_of(candidate)
+    problems = _mismatches(*sides)
+    if problems and not force:
+        hint = "capture both in the same way, or let them be compared all the same with --force"
+        raise MismatchError(f"cannot be compared with the baseline: {problems[0]}", where=candidate, hint=hint)
+    return gate_tiles(_compared(*sides), DEFAULT_THRESHOLD if threshold is None else threshold, problems)
+
+
+def _mismatches(baseline: TilesTraces, candidate: TilesTraces) -> list[str]:
+    """Why two sides are not comparable; what neither tells is no mismatch."""
+    found = []
+    hashes = [[one.trace.sha256 for one in side.analyses] for side in (baseline, candidate)]
+    if hashes[0] == hashes[1]:
+        found.append("both sides are the same traces")
+    for what, values in (
+        ("architecture", [{_arch(one) for one in side.analyses} - {None} for side in (baseline, candidate)]),
+        ("clock", [{one.given.clock_mhz for one in side.analyses} - {None} for side in (baseline, candidate)]),
+    ):
+        if all(values) and values[0] != values[1]:
+            found.append(f"the {what} differs")
+    return found
+
+
+def _arch(analysis: TilesAnalysis) -> str | None:
+    return analysis.given.device.name if analysis.given.device else None
