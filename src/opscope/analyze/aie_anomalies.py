@@ -13,8 +13,11 @@ from opscope.analyze.findings import Severity
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from opscope.analyze.aie_pairing import Marks, Matched
+    from opscope.analyze.aie_pairing import Marks, Mask, Matched
+    from opscope.table.nesting import Ints
     from opscope.table.tiles import TileTrace
+
+    _Part = tuple[Ints, Ints, Ints]
 
 _SHOWN = 20
 """Anomalies of one rule that get a finding of their own."""
@@ -33,22 +36,30 @@ class Rule(str, enum.Enum):
     OVERLAPS = "call_before_earlier_one"
 
 
-class Anomaly(NamedTuple):
-    """A start or end in no call, or a pair that is none.
+_CODES = {rule: code for code, rule in enumerate(Rule)}
+
+
+class Anomalies(NamedTuple):
+    """Starts and ends in no call, and pairs that are none, in stream order; arrays of shape (anomalies,).
 
     Attributes:
-        rule: what it is.
-        after: number of calls before it in the stream.
-        time: of the start or end, in cycles.
-        reads: what it rests on.
-        ambiguous: the call whose start or end it may be, counted from 0; -1 for none.
+        rule: what each is, as its place in ``Rule``.
+        mark: the start or end; of a pair, its start.
+        pair: the start of the pair beside it, which may be its own; -1 without one.
+        after: calls before it in the stream.
+        call: the call whose start or end it may be, counted from 0; -1 for none.
     """
 
-    rule: Rule
-    after: int
-    time: int
-    reads: str
-    ambiguous: int = -1
+    rule: Ints
+    mark: Ints
+    pair: Ints
+    after: Ints
+    call: Ints
+
+    @property
+    def ambiguous(self) -> int:
+        """Calls that may have another start or end."""
+        return len(np.unique(self.call[self.call >= 0]))
 
 
 class _Lengths(NamedTuple):
@@ -57,14 +68,16 @@ class _Lengths(NamedTuple):
     least: int | None
     most: int | None
 
-    def fit(self, whole: int, apart: int) -> bool:
+    def fit(self, whole: Ints, apart: Ints) -> Mask:
         """Whether a second start or end can belong to the same call.
 
         Args:
             whole: cycles of the call if it does.
             apart: cycles between the two starts, or the two ends.
         """
-        return self.least is None or self.most is None or whole <= self.most or apart < self.least
+        if self.least is None or self.most is None:
+            return np.ones(len(whole), bool)
+        return (whole <= self.most) | (apart < self.least)
 
     @property
     def said(self) -> str:
@@ -74,16 +87,22 @@ class _Lengths(NamedTuple):
         return f"the other calls last {self.least:,} to {self.most:,}"
 
 
-def anomalies(marks: Marks, found: Matched) -> list[Anomaly]:
-    """All of them, in stream order."""
-    lengths, time = _lengths(marks, found), marks.time
-    listed = [(at, _loose(at, marks, found, lengths)) for at in found.loose.tolist()]
-    for starts, rule in ((found.backwards, Rule.BACKWARDS), (found.overlapping, Rule.OVERLAPS)):
-        after = np.searchsorted(found.first, starts)
-        for at, calls in zip(starts.tolist(), after.tolist(), strict=True):
-            reads = f"it starts at cycle {time[at]:,} and ends at cycle {time[at + 1]:,}"
-            listed.append((at, Anomaly(rule, calls, int(time[at]), reads)))
-    return [anomaly for _, anomaly in sorted(listed, key=lambda pair: pair[0])]
+def anomalies(marks: Marks, found: Matched) -> Anomalies:
+    """All of them."""
+    is_end, lengths = marks.is_end[found.loose], _lengths(marks, found)
+    parts = [
+        _starts(found.loose[~is_end], marks, found, lengths),
+        _ends(found.loose[is_end], marks, found, lengths),
+        _pairs(found.backwards, Rule.BACKWARDS),
+        _pairs(found.overlapping, Rule.OVERLAPS),
+    ]
+    rule, mark, pair = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+    order = np.argsort(mark, kind="stable")
+    rule, mark, pair = rule[order], mark[order], pair[order]
+    repeats = (rule == _CODES[Rule.START_REPEATED]) | (rule == _CODES[Rule.END_REPEATED])
+    number = np.minimum(np.searchsorted(found.first, pair), max(len(found.first) - 1, 0))
+    kept = np.isin(pair, found.first) & repeats
+    return Anomalies(rule, mark, pair, np.searchsorted(found.first, mark), np.where(kept, number, -1))
 
 
 def _lengths(marks: Marks, found: Matched) -> _Lengths:
@@ -96,43 +115,24 @@ def _lengths(marks: Marks, found: Matched) -> _Lengths:
     return _Lengths(int(durations.min()), int(durations.max()))
 
 
-def _loose(at: int, marks: Marks, found: Matched, lengths: _Lengths) -> Anomaly:
-    calls = int(np.searchsorted(found.first, at))
-    return (_loose_end if marks.is_end[at] else _loose_start)(at, marks, found, lengths)._replace(after=calls)
+def _starts(at: Ints, marks: Marks, found: Matched, lengths: _Lengths) -> _Part:
+    pair = np.append(found.pairs, -1)[np.searchsorted(found.pairs, at)]
+    time = marks.time
+    fits = (pair >= 0) & lengths.fit(time[pair + 1] - time[at], time[pair] - time[at])
+    rule = np.where(fits, _CODES[Rule.START_REPEATED], _CODES[Rule.END_MISSING])
+    return np.where(at == len(time) - 1, _CODES[Rule.ENDS_INSIDE], rule), at, pair
 
 
-def _loose_start(at: int, marks: Marks, found: Matched, lengths: _Lengths) -> Anomaly:
-    own, following = int(marks.time[at]), int(np.searchsorted(found.pairs, at))
-    if at == len(marks.time) - 1:
-        return Anomaly(Rule.ENDS_INSIDE, 0, own, "no start or end follows")
-    if following == len(found.pairs):
-        return Anomaly(Rule.END_MISSING, 0, own, f"another start follows at cycle {marks.time[at + 1]:,}, and no end")
-    start, end = (int(marks.time[found.pairs[following] + step]) for step in (0, 1))
-    reads = f"the next end is at cycle {end:,}: {end - own:,} cycles from here, {end - start:,} from the last start"
-    if lengths.fit(end - own, start - own):
-        call = _call(found, found.pairs[following])
-        return Anomaly(Rule.START_REPEATED, 0, own, f"{reads}; {lengths.said}", call)
-    return Anomaly(Rule.END_MISSING, 0, own, f"{reads}; {lengths.said}")
+def _ends(at: Ints, marks: Marks, found: Matched, lengths: _Lengths) -> _Part:
+    pair = np.append(found.pairs, -1)[np.searchsorted(found.pairs, at) - 1]
+    time = marks.time
+    fits = (pair >= 0) & lengths.fit(time[at] - time[pair], time[at] - time[pair + 1])
+    rule = np.where(fits, _CODES[Rule.END_REPEATED], _CODES[Rule.START_MISSING])
+    return np.where(at == 0, _CODES[Rule.BEGINS_INSIDE], rule), at, pair
 
 
-def _loose_end(at: int, marks: Marks, found: Matched, lengths: _Lengths) -> Anomaly:
-    own, before = int(marks.time[at]), int(np.searchsorted(found.pairs, at)) - 1
-    if at == 0:
-        return Anomaly(Rule.BEGINS_INSIDE, 0, own, "no start is before it")
-    if before < 0:
-        return Anomaly(Rule.START_MISSING, 0, own, f"another end is before it at cycle {marks.time[at - 1]:,}")
-    start, end = (int(marks.time[found.pairs[before] + step]) for step in (0, 1))
-    reads = f"the last start is at cycle {start:,}: {own - start:,} cycles to here, {end - start:,} to the first end"
-    if lengths.fit(own - start, own - end):
-        call = _call(found, found.pairs[before])
-        return Anomaly(Rule.END_REPEATED, 0, own, f"{reads}; {lengths.said}", call)
-    return Anomaly(Rule.START_MISSING, 0, own, f"{reads}; {lengths.said}")
-
-
-def _call(found: Matched, pair: int) -> int:
-    """Which call a pair is; -1 when it was given up."""
-    number = int(np.searchsorted(found.first, pair))
-    return number if number < len(found.first) and found.first[number] == pair else -1
+def _pairs(starts: Ints, rule: Rule) -> _Part:
+    return np.full(len(starts), _CODES[rule]), starts, starts
 
 
 _TITLES = {
@@ -159,18 +159,45 @@ _STEPS = {
 _MINOR = {Rule.ENDS_INSIDE, Rule.BEGINS_INSIDE}
 
 
-def findings_of(tile: TileTrace, listed: list[Anomaly]) -> Iterator[TileFinding]:
+def findings_of(tile: TileTrace, marks: Marks, found: Matched, listed: Anomalies) -> Iterator[TileFinding]:
     """One for each anomaly with its place; from the 21st of a rule on only their number and extent."""
-    for rule in Rule:
-        own = [anomaly for anomaly in listed if anomaly.rule is rule]
-        for anomaly in own[:_SHOWN]:
-            where = place(tile, _after(anomaly.after), f"cycle {anomaly.time}")
-            yield _finding(rule, _TITLES[rule], anomaly.reads, where)
+    said = _lengths(marks, found).said
+    for code in np.unique(listed.rule).tolist():
+        rule = list(Rule)[code]
+        own = np.flatnonzero(listed.rule == code)
+        for number in own[:_SHOWN].tolist():
+            mark, after = int(listed.mark[number]), int(listed.after[number])
+            where = place(tile, _after(after), f"cycle {marks.time[mark]}")
+            yield _finding(rule, _TITLES[rule], _evidence(rule, mark, int(listed.pair[number]), marks, said), where)
         rest = own[_SHOWN:]
-        if rest:
-            cycles = f"cycles {rest[0].time} to {rest[-1].time}"
-            title = f"{_TITLES[rule]}: {len(rest):,} more times"
-            yield _finding(rule, title, f"{len(own):,} in all", place(tile, _after(rest[0].after), cycles))
+        if len(rest):
+            times = marks.time[listed.mark[rest]]
+            where = place(tile, _after(int(listed.after[rest[0]])), f"cycles {times[0]} to {times[-1]}")
+            yield _finding(rule, f"{_TITLES[rule]}: {len(rest):,} more times", f"{len(own):,} in all", where)
+
+
+def _evidence(rule: Rule, mark: int, pair: int, marks: Marks, said: str) -> str:
+    """The figures that an anomaly rests on."""
+    time = marks.time
+    if rule is Rule.ENDS_INSIDE:
+        return "no start or end follows"
+    if rule is Rule.BEGINS_INSIDE:
+        return "no start is before it"
+    if rule in {Rule.BACKWARDS, Rule.OVERLAPS}:
+        return f"it starts at cycle {time[mark]:,} and ends at cycle {time[mark + 1]:,}"
+    if pair < 0:
+        other = "another end is before it" if marks.is_end[mark] else "another start follows, and no end,"
+        return f"{other} at cycle {time[mark - 1 if marks.is_end[mark] else mark + 1]:,}"
+    own, start, end = int(time[mark]), int(time[pair]), int(time[pair + 1])
+    if marks.is_end[mark]:
+        around = (
+            f"the last start is at cycle {start:,}: {own - start:,} cycles to here, {end - start:,} to the first end"
+        )
+    else:
+        around = (
+            f"the next end is at cycle {end:,}: {end - own:,} cycles from here, {end - start:,} from the last start"
+        )
+    return f"{around}; {said}"
 
 
 def _finding(rule: Rule, title: str, evidence: str, where: str) -> TileFinding:

@@ -80,8 +80,8 @@ def pair_calls(tile: TileTrace) -> Pairing:
         calls=calls,
         paired=len(calls),
         dropped=len(marks.time) - 2 * len(calls),
-        ambiguous=len({anomaly.ambiguous for anomaly in listed if anomaly.ambiguous >= 0}),
-        findings=(*findings_of(tile, listed), *_remarks(tile, (start, end), marks, calls)),
+        ambiguous=listed.ambiguous,
+        findings=(*findings_of(tile, marks, found, listed), *_remarks(tile, (start, end), marks, calls)),
     )
 
 
