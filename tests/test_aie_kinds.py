@@ -161,6 +161,13 @@ def test_the_two_kernels_of_a_sequence_are_two_kinds() -> None:
     assert [kind.works for kind in found.kinds] == [True, False]
 
 
+def test_which_kinds_count_as_work_can_be_said() -> None:
+    """By those who know the tiling; without any the choice stays."""
+    found = kinds_of(sequence("mmmeemmm"))
+    assert found.counting(["kernel 2"]).work.sum() == 2
+    assert found.counting([]).work.sum() == 6
+
+
 captures = pytest.mark.skipif(not CAPTURES.is_dir(), reason="the captures are not beside the repository")
 
 

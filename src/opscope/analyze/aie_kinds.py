@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -16,7 +16,7 @@ from opscope.analyze.findings import Severity
 from opscope.stats.modes import modes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -92,6 +92,13 @@ class Kinds:
     def fills(self) -> NDArray[np.bool_]:
         """Which calls are zero-fills; shape (calls,)."""
         return self._of_kinds([kind.fills for kind in self.kinds])
+
+    def counting(self, names: Collection[str]) -> Kinds:
+        """The same with these kinds as those that count as the tiling's; unchanged without names."""
+        if not names:
+            return self
+        kinds = tuple(msgspec.structs.replace(kind, works=kind.name in names) for kind in self.kinds)
+        return replace(self, kinds=kinds)
 
     def _of_kinds(self, chosen: Sequence[bool]) -> NDArray[np.bool_]:
         return np.array(chosen, bool)[self.labels]
