@@ -166,6 +166,6 @@ def _residual(tile: TileTrace, predicted: float, measured: Period, moved: tuple[
         )
     evidence = (
         f"predicted {predicted:g} cycles, measured {measured.median:g} (median of {measured.n}): "
-        f"{share_text(abs(left) / measured.median)} of it is {'left over' if left > 0 else 'missing'}"
+        f"{share_text(abs(left) / max(measured.median, 1.0))} of it is {'left over' if left > 0 else 'missing'}"
     )
     return TileFinding("period_not_explained", Severity.MEDIUM, title, evidence, place(tile), step)

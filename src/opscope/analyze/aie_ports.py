@@ -140,7 +140,7 @@ def _fit(operand: Operand, size: int, cycles: int, sums: Ints, work: Work, tilin
         return _Fit(operand, size, cycles, float(_AHEAD)) if fits else None
     needed = work.number / (each or 1) if operand is Operand.C else work.number + work.begun
     distance = abs(transfers - needed)
-    return _Fit(operand, size, cycles, distance) if transfers and distance <= _AHEAD else None
+    return _Fit(operand, size, cycles, distance) if transfers > 0 and distance <= _AHEAD else None
 
 
 def _cleanest(fits: list[_Fit], sums: Ints) -> list[_Fit]:
