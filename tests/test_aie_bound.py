@@ -88,12 +88,23 @@ def test_a_zero_fill_before_every_call_is_part_of_the_pace() -> None:
 
 
 def test_an_idle_period_is_not_explained_by_what_was_traced() -> None:
-    """Waiting for something that has no event here: the verdict says so, and the finding how much is left."""
+    """Waiting for something that has no event here: the verdict says so, and the finding what the cycles are."""
     found = judged(traced(Gemm(outputs=12, each=1, rest=700))[0], given())
     assert (found.by, found.port) == ("not explained", None)
     (finding,) = found.findings
     assert finding.rule == "period_not_explained"
     assert "left over" in finding.evidence
+    assert "are lock stall" in finding.evidence
+    assert "waits for buffers" in finding.next_step
+
+
+def test_code_between_the_calls_is_named_as_such() -> None:
+    """Without stalls in the gaps the loop around the kernel takes the time."""
+    found = judged(traced(Gemm(call=40, vector=20, transfers=(10, 90, 10), fill=0))[0], given())
+    assert found.by == "PORT_RUNNING_1"
+    idle = judged(traced(Gemm(call=40, vector=20, transfers=(10, 20, 10), fill=0))[0], given())
+    assert idle.by == "not explained"
+    assert "runs code between the calls" in idle.findings[0].next_step
 
 
 def test_calls_faster_than_their_data_contradict_the_sizes() -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
+from opscope.analyze.aie_cycles import split_spans
 from opscope.analyze.aie_findings import TileFinding, place
 from opscope.analyze.aie_ports import Port, ports
 from opscope.analyze.findings import Severity
@@ -106,7 +107,10 @@ def bound(tile: TileTrace, calls: Calls, work: Work, said: Given) -> Bound:
             residual_cycles=None,
             reason=reason,
         )
-    return _verdict(tile, call + _others(calls, work), moved, measured)
+    found = _verdict(call + _others(calls, work), moved, measured)
+    if found.by != NOTHING_TRACED:
+        return found
+    return msgspec.structs.replace(found, findings=(_residual(tile, calls, found, measured),))
 
 
 def _others(calls: Calls, work: Work) -> float:
@@ -123,13 +127,12 @@ def _period(start: Ints) -> Period | None:
     return Period(len(periods), median, p10, p90, int(periods.min()), int(periods.max()))
 
 
-def _verdict(tile: TileTrace, call: float, moved: tuple[Port, ...], measured: Period) -> Bound:
+def _verdict(call: float, moved: tuple[Port, ...], measured: Period) -> Bound:
     slowest = max(moved, key=lambda port: port.cycles_per_call or 0.0, default=None)
     needed = (slowest.cycles_per_call or 0.0) if slowest else 0.0
     predicted, paced = max(call, needed), slowest if needed > call else None
     residual = measured.median - predicted
     explained = abs(residual) <= EXPLAINED * measured.median
-    findings = () if explained else (_residual(tile, predicted, measured, moved),)
     return Bound(
         by=(paced.label if paced else CALL) if explained else NOTHING_TRACED,
         port=paced.name if paced and explained else None,
@@ -140,7 +143,6 @@ def _verdict(tile: TileTrace, call: float, moved: tuple[Port, ...], measured: Pe
         measured_period_cycles=measured.median,
         residual_cycles=residual,
         reason=_reason(call, paced, moved),
-        findings=findings,
     )
 
 
@@ -154,18 +156,28 @@ def _reason(call: float, paced: Port | None, moved: tuple[Port, ...]) -> str:
     return f"{longest}, every port that was traced needs less for each call"
 
 
-def _residual(tile: TileTrace, predicted: float, measured: Period, moved: tuple[Port, ...]) -> TileFinding:
-    left = measured.median - predicted
-    if left < 0:
-        title = "calls follow each other faster than their data could arrive"
-        step = "the size, type or number of ports is another: check m, k, n, dtype and arch"
-    else:
-        title = "neither the calls nor the ports that were traced explain the period"
-        step = "see the lock stalls between the calls; trace the ports of all operands" + (
-            ", and the memory tile that feeds them" if moved else ""
-        )
+def _residual(tile: TileTrace, calls: Calls, found: Bound, measured: Period) -> TileFinding:
+    left = found.residual_cycles or 0.0
+    title = "calls follow each other faster than their data could arrive"
+    step = "the size, type or number of ports is another: check m, k, n, dtype and arch"
     evidence = (
-        f"predicted {predicted:g} cycles, measured {measured.median:g} (median of {measured.n}): "
+        f"predicted {found.predicted_period_cycles:g} cycles, measured {measured.median:g} (median of {measured.n}): "
         f"{share_text(abs(left) / max(measured.median, 1.0))} of it is {'left over' if left > 0 else 'missing'}"
     )
+    if left > 0:
+        title = "neither the calls nor the ports that were traced explain the period"
+        spent = split_spans(tile, calls.end[:-1], calls.start[1:]).total()
+        shares = {name: cycles / max(spent.total, 1) for name, cycles in msgspec.structs.asdict(spent).items()}
+        most = max(shares, key=lambda name: shares[name])
+        evidence += f"; of the cycles between calls {share_text(shares[most])} are {most.replace('_', ' ')}"
+        step = _STEPS.get(most, _STEPS["other"])
     return TileFinding("period_not_explained", Severity.MEDIUM, title, evidence, place(tile), step)
+
+
+_STEPS = {
+    "lock_stall": "the core waits for buffers: trace the ports of all operands, and the memory tile behind them",
+    "stream_stall": "the core waits for a stream: trace the tile at its other end",
+    "cascade_stall": "the core waits for its neighbour in the cascade: trace that core as well",
+    "memory_stall": "the core waits for its data memory: trace CONFLICT_DM_BANK_0 to 7 of its memory module",
+    "other": "the core runs code between the calls: look at the loop around the kernel, its locks and its addresses",
+}
