@@ -14,7 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aie_traces import Span, Tile, flat, json_text, plain_spans, records, spans_read
-from opscope.errors import EmptyTraceError, NotFoundError, StorageError, TraceFormatError
+from opscope import analyze, read
+from opscope.api import convert
+from opscope.errors import EmptyTraceError, NotFoundError, OpscopeError, StorageError, TraceFormatError
 from opscope.program.aie import aie_devices
 from opscope.read import aie_json_scan
 from opscope.read.aie_files import read_tiles
@@ -321,6 +323,22 @@ def test_files_may_be_compressed_and_become_tables(pack, tmp_path: Path) -> None
         ("INSTR_EVENT_0", 1000, 1, "core_trace for tile2,4"),
     ]
     assert frame["scope"].unique().to_list() == ["tile_event"]
+
+
+@pytest.mark.parametrize("to", ["perfetto", "kit-csv", "speedscope", "folded", "openmetrics", "tables"])
+def test_other_commands_point_to_the_one_for_tiles(to: str, tmp_path: Path) -> None:
+    """A trace of tiles has no inferences; it becomes a table in other files, which are refused in the same way."""
+    path = tmp_path / "trace.json"
+    path.write_bytes(trace(tiles=(CORE, MANY)))
+    (parquet,) = convert(path, "parquet")
+    for file in (path, parquet):
+        assert read(file).events == 604
+        with pytest.raises(TraceFormatError, match="AI Engine tiles, which has no inferences") as caught:
+            analyze(file)
+        assert "opscope aie" in caught.value.hint
+        with pytest.raises(OpscopeError, match="AI Engine tiles") as caught:
+            convert(file, to, out=tmp_path / "out")
+        assert "opscope aie" in caught.value.hint
 
 
 def test_files_that_are_not_there_or_of_other_kinds(tmp_path: Path) -> None:

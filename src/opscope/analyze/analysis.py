@@ -38,6 +38,7 @@ from opscope.analyze.works import works
 from opscope.errors import TraceFormatError
 from opscope.program.roofs import Roofs
 from opscope.table import Clock, TraceWarning
+from opscope.table.tiles import holds_tiles
 
 if TYPE_CHECKING:
     from opscope.analyze.attribution import Attributions
@@ -249,6 +250,9 @@ def measured_latency(table: EventTable, path: str) -> Latency:
         TraceFormatError: there is none.
     """
     found = latency(table)
+    if found is None and holds_tiles(table):
+        hint = "opscope aie TRACE analyses the file that its tiles wrote"
+        raise TraceFormatError("a trace of AI Engine tiles, which has no inferences", where=path, hint=hint)
     if found is None:
         hint = "run more inferences than warm-up ones, or count them all with --warmup 0"
         raise TraceFormatError("no complete inference is left to measure", where=path, hint=hint)

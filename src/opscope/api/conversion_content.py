@@ -10,6 +10,7 @@ from opscope.bundle.bundle import Bundle, is_bundle
 from opscope.bundle.manifest import Role
 from opscope.errors import RunError, UsageError
 from opscope.table import Clock
+from opscope.table.tiles import holds_tiles
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -54,15 +55,27 @@ def _parquet(request: Request) -> dict[str, Content]:
 def _kit_csv(request: Request) -> dict[str, Content]:
     from opscope.report.kit_csv import FILES, kit_csv
 
-    files = kit_csv(_side(request).table, request.stem)
+    files = kit_csv(_checked(_side(request)).table, request.stem)
     return {f"_{name}": file for name, file in zip(FILES, files, strict=True)}
 
 
 def _perfetto(request: Request) -> dict[str, Content]:
     from opscope.report.perfetto import perfetto
 
-    sides = _sides(request)
+    sides = [_checked(side) for side in _sides(request)]
     return {".perfetto.json": perfetto([_part(side, request.stem, alone=len(sides) == 1) for side in sides])}
+
+
+def _checked(side: Side) -> Side:
+    """A side whose events can enclose each other.
+
+    Raises:
+        UsageError: they are those of AI Engine tiles.
+    """
+    if holds_tiles(side.table):
+        hint = "csv and parquet hold its events; opscope aie TRACE writes reports with pictures"
+        raise UsageError("the format cannot show a trace of AI Engine tiles", where=side.path, hint=hint)
+    return side
 
 
 def _part(side: Side, stem: str, *, alone: bool) -> Part:
@@ -123,7 +136,7 @@ def _openmetrics(request: Request) -> dict[str, Content]:
 
     if _is_whole(request):
         return {".openmetrics.txt": openmetrics(_report(request))}
-    side = _side(request)
+    side = _checked(_side(request))
     if side.table.clock is not Clock.NS:
         problem = f"its metrics are in seconds, and this trace counts {side.table.clock.value}"
         raise UsageError(problem, where="--to", hint="csv, speedscope and folded keep the clock of the trace")
