@@ -163,6 +163,13 @@ def test_fewer_calls_than_one_iteration_are_a_partial_one() -> None:
     assert found.calls_each is None
 
 
+def test_an_absurd_tiling_is_one_partial_iteration() -> None:
+    """Also where a call is missing, so that repetitions are counted."""
+    for text in ("zmm zmm zmm", "zmm zm zmm zmm"):
+        found = found_in(sequence(text), each=2 * 10**30)
+        assert [own.phase for own in found.iterations] == ["partial"]
+
+
 def test_without_lock_stalls_nothing_supports_the_grouping() -> None:
     """Which is said."""
     found = found_in(sequence("zmm zmm zmm", without=["LOCK_STALL"]))

@@ -18,6 +18,8 @@ _LONGEST = 64
 """Runs of a period that is looked for."""
 _LOOKED_AT = 4096
 """Runs in which it is looked for."""
+_KIND = 40
+"""Bits above which a run's kind stands when it is one number with its calls."""
 _PERIODS = 2
 """Periods that must be there."""
 _FITS = 2 / 3
@@ -92,7 +94,11 @@ def _period(runs: Runs) -> int | None:
     """Number of runs after which they repeat."""
     some = Runs(*(column[:_LOOKED_AT] for column in runs))
     longest = min(_LONGEST, len(some.first) // _PERIODS)
-    fits = [(period, _fit(some, period)) for period in range(2, longest + 1)]
+    fits = []
+    for period in range(2, longest + 1):
+        fits.append((period, _fit(some, period)))
+        if fits[-1][1] >= _AS_GOOD:
+            break
     best = max((fit for _, fit in fits), default=0.0)
     if best < _FITS:
         return None
@@ -115,10 +121,9 @@ def _fit(runs: Runs, period: int) -> float:
 
 def _usual(runs: Runs, phase: int, period: int) -> Run:
     """The most frequent run in a place of the period, the longest of equally frequent ones."""
-    pairs = np.stack([runs.kind[phase::period], runs.calls[phase::period]], 1)
-    values, counts = np.unique(pairs, axis=0, return_counts=True)
-    kind, calls = values[len(counts) - 1 - int(np.argmax(counts[::-1]))].tolist()
-    return Run(kind, calls)
+    values, counts = np.unique(runs.kind[phase::period] << _KIND | runs.calls[phase::period], return_counts=True)
+    value = int(values[len(counts) - 1 - int(np.argmax(counts[::-1]))])
+    return Run(value >> _KIND, value & ((1 << _KIND) - 1))
 
 
 def _opener(phases: list[Run], kinds: Kinds) -> int:

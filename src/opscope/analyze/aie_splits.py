@@ -68,7 +68,7 @@ def by_tiling(kinds: Kinds, each: int, pattern: Pattern | None, long: Ints) -> S
 
 def _by_repetitions(pattern: Pattern, each: int) -> Ints:
     units = np.maximum(np.rint(pattern.work / pattern.work_calls).astype(np.int64), 1)
-    number = (np.cumsum(units) - units) // each
+    number = (np.cumsum(units) - units) // min(each, int(units.sum()))
     return pattern.starts[np.flatnonzero(np.concatenate([[True], number[1:] != number[:-1]]))]
 
 
