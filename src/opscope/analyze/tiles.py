@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from opscope.analyze.aie_advice import TraceAdvice, advise
 from opscope.analyze.aie_array import ArrayView, array_view
 from opscope.analyze.aie_array import Core as ArrayCore
 from opscope.analyze.aie_bound import Bound, Period, bound
@@ -20,6 +21,7 @@ from opscope.analyze.aie_given import Given, doubts
 from opscope.analyze.aie_iterations import Iterations, find_iterations
 from opscope.analyze.aie_kinds import Kinds, find_kinds
 from opscope.analyze.aie_ports import Port
+from opscope.analyze.aie_prediction import CostModel, Prediction, against, repeated_calls, repeated_iterations
 from opscope.analyze.aie_rates import GmacRange, Rate, iteration_rates, rate
 from opscope.analyze.aie_remedies import Seen, remedies
 from opscope.analyze.aie_roofline import TileRoofline, roofline
@@ -204,6 +206,7 @@ class TileRow(msgspec.Struct, frozen=True):
         roofline: the core under its ceilings; null for other units.
         last_cycle: that its trace reaches.
         slots: what was traced.
+        advice: whether the trace ends too early, and what to change in the tracing.
     """
 
     tile: str
@@ -230,6 +233,7 @@ class TileRow(msgspec.Struct, frozen=True):
     roofline: TileRoofline | None
     last_cycle: int
     slots: list[SlotRow]
+    advice: TraceAdvice
 
 
 class TilesAnalysis(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.tiles/1"):
@@ -240,6 +244,7 @@ class TilesAnalysis(msgspec.Struct, frozen=True, tag_field="schema", tag="opscop
         given: what the user said about the run.
         tiles: in order of the trace.
         array: all cores together; null without calls.
+        prediction: a cost model's numbers against the trace; null where none were given, or no core has calls.
         findings: of all of it, most severe first.
     """
 
@@ -247,6 +252,7 @@ class TilesAnalysis(msgspec.Struct, frozen=True, tag_field="schema", tag="opscop
     given: Given
     tiles: list[TileRow]
     array: ArrayView | None
+    prediction: Prediction | None
     findings: list[TileFinding]
 
 
@@ -258,12 +264,16 @@ class TilesTerms(NamedTuple):
         cores_known: whether the number of cores that share the product was said; else one is supposed.
         warmup: iterations to set aside.
         measured: iterations after them; None: all.
+        model: numbers of a cost model; None: there are none.
+        model_of_calls: whether an iteration of that model is a single call, not a whole product.
     """
 
     said: Given
     cores_known: bool = True
     warmup: int = 0
     measured: int | None = None
+    model: CostModel | None = None
+    model_of_calls: bool = False
 
 
 class Core(NamedTuple):
@@ -278,6 +288,7 @@ class Core(NamedTuple):
     rate: Rate
     bound: Bound
     roofline: TileRoofline
+    advice: TraceAdvice
 
 
 class Examined(NamedTuple):
@@ -304,15 +315,35 @@ def analyse_tiles(traces: TileTraceSet, source: TilesSource, terms: TilesTerms) 
     cores = {id(tile): examine(tile, terms) for tile in traces.cores}
     rows = [_row(tile, cores.get(id(tile)), terms.said) for tile in traces.tiles]
     array = _array(tuple(cores.values()), terms)
+    prediction = _prediction(tuple(cores.values()), array, terms)
     found = [
         *(_warned(warning) for warning in traces.all_warnings),
         *doubts(terms.said),
         *_cores(traces, terms),
         *(array.findings if array and terms.cores_known else ()),
+        *(prediction.findings if prediction else ()),
         *(one for core in cores.values() for one in _of_core(core)),
     ]
-    shown = msgspec.structs.replace(array, findings=()) if array else None
-    return Examined(TilesAnalysis(source, terms.said, rows, shown, ordered(found)), traces, tuple(cores.values()))
+    analysis = TilesAnalysis(
+        trace=source,
+        given=terms.said,
+        tiles=rows,
+        array=msgspec.structs.replace(array, findings=()) if array else None,
+        prediction=msgspec.structs.replace(prediction, findings=()) if prediction else None,
+        findings=ordered(found),
+    )
+    return Examined(analysis, traces, tuple(cores.values()))
+
+
+def _prediction(cores: tuple[Core, ...], array: ArrayView | None, terms: TilesTerms) -> Prediction | None:
+    """The cost model against iterations of all cores, or against the calls of the core with the longest period."""
+    working = [core for core in cores if core.pairing.paired]
+    if terms.model is None or array is None or not working:
+        return None
+    if not terms.model_of_calls:
+        return against(terms.model, repeated_iterations(array))
+    slow = max(working, key=lambda core: core.bound.measured_period_cycles or 0.0)
+    return against(terms.model, repeated_calls(slow.work, slow.tile.tile))
 
 
 def _array(cores: tuple[Core, ...], terms: TilesTerms) -> ArrayView | None:
@@ -335,8 +366,18 @@ def examine(tile: TileTrace, terms: TilesTerms) -> Core:
     each = said.tiling.calls_per_core if said.tiling and terms.cores_known else None
     iterations = find_iterations(tile, calls, kinds, each, terms.warmup, terms.measured)
     rated, paced = rate(tile, calls, work, said), bound(tile, calls, work, said)
-    account_of_tile = account(tile, calls)
-    return Core(tile, pairing, kinds, work, iterations, account_of_tile, rated, paced, roofline(rated, paced, said))
+    return Core(
+        tile=tile,
+        pairing=pairing,
+        kinds=kinds,
+        work=work,
+        iterations=iterations,
+        account=account(tile, calls),
+        rate=rated,
+        bound=paced,
+        roofline=roofline(rated, paced, said),
+        advice=advise(tile, work, rated),
+    )
 
 
 def ordered(findings: Iterable[TileFinding]) -> list[TileFinding]:
@@ -366,6 +407,7 @@ def _of_core(core: Core) -> Iterator[TileFinding]:
     yield from core.pairing.findings
     for part in (core.kinds, core.iterations, core.account, core.rate, core.bound):
         yield from part.findings
+    yield from core.advice.findings
     yield from remedies(Seen(core.tile, core.work, core.account, core.rate, core.bound))
 
 
@@ -405,6 +447,7 @@ def _row(tile: TileTrace, core: Core | None, said: Given) -> TileRow:
         roofline=core.roofline,
         last_cycle=tile.last,
         slots=slots,
+        advice=msgspec.structs.replace(core.advice, findings=()),
     )
 
 
@@ -437,6 +480,7 @@ def _silent(tile: TileTrace, slots: list[SlotRow]) -> TileRow:
         roofline=None,
         last_cycle=tile.last,
         slots=slots,
+        advice=msgspec.structs.replace(advise(tile), findings=()),
     )
 
 

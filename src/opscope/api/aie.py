@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
 
@@ -40,6 +40,12 @@ class TilesRequest(msgspec.Struct, frozen=True, kw_only=True):
         dtype: of the operands.
         arch: architecture, whose peak counts.
         clock_mhz: of the array during the run.
+        predicted_step: a cost model's cycles from the start of an iteration to that of the next.
+        predicted_overlap: its cycles in which two iterations run.
+        predicted_latency: its cycles of an iteration.
+        predicted_total: its cycles of all iterations.
+        predicted_iterations: how many iterations that are.
+        predicted_per: what the cost model calls an iteration: ``iteration``, the whole product, or ``call``.
     """
 
     M: int | None = None
@@ -58,6 +64,12 @@ class TilesRequest(msgspec.Struct, frozen=True, kw_only=True):
     dtype: str | None = None
     arch: str | None = None
     clock_mhz: float | None = None
+    predicted_step: float | None = None
+    predicted_overlap: float | None = None
+    predicted_latency: float | None = None
+    predicted_total: float | None = None
+    predicted_iterations: int | None = None
+    predicted_per: Literal["iteration", "call"] = "iteration"
 
 
 class Tiles(NamedTuple):
@@ -188,6 +200,7 @@ def _terms(request: TilesRequest) -> TilesTerms:
         UsageError: part of the sizes is missing, or a value cannot be.
     """
     from opscope.analyze.aie_given import given
+    from opscope.analyze.aie_prediction import cost_model
     from opscope.analyze.tiles import TilesTerms
     from opscope.program.aie import aie_devices
     from opscope.program.gemm import tiling
@@ -207,7 +220,14 @@ def _terms(request: TilesRequest) -> TilesTerms:
     warmup, measured = request.warmup or 0, request.iterations
     runs = None if measured is None else warmup + measured
     said = given(tiling=made, arch=arch, dtype=request.dtype, clock_mhz=request.clock_mhz, runs=runs)
-    return TilesTerms(said, cores is not None, warmup, measured)
+    model = cost_model(
+        iteration_step=request.predicted_step,
+        overlap=request.predicted_overlap,
+        latency_per_iteration=request.predicted_latency,
+        total=request.predicted_total,
+        iterations=request.predicted_iterations,
+    )
+    return TilesTerms(said, cores is not None, warmup, measured, model, request.predicted_per == "call")
 
 
 def _all(values: Sequence[int | None]) -> list[int] | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -44,6 +44,22 @@ def command(
     clock_mhz: Annotated[
         float | None, typer.Option(metavar="MHZ", help="Clock of the array during the run; else rates are per cycle.")
     ] = None,
+    predicted_step: Annotated[
+        float | None, typer.Option(metavar="CYCLES", help="A cost model's iteration step, to hold against the trace.")
+    ] = None,
+    predicted_overlap: Annotated[
+        float | None, typer.Option(metavar="CYCLES", help="Its overlap of an iteration with the next.")
+    ] = None,
+    predicted_latency: Annotated[
+        float | None, typer.Option(metavar="CYCLES", help="Its latency of one iteration.")
+    ] = None,
+    predicted_total: Annotated[
+        float | None, typer.Option(metavar="CYCLES", help="Its cycles of all iterations.")
+    ] = None,
+    predicted_iterations: Annotated[int | None, typer.Option(metavar="N", help="How many these are.")] = None,
+    predicted_per: Annotated[
+        Literal["iteration", "call"], typer.Option(help="Its iteration: the whole product, or one kernel call.")
+    ] = "iteration",
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Write reports and the published tool's files there.")
     ] = None,
@@ -78,6 +94,12 @@ def command(
         dtype=dtype,
         arch=arch,
         clock_mhz=clock_mhz,
+        predicted_step=predicted_step,
+        predicted_overlap=predicted_overlap,
+        predicted_latency=predicted_latency,
+        predicted_total=predicted_total,
+        predicted_iterations=predicted_iterations,
+        predicted_per=predicted_per,
     )
     if not traces:
         raise UsageError("no trace is named", hint="opscope aie TRACE")

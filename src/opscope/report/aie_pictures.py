@@ -10,13 +10,14 @@ import numpy as np
 
 from opscope.report.aie_answer import CATEGORY_NAMES
 from opscope.report.aie_drawing import COLOURS, KIND_COLOURS, Cell, Lane, Segment, bars, heat_map, timeline
-from opscope.report.pictures import drawn, rows_of
+from opscope.report.pictures import INK, drawn, rows_of
 from opscope.report.text import plain
 from opscope.units import rate_text, share_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from opscope.analyze.aie_roofline import TileRoofline
     from opscope.analyze.tiles import Core, TileRow
     from opscope.table.nesting import Ints
 
@@ -202,7 +203,52 @@ def _points(core: Core, number: int) -> Rows:
 
 def roofline_of(rows: Sequence[TileRow]) -> str | None:
     """Cores under the peak and what their streams feed, on logarithmic scales; None where that is not known."""
-    known = [row for row in rows if row.roofline and row.roofline.mac_per_byte and row.mac_per_cycle]
-    if not known:
+    points = [point for row in rows for point in _achieved(row)]
+    shown = next((row.roofline for row in rows if row.roofline and row.roofline.ceilings), None)
+    if not points or shown is None:
         return None
-    return None
+    lines, names = _ceilings(shown, [point["intensity"] for point in points])
+    log = alt.Scale(type="log", nice=False, padding=18)
+    x = alt.X("intensity:Q", scale=log, title="MAC for each byte of the stream")
+    y = alt.Y("rate:Q", scale=log, title="MAC a cycle")
+    scale = alt.Scale(domain=list(_ACHIEVED), range=[COLOURS["vector"], COLOURS["lock_stall"]])
+    colour = alt.Color(
+        "what:N", scale=scale, title=None, legend=alt.Legend(orient="top", labelLimit=300, columnPadding=30)
+    )
+    drawn_lines = alt.Chart(rows_of(lines)).mark_line(color=INK).encode(x=x, y=y, detail="line:N")
+    marks = alt.Chart(rows_of(names)).encode(x=x, y=y)
+    labels = marks.mark_text(align="left", dx=7, dy=12, color=INK, fontSize=11).encode(text="name:N")
+    ticks = marks.mark_point(shape="diamond", size=40, color=INK)
+    dots = alt.Chart(rows_of(points)).mark_circle(size=70, opacity=0.8).encode(x=x, y=y, color=colour)
+    return drawn(alt.layer(drawn_lines, ticks, labels, dots).properties(width=_WIDTH, height=240))
+
+
+_ACHIEVED = ("in the median period", "in the whole window")
+
+
+def _achieved(row: TileRow) -> Rows:
+    """What a core reached, above the stream that allows least."""
+    roof = row.roofline
+    if roof is None:
+        return []
+    lowest = next((ceiling for ceiling in roof.ceilings if ceiling.mac_per_byte), None)
+    if lowest is None:
+        return []
+    values = zip(_ACHIEVED, (roof.steady, roof.window), strict=True)
+    return [{"intensity": lowest.mac_per_byte, "rate": value, "what": what} for what, value in values if value]
+
+
+def _ceilings(roof: TileRoofline, around: Sequence[float]) -> tuple[Rows, Rows]:
+    """The peak and the rise of one stream as lines; the place of each operand's stream on it."""
+    streams = [(c.name, c.mac_per_byte, c.mac_per_cycle) for c in roof.ceilings if c.mac_per_byte]
+    peak = next((c.mac_per_cycle for c in roof.ceilings if not c.mac_per_byte), None)
+    speed = streams[0][2] / streams[0][1]
+    places = [place for _, place, _ in streams] + list(around)
+    left, right = min(places) / 2, max(places) * 2
+    top = right * speed if peak is None else peak
+    corner = min(right, top / speed)
+    lines: Rows = [{"line": "stream", "intensity": at, "rate": at * speed} for at in (left, corner)]
+    if peak is not None:
+        lines += [{"line": "peak", "intensity": at, "rate": peak} for at in (corner, max(right, corner * 1.5))]
+    names: Rows = [{"name": name, "intensity": place, "rate": rate} for name, place, rate in streams]
+    return lines, names

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from opscope.analyze.aie_findings import TileFinding
+    from opscope.analyze.aie_prediction import Prediction
     from opscope.analyze.tiles import TileRow, TilesAnalysis
 
 _MOST_TILES = 16
@@ -49,6 +50,8 @@ def tiles_summary(analysis: TilesAnalysis) -> RenderableType:
     parts += findings_lines(analysis.findings)
     if rows:
         parts += [Text(), _cycles(rows), Text(), _rates(rows), Text(), *_kinds(analysis)]
+    if analysis.prediction:
+        parts += [Text(), _prediction(analysis.prediction)]
     return Group(*parts)
 
 
@@ -134,6 +137,16 @@ def _kinds(analysis: TilesAnalysis) -> list[RenderableType]:
             table.add_row(row.tile, name, f"{kind.n:,}", vector, *(f"{value:,.0f}" for value in figures))
     rest = len(rows) - len(shown)
     return [table, *([Text(f"kinds of {rest} more tiles are in the report: --out DIR", style="dim")] if rest else [])]
+
+
+def _prediction(found: Prediction) -> Table:
+    head = (f"cost model, per {found.of}", "predicted", "measured", "error")
+    table = plain_table(*head)
+    for row in found.rows:
+        measured = "not known" if row.measured is None else f"{row.measured:,.0f}"
+        error = row.note if row.error is None else f"{row.error * 100:+.2f} %"
+        table.add_row(row.quantity.replace("_", " "), f"{row.predicted:,.0f}", measured, error)
+    return table
 
 
 def _more(table: Table, rows: Sequence[TileRow]) -> Table:
