@@ -90,13 +90,23 @@ def tiles_side(path: str | Path) -> TilesTraces:
 
 
 def _analysis(path: Path) -> TilesAnalysis:
-    from opscope.analyze.tiles import TilesAnalysis
     from opscope.api.aie import analyze_tiles
+
+    return written_analysis(path) or analyze_tiles(path).analysis
+
+
+def written_analysis(path: Path) -> TilesAnalysis | None:
+    """The analysis that a file holds; None when it holds something else.
+
+    Raises:
+        TraceFormatError: it is an analysis that is damaged.
+    """
+    from opscope.analyze.tiles import TilesAnalysis
     from opscope.read.compressed import first_bytes
     from opscope.read.registry import file_bytes
 
-    if not _is_analysis(first_bytes(path, 2 * _HEAD)):
-        return analyze_tiles(path).analysis
+    if not path.is_file() or not _is_analysis(first_bytes(path, 2 * _HEAD)):
+        return None
     try:
         return msgspec.json.decode(file_bytes(path), type=TilesAnalysis)
     except msgspec.MsgspecError as error:

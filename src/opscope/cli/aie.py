@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from opscope.cli.output import JsonOption, QuietOption, show, write_json
+
+if TYPE_CHECKING:
+    from opscope.api.aie import Tiles, TilesRequest
 
 NAME = "aie"
 
@@ -74,8 +77,7 @@ def command(
     and the files of the published post-processor: a JSON for each core, details.md, index.json, aggregate_perf.json.
     Exit code 11: part of the trace is missing, and what is whole was analysed.
     """
-    from opscope.api.aie import TilesRequest, analyze_tiles, missing, write_tiles
-    from opscope.errors import UsageError
+    from opscope.api.aie import TilesRequest
 
     request = TilesRequest(
         M=M,
@@ -101,9 +103,35 @@ def command(
         predicted_iterations=predicted_iterations,
         predicted_per=predicted_per,
     )
-    if not traces:
-        raise UsageError("no trace is named", hint="opscope aie TRACE")
-    tiles = analyze_tiles(traces[0], request)
+    chosen = _traces(traces, request)
+    if len(chosen) == 1:
+        _one(chosen[0], request, out if out or traces else chosen[0].parent, json, quiet=quiet)
+    else:
+        _sweep(chosen, request, out, json, quiet=quiet)
+
+
+def _traces(traces: list[Path] | None, request: TilesRequest) -> list[Path]:
+    """The traces that are named, or the one that the published tool would read.
+
+    Raises:
+        UsageError: none is named, and the flags do not say where one is.
+    """
+    from opscope.api.aie_sweep import published_path
+    from opscope.errors import UsageError
+
+    if traces:
+        return traces
+    usual = published_path(request)
+    if usual is None:
+        hint = "opscope aie TRACE; without it --hwid --M --K --N --row --col say where the published tool's trace is"
+        raise UsageError("no trace is named", hint=hint)
+    return [usual]
+
+
+def _one(path: Path, request: TilesRequest, out: Path | None, json: str | None, *, quiet: bool) -> None:
+    from opscope.api.aie import analyze_tiles, missing, write_tiles
+
+    tiles = analyze_tiles(path, request)
     if json:
         write_json(tiles.analysis, json)
     written = write_tiles(tiles, out) if out else []
@@ -111,8 +139,47 @@ def command(
         from opscope.report.aie_terminal import tiles_summary
 
         show(tiles_summary(tiles.analysis))
-        if written:
-            typer.echo(f"\n{written[0].with_name('report.html')} and {len(written) - 1} more files")
+        _name(written, "report.html")
     problem = missing(tiles)
     if problem:
         raise problem
+
+
+def _sweep(paths: list[Path], request: TilesRequest, out: Path | None, json: str | None, *, quiet: bool) -> None:
+    from opscope.api.aie import write_tiles
+    from opscope.api.aie_sweep import sweep_problem, sweep_tiles, write_sweep
+
+    written: list[Path] = []
+
+    def keep(label: str, tiles: Tiles) -> None:
+        if out:
+            written.extend(write_tiles(tiles, out / _directory(label)))
+
+    swept = sweep_tiles(paths, request, keep)
+    if json:
+        write_json(swept.sweep, json)
+    if out:
+        written.extend(write_sweep(swept.sweep, out))
+    if not quiet and json != "-":
+        from opscope.report.aie_sweep import sweep_summary
+
+        show(sweep_summary(swept.sweep))
+        _name(written, "sweep.html")
+    problem = sweep_problem(swept)
+    if problem:
+        raise problem
+
+
+def _directory(label: str) -> str:
+    """A trace's name as that of a directory: without the endings of its file."""
+    name = label.replace("/", "-")
+    while name.endswith((".gz", ".zst", ".json", ".txt", ".perfetto")):
+        name = name.rpartition(".")[0]
+    return name or "trace"
+
+
+def _name(written: list[Path], first: str) -> None:
+    """Say where the report is, and how many files stand beside it."""
+    report = next((path for path in written if path.name == first), None)
+    if report is not None:
+        typer.echo(f"\n{report} and {len(written) - 1} more files")

@@ -100,9 +100,7 @@ def _no_events(gathered: Gathered, path: Path) -> TraceFormatError:
     unreadable = gathered.counts["unreadable"]
     if not unreadable:
         return EmptyTraceError("its tiles have no events", where=path, hint=_EMPTY)
-    problem = (
-        f"none of its events can be read: {unreadable:,} lack a name, or a time, pid or tid that is a whole number"
-    )
+    problem = f"none of its events can be read: {unreadable:,} lack a name, or a ts, pid or tid that is a whole number"
     return TraceFormatError(problem, where=path, hint="times are cycles, as mlir-aie writes them, not microseconds")
 
 
@@ -239,7 +237,11 @@ def _warnings(
 ) -> list[TraceWarning]:
     places = [(tile.unit, tile.tile) for tile in tiles]
     counts = (
-        (gathered.counts["unreadable"], "events_unreadable", "events lack a name, a whole time or a slot; left out"),
+        (
+            gathered.counts["unreadable"],
+            "events_unreadable",
+            "events lack a name, a time of whole cycles or a slot; left out",
+        ),
         (gathered.counts["other_records"], "other_records", "records are neither begin, end nor metadata; left out"),
         (gathered.counts["renamed"], "metadata_repeated", "names are given again and differ; the last one counts"),
         (strangers, "events_of_no_tile", "events belong to processes that name no tile; left out"),

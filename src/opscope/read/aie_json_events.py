@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from opscope.table.nesting import Ints
 
 _LARGEST = 1 << 62
+TIMER = 1 << 56
+"""Cycles after which a tile's timer starts again: no trace has larger times."""
 _BEGIN, _END, _METADATA = "B", "E", "M"
 
 
@@ -111,7 +113,7 @@ class Gathered:
             self._other(record)
             return None
         time, pid, tid = whole(record.ts), whole(record.pid), whole(record.tid)
-        if time is None or pid is None or tid is None or not isinstance(record.name, str):
+        if time is None or not 0 <= time < TIMER or pid is None or tid is None or not isinstance(record.name, str):
             self.counts["unreadable"] += 1
             return None
         return self.code(pid, tid, record.name), time, phase == _BEGIN

@@ -145,10 +145,9 @@ class _Walk:
 
     def _next_header(self, at: int) -> int:
         place = int(np.searchsorted(self._candidates, at, side="right"))
-        for candidate in self._candidates[place:].tolist():
-            if self._trusted(candidate):
-                return int(candidate)
-        return len(self._words)
+        while place < len(self._candidates) and not self._trusted(int(self._candidates[place])):
+            place += 1
+        return int(self._candidates[place]) if place < len(self._candidates) else len(self._words)
 
     def _trusted(self, at: int) -> bool:
         """Whether a word is a header as far as what follows and what came before can tell."""

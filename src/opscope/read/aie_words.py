@@ -36,6 +36,7 @@ _DIGITS = 8
 _AT_ONCE = 1 << 14
 _HEAD = re.compile(rb"\s*(?:0[xX])?[0-9a-fA-F]{8}[\s,]+(?:0[xX])?[0-9a-fA-F]{8}(?:[\s,]|\Z)")
 _TOKEN = re.compile(rb"(?:0[xX])?([0-9a-fA-F]{1,8})\Z")
+_REST = re.compile(rb"[0-9a-fA-F]{0,8}\Z")
 _START_BITS, _START = 0xFB00_0000, 0xF000_0000
 _DAMAGED = "give the file as it was captured: one word of eight hexadecimal digits a line, or little-endian binary"
 _CAPTURE = "the buffer was written while it was traced, or its file was edited; times behind the place are too early"
@@ -102,16 +103,21 @@ def _words(data: bytes | memoryview, path: Path) -> tuple[Words, bool]:
     if _is_binary(bytes(data[: 4 * (PACKET + 1)])):
         whole = len(data) // 4 * 4
         return np.frombuffer(data[:whole], "<u4").astype(np.uint32), whole < len(data)
-    regular = _regular(data)
-    return (regular, False) if regular is not None else _tokens(bytes(data), path)
+    line = _DIGITS + (2 if bytes(data[_DIGITS : _DIGITS + 1]) == b"\r" else 1)
+    final = len(data) // line * line
+    rest = bytes(data[final:]).strip()
+    regular = _regular(data[:final], line) if _REST.match(rest) else None
+    if regular is None:
+        return _tokens(bytes(data), path)
+    if len(rest) < _DIGITS:
+        return regular, bool(rest)
+    return np.append(regular, np.uint32(int(rest, 16))), False
 
 
-def _regular(data: bytes | memoryview) -> Words | None:
+def _regular(data: bytes | memoryview, line: int) -> Words | None:
     """The words of a text in which every line has eight digits and the same end; None when one differs."""
-    text = np.frombuffer(data, np.uint8)
-    end = 2 if text[_DIGITS : _DIGITS + 1].tobytes() == b"\r" else 1
-    line = _DIGITS + end
-    if not len(text) or len(text) % line:
+    text, end = np.frombuffer(data, np.uint8), line - _DIGITS
+    if not len(text):
         return None
     lines = text.reshape(-1, line)
     if (lines[:, -1] != ord("\n")).any() or (end > 1 and (lines[:, -2] != ord("\r")).any()):

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from opscope.analyze.aie_array import ArrayView
     from opscope.analyze.aie_cycles import CycleSplit
     from opscope.analyze.aie_findings import TileFinding
+    from opscope.analyze.aie_rates import GmacRange
     from opscope.analyze.tiles import TileRow, TilesAnalysis
 
 CATEGORY_NAMES = {
@@ -172,7 +173,11 @@ def seen_text(rows: Sequence[TileRow]) -> str:
 
 def gmac_text(row: TileRow) -> str:
     """GMAC/s of a core, or the range that the clock leaves; empty where it is not known."""
-    found = row.gmac_per_s
+    return range_text(row.gmac_per_s)
+
+
+def range_text(found: GmacRange | None) -> str:
+    """A rate in GMAC/s with the clock that it supposes; empty where it is not known."""
     if found is None:
         return ""
     if found.low == found.high:
