@@ -14,6 +14,7 @@ PACKET_WORDS = 7
 PAD = 0xFE
 SYNC = 0xFF
 SYNC_CYCLES = 1 << 18
+TIMER_BITS = 56
 UNITS = {"core": 0, "mem": 1, "shim": 2, "memtile": 3}
 
 
@@ -251,9 +252,9 @@ def plain_spans(listed: list) -> dict[tuple, list[tuple]]:
         numbers = [record.get(key) for key in ("pid", "tid", "ts")]
         if not all(is_whole(number) and abs(number) <= 1 << 62 for number in numbers):
             continue
-        if not isinstance(record.get("name"), str):
-            continue
         pid, tid, ts = map(int, numbers)
+        if not isinstance(record.get("name"), str) or not 0 <= ts < 1 << TIMER_BITS:
+            continue
         last[pid] = max(last[pid], ts) if pid in last else ts
         events[pid, tid, record["name"]].append((ts, record["ph"] == "B"))
     found: dict[tuple, list[tuple]] = {}

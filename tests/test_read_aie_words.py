@@ -192,7 +192,8 @@ def test_what_units_record_is_read_from_any_form_of_file(tiles: list[Tile], form
     }.get(form, text)
     assert AieWordsReader().sniff(data[:64])
     found = read_words(data, PATH)
-    assert [warning.code for warning in found.all_warnings] == ["slots_unnamed"]
+    no_core = ["no_core_trace"] * (not found.cores)
+    assert [warning.code for warning in found.all_warnings] == [*no_core, "slots_unnamed"]
     for tile in tiles:
         own = next(t for t in found.tiles if (t.unit.value, t.row, t.column) == (tile.unit, tile.row, tile.column))
         assert own.start_timer == tile.timer
@@ -323,8 +324,16 @@ def test_a_span_without_an_end_lasts_to_the_last_time() -> None:
 def test_what_is_odd_is_said(parts: list[bytes], code: str | None) -> None:
     """A warning for each kind, none otherwise."""
     words = [header("core", 2, 1), *payload([b"\xf0" + bytes(7), *parts])]
-    found = read_words(text_of(words[:8]), PATH, {Unit.CORE: NAMES})
+    found = read_words(text_of(words[:8]), PATH, {Unit.CORE: ["LOCK_STALL", "INSTR_VECTOR"]})
     assert [warning.code for warning in found.all_warnings] == ([code] if code else [])
+
+
+def test_names_that_the_unit_does_not_have_are_said() -> None:
+    """A list that is too short, or of another kind of unit, may have been given to the wrong slots."""
+    found = read_words(words_text([CORE]), PATH, {Unit.CORE: ["LOCK_STALL", "DMA_S2MM_0_FINISHED_BD"]})
+    (warning,) = found.all_warnings
+    assert warning.code == "events_unknown"
+    assert warning.message.endswith("2 events are in no table of this unit: DMA_S2MM_0_FINISHED_BD, SLOT 3")
 
 
 def test_a_cut_command_is_left_out() -> None:

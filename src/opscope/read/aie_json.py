@@ -14,6 +14,7 @@ from opscope.read.aie_json_events import EventColumns, Gathered
 from opscope.read.aie_json_scan import Scanner
 from opscope.read.aie_json_text import CutOffError, Position, Values, first_element, gather_stretch, likely_start
 from opscope.read.aie_spans import Paired, SlotEvents, paired
+from opscope.read.aie_warnings import no_core, unknown_events
 from opscope.read.mapped import let_go
 from opscope.table.events import TraceWarning
 from opscope.table.tiles import SLOTS, UNUSED, SlotTrace, TileTrace, TileTraceSet, Unit
@@ -207,10 +208,7 @@ def _trace(tile: _Tile) -> TileTrace:
 
 
 def _tile_warnings(tile: _Tile, slots: list[SlotTrace], found: list[Paired]) -> list[TraceWarning]:
-    used = [slot for slot in slots if len(slot.spans.start)]
-    known = event_names().of(tile.named.unit.value)
-    unknown = sorted({slot.recorded for slot in used if slot.name not in known})
-    numbers = [slot.number for slot in used]
+    numbers = [slot.number for slot in slots if len(slot.spans.start)]
     counts = (
         (tile.order.backwards, "times_backwards", "events are earlier than the one before them in the file"),
         (sum(own.without_begin for own in found), "ends_without_begin", "ends close nothing and were left out"),
@@ -221,11 +219,7 @@ def _tile_warnings(tile: _Tile, slots: list[SlotTrace], found: list[Paired]) -> 
     )
     where = tile.recorded
     warnings = [TraceWarning(code, f"{where}: {count:,} {what}", _ODD) for count, code, what in counts if count]
-    if unknown:
-        listed = ", ".join(name[:40] for name in unknown[:5])
-        message = f"{where}: {len(unknown):,} events are in no table of this unit: {listed}"
-        warnings.append(TraceWarning("events_unknown", message, "their spans are kept under the name they have"))
-    return warnings
+    return [*warnings, *unknown_events(where, tile.named.unit, slots)]
 
 
 _EMPTY = "the trace buffer was empty, or the file is cut off"
@@ -254,7 +248,4 @@ def _warnings(
             f"the file ends in or before the next one, at byte {len(values.data):,}"
         )
         warnings.insert(0, TraceWarning("truncated", message, "write or copy the file again; what is whole was read"))
-    if not any(unit is Unit.CORE for unit, _ in places):
-        message = "no core was traced, so there are no kernel calls to tell apart"
-        warnings.append(TraceWarning("no_core_trace", message, "trace a core as well: INSTR_EVENT_0 and INSTR_EVENT_1"))
-    return warnings
+    return [*warnings, *no_core(unit for unit, _ in places)]

@@ -14,6 +14,7 @@ from opscope.errors import EmptyTraceError, TraceFormatError
 from opscope.program.aie import event_names
 from opscope.read.aie_events import TooManySpansError, decode_events
 from opscope.read.aie_packets import PACKET, framed, is_header
+from opscope.read.aie_warnings import no_core, unknown_events
 from opscope.table.events import TraceWarning
 from opscope.table.tiles import SLOTS, UNUSED, SlotTrace, TileTrace, TileTraceSet, Unit
 
@@ -90,7 +91,9 @@ def read_words(data: bytes | memoryview, path: Path, slots: Slots | None = None)
         hint = "nothing that the slots select happened, or tracing was stopped at once"
         raise EmptyTraceError("the packets hold no events", where=path, hint=hint)
     named = all(unit.unit in (slots or {}) for unit in framing.units)
-    return TileTraceSet(tiles, FORMAT, (*_warnings(framing, cut=cut), *(() if named else (_UNNAMED,))))
+    unnamed = () if named else (_UNNAMED,)
+    warnings = *_warnings(framing, cut=cut), *no_core(tile.unit for tile in tiles), *unnamed
+    return TileTraceSet(tiles, FORMAT, warnings)
 
 
 _UNNAMED = TraceWarning(
@@ -181,16 +184,19 @@ def _tile(pid: int, unit: UnitWords, slots: Slots, path: Path) -> TileTrace:
         raise TraceFormatError(f"{unit.unit.value} of tile {tile}: {error}", where=path, hint=_DAMAGED) from error
     names = slots.get(unit.unit, ())
     given = [names[number] if number < len(names) else None for number in range(SLOTS)]
+    recorded = f"{unit.unit.value}_trace for tile{unit.row},{unit.column}"
+    named = [slot for number, name in enumerate(given) if (slot := _slot(number, name, events))]
+    unknown = unknown_events(recorded, unit.unit, named) if names else []
     return TileTrace(
         row=unit.row,
         column=unit.column,
         unit=unit.unit,
         pid=pid,
-        recorded=f"{unit.unit.value}_trace for tile{unit.row},{unit.column}",
-        slots=tuple(slot for number, name in enumerate(given) if (slot := _slot(number, name, events))),
+        recorded=recorded,
+        slots=tuple(named),
         last=events.last,
         start_timer=events.start_timer,
-        warnings=tuple(_tile_warnings(events)),
+        warnings=(*_tile_warnings(recorded, events), *unknown),
     )
 
 
@@ -219,7 +225,7 @@ def _warnings(framing: Framing, *, cut: bool) -> list[TraceWarning]:
     return found
 
 
-def _tile_warnings(events: UnitEvents) -> list[TraceWarning]:
+def _tile_warnings(recorded: str, events: UnitEvents) -> list[TraceWarning]:
     found = (
         (events.cut, "commands_cut", "commands are cut off where words are missing, and were left out"),
         (events.unknown, "commands_unknown", "bytes begin no command and were passed over"),
@@ -227,4 +233,4 @@ def _tile_warnings(events: UnitEvents) -> list[TraceWarning]:
         (events.repeats_lost, "repeats_lost", "repeats have no frame before them and were left out"),
         (events.repeats_of_idle, "repeats_of_idle", "repeats stand behind Event_Sync; the frame before it was taken"),
     )
-    return [TraceWarning(code, f"{count:,} {what}", _CAPTURE) for count, code, what in found if count]
+    return [TraceWarning(code, f"{recorded}: {count:,} {what}", _CAPTURE) for count, code, what in found if count]
