@@ -32,12 +32,16 @@ from opscope.analyze import (
     rules_runtime,
     rules_time,
 )
+from opscope.analyze.aie_compare import TilesComparison
+from opscope.analyze.aie_gate import TilesGate
+from opscope.analyze.aie_sweep import Sweep
 from opscope.analyze.analysis import Analysis
 from opscope.analyze.budgets import Budgets
 from opscope.analyze.compare import Comparison
 from opscope.analyze.contents import KernelSummary, ProgramSummary, RecordSummary
 from opscope.analyze.gate import GateReport
 from opscope.analyze.preflight import Preflight
+from opscope.analyze.tiles import TilesAnalysis
 from opscope.api import FeatureReport
 from opscope.api.run_report import RunReport
 from opscope.bundle.manifest import Manifest
@@ -75,6 +79,10 @@ PUBLISHED: dict[str, type[msgspec.Struct]] = {
     "config": Config,
     "run": RunReport,
     "validation": Validation,
+    "tiles": TilesAnalysis,
+    "tiles-comparison": TilesComparison,
+    "tiles-check": TilesGate,
+    "tiles-sweep": Sweep,
 }
 _RULE_MODULES = (
     rules_time,

@@ -132,10 +132,13 @@ class ExportError(OpscopeError):
 
 
 class IncompleteError(OpscopeError):
-    """The command finished and wrote its results, but some repetitions failed and are missing from them."""
+    """The command finished and wrote its results, but something is missing from them.
+
+    Repetitions that failed, or what a trace that is cut off does not hold.
+    """
 
     exit_code = 11
-    meaning = "finished, but some repetitions failed; the report says which"
+    meaning = "finished, but repetitions failed or part of a trace is missing; the report says which"
 
 
 class NotReadyError(OpscopeError):

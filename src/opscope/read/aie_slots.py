@@ -101,4 +101,6 @@ def _event(word: str, unit: Unit, where: str) -> str:
     upper = name.upper()
     if upper in known or upper == UNUSED:
         return upper
-    raise UsageError(f"{unit.value} has no event {word[:60]!r}", where=where, hint=did_you_mean(upper, known))
+    near = did_you_mean(upper, known)
+    hint = near if near.startswith("did") else "give names as mlir-aie has them, such as INSTR_VECTOR or LOCK_STALL"
+    raise UsageError(f"{unit.value} has no event {word[:60]!r}", where=where, hint=hint)
