@@ -18,6 +18,11 @@ if TYPE_CHECKING:
 
 _SIZES = "give --M --K --N together, --m --k --n together, and --row with --col"
 _MOST_ITERATIONS = 1 << 24
+_LIMITS = {
+    *("truncated", "no_core_trace", "times_backwards", "tiles_repeated", "above_peak"),
+    *("cores_do_not_match", "cores_not_given", "sizes_do_not_divide", "several_multiplying_kinds"),
+}
+"""Findings that the published files, which have no place for findings, must tell in their notes."""
 
 
 class TilesRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -180,7 +185,8 @@ def _published(tiles: Tiles, out: str) -> dict[str, bytes]:
         output_dir=out,
     )
     cores = [core_calls(core, tiles.examined.row_of(core)) for core in tiles.examined.cores]
-    return published_files(cores, run)
+    said = [f"{one.title}: {one.evidence}" for one in tiles.analysis.findings if one.rule in _LIMITS]
+    return published_files(cores, run, said)
 
 
 def _slots(request: TilesRequest) -> Slots | None:
