@@ -13,7 +13,7 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aie_traces import Span, Tile, flat, json_text, plain_spans, records, spans_read
+from aie_traces import Span, Tile, flat, json_text, plain_spans, records, spans_read, words_text
 from opscope import analyze, read
 from opscope.api import convert
 from opscope.errors import EmptyTraceError, NotFoundError, OpscopeError, StorageError, TraceFormatError
@@ -341,6 +341,27 @@ def test_other_commands_point_to_the_one_for_tiles(to: str, tmp_path: Path) -> N
         with pytest.raises(OpscopeError, match="AI Engine tiles") as caught:
             convert(file, to, out=tmp_path / "out")
         assert "opscope aie" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "whole",
+    [
+        gzip.compress(trace(tiles=(CORE, MANY))),
+        gzip.compress(words_text([CORE, MANY])),
+        zstandard.compress(trace(tiles=(CORE, *[MANY] * 3))),
+    ],
+    ids=["json", "words", "zstd"],
+)
+def test_a_compressed_file_that_is_cut_off_is_read_as_far_as_it_goes(whole: bytes, tmp_path: Path) -> None:
+    """As the content itself would be; that it is cut is said once."""
+    path = tmp_path / "trace"
+    path.write_bytes(whole[:20])
+    with pytest.raises(TraceFormatError, match="cut off"):
+        read_tiles(path)
+    path.write_bytes(whole[: len(whole) - 6])
+    found = read_tiles(path).traces
+    assert [warning.code for warning in found.warnings].count("truncated") == 1
+    assert found.tiles[0].spans == 4
 
 
 def test_files_that_are_not_there_or_of_other_kinds(tmp_path: Path) -> None:

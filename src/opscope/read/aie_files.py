@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import threading
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from opscope.errors import EmptyTraceError, TraceFormatError
 from opscope.read.aie_json import AieJsonReader, read_json
 from opscope.read.aie_words import AieWordsReader, read_words
-from opscope.read.compressed import inflated, is_compressed
+from opscope.read.compressed import inflated_part, is_compressed
 from opscope.read.mapped import mapped_file
+from opscope.table.events import TraceWarning
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -69,7 +71,23 @@ def _hash(path: Path, digest: hashlib._Hash) -> None:
 
 
 def _read(stored: memoryview, path: Path, slots: Slots | None) -> TileTraceSet:
-    data = memoryview(inflated(bytes(stored), path)) if is_compressed(stored) else stored
+    if not is_compressed(stored):
+        return _decoded(stored, path, slots)
+    content, cut = inflated_part(bytes(stored), path)
+    if cut and len(content) < _HEAD:
+        raise TraceFormatError(_CUT.message, where=path, offset=len(stored), hint=_CUT.hint)
+    traces = _decoded(memoryview(content), path, slots)
+    if not cut or any(warning.code == _CUT.code for warning in traces.warnings):
+        return traces
+    return replace(traces, warnings=(_CUT, *traces.warnings))
+
+
+_CUT = TraceWarning(
+    "truncated", "the compressed file is cut off", "write or copy the file again; what is whole was read"
+)
+
+
+def _decoded(data: memoryview, path: Path, slots: Slots | None) -> TileTraceSet:
     head = bytes(data[:_HEAD])
     if AieWordsReader().sniff(head):
         return read_words(data, path, slots)

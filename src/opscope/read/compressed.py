@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import zlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from opscope.errors import NotFoundError, StorageError, TraceFormatError
 
@@ -27,15 +27,34 @@ def is_compressed(data: bytes | memoryview) -> bool:
     return bytes(data[:2]) == _GZIP or bytes(data[:4]) == _ZSTD
 
 
+class Inflated(NamedTuple):
+    """The content of a compressed file, and whether the file ends before it does."""
+
+    data: bytes
+    cut: bool
+
+
 def inflated(data: bytes, path: Path) -> bytes:
     """The content of a compressed file, or the data themselves when they are not compressed.
 
     Raises:
         TraceFormatError: the compressed data are damaged, cut off, or would grow beyond all measure.
     """
+    content, cut = inflated_part(data, path)
+    if cut:
+        raise TraceFormatError("the compressed data are cut off", where=path, offset=len(data), hint=_HINT)
+    return content
+
+
+def inflated_part(data: bytes, path: Path) -> Inflated:
+    """The same, of a file that is cut off as much as there is.
+
+    Raises:
+        TraceFormatError: the compressed data are damaged, or would grow beyond all measure.
+    """
     if data[:2] == _GZIP:
         return _gunzipped(data, path)
-    return _unzstd(data, path) if data[:4] == _ZSTD else data
+    return _unzstd(data, path) if data[:4] == _ZSTD else Inflated(data, cut=False)
 
 
 def first_bytes(path: Path, count: int) -> bytes:
@@ -72,8 +91,8 @@ def _limit(data: bytes) -> int:
     return max(_ALWAYS_ALLOWED, len(data) * _MOST_GROWTH)
 
 
-def _gunzipped(data: bytes, path: Path) -> bytes:
-    limit, parts, rest = _limit(data), [], data
+def _gunzipped(data: bytes, path: Path) -> Inflated:
+    limit, parts, rest, cut = _limit(data), list[bytes](), data, False
     while rest:
         stream = zlib.decompressobj(_GZIP_WINDOW)
         try:
@@ -83,13 +102,11 @@ def _gunzipped(data: bytes, path: Path) -> bytes:
         limit -= len(parts[-1])
         if limit < 0:
             raise _too_large(path)
-        if not stream.eof:
-            raise TraceFormatError("the gzip data are cut off", where=path, offset=len(data), hint=_HINT)
-        rest = stream.unused_data
-    return b"".join(parts)
+        rest, cut = stream.unused_data, not stream.eof
+    return Inflated(b"".join(parts), cut)
 
 
-def _unzstd(data: bytes, path: Path) -> bytes:
+def _unzstd(data: bytes, path: Path) -> Inflated:
     import zstandard  # noqa: PLC0415 - needed for this format only
 
     limit, parts, stream = _limit(data), [], zstandard.ZstdDecompressor().decompressobj()
@@ -107,9 +124,7 @@ def _unzstd(data: bytes, path: Path) -> bytes:
             raise TraceFormatError(f"the zstd data are damaged: {error}", where=path, hint=_HINT) from error
         if limit < 0:
             raise _too_large(path)
-    if not stream.eof:
-        raise TraceFormatError("the zstd data are cut off", where=path, offset=len(data), hint=_HINT)
-    return b"".join(parts)
+    return Inflated(b"".join(parts), cut=not stream.eof)
 
 
 def _too_large(path: Path) -> TraceFormatError:
