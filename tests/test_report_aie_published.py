@@ -13,7 +13,7 @@ from aie_gemm import CAPTURES as GEMMS
 from aie_gemm import NPU1_GEMM, Gemm
 from aie_published import Clean, Flags, expected_aggregate, expected_core, expected_details
 from aie_traces import json_text
-from opscope.api.aie import TilesRequest, analyze_tiles, write_tiles
+from opscope.api.aie import TilesRequest, analyze_tiles, published
 
 SIZES = {"m": 8, "k": 8, "n": 8}
 
@@ -27,13 +27,8 @@ def written(tmp_path: Path, cores: list[Clean] | list[Gemm], request: TilesReque
 
 def files_of(trace: Path, out: Path, request: TilesRequest) -> dict[str, Any]:
     """The same of a trace that is there."""
-    found: dict[str, Any] = {}
-    for path in write_tiles(analyze_tiles(trace, request), out):
-        if path.suffix == ".json":
-            found[path.name] = json.loads(path.read_text())
-        elif path.name == "details.md":
-            found[path.name] = path.read_text()
-    return found
+    files = published(analyze_tiles(trace, request), str(out))
+    return {name: text.decode() if name.endswith(".md") else json.loads(text) for name, text in files.items()}
 
 
 def asked(flags: Flags, **more: object) -> TilesRequest:

@@ -161,14 +161,20 @@ def write_tiles(tiles: Tiles, out: str | Path) -> list[Path]:
         "analysis.json": to_json(tiles.analysis),
         "report.md": tiles_markdown(tiles.examined).encode(),
         "report.html": tiles_html(tiles.examined).encode(),
-        **_published(tiles, str(out)),
+        **published(tiles, str(out)),
     }
     for name, content in files.items():
         write_atomically(Path(out) / name, content)
     return [Path(out) / name for name in files]
 
 
-def _published(tiles: Tiles, out: str) -> dict[str, bytes]:
+def published(tiles: Tiles, out: str) -> dict[str, bytes]:
+    """Name and content of the published tool's files.
+
+    Args:
+        tiles: an analysed trace.
+        out: directory that the files name as their own.
+    """
     from opscope.report.aie_published import Run, core_calls, published_files
 
     request = tiles.request
