@@ -30,6 +30,7 @@ _CHUNK = 1 << 19
 _LONGEST_NAME = 64
 _MOST_PIDS = 1 << 12
 _MOST_TIDS = 16
+_MOST_SLOTS = 1 << 13
 _WORTH_A_LAYOUT = 16
 _MOST_LAYOUTS = 32
 _UNKNOWN = -1
@@ -113,8 +114,8 @@ class Scanner:
 
     @property
     def ready(self) -> bool:
-        """Whether a layout is known."""
-        return self._layout is not None
+        """Whether a layout is known, and no more slots than can be compared at once."""
+        return self._layout is not None and len(self._into.slots) <= _MOST_SLOTS
 
     def learn(self, at: int) -> None:
         """Take the layout of the record that starts at a byte, when it is an event."""
