@@ -290,6 +290,7 @@ REFUSED = {
     "cut before the list": (b'{"traceEve', "cut off"),
     "no event": (trace(tiles=(CORE._replace(spans=()),)), "no events"),
     "no whole time": (trace().replace(b'"ts": ', b'"ts": 0.'), "none of its events can be read: 8 lack"),
+    "complete events only": (trace().replace(b'"B"', b'"X"').replace(b'"E"', b'"X"'), "8 records that are neither"),
     "no span": (trace().replace(b'"ph": "B"', b'"ph": "E"'), "none of its 8 events makes a span"),
     "damage": (trace().replace(b'"ts": 900', b'"ts": 9x0'), r"no JSON: .*at byte 886"),
     "no comma": (trace().replace(b"},\n", b"}\n", 3), "a comma is missing"),

@@ -98,11 +98,14 @@ def _gather(values: Values, into: Gathered) -> Position:
 
 def _no_events(gathered: Gathered, path: Path) -> TraceFormatError:
     """The error of a trace of which no event can be used."""
-    unreadable = gathered.counts["unreadable"]
-    if not unreadable:
-        return EmptyTraceError("its tiles have no events", where=path, hint=_EMPTY)
-    problem = f"none of its events can be read: {unreadable:,} lack a name, or a ts, pid or tid that is a whole number"
-    return TraceFormatError(problem, where=path, hint="times are cycles, as mlir-aie writes them, not microseconds")
+    unreadable, others = gathered.counts["unreadable"], gathered.counts["other_records"]
+    if unreadable:
+        problem = f"none of its events can be read: {unreadable:,} lack a name, or a whole ts, pid or tid"
+        return TraceFormatError(problem, where=path, hint="times are cycles, as mlir-aie writes them, not microseconds")
+    if others:
+        problem = f"its tiles have no events, only {others:,} records that are neither begins nor ends"
+        return EmptyTraceError(problem, where=path, hint="write begins and ends (B and E), as mlir-aie does")
+    return EmptyTraceError("its tiles have no events", where=path, hint=_EMPTY)
 
 
 class _TileName(NamedTuple):
