@@ -1,6 +1,7 @@
-"""What to do about what holds a core back: its streams, its kernel, or its memory banks.
+"""What to do about what holds a core back: its streams, its kernel, its memory banks, its neighbours, or the DMAs.
 
-Every remedy says how much there is to gain at most: the period that would be left if what it is about took no time.
+A remedy for a core says how much there is to gain at most: the period that would be left if what it is about took no
+time.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from opscope.units import rate_text, ratio_text, share_text
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from opscope.analyze.aie_array import ArrayView
     from opscope.analyze.aie_bound import Bound
     from opscope.analyze.aie_cycles import CycleAccount
     from opscope.analyze.aie_rates import Rate
@@ -34,6 +36,20 @@ _REUSE = {
     "B": "use each tile of B for more work (a larger m), or keep it in the core while A changes",
     "C": "write C less often or narrower: sum up more of K in the core, or convert before it is sent",
 }
+
+
+BEHIND = 0.05
+"""How much longer than the others' the iterations of the slowest core must be for it to be worth a look."""
+WAITING = 0.1
+"""Share of a unit's trace from which waiting of a DMA is worth a look."""
+_WAITS = {
+    "STALLED_LOCK": ("a lock", "its buffers are full or empty: look at the core or DMA on their other side"),
+    "STREAM_STARVATION": ("data from its stream", "what sends to it is slower: follow the stream to its source"),
+    "STREAM_BACKPRESSURE": ("its stream to take data", "what receives from it is slower: follow the stream to its end"),
+    "MEMORY_STARVATION": ("data from memory", "the memory is slower: spread buffers over banks, or over memory tiles"),
+    "MEMORY_BACKPRESSURE": ("memory to take data", "the memory is slower: spread buffers over banks, or memory tiles"),
+}
+"""Ends of the names of a DMA's waiting events: what it waits for, and what to do."""
 
 
 class Seen(NamedTuple):
@@ -127,3 +143,30 @@ def _worth(seen: Seen, cycles: int) -> str:
 def _kernel_severity(seen: Seen) -> Severity:
     """What is in the call matters when the call sets the pace."""
     return Severity.MEDIUM if seen.bound.by == CALL else Severity.INFO
+
+
+def array_remedies(view: ArrayView) -> tuple[TileFinding, ...]:
+    """What to do about a core that the others wait for."""
+    late = view.slowest
+    if late is None or late.excess_cycles < BEHIND * late.others_cycles:
+        return ()
+    share = late.excess_cycles / late.others_cycles
+    title = f"tile {late.tile} takes {share_text(share)} longer for an iteration than the others"
+    evidence = f"{late.median_cycles:,.0f} cycles against {late.others_cycles:,.0f}: {late.why}"
+    step = "give it less work, or find out what feeds and empties it differently from its neighbours"
+    return (TileFinding("slowest_tile", Severity.MEDIUM, title, evidence, f"tile {late.tile}", step),)
+
+
+def unit_remedies(tile: TileTrace) -> Iterator[TileFinding]:
+    """What to do about DMAs of a unit that wait for much of its trace."""
+    for slot in tile.slots:
+        ending = next((end for end in _WAITS if slot.name.startswith("DMA_") and slot.name.endswith(end)), None)
+        cycles = int((slot.spans.end - slot.spans.start).sum())
+        if ending is None or cycles < WAITING * tile.last:
+            continue
+        what, step = _WAITS[ending]
+        name = slot.name.removesuffix(f"_{ending}")
+        title = f"{name} waits for {what} in {share_text(cycles / tile.last)} of the trace"
+        evidence = f"{slot.name}: {cycles:,} of {tile.last:,} cycles"
+        where = place(tile, f"its {tile.unit.value} trace")
+        yield TileFinding("dma_waits", Severity.INFO, title, evidence, where, step)

@@ -23,7 +23,7 @@ from opscope.analyze.aie_kinds import Kinds, find_kinds
 from opscope.analyze.aie_ports import Port
 from opscope.analyze.aie_prediction import CostModel, Prediction, against, repeated_calls, repeated_iterations
 from opscope.analyze.aie_rates import GmacRange, Rate, iteration_rates, rate
-from opscope.analyze.aie_remedies import Seen, remedies
+from opscope.analyze.aie_remedies import Seen, array_remedies, remedies, unit_remedies
 from opscope.analyze.aie_roofline import TileRoofline, roofline
 from opscope.analyze.aie_work import Work, multiplying
 from opscope.analyze.findings import Severity
@@ -321,8 +321,10 @@ def analyse_tiles(traces: TileTraceSet, source: TilesSource, terms: TilesTerms) 
         *doubts(terms.said),
         *_cores(traces, terms),
         *(array.findings if array and terms.cores_known else ()),
+        *(array_remedies(array) if array else ()),
         *(prediction.findings if prediction else ()),
         *(one for core in cores.values() for one in _of_core(core)),
+        *(one for tile in traces.tiles for one in unit_remedies(tile)),
     ]
     analysis = TilesAnalysis(
         trace=source,
