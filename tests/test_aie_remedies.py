@@ -63,6 +63,18 @@ def test_vector_instructions_that_do_little() -> None:
     assert advice["weak_vector_cycles"].title == "a cycle with a vector instruction does 41.0 of 128 MAC"
 
 
+def test_a_kernel_without_vector_instructions() -> None:
+    """It is scalar, when that event was traced; when it was not, nothing is known."""
+    scalar, plain = Gemm(vector=0, fill=0).tile(), Gemm().tile()
+    blind = plain._replace(names=["NONE" if name == "INSTR_VECTOR" else name for name in plain.names])
+
+    assert found(scalar)["no_vector_instructions"].severity is Severity.HIGH
+    assert "no_vector_instructions" not in found(plain)
+    assert "no_vector_instructions" not in found(
+        blind._replace(spans=[span for span in plain.spans if span.slot != plain.names.index("INSTR_VECTOR")])
+    )
+
+
 def test_a_core_that_the_others_wait_for() -> None:
     """The slowest tile, by how much, and where it spends the difference; not when all are alike."""
     said = given(tiling=tiling((16, 32, 32), (48, 128, 96), (1, 3)), arch="npu1", dtype="bf16")

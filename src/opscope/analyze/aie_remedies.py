@@ -64,7 +64,20 @@ class Seen(NamedTuple):
 
 def remedies(seen: Seen) -> tuple[TileFinding, ...]:
     """What to do, as findings; none where nothing that was traced holds the core back."""
-    return (*_stream(seen), *_memory(seen), *_scalar(seen), *_vector(seen))
+    return (*_no_vector(seen), *_stream(seen), *_memory(seen), *_scalar(seen), *_vector(seen))
+
+
+def _no_vector(seen: Seen) -> Iterator[TileFinding]:
+    """That the kernel is scalar."""
+    split = seen.account.in_call
+    if not split.total or "INSTR_VECTOR" in seen.account.missing:
+        return
+    if split.vector or seen.account.between_calls.vector:
+        return
+    title = "no vector instruction in any call: the kernel is scalar"
+    evidence = f"INSTR_VECTOR was traced, and never active in {split.total:,} cycles of calls"
+    step = "use the kernel's vectorised form, or check that the slot traces INSTR_VECTOR"
+    yield TileFinding("no_vector_instructions", Severity.HIGH, title, evidence, place(seen.tile), step)
 
 
 def _stream(seen: Seen) -> Iterator[TileFinding]:
