@@ -158,3 +158,20 @@ def test_a_real_capture_is_never_credited_with_work_that_it_does_not_hold(tmp_pa
     assert core["performance_window"] == []
     assert "1 of 1 iterations lack calls" in core["mismatch_note"]
     assert found["aggregate_perf.json"] == {"note": "No common perf iterations across all cores."}
+
+
+def test_the_name_of_the_hardware_stays_text(tmp_path: Path) -> None:
+    """It stands in markup of details.md."""
+    found = written(tmp_path, [Clean()], asked(Flags(16, 24, 8, 1, 1, 1, 3), hwid="</summary><script>x</script>"))
+
+    assert "[&lt;/summary&gt;&lt;script&gt;x" in found["details.md"]
+    assert "<script" not in found["details.md"]
+    assert found["index.json"]["hwid"] == "</summary><script>x</script>"
+
+
+def test_a_tile_that_is_traced_twice_has_two_files(tmp_path: Path) -> None:
+    """Neither takes the other's place."""
+    found = written(tmp_path, [Clean(), Clean(iterations=2)], asked(Flags(16, 24, 8, 1, 1, 0, 4)))
+
+    assert len(found["tile2,0.json"]["iterations"]) == 4
+    assert len(found["tile2,0 (2).json"]["iterations"]) == 2

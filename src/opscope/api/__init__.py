@@ -9,6 +9,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from opscope.api.aie import Tiles, TilesRequest, analyze_tiles, write_tiles
+    from opscope.api.aie_sweep import sweep_tiles, write_sweep
     from opscope.api.analyses import analyze, compare
     from opscope.api.combined import combined, combined_report
     from opscope.api.conversion import CONVERT_FORMATS, convert, converted
@@ -33,7 +35,10 @@ __all__ = [
     "Profiled",
     "RunReport",
     "Settings",
+    "Tiles",
+    "TilesRequest",
     "analyze",
+    "analyze_tiles",
     "check",
     "combined",
     "combined_report",
@@ -49,11 +54,16 @@ __all__ = [
     "read",
     "report",
     "run",
+    "sweep_tiles",
     "to_json",
     "validate",
+    "write_sweep",
+    "write_tiles",
 ]
 
 _MODULES = {
+    "aie": ("Tiles", "TilesRequest", "analyze_tiles", "write_tiles"),
+    "aie_sweep": ("sweep_tiles", "write_sweep"),
     "analyses": ("analyze", "compare"),
     "combined": ("combined", "combined_report"),
     "conversion": ("CONVERT_FORMATS", "convert", "converted"),

@@ -165,6 +165,9 @@ def _figures(analysis: TilesAnalysis) -> list[Figure]:
     if len(rates) == len(rows):
         peak = f"of {row.peak_mac_per_cycle} at peak" if row.peak_mac_per_cycle else "peak not known"
         figures.append(Figure("MAC a cycle", units.rate_text(sum(rates) / len(rates)), f"{peak}, a core"))
+    if row.gmac_per_s and row.gmac_per_s.low == row.gmac_per_s.high:
+        at = f"a core, at {row.gmac_per_s.low_mhz:g} MHz"
+        figures.append(Figure("GMAC/s", units.rate_text(_mean_gmac(rows)), at))
     if row.bound:
         period, call = row.bound.measured_period_cycles, row.bound.call_cycles
         figures.append(Figure("period of calls", f"{period:,.0f}", f"cycles; the call takes {call:,.0f}"))
@@ -172,6 +175,11 @@ def _figures(analysis: TilesAnalysis) -> list[Figure]:
     if len(covered) == len(rows):
         figures.append(Figure("coverage", units.share_text(min(covered)), "of the run's calls"))
     return figures
+
+
+def _mean_gmac(rows: Sequence[TileRow]) -> float:
+    known = [one.gmac_per_s.low for one in rows if one.gmac_per_s]
+    return sum(known) / len(known)
 
 
 def _traced(rows: Sequence[TileRow], category: str) -> tuple[str, str]:

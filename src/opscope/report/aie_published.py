@@ -7,6 +7,7 @@ where they differ, docs/reference/aie-published-files.md says why.
 
 from __future__ import annotations
 
+from html import escape
 from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -14,7 +15,7 @@ import msgspec
 import numpy as np
 
 from opscope.analyze.aie_calls import END
-from opscope.report.text import distinct, markdown
+from opscope.report.text import distinct, plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -276,7 +277,9 @@ def details_markdown(cores: Sequence[PublishedCore], run: Run) -> str:
     if not rows:
         return ""
     sizes = " ".join(f"{name}={value or '?'}" for name, value in zip("MKN", run.sizes, strict=True))
-    head = f"<details><summary><strong>[{markdown(run.hwid or '')}] {sizes}</strong></summary>\n\n"
+    # The line is a block of HTML, in which Markdown's escapes do not count.
+    name = escape(plain(run.hwid or ""))
+    head = f"<details><summary><strong>[{name}] {sizes}</strong></summary>\n\n"
     rule = "|".join("-" * (len(name) + 2) for name in _DETAIL_HEAD)
     return f"{head}| {' | '.join(_DETAIL_HEAD)} |\n|{rule}|\n{''.join(rows)}\n</details>\n"
 
