@@ -41,7 +41,7 @@ from opscope.analyze.compare import Comparison
 from opscope.analyze.contents import KernelSummary, ProgramSummary, RecordSummary
 from opscope.analyze.gate import GateReport
 from opscope.analyze.preflight import Preflight
-from opscope.analyze.tiles import TilesAnalysis
+from opscope.analyze.tiles_result import TilesAnalysis
 from opscope.api import FeatureReport
 from opscope.api.run_report import RunReport
 from opscope.bundle.manifest import Manifest

@@ -9,7 +9,8 @@ from aie_traces import Span, Tile
 from opscope.analyze.aie_findings import TileFinding
 from opscope.analyze.aie_given import Given, given
 from opscope.analyze.findings import Severity
-from opscope.analyze.tiles import TilesSource, TilesTerms, analyse_tiles
+from opscope.analyze.tiles import TilesTerms, analyse_tiles
+from opscope.analyze.tiles_result import TilesSource
 from opscope.program.gemm import tiling
 from opscope.table.tiles import TileTraceSet
 

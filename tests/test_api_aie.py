@@ -17,7 +17,7 @@ from opscope.analyze.aie_compare import TilesComparison
 from opscope.analyze.aie_gate import TilesGate
 from opscope.analyze.aie_sweep import Sweep
 from opscope.analyze.gate import Outcome
-from opscope.analyze.tiles import TilesAnalysis
+from opscope.analyze.tiles_result import TilesAnalysis
 from opscope.api import to_json
 from opscope.api.aie import Tiles, TilesRequest, analyze_tiles, missing
 from opscope.api.aie_sides import is_tiles

@@ -14,7 +14,7 @@ import pytest
 from aie_gemm import Gemm
 from aie_traces import Span, Tile, json_text
 from opscope.analyze.aie_sweep import Sweep
-from opscope.analyze.tiles import TilesAnalysis
+from opscope.analyze.tiles_result import TilesAnalysis
 
 FLAGS = "--M 48 --K 128 --N 32 --m 16 --k 32 --n 32 --row 2 --col 2 --hwid npu1 --warmup 0 --iterations 1 --dtype bf16"
 SCHEMAS = Path(__file__).parent.parent / "docs" / "reference" / "schemas"

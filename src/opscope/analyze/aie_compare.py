@@ -20,7 +20,7 @@ from opscope.units import counted_text
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opscope.analyze.tiles import TileRow, TilesAnalysis
+    from opscope.analyze.tiles_result import TileRow, TilesAnalysis
     from opscope.stats.effect import Effect
 
 FEWEST = 4

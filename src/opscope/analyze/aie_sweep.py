@@ -13,7 +13,7 @@ from opscope.analyze.aie_rates import GmacRange
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opscope.analyze.tiles import TileRow, TilesAnalysis
+    from opscope.analyze.tiles_result import TileRow, TilesAnalysis
 
 
 class SweepRow(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,7 +12,8 @@ from opscope.errors import EmptyTraceError, IncompleteError, MismatchError, NotF
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opscope.analyze.tiles import Examined, TilesAnalysis, TilesTerms
+    from opscope.analyze.tiles import Examined, TilesTerms
+    from opscope.analyze.tiles_result import TilesAnalysis
     from opscope.errors import OpscopeError
     from opscope.read.aie_words import Slots
 
@@ -106,7 +107,8 @@ def analyze_tiles(path: str | Path, request: TilesRequest = _NOTHING) -> Tiles:
         TraceFormatError: it is damaged, empty, or no trace of AI Engine tiles.
         UsageError: what is said of the run cannot be true.
     """
-    from opscope.analyze.tiles import TilesSource, analyse_tiles
+    from opscope.analyze.tiles import analyse_tiles
+    from opscope.analyze.tiles_result import TilesSource
     from opscope.read.aie_files import read_tiles
 
     terms, place = _terms(request), Path(path)
@@ -175,7 +177,8 @@ def published(tiles: Tiles, out: str) -> dict[str, bytes]:
         tiles: an analysed trace.
         out: directory that the files name as their own.
     """
-    from opscope.report.aie_published import Run, core_calls, published_files
+    from opscope.report.aie_published import Run, published_files
+    from opscope.report.aie_published_core import core_calls
 
     request = tiles.request
     run = Run(

@@ -12,7 +12,7 @@ from opscope.errors import EmptyTraceError, MismatchError, NotFoundError, Opscop
 if TYPE_CHECKING:
     from opscope.analyze.aie_compare import TilesComparison, TilesSide
     from opscope.analyze.aie_gate import TilesGate
-    from opscope.analyze.tiles import TilesAnalysis
+    from opscope.analyze.tiles_result import TilesAnalysis
 
 ANALYSIS = "analysis.json"
 _TRACES = ("*.json", "*.json.gz", "*.json.zst", "*.txt", "*.txt.gz", "*.bin", "*.hex")
@@ -101,7 +101,7 @@ def written_analysis(path: Path) -> TilesAnalysis | None:
     Raises:
         TraceFormatError: it is an analysis that is damaged.
     """
-    from opscope.analyze.tiles import TilesAnalysis
+    from opscope.analyze.tiles_result import TilesAnalysis
     from opscope.read.compressed import first_bytes
     from opscope.read.registry import file_bytes
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from opscope.analyze.aie_sweep import Sweep, SweepRow
-    from opscope.analyze.tiles import TilesAnalysis
+    from opscope.analyze.tiles_result import TilesAnalysis
     from opscope.api.aie import Tiles, TilesRequest
 
 _RUN = re.compile(r"(?:\A|/)([^/]{1,80})-gemm_(\d{1,9})_(\d{1,9})_(\d{1,9})-(\d{1,4})_row_(\d{1,4})_col/")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from opscope.analyze.aie_cycles import CycleSplit
     from opscope.analyze.aie_findings import TileFinding
     from opscope.analyze.aie_rates import GmacRange
-    from opscope.analyze.tiles import TileRow, TilesAnalysis
+    from opscope.analyze.tiles_result import TileRow, TilesAnalysis
 
 CATEGORY_NAMES = {
     "vector": "vector instructions",

@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from opscope.analyze.aie_given import Given
-    from opscope.analyze.tiles import Examined, TileRow, TilesAnalysis
+    from opscope.analyze.tiles import Examined
+    from opscope.analyze.tiles_result import TileRow, TilesAnalysis
 
 _LONG = 600
 _MOST_ROWS = 200

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from opscope.analyze.aie_roofline import TileRoofline
-    from opscope.analyze.tiles import Core, TileRow
+    from opscope.analyze.tiles import Core
+    from opscope.analyze.tiles_result import TileRow
     from opscope.table.nesting import Ints
 
     Rows: TypeAlias = list[dict[str, Any]]

@@ -14,15 +14,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 import numpy as np
 
-from opscope.analyze.aie_calls import END
 from opscope.report.text import distinct, plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from opscope.analyze.tiles import Core, TileRow
-    from opscope.table.nesting import Ints
-    from opscope.table.tiles import TileTrace
+    from opscope.report.aie_published_core import CoreCalls, Group
 
 BOUNDARY_FACTOR = 20.0
 """A lock stall of so many median kernels is a boundary to the published tool; here it is counted, and decides nothing.
@@ -31,46 +28,6 @@ _NO_CORES = "No cores to aggregate."
 _NO_COMMON = "No common perf iterations across all cores."
 _COMMON = "Only iterations present on all cores are considered."
 _DETAIL_HEAD = ("Tile", "Iter", "Phase", "Kernels", "Avg cycles", "Min", "Max", "Total span", "GMAC/s")
-
-
-class Group(NamedTuple):
-    """An iteration of a core.
-
-    Attributes:
-        first: index of its first call.
-        last: index of its last one.
-        phase: ``warmup``, ``measured``, ``extra`` or ``partial``.
-        macs: multiply-accumulates of its calls; None where that is not known.
-    """
-
-    first: int
-    last: int
-    phase: str
-    macs: int | None
-
-
-class CoreCalls(NamedTuple):
-    """What the files say of one core is made of.
-
-    Attributes:
-        pid: of its process.
-        tile: ``ROW,COL``.
-        start: cycles in which INSTR_EVENT_0 begins, one a call.
-        end: cycles in which INSTR_EVENT_1 ends, which is one after its begin.
-        stall_start: beginnings of LOCK_STALL.
-        stall_end: their ends.
-        groups: iterations in order.
-        note: what is to be said about their number; None: nothing.
-    """
-
-    pid: int
-    tile: str
-    start: Ints
-    end: Ints
-    stall_start: Ints
-    stall_end: Ints
-    groups: Sequence[Group]
-    note: str | None
 
 
 class Run(NamedTuple):
@@ -169,47 +126,6 @@ class Index(msgspec.Struct, frozen=True):
     clock_GHz: float | None  # noqa: N815 - the published name
     notes: list[str]
     details_md: str | None
-
-
-def core_calls(core: Core, row: TileRow) -> CoreCalls:
-    """What the files of a core are made of."""
-    calls, stalls = core.pairing.calls, core.tile.slot("LOCK_STALL")
-    none = np.empty(0, np.int64)
-    return CoreCalls(
-        pid=core.tile.pid,
-        tile=core.tile.tile,
-        start=calls.start,
-        end=_seen_ends(core.tile, calls.end),
-        stall_start=stalls.spans.start if stalls else none,
-        stall_end=stalls.spans.end if stalls else none,
-        groups=[Group(one.first_call, one.last_call, one.phase, one.macs) for one in row.iterations],
-        note=_note(row),
-    )
-
-
-def _seen_ends(tile: TileTrace, begins: Ints) -> Ints:
-    """Cycles in which the INSTR_EVENT_1 that begin then are over: where the published tool lets a call end."""
-    slot = tile.slot(END)
-    if slot is None or not len(begins):
-        return begins
-    order = np.argsort(slot.spans.start, kind="stable")
-    place = np.searchsorted(slot.spans.start[order], begins)
-    ends: Ints = slot.spans.end[order][place]
-    return ends
-
-
-def _note(row: TileRow) -> str | None:
-    """What is to be said about the number of iterations; None when it is the expected one, and nothing is partial."""
-    found, expected = len(row.iterations), row.expected_iterations
-    partial = sum(not one.complete for one in row.iterations)
-    if not row.iterations:
-        return f"No iterations: {row.iterations_reason}."
-    said = []
-    if expected is not None and found != expected:
-        said.append(f"Detected {found} iterations but expected {expected}.")
-    if partial:
-        said.append(f"{partial} of {found} iterations lack calls, and are not measured.")
-    return f"{' '.join(said)} Found by: {row.iterations_reason}." if said else None
 
 
 def published_files(cores: Sequence[CoreCalls], run: Run, notes: Sequence[str] = ()) -> dict[str, bytes]:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from opscope.analyze.aie_findings import TileFinding
     from opscope.analyze.aie_prediction import Prediction
-    from opscope.analyze.tiles import TileRow, TilesAnalysis
+    from opscope.analyze.tiles_result import TileRow, TilesAnalysis
 
 _MOST_TILES = 16
 _FEW = 4
