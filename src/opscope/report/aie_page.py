@@ -6,8 +6,6 @@ from functools import lru_cache
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import jinja2
-
 from opscope import units
 from opscope.analyze.aie_coverage import EVENTS
 from opscope.report import aie_pictures
@@ -27,16 +25,17 @@ from opscope.report.aie_answer import (
 )
 from opscope.report.aie_drawing import COLOURS, legend
 from opscope.report.html_sections import policy, template_text
-from opscope.report.text import markdown, plain
+from opscope.report.template import environment
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    import jinja2
 
     from opscope.analyze.aie_given import Given
     from opscope.analyze.tiles import Examined
     from opscope.analyze.tiles_result import TileRow, TilesAnalysis
 
-_LONG = 600
 _MOST_ROWS = 200
 NOT_KNOWN = "not known"
 
@@ -64,29 +63,18 @@ def tiles_markdown(examined: Examined) -> str:
 
 @lru_cache(maxsize=1)
 def _environment() -> jinja2.Environment:
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("opscope.report"),
-        autoescape=jinja2.select_autoescape(enabled_extensions=("html.j2",)),
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=jinja2.StrictUndefined,
-        keep_trailing_newline=True,
+    return environment(
+        {
+            "whole": lambda value: "" if value is None else f"{value:,.0f}",
+            "share": lambda value: NOT_KNOWN if value is None else units.share_text(value),
+            "rate": lambda value: NOT_KNOWN if value is None else units.rate_text(value),
+            "ratio": units.ratio_text,
+            "signed": lambda value: f"{value * 100:+.2f} %",
+            "gmac": lambda row: gmac_text(row) or NOT_KNOWN,
+            "cells": category_cells,
+            "capitalize_first": lambda text: text[:1].upper() + text[1:],
+        }
     )
-    environment.filters |= {
-        "whole": lambda value: "" if value is None else f"{value:,.0f}",
-        "share": lambda value: NOT_KNOWN if value is None else units.share_text(value),
-        "rate": lambda value: NOT_KNOWN if value is None else units.rate_text(value),
-        "ratio": units.ratio_text,
-        "signed": lambda value: f"{value * 100:+.2f} %",
-        "gmac": lambda row: gmac_text(row) or NOT_KNOWN,
-        "cells": category_cells,
-        "capitalize_first": lambda text: text[:1].upper() + text[1:],
-        "md": markdown,
-        "md_long": lambda text: markdown(text, _LONG),
-        "clean": plain,
-        "clean_long": lambda text: plain(text, _LONG),
-    }
-    return environment
 
 
 def _values(examined: Examined) -> dict[str, Any]:

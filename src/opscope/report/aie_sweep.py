@@ -5,18 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import altair as alt
-import jinja2
 from rich.console import Group
 from rich.text import Text
 
 from opscope.report.aie_answer import range_text
 from opscope.report.html_sections import policy, template_text
 from opscope.report.pictures import INK, drawn, rows_of
+from opscope.report.template import environment
 from opscope.report.terminal import plain_table
-from opscope.report.text import markdown, plain
+from opscope.report.text import plain
 from opscope.units import counted_text, rate_text, share_text
 
 if TYPE_CHECKING:
+    import jinja2
     from rich.console import RenderableType
 
     from opscope.analyze.aie_sweep import Sweep, SweepRow
@@ -109,27 +110,16 @@ def _values(found: Sweep) -> dict[str, Any]:
 
 
 def _environment() -> jinja2.Environment:
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("opscope.report"),
-        autoescape=jinja2.select_autoescape(enabled_extensions=("html.j2",)),
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=jinja2.StrictUndefined,
-        keep_trailing_newline=True,
+    return environment(
+        {
+            "sizes": _sizes,
+            "call": lambda row: "" if row.m is None else f"{row.m} x {row.k} x {row.n}",
+            "rate": _rate,
+            "share": _share,
+            "whole": lambda value: "" if value is None else f"{value:,.0f}",
+            "gmac": _gmac,
+        }
     )
-    environment.filters |= {
-        "sizes": _sizes,
-        "call": lambda row: "" if row.m is None else f"{row.m} x {row.k} x {row.n}",
-        "rate": _rate,
-        "share": _share,
-        "whole": lambda value: "" if value is None else f"{value:,.0f}",
-        "gmac": _gmac,
-        "md": markdown,
-        "md_long": lambda text: markdown(text, _LONG),
-        "clean": plain,
-        "clean_long": lambda text: plain(text, _LONG),
-    }
-    return environment
 
 
 def _gmac(row: SweepRow) -> str:

@@ -7,8 +7,6 @@ from functools import lru_cache
 from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import jinja2
-
 from opscope import units
 from opscope.bundle.manifest import Role
 from opscope.program.taxonomy import Category
@@ -35,15 +33,16 @@ from opscope.report.program_sections import border_text, bound_text, layer_text,
 from opscope.report.quality_sections import grade_text, quality_sentence
 from opscope.report.run_sections import sweep, time_spent
 from opscope.report.shift_sections import shift_section
-from opscope.report.text import markdown, plain
+from opscope.report.template import environment
 
 if TYPE_CHECKING:
+    import jinja2
+
     from opscope.analyze.analysis import Analysis
     from opscope.analyze.operators import Operator
     from opscope.bundle.manifest import Environment
     from opscope.report.content import ReportContent
 
-_LONG = 600
 _TOP = 8
 
 
@@ -67,41 +66,30 @@ def markdown_report(content: ReportContent) -> str:
 
 @lru_cache(maxsize=1)
 def _environment() -> jinja2.Environment:
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("opscope.report"),
-        autoescape=jinja2.select_autoescape(enabled_extensions=("html.j2",)),
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=jinja2.StrictUndefined,
-        keep_trailing_newline=True,
+    return environment(
+        {
+            "ms": units.milliseconds,
+            "time": units.time_text,
+            "share": units.share_text,
+            "ratio": units.ratio_text,
+            "size": units.size_text,
+            "count": units.count_text,
+            "layer": layer_text,
+            "border": border_text,
+            "source": source_text,
+            "bound": bound_text,
+            "verdict": verdict_text,
+            "off": off_text,
+            "place": _place,
+            "known": _known,
+            "grade": grade_text,
+            "machine": _machine,
+            "width": width_class,
+            "depth": depth_class,
+            "fused": fused_text,
+            "colour": category_class,
+        }
     )
-    environment.filters |= {
-        "ms": units.milliseconds,
-        "time": units.time_text,
-        "share": units.share_text,
-        "ratio": units.ratio_text,
-        "size": units.size_text,
-        "count": units.count_text,
-        "layer": layer_text,
-        "border": border_text,
-        "source": source_text,
-        "bound": bound_text,
-        "verdict": verdict_text,
-        "off": off_text,
-        "place": _place,
-        "known": _known,
-        "grade": grade_text,
-        "machine": _machine,
-        "width": width_class,
-        "depth": depth_class,
-        "fused": fused_text,
-        "colour": category_class,
-        "md": markdown,
-        "md_long": lambda text: markdown(text, _LONG),
-        "clean": plain,
-        "clean_long": lambda text: plain(text, _LONG),
-    }
-    return environment
 
 
 def _values(content: ReportContent) -> dict[str, Any]:
