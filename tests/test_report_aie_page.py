@@ -13,10 +13,13 @@ import pytest
 from aie_gemm import Gemm
 from aie_traces import Span, Tile, records
 from chromium import COMMAND, Chromium
+from opscope.analyze.aie_sweep import SweepRow, sweep
 from opscope.api.aie import TilesRequest, analyze_tiles
 from opscope.report.aie_answer import answer, told
 from opscope.report.aie_drawing import Cell, Lane, covered, heat_map, timeline
 from opscope.report.aie_page import tiles_html, tiles_markdown
+from opscope.report.aie_stretches import stretches
+from opscope.report.aie_sweep import sweep_html, sweep_markdown
 from opscope.report.aie_terminal import tiles_summary
 
 HOSTILE = "<script>alert(1)</script>|`*\x1b[31m\u202e"
@@ -125,6 +128,38 @@ def test_an_empty_lane_draws_nothing() -> None:
     """No stretch, no box."""
     none = np.empty(0, np.int64)
     assert "<rect" not in timeline([Lane("nothing", "#000000", none, none)], (0, 10), "empty")
+
+
+def test_the_markdown_timeline_holds_every_call_once(tmp_path: Path) -> None:
+    """Its stretches follow each other, and their kinds add up."""
+    examined = analyze_tiles(saved(tmp_path / "t.json", Gemm(outputs=13).tile())).examined
+    found = stretches(examined.cores[0])
+
+    assert len(found) == 20
+    assert [one.first for one in found] == [1, *(one.last + 1 for one in found[:-1])]
+    assert found[-1].last == 65
+    counts = [int(number) for one in found for number in re.findall(r"(\d+) x", one.kinds)]
+    assert sum(counts) == 65
+
+
+def test_the_markdown_map_shows_the_array_as_it_lies(tmp_path: Path) -> None:
+    """The highest row first; a place that was not traced is empty."""
+    tiles = [tile for tile in array() if (tile.row, tile.column) != (5, 0)]
+    text = tiles_markdown(analyze_tiles(saved(tmp_path / "t.json", *tiles)).examined)
+
+    assert re.search(r"\| row 5 \|  \| \d+\.\d % \|\n\| row 4 \| \d+\.\d % \| \d+\.\d % \|", text)
+
+
+def test_a_sweep_keeps_names_as_text() -> None:
+    """Labels are names of files, which may hold anything."""
+    rows = [SweepRow(label=f"{HOSTILE}{number}", path="x", M=8, K=8, N=8, utilisation=0.5) for number in range(2)]
+    found = sweep([*rows, SweepRow(label="broken", path="y", problem=HOSTILE)])
+    page, text = sweep_html(found), sweep_markdown(found)
+
+    assert "<script>alert" not in page
+    assert "\\<script\\>" in text
+    assert "\x1b" not in page + text
+    assert page.count("<svg") == 1
 
 
 @pytest.fixture(scope="module")

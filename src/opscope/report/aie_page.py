@@ -24,6 +24,7 @@ from opscope.report.aie_answer import (
     working,
 )
 from opscope.report.aie_drawing import COLOURS, legend
+from opscope.report.aie_stretches import array_rows, stretches
 from opscope.report.html_sections import policy, template_text
 from opscope.report.template import environment
 
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     import jinja2
 
     from opscope.analyze.aie_given import Given
-    from opscope.analyze.tiles import Examined
+    from opscope.analyze.tiles import Core, Examined
     from opscope.analyze.tiles_result import TileRow, TilesAnalysis
 
 _MOST_ROWS = 200
@@ -58,7 +59,9 @@ def tiles_html(examined: Examined) -> str:
 
 def tiles_markdown(examined: Examined) -> str:
     """The report in Markdown."""
-    return _environment().get_template("tiles.md.j2").render(**_values(examined))
+    shown = _shown(examined)
+    more = {"stretches": stretches(shown) if shown else [], "array_rows": array_rows(working(examined.analysis))}
+    return _environment().get_template("tiles.md.j2").render(**_values(examined), **more)
 
 
 @lru_cache(maxsize=1)
@@ -107,12 +110,10 @@ def _values(examined: Examined) -> dict[str, Any]:
 
 
 def _pictures(examined: Examined) -> dict[str, str]:
-    rows = working(examined.analysis)
+    rows, shown = working(examined.analysis), _shown(examined)
     cores = [core for core in examined.cores if core.pairing.paired]
-    if not rows or not cores:
+    if shown is None:
         return {}
-    name = shown_core(examined.analysis).tile
-    shown = next(core for core in cores if core.tile.tile == name)
     drawn = {
         "cycles": aie_pictures.cycle_bars(rows) if len(rows) <= aie_pictures.FEW else aie_pictures.summed_bar(rows),
         "all_cycles": aie_pictures.cycle_bars(rows) if len(rows) > aie_pictures.FEW else None,
@@ -124,6 +125,14 @@ def _pictures(examined: Examined) -> dict[str, str]:
         "roofline": aie_pictures.roofline_of(rows),
     }
     return {key: picture or "" for key, picture in drawn.items()}
+
+
+def _shown(examined: Examined) -> Core | None:
+    """The core that stands for all; None without calls."""
+    if not working(examined.analysis):
+        return None
+    name = shown_core(examined.analysis).tile
+    return next((core for core in examined.cores if core.pairing.paired and core.tile.tile == name), None)
 
 
 def _shifts(examined: Examined) -> dict[str, int]:
