@@ -202,7 +202,7 @@ def _stalls(baseline: Sequence[TilesAnalysis], candidate: Sequence[TilesAnalysis
 
 def _stall(analysis: TilesAnalysis, category: str) -> float | None:
     rows = _working(analysis)
-    if not rows or any(EVENTS[category] in row.cycles.missing for row in rows):
+    if not rows or any(EVENTS[category] in row.not_traced for row in rows):
         return None
     cycles = sum(
         int(getattr(split, category)) for row in rows for split in (row.cycles.in_call, row.cycles.between_calls)

@@ -223,7 +223,9 @@ def _row(tile: TileTrace, core: Core | None, said: Given) -> TileRow:
         calls=CallCounts(pairing.paired, pairing.dropped, pairing.ambiguous),
         kinds=[_kind(kind, core.work) for kind in core.kinds.kinds],
         window_cycles=core.account.window_cycles,
-        cycles=_cycles(core.account),
+        cycles=Cycles(core.account.in_call, core.account.between_calls),
+        not_traced=core.account.missing,
+        overlapping_cycles=core.account.overlapping,
         mac_per_cycle=found.mac_per_cycle,
         utilisation=found.utilisation,
         coverage=found.coverage,
@@ -256,7 +258,9 @@ def _silent(tile: TileTrace, slots: list[SlotRow]) -> TileRow:
         calls=CallCounts(0, 0, 0),
         kinds=[],
         window_cycles=0,
-        cycles=Cycles(none, none, 0, ()),
+        cycles=Cycles(none, none),
+        not_traced=(),
+        overlapping_cycles=0,
         mac_per_cycle=None,
         utilisation=None,
         coverage=None,
@@ -298,10 +302,6 @@ def _kind(kind: Kind, work: Work) -> KindRow:
         evidence=kind.evidence,
         multiplies=kind.name in work.kinds,
     )
-
-
-def _cycles(found: CycleAccount) -> Cycles:
-    return Cycles(found.in_call, found.between_calls, found.overlapping, found.missing)
 
 
 def _bound(found: Bound) -> BoundRow | None:

@@ -75,19 +75,15 @@ class KindRow(msgspec.Struct, frozen=True):
 
 
 class Cycles(msgspec.Struct, frozen=True):
-    """Cycles of the window by what the core did, in calls and between them; together the window.
+    """Cycles of the window by what the core did; together they are the window.
 
     Attributes:
         in_call: from the start of a call to its end.
         between_calls: from there to the next start.
-        overlapping: that two slots claim; each is counted once.
-        missing: events that were not traced, and are within ``other``.
     """
 
     in_call: CycleSplit
     between_calls: CycleSplit
-    overlapping: int
-    missing: tuple[str, ...]
 
 
 class IterationRow(msgspec.Struct, frozen=True):
@@ -165,6 +161,8 @@ class TileRow(msgspec.Struct, frozen=True):
         kinds: of calls.
         window_cycles: from the first call's start to the last call's end; 0 without calls.
         cycles: of the window.
+        not_traced: events that were not; their cycles are within ``other``.
+        overlapping_cycles: of the window that two slots claim; each is counted once.
         mac_per_cycle: of the window; null where that is not known, as ``reasons`` says.
         utilisation: the same as a fraction of the peak.
         coverage: calls in the trace as a fraction of those of the whole run.
@@ -192,6 +190,8 @@ class TileRow(msgspec.Struct, frozen=True):
     kinds: list[KindRow]
     window_cycles: int
     cycles: Cycles
+    not_traced: tuple[str, ...]
+    overlapping_cycles: int
     mac_per_cycle: float | None
     utilisation: float | None
     coverage: float | None

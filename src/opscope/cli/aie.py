@@ -150,10 +150,14 @@ def _sweep(paths: list[Path], request: TilesRequest, out: Path | None, json: str
     from opscope.api.aie_sweep import sweep_problem, sweep_tiles, write_sweep
 
     written: list[Path] = []
+    used: set[str] = set()
 
     def keep(label: str, tiles: Tiles) -> None:
         if out:
-            written.extend(write_tiles(tiles, out / _directory(label)))
+            short = _directory(label)
+            name = short if short not in used else label.replace("/", "-")
+            used.add(name)
+            written.extend(write_tiles(tiles, out / name))
 
     swept = sweep_tiles(paths, request, keep)
     if json:

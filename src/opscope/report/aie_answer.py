@@ -110,7 +110,7 @@ def stalls_text(rows: Sequence[TileRow]) -> str:
         f"{CATEGORY_NAMES[name]} {share_text(part)}" for part, name in sorted(shares, reverse=True) if part > _SMALL
     ]
     found = f"stalled: {', '.join(told)}" if told else "stalled: hardly at all in the events that were traced"
-    missing = sorted({name for row in rows for name in row.cycles.missing})
+    missing = sorted({name for row in rows for name in row.not_traced})
     unseen = f" (not traced: {', '.join(missing)})" if missing else ""
     vector = f"vector instructions {share_text(share(rows, 'vector'))}, " if "INSTR_VECTOR" not in missing else ""
     return f"{found}; {vector}other {share_text(share(rows, 'other'))}{unseen}"
@@ -211,7 +211,7 @@ def category_cells(row: TileRow) -> list[tuple[str, str, str, str, str]]:
     inside, between = msgspec.structs.asdict(row.cycles.in_call), msgspec.structs.asdict(row.cycles.between_calls)
     cells = [
         (words, "not traced", "", "", "")
-        if EVENTS.get(name) in row.cycles.missing
+        if EVENTS.get(name) in row.not_traced
         else (words, *_counts(inside[name], between[name], row.window_cycles))
         for name, words in CATEGORY_NAMES.items()
     ]

@@ -181,7 +181,7 @@ def _mean_gmac(rows: Sequence[TileRow]) -> float:
 
 
 def _traced(rows: Sequence[TileRow], category: str) -> tuple[str, str]:
-    if any(EVENTS[category] in row.cycles.missing for row in rows):
+    if any(EVENTS[category] in row.not_traced for row in rows):
         return NOT_KNOWN, f"{EVENTS[category]} was not traced"
     return units.share_text(share(rows, category)), "of the cycles"
 
