@@ -106,8 +106,8 @@ def test_quiet_says_nothing(array: Path, tmp_path: Path) -> None:
         (["."], 3, "it is a directory"),
         (["empty.json"], 4, "the file has no bytes"),
         (["text.json"], 4, "neither a trace in JSON nor raw trace words"),
-        (["mem.json", "--out", "mem"], 4, "no core was traced"),
-        (["part.json", "--out", "part"], 11, "part of the trace is missing"),
+        (["mem.json", "--json", "found.json"], 4, "no core was traced"),
+        (["part.json", "--json", "found.json"], 11, "part of the trace is missing"),
         (["one.json", "--M", "-4", "--K", "1", "--N", "1", "--m", "1", "--k", "1", "--n", "1"], 2, "M = -4 is no size"),
         (["one.json", "--row", "0", "--col", "4", "--m", "1", "--k", "1", "--n", "1"], 2, "0 x 4 cores cannot be"),
         ([], 2, "no trace is named"),
@@ -127,8 +127,8 @@ def test_bad_input_has_its_own_code(tmp_path: Path, words: list[str], code: int,
     assert first.startswith("error: ")
     assert said in first
     assert all(line.startswith("hint:  ") for line in rest)
-    if "--out" in words:
-        assert json.loads((tmp_path / words[-1] / "analysis.json").read_text())["findings"]
+    if "--json" in words:
+        assert json.loads((tmp_path / "found.json").read_text())["findings"]
 
 
 def test_the_published_flags_alone_name_trace_and_directory(tmp_path: Path) -> None:
