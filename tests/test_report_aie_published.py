@@ -175,3 +175,15 @@ def test_a_tile_that_is_traced_twice_has_two_files(tmp_path: Path) -> None:
 
     assert len(found["tile2,0.json"]["iterations"]) == 4
     assert len(found["tile2,0 (2).json"]["iterations"]) == 2
+
+
+def test_marks_in_a_slot_that_is_named_twice_end_calls(tmp_path: Path) -> None:
+    """The slot that was active counts, wherever it stands."""
+    tile = Clean().tile()
+    names = [*tile.names[:4], "INSTR_EVENT_1", *tile.names[5:]]
+    moved = tile._replace(names=names, spans=[s._replace(slot=4 if s.slot == 1 else s.slot) for s in tile.spans])
+    trace = tmp_path / "trace.json"
+    trace.write_bytes(b"".join(json_text([moved])))
+    found = files_of(trace, tmp_path / "out", asked(Flags(16, 24, 8, 1, 1, 1, 3)))
+
+    assert found["tile2,0.json"] == expected_core(0, Clean(), Flags(16, 24, 8, 1, 1, 1, 3))

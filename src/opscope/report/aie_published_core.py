@@ -75,13 +75,14 @@ def core_calls(core: Core, row: TileRow) -> CoreCalls:
 
 def _seen_ends(tile: TileTrace, begins: Ints) -> Ints:
     """Cycles in which the INSTR_EVENT_1 that begin then are over: where the published tool lets a call end."""
-    slot = tile.slot(END)
-    if slot is None or not len(begins):
+    spans = [slot.spans for slot in tile.slots if slot.name == END and len(slot.spans.start)]
+    if not spans or not len(begins):
         return begins
-    order = np.argsort(slot.spans.start, kind="stable")
-    place = np.searchsorted(slot.spans.start[order], begins)
-    ends: Ints = slot.spans.end[order][place]
-    return ends
+    start, end = (np.concatenate([getattr(own, edge) for own in spans]) for edge in ("start", "end"))
+    order = np.argsort(start, kind="stable")
+    place = np.minimum(np.searchsorted(start[order], begins), len(order) - 1)
+    found: Ints = np.where(start[order][place] == begins, end[order][place], begins + 1)
+    return found
 
 
 def _note(row: TileRow) -> str | None:
