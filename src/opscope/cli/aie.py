@@ -69,7 +69,7 @@ def command(
     json: JsonOption = None,
     quiet: QuietOption = False,
 ) -> None:
-    """Are the cores of an NPU busy, what stalls them, how far is that from the peak, and what to do.
+    """Tell from a trace whether the cores of an NPU are busy, what stalls them, and what to do.
 
     Example: opscope aie trace.json --M 256 --K 768 --N 768 --m 32 --k 64 --n 64 --dtype bf16 --arch npu1 --out aie
 
