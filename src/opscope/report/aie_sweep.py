@@ -8,7 +8,7 @@ import altair as alt
 from rich.console import Group
 from rich.text import Text
 
-from opscope.report.aie_answer import range_text
+from opscope.report.aie_answer import by_text, range_text
 from opscope.report.html_sections import policy, template_text
 from opscope.report.pictures import INK, drawn, rows_of
 from opscope.report.template import environment
@@ -45,11 +45,11 @@ def sweep_summary(found: Sweep) -> RenderableType:
 def sweep_sentence(found: Sweep) -> str:
     """Range of what the traces reach, and what bounds most of them."""
     count = counted_text(len(found.rows), "trace")
-    used = [(row.utilisation, row.label) for row in found.rows if row.utilisation is not None]
+    used = [(row.utilisation, _sizes(row) or row.label) for row in found.rows if row.utilisation is not None]
     rates = [(row.mac_per_cycle, row.label) for row in found.rows if row.mac_per_cycle is not None]
     bounds = [row.bound_by for row in found.rows if row.bound_by]
     most = max(set(bounds), key=bounds.count) if bounds else None
-    by = f"; {bounds.count(most)} of {len(found.rows)} bound by: {most}" if most else ""
+    by = f"; {bounds.count(most)} of {len(found.rows)} {by_text(most)}" if most else ""
     if used:
         low, high = (f"{share_text(value)} ({plain(label, 40)})" for value, label in (min(used), max(used)))
         return f"{count}: {low} to {high} of the peak{by}"
