@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import jsonschema
 import msgspec
 import pytest
+import zstandard
 
 import opscope
 from aie_gemm import CAPTURES, NPU1_GEMM, NPU2_GEMM, Gemm
@@ -311,6 +313,20 @@ def test_written_analyses_are_sides_with_rates(tmp_path: Path) -> None:
     (rate,) = found.rates
     assert rate.ratio is not None
     assert rate.ratio < 1
+
+
+def test_compressed_traces_are_sides_too(tmp_path: Path) -> None:
+    """By gzip and by zstd; what is damaged is no trace."""
+    traces = [saved(tmp_path / f"{call}.json", Gemm(call=call).tile()).read_bytes() for call in (300, 320)]
+    packed, packed_too, broken = (tmp_path / name for name in ("a.json.gz", "b.json.zst", "c.json.gz"))
+    packed.write_bytes(gzip.compress(traces[0]))
+    packed_too.write_bytes(zstandard.ZstdCompressor().compress(traces[1]))
+    broken.write_bytes(b"\x1f\x8b" + b"\x00" * 40)
+    found = opscope.compare(packed, packed_too)
+
+    assert isinstance(found, TilesComparison)
+    assert found.kinds[0].candidate == pytest.approx(320)
+    assert [is_tiles(path) for path in (packed, packed_too, broken)] == [True, True, False]
 
 
 @pytest.mark.parametrize(
