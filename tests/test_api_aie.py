@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import random
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +15,14 @@ import zstandard
 
 import opscope
 from aie_gemm import CAPTURES, NPU1_GEMM, NPU2_GEMM, Gemm
-from aie_traces import Span, Tile, json_text, words_text
+from aie_traces import Span, Tile, json_text, records, words_text
 from opscope.analyze.aie_compare import TilesComparison
 from opscope.analyze.aie_gate import TilesGate
 from opscope.analyze.aie_sweep import Sweep
 from opscope.analyze.gate import Outcome
 from opscope.analyze.tiles_result import TilesAnalysis
 from opscope.api import to_json
-from opscope.api.aie import Tiles, TilesRequest, analyze_tiles, missing
+from opscope.api.aie import Tiles, TilesRequest, analyze_tiles, missing, published
 from opscope.api.aie_sides import is_tiles
 from opscope.api.aie_sweep import published_path, sized, sweep_problem, sweep_tiles
 from opscope.errors import (
@@ -32,6 +33,7 @@ from opscope.errors import (
     OpscopeError,
     UsageError,
 )
+from opscope.report.aie_page import tiles_markdown
 from opscope.stats.effect import Verdict
 
 PRODUCT = {"M": 48, "K": 128, "N": 32, "m": 16, "k": 32, "n": 32, "row": 1, "col": 1, "dtype": "bf16", "arch": "npu1"}
@@ -229,6 +231,48 @@ def test_a_cut_off_file_is_analysed_as_far_as_it_goes(tmp_path: Path) -> None:
     assert rules(tiles)[0] == "truncated"
     assert 0 < tiles.analysis.tiles[0].calls.paired < 45
     assert isinstance(missing(tiles), IncompleteError)
+
+
+def damaged(events: list[dict[str, Any]], rng: random.Random) -> list[dict[str, Any]]:
+    """Events with some lost, doubled, moved, renamed, or at impossible times."""
+    found = [dict(event) for event in events]
+    for _ in range(rng.randint(1, 20)):
+        place = rng.randrange(4, len(found))
+        event = found[place]
+        kind = rng.randrange(6)
+        if kind == 0:
+            del found[place]
+        elif kind == 1:
+            found.insert(rng.randrange(4, len(found)), dict(event))
+        elif kind == 2:
+            event["ts"] = rng.choice([-5, 0, 10**15, 2**62, 1.5, "x"])
+        elif kind == 3:
+            event["ph"] = rng.choice("BEXM")
+        elif kind == 4:
+            event["name"] = rng.choice(["INSTR_EVENT_0", "INSTR_EVENT_1", "LOCK_STALL", "WHAT"])
+        else:
+            event["tid"] = rng.choice([0, 3, 9, -1])
+    return found
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_a_damaged_trace_adds_up_or_is_refused(tmp_path: Path, seed: int) -> None:
+    """Every cycle of the window is still counted once, rates stay below the peak, and every file can be written."""
+    rng = random.Random(seed)
+    events = list(records([Gemm(outputs=2, rest=600, column=column).tile() for column in range(2)]))
+    path = tmp_path / "t.json"
+    path.write_text(json.dumps(damaged(events, rng)))
+    try:
+        tiles = analyze_tiles(path, SIZES)
+    except OpscopeError:
+        return
+    for tile in json.loads(to_json(tiles.analysis))["tiles"]:
+        counts = [count for split in tile["cycles"].values() for count in split.values()]
+        assert sum(counts) == tile["window_cycles"]
+        assert min(counts) >= 0
+        assert tile["utilisation"] is None or tile["utilisation"] <= 1
+    assert published(tiles, "out")
+    assert tiles_markdown(tiles.examined)
 
 
 def test_without_a_core_or_a_call_there_is_nothing_to_judge(tmp_path: Path) -> None:
