@@ -15,7 +15,7 @@ from aie_traces import Span, Tile, records
 from chromium import COMMAND, Chromium
 from opscope.analyze.aie_sweep import SweepRow, sweep
 from opscope.api.aie import TilesRequest, analyze_tiles
-from opscope.report.aie_answer import answer, told
+from opscope.report.aie_answer import answer, iteration_lines, told
 from opscope.report.aie_drawing import Cell, Lane, covered, heat_map, timeline
 from opscope.report.aie_page import tiles_html, tiles_markdown
 from opscope.report.aie_stretches import stretches
@@ -78,6 +78,17 @@ def test_the_same_finding_of_many_cores_is_told_once(tmp_path: Path) -> None:
     assert len(rules) == len(set(rules))
     assert len(missing) == 8
     assert any(one.places.endswith("and 7 more tiles") for one in told(analysis.findings))
+
+
+def test_iterations_are_told_with_what_was_expected(tmp_path: Path) -> None:
+    """How many of how many, how long they take, and by what they were found; of like tiles in one line."""
+    asked = TilesRequest(M=16, K=128, N=192, m=16, k=32, n=32, row=1, col=2, warmup=1, iterations=2)
+    tiles = [Gemm(outputs=9, column=column).tile() for column in range(2)]
+    rows = analyze_tiles(saved(tmp_path / "t.json", *tiles), asked).analysis.tiles
+    (line,) = iteration_lines(rows)
+
+    assert line.startswith("tile 2,0 and 1 more: 3 iterations of 3 expected, ")
+    assert " cycles: the tiling gives 12 working calls" in line
 
 
 def test_names_of_a_trace_stay_text(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -169,6 +170,30 @@ def seen_text(rows: Sequence[TileRow]) -> str:
     known = [row.coverage for row in rows if row.coverage is not None]
     covered = f"; {share_text(min(known))} of the calls of the whole run" if len(known) == len(rows) else ""
     return f"seen: {calls}{odd} in {sum(row.window_cycles for row in rows) // len(rows):,} cycles{covered}"
+
+
+def iteration_lines(rows: Sequence[TileRow]) -> list[str]:
+    """How many iterations were found, of how many, how long they take, and why these; of like tiles once."""
+    groups: dict[tuple[int, int | None, str], list[TileRow]] = {}
+    for row in rows:
+        groups.setdefault((len(row.iterations), row.expected_iterations, row.iterations_reason), []).append(row)
+    return [_iteration_line(*key, own) for key, own in groups.items()]
+
+
+def _iteration_line(found: int, expected: int | None, reason: str, rows: Sequence[TileRow]) -> str:
+    more = f" and {len(rows) - 1} more" if len(rows) > 1 else ""
+    of = "" if expected is None else f" of {expected} expected"
+    return f"tile {rows[0].tile}{more}: {counted_text(found, 'iteration')}{of}{_typical(rows)}: {reason}"
+
+
+def _typical(rows: Sequence[TileRow]) -> str:
+    """Median cycles of the measured iterations, of several tiles from least to most; empty without any."""
+    measured = [[one.cycles for one in row.iterations if one.phase == "measured"] for row in rows]
+    medians = [median(own) for own in measured if own]
+    if not medians:
+        return ""
+    low, high = (f"{end:,.0f}" for end in (min(medians), max(medians)))
+    return f", {low} cycles" if low == high else f", {low} to {high} cycles"
 
 
 def gmac_text(row: TileRow) -> str:

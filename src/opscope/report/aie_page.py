@@ -17,6 +17,7 @@ from opscope.report.aie_answer import (
     category_cells,
     gmac_text,
     in_call_share,
+    iteration_lines,
     share,
     shown_core,
     told,
@@ -98,7 +99,7 @@ def _values(examined: Examined) -> dict[str, Any]:
         "categories": CATEGORY_NAMES,
         "events": EVENTS,
         "any_iterations": any(row.iterations for row in rows),
-        "iteration_reasons": _iteration_reasons(rows),
+        "iteration_reasons": iteration_lines(rows),
         "array": analysis.array,
         "prediction": analysis.prediction,
         "array_sentence": array_sentence(analysis.array) if analysis.array else "",
@@ -204,18 +205,6 @@ def _given(given: Given) -> list[tuple[str, str]]:
     found.append(("architecture", _device(given) or "not given"))
     found.append(("clock", f"{given.clock_mhz:g} MHz" if given.clock_mhz else "not given"))
     return found
-
-
-def _iteration_reasons(rows: Sequence[TileRow]) -> list[str]:
-    """Why these iterations; the same reason of several tiles once."""
-    groups: dict[str, list[str]] = {}
-    for row in rows:
-        expected = "" if row.expected_iterations is None else f" of {row.expected_iterations} expected"
-        text = f"{len(row.iterations)} found{expected}: {row.iterations_reason}"
-        groups.setdefault(text, []).append(row.tile)
-    return [
-        f"tile {own[0]}{f' and {len(own) - 1} more' if len(own) > 1 else ''}: {text}" for text, own in groups.items()
-    ]
 
 
 def _map_note(rows: Sequence[TileRow]) -> str:

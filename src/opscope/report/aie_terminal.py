@@ -11,6 +11,7 @@ from opscope.report.aie_answer import (
     CATEGORY_NAMES,
     answer,
     category_cells,
+    iteration_lines,
     shown_core,
     told,
     total,
@@ -49,7 +50,8 @@ def tiles_summary(analysis: TilesAnalysis) -> RenderableType:
     ]
     parts += findings_lines(analysis.findings)
     if rows:
-        parts += [Text(), _cycles(rows), Text(), _rates(rows), Text(), *_kinds(analysis)]
+        parts += [Text(), _cycles(rows), Text(), _rates(rows), Text(), *_kinds(analysis), Text()]
+        parts += [Text(plain(line, _LONG)) for line in iteration_lines(rows)[:_FEW]]
     if analysis.prediction:
         parts += [Text(), _prediction(analysis.prediction)]
     return Group(*parts)
