@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aie_cores import CAPTURES, NPU1_GEMM, NPU2_GEMM, capture, core
+from opscope.analyze.aie_activity import EVENTS
 from opscope.analyze.aie_calls import pair_calls
-from opscope.analyze.aie_coverage import EVENTS
 from opscope.analyze.aie_cycles import CycleAccount, CycleSplit, account, split_spans
 from opscope.table.tiles import TileTrace
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 import numpy as np
 
-from opscope.analyze.aie_coverage import EVENTS
+from opscope.analyze.aie_activity import EVENTS
 from opscope.stats.effect import Verdict, adjust_for_many, unpaired_effects
 from opscope.units import counted_text
 

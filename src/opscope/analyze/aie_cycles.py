@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 import numpy as np
 
-from opscope.analyze.aie_coverage import EVENTS, Activity, activity
+from opscope.analyze.aie_activity import EVENTS, Activity, activity
 from opscope.analyze.aie_findings import TileFinding, place
 from opscope.analyze.findings import Severity
 

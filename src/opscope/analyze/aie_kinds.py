@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
-from opscope.analyze.aie_coverage import EVENTS, Activity, activity, event_cover
+from opscope.analyze.aie_activity import EVENTS, Activity, activity, event_cover
 from opscope.analyze.aie_cycles import split_by
 from opscope.analyze.aie_findings import TileFinding, place
 from opscope.analyze.aie_groups import Group, by_length, by_vector

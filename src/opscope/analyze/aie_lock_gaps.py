@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from opscope.analyze.aie_coverage import EVENTS, event_cover
+from opscope.analyze.aie_activity import EVENTS, event_cover
 
 if TYPE_CHECKING:
     from opscope.analyze.aie_calls import Calls

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from opscope.analyze.aie_coverage import EVENTS
+from opscope.analyze.aie_activity import EVENTS
 from opscope.analyze.aie_rates import GmacRange
 
 if TYPE_CHECKING:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from opscope.analyze.aie_activity import activity
 from opscope.analyze.aie_advice import TraceAdvice, advise
 from opscope.analyze.aie_array import ArrayView, array_view
 from opscope.analyze.aie_array import Core as ArrayCore
@@ -156,10 +157,11 @@ def examine(tile: TileTrace, terms: TilesTerms) -> Core:
     said = terms.said
     pairing = pair_calls(tile)
     calls = pairing.calls
-    kinds = find_kinds(tile, calls)
+    known = activity(tile)
+    kinds = find_kinds(tile, calls, known)
     work = multiplying(tile, calls, kinds, said)
     each = said.tiling.calls_per_core if said.tiling and terms.cores_known else None
-    iterations = find_iterations(tile, calls, kinds, each, terms.warmup, terms.measured)
+    iterations = find_iterations(tile, calls, kinds.counting(work.kinds), each, terms.warmup, terms.measured)
     rated, paced = rate(tile, calls, work, said), bound(tile, calls, work, said)
     return Core(
         tile=tile,
@@ -167,7 +169,7 @@ def examine(tile: TileTrace, terms: TilesTerms) -> Core:
         kinds=kinds,
         work=work,
         iterations=iterations,
-        account=account(tile, calls),
+        account=account(tile, calls, known),
         rate=rated,
         bound=paced,
         roofline=roofline(rated, paced, said),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from opscope.analyze.aie_coverage import EVENTS
+from opscope.analyze.aie_activity import EVENTS
 from opscope.units import counted_text, rate_text, share_text
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opscope import units
-from opscope.analyze.aie_coverage import EVENTS
+from opscope.analyze.aie_activity import EVENTS
 from opscope.report import aie_pictures
 from opscope.report.aie_answer import (
     CATEGORY_NAMES,
