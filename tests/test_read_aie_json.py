@@ -178,6 +178,14 @@ def test_a_truncated_file_is_read_as_far_as_its_records_are_whole(
         assert not expected or codes(read_json(data, PATH))[0] == "truncated"
 
 
+@pytest.mark.parametrize("end", ["1", "1.", "1.5", "1e", "1.5E", "1.5e+", "-", ""])
+def test_a_file_cut_in_a_number_is_cut_off_not_damaged(end: str) -> None:
+    """Also where what is left of the number is none."""
+    text = json.dumps([*TILES, event("LOCK_STALL", 1, "B", tid=3)])[:-1]
+    data = f'{text}, {{"name": "LOCK_STALL", "ts": {end}'.encode()
+    assert codes(read_json(data, PATH))[0] == "truncated"
+
+
 def test_records_of_one_layout_are_scanned_not_read_one_by_one() -> None:
     """All but those before the layout is known and at the ends; otherwise the speed would be lost unseen."""
     data = b"".join(json_text([MANY] * 3))

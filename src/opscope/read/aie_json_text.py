@@ -24,6 +24,8 @@ _STRETCH = 1 << 15
 _SPACE = re.compile(rb"[ \t\r\n]*")
 _FILLED = re.compile(rb"\0*+\Z")
 _SEPARATOR = re.compile(rb"[ \t\r\n]*(?:,[ \t\r\n]*)?")
+_PART_OF_NUMBER = re.compile(r"\.|[eE][+-]?")
+"""What stands behind the whole part of a number that is cut off."""
 _PARTS_OF_WORDS = ("true", "false", "null", "NaN", "Infinity", "-Infinity")
 _LONGEST_ESCAPE = 12
 _DECODER = json.JSONDecoder()
@@ -82,7 +84,8 @@ class Values:
         rest = self._text[error.pos :].rstrip(" \t\r\n\0")
         begun = any(word.startswith(rest) for word in _PARTS_OF_WORDS)
         escape = "escape" in error.msg and len(rest) < _LONGEST_ESCAPE
-        if begun or escape or error.msg.startswith("Unterminated string"):
+        number = _PART_OF_NUMBER.fullmatch(rest) is not None
+        if begun or escape or number or error.msg.startswith("Unterminated string"):
             raise CutOffError from error
         raise self.error(f"no JSON: {error.msg}", self._first + error.pos) from error
 
