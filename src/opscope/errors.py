@@ -166,6 +166,13 @@ class InvalidBundleError(OpscopeError):
     meaning = "a bundle is incomplete or contradicts itself; opscope validate says where"
 
 
+class DeviceError(OpscopeError):
+    """A device cannot be reached, was lost, is held by another host, or has no room for what is sent to it."""
+
+    exit_code = 16
+    meaning = "a device cannot be reached, is in use by another host, or refuses to store what it needs"
+
+
 class InterruptedRunError(OpscopeError):
     """The user stopped the command; what was finished is kept."""
 
