@@ -27,6 +27,8 @@ class Job(msgspec.Struct, frozen=True):
         timeout_seconds: after this the process and all it started are ended.
         traced: with event tracing; without it no trace is left, and the calls are timed all the same.
         affinity: CPUs to stay on; empty for all.
+        counter: library on this machine that counts calls of kernels (``opscope.run.kernel_counter``), to preload into
+            the process; the counts are left beside the trace as ``kernels.counts``. Such a job is never timed.
     """
 
     program: str
@@ -37,6 +39,7 @@ class Job(msgspec.Struct, frozen=True):
     timeout_seconds: float
     traced: bool = True
     affinity: tuple[int, ...] = ()
+    counter: str | None = None
 
 
 class Outcome(msgspec.Struct, frozen=True):
