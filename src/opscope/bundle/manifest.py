@@ -46,6 +46,8 @@ class FailureKind(str, enum.Enum):
     """It ran, and what it computed is not a number."""
     TRACE = "trace"
     STORAGE = "storage"
+    DEVICE = "device"
+    """The device was lost, refused, or had no room."""
 
 
 class Model(msgspec.Struct, frozen=True):
