@@ -125,10 +125,17 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 class Target(msgspec.Struct, frozen=True):
-    """Where it ran: kind of target, and how it is addressed there."""
+    """Where it ran: kind of target, and how it is addressed there.
+
+    Attributes:
+        kind: for example ``native`` or ``ssh``.
+        address: of the device or of the runner; empty for this machine itself.
+        emulated: whether the CPU was an emulated one: what was computed counts, how long it took does not.
+    """
 
     kind: str
     address: str
+    emulated: bool = False
 
 
 class Environment(msgspec.Struct, frozen=True):

@@ -10,6 +10,7 @@ import msgspec
 
 from opscope.bundle.manifest import Target
 from opscope.run import isa
+from opscope.run.kernel_counter import counter_environment
 from opscope.run.local import LocalTarget
 from opscope.run.native_answer import ANSWER, INPUT, OUTPUT, NativeAnswer, flag_words, judged
 from opscope.run.native_build import build_runner
@@ -97,5 +98,6 @@ class LocalRunner:
             "spawned_ns": time.clock_gettime_ns(time.CLOCK_MONOTONIC),
         }
         words = flag_words({**call.flags, **files, "answer_path": answer})
-        code = run_process([*self._command, *words], call.log, call.timeout)
+        counted = counter_environment(str(call.counter), str(call.counts)) if call.counter else None
+        code = run_process([*self._command, *words], call.log, call.timeout, environment=counted)
         return judged(read_answer(code, answer, call.log, call.timeout, NativeAnswer), code, call.log)

@@ -105,6 +105,8 @@ class Call(NamedTuple):
         inputs: how many there are.
         outputs: whether the outputs are wanted.
         trace: where the ETDump goes; None for a run without event tracing.
+        counter: library that counts calls of kernels, to preload; None without.
+        counts: where the counts go; None likewise.
     """
 
     flags: Mapping[str, object]
@@ -115,6 +117,8 @@ class Call(NamedTuple):
     inputs: int = 0
     outputs: bool = False
     trace: Path | None = None
+    counter: Path | None = None
+    counts: Path | None = None
 
 
 class Runner(Protocol):

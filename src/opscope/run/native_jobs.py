@@ -15,6 +15,7 @@ from opscope.bundle.manifest import Failure, FailureKind, Measurement
 from opscope.errors import DeviceError, FeatureError, RunError
 from opscope.run import isa
 from opscope.run.cpuinfo import checked_fields
+from opscope.run.kernel_counter import COUNTS
 from opscope.run.local import LOG, OUTPUTS, TRACE
 from opscope.run.native_answer import Call, read_outputs, write_inputs
 from opscope.run.protocol import ProbeAnswer
@@ -104,6 +105,8 @@ class NativeJobs:
                 inputs=len(inputs),
                 outputs=True,
                 trace=directory / TRACE if job.traced else None,
+                counter=Path(job.counter) if job.counter else None,
+                counts=directory / COUNTS if job.counter else None,
             )
         )
         if isinstance(heard, Failure):
