@@ -147,7 +147,8 @@ def judged(heard: NativeAnswer | Failure, code: int | None, log: Path) -> Native
         log: what it printed.
     """
     if isinstance(heard, NativeAnswer) and (heard.error is not None or code):
-        return Failure(FailureKind(heard.kind), f"{heard.error or 'no result'}{_complaint(log)}", exit_code=code)
+        kind = FailureKind(heard.kind) if heard.kind in set(FailureKind) else FailureKind.EXIT
+        return Failure(kind, f"{heard.error or 'no result'}{_complaint(log)}", exit_code=code)
     return heard
 
 

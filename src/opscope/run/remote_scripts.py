@@ -1,0 +1,135 @@
+"""What runs on a device between opscope and its programs: lines for any POSIX shell, of Linux, Android and macOS.
+
+Every script is the argument of ``sh -c``; what it works on comes as words, never inside its text.
+"""
+
+from __future__ import annotations
+
+# $1 seconds, $2 directory, made when it is missing, $3... the command. The command gets a process group of its own,
+# which is ended when the time is up or when standard input ends: then the connection, or opscope, is gone. Programs
+# without setsid are given a group by the shell's job control, which Linux's smallest shells have on a terminal only.
+GUARD = r"""
+trap '' HUP
+seconds=$1 dir=$2
+shift 2
+mkdir -p "$dir" && cd "$dir" || exit 125
+exec 3<&0
+if command -v setsid >/dev/null 2>&1; then
+  setsid "$@" >log.txt 2>&1 3<&- </dev/null &
+else
+  set -m
+  "$@" >log.txt 2>&1 3<&- </dev/null &
+fi
+child=$!
+(
+  trap 'kill $! 2>/dev/null; exit' TERM
+  cat <&3 >/dev/null 2>&1 &
+  wait $!
+  kill -KILL -$child
+) >/dev/null 2>&1 &
+watch=$!
+exec 3<&-
+(
+  trap 'kill $! 2>/dev/null; exit' TERM
+  sleep "$seconds" &
+  wait $!
+  : >timed-out
+  kill -KILL -$child
+) >/dev/null 2>&1 &
+timer=$!
+wait $child 2>/dev/null
+code=$?
+kill $watch $timer 2>/dev/null
+kill -KILL -$child 2>/dev/null
+for file in *; do
+  [ -f "$file" ] && echo "file $file"
+done
+exit $code
+"""
+
+# $1 who we are. The lock is a directory of everyone's, since its making is one step everywhere; in it stand the
+# process that keeps it, the boot it belongs to, and who asked. It goes when standard input ends. One that we left
+# behind when a connection was lost is taken over; so is one whose process is gone, or that is older than the boot.
+LOCK = r"""
+trap '' HUP
+umask 022
+everyones=/tmp
+[ -d /data/local/tmp ] && everyones=/data/local/tmp
+lock=${OPSCOPE_LOCK:-$everyones/opscope.lock}
+boot=$(cat /proc/sys/kernel/random/boot_id 2>/dev/null || sysctl -n kern.boottime 2>/dev/null)
+lives() {
+  if [ -d /proc/self ]; then [ -d "/proc/$1" ]; else ps -p "$1" >/dev/null 2>&1; fi
+}
+take() {
+  mkdir "$lock" 2>/dev/null && printf '%s\n%s\n%s\n' "$$" "$boot" "$1" >"$lock/holder"
+}
+if ! take "$1"; then
+  if [ ! -d "$lock" ]; then
+    echo "refused $lock"
+    exit 1
+  fi
+  { read -r pid; read -r then; read -r who; } 2>/dev/null <"$lock/holder"
+  if [ "$who" = "$1" ]; then
+    kill "$pid" 2>/dev/null
+  elif [ -z "$pid" ] || { [ "$then" = "$boot" ] && lives "$pid"; }; then
+    echo "held ${who:-by someone who has just begun}"
+    exit 1
+  fi
+  mv "$lock" "$lock.$$" 2>/dev/null && rm -rf "$lock.$$"
+  if ! take "$1"; then
+    echo "left $lock ${who:-}"
+    exit 1
+  fi
+fi
+echo taken
+cat >/dev/null
+read -r pid 2>/dev/null <"$lock/holder"
+[ "$pid" = "$$" ] && rm -rf "$lock"
+"""
+
+# What the device is. One part a heading; what is not there is left empty.
+FACTS = r"""
+LC_ALL=C
+export LC_ALL
+part() { printf '\n@@%s\n' "$1"; }
+part system; uname -s
+part machine; uname -m
+part kernel; uname -r
+part os
+(. /etc/os-release && printf '%s\n' "$PRETTY_NAME") || sw_vers -productVersion || getprop ro.build.version.release
+part cpuinfo; head -c 65536 /proc/cpuinfo
+part model; tr '\0' '\n' </proc/device-tree/model || sysctl -n machdep.cpu.brand_string
+part cpus; getconf _NPROCESSORS_CONF
+part usable; nproc || getconf _NPROCESSORS_ONLN
+part meminfo; head -c 4096 /proc/meminfo
+part memory; sysctl -n hw.memsize
+part governor; cat /sys/devices/system/cpu/cpu0/cpufreq/scaling_governor
+part libc; getconf GNU_LIBC_VERSION
+part end
+"""
+
+# The state it is in.
+CONDITIONS = r"""
+LC_ALL=C
+export LC_ALL
+part() { printf '\n@@%s\n' "$1"; }
+part load; cat /proc/loadavg || sysctl -n vm.loadavg
+part usable; nproc || getconf _NPROCESSORS_ONLN
+part khz; cat /sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_cur_freq
+part millicelsius; cat /sys/class/thermal/thermal_zone*/temp
+part end
+"""
+
+# $1 directory, of the user's home when it is relative.
+PLACE = r"""
+case $1 in
+  /*) printf '%s\n' "$1" ;;
+  *) printf '%s/%s\n' "$(pwd)" "$1" ;;
+esac
+"""
+
+# $1 directory: whether files can be kept in it, and the room there.
+STORAGE = r"""
+mkdir -p "$1" && : >"$1/.opscope" && echo writable && rm -f "$1/.opscope"
+df -Pk "$1" 2>/dev/null | tail -n 1
+"""
