@@ -23,7 +23,7 @@ _TOOLS = (
     "readlink realpath rm rmdir sed setsid sha256sum sleep sort stat sync tail taskset test timeout touch tr "
     "true uname uniq uptime wc which xargs"
 )
-_MAPPED = re.compile(r"(?<![\w./-])/(?=(?:data|sys)(?:/|\b)|proc/(?:cpuinfo|sys/kernel/random))")
+_MAPPED = re.compile(r"(?<![\w./-])/(?=(?:data|sys|etc)(?:/|\b)|proc/(?:cpuinfo|sys/kernel/random))")
 _SCRIPTS = {
     "getprop": """
         if [ $# -eq 0 ]; then while IFS='=' read -r k v; do echo "[$k]: [$v]"; done < "$PHONE/build.prop"; exit 0; fi
@@ -62,6 +62,7 @@ _PROPERTIES = """\
 ro.product.manufacturer=Example
 ro.product.model=Phone 1
 ro.product.cpu.abi=x86_64
+sys.boot_completed=1
 ro.soc.manufacturer=Example Silicon
 ro.soc.model=ES9001
 ro.build.fingerprint=example/phone1/phone1:15/AB1.250101.001/1:user/release-keys
@@ -118,6 +119,9 @@ class Phone:
         (directory / "build.prop").write_text(_PROPERTIES)
         (directory / "dumpsys" / "battery").write_text(_BATTERY)
         (directory / "dumpsys" / "thermalservice").write_text(_THERMAL)
+        for name in ("online", "present"):
+            self.real(f"/sys/devices/system/cpu/{name}").parent.mkdir(parents=True, exist_ok=True)
+            self.real(f"/sys/devices/system/cpu/{name}").write_text("0-1\n")
         (directory / "proc" / "cpuinfo").write_text("processor\t: 0\nprocessor\t: 1\n")
         self._write_boot()
         for cpu, highest, now in ((0, 2_000_000, 1_800_000), (1, 3_300_000, 3_000_000)):

@@ -108,8 +108,7 @@ class AdbShell:
         end = time.monotonic() + timeout
         while True:
             with contextlib.suppress(DeviceError):
-                if _NETWORK.match(self.serial) and self._state() != "device":
-                    self._adb(["disconnect", self.serial], _ASK_SECONDS, serial=None)  # it would try only now and then
+                if _NETWORK.match(self.serial):
                     self._connect(self.serial)
                 return self.run(["true"], _ASK_SECONDS).code == 0
             if time.monotonic() > end:
@@ -129,13 +128,15 @@ class AdbShell:
         self.run(["true"], _ASK_SECONDS)
 
     def _connect(self, address: str) -> None:
+        state = {one.serial: one.state for one in self._listed()}.get(address)
+        if state == "device":
+            return
+        if state is not None:  # adb would say that it is connected already, and try again only now and then
+            self._adb(["disconnect", address], _ASK_SECONDS, serial=None)
         done = self._adb(["connect", address], _CONNECT_SECONDS, serial=None)
         words = complaint(done.stdout + done.stderr)
         if "connected to" not in words:
             raise connection_error(f"{KIND}:{address}", words.encode())
-
-    def _state(self) -> str | None:
-        return {one.serial: one.state for one in self._listed()}.get(self.serial)
 
     def _only_one(self) -> str:
         found = self._listed()
