@@ -19,11 +19,15 @@ from opscope.program.taxonomy import Category
 from opscope.units import share_text
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from opscope.analyze.operators import Operator
     from opscope.analyze.rungs import Known
 
 _HEAVY = (Category.CONVOLUTION, Category.GEMM)
 _NOT_DELEGATED = ("portable", "framework")
+# Number types of a program by the families that kernels are chosen by; those that are their own family are left out.
+_FAMILIES = dict.fromkeys(("qint8", "quint8", "qdint8", "qduint8", "qcint8", "qpint8"), "int8")
 
 
 class OperatorLadder(msgspec.Struct, frozen=True):
@@ -95,6 +99,29 @@ def _ladder(known: Known, row: Operator) -> OperatorLadder:
         faster(known, place),
     ]
     return OperatorLadder(*place, row.name, row.module, row.dtype, row.share, steps)
+
+
+def chosen(ladder: VariantLadder, dtypes: Sequence[str], operators: Sequence[str]) -> VariantLadder:
+    """The ladder with those operators that are wanted; empty choices take all.
+
+    Args:
+        ladder: of a variant.
+        dtypes: families of number types, or words of the operators' names such as ``PF32``.
+        operators: parts of the names of operators or layers.
+    """
+    rows = [own for own in ladder.operators if _of_types(own, dtypes) and _called(own, operators)]
+    return msgspec.structs.replace(ladder, operators=rows)
+
+
+def _of_types(own: OperatorLadder, dtypes: Sequence[str]) -> bool:
+    words = own.name.replace("(", " ").replace(")", " ").replace(",", " ").lower().split()
+    families = {_FAMILIES.get(own.dtype or "", own.dtype or "")}
+    return not dtypes or any(dtype.lower() in {*words, *families} for dtype in dtypes)
+
+
+def _called(own: OperatorLadder, operators: Sequence[str]) -> bool:
+    text = f"{own.name} {own.module or ''}".lower()
+    return not operators or any(part.lower() in text for part in operators)
 
 
 class RungCount(NamedTuple):

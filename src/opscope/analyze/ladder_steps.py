@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from opscope.analyze.compare import OperatorChange
     from opscope.analyze.findings import Place
-    from opscope.analyze.kernels import KernelSource
+    from opscope.analyze.kernel_sources import KernelSource
     from opscope.analyze.operators import Operator
     from opscope.analyze.rungs import Known
     from opscope.program.kernel_calls import OperatorCalls

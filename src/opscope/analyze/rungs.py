@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from opscope.analyze.compare import Comparison
     from opscope.analyze.findings import Place
-    from opscope.analyze.kernels import KernelSource
+    from opscope.analyze.kernel_sources import KernelSource
     from opscope.analyze.operators import Operator
     from opscope.program.eligibility import Eligibility
     from opscope.program.kernel_calls import OperatorCalls
