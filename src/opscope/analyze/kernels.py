@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class KernelColumn(msgspec.Struct, frozen=True):
-    """One source as a column; the attributes are those of :class:`KernelSource`, the amounts left out."""
+    """One source as a column; the attributes are those of its source, and how many kernels it names."""
 
     variant: str
     kind: EvidenceKind
@@ -27,6 +27,7 @@ class KernelColumn(msgspec.Struct, frozen=True):
     threads: int | None
     kernels: int
     note: str | None
+    categories: dict[str, str] = {}
 
 
 class KernelCell(msgspec.Struct, frozen=True):
@@ -106,7 +107,9 @@ class KernelFilter(NamedTuple):
 def kernel_columns(sources: Sequence[KernelSource]) -> list[KernelColumn]:
     """The sources as columns."""
     return [
-        KernelColumn(each.variant, each.kind, each.path, each.role, each.threads, len(each.amounts), each.note)
+        KernelColumn(
+            each.variant, each.kind, each.path, each.role, each.threads, len(each.amounts), each.note, each.categories
+        )
         for each in sources
     ]
 
