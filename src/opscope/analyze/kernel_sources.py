@@ -28,7 +28,11 @@ class EvidenceKind(str, enum.Enum):
 
 
 class KernelState(str, enum.Enum):
-    """What a source says of a kernel."""
+    """What a source says of a kernel.
+
+    ``counted`` comes with the number of calls, which may be 0, ``sampled`` with that of samples; ``present`` and
+    ``absent`` are said of logs; ``not known`` where a source could not tell.
+    """
 
     COUNTED = "counted"
     SAMPLED = "sampled"
@@ -69,13 +73,13 @@ class KernelSource(msgspec.Struct, frozen=True):
     note: str | None = None
     categories: dict[str, str] = {}
 
-    def state(self, kernel: str) -> KernelState:
-        """What it says of a kernel; a name that is not in it may be one that it cannot know."""
+    def of(self, kernel: str) -> tuple[KernelState, int | None]:
+        """What it says of a kernel, and the number; a name that is not in it may be one that it cannot know."""
         if kernel in self.amounts:
-            return _STATES[self.kind]
+            return _STATES[self.kind], self.amounts[kernel]
         if self.kind is EvidenceKind.SAMPLED or (self.universe is not None and kernel not in self.universe):
-            return KernelState.UNKNOWN
-        return KernelState.ABSENT
+            return KernelState.UNKNOWN, None
+        return (KernelState.COUNTED, 0) if self.kind is EvidenceKind.COUNTED else (KernelState.ABSENT, None)
 
 
 def counted_source(calls: KernelCalls, variant: str, path: str) -> KernelSource:

@@ -132,7 +132,7 @@ def kernel_lines(sources: Sequence[KernelSource], wanted: KernelFilter, *, every
 
 
 def _line(name: str, symbol: KernelSymbol | None, sources: Iterable[KernelSource]) -> KernelLine:
-    cells = [KernelCell(source.state(name), source.amounts.get(name)) for source in sources]
+    cells = [KernelCell(*source.of(name)) for source in sources]
     if symbol is None:
         return KernelLine(name, None, None, None, None, IsaClass.UNKNOWN, cells)
     return KernelLine(name, symbol.library, symbol.operator, symbol.types or None, symbol.tile, symbol.isa, cells)

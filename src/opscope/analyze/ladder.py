@@ -67,6 +67,7 @@ class VariantLadder(msgspec.Struct, frozen=True):
         about: the instruction sets in question.
         operators: convolutions and matrix products of delegates, longest first.
         problem: why calls could not be given to operators; null when they could, or nothing was counted.
+        emulated: whether an emulator ran it, so that shares of latency mean nothing.
     """
 
     variant: str
@@ -74,13 +75,14 @@ class VariantLadder(msgspec.Struct, frozen=True):
     about: str
     operators: list[OperatorLadder]
     problem: str | None = None
+    emulated: bool = False
 
 
 def variant_ladder(known: Known) -> VariantLadder:
     """The ladders of every convolution and matrix product of a variant's delegates."""
     rows = [row for row in known.operators if _asked(row)]
     ladders = [_ladder(known, row) for row in sorted(rows, key=lambda row: -row.time_ns)]
-    return VariantLadder(known.variant, known.threads, known.about, ladders, known.problem)
+    return VariantLadder(known.variant, known.threads, known.about, ladders, known.problem, known.emulated)
 
 
 def _asked(row: Operator) -> bool:
@@ -125,7 +127,15 @@ def _called(own: OperatorLadder, operators: Sequence[str]) -> bool:
 
 
 class RungCount(NamedTuple):
-    """How many operators have each answer at a rung, and the share of latency of those with a yes, in words."""
+    """How many operators have each answer at a rung.
+
+    Attributes:
+        rung: the question.
+        yes: operators with this answer.
+        no: likewise.
+        unknown: likewise.
+        share: of latency, of those with a yes, in words; empty where times mean nothing.
+    """
 
     rung: Rung
     yes: int
@@ -143,4 +153,4 @@ def _count(ladder: VariantLadder, rung: Rung) -> RungCount:
     answers = [own.answer(rung) for own in ladder.operators]
     share = sum(own.share for own in ladder.operators if own.answer(rung) is Answer.YES)
     yes, no, unknown = (answers.count(answer) for answer in (Answer.YES, Answer.NO, Answer.UNKNOWN))
-    return RungCount(rung, yes, no, unknown, share_text(share))
+    return RungCount(rung, yes, no, unknown, "" if ladder.emulated else share_text(share))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from opscope.analyze.rungs import Answer, Rung, Step
 from opscope.program.kernel_symbols import SME_FAMILY, IsaClass, parse_symbol
@@ -11,7 +11,7 @@ from opscope.stats.effect import Verdict as Effect
 from opscope.units import milliseconds, ratio_text
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from opscope.analyze.compare import OperatorChange
     from opscope.analyze.findings import Place
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from opscope.analyze.rungs import Known
     from opscope.program.kernel_calls import OperatorCalls
 
+Amount = TypeVar("Amount", int, "int | None")
 _PACKED = ("PF", "PQS")
 _DYNAMIC = ("QP",)
 _X86 = "on x86-64 the library's kernels have no exported names"
@@ -120,17 +121,26 @@ def _counted(own: OperatorCalls, source: KernelSource) -> Step:
     sme = _sme(own.calls)
     runs = f"in {own.runs} run{'' if own.runs == 1 else 's'}"
     if sme:
-        told = ", ".join(f"{name} {count} times" for name, count in sme.items())
-        return Step(Rung.EXECUTED, Answer.YES, f"{told} {runs}", _calls_of(source))
-    others = ", ".join(f"{name} {count} times" for name, count in own.calls.items())
-    detail = f"no kernel of the SME family {runs}{f', but {others}' if others else ''}"
+        told = _told(sme)
+        return Step(Rung.EXECUTED, Answer.YES, f"{told} {runs}", _calls_of(source), _strongest(sme))
+    others = f", but {_told(own.calls)}" if own.calls else ""
+    detail = f"no kernel of the SME family {runs}{others}"
     return Step(Rung.EXECUTED, Answer.NO, detail, _calls_of(source))
 
 
-def _sme(calls: Mapping[str, int | None]) -> dict[str, int | None]:
+def _told(calls: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {count} time{'' if count == 1 else 's'}" for name, count in calls.items())
+
+
+def _sme(calls: Mapping[str, Amount]) -> dict[str, Amount]:
     """Calls of kernels of the SME family that compute; those that only lay data out are left out."""
     found = {name: parse_symbol(name) for name in calls}
     return {n: calls[n] for n, symbol in found.items() if symbol and symbol.isa in SME_FAMILY and not symbol.packs}
+
+
+def _strongest(names: Iterable[str]) -> IsaClass | None:
+    found = {symbol.isa for name in names if (symbol := parse_symbol(name))}
+    return next((isa for isa in IsaClass if isa in found), None)
 
 
 def _calls_of(source: KernelSource) -> str:
@@ -150,7 +160,8 @@ def _by_samples(known: Known, place: Place, sampled: KernelSource) -> Step:
         return _unknown(rung, "none of its kernels has a sample; it may have run between two samples")
     rivals = sum(1 for other in known.sme if names & set(_names(known, other)))
     if rivals == 1:
-        return Step(rung, Answer.YES, f"samples in {', '.join(seen)}", f"recording {sampled.path}")
+        told = f"samples in {', '.join(seen)}"
+        return Step(rung, Answer.YES, told, f"recording {sampled.path}", _strongest(seen))
     return _unknown(rung, f"{', '.join(seen)} ran, in one of {rivals} operators of these types")
 
 

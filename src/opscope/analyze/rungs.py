@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from opscope.program.kernel_symbols import IsaClass
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -37,12 +39,21 @@ class Answer(str, enum.Enum):
 
 
 class Step(msgspec.Struct, frozen=True):
-    """One rung: the question, its answer, what it rests on in words, and where that is from; null without a source."""
+    """One rung.
+
+    Attributes:
+        rung: the question.
+        answer: to it.
+        detail: what the answer rests on, or why there is none.
+        source: where that is from; null without a source.
+        isa: the strongest instruction set of kernels that ran; null where none is known to have run.
+    """
 
     rung: Rung
     answer: Answer
     detail: str
     source: str | None = None
+    isa: IsaClass | None = None
 
 
 class Known(NamedTuple):

@@ -12,6 +12,7 @@ import io
 import re
 from typing import TYPE_CHECKING
 
+from opscope.analyze.kernel_sources import KernelState
 from opscope.program.kernel_symbols import SME_FAMILY, IsaClass, parse_symbol
 from opscope.program.kernels import parse_kernel
 from opscope.report.text import csv_cell, distinct
@@ -23,6 +24,7 @@ COLUMNS = (
     *("model_id", "kernel_name", "category", "count", "dtype", "xnn_op", "variant"),
     *("ukernel_shape", "arch_chain", "has_sme", "has_sme2"),
 )
+_NAMED = (KernelState.COUNTED, KernelState.SAMPLED, KernelState.PRESENT)
 _PLAIN = re.compile(r"[^A-Za-z0-9_.+-]+")
 
 
@@ -43,8 +45,9 @@ def _file(view: KernelView, number: int) -> bytes:
     writer.writerow(COLUMNS)
     column = view.columns[number]
     for line in view.kernels:
-        if line.cells[number].state.value in {"counted", "sampled", "present"}:
-            writer.writerow(_cells(line, column, line.cells[number].amount))
+        cell = line.cells[number]
+        if cell.state in _NAMED and cell.amount != 0:
+            writer.writerow(_cells(line, column, cell.amount))
     return text.getvalue().encode()
 
 

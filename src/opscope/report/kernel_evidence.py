@@ -22,13 +22,14 @@ if TYPE_CHECKING:
 
     from opscope.analyze.kernels import KernelCell, KernelColumn, KernelLine, KernelPair, KernelView
     from opscope.analyze.ladder import OperatorLadder, VariantLadder
+    from opscope.analyze.rungs import Step
 
 KINDS = {
     EvidenceKind.COUNTED: "calls counted",
     EvidenceKind.SAMPLED: "samples",
     EvidenceKind.REGISTERED: "registered, which is not run",
 }
-_LETTERS = {Answer.YES: "yes", Answer.NO: "no", Answer.UNKNOWN: "?"}
+_ANSWERS = {Answer.YES: "yes", Answer.NO: "no", Answer.UNKNOWN: "?"}
 _OPERATORS = 20
 _LONG = 200
 _NOTHING = "no kernel of that kind is in any of them"
@@ -86,7 +87,7 @@ def _pair_line(pair: KernelPair) -> str:
 def _ladder_heading(ladder: VariantLadder) -> str:
     threads = _threads(ladder.threads)
     where = f", {threads}" if threads else ""
-    products = counted_text(len(ladder.operators), "convolution or matrix product")
+    products = f"{len(ladder.operators)} convolutions and matrix products of delegates"
     return f"{plain(ladder.variant)}{where}: {ladder.about}, {products}"
 
 
@@ -101,12 +102,16 @@ def _operators(ladder: VariantLadder) -> Table:
     table = plain_table("operator", "share", *(rung.value for rung in Rung))
     table.columns[0].overflow = "fold"
     for own in ladder.operators[:_OPERATORS]:
-        answers = (_LETTERS[step.answer] for step in own.steps)
-        table.add_row(Text(_operator_name(own)), share_text(own.share), *answers)
+        share = "" if ladder.emulated else share_text(own.share)
+        table.add_row(Text(_operator_name(own)), share, *map(_answer, own.steps))
     left = len(ladder.operators) - _OPERATORS
     if left > 0:
         table.add_row(f"and {left} more, see --md or --json", "", *("" for _ in Rung))
     return table
+
+
+def _answer(step: Step) -> str:
+    return step.isa.value if step.isa else _ANSWERS[step.answer]
 
 
 def _operator_name(own: OperatorLadder) -> str:
@@ -168,11 +173,11 @@ def _ladder_rows(ladder: VariantLadder) -> Iterator[str]:
     yield ""
     yield from _head(["operator", "layer", "share", "question", "answer", "because", "source"])
     for own in ladder.operators:
-        yield from _steps(own)
+        yield from _steps(own, "" if ladder.emulated else share_text(own.share))
 
 
-def _steps(own: OperatorLadder) -> Iterator[str]:
-    first = [markdown(own.name), markdown(own.module or ""), share_text(own.share)]
+def _steps(own: OperatorLadder, share: str) -> Iterator[str]:
+    first = [markdown(own.name), markdown(own.module or ""), share]
     for number, step in enumerate(own.steps):
         cells = first if number == 0 else ["", "", ""]
         detail, source = markdown(step.detail, 4 * LONGEST), markdown(step.source or "", _LONG)
