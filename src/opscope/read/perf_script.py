@@ -69,4 +69,4 @@ def _frames(text: str) -> list[Frame]:
     if not found:
         return []
     function, library = found["function"], found["library"]
-    return [Frame(None if function == _UNKNOWN else function, None if library == _UNKNOWN.strip("[]") else library)]
+    return [Frame(*(None if name == _UNKNOWN else name for name in (function, library)))]
