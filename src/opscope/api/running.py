@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -28,6 +29,8 @@ from opscope.api.sides import is_kit
 from opscope.bundle.bundle import Bundle, check_free, is_bundle
 from opscope.bundle.files import write_atomically
 from opscope.errors import (
+    DeviceError,
+    FeatureError,
     InterruptedRunError,
     NotFoundError,
     OpscopeError,
@@ -40,6 +43,7 @@ from opscope.run.clock import SystemClock
 from opscope.run.config_files import read_experiments
 from opscope.run.experiment import run_experiment
 from opscope.run.pacing import Rest
+from opscope.run.target import reserved
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -142,9 +146,12 @@ def _analysed(asked: Experiments) -> RunReport:
 def _check(asked: Experiments, means: Means, *, resume: bool) -> None:
     """What can be known to fail before the first process runs.
 
+    Of several devices one that cannot be used is no reason to leave the others: its own experiment tells of it.
+
     Raises:
         OpscopeError: of the kind that fits.
     """
+    several = len({experiment.target for experiment in asked.experiments}) > 1
     for experiment in asked.experiments:
         path = asked.out / experiment.name
         if not resume or not (experiment.evidence or is_bundle(path)):
@@ -154,7 +161,11 @@ def _check(asked: Experiments, means: Means, *, resume: bool) -> None:
             target = target_of(experiment, given=means.target)
         except UsageError as error:
             raise UsageError(error.problem, where=f"{asked.file}: target", hint=error.hint) from error
-        variants_of(experiment, target)
+        with contextlib.suppress(*(_OF_ONE_DEVICE if several else ())), reserved(target):
+            variants_of(experiment, target)
+
+
+_OF_ONE_DEVICE = (DeviceError, FeatureError)
 
 
 def _result(asked: Experiments, experiment: Experiment, means: Means, notes: list[str]) -> ExperimentResult:
@@ -171,7 +182,15 @@ def _result(asked: Experiments, experiment: Experiment, means: Means, notes: lis
 
 
 def _run(asked: Experiments, experiment: Experiment, means: Means, notes: list[str]) -> ReportContent:
-    path, target = asked.out / experiment.name, target_of(experiment, given=means.target)
+    target = target_of(experiment, given=means.target)
+    with reserved(target):
+        return _run_on(target, asked, experiment, means, notes)
+
+
+def _run_on(
+    target: RunTarget, asked: Experiments, experiment: Experiment, means: Means, notes: list[str]
+) -> ReportContent:
+    path = asked.out / experiment.name
     if is_bundle(path):
         bundle = old_bundle(path, experiment, target)
     else:

@@ -168,7 +168,7 @@ class NativeJobs:
         )
 
 
-_ASK_DOCTOR = "`opscope doctor --target ...` looks at the device"
+_ASK_DOCTOR = "`opscope doctor`, with the same --target, looks at what is there"
 
 
 def probe_answer(told: RawFeatures, arch: str) -> ProbeAnswer:

@@ -7,7 +7,7 @@ import os
 import platform
 import time
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from opscope.errors import DeviceError
 from opscope.run.remote_scripts import LOCK
@@ -18,6 +18,26 @@ if TYPE_CHECKING:
 _LOCK_SECONDS = 60.0
 _BUSY = "wait until that run ends, or stop it; its lock goes with it"
 _REFUSED = "its directory must be writable by everyone, as /tmp is"
+
+
+class Lock(Protocol):
+    """What lets one host at a time use a device."""
+
+    def take(self) -> bool:
+        """Hold the device; whether it was not held by us already, which is so after a connection was lost.
+
+        Raises:
+            DeviceError: another host holds it, or it cannot be reached.
+        """
+        ...
+
+    def release(self) -> None:
+        """Let others have it. May be repeated.
+
+        Raises:
+            DeviceError: it cannot be left as it was found.
+        """
+        ...
 
 
 class DeviceLock:
@@ -39,6 +59,7 @@ class DeviceLock:
         """
         if self._process is not None and self._process.alive():
             return False
+        self.release()
         self._process = self._shell.spawn(["sh", "-c", LOCK, "opscope-lock", self._holder])
         told = self._process.read_line(_LOCK_SECONDS)
         if told == "taken":

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from opscope.run.remote import RemoteShell
     from opscope.run.target import Job, Outcome
 
-_CANNOT_START = (126, 127)  # what shells say of a program that cannot be executed, and of one that is not there
+# What shells say of a program that is not theirs to execute, and of one that is not there; some take it for a script.
+_CANNOT_START = (2, 126, 127)
 _OWN_PYTHON = "use a Python there that has executorch: ?python=PATH"
 _PROGRAM, _COUNTER = "program.pte", "libopscope_counter.so"
 
@@ -59,9 +60,9 @@ class RemoteRunner:
         self._device.pull(work, [name for name in ended.files if _ours(name)], call.work)
         self._device.remove(work)
         self._place(call)
-        if ended.code in _CANNOT_START:
-            raise self._foreign(call.log)
         answer = call.work / ANSWER
+        if ended.code in _CANNOT_START and not answer.exists():
+            raise self._foreign(call.log)
         heard = judged(read_answer(ended.code, answer, call.log, call.timeout, NativeAnswer), ended.code, call.log)
         if isinstance(heard, Failure) and heard.kind is FailureKind.STORAGE:
             raise DeviceError(heard.message, where=self._device.name, hint="free some space there")
@@ -118,11 +119,12 @@ class RemoteNativeTarget:
         shell: the way to the device.
         base: directory there for all that is ours.
         cache: where runtimes are kept here; the user's cache directory when it is not given.
+        device: that the shell leads to, for one with ways of its own; None: any Linux.
     """
 
-    def __init__(self, shell: RemoteShell, base: str, cache: Path | None = None) -> None:
+    def __init__(self, shell: RemoteShell, base: str, cache: Path | None = None, device: Device | None = None) -> None:
         self._shell, self._cache = shell, cache
-        self._device = Device(shell, base)
+        self._device = device or Device(shell, base)
 
     def describe(self) -> Target:
         """Kind and address, for the manifest."""

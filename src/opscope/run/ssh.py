@@ -64,7 +64,7 @@ class SshShell:
         self._directory = Path(tempfile.mkdtemp(prefix="opscope-", dir="/tmp"))
         self._master: subprocess.Popen[bytes] | None = None
         self._legacy_copy = False
-        self._masters: list[subprocess.Popen[bytes]] = []
+        self._masters: list[subprocess.Popen[bytes]] = []  # the same, where the end of this object finds it
         weakref.finalize(self, _close, self._directory, self._masters)
 
     def describe(self) -> Target:
@@ -123,6 +123,7 @@ class SshShell:
         """
         if self._master is not None and self._master.poll() is None:
             return
+        self.close()
         socket = self._directory / "master"
         socket.unlink(missing_ok=True)
         with (self._directory / "errors").open("wb") as errors:
@@ -134,13 +135,12 @@ class SshShell:
                 stderr=errors,
                 start_new_session=True,
             )
-        self._masters.append(self._master)
+        self._masters[:] = [self._master]
         end = time.monotonic() + _CONNECT_SECONDS
         while not socket.exists() and self._master.poll() is None and time.monotonic() < end:
             time.sleep(_POLL_SECONDS)
         if not socket.exists():
-            _end(self._master)
-            self._master = None
+            self.close()
             raise connection_error(self.where, self._address.host, (self._directory / "errors").read_bytes())
 
     def _options(self, program: str) -> list[str]:
@@ -161,11 +161,16 @@ class SshShell:
             done = subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, timeout=seconds, check=False)
         except subprocess.TimeoutExpired:
             raise DeviceError(f"a copy did not end within {seconds:.0f} s", where=self.where, hint=_SLOW) from None
-        if done.returncode and NO_SFTP.search(done.stderr) and not self._legacy_copy:
-            self._legacy_copy = True
+        if done.returncode and not self._legacy_copy and self._lacks_sftp(done.stderr):
+            self._legacy_copy = True  # the older protocol of scp needs no server for files
             self._copy(arguments, size)
         elif done.returncode:
             raise copy_error(self.where, self._address.host, done.stderr)
+
+    def _lacks_sftp(self, said: bytes) -> bool:
+        """Whether a copy failed because small devices have no SFTP server; what is closed then is not the connection."""
+        standing = self._master is not None and self._master.poll() is None
+        return standing and NO_SFTP.search(said) is not None
 
 
 _SLOW = "look whether the device and the network are busy; `ssh HOST true` should take a moment"
@@ -188,13 +193,14 @@ class SshProcess:
         self._where, self._host = where, host
         self._lines: queue.Queue[str | None] = queue.Queue()
         self._code: int | None = None
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
+        self._errors = b""
+        pipe = subprocess.PIPE
         try:
-            self._process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, start_new_session=True
-            )
+            self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True)
         except OSError as error:
             raise DeviceError(f"ssh cannot be started: {error.strerror}", where=where) from error
+        self._complaints = threading.Thread(target=self._listen_to_complaints, daemon=True)
+        self._complaints.start()
         threading.Thread(target=self._listen, daemon=True).start()
 
     def alive(self) -> bool:
@@ -220,13 +226,18 @@ class SshProcess:
         while self.read_line(_END_SECONDS) is not None:
             pass
         if self._code is None:
-            self._errors.seek(0)
-            raise connection_error(self._where, self._host, self._errors.read())
+            self._complaints.join(_END_SECONDS)
+            raise connection_error(self._where, self._host, self._errors)
         return self._code
 
     def end(self) -> None:
         """Close its standard input, give it a moment, and end the connection."""
         _end(self._process)
+
+    def _listen_to_complaints(self) -> None:
+        assert self._process.stderr is not None  # noqa: S101 - it was asked for
+        with self._process.stderr as errors:
+            self._errors = errors.read()
 
     def _listen(self) -> None:
         assert self._process.stdout is not None  # noqa: S101 - it was asked for

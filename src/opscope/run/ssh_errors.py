@@ -7,8 +7,8 @@ import re
 from opscope.errors import DeviceError
 from opscope.run.process import last_line
 
-NO_SFTP = re.compile(rb"subsystem request failed|sftp-server", re.IGNORECASE)
-"""A device without an SFTP server; the older protocol of scp needs none."""
+NO_SFTP = re.compile(rb"subsystem request failed|sftp-server|scp: Connection closed", re.IGNORECASE)
+"""What scp says of a device without an SFTP server, and in part of a lost connection."""
 _LOST = "the connection was lost"
 _HINTS = (
     (re.compile("Permission denied|Too many authentication"), "the device does not let us in", "ssh-copy-id {host}"),
