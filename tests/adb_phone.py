@@ -111,6 +111,7 @@ class Phone:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.commands: list[str] = []
+        self.pushed: list[str] = []
         self.refusal: OSError | None = None
         self._running: list[subprocess.Popen[bytes]] = []
         self._make_tools(directory / "system" / "bin")
@@ -163,6 +164,7 @@ class Phone:
         """A file that is pushed."""
         if self.refusal is not None:
             raise self.refusal
+        self.pushed.append(path)
         target = self.real(path)
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(content)

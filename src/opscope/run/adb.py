@@ -180,7 +180,7 @@ class AdbProcess:
     def __init__(self, command: Sequence[str], where: str) -> None:
         self._where = where
         self._code: int | None = None
-        self._lines: queue.Queue[str] = queue.Queue()
+        self._lines: queue.Queue[str | None] = queue.Queue()  # None: there is no more
         self._client = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
         )
@@ -194,9 +194,12 @@ class AdbProcess:
     def read_line(self, timeout: float) -> str | None:
         """The next line that it prints."""
         try:
-            return self._lines.get(timeout=timeout)
+            line = self._lines.get(timeout=timeout)
         except queue.Empty:
             return None
+        if line is None:
+            self._lines.put(None)
+        return line
 
     def wait(self, timeout: float) -> int | None:
         """Its exit code, None while it runs."""
@@ -235,13 +238,14 @@ class AdbProcess:
             if text:
                 self._lines.put(text)
         self._client.wait()
+        self._lines.put(None)
 
     def _rest(self) -> bytes:
-        words = []
-        with contextlib.suppress(queue.Empty):
-            while True:
-                words.append(self._lines.get_nowait())
-        return "\n".join(words).encode()
+        """What it printed and nobody has read."""
+        lines = []
+        while (line := self.read_line(0)) is not None:
+            lines.append(line)
+        return "\n".join(lines).encode()
 
 
 def _told(command: Sequence[str]) -> str:

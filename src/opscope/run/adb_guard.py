@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from opscope.run.remote import RemoteShell
 
 _SCRIPT = Path(__file__).with_name("android") / "guard.sh"
-_READY_SECONDS, _LISTEN_SECONDS = 120.0, 0.2
+_READY_SECONDS = 120.0
 _PRINTABLE = re.compile(r"[^\x20-\x7e]")
 _MOST_SHOWN = 100
 _SETTING = re.compile(r"(saved|restored|stuck) (\w+) (.*)\Z")
@@ -101,15 +101,8 @@ class Hold:
     def _lines(self, timeout: float) -> Iterator[str]:
         """What the guard prints, until it ends or a time, in seconds, is up."""
         end = time.monotonic() + timeout
-        while True:
-            line = self._process.read_line(min(_LISTEN_SECONDS, max(0.0, end - time.monotonic())))
-            if line is not None:
-                yield line
-            elif not self._process.alive() or time.monotonic() >= end:
-                line = self._process.read_line(0)
-                if line is None:
-                    return
-                yield line
+        while (line := self._process.read_line(max(0.0, end - time.monotonic()))) is not None:
+            yield line
 
     def _held(self, owner: str) -> DeviceError:
         pid, _, name = _shown(owner).partition(" ")

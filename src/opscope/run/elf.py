@@ -15,11 +15,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-X86_64, AARCH64 = 62, 183
+X86_64, AARCH64, X86, ARM = 62, 183, 3, 40
 """Machines, as a header names them."""
 _MAGIC = b"\x7fELF"
 _CLASS_64 = 2
 _LITTLE_ENDIAN = 1
+_MACHINE_AT = 18
 _SHT_RELA, _SHT_DYNSYM = 4, 11
 _STT_FUNC = 2
 # Relocations through which a function is found by its name: R_*_JUMP_SLOT.
@@ -60,6 +61,19 @@ class _Symbol(NamedTuple):
     kind: int
     defined: bool
     size: int
+
+
+def machine_of(file: Path) -> int | None:
+    """The machine that a program or library is for, as its header names it; None when it is no ELF file.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    with file.open("rb") as opened:
+        head = opened.read(_MACHINE_AT + 2)
+    if head[: len(_MAGIC)] != _MAGIC or len(head) < _MACHINE_AT + 2:
+        return None
+    return int.from_bytes(head[_MACHINE_AT:], "little" if head[5] == _LITTLE_ENDIAN else "big")
 
 
 def symbol_size(library: Path, name: str) -> int | None:

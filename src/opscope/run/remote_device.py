@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from opscope.run.remote import RemoteProcess, RemoteShell
+    from opscope.run.remote_lock import Lock
 
 _ASK_SECONDS, _END_SECONDS = 60.0, 5.0
 _LONGER = 30.0  # than the command may take: to start it, and to say how it ended
@@ -48,12 +49,13 @@ class Device:
     Args:
         shell: the way to it.
         base: directory there for all that is ours.
+        lock: that is held while it is used; None: one that is of use on any system.
     """
 
-    def __init__(self, shell: RemoteShell, base: str) -> None:
+    def __init__(self, shell: RemoteShell, base: str, lock: Lock | None = None) -> None:
         self._shell, self._asked_base = shell, base
         self._kept: set[str] = set()
-        self._lock = DeviceLock(shell)
+        self._lock = lock or DeviceLock(shell)
         self._reserved = False
 
     @property
