@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import msgspec
 
 from opscope.api.sides import ProgramFiles, Side, Warmup, side_of
-from opscope.errors import RunError, UsageError
+from opscope.errors import MismatchError, RunError, UsageError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -79,13 +79,19 @@ def compare(baseline: str | Path, candidate: str | Path, *, warmup: Warmup = Non
 
 
 def comparison_of(baseline: Side, candidate: Side) -> Comparison:
-    """The comparison of two sides; variants of one bundle are paired by round."""
+    """The comparison of two sides; variants of one bundle are paired by round.
+
+    Raises:
+        MismatchError: a side ran on an emulated CPU, whose times say nothing.
+        TraceFormatError: no inference is left to measure.
+    """
     from opscope.analyze.analysis import measured_latency
     from opscope.analyze.compare import Beside
     from opscope.analyze.compare import compare as compare_tables
     from opscope.api.quality import quality_of_sides
 
     for side in (baseline, candidate):
+        _refuse_emulated(side)
         measured_latency(side.table, side.path)  # refuses a side without measured inferences, with its name
     baseline, candidate, paired = paired_sides(baseline, candidate)
     labels = ((baseline.label, baseline.path), (candidate.label, candidate.path))
@@ -104,6 +110,19 @@ def comparison_of(baseline: Side, candidate: Side) -> Comparison:
         notes=[*compared.notes, *_differences(baseline, candidate)],
         quality=quality_of_sides(baseline, candidate, compared),
     )
+
+
+def _refuse_emulated(side: Side) -> None:
+    from opscope.analyze.quality_machine import EMULATED, ON_THE_DEVICE
+
+    if side.bundle and side.bundle.manifest.target.emulated:
+        raise MismatchError(EMULATED, where=side.path, hint=ON_THE_DEVICE)
+
+
+def agreement_of(baseline: Side, candidate: Side) -> OutputAgreement | None:
+    """Whether two variants of one bundle computed the same, in the first round of both; None when that is not known."""
+    baseline, candidate, paired = paired_sides(baseline, candidate)
+    return _outputs(baseline, candidate) if paired else None
 
 
 def paired_sides(baseline: Side, candidate: Side) -> tuple[Side, Side, bool]:
