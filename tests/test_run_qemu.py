@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from pathlib import Path
 
@@ -122,7 +123,7 @@ def test_a_bundle_of_an_emulated_cpu_says_so(emulated_bundle: Path) -> None:
 
 
 @runtime
-def test_times_of_an_emulated_cpu_are_refused_everywhere(emulated_bundle: Path) -> None:
+def test_times_of_an_emulated_cpu_are_refused_everywhere(emulated_bundle: Path, tmp_path: Path) -> None:
     """In a comparison, in a gate even when it is forced, and beside other platforms."""
     one, other = f"{emulated_bundle}#accelerated", f"{emulated_bundle}#baseline"
     with pytest.raises(MismatchError, match="emulated"):
@@ -132,4 +133,4 @@ def test_times_of_an_emulated_cpu_are_refused_everywhere(emulated_bundle: Path) 
     with pytest.raises(MismatchError, match="emulated"):
         check(one, other, force=True)
     with pytest.raises(MismatchError, match="emulated"):
-        combined([emulated_bundle, emulated_bundle.parent])
+        combined([emulated_bundle, shutil.copytree(emulated_bundle, tmp_path / "another")])
