@@ -1,4 +1,4 @@
-"""The Arm runtime under QEMU, made once for all tests; where a part is missing the tests are skipped and say which."""
+"""The Arm runtime under QEMU with a counter for its library; a test that lacks a part is skipped and says which."""
 
 from __future__ import annotations
 
@@ -8,29 +8,24 @@ from pathlib import Path
 import pytest
 
 from native_runner import native_cache
-from opscope.errors import OpscopeError
+from opscope.errors import MissingDependencyError
 from opscope.run.kernel_evidence import CountedLibrary, backend_library, counted_library
 from opscope.run.qemu import QemuTarget
+from qemu import qemu_target
 
 SME, SME2 = ["sme", "sme2", "sme2p1"], ["sme2", "sme2p1"]
 """Fields to clear: all of SME, and its second version only."""
 
 
 @functools.cache
-def _made() -> tuple[QemuTarget, CountedLibrary] | str:
-    try:
-        target = QemuTarget(native_cache())
-        return target, counted_library(backend_library(target), native_cache())
-    except OpscopeError as error:
-        return f"{error}; {error.hint}"
-
-
 def arm_target() -> tuple[QemuTarget, CountedLibrary]:
-    """The target, and the counter for its library."""
-    made = _made()
-    if isinstance(made, str):
-        pytest.skip(f"needs QEMU 11.1, a compiler for 64-bit Arm and its runtime: {made}")
-    return made
+    """The target, and the counter for its library; made once for all tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        target = qemu_target(patch)
+    try:
+        return target, counted_library(backend_library(target), native_cache())
+    except MissingDependencyError as error:
+        pytest.skip(f"needs a C compiler for 64-bit Arm: {error}; {error.hint}")
 
 
 def arm_library() -> Path:
