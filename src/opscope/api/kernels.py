@@ -144,6 +144,7 @@ def count_kernels(
     from opscope.api.targets import recorded_target
     from opscope.run.clock import SystemClock
     from opscope.run.kernel_evidence import backend_library, count_variant, counted_library
+    from opscope.run.target import reserved
 
     place, label = split_label(str(path))
     bundle = Bundle.open(place)
@@ -153,7 +154,7 @@ def count_kernels(
         raise FeatureError(f"the bundle ran on {bundle.manifest.target.kind}: its kernels are counted there only")
     counted = counted_library(backend_library(where), cache)
     runs = []
-    with bundle.locked():
+    with reserved(where), bundle.locked():
         for variant in bundle.manifest.variants:
             if label in {None, variant.name}:
                 progress(variant.name)

@@ -37,7 +37,10 @@ _SECONDS = 600.0
 class BringsRuntime(Protocol):
     """A target that brings its own runtime, of which the libraries are here."""
 
-    runtime: Runtime
+    @property
+    def runtime(self) -> Runtime:
+        """It."""
+        ...
 
 
 class CountedLibrary(NamedTuple):

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from opscope.run.native_answer import Call
     from opscope.run.protocol import ProbeAnswer
     from opscope.run.remote import RemoteShell
+    from opscope.run.remote_device import Storage
     from opscope.run.target import Job, Outcome
 
 # What shells say of a program that is not theirs to execute, and of one that is not there; some take it for a script.
@@ -133,6 +134,20 @@ class RemoteNativeTarget:
     def reserved(self) -> AbstractContextManager[None]:
         """Hold the device for this host alone."""
         return self._device.reserved()
+
+    def storage(self) -> Storage:
+        """Room for files on the device."""
+        return self._device.storage()
+
+    @property
+    def runtime(self) -> Runtime:
+        """The runtime that is brought to the device.
+
+        Raises:
+            FeatureError: there is none for it.
+            MissingDependencyError: a compiler or the wheel is missing.
+        """
+        return self._runtime
 
     def probe(self) -> ProbeAnswer:
         """The CPU's features as the runtime there sees them.
