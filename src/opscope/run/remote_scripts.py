@@ -6,41 +6,33 @@ Every script is the argument of ``sh -c``; what it works on comes as words, neve
 from __future__ import annotations
 
 # $1 seconds, $2 directory, made when it is missing, $3... the command. The command gets a process group of its own,
-# which is ended when the time is up or when standard input ends: then the connection, or opscope, is gone. Programs
-# without setsid are given a group by the shell's job control, which Linux's smallest shells have on a terminal only.
+# which is ended when the time is up or when standard input ends: then the connection, or opscope, is gone. Who waits
+# for either is a process of its own that is killed at the end: a shell that waits can miss a signal (as mksh, the
+# shell of Android, does under load). Programs without setsid are given a group by the shell's job control.
 GUARD = r"""
 trap '' HUP
 seconds=$1 dir=$2
 shift 2
 mkdir -p "$dir" && cd "$dir" || exit 125
-exec 3<&0
-if command -v setsid >/dev/null 2>&1; then
-  setsid "$@" >log.txt 2>&1 3<&- </dev/null &
+exec 3<&0 2>/dev/null
+if command -v setsid >/dev/null; then
+  apart=setsid
 else
+  apart=
   set -m
-  "$@" >log.txt 2>&1 3<&- </dev/null &
 fi
+$apart "$@" >log.txt 2>&1 3<&- </dev/null &
 child=$!
-(
-  trap 'kill $! 2>/dev/null; exit' TERM
-  cat <&3 >/dev/null 2>&1 &
-  wait $!
-  kill -KILL -$child
-) >/dev/null 2>&1 &
+$apart sh -c 'cat; kill -KILL "-$1"' watch "$child" <&3 3<&- >/dev/null &
 watch=$!
-exec 3<&-
-(
-  trap 'kill $! 2>/dev/null; exit' TERM
-  sleep "$seconds" &
-  wait $!
-  : >timed-out
-  kill -KILL -$child
-) >/dev/null 2>&1 &
+$apart sh -c 'sleep "$1"; : >timed-out; kill -KILL "-$2"' timer "$seconds" "$child" </dev/null 3<&- >/dev/null &
 timer=$!
-wait $child 2>/dev/null
+wait $child
 code=$?
-kill $watch $timer 2>/dev/null
-kill -KILL -$child 2>/dev/null
+for group in $watch $timer $child; do
+  kill -KILL "-$group"
+done
+kill -KILL $watch $timer
 for file in *; do
   [ -f "$file" ] && echo "file $file"
 done
