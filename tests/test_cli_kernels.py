@@ -158,6 +158,7 @@ def test_counting_where_it_cannot_be_done_is_refused(bundle: Path) -> None:
         (["x.log", "--isa", "sme3"], 2, "did you mean"),
         (["x.log", "--count"], 2, "none of the paths is a bundle"),
         (["plain.txt"], 4, "nothing in it tells of kernels"),
+        (["x.log#y#z"], 3, "cannot be read"),
     ],
 )
 def test_mistakes_say_what_to_do(tmp_path: Path, arguments: list[str], code: int, said: str) -> None:
@@ -191,6 +192,15 @@ def test_a_file_of_counts_can_be_shown_by_itself(tmp_path: Path) -> None:
     assert {line.name: line.cells[0].amount for line in view.kernels} == {"kai_run_a": 4, "kai_run_b": 321}
 
 
+def test_a_library_that_is_none_is_refused(bundle: Path, tmp_path: Path) -> None:
+    """It would seem to export nothing."""
+    (tmp_path / "lib.so").write_text("hello")
+    with pytest.raises(TraceFormatError, match="not an ELF library"):
+        kernels([bundle], library=tmp_path / "lib.so")
+    with pytest.raises(NotFoundError, match="cannot be read"):
+        kernels([bundle], library=tmp_path / "none.so")
+
+
 # ---- the whole way, on the Arm runtime
 
 
@@ -220,6 +230,9 @@ def test_counted_variants_show_which_kernels_ran_by_operator(counted: Path) -> N
     faster = {step.answer.value for own in ladders["accelerated"].operators for step in own.steps[-1:]}
     assert faster == {"not known here"}
     assert (view.pairs[0].only_right, len(view.pairs[0].only_left)) == ([], 4)
+    products = kernels([counted], wanted=kernel_filter(["sme2"], ["fp32"], ["matmul"]))
+    assert {line.operator for line in products.kernels} == {"matmul"}
+    assert {ladder.variant: len(ladder.operators) for ladder in products.ladders} == {"accelerated": 3, "baseline": 0}
 
 
 @pytest.mark.runtime

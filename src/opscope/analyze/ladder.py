@@ -109,7 +109,7 @@ def chosen(ladder: VariantLadder, dtypes: Sequence[str], operators: Sequence[str
     Args:
         ladder: of a variant.
         dtypes: families of number types, or words of the operators' names such as ``PF32``.
-        operators: parts of the names of operators or layers.
+        operators: parts of the names of operators, of layers, or of kernels that ran.
     """
     rows = [own for own in ladder.operators if _of_types(own, dtypes) and _called(own, operators)]
     return msgspec.structs.replace(ladder, operators=rows)
@@ -122,7 +122,8 @@ def _of_types(own: OperatorLadder, dtypes: Sequence[str]) -> bool:
 
 
 def _called(own: OperatorLadder, operators: Sequence[str]) -> bool:
-    text = f"{own.name} {own.module or ''}".lower()
+    ran = next(step.detail for step in own.steps if step.rung is Rung.EXECUTED)
+    text = f"{own.name} {own.module or ''} {ran}".lower()
     return not operators or any(part.lower() in text for part in operators)
 
 

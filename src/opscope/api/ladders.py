@@ -93,7 +93,7 @@ class _Gathered(NamedTuple):
             features=_features(manifest, variant),
             emulated=manifest.target.emulated,
             switched=_switched(manifest, variant),
-            exported=self.exported or (frozenset(run.library.kernels) if run else None),
+            exported=frozenset(run.library.kernels) if self.exported is None and run else self.exported,
             calls=joined.operators if joined else None,
             problem=joined.problem if joined else None,
             counted=own.get(EvidenceKind.COUNTED),

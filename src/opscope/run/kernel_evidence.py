@@ -10,7 +10,7 @@ import msgspec
 from opscope.bundle.files import sha256_of, storage_errors
 from opscope.bundle.kernel_evidence import EvidenceRun, KernelLibrary, evidence_directory, save_evidence
 from opscope.bundle.manifest import Failure, FailureKind
-from opscope.errors import FeatureError
+from opscope.errors import FeatureError, NotFoundError, TraceFormatError
 from opscope.program.kernel_symbols import parse_symbol
 from opscope.run.cpuinfo import BACKEND, library_directory
 from opscope.run.elf import read_symbols
@@ -83,15 +83,20 @@ def counted_library(library: Path, cache: Path | None = None) -> CountedLibrary:
 
 
 def exported_kernels(library: Path) -> list[str]:
-    """Names of kernels that a library exports; empty for a file that is no 64-bit ELF library.
+    """Names of kernels that a library exports.
 
     Raises:
-        StorageError: it cannot be read.
-        TraceFormatError: it is damaged.
+        NotFoundError: it cannot be read.
+        TraceFormatError: it is damaged, or no library for Linux or Android.
     """
-    with storage_errors(library):
+    try:
         symbols = read_symbols(library.read_bytes(), library)
-    found = (parse_symbol(name) for name in sorted(symbols.functions)) if symbols else ()
+    except OSError as error:
+        raise NotFoundError(f"cannot be read: {error.strerror}", where=library) from None
+    if symbols is None:
+        hint = f"name the library that ran, such as {_LIBRARY}; symbols are read of 64-bit ELF files"
+        raise TraceFormatError("not an ELF library", where=library, hint=hint)
+    found = (parse_symbol(name) for name in sorted(symbols.functions))
     return list(dict.fromkeys(symbol.name for symbol in found if symbol))
 
 
