@@ -87,26 +87,35 @@ def _pair_line(pair: KernelPair) -> str:
 def _ladder_heading(ladder: VariantLadder) -> str:
     threads = _threads(ladder.threads)
     where = f", {threads}" if threads else ""
-    products = f"{len(ladder.operators)} convolutions and matrix products of delegates"
+    products = f"{len(ladder.operators)} convolutions and products in delegates"
     return f"{plain(ladder.variant)}{where}: {ladder.about}, {products}"
 
 
+_SHARE = "share of latency with a yes"
+
+
 def _rungs(ladder: VariantLadder) -> Table:
-    table = plain_table("question", "yes", "no", Answer.UNKNOWN.value, "share of latency with a yes")
+    """Answers by question; without shares of latency where times mean nothing."""
+    table = plain_table("question", "yes", "no", Answer.UNKNOWN.value, *_unless(ladder.emulated, _SHARE))
     for row in rung_counts(ladder):
-        table.add_row(row.rung.value, str(row.yes), str(row.no), str(row.unknown), row.share)
+        counts = (str(row.yes), str(row.no), str(row.unknown))
+        table.add_row(row.rung.value, *counts, *_unless(ladder.emulated, row.share))
     return table
 
 
+def _unless(emulated: bool, cell: str) -> tuple[str, ...]:
+    return () if emulated else (cell,)
+
+
 def _operators(ladder: VariantLadder) -> Table:
-    table = plain_table("operator", "share", *(rung.value for rung in Rung))
+    table = plain_table("operator", *_unless(ladder.emulated, "share"), *(rung.value for rung in Rung))
     table.columns[0].overflow = "fold"
     for own in ladder.operators[:_OPERATORS]:
-        share = "" if ladder.emulated else share_text(own.share)
-        table.add_row(Text(_operator_name(own)), share, *map(_answer, own.steps))
+        share = _unless(ladder.emulated, share_text(own.share))
+        table.add_row(Text(_operator_name(own)), *share, *map(_answer, own.steps))
     left = len(ladder.operators) - _OPERATORS
     if left > 0:
-        table.add_row(f"and {left} more, see --md or --json", "", *("" for _ in Rung))
+        table.add_row(f"and {left} more, see --md or --json")
     return table
 
 
@@ -165,7 +174,7 @@ def _pair_lists(view: KernelView, pair: KernelPair) -> Iterator[str]:
 
 def _ladder_rows(ladder: VariantLadder) -> Iterator[str]:
     yield from ("", f"## {markdown(_ladder_heading(ladder), _LONG)}", "")
-    yield from _head(["question", "yes", "no", Answer.UNKNOWN.value, "share of latency with a yes"])
+    yield from _head(["question", "yes", "no", Answer.UNKNOWN.value, _SHARE])
     for row in rung_counts(ladder):
         yield _row([row.rung.value, str(row.yes), str(row.no), str(row.unknown), row.share])
     if ladder.problem:
