@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 _PLACES = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/usr/local/sbin"])
-_START_SECONDS = 10.0
+_START_SECONDS, _RUN_SECONDS = 10.0, 60.0
 
 
 class Sshd:
@@ -93,6 +93,15 @@ class Sshd:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)
 
+    def waits_for_run(self) -> bool:
+        """Whether a runner of opscope starts on the device in time, with a program to run."""
+        end = time.monotonic() + _RUN_SECONDS
+        while time.monotonic() < end:
+            if any(_works(pid) for pid in descendants(self._process.pid)):
+                return True
+            time.sleep(0.01)
+        return False
+
     def sessions(self) -> list[int]:
         """Processes of the server's sessions."""
         return [pid for pid in descendants(self._process.pid) if _program(pid).startswith("sshd")]
@@ -155,6 +164,14 @@ def descendants(pid: int) -> list[int]:
                 own = int(stat.parent.name)
                 found += [own, *descendants(own)]
     return found
+
+
+def _works(pid: int) -> bool:
+    """Whether a process is a runner that has begun."""
+    with contextlib.suppress(OSError):
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        return words[0].rpartition(b"/")[2].startswith(b"ld-linux") and any(b"num_executions" in w for w in words)
+    return False
 
 
 def _program(pid: int) -> str:

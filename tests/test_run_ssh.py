@@ -6,7 +6,6 @@ stopped and started again, directories that are full or read-only, a second host
 
 from __future__ import annotations
 
-import contextlib
 import os
 import subprocess
 import threading
@@ -107,15 +106,6 @@ def mounted(place: Path, options: str) -> Iterator[Path]:
         pytest.skip(f"needs to mount a file system: {done.stderr.decode().strip()}")
     yield place
     subprocess.run(["umount", str(place)], check=True)
-
-
-def runs(word: str) -> bool:
-    """Whether a process has a word on its command line."""
-    for line in Path("/proc").glob("[0-9]*/cmdline"):
-        with contextlib.suppress(OSError):
-            if word in line.read_bytes().decode("utf-8", "replace").split("\0"):
-                return True
-    return False
 
 
 # ---- words, files and codes
@@ -316,11 +306,11 @@ def test_a_repetition_that_the_connection_cut_is_a_failure_and_the_next_one_runs
 ) -> None:
     """The device answers again at once, so nothing else is lost."""
     used = target(fragile)
-    cutter = threading.Thread(target=lambda: waits_for(lambda: runs("--num_executions=400123")) and fragile.cut())
+    cutter = threading.Thread(target=lambda: fragile.waits_for_run() and fragile.cut())
     with used.reserved():
         assert used.execute(job(toy_program), tmp_path).failure is None
         cutter.start()
-        lost = used.execute(Job(str(toy_program), [], 1, 400_123, 0, 60.0, traced=False), tmp_path)
+        lost = used.execute(Job(str(toy_program), [], 1, 400_000, 0, 60.0, traced=False), tmp_path)
         cutter.join()
         assert lost.failure is not None
         assert lost.failure.kind is FailureKind.DEVICE

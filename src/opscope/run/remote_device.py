@@ -43,6 +43,22 @@ class Ended(NamedTuple):
     files: list[str]
 
 
+class Storage(NamedTuple):
+    """Room for files on a device.
+
+    Attributes:
+        directory: for all that is ours, absolute.
+        writable: whether a file could be made in it.
+        free: room in bytes; None where the device does not tell.
+        said: what it complained of.
+    """
+
+    directory: str
+    writable: bool
+    free: int | None
+    said: str
+
+
 class Device:
     """A device.
 
@@ -55,6 +71,7 @@ class Device:
     def __init__(self, shell: RemoteShell, base: str, lock: Lock | None = None) -> None:
         self._shell, self._asked_base = shell, base
         self._kept: set[str] = set()
+        self._hashes: dict[tuple[str, int, int], str] = {}
         self._lock = lock or DeviceLock(shell)
         self._reserved = False
 
@@ -83,14 +100,14 @@ class Device:
         """The state it is in; see ``CONDITIONS``."""
         return self._parts(CONDITIONS)
 
-    def storage(self) -> tuple[bool, int | None, str]:
-        """Whether files can be kept on it, the free room in bytes, and what it said."""
+    def storage(self) -> Storage:
+        """Whether files can be kept on it."""
         done = self._shell.run(["sh", "-c", STORAGE, "opscope", self.base], _ASK_SECONDS)
         lines = done.stdout.decode("utf-8", "replace").strip().splitlines()
         words = lines[-1].split() if lines else []
         free = int(words[3]) * 1024 if len(words) > 3 and words[3].isdecimal() else None  # noqa: PLR2004 - POSIX df
         said = done.stderr.decode("utf-8", "replace").strip().splitlines()
-        return "writable" in lines, free, said[0] if said else ""
+        return Storage(self.base, "writable" in lines, free, said[0] if said else "")
 
     @contextlib.contextmanager
     def reserved(self) -> Iterator[None]:
@@ -120,8 +137,16 @@ class Device:
         Raises:
             DeviceError: the device was lost, or refuses to store them.
         """
-        lines = (f"{sha256_of(path)} {name}\n" for name, path in sorted(files.items()))
+        lines = (f"{self._hash(path)} {name}\n" for name, path in sorted(files.items()))
         return self.keep_as(kind, digest_of(lines), files)
+
+    def _hash(self, path: Path) -> str:
+        """Hash of a file, of one that stays as it is computed once."""
+        state = path.stat()
+        key = (str(path), state.st_mtime_ns, state.st_size)
+        if key not in self._hashes:
+            self._hashes[key] = sha256_of(path)
+        return self._hashes[key]
 
     def keep_as(self, kind: str, digest: str, files: Mapping[str, Path]) -> str:
         """As :meth:`keep`, when the digest of the files is known."""
@@ -149,10 +174,10 @@ class Device:
     def _explained(self, error: DeviceError, part: str) -> DeviceError:
         """The error, with what the device's storage has to do with it."""
         with contextlib.suppress(DeviceError):
-            writable, free, said = self.storage()
+            found = self.storage()
             self._sh('rm -rf "$1"', part)
-            room = "" if free is None else f", {free >> 20} MiB are free"
-            reason = error.problem if writable else said or error.problem
+            room = "" if found.free is None else f", {found.free >> 20} MiB are free"
+            reason = error.problem if found.writable else found.said or error.problem
             problem = f"files cannot be kept in {self.base} on the device{room}: {reason}"
             return DeviceError(problem, where=self.name, hint=_STORE_HINT)
         return error
