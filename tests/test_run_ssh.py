@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -18,9 +19,11 @@ import pytest
 import sshd
 from native_runner import native_cache, native_target, runtime_of
 from opscope.bundle.manifest import FailureKind
-from opscope.errors import DeviceError, FeatureError, UsageError
+from opscope.errors import DeviceError, FeatureError, MissingDependencyError, UsageError
+from opscope.run import isa
 from opscope.run.remote_device import Device
 from opscope.run.remote_native import RemoteNativeTarget
+from opscope.run.remote_python import RemotePythonTarget
 from opscope.run.remote_wheel import host_architecture
 from opscope.run.ssh import VARIABLE, SshShell
 from opscope.run.ssh_address import SshAddress, parse_address
@@ -315,6 +318,37 @@ def test_a_repetition_that_the_connection_cut_is_a_failure_and_the_next_one_runs
         assert lost.failure is not None
         assert lost.failure.kind is FailureKind.DEVICE
         assert used.execute(job(toy_program), tmp_path).failure is None
+
+
+# ---- the Python of the device
+
+
+@runtime
+def test_the_python_of_a_device_computes_the_same(board: sshd.Sshd, toy_program: Path, tmp_path: Path) -> None:
+    """With opscope sent along; features are switched off and proved off there, too."""
+    used = RemotePythonTarget(shell(board), str(board.home), sys.executable)
+    probed = used.probe()
+    assert {"python", "executorch", "os"} <= used.environment().versions.keys()
+    fields = frozenset(probed.fields)
+    clear = isa.cleared_fields(probed.arch, [isa.default_ablation(probed.arch, fields).name], fields)
+    with used.reserved():
+        outcome = used.execute(job(toy_program, clear), tmp_path)
+    assert outcome.failure is None
+    assert outcome.measurement.mask.cleared == clear
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["log.txt", "outputs.npz", "trace.etdump"]
+    (tmp_path / "here").mkdir()
+    here = native_target().execute(job(toy_program, clear), tmp_path / "here")
+    assert here.measurement.output_sha256 == outcome.measurement.output_sha256
+
+
+def test_a_python_that_lacks_something_is_told_what(board: sshd.Sshd, tmp_path: Path) -> None:
+    """One without any packages: what is missing, and what to type there."""
+    bare = tmp_path / "python"
+    bare.write_text(f'#!/bin/sh\nexec {sys.executable} -S -E "$@"\n')
+    bare.chmod(0o755)
+    with pytest.raises(MissingDependencyError, match="cannot run models") as caught:
+        RemotePythonTarget(shell(board), str(board.home), str(bare)).probe()
+    assert "pip install executorch" in str(caught.value.hint)
 
 
 # ---- devices that cannot be used

@@ -74,8 +74,9 @@ def _what(found: Environment) -> str:
 def _storage(target: RunTarget) -> list[Check]:
     """Room on the device, where it can be asked."""
     from opscope.run.remote_native import RemoteNativeTarget
+    from opscope.run.remote_python import RemotePythonTarget
 
-    if not isinstance(target, RemoteNativeTarget):
+    if not isinstance(target, RemoteNativeTarget | RemotePythonTarget):
         return []
     found = target.storage()
     room = "" if found.free is None else f", {size_text(found.free)} free"

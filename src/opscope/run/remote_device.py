@@ -89,8 +89,17 @@ class Device:
             DeviceError: the device cannot be reached.
             UsageError: the path holds what the programs on the way would misread.
         """
-        done = self._shell.run(["sh", "-c", PLACE, "opscope", self._asked_base], _ASK_SECONDS)
-        return safe_path(done.stdout.decode("utf-8", "replace").strip(), f"{self.name}: directory, ?dir=PATH")
+        return self.absolute(self._asked_base)
+
+    def absolute(self, path: str) -> str:
+        """A path of the device that begins at the user's home, or is absolute already.
+
+        Raises:
+            DeviceError: the device cannot be reached.
+            UsageError: the path holds what the programs on the way would misread.
+        """
+        done = self._shell.run(["sh", "-c", PLACE, "opscope", path], _ASK_SECONDS)
+        return safe_path(done.stdout.decode("utf-8", "replace").strip(), f"{self.name}: {path}")
 
     def facts(self) -> Mapping[str, str]:
         """What it is; see ``FACTS``."""

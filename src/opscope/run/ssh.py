@@ -168,7 +168,7 @@ class SshShell:
             raise copy_error(self.where, self._address.host, done.stderr)
 
     def _lacks_sftp(self, said: bytes) -> bool:
-        """Whether a copy failed because small devices have no SFTP server; what is closed then is not the connection."""
+        """Whether a copy failed because small devices have no SFTP server; the connection stands then."""
         standing = self._master is not None and self._master.poll() is None
         return standing and NO_SFTP.search(said) is not None
 
