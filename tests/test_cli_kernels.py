@@ -17,7 +17,7 @@ from fakes import FakeClock, FakeTarget
 from kit_files import kernels as kit_kernels
 from kit_files import pair, write_run
 from native_runner import native_cache
-from opscope.api import Settings, profile
+from opscope.api import Settings, analyze, profile
 from opscope.api.kernels import count_kernels, kernel_filter, kernels
 from opscope.bundle.bundle import Bundle
 from opscope.bundle.kernel_evidence import evidence_directory, evidence_runs
@@ -274,3 +274,32 @@ def test_a_record_that_names_files_elsewhere_is_refused(counted: Path, tmp_path:
     file.write_bytes(msgspec.json.encode({**record, "counts": "../../manifest.json"}))
     with pytest.raises(TraceFormatError, match="no file of it"):
         kernels([copy])
+
+
+@pytest.mark.runtime
+def test_reports_name_the_kernels_that_were_counted(counted: Path) -> None:
+    """Written anew behind the count; what only lays data out is no kernel of an operator."""
+    analysis = analyze(f"{counted}#accelerated")
+    known = {row.module: row.kernel for row in analysis.operators if row.kernel}
+    assert known == {
+        **dict.fromkeys(("stem.0", "body"), "kai_run_matmul_clamp_f32_f32p2vlx1_f32p2vlx1biasf32_sme2_mopa"),
+        "head": "kai_run_matmul_clamp_f32_f32_f32p2vlx1b_1x16vl_sme2_mla",
+    }
+    text = (counted / "report.md").read_text()
+    assert "3 operators" in text
+    assert "called kernels that were counted in runs of their own" in text
+    assert "Which microkernel ran is not known" not in text
+    assert all(row.kernel is None for row in analyze(f"{counted}#baseline").operators)
+
+
+@pytest.mark.runtime
+def test_evidence_that_cannot_be_used_is_a_warning_of_the_analysis(counted: Path, tmp_path: Path) -> None:
+    """Times do not depend on it."""
+    import shutil
+
+    copy = tmp_path / "copy"
+    shutil.copytree(counted, copy)
+    (copy / "evidence" / "accelerated" / "evidence.json").write_text("{")
+    found = analyze(f"{copy}#accelerated")
+    assert "evidence_unusable" in [warning.code for warning in found.trace.warnings]
+    assert all(row.kernel is None for row in found.operators)

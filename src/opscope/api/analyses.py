@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import msgspec
 
 from opscope.api.sides import ProgramFiles, Side, Warmup, side_of
+from opscope.bundle.kernel_evidence import EVIDENCE
 from opscope.errors import MismatchError, RunError, UsageError
 
 if TYPE_CHECKING:
@@ -63,7 +64,12 @@ def analysis_of(side: Side) -> Analysis:
     from opscope.analyze.analysis import Source, analyse
 
     source = Source(side.path, side.format, side.files)
-    return analyse(side.table, source, side.variant.name if side.variant else None, side.known, side.calls)
+    found = analyse(side.table, source, side.variant.name if side.variant else None, side.known, side.calls)
+    if side.bundle is None or not (side.bundle.path / EVIDENCE).exists():
+        return found
+    from opscope.api.counted_calls import with_kernels
+
+    return with_kernels(found, side)
 
 
 def compare(baseline: str | Path, candidate: str | Path, *, warmup: Warmup = None) -> Comparison:

@@ -159,4 +159,15 @@ def count_kernels(
             if label in {None, variant.name}:
                 progress(variant.name)
                 runs.append(count_variant(bundle, variant, where, counted, clock or SystemClock()))
+    _rewrite_reports(bundle)
     return runs
+
+
+def _rewrite_reports(bundle: Bundle) -> None:
+    """Write the reports that are there anew: they say which kernels ran."""
+    from opscope.api.reports import content_of, write_reports
+
+    files = {"html": "report.html", "md": "report.md", "json": "analysis.json"}
+    there = [name for name, file in files.items() if (bundle.path / file).exists()]
+    if there:
+        write_reports(bundle, content_of(bundle), there)

@@ -5,17 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from opscope.analyze.analysis import rule_evidence
-from opscope.analyze.kernel_join import join_calls
 from opscope.analyze.kernel_sources import EvidenceKind
 from opscope.analyze.ladder import variant_ladder
 from opscope.analyze.rungs import Known
 from opscope.api.analyses import analysis_of, comparison_of
+from opscope.api.counted_calls import joined_calls
 from opscope.api.reports import compared_pairs
 from opscope.api.sides import bundle_side
-from opscope.bundle.kernel_evidence import evidence_directory, evidence_runs
+from opscope.bundle.kernel_evidence import evidence_runs
 from opscope.errors import OpscopeError
-from opscope.read.kernel_counts import read_kernel_counts
-from opscope.read.registry import read_trace
 from opscope.run.kernel_evidence import exported_kernels
 
 if TYPE_CHECKING:
@@ -23,7 +21,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from opscope.analyze.compare import Comparison
-    from opscope.analyze.kernel_join import JoinedCalls
     from opscope.analyze.kernel_sources import KernelSource
     from opscope.analyze.ladder import VariantLadder
     from opscope.api.sides import Side
@@ -81,8 +78,8 @@ class _Gathered(NamedTuple):
         """Everything about one variant."""
         manifest, side = self.bundle.manifest, self.sides[variant.name]
         run = self.runs.get(variant.name)
-        joined = self._joined(run, side) if run else None
         analysis = analysis_of(side)
+        joined = joined_calls(self.bundle, variant.name, analysis)
         own = {source.kind: source for source in self.sources if source.variant == variant.name}
         return Known(
             variant=variant.name,
@@ -101,17 +98,6 @@ class _Gathered(NamedTuple):
             registered=own.get(EvidenceKind.REGISTERED),
             comparison=self.comparisons.get(variant.name),
         )
-
-    def _joined(self, run: EvidenceRun, side: Side) -> JoinedCalls | None:
-        """Calls by operator, by the trace of the very process that was counted; None when that run failed."""
-        if run.counts is None or run.trace is None:
-            return None
-        directory = evidence_directory(self.bundle, run.variant)
-        table = read_trace(directory / run.trace).table
-        methods = {place.method for place in analysis_of(side).operators}
-        if len(methods) == 1:
-            table = table.with_method(next(iter(methods)))
-        return join_calls(table, read_kernel_counts(directory / run.counts))
 
 
 def _gathered(bundle: Bundle, sources: Sequence[KernelSource], library: Path | None) -> tuple[_Gathered, list[str]]:

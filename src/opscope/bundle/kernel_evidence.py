@@ -93,12 +93,14 @@ def evidence_runs(bundle: Bundle) -> dict[str, EvidenceRun]:
         BundleError: a record is damaged or from a newer opscope, or a file is not the one that was recorded.
         StorageError: a file cannot be read.
     """
-    found = {}
-    for variant in bundle.manifest.variants:
-        file = evidence_directory(bundle, variant.name) / RECORD
-        if file.exists():
-            found[variant.name] = _checked(_decode(file), variant.name, file.parent)
-    return found
+    every = ((variant.name, evidence_of(bundle, variant.name)) for variant in bundle.manifest.variants)
+    return {name: run for name, run in every if run is not None}
+
+
+def evidence_of(bundle: Bundle, variant: str) -> EvidenceRun | None:
+    """The evidence of one variant, like :func:`evidence_runs`; None when it has none."""
+    file = evidence_directory(bundle, variant) / RECORD
+    return _checked(_decode(file), variant, file.parent) if file.exists() else None
 
 
 def _decode(file: Path) -> EvidenceRun:
