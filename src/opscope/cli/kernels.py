@@ -54,7 +54,7 @@ def command(
     Enabled is not used: a kernel that is registered or in the library need not run. Runs that count kernels go to the
     bundle's evidence arm, and nothing of them is ever a time.
     """
-    from opscope.api.kernels import kernel_filter, kernels
+    from opscope.api import kernel_filter, kernels
     from opscope.bundle.files import write_atomically
     from opscope.report.kernel_csv import kernel_csv
     from opscope.report.kernel_evidence import kernel_markdown, kernel_summary
@@ -74,8 +74,8 @@ def command(
 
 
 def _count(paths: Sequence[str], *, quiet: bool) -> None:
+    from opscope.api import count_kernels
     from opscope.api.kernel_sources import split_label
-    from opscope.api.kernels import count_kernels
     from opscope.errors import UsageError
 
     bundles = [path for path in paths if (split_label(path)[0] / "manifest.json").exists()]
