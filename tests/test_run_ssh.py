@@ -134,6 +134,16 @@ def test_exit_codes_are_those_of_the_command(board: sshd.Sshd, code: int) -> Non
     assert shell(board).run(["sh", "-c", f"exit {code}"], 20).code == code
 
 
+def test_what_a_login_shell_says_first_is_not_the_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A message of the day, for example: neither output nor the lock's answer."""
+    greeting = """ForceCommand echo Welcome; echo taken; eval "$SSH_ORIGINAL_COMMAND" """
+    with sshd.running(tmp_path / "s", lines=(greeting,)) as server:
+        monkeypatch.setenv(VARIABLE, server.options)
+        assert shell(server).run(["echo", "hello"], 20).stdout == b"hello\n"
+        with device(server).reserved():
+            assert (tmp_path / "s" / "lock").exists()
+
+
 def test_files_go_there_and_come_back(board: sshd.Sshd, tmp_path: Path) -> None:
     """Every byte, and the right to be executed."""
     content = bytes(range(256)) * 300

@@ -3,7 +3,7 @@
 The user's configuration holds, host keys and jump hosts included; nothing is asked for on the way, so a login must
 work without a password. One connection is kept open for all commands, where the device allows that. ssh ends with code
 255 when the connection fails, and also when the command does; so every command ends with a line of ours that holds its
-code, and one without that line did not end.
+code, and one without that line did not end. Another line begins it: what a login shell says before is not ours.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 KIND = "ssh"
 VARIABLE = "OPSCOPE_SSH_OPTIONS"
 """Environment variable with more options for ssh and scp alike, for example ``-F FILE``."""
-_ENDED = "opscope-ended"
+_BEGAN, _ENDED = "opscope-began", "opscope-ended"
 # One line, and nothing in it that login shells other than sh would read in another way.
-_TOLD = f'"$@"; printf "\\n{_ENDED} %s\\n" $?'
+_TOLD = f'echo {_BEGAN}; "$@"; printf "\\n{_ENDED} %s\\n" $?'
 _OPTIONS = (
     *("BatchMode=yes", "ConnectTimeout=15", "ServerAliveInterval=15", "ServerAliveCountMax=2", "LogLevel=ERROR"),
     *("RequestTTY=no", "RemoteCommand=none", "ClearAllForwardings=yes"),
@@ -80,7 +80,8 @@ class SshShell:
             )
         except subprocess.TimeoutExpired:
             raise DeviceError(f"no answer within {timeout:.0f} s", where=self.where, hint=_SLOW) from None
-        output, _, trailer = done.stdout.rpartition(f"\n{_ENDED} ".encode())
+        told = done.stdout.partition(f"{_BEGAN}\n".encode())[2]
+        output, _, trailer = told.rpartition(f"\n{_ENDED} ".encode())
         code = trailer.decode("ascii", "replace").strip()
         if not code.isdecimal():
             raise connection_error(self.where, self._address.host, done.stderr)
@@ -242,6 +243,9 @@ class SshProcess:
     def _listen(self) -> None:
         assert self._process.stdout is not None  # noqa: S101 - it was asked for
         with self._process.stdout as output:
+            for raw in output:
+                if raw.rstrip() == _BEGAN.encode():
+                    break
             for raw in output:
                 line = raw.decode("utf-8", "replace").rstrip("\r\n")
                 code = line.removeprefix(f"{_ENDED} ")
