@@ -5,7 +5,6 @@ from __future__ import annotations
 import getpass
 import os
 import platform
-import time
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Protocol
 
@@ -95,5 +94,5 @@ class DeviceLock:
 
 def _holder() -> str:
     """Who we are, for another host that finds the device in use."""
-    now = datetime.now(timezone.utc).isoformat(timespec="seconds")
-    return f"by {getpass.getuser()}@{platform.node()}, process {os.getpid()}, since {now} ({time.monotonic_ns()})"
+    now = datetime.now(timezone.utc).isoformat(timespec="microseconds")  # fine enough to tell two of one process apart
+    return f"by {getpass.getuser()}@{platform.node()}, process {os.getpid()}, since {now}"
