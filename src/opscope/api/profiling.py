@@ -211,7 +211,7 @@ def planned_variants(settings: Settings, runner: RunTarget) -> list[Variant]:
 
     Nothing can be switched off in a runner of the user's: it is one variant, of which nothing tells what it uses.
     """
-    if runner.describe().kind == RUNNER:
+    if runner.describe().kind == RUNNER or getattr(runner, "is_build", False):
         return _as_it_is(settings)
     probed = runner.probe()
     fields = frozenset(probed.fields)

@@ -20,6 +20,7 @@ from opscope.api.experiment_bundle import (
     target_of,
     variants_of,
 )
+from opscope.api.phones import on_phone
 from opscope.api.profiling import complete_inferences
 from opscope.api.reports import REPORT_FORMATS, content, content_of, report, write_reports
 from opscope.api.roofs import measure_roofs
@@ -81,13 +82,14 @@ def _silent(done: int, total: int, repetition: Repetition | None) -> None:
     """Progress that nobody watches."""
 
 
-def run(
+def run(  # noqa: PLR0913 - the one call a notebook makes; all but the first are by name
     config: str | Path,
     *,
     only: Sequence[str] = (),
     analysis_only: bool = False,
     resume: bool = False,
     out: str | Path | None = None,
+    target: str | None = None,
     means: Means | None = None,
 ) -> RunReport:
     """Run the experiments of a file, each into a bundle with its reports.
@@ -98,6 +100,7 @@ def run(
         analysis_only: run nothing; write the reports of the bundles that are there anew.
         resume: finish bundles that are there; without it they must not be.
         out: directory of the bundles; None: as the file says.
+        target: Android device for experiments with runners or of the target adb; None: as the file says.
         means: None: this machine's clock and targets, and nobody watching.
 
     Raises:
@@ -109,6 +112,7 @@ def run(
     asked = selected(read_experiments(Path(config)), only)
     if out is not None:
         asked = msgspec.structs.replace(asked, out=Path(out))
+    asked = on_phone(asked, target) if target else asked
     chosen = means or Means(_silent)
     if analysis_only:
         return _analysed(asked)

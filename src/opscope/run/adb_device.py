@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
@@ -14,17 +14,19 @@ from opscope.run.adb_state import read_device, read_state
 from opscope.run.remote_device import Device
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from opscope.bundle.manifest import Conditions, Environment, Target
     from opscope.run.adb import AdbShell
     from opscope.run.adb_power import Power
 
+Told = TypeVar("Told")
 DIRECTORY = "/data/local/tmp/opscope"
 """Where opscope keeps its files on a device; ``/data/local/tmp`` is where adb may write and execute."""
-PATIENCE = 120.0
+PATIENCE = 120
 """How long, in seconds, a device that was lost is waited for; a reboot takes most of it."""
 _ASK_SECONDS, _BOOT_POLL = 30.0, 0.5
+_COME_BACK = "plug it in or switch it on; what was measured is kept, finish with --resume"
 
 
 class AdbLock:
@@ -37,12 +39,14 @@ class AdbLock:
 
     Attributes:
         found: settings as they were before they were made, by name.
+        restored: settings that an earlier run had left changed and that were put back, by name.
     """
 
     def __init__(self, shell: AdbShell, directory: str, power: Power | None) -> None:
         self._shell, self._directory, self._power = shell, directory, power
         self._hold: Hold | None = None
         self.found: dict[str, str | None] = {}
+        self.restored: dict[str, str | None] = {}
 
     def take(self) -> bool:
         """Hold the device; whether it was not held by us already.
@@ -58,6 +62,7 @@ class AdbLock:
         self._hold = None
         self._hold = Hold(self._shell, self._directory, self._power)
         self.found = self._hold.saved
+        self.restored = {**self.restored, **self._hold.restored}
         return True
 
     def release(self) -> None:
@@ -79,26 +84,40 @@ class AdbDevice(Device):
         power: settings to make while it is held; None leaves them as they are.
         directory: where opscope keeps its files there.
         patience: how long it is waited for after it was lost, in seconds.
+        address: that a manifest has, by which it is found again; empty for its serial number.
     """
 
     def __init__(
-        self, shell: AdbShell, power: Power | None = None, directory: str = DIRECTORY, patience: float = PATIENCE
+        self,
+        shell: AdbShell,
+        power: Power | None = None,
+        directory: str = DIRECTORY,
+        patience: float = PATIENCE,
+        address: str = "",
     ) -> None:
         self._hold = AdbLock(shell, directory, power)
         super().__init__(shell, directory, self._hold)
-        self._adb, self._power, self._patience = shell, power, patience
+        self._adb, self._power, self._patience, self._address = shell, power, patience, address
+        self._gone = False
 
     def describe(self) -> Target:
         """Kind and address, for the manifest."""
-        return self._adb.describe()
+        told = self._adb.describe()
+        return msgspec.structs.replace(told, address=self._address or told.address)
+
+    @property
+    def restored(self) -> dict[str, str | None]:
+        """Settings that an earlier run had left changed, and that were put back when the device was held."""
+        return self._hold.restored
 
     def environment(self, features: list[str] | None, versions: Mapping[str, str]) -> Environment:
         """The device and its software; see :func:`opscope.run.adb_state.read_device`.
 
         Raises:
-            DeviceError: it does not answer.
+            DeviceError: it does not answer, and does not come back.
         """
-        told = read_device(self._adb, self._power.name if self._power else None, features, versions)
+        power = self._power.name if self._power else None
+        told = self._patiently(lambda: read_device(self._adb, power, features, versions))
         if told.phone is None:
             return told
         found = {**told.phone.settings, **self._hold.found}  # while it is held they are as we made them
@@ -110,29 +129,38 @@ class AdbDevice(Device):
         Raises:
             DeviceError: it does not come back.
         """
-        try:
-            return read_state(self._adb)
-        except DeviceError:
-            self._await()
-            return read_state(self._adb)
+        return self._patiently(lambda: read_state(self._adb))
 
     def output_of(self, *command: str) -> str:
-        """What a small command prints.
+        """What a small command prints; a device that was lost is waited for.
 
         Raises:
-            DeviceError: the device was lost.
+            DeviceError: it does not come back.
         """
+        return self._patiently(lambda: self._printed(*command))
+
+    def _printed(self, *command: str) -> str:
         return self._adb.run(command, _ASK_SECONDS).stdout.decode("utf-8", "replace")
 
+    def _patiently(self, ask: Callable[[], Told]) -> Told:
+        """An answer of the device, for which it is waited when it was lost."""
+        try:
+            return ask()
+        except DeviceError:
+            self._await()
+            return ask()
+
     def _await(self) -> None:
-        """Wait until it answers and has started up; its services are not there before that."""
-        patience, self._patience = self._patience, 0.0  # one that did not come back is not waited for again
-        end = time.monotonic() + patience
+        """Wait until it answers and has started up; its services are not there before that.
+
+        Raises:
+            DeviceError: it does not come back; the next time it is not waited for.
+        """
+        patience = 0.0 if self._gone else self._patience
+        end, self._gone = time.monotonic() + patience, True
         if not self._adb.wait(patience):
-            hint = "plug it in or switch it on; what was measured is kept, finish with --resume"
-            raise DeviceError(
-                f"the device was lost and did not come back in {patience:.0f} s", where=self.name, hint=hint
-            )
-        while self.output_of("getprop", "sys.boot_completed").strip() != "1" and time.monotonic() < end:
+            problem = f"the device was lost and did not come back in {self._patience:.0f} s"
+            raise DeviceError(problem, where=self.name, hint=_COME_BACK)
+        self._gone = False
+        while self._printed("getprop", "sys.boot_completed").strip() != "1" and time.monotonic() < end:
             time.sleep(_BOOT_POLL)
-        self._patience = patience

@@ -10,7 +10,7 @@ from opscope.run.remote_native import RemoteNativeTarget
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from opscope.bundle.manifest import Conditions, Environment
+    from opscope.bundle.manifest import Conditions, Environment, Target
     from opscope.run.adb import AdbShell
     from opscope.run.adb_device import AdbDevice
 
@@ -30,6 +30,10 @@ class AdbNativeTarget(RemoteNativeTarget):
     def __init__(self, shell: AdbShell, device: AdbDevice, cache: Path | None = None) -> None:
         super().__init__(shell, "", cache, device)
         self._phone = device
+
+    def describe(self) -> Target:
+        """Kind and address, for the manifest."""
+        return self._phone.describe()
 
     def environment(self) -> Environment:
         """The device and its software."""

@@ -86,6 +86,9 @@ class AdbRunnerTarget:
         inputs: of the method, as the program declares them.
         outputs: of the method, likewise; with them, and ``--output_file`` in the runner, all output values are read.
 
+    Attributes:
+        is_build: its features were fixed when it was built.
+
     Raises:
         NotFoundError: there is no such file.
         UsageError: it was not built for Android on this device's processor, or an argument is one that opscope sets.
@@ -104,6 +107,7 @@ class AdbRunnerTarget:
         self._device, self._runner = device, runner.resolve()
         self._arguments, self._method = tuple(arguments), method
         self._inputs, self._outputs = list(inputs), list(outputs)
+        self.is_build = True
         self._numbers = itertools.count()
         check_arguments(self._arguments)
         self._check()
@@ -244,7 +248,7 @@ class AdbRunnerTarget:
     def _trace_failure(self, work: Path) -> Failure | None:
         failure = trace_failure(work / TRACE)
         if failure is not None and failure.kind is FailureKind.TRACE:
-            free = self._device.storage()[1]
+            free = self._device.storage().free
             if free is not None and free < _FULL:
                 problem = f"no whole ETDump could be written: the device's storage is full, {free:,} bytes are free"
                 return Failure(FailureKind.DEVICE, f"{problem}; free some space there")

@@ -115,8 +115,11 @@ def _variants(config: Config, file: Path) -> UsageError | None:
 
 def _runners(config: Config, file: Path) -> UsageError | None:
     targets = [config.target] if config.target else config.targets
-    bare = "runner" in targets
-    fixed = any(target and target.partition(":")[0] == "runner" for target in targets)
+    kinds = {target.partition(":")[0] for target in targets if target}
+    named = any(variant.runner is not None for variant in config.variants)
+    bare = "runner" in targets or ("adb" in kinds and named)
+    fixed = "runner" in kinds or ("adb" in kinds and named)
+    allowed = bare and kinds <= {"runner", "adb"}
     for number, variant in enumerate(config.variants):
         place = f"variants[{number}]"
         if fixed and variant.ablate:
@@ -124,8 +127,9 @@ def _runners(config: Config, file: Path) -> UsageError | None:
             return wrong(file, f"{place}.ablate", "a runner's features are fixed when it is built", hint)
         if bare and variant.runner is None:
             return wrong(file, f"{place}.runner", "this key is missing", "the target runner needs a build per variant")
-        if variant.runner is not None and not bare:
-            return wrong(file, f"{place}.runner", "only the target runner has one", 'target = "runner"')
+        if variant.runner is not None and not allowed:
+            hint = 'target = "runner", or target = "adb" for one that was built with the Android NDK'
+            return wrong(file, f"{place}.runner", "only the target runner, or adb, has one", hint)
     return None
 
 

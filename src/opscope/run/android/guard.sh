@@ -34,8 +34,14 @@ leave() {
 
 mkdir -p "$dir" && cd "$dir" || exit 1
 exec 9>>lock || exit 1
-flock -n 9 9>&9
-case $? in
+# A guard whose host has just gone puts settings back before it lets go.
+for try in 1 2 3; do
+    flock -n 9 9>&9
+    code=$?
+    [ $code = 1 ] || break
+    sleep 1
+done
+case $code in
 0) ;;
 1) echo "held $(cat owner 2>/dev/null)"; exit 1 ;;
 *) exit 1 ;;

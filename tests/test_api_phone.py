@@ -1,0 +1,280 @@
+"""A model profiled on an Android device, from the command line to the report, and every way that can be cut short.
+
+The device is an endpoint of the tests behind the real ``adb``; what runs on it is the real native runner, or scripts
+that behave like executor_runner. Nothing here was seen on a phone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from adb_bench import adb_server, needs_adb, plugged
+from native_runner import native_cache, runtime_of
+from opscope.api.phones import on_phone, phone_name
+from opscope.api.running import run
+from opscope.bundle.bundle import Bundle
+from opscope.bundle.manifest import FailureKind, Role, Status
+from opscope.errors import UsageError
+from opscope.run.adb import AdbShell
+from opscope.run.adb_address import AdbAddress, parse_address
+from opscope.run.adb_device import AdbDevice
+from opscope.run.adb_native import EXPERIMENTAL, AdbNativeTarget
+from opscope.run.adb_power import PROFILES
+from opscope.run.config_files import read_experiments
+from opscope.run.remote_wheel import host_architecture
+from opscope.run.target import Job
+from programs import write_tiny_program
+from runners import GOOD, write_runner
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from adb_endpoint import Endpoint
+
+pytestmark = needs_adb
+_SECONDS = 60.0
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with adb_server(tmp_path_factory.mktemp("home")):
+        yield
+
+
+@pytest.fixture
+def device(tmp_path: Path) -> Iterator[Endpoint]:
+    """A phone on the network, in battery saver."""
+    with plugged(tmp_path / "phone") as endpoint:
+        endpoint.phone.put("low_power", "1")
+        yield endpoint
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("", AdbAddress()),
+        ("R5CT30ABCDE", AdbAddress("R5CT30ABCDE")),
+        ("emulator-5554?patience=9", AdbAddress("emulator-5554", patience=9)),
+        ("192.168.1.7:5555?power=boost", AdbAddress("192.168.1.7:5555", "boost")),
+        (
+            "?dir=/data/local/tmp/x&runner=out/executor_runner",
+            AdbAddress("", None, "/data/local/tmp/x", "out/executor_runner"),
+        ),
+    ],
+)
+def test_an_address_names_the_device_and_how_it_is_used(text: str, address: AdbAddress) -> None:
+    """And is found again by what a manifest says."""
+    assert parse_address(text) == address
+    assert parse_address(address.text()) == address
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("-s other", "no serial number"),
+        ("x;rm", "no serial number"),
+        ("x?power=bost", "no power profile 'bost'"),
+        ("x?pwer=boost", "no option 'pwer'"),
+        ("x?boost", "are no options"),
+        ("x?patience=long", "is no time"),
+        ("x?dir=tmp", "must be absolute"),
+        ("x?dir=/a b", "cannot be a directory"),
+    ],
+)
+def test_an_address_that_is_none(text: str, problem: str) -> None:
+    """Before anything is started."""
+    with pytest.raises(UsageError, match=problem):
+        parse_address(text)
+
+
+def test_the_options_of_the_command_line_make_one_name() -> None:
+    """A device on the network and a power profile are parts of the target's name."""
+    assert phone_name(None, None, None) is None
+    assert phone_name("ssh:board", None, None) == "ssh:board"
+    assert phone_name(None, "10.0.0.7:5555", None) == "adb:10.0.0.7:5555"
+    assert phone_name("adb", "10.0.0.7:5555", "boost") == "adb:10.0.0.7:5555?power=boost"
+    assert phone_name("adb", None, "app-developer") == "adb:?power=app-developer"
+    with pytest.raises(UsageError, match="it is an Android device"):
+        phone_name("local", "10.0.0.7:5555", None)
+    with pytest.raises(UsageError, match="only Android devices have power profiles"):
+        phone_name("ssh:board", None, "boost")
+
+
+def configuration(directory: Path, on: str, off: str, target: str, **more: object) -> Path:
+    """Two builds of a runner, three rounds."""
+    keys = {"rounds": 3, "runs": 2, "warmup": 1, "untraced": False, "roofs": False, **more}
+    variants = [{"name": "on", "runner": on}, {"name": "off", "runner": off, "role": "baseline"}]
+    file = directory / "phone.json"
+    file.write_text(json.dumps({"model": "tiny.pte", "target": target, "variants": variants, **keys}))
+    return file
+
+
+def test_builds_of_a_runner_are_compared_on_a_phone(device: Endpoint, tmp_path: Path) -> None:
+    """Each variant's runner is pushed and pinned, the settings hold meanwhile, the phone stands in the manifest."""
+    write_tiny_program(tmp_path)
+    write_runner(tmp_path, name="on")
+    write_runner(tmp_path, name="off")
+    file = configuration(tmp_path, "on", "off", f"adb:{device.address}?power=boost", affinity=[0])
+    done = run(file, out=tmp_path / "out")
+    assert [result.error for result in done.experiments] == [None]
+    manifest = Bundle.open(Path(done.experiments[0].path)).manifest
+    assert manifest.status is Status.COMPLETE
+    assert (manifest.target.kind, manifest.target.address) == ("adb", f"{device.address}?power=boost")
+    assert {variant.name: variant.role for variant in manifest.variants} == {"on": Role.CANDIDATE, "off": Role.BASELINE}
+    assert manifest.environment.phone is not None
+    assert manifest.environment.phone.settings["low_power"] == "1"
+    state = manifest.repetitions[0].before.phone
+    assert state is not None
+    assert (state.thermal_status, state.battery_percent, state.limits_mhz) == (1, 83, [2000.0, 3300.0])
+    assert any("taskset 1 " in command for command in device.phone.commands)
+    assert device.phone.setting("low_power") == "1"
+
+
+def test_a_phone_that_is_unplugged_for_good_loses_nothing_measured(device: Endpoint, tmp_path: Path) -> None:
+    """What was finished stays, the settings are put back by the phone itself, and --resume finishes the run."""
+    write_tiny_program(tmp_path)
+    count, marker = tmp_path / "count", tmp_path / "third"
+    slow = f"""
+with open({str(count)!r}, "a+") as file:
+    file.write("x"); file.seek(0); number = len(file.read())
+if number == 3 and not os.path.exists({str(marker)!r}):
+    open({str(marker)!r}, "w").close()
+    time.sleep(30)
+"""
+    for name in ("on", "off"):
+        write_runner(tmp_path, slow + GOOD, name=name)
+    file = configuration(tmp_path, "on", "off", f"adb:{device.address}?power=boost&patience=1")
+    puller = threading.Thread(target=_when_there, args=(marker, device.unplug))
+    puller.start()
+    broken = run(file, out=tmp_path / "out").experiments[0]
+    puller.join()
+    assert "--resume" in (broken.error or "")
+    bundle = Bundle.open(tmp_path / "out" / broken.name)
+    kept = [repetition.directory for repetition in bundle.manifest.repetitions if repetition.ok]
+    assert len(kept) == 2
+    assert {r.failure.kind for r in bundle.manifest.repetitions if r.failure} == {FailureKind.DEVICE}
+    assert _eventually(lambda: device.phone.setting("low_power") == "1")
+    device.plug()
+    done = run(file, out=tmp_path / "out", resume=True).experiments[0]
+    assert done.error is None
+    manifest = Bundle.open(tmp_path / "out" / done.name).manifest
+    assert manifest.status is Status.COMPLETE
+    assert [repetition.directory for repetition in manifest.repetitions if repetition.ok][:2] == kept
+    assert device.phone.setting("low_power") == "1"
+
+
+_PROFILE = """
+import sys
+from opscope.api.running import run
+run(sys.argv[1], out=sys.argv[2])
+"""
+
+
+def test_settings_are_put_back_when_a_run_is_killed(device: Endpoint, tmp_path: Path) -> None:
+    """By SIGKILL in the middle of a repetition; what ran on the phone ends too, and the phone is free."""
+    write_tiny_program(tmp_path)
+    marker = tmp_path / "running"
+    script = f"open({str(marker)!r}, 'w').write(str(os.getpid())); time.sleep(60)"
+    for name in ("on", "off"):
+        write_runner(tmp_path, script, name=name)
+    file = configuration(tmp_path, "on", "off", f"adb:{device.address}?power=boost")
+    command = [sys.executable, "-c", _PROFILE, str(file), str(tmp_path / "out")]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        assert _eventually(lambda: marker.exists() and marker.read_text() != "")
+        assert device.phone.setting("low_power") == "0"
+        os.kill(process.pid, signal.SIGKILL)
+    assert _eventually(lambda: device.phone.setting("low_power") == "1")
+    pid = int(marker.read_text())
+    assert _eventually(lambda: _ended(pid))
+    free = AdbDevice(AdbShell(device.address))
+    with free.reserved():
+        assert free.restored == {}
+
+
+@pytest.mark.runtime
+def test_the_native_runner_measures_on_a_phone(device: Endpoint, tmp_path: Path, toy_program: Path) -> None:
+    """With its own C library, which the manifest calls experimental; features are switched off there, and proved so."""
+    runtime_of(host_architecture() or "")
+    shell = AdbShell(device.address)
+    target = AdbNativeTarget(shell, AdbDevice(shell, PROFILES["boost"]), native_cache())
+    with target.reserved():
+        fields = target.probe().fields
+        found = target.environment()
+        outcome = target.execute(
+            Job(str(toy_program), ["avx2"] if "avx2" in fields else [], 1, 3, 0, _SECONDS), tmp_path
+        )
+    assert found.versions["c library"] == EXPERIMENTAL
+    assert found.phone is not None
+    assert (found.phone.power, found.phone.settings["low_power"]) == ("boost", "1")
+    assert outcome.failure is None
+    assert outcome.measurement is not None
+    assert outcome.measurement.mask is not None
+    assert len(outcome.measurement.wall_ns) == 3
+    assert {"trace.etdump", "outputs.npz", "log.txt"} <= {path.name for path in tmp_path.iterdir()}
+    assert device.phone.setting("low_power") == "1"
+
+
+def test_a_kit_configuration_runs_on_the_phone_that_is_named(tmp_path: Path) -> None:
+    """The kit's file says nothing of the device; its mask of CPUs and its runners stay as they are."""
+    (tmp_path / "model.pte").write_bytes(b"program")
+    experiment = {"name": "sme2_on", "runner_path": "runner", "cpu_affinity": "0x80"}
+    (tmp_path / "kit.json").write_text(json.dumps({"model": str(tmp_path / "model.pte"), "experiments": [experiment]}))
+    asked = on_phone(read_experiments(tmp_path / "kit.json"), "adb:10.0.0.7:5555")
+    assert [one.target for one in asked.experiments] == ["adb:10.0.0.7:5555"]
+    assert asked.experiments[0].variants[0].affinity == (7,)
+    with pytest.raises(UsageError, match="only an Android device"):
+        on_phone(asked, "ssh:board")
+
+
+@pytest.mark.parametrize(
+    ("target", "variant", "problem"),
+    [
+        ("adb", {"runner": "on", "ablate": ["sme2"]}, "fixed when it is built"),
+        ("local", {"runner": "on"}, "only the target runner, or adb"),
+    ],
+)
+def test_a_configuration_that_makes_no_sense(
+    target: str, variant: dict[str, object], problem: str, tmp_path: Path
+) -> None:
+    """The key is named."""
+    file = tmp_path / "phone.json"
+    file.write_text(json.dumps({"model": "m.pte", "target": target, "variants": [{"name": "on", **variant}]}))
+    with pytest.raises(UsageError, match=problem):
+        read_experiments(file)
+
+
+def test_a_named_device_needs_an_experiment_that_can_run_there(tmp_path: Path) -> None:
+    """Else the option would do nothing."""
+    file = tmp_path / "local.json"
+    file.write_text(json.dumps({"model": "m.pte", "target": "local"}))
+    with pytest.raises(UsageError, match="no experiment of the file runs on Android"):
+        run(file, target="adb:10.0.0.7:5555")
+
+
+def _when_there(marker: Path, act: object) -> None:
+    _eventually(marker.exists)
+    act()
+
+
+def _eventually(truth: object) -> bool:
+    end = time.monotonic() + _SECONDS
+    while not truth() and time.monotonic() < end:
+        time.sleep(0.02)
+    return bool(truth())
+
+
+def _ended(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
