@@ -14,6 +14,7 @@ import pytest
 
 from arm import arm_target
 from fakes import FakeClock, FakeTarget
+from kernel_files import FILE
 from kit_files import kernels as kit_kernels
 from kit_files import pair, write_run
 from native_runner import native_cache
@@ -25,7 +26,6 @@ from opscope.errors import BundleError, FeatureError, NotFoundError, TraceFormat
 from opscope.read.kit_csv import kernel_rows
 from opscope.report.kernel_csv import COLUMNS
 from programs import write_tiny_program
-from test_read_kernel_counts import FILE
 
 SME2 = "xnn_pf32_gemm_minmax_ukernel_32x32__neonsme2"
 NEON = "xnn_f32_gemm_minmax_ukernel_6x8__neonfma_lane_ld128"

@@ -9,36 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kernel_files import FILE, NONE, encode
 from opscope.errors import EmptyTraceError, NotFoundError, OpscopeError, TraceFormatError
 from opscope.program.kernel_calls import KernelCalls, OperatorCalls
 from opscope.program.kernel_symbols import IsaClass, parse_symbol
-from opscope.read.kernel_counts import MAGIC, parse_kernel_counts, read_kernel_counts
+from opscope.read.kernel_counts import parse_kernel_counts, read_kernel_counts
 
-NONE = 0xFFFFFFFF
 WHERE = Path("kernels.counts")
-
-
-def encode(
-    names: list[str], rows: list[tuple[int, int, int, list[int]]], *, flags: int = 0, spare: int = 2, calls: int = 3
-) -> bytes:
-    """A file of counts; a row is delegate, operator, runs and one number for each kernel."""
-    text = b"".join(name.encode() + b"\0" for name in names) + b"\0"
-    count = len(rows) + spare
-    out = struct.pack("<8s4I2Q", MAGIC, len(names), count, len(rows), flags, len(text), calls)
-    out += text.ljust((len(text) + 7) // 8 * 8, b"\0")
-    out += b"".join(struct.pack("<IIQ", *row[:3]) for row in rows) + bytes(16 * spare)
-    return out + b"".join(struct.pack(f"<{len(names)}Q", *row[3]) for row in rows) + bytes(8 * len(names) * spare)
-
-
-ROWS = [
-    (NONE, NONE, 0, [4, 0]),
-    (0, NONE, 0, [0, 0]),
-    (0, 0, 5, [0, 0]),
-    (0, 1, 5, [0, 320]),
-    (0, 2, 0, [0, 0]),
-    (1, 0, 5, [0, 1]),
-]
-FILE = encode(["kai_run_a", "kai_run_b"], ROWS)
 
 
 def test_calls_are_read_by_operator() -> None:
