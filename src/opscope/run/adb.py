@@ -229,9 +229,9 @@ class AdbProcess:
         for line in self._client.stdout or ():
             text = line.decode("utf-8", "replace").rstrip("\r\n")
             match = _ENDED_LINE.match(text)
-            if match:
-                self._code = int(match[1])
-                break
+            if match:  # the last one counts; what goes to standard error may come after it
+                self._code, blank = int(match[1]), False
+                continue
             if blank:
                 self._lines.put("")
             blank = not text
