@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 from native_runner import native_target
-from opscope.api.analyses import compare
+from opscope.api.analyses import analyze, compare
 from opscope.api.combined import combined
 from opscope.api.gate import check
 from opscope.api.profiling import Settings, profile
+from opscope.api.validation import validate
 from opscope.bundle.bundle import Bundle
 from opscope.errors import MismatchError, MissingDependencyError
 from opscope.export.process import export_model
@@ -117,9 +118,19 @@ def test_a_bundle_of_an_emulated_cpu_says_so(emulated_bundle: Path) -> None:
     assert "QEMU" in (bundle.manifest.environment.cpu or "")
     text = (emulated_bundle / "report.md").read_text()
     assert "Ran on an emulated CPU: times below are not those of any device" in text
-    assert "the outputs of accelerated agree with those of baseline" in text
+    assert "the outputs of accelerated equal those of baseline" in text
+    assert "Slow now" not in text
     assert "how long it took says nothing about any device" in text
     assert not (emulated_bundle / "comparison.json").exists()
+    analysis = analyze(emulated_bundle)
+    assert analysis.trace.warnings[0].code == "emulated_cpu"
+    assert not analysis.findings
+
+
+@runtime
+def test_a_bundle_of_an_emulated_cpu_is_valid(emulated_bundle: Path) -> None:
+    """Nothing is missing from it because its times are not compared."""
+    assert validate(emulated_bundle).failed() == []
 
 
 @runtime

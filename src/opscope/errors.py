@@ -189,6 +189,11 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f"known: {', '.join(names)}" if names else "none is known"
 
 
+def with_hint(error: OpscopeError) -> str:
+    """An error in one line, with what to do about it."""
+    return f"{error} ({error.hint})" if error.hint else str(error)
+
+
 def kinds() -> list[type[OpscopeError]]:
     """All error kinds that carry their own exit code, in order of the code."""
     found = [kind for kind in OpscopeError.__subclasses__() if "exit_code" in vars(kind)]

@@ -65,11 +65,23 @@ def analysis_of(side: Side) -> Analysis:
 
     source = Source(side.path, side.format, side.files)
     found = analyse(side.table, source, side.variant.name if side.variant else None, side.known, side.calls)
+    if side.bundle and side.bundle.manifest.target.emulated:
+        found = _of_emulated(found)
     if side.bundle is None or not (side.bundle.path / EVIDENCE).exists():
         return found
     from opscope.api.counted_calls import with_kernels
 
     return with_kernels(found, side)
+
+
+def _of_emulated(found: Analysis) -> Analysis:
+    """An analysis without what its times would say, since an emulated CPU's say nothing."""
+    from opscope.analyze.quality_machine import EMULATED, ON_THE_DEVICE
+    from opscope.table import TraceWarning
+
+    told = TraceWarning("emulated_cpu", EMULATED, ON_THE_DEVICE)
+    trace = msgspec.structs.replace(found.trace, warnings=[told, *found.trace.warnings])
+    return msgspec.structs.replace(found, trace=trace, findings=[])
 
 
 def compare(baseline: str | Path, candidate: str | Path, *, warmup: Warmup = None) -> Comparison:

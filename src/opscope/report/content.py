@@ -166,7 +166,8 @@ def _agreed(content: ReportContent) -> str:
     worst = max(found.outputs.max_rel_error or 0.0 for found in content.agreements)
     names = ", ".join(dict.fromkeys(plain(found.candidate, 60) for found in content.agreements))
     against = plain(content.agreements[0].baseline, 60)
-    return f"the outputs of {names} agree with those of {against}, with a relative error of at most {worst:.2g}"
+    error = f"agree with those of {against}, with a relative error of at most {worst:.2g}"
+    return f"the outputs of {names} {error if worst else f'equal those of {against}'}"
 
 
 def _why_alone(content: ReportContent) -> str:

@@ -90,7 +90,7 @@ def _changed(content: ReportContent) -> list[str]:
 def _slow_now(content: ReportContent) -> list[str]:
     """The category whose operators take most, the framework's own time left out."""
     rows = top_operators(content)
-    if content.shown is None:
+    if content.shown is None or content.manifest.target.emulated:
         return []
     if not rows:
         return ["Slow now: not known, the trace holds no operator."]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from opscope.bundle.manifest import Failure, FailureKind, Measurement
-from opscope.errors import DeviceError, FeatureError, RunError
+from opscope.errors import DeviceError, FeatureError, RunError, with_hint
 from opscope.run import isa
 from opscope.run.cpuinfo import checked_fields
 from opscope.run.kernel_counter import COUNTS
@@ -76,7 +76,7 @@ class NativeJobs:
         except FeatureError as error:
             return Outcome(failure=Failure(FailureKind.MASK, str(error)))
         except DeviceError as error:
-            return Outcome(failure=Failure(FailureKind.DEVICE, str(error)))
+            return Outcome(failure=Failure(FailureKind.DEVICE, with_hint(error)))
         except RunError as error:
             return Outcome(failure=Failure(FailureKind.EXIT, str(error)))
         except OSError as error:

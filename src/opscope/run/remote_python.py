@@ -17,7 +17,7 @@ import msgspec
 
 import opscope
 from opscope.bundle.manifest import Failure, FailureKind
-from opscope.errors import DeviceError, MissingDependencyError
+from opscope.errors import DeviceError, MissingDependencyError, with_hint
 from opscope.run import isa
 from opscope.run.local import LOG, OUTPUTS, ROOFS_LIMIT, ROOFS_SECONDS, TRACE, heard_roofs, outcome_of
 from opscope.run.process import log_tail
@@ -128,7 +128,7 @@ class RemotePythonTarget:
             ended = self._run(words, directory, job.timeout_seconds)
             return self._outcome(ended, directory, job.timeout_seconds)
         except DeviceError as error:
-            return Outcome(failure=Failure(FailureKind.DEVICE, str(error)))
+            return Outcome(failure=Failure(FailureKind.DEVICE, with_hint(error)))
         except OSError as error:
             return Outcome(failure=Failure(FailureKind.STORAGE, f"{error.strerror}: {error.filename}"))
         finally:
