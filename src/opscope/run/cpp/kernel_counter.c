@@ -12,6 +12,7 @@
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <link.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -80,9 +81,19 @@ static void open_file(void) {
   __atomic_store_n(&opscope_row, file->count[0], __ATOMIC_RELEASE);
 }
 
+static int is_library(struct dl_phdr_info* info, size_t size, void* found) {
+  (void)size;
+  const char* slash = strrchr(info->dlpi_name, '/');
+  if (strcmp(slash == NULL ? info->dlpi_name : slash + 1, LIBRARY) != 0) return 0;
+  *(const char**)found = info->dlpi_name;
+  return 1;
+}
+
 static void* resolve(const char* name) {
   pthread_once(&opened, open_file);
-  void* library = dlopen(LIBRARY, RTLD_LAZY | RTLD_NOLOAD);
+  const char* path = LIBRARY;
+  dl_iterate_phdr(is_library, &path);
+  void* library = dlopen(path, RTLD_LAZY | RTLD_NOLOAD);
   void* found = library == NULL ? NULL : dlsym(library, name);
   if (found == NULL) give_up("a function of the library cannot be found; it was loaded under another name");
   return found;
