@@ -20,19 +20,21 @@ import pytest
 
 from adb_bench import adb_server, needs_adb, plugged
 from native_runner import native_cache, runtime_of
+from opscope.api.machine import State
 from opscope.api.phones import on_phone, phone_name
 from opscope.api.running import run
+from opscope.api.target_checks import target_checks
 from opscope.bundle.bundle import Bundle
 from opscope.bundle.manifest import FailureKind, Role, Status
 from opscope.errors import UsageError
 from opscope.run.adb import AdbShell
 from opscope.run.adb_address import AdbAddress, parse_address
-from opscope.run.adb_device import AdbDevice
-from opscope.run.adb_native import EXPERIMENTAL, AdbNativeTarget
+from opscope.run.adb_device import DIRECTORY, AdbDevice
+from opscope.run.adb_guard import Hold
+from opscope.run.adb_native import EXPERIMENTAL
 from opscope.run.adb_power import PROFILES
 from opscope.run.config_files import read_experiments
 from opscope.run.remote_wheel import host_architecture
-from opscope.run.target import Job
 from programs import write_tiny_program
 from runners import GOOD, write_runner
 
@@ -201,26 +203,57 @@ def test_settings_are_put_back_when_a_run_is_killed(device: Endpoint, tmp_path: 
         assert free.restored == {}
 
 
+def test_settings_that_a_reboot_left_changed_are_put_back_by_doctor(
+    device: Endpoint,
+) -> None:
+    """On the device stands what they were; nothing else is done there."""
+    gone = Hold(AdbShell(device.address), DIRECTORY, PROFILES["boost"])
+    device.reboot()
+    gone.end()
+    assert device.phone.setting("low_power") == "0"
+    assert AdbShell(device.address).wait(_SECONDS)
+    done = opscope("doctor", "--target", f"adb:{device.address}", "--restore")
+    assert done.returncode == 0
+    assert "low_power 1, stay_on_while_plugged_in unset" in done.stdout
+    assert device.phone.setting("low_power") == "1"
+    assert opscope("doctor", "--target", "ssh:board", "--restore").returncode == UsageError.exit_code
+
+
 @pytest.mark.runtime
-def test_the_native_runner_measures_on_a_phone(device: Endpoint, tmp_path: Path, toy_program: Path) -> None:
-    """With its own C library, which the manifest calls experimental; features are switched off there, and proved so."""
+def test_doctor_says_whether_a_phone_is_ready(device: Endpoint) -> None:
+    """Heat and a low battery are noted; nothing is measured."""
     runtime_of(host_architecture() or "")
-    shell = AdbShell(device.address)
-    target = AdbNativeTarget(shell, AdbDevice(shell, PROFILES["boost"]), native_cache())
-    with target.reserved():
-        fields = target.probe().fields
-        found = target.environment()
-        outcome = target.execute(
-            Job(str(toy_program), ["avx2"] if "avx2" in fields else [], 1, 3, 0, _SECONDS), tmp_path
-        )
-    assert found.versions["c library"] == EXPERIMENTAL
-    assert found.phone is not None
-    assert (found.phone.power, found.phone.settings["low_power"]) == ("boost", "1")
-    assert outcome.failure is None
-    assert outcome.measurement is not None
-    assert outcome.measurement.mask is not None
-    assert len(outcome.measurement.wall_ns) == 3
-    assert {"trace.etdump", "outputs.npz", "log.txt"} <= {path.name for path in tmp_path.iterdir()}
+    (device.phone.directory / "dumpsys/thermalservice").write_text("Thermal Status: 3\n")
+    (device.phone.directory / "dumpsys/battery").write_text("  USB powered: false\n  level: 9\n")
+    checks = {check.name: check for check in target_checks(f"adb:{device.address}")}
+    assert checks["device"].found.startswith("Android")
+    assert (checks["thermal state"].state, checks["thermal state"].found) == (State.NOTE, "status 3: it throttles")
+    assert (checks["battery"].state, checks["battery"].found) == (State.NOTE, "9 %, not plugged in")
+    assert checks["settings"].found == "none was left changed by an earlier run"
+    assert checks["storage"].found.startswith("/data/local/tmp/opscope")
+
+
+@pytest.mark.runtime
+def test_the_native_runner_measures_on_a_phone(
+    device: Endpoint, tmp_path: Path, toy_program: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the command line, with its own C library, which the manifest calls experimental."""
+    runtime_of(host_architecture() or "")
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache/opscope").symlink_to(native_cache())
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    out = tmp_path / "out"
+    words = ["--rounds", "1", "--runs", "2", "--warmup", "1", "--out", str(out), "--quiet"]
+    done = opscope("profile", str(toy_program), "--remote-device", device.address, "--power", "boost", *words)
+    assert (done.returncode, done.stderr) == (0, "")
+    manifest = Bundle.open(out).manifest
+    assert (manifest.target.kind, manifest.target.address) == ("adb", f"{device.address}?power=boost")
+    assert manifest.environment.versions["c library"] == EXPERIMENTAL
+    assert manifest.environment.phone is not None
+    assert (manifest.environment.phone.power, manifest.environment.phone.settings["low_power"]) == ("boost", "1")
+    cleared = {r.variant: len(r.measurement.mask.cleared) for r in manifest.repetitions if r.measurement.mask}
+    assert cleared["accelerated"] == 0 < cleared["baseline"]
+    assert (out / "report.html").exists()
     assert device.phone.setting("low_power") == "1"
 
 
@@ -259,6 +292,11 @@ def test_a_named_device_needs_an_experiment_that_can_run_there(tmp_path: Path) -
     file.write_text(json.dumps({"model": "m.pte", "target": "local"}))
     with pytest.raises(UsageError, match="no experiment of the file runs on Android"):
         run(file, target="adb:10.0.0.7:5555")
+
+
+def opscope(*words: str) -> subprocess.CompletedProcess[str]:
+    """The command line, as a user starts it."""
+    return subprocess.run([sys.executable, "-m", "opscope", *words], capture_output=True, text=True, check=False)
 
 
 def _when_there(marker: Path, act: object) -> None:

@@ -73,6 +73,18 @@ def phone_runner(
     return AdbRunnerTarget(_phone(address).device, runner, arguments, inputs=inputs, outputs=outputs)
 
 
+def phone_settings(address: str) -> dict[str, str | None]:
+    """Settings that an earlier run had left changed on a device, as they were put back by holding it for a moment.
+
+    Raises:
+        UsageError: it is no address.
+        DeviceError: the device does not answer, another host uses it, or a setting cannot be put back.
+    """
+    device = _phone(address).device
+    with device.reserved():
+        return device.restored
+
+
 def phone_name(target: str | None, remote_device: str | None, power: str | None) -> str | None:
     """The name of a target, from what the command line says in several options.
 

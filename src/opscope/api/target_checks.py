@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opscope.api.machine import Check, State, governor_check, load_check, virtual_check
+from opscope.api.phones import ADB, phone_settings
 from opscope.api.targets import QEMU, target_named
 from opscope.errors import OpscopeError, UsageError
 from opscope.run import isa
@@ -12,12 +13,15 @@ from opscope.run.target import reserved
 from opscope.units import size_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
-    from opscope.bundle.manifest import Environment
+    from opscope.bundle.manifest import Conditions, Environment, PhoneState
     from opscope.run.target import RunTarget
 
 _SPACE_LIMIT = 100 << 20
+_THROTTLED = 2
+"""Android's THERMAL_STATUS_MODERATE, the first one at which its documents speak of throttling."""
+_LOW_BATTERY = 20
 
 
 def target_checks(name: str) -> list[Check]:
@@ -43,17 +47,35 @@ def target_checks(name: str) -> list[Check]:
         return [Check(name.partition(":")[0], State.PROBLEM, error.problem, error.hint or "")]
 
 
+def restored_settings(name: str) -> list[Check]:
+    """Put back what an earlier run has left changed on an Android device; nothing else is done there.
+
+    Args:
+        name: as for ``--target``.
+
+    Raises:
+        UsageError: the name is that of no Android device.
+        DeviceError: it does not answer, another host uses it, or a setting cannot be put back.
+    """
+    kind, _, address = name.partition(":")
+    if kind != ADB:
+        raise UsageError("only Android devices have settings to put back", where="--restore", hint="--target adb")
+    return [settings_check(phone_settings(address))]
+
+
 def _device(target: RunTarget) -> list[Check]:
     environment, problem = _tried("runtime", target.environment)
     if environment is None:
-        return [Check("device", State.OK, "it answers, and nobody else uses it"), *_storage(target), problem]
-    load = load_check(target.conditions())
+        seen = Check("device", State.OK, "it answers, and nobody else uses it")
+        return [seen, *_phone(target, None), *_storage(target), problem]
+    state = target.conditions()
     return [
         Check("device", State.OK, _what(environment)),
         Check("runtime", State.OK, f"executorch {environment.versions.get('executorch', 'of an unknown version')}"),
         *_storage(target),
+        *_phone(target, state),
         switching_check(target),
-        load,
+        load_check(state),
         governor_check(environment),
         virtual_check(environment),
     ]
@@ -80,11 +102,49 @@ def _storage(target: RunTarget) -> list[Check]:
         return []
     found = target.storage()
     room = "" if found.free is None else f", {size_text(found.free)} free"
-    action = "free some space there, or name another directory: ssh:HOST?dir=PATH"
+    action = "free some space there, or name another directory at the end of the address: ?dir=PATH"
     if not found.writable:
         return [Check("storage", State.PROBLEM, f"{found.directory} cannot be written to: {found.said}", action)]
     small = found.free is not None and found.free < _SPACE_LIMIT
     return [Check("storage", State.PROBLEM if small else State.OK, f"{found.directory}{room}", action)]
+
+
+def _phone(target: RunTarget, state: Conditions | None) -> list[Check]:
+    """What only an Android device has: settings to put back, a thermal state, a battery."""
+    from opscope.run.adb_native import AdbNativeTarget
+
+    if not isinstance(target, AdbNativeTarget):
+        return []
+    found = [settings_check(target.restored)]
+    if state is None or state.phone is None:
+        return found
+    return [*found, *_thermal(state.phone), *_battery(state.phone)]
+
+
+def settings_check(restored: Mapping[str, str | None]) -> Check:
+    """Settings of an Android device that an earlier run had left changed, and that were put back."""
+    if not restored:
+        return Check("settings", State.OK, "none was left changed by an earlier run")
+    told = ", ".join(f"{name} {'unset' if value is None else value}" for name, value in restored.items())
+    return Check("settings", State.OK, f"put back as they were before an earlier run: {told}")
+
+
+def _thermal(phone: PhoneState) -> list[Check]:
+    if phone.thermal_status is None:
+        return [Check("thermal state", State.NOTE, "cannot be read: throttling would not be seen")]
+    if phone.thermal_status >= _THROTTLED:
+        action = "let it cool down, without its case, before measuring"
+        return [Check("thermal state", State.NOTE, f"status {phone.thermal_status}: it throttles", action)]
+    return [Check("thermal state", State.OK, f"status {phone.thermal_status}: it does not throttle")]
+
+
+def _battery(phone: PhoneState) -> list[Check]:
+    if phone.battery_percent is None:
+        return []
+    text = f"{phone.battery_percent} %, {'plugged in' if phone.plugged else 'not plugged in'}"
+    if not phone.plugged and phone.battery_percent < _LOW_BATTERY:
+        return [Check("battery", State.NOTE, text, "charge it: systems save power when it is low")]
+    return [Check("battery", State.OK, text)]
 
 
 def switching_check(target: RunTarget) -> Check:

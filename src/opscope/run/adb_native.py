@@ -31,6 +31,11 @@ class AdbNativeTarget(RemoteNativeTarget):
         super().__init__(shell, "", cache, device)
         self._phone = device
 
+    @property
+    def restored(self) -> dict[str, str | None]:
+        """Settings that an earlier run had left changed, and that were put back when the device was held."""
+        return self._phone.restored
+
     def describe(self) -> Target:
         """Kind and address, for the manifest."""
         return self._phone.describe()
