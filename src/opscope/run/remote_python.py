@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-import opscope
 from opscope.bundle.manifest import Failure, FailureKind
 from opscope.errors import DeviceError, MissingDependencyError, with_hint
 from opscope.run import isa
@@ -180,7 +179,7 @@ class RemotePythonTarget:
     @cached_property
     def _package(self) -> bytes:
         """This opscope as one file, the same bytes each time."""
-        root = Path(opscope.__file__).parent
+        root = Path(__file__).parents[1]
         with tempfile.TemporaryFile() as file:
             with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
                 for path in sorted(root.rglob("*.py")):

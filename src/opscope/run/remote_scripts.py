@@ -41,7 +41,8 @@ exit $code
 
 # $1 who we are. The lock is a directory of everyone's, since its making is one step everywhere; in it stand the
 # process that keeps it, the boot it belongs to, and who asked. It goes when standard input ends. One that we left
-# behind when a connection was lost is taken over; so is one whose process is gone, or that is older than the boot.
+# behind when a connection was lost is taken over; so is one whose process is gone, that is older than the boot, or that
+# stays empty. What was moved away is looked at again: another host may have taken the lock meanwhile.
 LOCK = r"""
 trap '' HUP
 umask 022
@@ -55,27 +56,44 @@ lives() {
 take() {
   mkdir "$lock" 2>/dev/null && printf '%s\n%s\n%s\n' "$$" "$boot" "$1" >"$lock/holder"
 }
+read_holder() {
+  pid= then= who=
+  { read -r pid; read -r then; read -r who; } 2>/dev/null <"$1/holder"
+}
 if ! take "$1"; then
   if [ ! -d "$lock" ]; then
     echo "refused $lock"
     exit 1
   fi
-  { read -r pid; read -r then; read -r who; } 2>/dev/null <"$lock/holder"
+  read_holder "$lock"
+  if [ -z "$pid" ]; then
+    sleep 2
+    read_holder "$lock"
+  fi
   if [ "$who" = "$1" ]; then
     kill "$pid" 2>/dev/null
-  elif [ -z "$pid" ] || { [ "$then" = "$boot" ] && lives "$pid"; }; then
-    echo "held ${who:-by someone who has just begun}"
+  elif [ -n "$pid" ] && [ "$then" = "$boot" ] && lives "$pid"; then
+    echo "held $who"
     exit 1
   fi
-  mv "$lock" "$lock.$$" 2>/dev/null && rm -rf "$lock.$$"
+  old=$pid
+  if mv "$lock" "$lock.$$" 2>/dev/null; then
+    read_holder "$lock.$$"
+    if [ "$pid" != "$old" ]; then
+      mv "$lock.$$" "$lock"
+      echo "held $who"
+      exit 1
+    fi
+    rm -rf "$lock.$$"
+  fi
   if ! take "$1"; then
-    echo "left $lock ${who:-}"
+    echo "left $lock $who"
     exit 1
   fi
 fi
 echo taken
 cat >/dev/null
-read -r pid 2>/dev/null <"$lock/holder"
+read_holder "$lock"
 [ "$pid" = "$$" ] && rm -rf "$lock"
 """
 
