@@ -19,7 +19,7 @@ from kit_files import kernels as kit_kernels
 from kit_files import pair, write_run
 from native_runner import native_cache
 from opscope.api import Settings, analyze, profile
-from opscope.api.kernels import count_kernels, kernel_filter, kernels
+from opscope.api.kernel_view import count_kernels, kernel_filter, kernels
 from opscope.bundle.bundle import Bundle
 from opscope.bundle.kernel_evidence import evidence_directory, evidence_runs
 from opscope.errors import BundleError, FeatureError, NotFoundError, TraceFormatError, UsageError
