@@ -88,7 +88,7 @@ def test_a_mac_tells_by_other_means() -> None:
     ("output", "expected"),
     [
         (
-            b"@@load\n0.52 0.4 0.3 1/200 77\n@@usable\n4\n@@khz\n600000\n1800000\n@@millicelsius\n41000\n52500\n@@end\n",
+            b"@@load\n0.52 0.4 0.3 1/200 77\n@@usable\n4\n@@khz\n600000\n1800000\n@@millicelsius\n41000\n52500\n",
             (0.52, 1800.0, 52.5, 4),
         ),
         (b"@@load\n{ 1.97 2.05 2.01 }\n@@usable\n10\n@@khz\n@@millicelsius\n@@end\n", (1.97, None, None, 10)),

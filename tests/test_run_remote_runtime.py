@@ -80,6 +80,6 @@ def test_a_damaged_wheel_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     wheel.write_bytes(b"no archive")
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
-    with pytest.raises(MissingDependencyError, match="damaged|cannot be downloaded"):
+    with pytest.raises(MissingDependencyError, match=r"damaged|cannot be downloaded"):
         runtime_libraries(OTHER, tmp_path / "cache")
     assert not list((tmp_path / "cache" / "wheels").iterdir())

@@ -6,6 +6,7 @@ stopped and started again, directories that are full or read-only, a second host
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from native_runner import native_cache, native_target, runtime_of
 from opscope.bundle.manifest import FailureKind
 from opscope.errors import DeviceError, FeatureError, MissingDependencyError, UsageError
 from opscope.run import isa
+from opscope.run.config_files import read_experiments
 from opscope.run.remote_device import Device
 from opscope.run.remote_native import RemoteNativeTarget
 from opscope.run.remote_python import RemotePythonTarget
@@ -467,3 +469,25 @@ def test_an_address_has_user_port_and_options() -> None:
     found = parse_address("me@board.local:2222?python=v/bin/python&dir=/data/o")
     assert found[1:] == ("me@board.local", 2222, "/data/o", "v/bin/python")
     assert parse_address("board") == SshAddress("board", "board")
+
+
+def test_devices_of_a_file_become_experiments_with_names_of_their_own(tmp_path: Path) -> None:
+    """The host is part of the name, as far as it can be part of a path; the address stays as it was given."""
+    file = tmp_path / "devices.toml"
+    targets = ["ssh:board", "ssh:me@10.0.0.7:2222?dir=/data/o", "qemu-aarch64"]
+    file.write_text(f'model = "toy_cnn"\ntargets = {json.dumps(targets)}\n')
+    found = read_experiments(file).experiments
+    assert [one.name for one in found] == ["toy_cnn-ssh-board", "toy_cnn-ssh-me-10.0.0.7-2222", "toy_cnn-qemu-aarch64"]
+    assert [one.target for one in found] == targets
+
+
+@pytest.mark.parametrize(
+    ("targets", "message"),
+    [(["ssh"], "which device"), (["ssh:board", "ssh:board"], "two experiments would be called toy_cnn-ssh-board")],
+)
+def test_devices_that_cannot_be_told_apart_are_refused(targets: list[str], message: str, tmp_path: Path) -> None:
+    """Without a host, and twice the same."""
+    file = tmp_path / "devices.toml"
+    file.write_text(f'model = "toy_cnn"\ntargets = {json.dumps(targets)}\n')
+    with pytest.raises(UsageError, match=message):
+        read_experiments(file)
