@@ -207,7 +207,7 @@ def test_settings_that_a_reboot_left_changed_are_put_back_by_doctor(
     device: Endpoint,
 ) -> None:
     """On the device stands what they were; nothing else is done there."""
-    gone = Hold(AdbShell(device.address), DIRECTORY, PROFILES["boost"])
+    gone = Hold(AdbShell(device.address), DIRECTORY, "ada@desk", PROFILES["boost"])
     device.reboot()
     gone.end()
     assert device.phone.setting("low_power") == "0"

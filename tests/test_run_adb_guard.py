@@ -18,7 +18,7 @@ import pytest
 from adb_bench import adb_server, needs_adb, plugged
 from opscope.errors import DeviceError, UsageError
 from opscope.run.adb import AdbShell
-from opscope.run.adb_guard import Hold
+from opscope.run.adb_guard import Hold, owner_text
 from opscope.run.adb_power import NAMES, PROFILES, power_named
 
 if TYPE_CHECKING:
@@ -74,9 +74,10 @@ def eventually(truth: Callable[[], bool]) -> bool:
     return truth()
 
 
-def hold(device: Endpoint, power: str | None = "boost") -> Hold:
-    """The device, held with a profile."""
-    return Hold(AdbShell(device.address), DIRECTORY, PROFILES[power] if power else None)
+def hold(device: Endpoint, power: str | None = "boost", owner: str | None = None) -> Hold:
+    """The device, held with a profile, by somebody else each time unless an owner is named."""
+    who = owner or f"{owner_text()}, {time.monotonic_ns()}"
+    return Hold(AdbShell(device.address), DIRECTORY, who, PROFILES[power] if power else None)
 
 
 def test_settings_are_made_and_put_back(device: Endpoint) -> None:
@@ -120,9 +121,9 @@ def test_an_unknown_profile() -> None:
 _HOLDER = """
 import sys, time
 from opscope.run.adb import AdbShell
-from opscope.run.adb_guard import Hold
+from opscope.run.adb_guard import Hold, owner_text
 from opscope.run.adb_power import PROFILES
-held = Hold(AdbShell(sys.argv[1]), sys.argv[2], PROFILES["boost"])
+held = Hold(AdbShell(sys.argv[1]), sys.argv[2], "a@b", PROFILES["boost"])
 print("held", flush=True)
 time.sleep(60)
 """
@@ -191,6 +192,27 @@ def test_a_device_that_another_host_holds(device: Endpoint) -> None:
     second = hold(device, None)
     second.end()
     first.end()
+
+
+def test_a_hold_of_our_own_that_was_lost_is_taken_over(device: Endpoint) -> None:
+    """When a network fails the phone may hear of it much later than we do; what it found first is what is put back."""
+    lost = hold(device, owner="ada@desk (process 7)")
+    again = hold(device, owner="ada@desk (process 7)")
+    assert eventually(lambda: not lost.alive())
+    assert again.saved == FOUND
+    assert settings(device) == BOOST
+    again.end()
+    assert settings(device) == FOUND
+    lost.end()
+
+
+def test_a_device_that_is_too_old(device: Endpoint) -> None:
+    """It lacks a tool that Android has had since version 7."""
+    (device.phone.directory / "system/bin/flock").unlink()
+    with pytest.raises(DeviceError, match="flock does not work here") as caught:
+        hold(device)
+    assert "Android 8" in (caught.value.hint or "")
+    assert settings(device) == FOUND
 
 
 def test_a_device_that_refuses_to_change_settings(device: Endpoint) -> None:

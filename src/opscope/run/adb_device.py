@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from opscope.errors import DeviceError
-from opscope.run.adb_guard import Hold
+from opscope.run.adb_guard import Hold, owner_text
 from opscope.run.adb_state import read_device, read_state
 from opscope.run.remote_device import Device
 
@@ -45,6 +45,7 @@ class AdbLock:
     def __init__(self, shell: AdbShell, directory: str, power: Power | None) -> None:
         self._shell, self._directory, self._power = shell, directory, power
         self._hold: Hold | None = None
+        self._owner = f"{owner_text()}, {id(self):x}"
         self.found: dict[str, str | None] = {}
         self.restored: dict[str, str | None] = {}
 
@@ -60,7 +61,7 @@ class AdbLock:
             with contextlib.suppress(DeviceError):
                 self._hold.end()
         self._hold = None
-        self._hold = Hold(self._shell, self._directory, self._power)
+        self._hold = Hold(self._shell, self._directory, self._owner, self._power)
         self.found = self._hold.saved
         self.restored = {**self.restored, **self._hold.restored}
         return True

@@ -104,11 +104,20 @@ def storage_error(where: str, words: bytes) -> DeviceError:
         where: the device.
         words: what adb, or a command on the device, printed.
     """
+    return _stored(where, complaint(words)) or connection_error(where, words)
+
+
+def refusal(where: str, words: bytes) -> DeviceError:
+    """Why a command of ours failed on a device that is there.
+
+    Args:
+        where: the device.
+        words: what the command complained of.
+    """
     said = complaint(words)
-    known = _meaning(said, _STORAGE)
-    if known is not None:
-        return DeviceError(f"{known.problem} ({said})", where=where, hint=known.hint)
-    return connection_error(where, words)
+    hint = "look at it with `adb shell`; opscope needs the shell and the tools of Android 8 or newer"
+    unknown = DeviceError(f"it cannot be used: {said or 'it said nothing'}", where=where, hint=hint)
+    return _stored(where, said) or unknown
 
 
 def no_device() -> DeviceError:
@@ -125,6 +134,11 @@ def several_devices(names: Sequence[str]) -> DeviceError:
     """
     problem = f"there are {len(names)} Android devices: {', '.join(names)}"
     return DeviceError(problem, where="--target adb", hint="name one: --target adb:SERIAL")
+
+
+def _stored(where: str, said: str) -> DeviceError | None:
+    known = _meaning(said, _STORAGE)
+    return DeviceError(f"{known.problem} ({said})", where=where, hint=known.hint) if known else None
 
 
 def _meaning(said: str, table: Sequence[_Said]) -> _Said | None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from opscope.errors import DeviceError
-from opscope.run.adb_errors import storage_error
+from opscope.run.adb_errors import refusal, storage_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,6 +42,7 @@ class Hold:
     Args:
         shell: to it.
         directory: where opscope keeps its files there.
+        owner: who holds it, as :func:`owner_text` tells it; a hold of the same owner is taken over.
         power: settings to make; None for none.
 
     Raises:
@@ -52,13 +53,13 @@ class Hold:
         restored: settings that an earlier run had left changed, as they are now.
     """
 
-    def __init__(self, shell: RemoteShell, directory: str, power: Power | None = None) -> None:
+    def __init__(self, shell: RemoteShell, directory: str, owner: str, power: Power | None = None) -> None:
         self._where = f"{shell.describe().kind}:{shell.describe().address}"
         self.saved: dict[str, str | None] = {}
         self.restored: dict[str, str | None] = {}
         words = power.words() if power else []
         script = _SCRIPT.read_text(encoding="utf-8")
-        self._process = shell.spawn(["sh", "-c", script, "opscope-guard", directory, _owner(), *words])
+        self._process = shell.spawn(["sh", "-c", script, "opscope-guard", directory, owner, *words])
         try:
             self._begin()
         except BaseException:
@@ -96,7 +97,18 @@ class Hold:
                 (self.saved if match[1] == "saved" else self.restored)[match[2]] = _value(match[3])
             else:
                 said.append(line)
-        raise storage_error(self._where, "\n".join(said).encode())
+        raise self._not_held("\n".join(said).encode())
+
+    def _not_held(self, said: bytes) -> DeviceError:
+        """Why the guard ended before it was ready, or did not become ready in time."""
+        try:
+            code = self._process.wait(0)
+        except DeviceError as error:
+            return storage_error(self._where, said) if said else error
+        if code is None:
+            hint = "see what `adb shell settings list global` does, and run again"
+            return DeviceError(f"it was not ready within {_READY_SECONDS:.0f} s", where=self._where, hint=hint)
+        return refusal(self._where, said)
 
     def _lines(self, timeout: float) -> Iterator[str]:
         """What the guard prints, until it ends or a time, in seconds, is up."""
@@ -119,8 +131,8 @@ class Hold:
         return DeviceError(f"the setting {name} could not be put back", where=self._where, hint=hint)
 
 
-def _owner() -> str:
-    """Who holds the device, for whoever else wants it."""
+def owner_text() -> str:
+    """Who holds a device from now on, for whoever else wants it."""
     since = dt.datetime.now(dt.timezone.utc).isoformat(timespec="seconds")
     try:
         user = getpass.getuser()
