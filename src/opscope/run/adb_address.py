@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from typing import NamedTuple
-from urllib.parse import parse_qsl, urlencode
+from urllib.parse import urlencode
 
-from opscope.errors import UsageError, did_you_mean
+from opscope.errors import UsageError
 from opscope.run.adb_device import DIRECTORY, PATIENCE
 from opscope.run.adb_power import power_named
-from opscope.run.remote import safe_path
+from opscope.run.remote import address_options, safe_path
 
 _OPTIONS = ("power", "dir", "runner", "patience")
 _SERIAL = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:\-\[\]]*\Z")
@@ -56,7 +56,7 @@ def parse_address(text: str) -> AdbAddress:
     if serial and not _SERIAL.match(serial):
         hint = "for example adb, adb:R5CT30ABCDE or adb:192.168.1.7:5555; `adb devices` lists them"
         raise UsageError("this is no serial number of a device", where=where, hint=hint)
-    options = _options(query, where)
+    options = address_options(query, _OPTIONS, where, "power=boost")
     power = power_named(options["power"]).name if "power" in options else None
     directory = safe_path(options.get("dir", DIRECTORY), where).rstrip("/")
     if not directory.startswith("/"):
@@ -65,14 +65,3 @@ def parse_address(text: str) -> AdbAddress:
     if not _WHOLE.match(patience):
         raise UsageError(f"{patience!r} is no time", where=where, hint="a whole number of seconds: ?patience=60")
     return AdbAddress(serial, power, directory, options.get("runner"), int(patience))
-
-
-def _options(query: str, where: str) -> dict[str, str]:
-    try:
-        options = dict(parse_qsl(query, strict_parsing=True)) if query else {}
-    except ValueError:
-        raise UsageError(f"{query!r} are no options", where=where, hint="for example ?power=boost") from None
-    for name in options:
-        if name not in _OPTIONS:
-            raise UsageError(f"no option {name!r}", where=where, hint=did_you_mean(name, _OPTIONS))
-    return options

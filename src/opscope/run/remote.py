@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 import shlex
 from typing import TYPE_CHECKING, NamedTuple, Protocol
+from urllib.parse import parse_qsl
 
-from opscope.errors import UsageError
+from opscope.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -113,6 +114,28 @@ class RemoteShell(Protocol):
 def command_line(command: Sequence[str]) -> str:
     """A command as one line for a shell there: every word arrives as it is."""
     return shlex.join(command)
+
+
+def address_options(query: str, known: Sequence[str], where: str, example: str) -> dict[str, str]:
+    """Options at the end of an address: ``NAME=VALUE``, with & between them.
+
+    Args:
+        query: what stands behind the question mark; empty for none.
+        known: names that there are.
+        where: the whole address, for messages.
+        example: of an option.
+
+    Raises:
+        UsageError: it is not made of options, or one has an unknown name.
+    """
+    try:
+        options = dict(parse_qsl(query, strict_parsing=True)) if query else {}
+    except ValueError:
+        raise UsageError(f"{query!r} are no options", where=where, hint=f"for example ?{example}") from None
+    for name in options:
+        if name not in known:
+            raise UsageError(f"no option {name!r}", where=where, hint=did_you_mean(name, known))
+    return options
 
 
 def safe_path(path: str, where: str) -> str:

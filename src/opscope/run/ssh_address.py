@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 from typing import NamedTuple
-from urllib.parse import parse_qsl
 
-from opscope.errors import UsageError, did_you_mean
-from opscope.run.remote import safe_path
+from opscope.errors import UsageError
+from opscope.run.remote import address_options, safe_path
 
 DIRECTORY = ".cache/opscope"
 _OPTIONS = ("python", "dir")
@@ -48,18 +47,7 @@ def parse_address(text: str) -> SshAddress:
     port = int(match["port"]) if match["port"] else None
     if port is not None and not 0 < port <= _HIGHEST_PORT:
         raise UsageError(f"{port} is no port", where=where)
-    options = _options(query, where)
+    options = address_options(query, _OPTIONS, where, "python=venv/bin/python")
     directory = safe_path(options.get("dir", DIRECTORY), where).rstrip("/")
     python = safe_path(options["python"], where) if "python" in options else None
     return SshAddress(text, match["host"], port, directory, python)
-
-
-def _options(query: str, where: str) -> dict[str, str]:
-    try:
-        options = dict(parse_qsl(query, strict_parsing=True)) if query else {}
-    except ValueError:
-        raise UsageError(f"{query!r} are no options", where=where, hint="for example ?python=venv/bin/python") from None
-    for name in options:
-        if name not in _OPTIONS:
-            raise UsageError(f"no option {name!r}", where=where, hint=did_you_mean(name, _OPTIONS))
-    return options
