@@ -46,7 +46,8 @@ class Endpoint:
     Args:
         phone: whose files and commands it serves.
         features: of the device; without ``shell_v2`` a shell tells no exit code and mixes its outputs.
-        state: ``device``, or ``unauthorized`` for one whose owner has not allowed this computer.
+        state: ``device``, ``unauthorized`` for one whose owner has not allowed this computer, or ``silent`` for one
+            whose adb daemon hangs.
     """
 
     def __init__(self, phone: Phone, features: str = "shell_v2,cmd", state: str = "device") -> None:
@@ -161,6 +162,8 @@ class _Link:
                 stream.end()
 
     def _greet(self) -> None:
+        if self.endpoint.state == "silent":
+            return
         if self.endpoint.state == "unauthorized":
             self.send("AUTH", _TOKEN, 0, os.urandom(20))
             return

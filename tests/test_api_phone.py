@@ -113,8 +113,8 @@ def test_the_options_of_the_command_line_make_one_name() -> None:
 
 
 def configuration(directory: Path, on: str, off: str, target: str, **more: object) -> Path:
-    """Two builds of a runner, three rounds."""
-    keys = {"rounds": 3, "runs": 2, "warmup": 1, "untraced": False, "roofs": False, **more}
+    """Two builds of a runner, two rounds."""
+    keys = {"rounds": 2, "runs": 2, "warmup": 1, "untraced": False, "roofs": False, **more}
     variants = [{"name": "on", "runner": on}, {"name": "off", "runner": off, "role": "baseline"}]
     file = directory / "phone.json"
     file.write_text(json.dumps({"model": "tiny.pte", "target": target, "variants": variants, **keys}))
@@ -267,6 +267,23 @@ def test_a_kit_configuration_runs_on_the_phone_that_is_named(tmp_path: Path) -> 
     assert asked.experiments[0].variants[0].affinity == (7,)
     with pytest.raises(UsageError, match="only an Android device"):
         on_phone(asked, "ssh:board")
+
+
+def test_kernels_that_a_phone_logs_are_counted(device: Endpoint, tmp_path: Path) -> None:
+    """XNNPACK's lines go to logcat; those of the runner's own process come with its log."""
+    write_tiny_program(tmp_path)
+    script = """
+kernel = "Note (XNNPACK): Using gemm microkernel 'xnn_pf32_gemm_minmax_ukernel_32x32__neonsme2'."
+with open(os.environ["PHONE"] + "/logcat.txt", "a") as file:
+    for pid, name in ((os.getpid(), kernel), (1, kernel.replace("pf32", "f32"))):
+        file.write(f"11-21 12:00:00.000 {pid:5} {pid:5} I XNNPACK : {name}\\n")
+"""
+    write_runner(tmp_path, script + GOOD)
+    experiment = {"name": "trace", "runner_path": str(tmp_path / "runner"), "mode": "xnntrace"}
+    file = tmp_path / "kit.json"
+    file.write_text(json.dumps({"model": str(tmp_path / "tiny.pte"), "experiments": [experiment]}))
+    done = run(file, out=tmp_path / "out", target=f"adb:{device.address}")
+    assert [(one.failure, one.kernels) for one in done.evidence] == [(None, 1)]
 
 
 @pytest.mark.parametrize(

@@ -203,6 +203,16 @@ def test_a_device_that_has_not_allowed_this_computer(tmp_path: Path) -> None:
     assert "unlock" in (caught.value.hint or "")
 
 
+def test_a_device_that_is_offline(tmp_path: Path) -> None:
+    """It is listed and does not answer; adb gives up connecting after ten seconds."""
+    with plugged(tmp_path / "phone", state="silent") as endpoint:
+        with pytest.raises(DeviceError, match="cannot be reached"):
+            AdbShell(endpoint.address)
+        with pytest.raises(DeviceError, match="is offline") as caught:
+            AdbShell()
+    assert "adb reconnect offline" in (caught.value.hint or "")
+
+
 def test_an_address_where_nobody_listens(device: Endpoint) -> None:
     """Over the network there is more to look at."""
     device.unplug()
