@@ -39,7 +39,8 @@ def _phone(address: str) -> _Phone:
     asked = parse_address(address)
     shell = AdbShell(asked.serial or None)
     power = PROFILES[asked.power] if asked.power else None
-    told = asked._replace(serial=shell.serial).text()
+    runner = str(Path(asked.runner).resolve()) if asked.runner else None  # a run is finished from anywhere
+    told = asked._replace(serial=shell.serial, runner=runner).text()
     return _Phone(shell, AdbDevice(shell, power, asked.directory, asked.patience, told))
 
 
