@@ -67,9 +67,9 @@ def test_what_is_no_qemu_is_not_taken_for_one(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.fixture(scope="module")
-def small_programs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def small_programs(toy_program: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """toy_cnn in both number types."""
-    return {dtype: export_model("toy_cnn", dtype, tmp_path_factory.mktemp(dtype))[0] for dtype in ("fp32", "int8")}
+    return {"fp32": toy_program, "int8": export_model("toy_cnn", "int8", tmp_path_factory.mktemp("int8"))[0]}
 
 
 @runtime

@@ -8,14 +8,11 @@ code, and one without that line did not end. Another line begins it: what a logi
 
 from __future__ import annotations
 
-import contextlib
 import os
-import queue
 import shlex
 import shutil
 import subprocess
 import tempfile
-import threading
 import time
 import weakref
 from pathlib import Path
@@ -25,6 +22,7 @@ from opscope.bundle.manifest import Target
 from opscope.errors import DeviceError, MissingDependencyError
 from opscope.run.remote import Finished, command_line, safe_path
 from opscope.run.ssh_errors import NO_SFTP, connection_error, copy_error
+from opscope.run.ssh_process import BEGAN, ENDED, SshProcess, end_process, exit_code
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,14 +32,13 @@ if TYPE_CHECKING:
 KIND = "ssh"
 VARIABLE = "OPSCOPE_SSH_OPTIONS"
 """Environment variable with more options for ssh and scp alike, for example ``-F FILE``."""
-_BEGAN, _ENDED = "opscope-began", "opscope-ended"
 # One line, and nothing in it that login shells other than sh would read in another way.
-_TOLD = f'echo {_BEGAN}; "$@"; printf "\\n{_ENDED} %s\\n" $?'
+_TOLD = f'echo {BEGAN}; "$@"; printf "\\n{ENDED} %s\\n" $?'
 _OPTIONS = (
     *("BatchMode=yes", "ConnectTimeout=15", "ServerAliveInterval=15", "ServerAliveCountMax=2", "LogLevel=ERROR"),
     *("RequestTTY=no", "RemoteCommand=none", "ClearAllForwardings=yes"),
 )
-_CONNECT_SECONDS, _POLL_SECONDS, _END_SECONDS = 40.0, 0.01, 5.0
+_CONNECT_SECONDS, _POLL_SECONDS = 40.0, 0.01
 _COPY_SECONDS, _SLOWEST_COPY = 60.0, 1 << 18
 
 
@@ -80,12 +77,12 @@ class SshShell:
             )
         except subprocess.TimeoutExpired:
             raise DeviceError(f"no answer within {timeout:.0f} s", where=self.where, hint=_SLOW) from None
-        told = done.stdout.partition(f"{_BEGAN}\n".encode())[2]
-        output, _, trailer = told.rpartition(f"\n{_ENDED} ".encode())
-        code = trailer.decode("ascii", "replace").strip()
-        if not code.isdecimal():
+        told = done.stdout.partition(f"{BEGAN}\n".encode())[2]
+        output, _, trailer = told.rpartition(f"\n{ENDED} ".encode())
+        code = exit_code(trailer.decode("ascii", "replace"))
+        if code is None:
             raise connection_error(self.where, self._address.host, done.stderr)
-        return Finished(int(code), output, done.stderr)
+        return Finished(code, output, done.stderr)
 
     def spawn(self, command: Sequence[str]) -> SshProcess:
         """Start a command; its standard input ends with the connection."""
@@ -106,7 +103,7 @@ class SshShell:
 
     def close(self) -> None:
         """End the connection. The next command opens another."""
-        _end(self._master)
+        end_process(self._master)
         self._master = None
 
     @property
@@ -178,99 +175,7 @@ _SLOW = "look whether the device and the network are busy; `ssh HOST true` shoul
 _UNKNOWN_SIZE = 1 << 30
 
 
-class SshProcess:
-    """A command on a device, heard while it runs.
-
-    Args:
-        command: ssh with all its arguments.
-        where: the device, for messages.
-        host: as ssh knows it, likewise.
-
-    Raises:
-        DeviceError: ssh cannot be started.
-    """
-
-    def __init__(self, command: Sequence[str], where: str, host: str) -> None:
-        self._where, self._host = where, host
-        self._lines: queue.Queue[str | None] = queue.Queue()
-        self._code: int | None = None
-        self._errors = b""
-        pipe = subprocess.PIPE
-        try:
-            self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True)
-        except OSError as error:
-            raise DeviceError(f"ssh cannot be started: {error.strerror}", where=where) from error
-        self._complaints = threading.Thread(target=self._listen_to_complaints, daemon=True)
-        self._complaints.start()
-        threading.Thread(target=self._listen, daemon=True).start()
-
-    def alive(self) -> bool:
-        """Whether the connection to it still stands."""
-        return self._process.poll() is None
-
-    def read_line(self, timeout: float) -> str | None:
-        """The next line that it prints; None when there is none in time or it has ended."""
-        try:
-            line = self._lines.get(timeout=timeout)
-        except queue.Empty:
-            return None
-        if line is None:
-            self._lines.put(None)
-        return line
-
-    def wait(self, timeout: float) -> int | None:
-        """Its exit code; None when it still runs after that time, in seconds."""
-        try:
-            self._process.wait(timeout)
-        except subprocess.TimeoutExpired:
-            return None
-        while self.read_line(_END_SECONDS) is not None:
-            pass
-        if self._code is None:
-            self._complaints.join(_END_SECONDS)
-            raise connection_error(self._where, self._host, self._errors)
-        return self._code
-
-    def end(self) -> None:
-        """Close its standard input, give it a moment, and end the connection."""
-        _end(self._process)
-
-    def _listen_to_complaints(self) -> None:
-        assert self._process.stderr is not None  # noqa: S101 - it was asked for
-        with self._process.stderr as errors:
-            self._errors = errors.read()
-
-    def _listen(self) -> None:
-        assert self._process.stdout is not None  # noqa: S101 - it was asked for
-        with self._process.stdout as output:
-            for raw in output:
-                if raw.rstrip() == _BEGAN.encode():
-                    break
-            for raw in output:
-                line = raw.decode("utf-8", "replace").rstrip("\r\n")
-                code = line.removeprefix(f"{_ENDED} ")
-                if code != line and code.isdecimal():
-                    self._code = int(code)
-                elif line:
-                    self._lines.put(line)
-        self._lines.put(None)
-
-
-def _end(process: subprocess.Popen[bytes] | None) -> None:
-    """Close the standard input of a process and wait for it, but not for long."""
-    if process is None:
-        return
-    if process.stdin is not None:
-        with contextlib.suppress(OSError):
-            process.stdin.close()
-    try:
-        process.wait(_END_SECONDS)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
-
-
 def _close(directory: Path, masters: Sequence[subprocess.Popen[bytes]]) -> None:
     for master in masters:
-        _end(master)
+        end_process(master)
     shutil.rmtree(directory, ignore_errors=True)
