@@ -237,6 +237,34 @@ def _logs() -> list[bytes]:
     return [note + kernel + source + b"\n", note + kernel + b"\r\n", logcat + kernel + source + b"\n", b"other\n"]
 
 
+def _read_counts(data: bytes) -> object:
+    from opscope.read.kernel_counts import parse_kernel_counts
+
+    return parse_kernel_counts(data, WHERE)
+
+
+def _counts() -> list[bytes]:
+    if str(TESTS) not in sys.path:
+        sys.path.append(str(TESTS))
+    from kernel_files import FILE
+
+    return [FILE]
+
+
+def _read_recording(data: bytes) -> object:
+    from opscope.read.recording import read_recording
+
+    return on_path(read_recording)(data)
+
+
+def _recordings() -> list[bytes]:
+    if str(TESTS) not in sys.path:
+        sys.path.append(str(TESTS))
+    from kernel_files import TEXTS
+
+    return [text.encode() for text in TEXTS]
+
+
 def _read_kit(data: bytes) -> object:
     """As a timeline, as statistics or as kernels."""
     from opscope.errors import TraceFormatError
@@ -381,6 +409,10 @@ TARGETS = (
     Target("flatbuffer", "opscope.read.flatbuffer", _read_flatbuffer, lambda: _traces() + _programs()),
     Target("xnnpack-payload", "opscope.read.xnnpack_payload", _read_payload, _payloads, (b"XH00", b"XN01", b"XN00")),
     Target("xnnpack-log", "opscope.read.xnnpack_log", _read_log, _logs, (b"microkernel '", b"Using ", b" (", b": ")),
+    Target("kernel-counts", "opscope.read.kernel_counts", _read_counts, _counts, (b"OPKCNT01", b"\xff" * 4, b"\0" * 8)),
+    Target(
+        "recording", "opscope.read.recording", _read_recording, _recordings, (b"sample:", b" (in ", b'ref="', b": ")
+    ),
     Target("etrecord", "opscope.read.etrecord", _read_etrecord, _etrecords, (b"PK\1\2", b"PK\3\4", b"PK\5\6", b"../")),
     Target("etrecord-json", "opscope.read.etrecord", _member, _json_members, _JSON),
     Target("kit-csv", "opscope.read.kit_csv", _read_kit, _kit, _CSV),

@@ -13,6 +13,7 @@ import pytest
 from opscope.errors import MissingDependencyError
 from opscope.run.native import NativeTarget
 from opscope.run.native_build import build_runner, find_compiler
+from opscope.run.remote_runtime import Runtime, build_runtime
 
 
 @functools.cache
@@ -27,6 +28,14 @@ def native_target() -> NativeTarget:
     """The target with the built runner; without a compiler the test is skipped."""
     _need_compiler()
     return NativeTarget(native_cache())
+
+
+def runtime_of(arch: str) -> Runtime:
+    """The folder that runs on any Linux of an architecture; without compiler or wheel the test is skipped."""
+    try:
+        return build_runtime(arch, native_cache())
+    except MissingDependencyError as error:
+        pytest.skip(f"needs the runtime for {arch}: {error}; {error.hint}")
 
 
 def runner_path() -> Path:

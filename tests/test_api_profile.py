@@ -167,7 +167,7 @@ def test_a_directory_of_traces_is_one_side_with_as_many_processes(tmp_path: Path
         Settings(threads=()),
         Settings(ladder=True, ablate=("avx2",)),
         Settings(target="toaster"),
-        Settings(target="adb:123"),
+        Settings(target="adb:-x"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(settings: Settings, tmp_path: Path) -> None:

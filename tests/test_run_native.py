@@ -20,7 +20,8 @@ from opscope.bundle.manifest import FailureKind, Tensor
 from opscope.errors import MissingDependencyError, StorageError
 from opscope.read.registry import read_trace
 from opscope.run.cpuinfo import BACKEND, library_directory, library_path
-from opscope.run.native import NativeAnswer, NativeTarget
+from opscope.run.native import NativeTarget
+from opscope.run.native_answer import NativeAnswer
 from opscope.run.native_build import build_runner, cache_directory, find_compiler
 from opscope.run.target import Job
 from opscope.run.tensors import random_inputs

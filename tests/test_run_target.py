@@ -10,19 +10,25 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+import sshd
 from fakes import FakeTarget
-from native_runner import native_target
+from native_runner import native_cache, native_target
 from opscope.bundle.manifest import FailureKind
 from opscope.errors import TraceFormatError
 from opscope.read.registry import read_trace
 from opscope.run import isa
 from opscope.run.local import LocalTarget
+from opscope.run.remote_native import RemoteNativeTarget
+from opscope.run.ssh import VARIABLE, SshShell
+from opscope.run.ssh_address import parse_address
 from opscope.run.target import Job, RunTarget
 from programs import write_tiny_program
+from qemu import qemu_target
 from traces import etdump
 
 
@@ -32,12 +38,20 @@ def job(program: Path, clear: list[str] | None = None, timeout: float = 120.0, i
 
 
 MAKERS = {"fake": FakeTarget, "local": LocalTarget, "native": native_target}
+REAL = ("local", "native", "ssh", "qemu-aarch64")
 
 
-@pytest.fixture(params=["fake", *(pytest.param(kind, marks=pytest.mark.runtime) for kind in ("local", "native"))])
-def target(request: pytest.FixtureRequest) -> RunTarget:
+@pytest.fixture(params=["fake", *(pytest.param(kind, marks=pytest.mark.runtime) for kind in REAL)])
+def target(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunTarget]:
     """Every kind of target."""
-    return MAKERS[request.param]()
+    if request.param == "ssh":
+        with sshd.running(tmp_path / "sshd") as server:
+            monkeypatch.setenv(VARIABLE, server.options)
+            yield RemoteNativeTarget(SshShell(parse_address(server.address)), str(server.home), native_cache())
+    elif request.param == "qemu-aarch64":
+        yield qemu_target(monkeypatch)
+    else:
+        yield MAKERS[request.param]()
 
 
 @pytest.fixture

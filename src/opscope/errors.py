@@ -169,6 +169,13 @@ class InvalidBundleError(OpscopeError):
     meaning = "a bundle is incomplete or contradicts itself; opscope validate says where"
 
 
+class DeviceError(OpscopeError):
+    """A device cannot be reached, was lost, is held by another host, or has no room for what is sent to it."""
+
+    exit_code = 16
+    meaning = "a device cannot be reached, is in use by another host, or refuses to store what it needs"
+
+
 class InterruptedRunError(OpscopeError):
     """The user stopped the command; what was finished is kept."""
 
@@ -183,6 +190,11 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     if near:
         return f"did you mean {' or '.join(near)}?"
     return f"known: {', '.join(names)}" if names else "none is known"
+
+
+def with_hint(error: OpscopeError) -> str:
+    """An error in one line, with what to do about it."""
+    return f"{error} ({error.hint})" if error.hint else str(error)
 
 
 def kinds() -> list[type[OpscopeError]]:

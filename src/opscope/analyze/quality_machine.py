@@ -15,6 +15,8 @@ LOAD = (1.0, 2.0)
 CLOCK = 1.1
 HOT = 85.0
 FAILED = (0.0, 0.5)
+EMULATED = "the CPU was emulated: what was computed counts, how long it took says nothing about any device"
+ON_THE_DEVICE = "measure times on a device (--target ssh:HOST, adb, or on the device itself)"
 
 
 class Circumstances(NamedTuple):
@@ -32,6 +34,7 @@ class Circumstances(NamedTuple):
         planned: repetitions that were planned.
         failed: how many failed for good.
         missing: how many were not run.
+        emulated: whether the CPU was an emulated one.
     """
 
     known: bool
@@ -45,10 +48,13 @@ class Circumstances(NamedTuple):
     planned: int
     failed: int
     missing: int
+    emulated: bool = False
 
 
 def examine_machine(found: Circumstances) -> list[Concern | RuledOut | Unknown]:
     """What the machine and the course of the experiment say about the quality of its figures."""
+    if found.emulated:
+        return [Concern("real_cpu", Grade.DO_NOT_TRUST, EMULATED, ON_THE_DEVICE), complete(found)]
     if not found.known:
         return [complete(found), Unknown("machine", "the machine is not known, nor what else it did meanwhile")]
     return [check(found) for check in CHECKS]

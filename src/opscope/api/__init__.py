@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from opscope.api.encode import to_json
     from opscope.api.gate import check
     from opscope.api.inspection import Inspected, inspect
+    from opscope.api.kernel_view import count_kernels, kernel_filter, kernels
     from opscope.api.machine import Check, FeatureReport, doctor, features
     from opscope.api.preflight import preflight
     from opscope.api.profiling import Profiled, Settings, profile
@@ -46,9 +47,12 @@ __all__ = [
     "content",
     "convert",
     "converted",
+    "count_kernels",
     "doctor",
     "features",
     "inspect",
+    "kernel_filter",
+    "kernels",
     "preflight",
     "profile",
     "read",
@@ -70,6 +74,7 @@ _MODULES = {
     "encode": ("to_json",),
     "gate": ("check",),
     "inspection": ("Inspected", "inspect"),
+    "kernel_view": ("count_kernels", "kernel_filter", "kernels"),
     "machine": ("Check", "FeatureReport", "doctor", "features"),
     "preflight": ("preflight",),
     "profiling": ("Profiled", "Settings", "profile"),

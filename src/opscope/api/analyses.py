@@ -9,7 +9,8 @@ import msgspec
 
 from opscope.api.aie_sides import is_tiles, tiles_comparison
 from opscope.api.sides import ProgramFiles, Side, Warmup, side_of
-from opscope.errors import RunError, UsageError
+from opscope.bundle.kernel_evidence import EVIDENCE
+from opscope.errors import MismatchError, RunError, UsageError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -65,7 +66,24 @@ def analysis_of(side: Side) -> Analysis:
     from opscope.analyze.analysis import Source, analyse
 
     source = Source(side.path, side.format, side.files)
-    return analyse(side.table, source, side.variant.name if side.variant else None, side.known, side.calls)
+    found = analyse(side.table, source, side.variant.name if side.variant else None, side.known, side.calls)
+    if side.bundle and side.bundle.manifest.target.emulated:
+        found = _of_emulated(found)
+    if side.bundle is None or not (side.bundle.path / EVIDENCE).exists():
+        return found
+    from opscope.api.counted_calls import with_kernels
+
+    return with_kernels(found, side)
+
+
+def _of_emulated(found: Analysis) -> Analysis:
+    """An analysis without what its times would say, since an emulated CPU's say nothing."""
+    from opscope.analyze.quality_machine import EMULATED, ON_THE_DEVICE
+    from opscope.table import TraceWarning
+
+    told = TraceWarning("emulated_cpu", EMULATED, ON_THE_DEVICE)
+    trace = msgspec.structs.replace(found.trace, warnings=[told, *found.trace.warnings])
+    return msgspec.structs.replace(found, trace=trace, findings=[])
 
 
 def compare(baseline: str | Path, candidate: str | Path, *, warmup: Warmup = None) -> Comparison | TilesComparison:
@@ -84,13 +102,19 @@ def compare(baseline: str | Path, candidate: str | Path, *, warmup: Warmup = Non
 
 
 def comparison_of(baseline: Side, candidate: Side) -> Comparison:
-    """The comparison of two sides; variants of one bundle are paired by round."""
+    """The comparison of two sides; variants of one bundle are paired by round.
+
+    Raises:
+        MismatchError: a side ran on an emulated CPU, whose times say nothing.
+        TraceFormatError: no inference is left to measure.
+    """
     from opscope.analyze.analysis import measured_latency
     from opscope.analyze.compare import Beside
     from opscope.analyze.compare import compare as compare_tables
     from opscope.api.quality import quality_of_sides
 
     for side in (baseline, candidate):
+        _refuse_emulated(side)
         measured_latency(side.table, side.path)  # refuses a side without measured inferences, with its name
     baseline, candidate, paired = paired_sides(baseline, candidate)
     labels = ((baseline.label, baseline.path), (candidate.label, candidate.path))
@@ -109,6 +133,19 @@ def comparison_of(baseline: Side, candidate: Side) -> Comparison:
         notes=[*compared.notes, *_differences(baseline, candidate)],
         quality=quality_of_sides(baseline, candidate, compared),
     )
+
+
+def _refuse_emulated(side: Side) -> None:
+    from opscope.analyze.quality_machine import EMULATED, ON_THE_DEVICE
+
+    if side.bundle and side.bundle.manifest.target.emulated:
+        raise MismatchError(EMULATED, where=side.path, hint=ON_THE_DEVICE)
+
+
+def agreement_of(baseline: Side, candidate: Side) -> OutputAgreement | None:
+    """Whether two variants of one bundle computed the same, in the first round of both; None when that is not known."""
+    baseline, candidate, paired = paired_sides(baseline, candidate)
+    return _outputs(baseline, candidate) if paired else None
 
 
 def paired_sides(baseline: Side, candidate: Side) -> tuple[Side, Side, bool]:

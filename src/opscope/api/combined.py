@@ -12,7 +12,7 @@ from opscope.api.encode import to_json
 from opscope.api.reports import REPORT_FORMATS, check_formats, content
 from opscope.api.version_series import version_series
 from opscope.bundle.files import write_atomically
-from opscope.errors import NotFoundError, UsageError
+from opscope.errors import MismatchError, NotFoundError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,12 +32,17 @@ def combined(paths: Sequence[str | Path]) -> CombinedReport:
     Raises:
         UsageError: there are fewer than two, or one is given twice.
         NotFoundError: a directory is no bundle.
+        MismatchError: one ran on an emulated CPU.
         TraceFormatError: a manifest or a trace is damaged.
     """
+    from opscope.analyze.quality_machine import EMULATED, ON_THE_DEVICE
     from opscope.report.combined import Part, combine
 
     places = _checked([Path(path) for path in paths])
     parts = [Part(label, str(path), content(path)) for label, path in zip(labels(places), places, strict=True)]
+    for part in parts:
+        if part.content.manifest.target.emulated:
+            raise MismatchError(EMULATED, where=part.path, hint=ON_THE_DEVICE)
     return combine(parts, version_series(parts), bundle_differences(parts))
 
 

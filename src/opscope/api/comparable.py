@@ -32,6 +32,9 @@ def mismatches(baseline: Side, candidate: Side) -> list[str]:
     if (baseline.calls is None) is not (candidate.calls is None):
         without = "the baseline" if baseline.calls is None else "the candidate"
         found.append(f"{without} was not timed without tracing, the other side was")
+    for name, side in _named(baseline, candidate):
+        if side.bundle and side.bundle.manifest.target.emulated:
+            found.append(f"{name} ran on an emulated CPU, whose times say nothing about any device")
     if baseline.bundle and candidate.bundle:
         found += _machines(baseline.bundle.manifest, candidate.bundle.manifest)
     if baseline.variant and candidate.variant:

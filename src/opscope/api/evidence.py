@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from opscope.api.experiment_bundle import build_of
 from opscope.bundle.files import storage_errors
+from opscope.errors import DeviceError
 from opscope.read.xnnpack_log import read_kernel_log
-from opscope.run.executor_runner import ExecutorRunnerTarget
 from opscope.run.local import LOG
-from opscope.run.target import Job
+from opscope.run.target import Job, reserved
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from opscope.run.adb_runner import AdbRunnerTarget
+    from opscope.run.executor_runner import ExecutorRunnerTarget
     from opscope.run.planned import Experiment, PlannedVariant
 
 
@@ -70,7 +74,17 @@ def _found(experiment: Experiment, variant: PlannedVariant, directory: Path) -> 
 def _run(experiment: Experiment, variant: PlannedVariant, place: Path) -> KernelEvidence:
     with storage_errors(place):
         place.mkdir(parents=True, exist_ok=True)
-    target = ExecutorRunnerTarget(variant.runner or Path(), variant.arguments)
+    try:
+        target = build_of(experiment, variant)
+        with reserved(target):
+            return _logged(experiment, variant, target, place)
+    except DeviceError as error:
+        return KernelEvidence(experiment.name, variant.name, str(place / LOG), 0, f"{error}; {error.hint}")
+
+
+def _logged(
+    experiment: Experiment, variant: PlannedVariant, target: ExecutorRunnerTarget | AdbRunnerTarget, place: Path
+) -> KernelEvidence:
     job = Job(
         program=experiment.model,
         clear=[],

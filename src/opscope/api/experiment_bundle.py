@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from opscope.api.phones import ADB, phone_runner
 from opscope.api.profiling import (
     Settings,
     described_model,
@@ -30,6 +31,9 @@ from opscope.run.variant_targets import Place, VariantTargets
 from opscope.version import __version__
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from opscope.run.adb_runner import AdbRunnerTarget
     from opscope.run.clock import Clock
     from opscope.run.planned import Effort, Experiment, PlannedVariant
     from opscope.run.target import RunTarget
@@ -39,7 +43,8 @@ RUNNER, NATIVE = "runner", "native"
 
 def runs_builds(experiment: Experiment) -> bool:
     """Whether it runs builds of executor_runner, whose features are fixed and which always trace or never do."""
-    return experiment.target.partition(":")[0] == RUNNER
+    kind = experiment.target.partition(":")[0]
+    return kind == RUNNER or (kind == ADB and any(variant.runner for variant in experiment.variants))
 
 
 def target_of(experiment: Experiment, program: Path | None = None, given: RunTarget | None = None) -> RunTarget:
@@ -58,7 +63,7 @@ def target_of(experiment: Experiment, program: Path | None = None, given: RunTar
     if runs_builds(experiment):
         inputs, outputs = _tensors(program) if program else ([], [])
         return VariantTargets(
-            {v.name: Place(_runner(experiment, v, inputs, outputs), v.affinity) for v in experiment.variants}
+            {v.name: Place(build_of(experiment, v, inputs, outputs), v.affinity) for v in experiment.variants}
         )
     return given or target_named(experiment.target)
 
@@ -72,11 +77,26 @@ def pinned(target: RunTarget, experiment: Experiment, variants: list[Variant]) -
     return VariantTargets({name: Place(target, affinity) for name, affinity in places.items()})
 
 
-def _runner(
-    experiment: Experiment, variant: PlannedVariant, inputs: list[Tensor], outputs: list[Tensor]
-) -> ExecutorRunnerTarget:
-    path = variant.runner or Path(experiment.target.partition(":")[2])
-    return ExecutorRunnerTarget(path, variant.arguments, inputs=inputs, outputs=outputs)
+def build_of(
+    experiment: Experiment, variant: PlannedVariant, inputs: Sequence[Tensor] = (), outputs: Sequence[Tensor] = ()
+) -> ExecutorRunnerTarget | AdbRunnerTarget:
+    """The build of executor_runner that runs a variant, where the experiment runs.
+
+    Args:
+        experiment: that runs builds.
+        variant: of it.
+        inputs: of the program's method.
+        outputs: likewise.
+
+    Raises:
+        NotFoundError: there is no such runner.
+        UsageError: it cannot be used.
+        DeviceError: an Android device does not answer.
+    """
+    kind, _, address = experiment.target.partition(":")
+    if kind == ADB:
+        return phone_runner(address, variant.runner or Path(), variant.arguments, inputs, outputs)
+    return ExecutorRunnerTarget(variant.runner or Path(address), variant.arguments, inputs=inputs, outputs=outputs)
 
 
 def _tensors(program: Path) -> tuple[list[Tensor], list[Tensor]]:

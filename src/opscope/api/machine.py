@@ -7,6 +7,7 @@ import shutil
 import sys
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -14,6 +15,9 @@ from opscope.errors import OpscopeError
 from opscope.run import environment, isa
 from opscope.run.cpuinfo import INSTALL_HINT
 from opscope.run.local import LocalTarget
+
+if TYPE_CHECKING:
+    from opscope.bundle.manifest import Conditions, Environment
 
 _LOAD_LIMIT = 0.5
 _SPACE_LIMIT = 1 << 30
@@ -96,21 +100,30 @@ class Check(msgspec.Struct, frozen=True):
     action: str = ""
 
 
-def doctor(directory: Path | None = None) -> list[Check]:
-    """Whether this machine can profile, and what would disturb a measurement.
+_HERE = (None, "auto", "local", "native")
+
+
+def doctor(directory: Path | None = None, *, target: str | None = None) -> list[Check]:
+    """Whether this machine can profile, and what would disturb a measurement; or a target elsewhere.
 
     Args:
         directory: where bundles will be written; None: the current one.
+        target: as for ``--target``; None: this machine.
     """
+    if target not in _HERE:
+        from opscope.api.target_checks import target_checks
+
+        return target_checks(str(target))
+    here = environment.capture([])
     return [
         _python(),
         _package("torch", _TORCH),
         _package("executorch", _EXECUTORCH),
         _switching(),
         _space(directory or Path()),
-        _load(),
-        _governor(),
-        _virtual(),
+        load_check(environment.conditions()),
+        governor_check(here),
+        virtual_check(here),
     ]
 
 
@@ -148,9 +161,10 @@ def _space(directory: Path) -> Check:
     return Check("disk", State.OK, text)
 
 
-def _load() -> Check:
-    load, cpus = environment.conditions().load_average, environment.usable_cpus()
-    if load is None:
+def load_check(now: Conditions) -> Check:
+    """What else runs on a machine."""
+    load, cpus = now.load_average, now.usable_cpus
+    if load is None or cpus is None:
         return Check("load", State.NOTE, "cannot be read")
     text = f"{load:.2f} on {cpus} CPUs"
     if load > _LOAD_LIMIT * cpus:
@@ -158,8 +172,9 @@ def _load() -> Check:
     return Check("load", State.OK, text)
 
 
-def _governor() -> Check:
-    governor = environment.capture([]).governor
+def governor_check(machine: Environment) -> Check:
+    """Whether the clock of a machine follows its load."""
+    governor = machine.governor
     if governor is None:
         return Check("clock governor", State.NOTE, "cannot be read here: throttling would not be seen")
     if governor != "performance":
@@ -168,8 +183,9 @@ def _governor() -> Check:
     return Check("clock governor", State.OK, governor)
 
 
-def _virtual() -> Check:
-    hypervisor = environment.capture([]).hypervisor
+def virtual_check(machine: Environment) -> Check:
+    """Whether others share the processor of a machine."""
+    hypervisor = machine.hypervisor
     if hypervisor:
         return Check("machine", State.NOTE, "virtual: other guests can disturb a measurement", "use more rounds")
     return Check("machine", State.OK, "no hypervisor seen" if hypervisor is False else "not known to be virtual")

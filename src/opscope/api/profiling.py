@@ -24,6 +24,7 @@ from opscope.run import isa
 from opscope.run.clock import SystemClock
 from opscope.run.experiment import run_experiment
 from opscope.run.schedule import interleaved
+from opscope.run.target import reserved
 from opscope.version import __version__
 
 if TYPE_CHECKING:
@@ -104,13 +105,12 @@ def profile(  # noqa: PLR0913 - the one call a notebook makes; all but the first
     """
     settings = settings or Settings()
     path = Path(out)
-    if resume:
-        bundle = resumed_bundle(path, model)
-        runner = target or recorded_target(bundle.manifest.target)  # a run is finished where it began
-    else:
-        runner = target or target_named(settings.target)
-        bundle = _planned(path, model, settings, runner, clock or SystemClock())
-    shown = _run(bundle, runner, clock or SystemClock(), progress, roofs=settings.roofs)
+    bundle = resumed_bundle(path, model) if resume else None
+    # A run is finished where it began.
+    runner = target or (recorded_target(bundle.manifest.target) if bundle else target_named(settings.target))
+    with reserved(runner):
+        bundle = bundle or _planned(path, model, settings, runner, clock or SystemClock())
+        shown = _run(bundle, runner, clock or SystemClock(), progress, roofs=settings.roofs)
     return Profiled(path, shown, write_reports(bundle, shown, REPORT_FORMATS))
 
 
@@ -211,7 +211,7 @@ def planned_variants(settings: Settings, runner: RunTarget) -> list[Variant]:
 
     Nothing can be switched off in a runner of the user's: it is one variant, of which nothing tells what it uses.
     """
-    if runner.describe().kind == RUNNER:
+    if runner.describe().kind == RUNNER or getattr(runner, "is_build", False):
         return _as_it_is(settings)
     probed = runner.probe()
     fields = frozenset(probed.fields)

@@ -91,4 +91,5 @@ def circumstances(manifest: Manifest) -> Circumstances:
         planned=len(manifest.planned()),
         failed=failed,
         missing=len(manifest.pending()) - failed,
+        emulated=manifest.target.emulated,
     )

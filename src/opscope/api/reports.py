@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from opscope.api.analyses import analysis_of, comparison_of
+from opscope.api.analyses import agreement_of, analysis_of, comparison_of
 from opscope.api.encode import to_json
 from opscope.api.sides import bundle_side, is_kit
 from opscope.bundle.bundle import VARIANTS, Bundle
@@ -20,7 +20,8 @@ from opscope.errors import UsageError, did_you_mean
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opscope.report.content import ReportContent
+    from opscope.api.sides import Side
+    from opscope.report.content import Agreement, ReportContent
 
 KIT_REPORTS = "opscope"
 """Where the reports of a run directory of the kit go: beside its files, never over them."""
@@ -51,9 +52,12 @@ def content_of(bundle: Bundle) -> ReportContent:
     manifest = bundle.manifest
     sides = {v.name: bundle_side(bundle, v.name, None) for v in manifest.variants if manifest.completed(v.name)}
     analyses = {name: analysis_of(side) for name, side in sides.items()}
-    comparisons = [comparison_of(sides[b], sides[c]) for b, c in compared_pairs(manifest) if b in sides and c in sides]
+    pairs = [(sides[b], sides[c]) for b, c in compared_pairs(manifest) if b in sides and c in sides]
+    emulated = manifest.target.emulated
+    comparisons = [] if emulated else [comparison_of(*pair) for pair in pairs]
     shown = foreground([VariantResult(v, analyses.get(v.name)) for v in manifest.variants])
-    findings, ruled_out = findings_of(manifest, sides, analyses, comparisons, shown)
+    # What stands out is told by times, and those of an emulated CPU say nothing.
+    findings, ruled_out = ([], []) if emulated else findings_of(manifest, sides, analyses, comparisons, shown)
     return ReportContent(
         manifest=manifest,
         variants=[VariantResult(variant, analyses.get(variant.name)) for variant in manifest.variants],
@@ -61,7 +65,15 @@ def content_of(bundle: Bundle) -> ReportContent:
         findings=findings,
         ruled_out=ruled_out,
         quality=quality_of(manifest, analyses, comparisons),
+        agreements=[found for pair in pairs if emulated and (found := _agreement(*pair))],
     )
+
+
+def _agreement(baseline: Side, candidate: Side) -> Agreement | None:
+    from opscope.report.content import Agreement
+
+    found = agreement_of(baseline, candidate)
+    return None if found is None else Agreement(baseline.label, candidate.label, found)
 
 
 def compared_pairs(manifest: Manifest) -> list[tuple[str, str]]:

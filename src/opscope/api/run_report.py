@@ -14,7 +14,7 @@ from opscope.api.evidence import KernelEvidence
 from opscope.api.sides import bundle_side
 from opscope.bundle.bundle import Bundle
 from opscope.bundle.files import write_atomically
-from opscope.errors import RunError
+from opscope.errors import MismatchError, RunError
 from opscope.report.content import ReportContent
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def with_comparisons(asked: Experiments, results: list[ExperimentResult], notes:
             continue
         try:
             more = _compare(pair, baseline, candidate)
-        except RunError as error:
+        except (MismatchError, RunError) as error:
             notes.append(f"{pair.candidate[1]} is not compared with {pair.baseline[1]}: {error}")
             continue
         found[candidate.name] = msgspec.structs.replace(candidate, comparisons=[*candidate.comparisons, more])

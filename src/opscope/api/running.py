@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -19,6 +20,7 @@ from opscope.api.experiment_bundle import (
     target_of,
     variants_of,
 )
+from opscope.api.phones import on_phone
 from opscope.api.profiling import complete_inferences
 from opscope.api.reports import REPORT_FORMATS, content, content_of, report, write_reports
 from opscope.api.roofs import measure_roofs
@@ -28,6 +30,8 @@ from opscope.api.sides import is_kit
 from opscope.bundle.bundle import Bundle, check_free, is_bundle
 from opscope.bundle.files import write_atomically
 from opscope.errors import (
+    DeviceError,
+    FeatureError,
     InterruptedRunError,
     NotFoundError,
     OpscopeError,
@@ -40,6 +44,7 @@ from opscope.run.clock import SystemClock
 from opscope.run.config_files import read_experiments
 from opscope.run.experiment import run_experiment
 from opscope.run.pacing import Rest
+from opscope.run.target import reserved
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -77,13 +82,14 @@ def _silent(done: int, total: int, repetition: Repetition | None) -> None:
     """Progress that nobody watches."""
 
 
-def run(
+def run(  # noqa: PLR0913 - the one call a notebook makes; all but the first are by name
     config: str | Path,
     *,
     only: Sequence[str] = (),
     analysis_only: bool = False,
     resume: bool = False,
     out: str | Path | None = None,
+    target: str | None = None,
     means: Means | None = None,
 ) -> RunReport:
     """Run the experiments of a file, each into a bundle with its reports.
@@ -94,6 +100,7 @@ def run(
         analysis_only: run nothing; write the reports of the bundles that are there anew.
         resume: finish bundles that are there; without it they must not be.
         out: directory of the bundles; None: as the file says.
+        target: Android device for experiments with runners or of the target adb; None: as the file says.
         means: None: this machine's clock and targets, and nobody watching.
 
     Raises:
@@ -105,6 +112,7 @@ def run(
     asked = selected(read_experiments(Path(config)), only)
     if out is not None:
         asked = msgspec.structs.replace(asked, out=Path(out))
+    asked = on_phone(asked, target) if target else asked
     chosen = means or Means(_silent)
     if analysis_only:
         return _analysed(asked)
@@ -142,9 +150,12 @@ def _analysed(asked: Experiments) -> RunReport:
 def _check(asked: Experiments, means: Means, *, resume: bool) -> None:
     """What can be known to fail before the first process runs.
 
+    Of several devices one that cannot be used is no reason to leave the others: its own experiment tells of it.
+
     Raises:
         OpscopeError: of the kind that fits.
     """
+    several = len({experiment.target for experiment in asked.experiments}) > 1
     for experiment in asked.experiments:
         path = asked.out / experiment.name
         if not resume or not (experiment.evidence or is_bundle(path)):
@@ -154,7 +165,11 @@ def _check(asked: Experiments, means: Means, *, resume: bool) -> None:
             target = target_of(experiment, given=means.target)
         except UsageError as error:
             raise UsageError(error.problem, where=f"{asked.file}: target", hint=error.hint) from error
-        variants_of(experiment, target)
+        with contextlib.suppress(*(_OF_ONE_DEVICE if several else ())), reserved(target):
+            variants_of(experiment, target)
+
+
+_OF_ONE_DEVICE = (DeviceError, FeatureError)
 
 
 def _result(asked: Experiments, experiment: Experiment, means: Means, notes: list[str]) -> ExperimentResult:
@@ -171,7 +186,15 @@ def _result(asked: Experiments, experiment: Experiment, means: Means, notes: lis
 
 
 def _run(asked: Experiments, experiment: Experiment, means: Means, notes: list[str]) -> ReportContent:
-    path, target = asked.out / experiment.name, target_of(experiment, given=means.target)
+    target = target_of(experiment, given=means.target)
+    with reserved(target):
+        return _run_on(target, asked, experiment, means, notes)
+
+
+def _run_on(
+    target: RunTarget, asked: Experiments, experiment: Experiment, means: Means, notes: list[str]
+) -> ReportContent:
+    path = asked.out / experiment.name
     if is_bundle(path):
         bundle = old_bundle(path, experiment, target)
     else:

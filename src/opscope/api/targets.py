@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from opscope.api.phones import ADB, phone_target
 from opscope.errors import MissingDependencyError, UsageError, did_you_mean
 
 if TYPE_CHECKING:
     from opscope.bundle.manifest import Target
     from opscope.run.target import RunTarget
 
-AUTO, LOCAL, NATIVE, RUNNER = "auto", "local", "native", "runner"
-TARGETS = (AUTO, LOCAL, NATIVE, RUNNER)
-_LATER = ("ssh", "adb", "qemu-aarch64")
+AUTO, LOCAL, NATIVE, RUNNER, SSH, QEMU = "auto", "local", "native", "runner", "ssh", "qemu-aarch64"
+TARGETS = (AUTO, LOCAL, NATIVE, RUNNER, SSH, ADB, QEMU)
+_NEEDS = {RUNNER: ("which runner?", "name it: runner:PATH"), SSH: ("which device?", "name it: ssh:HOST")}
 
 
 def target_named(name: str) -> RunTarget:
@@ -21,25 +23,31 @@ def target_named(name: str) -> RunTarget:
 
     Args:
         name: ``native`` for our own runner, built here; ``local`` for the runtime's Python bindings; ``auto`` for the
-            first where a compiler is there and else the second; ``runner:PATH`` for an executor_runner of the user's.
+            first where a compiler is there and else the second; ``runner:PATH`` for an executor_runner of the user's;
+            ``ssh:HOST`` for a device that ssh reaches, see :mod:`opscope.run.ssh_address`; ``adb`` or ``adb:SERIAL``
+            for an Android device, see :mod:`opscope.run.adb_address`; ``qemu-aarch64`` for 64-bit Arm under an
+            emulator, which is never timed.
 
     Raises:
         UsageError: there is no such target, or a path is missing.
-        MissingDependencyError: ``native`` without a compiler or runtime.
+        MissingDependencyError: what the target needs on this machine is missing.
         NotFoundError: the runner does not exist.
+        DeviceError: an Android device does not answer, or it is not clear which one is meant.
     """
     kind, _, address = name.partition(":")
-    if kind == RUNNER and address:
+    if kind in _NEEDS and not address:
+        raise UsageError(_NEEDS[kind][0], where="--target", hint=_NEEDS[kind][1])
+    if kind == RUNNER:
         from opscope.run.executor_runner import ExecutorRunnerTarget
 
         return ExecutorRunnerTarget(Path(address))
-    if kind in _LATER:
-        raise UsageError(f"the target {name} is not available yet", where="--target", hint=f"available: {_listed()}")
-    if name == RUNNER:
-        raise UsageError("which runner?", where="--target", hint="name it: runner:PATH")
+    if kind == SSH:
+        return _ssh_target(address)
+    if kind == ADB:
+        return phone_target(address)
     if name not in TARGETS:
-        raise UsageError(f"no target {name!r}", where="--target", hint=did_you_mean(name, (*TARGETS, *_LATER)))
-    return _here(name)
+        raise UsageError(f"no target {name!r}", where="--target", hint=did_you_mean(name, TARGETS))
+    return _emulated() if name == QEMU else _here(name)
 
 
 def recorded_target(target: Target) -> RunTarget:
@@ -52,8 +60,24 @@ def recorded_target(target: Target) -> RunTarget:
     return target_named(f"{target.kind}:{target.address}" if target.address else target.kind)
 
 
-def _listed() -> str:
-    return ", ".join(f"{name}:PATH" if name == RUNNER else name for name in TARGETS)
+@functools.cache
+def _ssh_target(address: str) -> RunTarget:
+    """The device of an address: always the same, so that all experiments on it share one connection."""
+    from opscope.run.remote_native import RemoteNativeTarget
+    from opscope.run.remote_python import RemotePythonTarget
+    from opscope.run.ssh import SshShell
+    from opscope.run.ssh_address import parse_address
+
+    place = parse_address(address)
+    if place.python:
+        return RemotePythonTarget(SshShell(place), place.directory, place.python)
+    return RemoteNativeTarget(SshShell(place), place.directory)
+
+
+def _emulated() -> RunTarget:
+    from opscope.run.qemu import QemuTarget
+
+    return QemuTarget()
 
 
 def _here(name: str) -> RunTarget:

@@ -46,6 +46,8 @@ class FailureKind(str, enum.Enum):
     """It ran, and what it computed is not a number."""
     TRACE = "trace"
     STORAGE = "storage"
+    DEVICE = "device"
+    """The device was lost, refused, or had no room."""
 
 
 class Model(msgspec.Struct, frozen=True):
@@ -123,10 +125,60 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 class Target(msgspec.Struct, frozen=True):
-    """Where it ran: kind of target, and how it is addressed there."""
+    """Where it ran: kind of target, and how it is addressed there.
+
+    Attributes:
+        kind: for example ``native`` or ``ssh``.
+        address: of the device or of the runner; empty for this machine itself.
+        emulated: whether the CPU was an emulated one: what was computed counts, how long it took does not.
+    """
 
     kind: str
     address: str
+    emulated: bool = False
+
+
+class Phone(msgspec.Struct, frozen=True):
+    """What an Android device tells of itself; null where it does not.
+
+    Attributes:
+        manufacturer: of the device.
+        model: likewise.
+        soc: maker and name of its system on a chip.
+        android: release of the system.
+        build: the system's own name for itself.
+        power: the power settings that were asked for, see ``opscope.run.adb_power``; null: as they were.
+        settings: global settings that bear on speed, as they were found; null for one that was not set.
+    """
+
+    manufacturer: str | None
+    model: str | None
+    soc: str | None
+    android: str | None
+    build: str | None
+    power: str | None
+    settings: dict[str, str | None]
+
+
+class PhoneState(msgspec.Struct, frozen=True):
+    """The state of an Android device at one moment; null where it does not tell.
+
+    Attributes:
+        thermal_status: 0 none, 1 light, 2 moderate, 3 severe, 4 critical, 5 emergency, 6 shutdown; from 2 on the system
+            throttles (Android's ``PowerManager.THERMAL_STATUS_*``).
+        battery_percent: how full it is.
+        battery_celsius: its temperature.
+        plugged: whether it is fed from outside.
+        frequencies_mhz: of each CPU now, in their order.
+        limits_mhz: the highest that each CPU may have now.
+    """
+
+    thermal_status: int | None
+    battery_percent: int | None
+    battery_celsius: float | None
+    plugged: bool | None
+    frequencies_mhz: list[float | None]
+    limits_mhz: list[float | None]
 
 
 class Environment(msgspec.Struct, frozen=True):
@@ -143,6 +195,7 @@ class Environment(msgspec.Struct, frozen=True):
     governor: str | None
     features: list[str] | None
     versions: dict[str, str]
+    phone: Phone | None = None
 
 
 class Conditions(msgspec.Struct, frozen=True):
@@ -152,6 +205,7 @@ class Conditions(msgspec.Struct, frozen=True):
     frequency_mhz: float | None
     temperature_celsius: float | None
     usable_cpus: int | None = None
+    phone: PhoneState | None = None
 
 
 class Failure(msgspec.Struct, frozen=True):

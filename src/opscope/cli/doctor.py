@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
 NAME = "doctor"
 _WIDTH = 20
 
 
-def command() -> None:
+def command(
+    target: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Look at a target elsewhere: ssh:HOST, adb or qemu-aarch64.")
+    ] = None,
+    restore: Annotated[
+        bool, typer.Option("--restore", help="Only put back settings that a run left changed on an Android device.")
+    ] = False,
+) -> None:
     """Check what profiling needs and what would disturb a measurement, and say what to type.
 
-    Example: opscope doctor
+    Example: opscope doctor --target ssh:board
     """
     from opscope.api import doctor
+    from opscope.api.target_checks import restored_settings
     from opscope.errors import NotReadyError
 
-    checks = doctor()
+    checks = restored_settings(target or "") if restore else doctor(target=target)
     for check in checks:
         typer.echo(f"{check.state.value:<8} {check.name:<{_WIDTH}} {check.found}")
         if check.action and check.state != "ok":

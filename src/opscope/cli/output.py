@@ -18,6 +18,16 @@ JsonOption = Annotated[
     str | None, typer.Option("--json", metavar="FILE|-", help="Write the result as JSON; - is standard output.")
 ]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
+RemoteDeviceOption = Annotated[
+    str | None,
+    typer.Option("--remote-device", metavar="HOST:PORT", help="An Android device on the network; short for --target."),
+]
+PowerOption = Annotated[
+    str | None,
+    typer.Option(
+        "--power", metavar="PROFILE", help="Power settings of an Android device meanwhile: boost or app-developer."
+    ),
+]
 WarmupOption = Annotated[
     str | None,
     typer.Option(metavar="N|auto", help="Inferences of each process to set aside; 0: every inference counts."),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from opscope.cli.output import JsonOption, QuietOption, show, split_words, write_json
+from opscope.cli.output import JsonOption, PowerOption, QuietOption, RemoteDeviceOption, show, split_words, write_json
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -25,8 +25,14 @@ NAME = "profile"
 def command(
     model: Annotated[str, typer.Argument(help="A registered model (see `opscope models`), or the path of a .pte.")],
     target: Annotated[
-        str, typer.Option(metavar="NAME", help="Where to run: auto, native, local, or runner:PATH.")
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="Where to run: auto, native, local, runner:PATH, ssh:HOST, adb[:SERIAL] or qemu-aarch64.",
+        ),
     ] = "auto",
+    remote_device: RemoteDeviceOption = None,
+    power: PowerOption = None,
     ablate: Annotated[
         str | None,
         typer.Option(metavar="FEATURES", help="Feature groups to switch off in the baseline. [default: the strongest]"),
@@ -58,13 +64,14 @@ def command(
     report.html, report.md, analysis.json and comparison.json.
     """
     from opscope.api import Settings
+    from opscope.api.phones import phone_name
     from opscope.errors import UsageError
     from opscope.run.clock import SystemClock
 
     if resume and out is None:
         raise UsageError("which bundle to finish?", where="--resume", hint="name its directory with --out DIR")
     settings = Settings(
-        target=target,
+        target=phone_name(None if target == "auto" else target, remote_device, power) or target,
         ablate=split_words(ablate),
         ladder=ladder,
         threads=_numbers(threads),

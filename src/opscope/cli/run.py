@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from contextlib import nullcontext
 from pathlib import Path
@@ -9,9 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from opscope.cli.output import JsonOption, QuietOption, show, split_words, write_json
+from opscope.cli.output import JsonOption, PowerOption, QuietOption, RemoteDeviceOption, show, split_words, write_json
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from opscope.analyze.compare import Comparison
     from opscope.api.run_report import RunReport
     from opscope.bundle.manifest import Repetition
@@ -31,6 +34,14 @@ def command(
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Directory of the bundles. [default: as the file says]")
     ] = None,
+    target: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="Run on this Android device instead: adb or adb:SERIAL. [default: as the file says]"
+        ),
+    ] = None,
+    remote_device: RemoteDeviceOption = None,
+    power: PowerOption = None,
     json: JsonOption = None,
     quiet: QuietOption = False,
 ) -> None:
@@ -41,11 +52,23 @@ def command(
     Every model on every target becomes a bundle of its own in the output directory, with report.html, report.md,
     analysis.json and comparison.json. When one fails, the others still run.
     """
+    from opscope.api.phones import phone_name
+    from opscope.api.running import run
     from opscope.errors import UsageError
 
     if analysis_only and resume:
         raise UsageError("nothing is run with --analysis-only", where="--resume", hint="leave out one of the two")
-    done = _run(config, split_words(only), out, analysis_only=analysis_only, resume=resume, quiet=quiet)
+    asked = functools.partial(
+        run,
+        config,
+        only=split_words(only),
+        out=out,
+        analysis_only=analysis_only,
+        resume=resume,
+        target=phone_name(target, remote_device, power),
+    )
+    words = _words(config, only=only, out=out, target=target, remote_device=remote_device, power=power)
+    done = _run(asked, words, shown=sys.stderr.isatty() and not quiet and not analysis_only)
     if json:
         write_json(done, json)
     for note in done.notes:
@@ -55,29 +78,25 @@ def command(
     _check_complete(done, config)
 
 
-def _run(
-    config: Path, only: tuple[str, ...], out: Path | None, *, analysis_only: bool, resume: bool, quiet: bool
-) -> RunReport:
-    from opscope.api.running import Means, run
+def _run(asked: Callable[..., RunReport], words: list[str], *, shown: bool) -> RunReport:
+    import shlex
+
+    from opscope.api.running import Means
     from opscope.cli.progress import run_progress
     from opscope.errors import InterruptedRunError
 
-    shown = sys.stderr.isatty() and not quiet and not analysis_only
     try:
         with run_progress() if shown else nullcontext(_silent) as progress:
-            return run(config, only=only, analysis_only=analysis_only, resume=resume, out=out, means=Means(progress))
+            return asked(means=Means(progress))
     except (KeyboardInterrupt, InterruptedRunError):
-        raise InterruptedRunError(
-            "interrupted; what was finished is kept", where=config, hint=_resume_hint(config, only, out)
-        ) from None
+        hint = f"finish it with: {shlex.join([*words, '--resume'])}"
+        raise InterruptedRunError("interrupted; what was finished is kept", where=words[2], hint=hint) from None
 
 
-def _resume_hint(config: Path, only: tuple[str, ...], out: Path | None) -> str:
-    import shlex
-
-    words = ["opscope", "run", str(config), *(["--only", ",".join(only)] if only else [])]
-    words += ["--out", str(out)] if out else []
-    return f"finish it with: {shlex.join([*words, '--resume'])}"
+def _words(config: Path, **options: Path | str | None) -> list[str]:
+    """The command line again, as far as it says what is run."""
+    told = [(f"--{name.replace('_', '-')}", str(value)) for name, value in options.items() if value]
+    return ["opscope", "run", str(config), *(word for pair in told for word in pair)]
 
 
 def _silent(done: int, total: int, repetition: Repetition | None) -> None:

@@ -10,6 +10,7 @@ import msgspec
 from opscope.analyze.analysis import Analysis
 from opscope.analyze.compare import Comparison
 from opscope.analyze.contents import KernelSummary
+from opscope.analyze.outputs import OutputAgreement
 from opscope.analyze.quality import Quality
 from opscope.analyze.rules import Finding, RuledOut
 from opscope.bundle.manifest import Arm, Manifest, Role, Variant
@@ -38,6 +39,20 @@ class VariantResult(msgspec.Struct, frozen=True):
     analysis: Analysis | None
 
 
+class Agreement(msgspec.Struct, frozen=True):
+    """Whether two variants computed the same, where their times are not compared.
+
+    Attributes:
+        baseline: name of a variant.
+        candidate: of the other.
+        outputs: the comparison of what they computed.
+    """
+
+    baseline: str
+    candidate: str
+    outputs: OutputAgreement
+
+
 def foreground(variants: Sequence[VariantResult]) -> Analysis | None:
     """The analysis that a report is about: of the accelerated variant, else a candidate, else the first with any."""
     done = [result for result in variants if result.analysis is not None]
@@ -59,6 +74,7 @@ class ReportContent(msgspec.Struct, frozen=True, tag_field="schema", tag="opscop
         config: path of the file that asked for the run; null where none is known.
         kernel_logs: microkernels that XNNPACK's logs name, where runs left such logs.
         title: of the report, in place of the usual one; null for the usual one.
+        agreements: of the outputs of variants that ran on an emulated CPU, whose times are not compared.
     """
 
     manifest: Manifest
@@ -70,6 +86,7 @@ class ReportContent(msgspec.Struct, frozen=True, tag_field="schema", tag="opscop
     config: str | None = None
     kernel_logs: list[KernelSummary] = []
     title: str | None = None
+    agreements: list[Agreement] = []
 
     @property
     def primary(self) -> Comparison | None:
@@ -129,12 +146,30 @@ def headline(content: ReportContent) -> Headline:
         analysis = content.shown
         if analysis is None:
             return Headline("Nothing was measured: every repetition failed", "see what failed below")
+        if content.manifest.target.emulated:
+            return Headline("Ran on an emulated CPU: times below are not those of any device", _agreed(content))
         return Headline(f"{time_text(measured_latency(analysis).median_ns)} per inference", _why_alone(content))
     result = comparison.end_to_end
     candidate, baseline = side_names(content)
     short = baseline.removesuffix(" acceleration")
     speed = f"{time_text(result.candidate_ns)} {candidate}, {time_text(result.baseline_ns)} {short}"
     return Headline(f"{speed}: {_change(comparison)}", trust_text(comparison))
+
+
+def _agreed(content: ReportContent) -> str:
+    """What is known of the outputs of the variants."""
+    different = [found for found in content.agreements if not found.outputs.agree]
+    if different:
+        found = different[0]
+        names = f"{plain(found.candidate, 60)} and {plain(found.baseline, 60)}"
+        return f"the outputs of {names} differ: {plain(found.outputs.problem or '', 200)}"
+    if not content.agreements:
+        return "outputs of variants were not compared"
+    worst = max(found.outputs.max_rel_error or 0.0 for found in content.agreements)
+    names = ", ".join(dict.fromkeys(plain(found.candidate, 60) for found in content.agreements))
+    against = plain(content.agreements[0].baseline, 60)
+    error = f"agree with those of {against}, with a relative error of at most {worst:.2g}"
+    return f"the outputs of {names} {error if worst else f'equal those of {against}'}"
 
 
 def _why_alone(content: ReportContent) -> str:

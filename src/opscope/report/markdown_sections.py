@@ -90,7 +90,7 @@ def _changed(content: ReportContent) -> list[str]:
 def _slow_now(content: ReportContent) -> list[str]:
     """The category whose operators take most, the framework's own time left out."""
     rows = top_operators(content)
-    if content.shown is None:
+    if content.shown is None or content.manifest.target.emulated:
         return []
     if not rows:
         return ["Slow now: not known, the trace holds no operator."]
@@ -173,9 +173,15 @@ def kernel_sentences(content: ReportContent) -> list[str]:
 def _by_names(content: ReportContent, heavy: Sequence[KernelRow]) -> list[str]:
     if not heavy:
         return ["No convolution or matrix product ran in a delegate."]
-    packed = [row for row in heavy if row.evidence]
+    counted = [row for row in heavy if row.kernel]
+    packed = [row for row in heavy if row.evidence and not row.kernel]
     plain = [row for row in heavy if not row.evidence]
     lines = []
+    if counted:
+        lines.append(
+            f"{counted_text(sum(row.count for row in counted), 'operator')} with {_shares(counted)} of the latency "
+            "called kernels that were counted in runs of their own."
+        )
     if packed:
         lines.append(
             f"{counted_text(sum(row.count for row in packed), 'operator')} with {_shares(packed)} of the latency have "

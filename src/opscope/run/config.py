@@ -66,7 +66,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         model: a registered model, or the path of a .pte relative to the file.
         models: several of them, instead of ``model``.
         dtype: number type to export registered models in.
-        target: where to run: ``local``, ``native``, ``runner`` or ``runner:PATH``.
+        target: where to run: ``local``, ``native``, ``runner``, ``runner:PATH``, ``ssh:HOST``, ``adb``, ``adb:SERIAL``
+            or ``qemu-aarch64``.
         targets: several of them, instead of ``target``.
         variants: what is compared; empty: the CPU as it is, and without ``ablate``.
         ablate: without variants: feature groups to switch off in the baseline; empty for the strongest of the CPU.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,8 +21,10 @@ if TYPE_CHECKING:
     from opscope.errors import UsageError
     from opscope.run.config import VariantConfig
 
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.+-]+")
 DEFAULT_OUT = "opscope-out"
-TARGETS = ("local", "native", "runner")
+TARGETS = ("local", "native", "runner", "ssh", "adb", "qemu-aarch64")
+_ADDRESSED = ("ssh",)
 CHOICES = {
     "dtype": ("fp32", "fp16", "int8"),
     "role": tuple(role.value for role in Role),
@@ -85,6 +88,8 @@ def _where(config: Config, file: Path) -> UsageError | None:
     for path, target in [("target", config.target or "local"), *_numbered("targets", config.targets)]:
         if target.partition(":")[0] not in TARGETS:
             return wrong(file, path, f"no target {shown(target)}", did_you_mean(target, TARGETS))
+        if target in _ADDRESSED:
+            return wrong(file, path, "which device?", f'for example {path.partition("[")[0]} = "{target}:board"')
         if target == "runner:":
             return wrong(file, path, "which runner?", "runner:PATH, or runner and a runner in each variant")
     return None
@@ -110,8 +115,11 @@ def _variants(config: Config, file: Path) -> UsageError | None:
 
 def _runners(config: Config, file: Path) -> UsageError | None:
     targets = [config.target] if config.target else config.targets
-    bare = "runner" in targets
-    fixed = any(target and target.partition(":")[0] == "runner" for target in targets)
+    kinds = {target.partition(":")[0] for target in targets if target}
+    named = any(variant.runner is not None for variant in config.variants)
+    bare = "runner" in targets or ("adb" in kinds and named)
+    fixed = "runner" in kinds or ("adb" in kinds and named)
+    allowed = bare and kinds <= {"runner", "adb"}
     for number, variant in enumerate(config.variants):
         place = f"variants[{number}]"
         if fixed and variant.ablate:
@@ -119,8 +127,9 @@ def _runners(config: Config, file: Path) -> UsageError | None:
             return wrong(file, f"{place}.ablate", "a runner's features are fixed when it is built", hint)
         if bare and variant.runner is None:
             return wrong(file, f"{place}.runner", "this key is missing", "the target runner needs a build per variant")
-        if variant.runner is not None and not bare:
-            return wrong(file, f"{place}.runner", "only the target runner has one", 'target = "runner"')
+        if variant.runner is not None and not allowed:
+            hint = 'target = "runner", or target = "adb" for one that was built with the Android NDK'
+            return wrong(file, f"{place}.runner", "only the target runner, or adb, has one", hint)
     return None
 
 
@@ -206,11 +215,12 @@ def _experiment(
 ) -> Experiment:
     kind, colon, path = target.partition(":")
     program = file.parent / model
+    device = _NOT_IN_NAMES.sub("-", path.partition("?")[0]) if kind != "runner" else ""
     return Experiment(
-        name=f"{Path(model).stem}-{kind}",
+        name="-".join([Path(model).stem, kind, *([device] if device else [])]),
         model=str(program) if program.suffix == ".pte" or program.is_file() else model,
         dtype=config.dtype,
-        target=f"{kind}:{file.parent / path}" if colon else target,
+        target=f"{kind}:{file.parent / path}" if colon and kind == "runner" else target,
         effort=_effort(config),
         variants=variants,
         ablate=tuple(config.ablate),

@@ -5,7 +5,8 @@ from __future__ import annotations
 from importlib.resources import files
 
 from opscope.errors import UsageError, did_you_mean
-from opscope.run.config_rules import TARGETS
+
+TARGETS = ("local", "native", "runner")
 
 
 def template(target: str) -> str:

@@ -19,7 +19,7 @@ from opscope.run import isa
 from opscope.run.elf import symbol_size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
 _SYMBOL = "cpuinfo_isa"
 BACKEND = "libexecutorch_backend_xnnpack"
@@ -81,10 +81,7 @@ class CpuInfo:
         return frozenset(name for name, offset in self._layout.offsets.items() if self._bytes[offset])
 
     def check_layout(self, system: frozenset[str]) -> None:
-        """Check known fields against the operating system's own list.
-
-        A field may be off though the system lists it; a field that is on must be listed, and every byte of a flag
-        must be 0 or 1. Otherwise the offsets are not those of this library.
+        """Check known fields against the operating system's own list, see :func:`checked_fields`.
 
         Args:
             system: features as the operating system names them; see :func:`system_features`.
@@ -92,14 +89,7 @@ class CpuInfo:
         Raises:
             FeatureError: the layout is not the known one.
         """
-        names = self._layout.system_names
-        wrong = sorted(field for field in self.fields() & names.keys() if names[field] not in system)
-        strange = sorted(name for name, offset in self._layout.offsets.items() if self._bytes[offset] > 1)
-        seen = sum(1 for field in self.fields() & names.keys() if names[field] in system)
-        if wrong or strange or not seen:
-            what = ", ".join(wrong or strange) or "no feature"
-            problem = f"cpuinfo_isa has another layout than the known one: {what} does not agree with the system's list"
-            raise FeatureError(problem, hint=_REFUSED)
+        checked_fields(self.arch, list(self._bytes), system)
 
     def clear(self, fields: Iterable[str]) -> None:
         """Switch fields off for the rest of this process."""
@@ -141,6 +131,35 @@ class CpuInfo:
         if not same_symbol:
             raise FeatureError("the XNNPACK backend does not read the cpuinfo_isa that was cleared")
         return MaskProof(cleared, loaded_before, same_symbol, self.struct_size)
+
+
+def checked_fields(arch: str, content: Sequence[int], system: frozenset[str]) -> frozenset[str]:
+    """Fields of ``cpuinfo_isa`` that are set, when they agree with the operating system's own list.
+
+    A field may be off though the system lists it; a field that is on must be listed, and every byte of a flag must be
+    0 or 1. Otherwise the offsets are not those of the library.
+
+    Args:
+        arch: architecture, as in ``opscope.run.isa``.
+        content: bytes of the struct.
+        system: features as the operating system names them.
+
+    Raises:
+        FeatureError: the layout is not the known one.
+    """
+    layout = isa.LAYOUTS[arch]
+    if len(content) != layout.size:
+        problem = f"cpuinfo_isa is {len(content)} bytes, {layout.size} are known"
+        raise FeatureError(problem, hint=_REFUSED)
+    fields = frozenset(name for name, offset in layout.offsets.items() if content[offset])
+    told = layout.system_names
+    wrong = sorted(field for field in fields & told.keys() if told[field] not in system)
+    strange = sorted(name for name, offset in layout.offsets.items() if content[offset] > 1)
+    if wrong or strange or not fields & told.keys():
+        what = ", ".join(wrong or strange) or "no feature"
+        problem = f"cpuinfo_isa has another layout than the known one: {what} does not agree with the system's list"
+        raise FeatureError(problem, hint=_REFUSED)
+    return fields
 
 
 _RTLD_NOLOAD = 0x10 if sys.platform == "darwin" else 0x4

@@ -1,20 +1,49 @@
-"""The size of an exported symbol, from an ELF library's dynamic symbol table."""
+"""What a 64-bit ELF library defines and what it calls, from its dynamic symbols and relocations.
+
+Source of the format: System V ABI, chapters 4 (sections) and 5 (symbols); the relocations are those of the ABI of
+each processor.
+"""
 
 from __future__ import annotations
 
 import struct
 from typing import TYPE_CHECKING, NamedTuple
 
+from opscope.errors import TraceFormatError
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
+X86_64, AARCH64, X86, ARM = 62, 183, 3, 40
+"""Machines, as a header names them."""
 _MAGIC = b"\x7fELF"
 _CLASS_64 = 2
 _LITTLE_ENDIAN = 1
-_SHT_DYNSYM = 11
+_MACHINE_AT = 18
+_SHT_RELA, _SHT_DYNSYM = 4, 11
+_STT_FUNC = 2
+# Relocations through which a function is found by its name: R_*_JUMP_SLOT.
+_JUMPS = {X86_64: 7, AARCH64: 1026}
 _SYMBOL = struct.Struct("<IBBHQQ")
 _SECTION = struct.Struct("<IIQQQQIIQQ")
+_RELOCATION = struct.Struct("<QQq")
+
+
+class ElfSymbols(NamedTuple):
+    """The dynamic symbols of a library.
+
+    Attributes:
+        machine: that it is for.
+        defined: size in bytes of every symbol that it exports, by name.
+        called: functions that it calls through the table which the loader fills, its own among them.
+        functions: names of exported functions.
+    """
+
+    machine: int
+    defined: dict[str, int]
+    called: frozenset[str]
+    functions: frozenset[str]
 
 
 class _Section(NamedTuple):
@@ -23,21 +52,57 @@ class _Section(NamedTuple):
     size: int
     link: int
 
+    def of(self, data: bytes) -> bytes:
+        return data[self.offset : self.offset + self.size]
+
+
+class _Symbol(NamedTuple):
+    name: str
+    kind: int
+    defined: bool
+    size: int
+
+
+def machine_of(file: Path) -> int | None:
+    """The machine that a program or library is for, as its header names it; None when it is no ELF file.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    with file.open("rb") as opened:
+        head = opened.read(_MACHINE_AT + 2)
+    if head[: len(_MAGIC)] != _MAGIC or len(head) < _MACHINE_AT + 2:
+        return None
+    return int.from_bytes(head[_MACHINE_AT:], "little" if head[5] == _LITTLE_ENDIAN else "big")
+
 
 def symbol_size(library: Path, name: str) -> int | None:
-    """Size in bytes of a dynamic symbol, None when the file is no 64-bit ELF library or does not define it.
+    """Size in bytes of a dynamic symbol, None when the file is no 64-bit ELF library or does not define it."""
+    symbols = read_symbols(library.read_bytes(), library)
+    return symbols.defined.get(name) if symbols else None
 
-    Source of the format: System V ABI, chapters 4 (sections) and 5 (symbols).
+
+def read_symbols(data: bytes, where: Path) -> ElfSymbols | None:
+    """The dynamic symbols in the bytes of a file; None when it is no 64-bit little-endian ELF file.
+
+    Args:
+        data: of the whole file.
+        where: its path, for messages.
+
+    Raises:
+        TraceFormatError: it is cut off or damaged.
     """
-    data = library.read_bytes()
-    if data[:4] != _MAGIC or data[4] != _CLASS_64 or data[5] != _LITTLE_ENDIAN:
+    if data[:4] != _MAGIC or data[4:6] != bytes((_CLASS_64, _LITTLE_ENDIAN)):
         return None
-    sections = list(_sections(data))
-    for section in sections:
-        if section.kind == _SHT_DYNSYM and section.link < len(sections):
-            names = sections[section.link]
-            return _find(data[section.offset : section.offset + section.size], data[names.offset :], name.encode())
-    return None
+    try:
+        (machine,) = struct.unpack_from("<H", data, 0x12)
+        sections = list(_sections(data))
+        symbols = _symbols(data, sections)
+    except (struct.error, IndexError, OverflowError) as error:
+        raise TraceFormatError(f"the ELF file is cut off or damaged: {error}", where=where) from None
+    own = {symbol.name: symbol.size for symbol in symbols if symbol.defined}
+    functions = frozenset(symbol.name for symbol in symbols if symbol.defined and symbol.kind == _STT_FUNC)
+    return ElfSymbols(machine, own, _called(data, sections, symbols, _JUMPS.get(machine)), functions)
 
 
 def _sections(data: bytes) -> Iterator[_Section]:
@@ -48,8 +113,30 @@ def _sections(data: bytes) -> Iterator[_Section]:
         yield _Section(kind, offset, size, link)
 
 
-def _find(symbols: bytes, names: bytes, wanted: bytes) -> int | None:
-    for name, _, _, section, _, size in _SYMBOL.iter_unpack(symbols):
-        if section and names[name : name + len(wanted) + 1] == wanted + b"\0":
-            return int(size)
-    return None
+def _symbols(data: bytes, sections: Sequence[_Section]) -> list[_Symbol]:
+    found = next((section for section in sections if section.kind == _SHT_DYNSYM), None)
+    if found is None:
+        return []
+    names, table = sections[found.link].of(data), found.of(data)
+    whole = table[: len(table) // _SYMBOL.size * _SYMBOL.size]
+    return [
+        _Symbol(_text(names, name), info & 0xF, bool(section), size)
+        for name, info, _, section, _, size in _SYMBOL.iter_unpack(whole)
+    ]
+
+
+def _text(names: bytes, at: int) -> str:
+    end = names.find(b"\0", at)
+    return names[at : end if end >= 0 else len(names)].decode("ascii", "replace")
+
+
+def _called(data: bytes, sections: Sequence[_Section], symbols: Sequence[_Symbol], jump: int | None) -> frozenset[str]:
+    called = set()
+    for section in sections:
+        if section.kind != _SHT_RELA or jump is None:
+            continue
+        table = section.of(data)
+        for _, info, _ in _RELOCATION.iter_unpack(table[: len(table) // _RELOCATION.size * _RELOCATION.size]):
+            if info & 0xFFFFFFFF == jump and info >> 32 < len(symbols):
+                called.add(symbols[info >> 32].name)
+    return frozenset(called)

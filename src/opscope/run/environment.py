@@ -23,15 +23,16 @@ def capture(features: list[str]) -> Environment:
     Args:
         features: feature groups that the runtime sees.
     """
+    cpuinfo = _text(Path("/proc/cpuinfo")) or ""
     return Environment(
         system=platform.system(),
         machine=platform.machine(),
         kernel=platform.release(),
-        cpu=_cpu_name(),
+        cpu=cpu_name(cpuinfo) or platform.processor() or None,
         logical_cpus=os.cpu_count() or 1,
         usable_cpus=usable_cpus(),
-        memory_bytes=_memory(),
-        hypervisor=_hypervisor(),
+        memory_bytes=memory_bytes(_text(Path("/proc/meminfo")) or ""),
+        hypervisor=hypervisor(cpuinfo),
         governor=_text(_CPU / "cpu0/cpufreq/scaling_governor"),
         features=features,
         versions=versions(),
@@ -80,23 +81,23 @@ def _temperature() -> float | None:
     return max(known) / 1000 if known else None
 
 
-def _cpu_name() -> str | None:
-    text = _text(Path("/proc/cpuinfo")) or ""
-    match = re.search(r"^(?:model name|Hardware)\s*:\s*(.+)$", text, re.MULTILINE)
-    return match[1].strip() if match else platform.processor() or None
+def cpu_name(cpuinfo: str) -> str | None:
+    """The processor's name in the text of Linux's ``/proc/cpuinfo``; None where it tells none."""
+    match = re.search(r"^(?:model name|Hardware)\s*:\s*(.+)$", cpuinfo, re.MULTILINE)
+    return match[1].strip() if match else None
 
 
-def _memory() -> int | None:
-    text = _text(Path("/proc/meminfo")) or ""
-    match = re.search(r"^MemTotal:\s*(\d+) kB", text, re.MULTILINE)
+def memory_bytes(meminfo: str) -> int | None:
+    """All memory, by the text of Linux's ``/proc/meminfo``; None where it tells nothing."""
+    match = re.search(r"^MemTotal:\s*(\d+) kB", meminfo, re.MULTILINE)
     return int(match[1]) * _KIB if match else None
 
 
-def _hypervisor() -> bool | None:
-    text = _text(Path("/proc/cpuinfo"))
-    if text is None or not re.search(r"^flags\s*:", text, re.MULTILINE):
+def hypervisor(cpuinfo: str) -> bool | None:
+    """Whether the text of Linux's ``/proc/cpuinfo`` tells of a hypervisor; None where it lists no x86 features."""
+    if not re.search(r"^flags\s*:", cpuinfo, re.MULTILINE):
         return None
-    return bool(re.search(r"^flags\s*:.*\bhypervisor\b", text, re.MULTILINE))
+    return bool(re.search(r"^flags\s*:.*\bhypervisor\b", cpuinfo, re.MULTILINE))
 
 
 def _text(path: Path) -> str | None:

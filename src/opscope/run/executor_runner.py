@@ -21,7 +21,6 @@ from opscope.bundle.manifest import (
     Environment,
     Failure,
     FailureKind,
-    Measurement,
     Target,
     Tensor,
 )
@@ -29,6 +28,7 @@ from opscope.errors import FeatureError, NotFoundError, UsageError
 from opscope.run import environment, launch
 from opscope.run.local import LOG, OUTPUTS, TRACE
 from opscope.run.process import log_tail, run_process, unanswered
+from opscope.run.runner_command import ONE_EACH, check_arguments, measured, runner_words
 from opscope.run.runner_log import DEFAULT_TRACE, parse_help, parse_log
 from opscope.run.runner_outcome import (
     Ended,
@@ -46,14 +46,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from opscope.run.protocol import ProbeAnswer
-    from opscope.run.runner_log import RunnerHelp, RunnerLog
+    from opscope.run.runner_log import RunnerHelp
     from opscope.run.target import Job
 
 _LAUNCH = (sys.executable, "-I", "-S", launch.__file__)
 _REPORT = "ended.json"
 _HELP_SECONDS = 30.0
-_OURS = ("model_path", "num_executions", "cpu_threads", "etdump_path", "method_name", "output_file")
-_ONE_EACH = "give one runner per variant: features are chosen when a runner is built"
 
 
 class ExecutorRunnerTarget:
@@ -91,9 +89,7 @@ class ExecutorRunnerTarget:
             )
         if not os.access(self._runner, os.X_OK):
             raise UsageError("the runner is not executable", where=self._runner, hint=f"chmod +x {self._runner}")
-        taken = {argument.lstrip("-").partition("=")[0] for argument in self._arguments if argument.startswith("-")}
-        for name in sorted(taken.intersection(_OURS)):
-            raise UsageError("opscope sets this flag of the runner itself", where=f"--{name}", hint="leave it out")
+        check_arguments(self._arguments)
 
     @cached_property
     def _help(self) -> RunnerHelp:
@@ -161,12 +157,8 @@ class ExecutorRunnerTarget:
         return self._outcome(msgspec.json.decode(report.read_bytes(), type=Ended), job, work)
 
     def _command(self, job: Job) -> list[str]:
-        command = [str(self._runner), "--model_path", str(Path(job.program).resolve())]
-        command += ["--num_executions", str(job.inferences), "--cpu_threads", str(job.threads)]
-        command += ["--etdump_path", TRACE] if job.traced else []
-        command += ["--method_name", self._method] if self._method else []
-        command += ["--output_file", OUTPUT_FILE] if self._reads_outputs else []
-        return [*command, *self._arguments]
+        program, output = str(Path(job.program).resolve()), OUTPUT_FILE if self._reads_outputs else None
+        return [str(self._runner), *runner_words(job, program, self._method, output), *self._arguments]
 
     @property
     def _reads_outputs(self) -> bool:
@@ -183,21 +175,7 @@ class ExecutorRunnerTarget:
         if failure is not None:
             return Outcome(failure=failure)
         outputs.save(work / OUTPUTS)
-        return Outcome(measurement=self._measurement(ended, log, outputs))
-
-    def _measurement(self, ended: Ended, log: RunnerLog, outputs: RunnerOutputs) -> Measurement:
-        return Measurement(
-            mask=None,
-            threads=log.threads or 1,  # without a thread pool it is one, and other numbers were refused
-            inputs=self._inputs,
-            outputs=outputs.tensors,
-            output_sha256=outputs.sha256,
-            wall_ns=log.calls_ns,
-            start_ns=None,
-            load_ns=log.load_ns,
-            peak_rss_bytes=ended.peak_rss_bytes,
-            versions=self._identity,
-        )
+        return Outcome(measurement=measured(log, outputs, self._inputs, self._identity, ended.peak_rss_bytes))
 
     @cached_property
     def _identity(self) -> dict[str, str]:
@@ -206,4 +184,4 @@ class ExecutorRunnerTarget:
 
     def _no_features(self) -> NoReturn:
         problem = "features can neither be read from nor switched off in a runner of your own"
-        raise FeatureError(problem, where=self._runner, hint=_ONE_EACH)
+        raise FeatureError(problem, where=self._runner, hint=ONE_EACH)

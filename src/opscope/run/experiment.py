@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from opscope.bundle.files import sha256_of
-from opscope.bundle.manifest import Arm, Failure, FailureKind, Measurement, Repetition, Status
-from opscope.errors import BundleError, StorageError, TraceFormatError
+from opscope.bundle.manifest import Arm, Conditions, Failure, FailureKind, Measurement, Repetition, Status
+from opscope.errors import BundleError, DeviceError, StorageError, TraceFormatError
 from opscope.run.local import TRACE
 from opscope.run.target import Job
 
@@ -42,22 +42,25 @@ class Progress(Protocol):
 def run_experiment(bundle: Bundle, target: RunTarget, clock: Clock, check: TraceCheck, progress: Progress) -> None:
     """Run every pending repetition of a bundle, in the order of its plan.
 
-    A failed repetition is recorded and the others go on. When the run is interrupted or the disk is full, the bundle
-    says that it is incomplete; what was finished stays.
+    A failed repetition is recorded and the others go on. When the run is interrupted, the disk is full, or a device is
+    lost for good, the bundle says that it is incomplete; what was finished stays.
 
     Raises:
+        DeviceError: the device cannot be reached any more, or failed twice in a row.
         StorageError: the disk is full or not writable; running on would lose what is measured.
     """
     pending = bundle.manifest.pending()
     bundle.set_status(Status.RUNNING)
     progress(0, len(pending), None)
-    status = Status.INCOMPLETE
+    status, lost = Status.INCOMPLETE, 0
     try:
         for done, place in enumerate(pending, 1):
             repetition = _repeat(bundle, target, clock, check, place)
             bundle.record(repetition)
             progress(done, len(pending), repetition)
             _stop_when_full(bundle, repetition)
+            lost = lost + 1 if repetition.failure and repetition.failure.kind is FailureKind.DEVICE else 0
+            _stop_when_lost(bundle, repetition, lost)
         status = Status.INCOMPLETE if bundle.manifest.failures() else Status.COMPLETE
     finally:
         bundle.set_status(status)
@@ -70,11 +73,37 @@ def _stop_when_full(bundle: Bundle, repetition: Repetition) -> None:
         raise StorageError(failure.message, where=bundle.path / repetition.directory, hint=hint)
 
 
+def _stop_when_lost(bundle: Bundle, repetition: Repetition, lost: int) -> None:
+    """One repetition that the device failed may be an accident, a second one right after it is none."""
+    if repetition.failure and lost >= _TWICE:
+        raise DeviceError(repetition.failure.message, where=bundle.path, hint=_FINISH)
+
+
+_TWICE = 2
+_FINISH = "what was measured is kept; put the device right, and finish with --resume"
+
+
+def _conditions(target: RunTarget, bundle: Bundle) -> Conditions:
+    """The state before a repetition; there is none without a device to run it."""
+    try:
+        return target.conditions()
+    except DeviceError as error:
+        raise DeviceError(error.problem, where=error.where, hint=f"{_FINISH} (bundle: {bundle.path})") from error
+
+
+def _conditions_after(target: RunTarget) -> Conditions:
+    """The state after a repetition; of a device that was lost meanwhile nothing is known."""
+    try:
+        return target.conditions()
+    except DeviceError:
+        return Conditions(None, None, None)
+
+
 def _repeat(bundle: Bundle, target: RunTarget, clock: Clock, check: TraceCheck, place: Place) -> Repetition:
     variant = bundle.manifest.variant(place.variant)
     assert variant is not None  # noqa: S101 - the plan names variants of its own manifest
     directory, attempt = bundle.attempt_directory(place)
-    before, started, began = target.conditions(), clock.now(), clock.monotonic()
+    before, started, began = _conditions(target, bundle), clock.now(), clock.monotonic()
     job = _job(bundle, variant, traced=place.arm is Arm.TRACED)
     outcome = target.execute(job, directory)
     seconds = clock.monotonic() - began
@@ -93,7 +122,7 @@ def _repeat(bundle: Bundle, target: RunTarget, clock: Clock, check: TraceCheck, 
         trace_sha256=sha256_of(trace) if trace.exists() else None,
         inferences=inferences,
         before=before,
-        after=target.conditions(),
+        after=_conditions_after(target),
         measurement=outcome.measurement,
         failure=failure,
         arm=place.arm,

@@ -30,7 +30,7 @@ _PROBE_SECONDS = 60
 _CHILD = (sys.executable, "-m", "opscope.run.child")
 _ROOFS_CHILD = (sys.executable, "-m", "opscope.run.roofs_child")
 # Starting and building the graphs adds a second; a slow processor may take five times as long.
-_ROOFS_SECONDS, _ROOFS_LIMIT = 2.5, 120.0
+ROOFS_SECONDS, ROOFS_LIMIT = 2.5, 120.0
 
 
 class LocalTarget:
@@ -89,7 +89,7 @@ class LocalTarget:
         try:
             request.write_bytes(msgspec.json.encode(asked))
             code = run_process([*self._child, "run", str(request)], log, job.timeout_seconds)
-            return _outcome(code, answer, log, job.timeout_seconds)
+            return outcome_of(code, answer, log, job.timeout_seconds)
         except OSError as error:
             return Outcome(failure=Failure(FailureKind.STORAGE, f"{error.strerror}: {error.filename}"))
         finally:
@@ -100,13 +100,13 @@ class LocalTarget:
         """The ceilings of this machine with these features and threads; takes some four seconds."""
         with tempfile.TemporaryDirectory(prefix="opscope-") as work, storage_errors(Path(work)):
             request, answer, log = (Path(work) / name for name in ("request.json", "answer.json", LOG))
-            asked = RoofsRequest(clear, threads, _ROOFS_SECONDS, str(answer))
+            asked = RoofsRequest(clear, threads, ROOFS_SECONDS, str(answer))
             request.write_bytes(msgspec.json.encode(asked))
-            code = run_process([*self._roofs_child, str(request)], log, _ROOFS_LIMIT)
-            return _heard(code, asked, answer, log)
+            code = run_process([*self._roofs_child, str(request)], log, ROOFS_LIMIT)
+            return heard_roofs(code, asked, answer, log)
 
 
-def _heard(code: int | None, asked: RoofsRequest, answer: Path, log: Path) -> Roofs:
+def heard_roofs(code: int | None, asked: RoofsRequest, answer: Path, log: Path) -> Roofs:
     """The ceilings that a process answered with.
 
     Raises:
@@ -114,7 +114,7 @@ def _heard(code: int | None, asked: RoofsRequest, answer: Path, log: Path) -> Ro
         RunError: it did not answer.
     """
     if code is None:
-        raise RunError(f"measuring ceilings was ended after {_ROOFS_LIMIT:.0f} s")
+        raise RunError(f"measuring ceilings was ended after {ROOFS_LIMIT:.0f} s")
     if code < 0 or not answer.exists():
         raise RunError(f"measuring ceilings failed: {unanswered(code, log).message}")
     try:
@@ -130,7 +130,8 @@ def _heard(code: int | None, asked: RoofsRequest, answer: Path, log: Path) -> Ro
     return heard.roofs
 
 
-def _outcome(code: int | None, answer: Path, log: Path, timeout: float) -> Outcome:
+def outcome_of(code: int | None, answer: Path, log: Path, timeout: float) -> Outcome:
+    """What became of a repetition; the arguments are those of :func:`opscope.run.process.read_answer`."""
     heard = read_answer(code, answer, log, timeout, RunAnswer)
     if isinstance(heard, Failure):
         return Outcome(failure=heard)

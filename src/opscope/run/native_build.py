@@ -57,6 +57,16 @@ class Runner(NamedTuple):
     runtime: str
 
 
+def answering_compiler(command: Sequence[str]) -> Compiler | None:
+    """The compiler that a command starts; None when nothing answers to it."""
+    if not command or not shutil.which(command[0]):
+        return None
+    done = subprocess.run([*command, "--version"], capture_output=True, text=True, check=False)
+    if done.returncode or not done.stdout.strip():
+        return None
+    return Compiler(tuple(command), done.stdout.strip().splitlines()[0])
+
+
 def find_compiler() -> Compiler:
     """The compiler that ``CXX`` names, else the first of c++, g++ and clang++ that answers.
 
@@ -66,10 +76,9 @@ def find_compiler() -> Compiler:
     named = os.environ.get("CXX")
     candidates = [tuple(shlex.split(named))] if named else [(name,) for name in _COMPILERS]
     for command in candidates:
-        if command and shutil.which(command[0]):
-            done = subprocess.run([*command, "--version"], capture_output=True, text=True, check=False)
-            if not done.returncode and done.stdout.strip():
-                return Compiler(command, done.stdout.strip().splitlines()[0])
+        found = answering_compiler(command)
+        if found:
+            return found
     problem = f"the C++ compiler {named} (CXX) does not work" if named else "there is no C++ compiler"
     raise MissingDependencyError(f"{problem}: the native runner cannot be built", hint=_HINT)
 
@@ -85,13 +94,13 @@ def build_runner(cache: Path | None = None) -> Runner:
         StorageError: the cache cannot be written.
     """
     libraries, compiler = library_directory(), find_compiler()
-    flags = _flags(libraries)
+    flags = compiler_flags(libraries, str(libraries))
     runtime = version("executorch")
     parts = (runtime, compiler.version, *compiler.command, SOURCE.read_text(encoding="utf-8"), *flags)
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
     path = (cache or cache_directory()) / "native" / key / "runner"
     if not path.exists():
-        _build(compiler, flags, path)
+        compile_runner(compiler, flags, path)
     return Runner(path, compiler, runtime)
 
 
@@ -102,8 +111,12 @@ def cache_directory() -> Path:
     return (Path(base) if base else usual) / "opscope"
 
 
-def _flags(libraries: Path) -> list[str]:
-    """Arguments of the compiler, those that name files of ours left out; source before libraries.
+def compiler_flags(libraries: Path, rpath: str) -> list[str]:
+    """Arguments of the compiler but for the name of the result; source before libraries.
+
+    Args:
+        libraries: of the executorch package, its headers beside them.
+        rpath: where the runner looks for them.
 
     Raises:
         MissingDependencyError: the package has no headers.
@@ -115,19 +128,31 @@ def _flags(libraries: Path) -> list[str]:
         *("-O2", "-std=c++17", *(f"-D{name}" for name in _DEFINES)),
         *("-isystem", str(include), "-isystem", str(include / _TYPES)),
         str(SOURCE),
-        *(f"-L{libraries}", f"-Wl,-rpath,{libraries}", *(f"-l{name}" for name in _LIBRARIES)),
+        *(f"-L{libraries}", f"-Wl,-rpath,{rpath}", *(f"-l{name}" for name in _LIBRARIES)),
         *(() if sys.platform == "darwin" else ("-ldl",)),
     ]
 
 
-def _build(compiler: Compiler, flags: Sequence[str], path: Path) -> None:
-    """Compile under another name, see that it starts, and put it in its place in one step."""
+def compile_runner(compiler: Compiler, flags: Sequence[str], path: Path, *, starts: bool = True) -> None:
+    """Compile under another name, see that it starts, and put it in its place in one step.
+
+    Args:
+        compiler: to use.
+        flags: see :func:`compiler_flags`.
+        path: of the runner.
+        starts: whether it can be started on this machine.
+
+    Raises:
+        MissingDependencyError: the compiler fails, or what it built does not start.
+        StorageError: the runner cannot be kept.
+    """
     with storage_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=path.parent) as work:
             built = Path(work) / "runner"
             _must([*compiler.command, *flags, "-o", str(built)], _COMPILE_SECONDS, "cannot build the native runner")
-            _must([str(built), "--help"], _START_SECONDS, "built a native runner that does not start")
+            if starts:
+                _must([str(built), "--help"], _START_SECONDS, "built a native runner that does not start")
             built.replace(path)
 
 

@@ -81,7 +81,7 @@ class Experiment(msgspec.Struct, frozen=True):
         name: unique in the file; the directory of its bundle within ``Plan.out``.
         model: a registered model, or the path of a .pte.
         dtype: number type to export a registered model in.
-        target: ``local``, ``native``, ``runner`` or ``runner:PATH``.
+        target: as in the file, the path of a runner complete.
         effort: how much is measured.
         variants: what is compared; empty: the CPU as it is, and without ``ablate`` or down the ladder.
         ablate: without variants: feature groups to switch off in the baseline; empty for the strongest of the CPU.

@@ -15,27 +15,35 @@ from opscope.bundle.manifest import Failure, FailureKind
 from opscope.errors import StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
 Answer = TypeVar("Answer")
 _LOG_TAIL = 400
 
 
-def run_process(command: Sequence[str], log: Path, timeout: float) -> int | None:
+def run_process(
+    command: Sequence[str], log: Path, timeout: float, *, environment: Mapping[str, str] | None = None
+) -> int | None:
     """Exit code of a command, None when its time was up; nothing it started is left running.
 
     Args:
         command: program and arguments.
         log: file that takes all it prints.
         timeout: in seconds.
+        environment: variables that it has beside those of this process.
 
     Raises:
         OSError: the command cannot be started, or the log cannot be written.
     """
     with log.open("wb") as output:
         process = subprocess.Popen(
-            command, stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, start_new_session=True
+            command,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+            env={**os.environ, **(environment or {})},
         )
         # Popen.wait polls when it is given a limit, and would notice the end up to 50 ms late.
         waiter = threading.Thread(target=process.wait, daemon=True)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import msgspec
 
 from opscope.bundle.manifest import Conditions, Environment, Failure, Measurement, Target
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from opscope.program.roofs import Roofs
@@ -27,6 +29,8 @@ class Job(msgspec.Struct, frozen=True):
         timeout_seconds: after this the process and all it started are ended.
         traced: with event tracing; without it no trace is left, and the calls are timed all the same.
         affinity: CPUs to stay on; empty for all.
+        counter: library on this machine that counts calls of kernels (``opscope.run.kernel_counter``), to preload into
+            the process; the counts are left beside the trace as ``kernels.counts``. Such a job is never timed.
     """
 
     program: str
@@ -37,6 +41,7 @@ class Job(msgspec.Struct, frozen=True):
     timeout_seconds: float
     traced: bool = True
     affinity: tuple[int, ...] = ()
+    counter: str | None = None
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -90,3 +95,25 @@ class RunTarget(Protocol):
             StorageError: there is no room for its answer.
         """
         ...
+
+
+@runtime_checkable
+class ReservableTarget(Protocol):
+    """A target that others could use at the same time, and that must be held while something is measured there."""
+
+    def reserved(self) -> AbstractContextManager[None]:
+        """Hold it for us alone, and leave it as it was found.
+
+        Raises:
+            DeviceError: another host holds it, or it cannot be reached.
+        """
+        ...
+
+
+def reserved(target: RunTarget) -> AbstractContextManager[None]:
+    """Hold a target while something is measured there; nothing to do for one that nobody else uses.
+
+    Raises:
+        DeviceError: another host holds it, or it cannot be reached.
+    """
+    return target.reserved() if isinstance(target, ReservableTarget) else nullcontext()

@@ -6,8 +6,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from opscope.run.target import reserved
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from opscope.bundle.manifest import Conditions, Environment, Target
@@ -41,6 +44,10 @@ class VariantTargets:
         told = [place.target.describe() for place in self._places.values()]
         addresses = dict.fromkeys(one.address for one in told if one.address)
         return msgspec.structs.replace(told[0], address=", ".join(addresses))
+
+    def reserved(self) -> AbstractContextManager[None]:
+        """Hold the first target: all others are on the same machine."""
+        return reserved(self._first)
 
     def probe(self) -> ProbeAnswer:
         """The CPU's features, as the first target tells them."""

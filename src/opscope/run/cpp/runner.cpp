@@ -16,9 +16,12 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <set>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -107,6 +110,7 @@ const Flags kKnown = {
     {"spawned_ns", "CLOCK_MONOTONIC when this process was asked for"},
     {"answer_path", "where to write the result (JSON)"},
     {"describe", "1: only tell the method's inputs"},
+    {"probe", "1: only tell cpuinfo_isa, byte for byte, and the features that the system lists"},
 };
 
 [[noreturn]] void usage(const std::string& problem) {
@@ -286,12 +290,19 @@ class CpuFeatures {
     }
   }
 
+  // Every byte, as many as the symbol table or else --cpuinfo_size says.
+  std::string bytes() const {
+    const int64_t size = size_ < 0 ? wanted_size_ : size_;
+    return json_array(std::vector<int64_t>(isa_, isa_ + std::max<int64_t>(size, 0)));
+  }
+
+  std::string size() const { return size_ < 0 ? "null" : std::to_string(size_); }
+
   std::string proof() const {
     std::vector<std::string> names;
     for (const auto& field : clear_) names.push_back(field.name);
-    const std::string size = size_ < 0 ? "null" : std::to_string(size_);
     return "{\"cleared\":" + json_array(names) +
-        ",\"backend_loaded_before\":false,\"same_symbol\":true,\"struct_size\":" + size + "}";
+        ",\"backend_loaded_before\":false,\"same_symbol\":true,\"struct_size\":" + size() + "}";
   }
 
  private:
@@ -324,6 +335,19 @@ class CpuFeatures {
   uint8_t* isa_ = nullptr;
   bool loaded_before_ = false;
 };
+
+// Features by the names of Linux: the first processor's, none on other systems.
+std::vector<std::string> listed_features() {
+  std::ifstream cpuinfo("/proc/cpuinfo");
+  for (std::string line; std::getline(cpuinfo, line);) {
+    const size_t colon = line.find(':');
+    const std::string key = line.substr(0, line.find_last_not_of(" \t", colon - 1) + 1);
+    if (colon == std::string::npos || (key != "flags" && key != "Features")) continue;
+    std::istringstream words(line.substr(colon + 1));
+    return {std::istream_iterator<std::string>(words), {}};
+  }
+  return {};
+}
 
 void* load_library(const char* name) {
   void* library = dlopen(name, RTLD_NOW | RTLD_GLOBAL);
@@ -561,6 +585,12 @@ void describe(const Flags& flags, Answer& answer) {
   answer.set("inputs", inputs_json(must(module.method_meta(method), "describe the method")));
 }
 
+void probe(const Flags& flags, Answer& answer) {
+  const CpuFeatures features(flags);
+  answer.set("features", "{\"isa\":" + features.bytes() + ",\"struct_size\":" + features.size() +
+      ",\"listed\":" + json_array(listed_features()) + "}");
+}
+
 void run(const Flags& flags, int64_t spawned, Answer& answer) {
   load_runtime(flags, answer);
   const int64_t started = now();
@@ -597,6 +627,7 @@ void serve(const Flags& flags, int64_t began, Answer& answer) {
   prepare_process();
   stay_on(list(flags, "cpu_affinity"));
   executorch::runtime::runtime_init();
+  if (number(flags, "probe", 0) != 0) return probe(flags, answer);
   if (number(flags, "describe", 0) != 0) return describe(flags, answer);
   run(flags, number(flags, "spawned_ns", began), answer);
 }
@@ -618,7 +649,7 @@ int report(const Answer& answer, const std::string& path, int code) {
 int main(int count, char** words) {
   const int64_t began = now();
   const Flags flags = parse(count, words);
-  if (text(flags, "model_path").empty()) usage("--model_path is missing");
+  if (text(flags, "model_path").empty() && number(flags, "probe", 0) == 0) usage("--model_path is missing");
   Answer answer;
   int code = kDone;
   try {

@@ -1,0 +1,173 @@
+"""The kernel view of bundles, runs of the kit, logs and recordings; and counting the kernels of a bundle's variants."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from opscope.analyze.kernels import KernelFilter, KernelView, kernel_columns, kernel_lines, kernel_pairs
+from opscope.analyze.ladder import chosen
+from opscope.api.kernel_sources import bundle_sources, file_source, kit_sources, of_variant, split_label
+from opscope.api.sides import is_kit
+from opscope.bundle.bundle import Bundle
+from opscope.errors import FeatureError, UsageError, did_you_mean
+from opscope.program.kernel_symbols import IsaClass
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from opscope.analyze.kernel_sources import KernelSource
+    from opscope.analyze.ladder import VariantLadder
+    from opscope.bundle.kernel_evidence import EvidenceRun
+    from opscope.run.clock import Clock
+    from opscope.run.target import RunTarget
+
+
+class _Found(NamedTuple):
+    """What the paths hold: sources in their order, and bundles with what is said of their variants."""
+
+    sources: list[KernelSource]
+    bundles: list[tuple[Bundle, str | None]]
+    notes: list[str]
+
+
+def kernels(
+    paths: Sequence[str | Path],
+    *,
+    wanted: KernelFilter | None = None,
+    every: bool = False,
+    library: str | Path | None = None,
+) -> KernelView:
+    """What is known of the kernels of some runs.
+
+    Args:
+        paths: bundles, runs of the Arm kit, files of counts, XNNPACK logs, lists of kernels, recordings of profilers as
+            text; each may name a variant or experiment behind ``#``, which for a file says what it is of.
+        wanted: which kernels and operators; None: all.
+        every: kernels, too, that were looked for and found nowhere.
+        library: of the XNNPACK backend that ran, to see which kernels it exports; None: as the evidence arm recorded.
+
+    Raises:
+        NotFoundError: a path, variant or experiment does not exist.
+        TraceFormatError: a file is damaged, or tells nothing of kernels.
+        BundleError: the evidence arm of a bundle is damaged.
+    """
+    from opscope.api.ladders import bundle_ladders
+
+    choice = wanted or KernelFilter()
+    found = _found(paths)
+    sources = [_labelled(source, found.bundles) for source in found.sources]
+    ladders: list[VariantLadder] = []
+    for bundle, label in found.bundles:
+        own, notes = bundle_ladders(bundle, label, sources, Path(library) if library else None)
+        ladders += own
+        found.notes.extend(notes)
+    return KernelView(
+        columns=kernel_columns(sources),
+        kernels=kernel_lines(sources, choice, every=every),
+        pairs=kernel_pairs(sources, choice),
+        ladders=[chosen(ladder, choice.dtypes, choice.operators) for ladder in ladders],
+        notes=found.notes,
+    )
+
+
+def _found(paths: Sequence[str | Path]) -> _Found:
+    found = _Found([], [], [])
+    for each in paths:
+        path, label = split_label(str(each))
+        if not path.is_dir():
+            found.sources.append(file_source(path, label))
+        elif is_kit(path):
+            own = kit_sources(path, label)
+            found.sources.extend(own)
+            found.notes.extend([] if own else [f"{path}: no experiment left a log or a list of kernels"])
+        else:
+            bundle = Bundle.open(path)
+            own = bundle_sources(bundle, label)
+            found.sources.extend(own)
+            found.bundles.append((bundle, label))
+            found.notes.extend([] if own else [f"{path}: no kernels were counted; --count does that"])
+    return found
+
+
+def _labelled(source: KernelSource, bundles: Sequence[tuple[Bundle, str | None]]) -> KernelSource:
+    """A source with role and threads of the variant that it is named after, where a bundle among the paths has one."""
+    variants = (bundle.manifest.variant(source.variant) for bundle, _ in bundles)
+    found = next((variant for variant in variants if variant), None)
+    return of_variant(source, found) if found and source.role is None else source
+
+
+def kernel_filter(isa: Sequence[str], dtypes: Sequence[str], operators: Sequence[str]) -> KernelFilter:
+    """Which kernels are wanted, from words.
+
+    Args:
+        isa: instruction sets, as :class:`opscope.program.kernel_symbols.IsaClass` names them.
+        dtypes: families of number types, or words of kernels' names.
+        operators: parts of operators' names.
+
+    Raises:
+        UsageError: an instruction set is unknown.
+    """
+    known = {each.value: each for each in IsaClass}
+    for name in isa:
+        if name not in known:
+            raise UsageError(f"no instruction set {name!r}", where="--isa", hint=did_you_mean(name, known))
+    return KernelFilter(tuple(known[name] for name in isa), tuple(dtypes), tuple(operators))
+
+
+def count_kernels(
+    path: str | Path,
+    *,
+    target: RunTarget | None = None,
+    clock: Clock | None = None,
+    cache: Path | None = None,
+    progress: Callable[[str], None] = lambda _: None,
+) -> list[EvidenceRun]:
+    """Run every variant of a bundle once more with its kernels counted, into the evidence arm of the bundle.
+
+    Nothing of these runs is a time, and nothing that was measured is touched.
+
+    Args:
+        path: of the bundle; ``BUNDLE#variant`` for one variant.
+        target: where to run; None: where the bundle ran.
+        clock: tells when; None: the machine's own.
+        cache: where the counter is kept; None: the user's cache directory.
+        progress: hears the name of each variant before it runs.
+
+    Raises:
+        NotFoundError: there is no such bundle or variant.
+        FeatureError: kernels cannot be counted on this target.
+        MissingDependencyError: a compiler or the runtime is missing.
+        BundleError: another run is writing there.
+        StorageError: the system refused to write.
+    """
+    from opscope.api.targets import recorded_target
+    from opscope.run.clock import SystemClock
+    from opscope.run.kernel_evidence import backend_library, count_variant, counted_library
+    from opscope.run.target import reserved
+
+    place, label = split_label(str(path))
+    bundle = Bundle.open(place)
+    bundle_sources(bundle, label)
+    where = target or recorded_target(bundle.manifest.target)
+    if where.describe().kind != bundle.manifest.target.kind:
+        raise FeatureError(f"the bundle ran on {bundle.manifest.target.kind}: its kernels are counted there only")
+    counted = counted_library(backend_library(where), cache)
+    runs = []
+    with reserved(where), bundle.locked():
+        for variant in bundle.manifest.variants:
+            if label in {None, variant.name}:
+                progress(variant.name)
+                runs.append(count_variant(bundle, variant, where, counted, clock or SystemClock()))
+    _rewrite_reports(bundle)
+    return runs
+
+
+def _rewrite_reports(bundle: Bundle) -> None:
+    """Write the reports that are there anew: they say which kernels ran."""
+    from opscope.api.reports import content_of, write_reports
+
+    files = {"html": "report.html", "md": "report.md", "json": "analysis.json"}
+    there = [name for name, file in files.items() if (bundle.path / file).exists()]
+    if there:
+        write_reports(bundle, content_of(bundle), there)

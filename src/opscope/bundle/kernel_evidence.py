@@ -1,0 +1,129 @@
+"""The evidence arm of a bundle: runs that show which kernels ran. They lie apart, and nothing of them is ever a time.
+
+``evidence/VARIANT/`` holds ``evidence.json`` (schema ``opscope.kernel-evidence/1``), and beside it the counts and the
+trace of the run, its outputs and its log.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from opscope.bundle.files import sha256_of, storage_errors, write_atomically
+from opscope.bundle.manifest import Failure, Target
+from opscope.errors import BundleError, StorageError, TraceFormatError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from opscope.bundle.bundle import Bundle
+
+EVIDENCE = "evidence"
+RECORD = "evidence.json"
+
+
+class KernelLibrary(msgspec.Struct, frozen=True):
+    """The library whose kernels were counted.
+
+    Attributes:
+        file: its name.
+        sha256: its hash.
+        kernels: names of kernels that it exports; those without an exported name are in none.
+    """
+
+    file: str
+    sha256: str
+    kernels: list[str]
+
+
+class EvidenceRun(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.kernel-evidence/1"):
+    """One process whose kernels were counted.
+
+    Attributes:
+        variant: name of its variant.
+        started: UTC, ISO 8601.
+        target: where it ran.
+        cleared: fields of ``cpuinfo_isa`` that were cleared.
+        threads: size of the thread pool.
+        inferences: calls of the method.
+        library: whose kernels were counted.
+        counts: name of the file of counts; null when the run failed.
+        counts_sha256: its hash.
+        trace: name of the trace of the same process; likewise.
+        trace_sha256: its hash.
+        output_sha256: hash of all output values.
+        failure: why it failed; null when it did not.
+    """
+
+    variant: str
+    started: str
+    target: Target
+    cleared: list[str]
+    threads: int
+    inferences: int
+    library: KernelLibrary
+    counts: str | None = None
+    counts_sha256: str | None = None
+    trace: str | None = None
+    trace_sha256: str | None = None
+    output_sha256: str | None = None
+    failure: Failure | None = None
+
+
+def evidence_directory(bundle: Bundle, variant: str) -> Path:
+    """Where the evidence of a variant lies."""
+    return bundle.path / EVIDENCE / variant
+
+
+def save_evidence(bundle: Bundle, run: EvidenceRun) -> None:
+    """Write the record of a run whose files are there.
+
+    Raises:
+        StorageError: the system refused.
+    """
+    content = msgspec.json.format(msgspec.json.encode(run), indent=2) + b"\n"
+    write_atomically(evidence_directory(bundle, run.variant) / RECORD, content)
+
+
+def evidence_runs(bundle: Bundle) -> dict[str, EvidenceRun]:
+    """The evidence of every variant that has any, with files that are those of the record.
+
+    Raises:
+        BundleError: a record is damaged or from a newer opscope, or a file is not the one that was recorded.
+        StorageError: a file cannot be read.
+    """
+    every = ((variant.name, evidence_of(bundle, variant.name)) for variant in bundle.manifest.variants)
+    return {name: run for name, run in every if run is not None}
+
+
+def evidence_of(bundle: Bundle, variant: str) -> EvidenceRun | None:
+    """The evidence of one variant, like :func:`evidence_runs`; None when it has none."""
+    file = evidence_directory(bundle, variant) / RECORD
+    return _checked(_decode(file), variant, file.parent) if file.exists() else None
+
+
+def _decode(file: Path) -> EvidenceRun:
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=EvidenceRun)
+    except OSError as error:
+        raise StorageError(f"cannot be read: {error.strerror}", where=file) from error
+    except msgspec.MsgspecError as error:
+        hint = "count the kernels again with this opscope: opscope kernels BUNDLE --count"
+        raise BundleError(f"the record is damaged or from a newer opscope: {error}", where=file, hint=hint) from None
+
+
+def _checked(run: EvidenceRun, variant: str, directory: Path) -> EvidenceRun:
+    stated = ((run.counts, run.counts_sha256), (run.trace, run.trace_sha256))
+    for name, sha256 in stated:
+        if name is None:
+            continue
+        if "/" in name or name.startswith(".") or run.variant != variant:
+            raise TraceFormatError(f"the record names {name!r}, which is no file of it", where=directory / RECORD)
+        with storage_errors(directory / name):
+            if sha256_of(directory / name) != sha256:
+                raise BundleError("the file is not the one that was recorded", where=directory / name, hint=_AGAIN)
+    return run
+
+
+_AGAIN = "count the kernels again: opscope kernels BUNDLE --count"

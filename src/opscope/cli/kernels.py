@@ -1,0 +1,97 @@
+"""``opscope kernels``: which kernels are there, were chosen, ran, and made a difference."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from opscope.cli.output import JsonOption, QuietOption, show, split_words, write_json
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from opscope.bundle.kernel_evidence import EvidenceRun
+
+NAME = "kernels"
+
+
+def command(
+    paths: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="PATH...",
+            help="A bundle, an Arm kit run, an XNNPACK log, a list of kernels, a kernels.counts, or the text of perf "
+            "script, simpleperf, sample or xctrace export; PATH#variant names the variant.",
+        ),
+    ],
+    isa: Annotated[str | None, typer.Option(metavar="ISA,...", help="Only kernels for these: sme2,sme,neon.")] = None,
+    dtype: Annotated[str | None, typer.Option(metavar="TYPE,...", help="Only these number types: int8,fp32.")] = None,
+    op: Annotated[
+        str | None, typer.Option(metavar="NAME,...", help="Only operators with these in their names.")
+    ] = None,
+    count: Annotated[
+        bool, typer.Option("--count", help="First run every variant of the bundles once more, its kernels counted.")
+    ] = False,
+    every: Annotated[bool, typer.Option("--all", help="Kernels, too, that were looked for and found nowhere.")] = False,
+    library: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The library of the XNNPACK backend that ran.")
+    ] = None,
+    json: JsonOption = None,
+    md: Annotated[Path | None, typer.Option("--md", metavar="FILE", help="Write the view as Markdown.")] = None,
+    kit_csv: Annotated[
+        Path | None, typer.Option("--kit-csv", metavar="DIR", help="Write lists with the Arm kit's columns.")
+    ] = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Show which kernels each variant has, and what is known of each operator: from eligible to faster.
+
+    Example: opscope kernels BUNDLE --count --isa sme2,sme
+
+    Example: opscope kernels BUNDLE perf.txt#accelerated --md kernels.md
+
+    Enabled is not used: a kernel that is registered or in the library need not run. Runs that count kernels go to the
+    bundle's evidence arm, and nothing of them is ever a time.
+    """
+    from opscope.api import kernel_filter, kernels
+    from opscope.bundle.files import write_atomically
+    from opscope.report.kernel_csv import kernel_csv
+    from opscope.report.kernel_evidence import kernel_markdown, kernel_summary
+
+    wanted = kernel_filter(split_words(isa), split_words(dtype), split_words(op))
+    if count:
+        _count(paths, quiet=quiet)
+    view = kernels(paths, wanted=wanted, every=every, library=library)
+    if json:
+        write_json(view, json)
+    if md:
+        write_atomically(md, kernel_markdown(view).encode())
+    for name, content in kernel_csv(view).items() if kit_csv else ():
+        write_atomically((kit_csv or Path()) / name, content)
+    if not quiet and json != "-":
+        show(kernel_summary(view))
+
+
+def _count(paths: Sequence[str], *, quiet: bool) -> None:
+    from opscope.api import count_kernels
+    from opscope.api.kernel_sources import split_label
+    from opscope.errors import UsageError
+
+    bundles = [path for path in paths if (split_label(path)[0] / "manifest.json").exists()]
+    if not bundles:
+        raise UsageError("none of the paths is a bundle", where="--count", hint="profile into one first")
+    for path in bundles:
+        _tell_failures(
+            count_kernels(path, progress=lambda name: None if quiet else typer.echo(f"counting: {name}", err=True))
+        )
+
+
+def _tell_failures(runs: Sequence[EvidenceRun]) -> None:
+    from opscope.errors import RunError
+
+    failed = [run for run in runs if run.failure]
+    for run in failed:
+        typer.echo(f"warning: {run.variant} was not counted: {run.failure.message if run.failure else ''}", err=True)
+    if runs and len(failed) == len(runs):
+        raise RunError("no variant could be counted", hint="see log.txt in the directory evidence of the bundle")

@@ -1,0 +1,65 @@
+"""How often kernels were called, by delegate and operator: what a counter left."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+
+class OperatorCalls(msgspec.Struct, frozen=True):
+    """Calls of kernels from within one operator of a delegate.
+
+    Attributes:
+        delegate: in the order in which the process first called them, from 0.
+        position: of the operator in the delegate, from 0; null for what ran in it while no operator was told apart.
+        runs: how often the operator ended.
+        calls: by the name of the kernel; those that were not called are left out.
+    """
+
+    delegate: int
+    position: int | None
+    runs: int
+    calls: dict[str, int]
+
+
+class KernelCalls(msgspec.Struct, frozen=True):
+    """Exact numbers of calls in one process.
+
+    Attributes:
+        kernels: that were counted; one that has no calls anywhere did not run.
+        outside: calls outside of delegates, such as packing weights while a program is loaded.
+        operators: in the order in which they first ran.
+        delegate_calls: how often any delegate was called.
+        problem: why calls cannot be given to operators, as one sentence; null when they can.
+    """
+
+    kernels: tuple[str, ...]
+    outside: dict[str, int]
+    operators: tuple[OperatorCalls, ...]
+    delegate_calls: int
+    problem: str | None = None
+
+    def totals(self) -> dict[str, int]:
+        """Calls of every kernel that was called, in the order of their names."""
+        return added([self.outside, *(operator.calls for operator in self.operators)])
+
+    def positions(self) -> dict[int, list[OperatorCalls]]:
+        """Operators of each delegate in the order of their positions."""
+        found: dict[int, list[OperatorCalls]] = {}
+        for operator in self.operators:
+            if operator.position is not None:
+                found.setdefault(operator.delegate, []).append(operator)
+        return {number: sorted(own, key=lambda each: each.position or 0) for number, own in sorted(found.items())}
+
+
+def added(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """Sums by name, in the order of the names."""
+    total: dict[str, int] = {}
+    for own in counts:
+        for name, count in own.items():
+            total[name] = total.get(name, 0) + count
+    return dict(sorted(total.items()))

@@ -1,0 +1,192 @@
+"""The Python of a device, with executorch installed there: for systems without a ready runtime, such as macOS.
+
+opscope itself is sent along, so that both ends are of one version; what it needs there is said when it is missing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import tempfile
+import zipfile
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from opscope.bundle.manifest import Failure, FailureKind
+from opscope.errors import DeviceError, MissingDependencyError, with_hint
+from opscope.run import isa
+from opscope.run.local import LOG, OUTPUTS, ROOFS_LIMIT, ROOFS_SECONDS, TRACE, heard_roofs, outcome_of
+from opscope.run.process import log_tail
+from opscope.run.protocol import ProbeAnswer, RoofsRequest, RunRequest
+from opscope.run.remote_device import Device
+from opscope.run.remote_facts import conditions_of, environment_of
+from opscope.run.target import Outcome
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from opscope.bundle.manifest import Conditions, Environment, Target
+    from opscope.program.roofs import Roofs
+    from opscope.run.remote import RemoteShell
+    from opscope.run.remote_device import Ended, Storage
+    from opscope.run.target import Job
+
+_PACKAGE, _REQUEST, _ANSWER, _PROGRAM = "opscope.zip", "request.json", "answer.json", "program.pte"
+_WANTED = (_ANSWER, LOG, TRACE, OUTPUTS)
+_PROBE_SECONDS = 120.0
+_EPOCH = (1980, 1, 1, 0, 0, 0)
+_VERSIONS = "import json; from opscope.run.environment import versions; print(json.dumps(versions()))"
+
+
+class RemotePythonTarget:
+    """Runs jobs with the Python bindings of the runtime on a device.
+
+    Args:
+        shell: the way to the device.
+        base: directory there for all that is ours.
+        python: of the device; relative to the user's home unless it is looked up like any program.
+    """
+
+    def __init__(self, shell: RemoteShell, base: str, python: str) -> None:
+        self._shell, self._asked = shell, python
+        self._device = Device(shell, base)
+        self._numbers = itertools.count()
+
+    def describe(self) -> Target:
+        """Kind and address, for the manifest."""
+        return self._shell.describe()
+
+    def reserved(self) -> AbstractContextManager[None]:
+        """Hold the device for this host alone."""
+        return self._device.reserved()
+
+    def storage(self) -> Storage:
+        """Room for files on the device."""
+        return self._device.storage()
+
+    def probe(self) -> ProbeAnswer:
+        """The CPU's features as the runtime there sees them.
+
+        Raises:
+            DeviceError: the device cannot be reached or used.
+            MissingDependencyError: that Python lacks what is needed.
+        """
+        return self._probed
+
+    @cached_property
+    def _probed(self) -> ProbeAnswer:
+        with tempfile.TemporaryDirectory(prefix="opscope-") as directory:
+            place = Path(directory)
+            ended = self._run(["-m", "opscope.run.child", "probe", _ANSWER], place, _PROBE_SECONDS)
+            if ended.code or not (place / _ANSWER).exists():
+                problem = f"the Python of the device cannot run models{log_tail(place / LOG)}"
+                raise MissingDependencyError(problem, where=f"{self._device.name}: {self._asked}", hint=_INSTALL)
+            return msgspec.json.decode((place / _ANSWER).read_bytes(), type=ProbeAnswer)
+
+    def environment(self) -> Environment:
+        """The device and its software."""
+        probed = self.probe()
+        groups = [group.name for group in isa.present(probed.arch, frozenset(probed.fields))]
+        return environment_of(self._device.facts(), groups, self._versions)
+
+    @cached_property
+    def _versions(self) -> dict[str, str]:
+        done = self._shell.run([*self._python, "-c", _VERSIONS], _PROBE_SECONDS)
+        try:
+            return msgspec.json.decode(done.stdout, type=dict[str, str])
+        except msgspec.MsgspecError:
+            return {}
+
+    def conditions(self) -> Conditions:
+        """The state of the device now.
+
+        Raises:
+            DeviceError: it cannot be reached.
+        """
+        return conditions_of(self._device.conditions())
+
+    def execute(self, job: Job, directory: Path) -> Outcome:
+        """Run a job in a process group of its own on the device, which ends with its time or with the connection."""
+        try:
+            asked = RunRequest(
+                program=f"{self._device.keep('programs', {_PROGRAM: Path(job.program)})}/{_PROGRAM}",
+                method=None,
+                clear=job.clear,
+                threads=job.threads,
+                inferences=job.inferences,
+                seed=job.seed,
+                trace=TRACE if job.traced else None,
+                outputs=OUTPUTS,
+                answer=_ANSWER,
+                affinity=job.affinity,
+            )
+            words = ["-m", "opscope.run.child", "run", self._sent(msgspec.json.encode(asked))]
+            ended = self._run(words, directory, job.timeout_seconds)
+            return self._outcome(ended, directory, job.timeout_seconds)
+        except DeviceError as error:
+            return Outcome(failure=Failure(FailureKind.DEVICE, with_hint(error)))
+        except OSError as error:
+            return Outcome(failure=Failure(FailureKind.STORAGE, f"{error.strerror}: {error.filename}"))
+        finally:
+            (directory / _ANSWER).unlink(missing_ok=True)
+
+    def _outcome(self, ended: Ended, directory: Path, timeout: float) -> Outcome:
+        outcome = outcome_of(ended.code, directory / _ANSWER, directory / LOG, timeout)
+        if outcome.failure and outcome.failure.kind is FailureKind.STORAGE:
+            raise DeviceError(outcome.failure.message, where=self._device.name, hint="free some space there")
+        return outcome
+
+    def roofs(self, clear: list[str], threads: int) -> Roofs:
+        """The ceilings of the device with these features and threads; takes some four seconds."""
+        asked = RoofsRequest(clear, threads, ROOFS_SECONDS, _ANSWER)
+        with tempfile.TemporaryDirectory(prefix="opscope-") as directory:
+            place = Path(directory)
+            request = self._sent(msgspec.json.encode(asked))
+            ended = self._run(["-m", "opscope.run.roofs_child", request], place, ROOFS_LIMIT)
+            return heard_roofs(ended.code, asked, place / _ANSWER, place / LOG)
+
+    def _run(self, words: list[str], into: Path, timeout: float) -> Ended:
+        """Run a module there, and bring what it left."""
+        work = self._device.work(str(next(self._numbers)))
+        ended = self._device.guarded([*self._python, *words], work, timeout)
+        self._device.pull(work, [name for name in ended.files if name in _WANTED], into)
+        self._device.remove(work)
+        if not (into / LOG).exists():
+            (into / LOG).write_bytes(b"")
+        return ended
+
+    def _sent(self, request: bytes) -> str:
+        """Path on the device of a request."""
+        with tempfile.TemporaryDirectory(prefix="opscope-") as directory:
+            file = Path(directory) / _REQUEST
+            file.write_bytes(request)
+            return f"{self._device.keep('requests', {_REQUEST: file})}/{_REQUEST}"
+
+    @property
+    def _python(self) -> list[str]:
+        """What starts that Python with our own package."""
+        with tempfile.TemporaryDirectory(prefix="opscope-") as directory:
+            package = Path(directory) / _PACKAGE
+            package.write_bytes(self._package)
+            digest = hashlib.sha256(self._package).hexdigest()[:16]
+            place = self._device.keep_as("packages", digest, {_PACKAGE: package})
+        program = self._device.absolute(self._asked) if "/" in self._asked else self._asked
+        return ["env", f"PYTHONPATH={place}/{_PACKAGE}", "PYTHONDONTWRITEBYTECODE=1", program]
+
+    @cached_property
+    def _package(self) -> bytes:
+        """This opscope as one file, the same bytes each time."""
+        root = Path(__file__).parents[1]
+        with tempfile.TemporaryFile() as file:
+            with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+                for path in sorted(root.rglob("*.py")):
+                    name = path.relative_to(root.parent).as_posix()
+                    archive.writestr(zipfile.ZipInfo(name, _EPOCH), path.read_bytes(), zipfile.ZIP_DEFLATED)
+            file.seek(0)
+            return file.read()
+
+
+_INSTALL = "on the device: PYTHON -m pip install executorch==1.5.1 torch==2.13.0 msgspec numpy"

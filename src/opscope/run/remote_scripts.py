@@ -1,0 +1,145 @@
+"""What runs on a device between opscope and its programs: lines for any POSIX shell, of Linux, Android and macOS.
+
+Every script is the argument of ``sh -c``; what it works on comes as words, never inside its text.
+"""
+
+from __future__ import annotations
+
+# $1 seconds, $2 directory, made when it is missing, $3... the command. The command gets a process group of its own,
+# which is ended when the time is up or when standard input ends: then the connection, or opscope, is gone. Who waits
+# for either is a process of its own that is killed at the end: a shell that waits can miss a signal (as mksh, the
+# shell of Android, does under load). Programs without setsid are given a group by the shell's job control.
+GUARD = r"""
+trap '' HUP
+seconds=$1 dir=$2
+shift 2
+mkdir -p "$dir" && cd "$dir" || exit 125
+exec 3<&0 2>/dev/null
+if command -v setsid >/dev/null; then
+  apart=setsid
+else
+  apart=
+  set -m
+fi
+$apart "$@" >log.txt 2>&1 3<&- </dev/null &
+child=$!
+$apart sh -c 'cat; kill -KILL "-$1"' watch "$child" <&3 3<&- >/dev/null &
+watch=$!
+$apart sh -c 'sleep "$1"; : >timed-out; kill -KILL "-$2"' timer "$seconds" "$child" </dev/null 3<&- >/dev/null &
+timer=$!
+wait $child
+code=$?
+for group in $watch $timer $child; do
+  kill -KILL "-$group"
+done
+kill -KILL $watch $timer
+for file in *; do
+  [ -f "$file" ] && echo "file $file"
+done
+exit $code
+"""
+
+# $1 who we are. The lock is a directory of everyone's, since its making is one step everywhere; in it stand the
+# process that keeps it, the boot it belongs to, and who asked. It goes when standard input ends. One that we left
+# behind when a connection was lost is taken over; so is one whose process is gone, that is older than the boot, or that
+# stays empty. What was moved away is looked at again: another host may have taken the lock meanwhile.
+LOCK = r"""
+trap '' HUP
+umask 022
+everyones=/tmp
+[ -d /data/local/tmp ] && everyones=/data/local/tmp
+lock=${OPSCOPE_LOCK:-$everyones/opscope.lock}
+boot=$(cat /proc/sys/kernel/random/boot_id 2>/dev/null || sysctl -n kern.boottime 2>/dev/null)
+lives() {
+  if [ -d /proc/self ]; then [ -d "/proc/$1" ]; else ps -p "$1" >/dev/null 2>&1; fi
+}
+take() {
+  mkdir "$lock" 2>/dev/null && printf '%s\n%s\n%s\n' "$$" "$boot" "$1" >"$lock/holder"
+}
+read_holder() {
+  pid= then= who=
+  { read -r pid; read -r then; read -r who; } 2>/dev/null <"$1/holder"
+}
+if ! take "$1"; then
+  if [ ! -d "$lock" ]; then
+    echo "refused $lock"
+    exit 1
+  fi
+  read_holder "$lock"
+  if [ -z "$pid" ]; then
+    sleep 2
+    read_holder "$lock"
+  fi
+  if [ "$who" = "$1" ]; then
+    kill "$pid" 2>/dev/null
+  elif [ -n "$pid" ] && [ "$then" = "$boot" ] && lives "$pid"; then
+    echo "held $who"
+    exit 1
+  fi
+  old=$pid
+  if mv "$lock" "$lock.$$" 2>/dev/null; then
+    read_holder "$lock.$$"
+    if [ "$pid" != "$old" ]; then
+      mv "$lock.$$" "$lock"
+      echo "held $who"
+      exit 1
+    fi
+    rm -rf "$lock.$$"
+  fi
+  if ! take "$1"; then
+    echo "left $lock $who"
+    exit 1
+  fi
+fi
+echo taken
+cat >/dev/null
+read_holder "$lock"
+[ "$pid" = "$$" ] && rm -rf "$lock"
+"""
+
+# What the device is. One part a heading; what is not there is left empty.
+FACTS = r"""
+LC_ALL=C
+export LC_ALL
+part() { printf '\n@@%s\n' "$1"; }
+part system; uname -s
+part machine; uname -m
+part kernel; uname -r
+part os
+(. /etc/os-release && printf '%s\n' "$PRETTY_NAME") || sw_vers -productVersion || getprop ro.build.version.release
+part cpuinfo; head -c 65536 /proc/cpuinfo
+part model; tr '\0' '\n' </proc/device-tree/model || sysctl -n machdep.cpu.brand_string
+part cpus; getconf _NPROCESSORS_CONF
+part usable; nproc || getconf _NPROCESSORS_ONLN
+part meminfo; head -c 4096 /proc/meminfo
+part memory; sysctl -n hw.memsize
+part governor; cat /sys/devices/system/cpu/cpu0/cpufreq/scaling_governor
+part libc; getconf GNU_LIBC_VERSION
+part end
+"""
+
+# The state it is in.
+CONDITIONS = r"""
+LC_ALL=C
+export LC_ALL
+part() { printf '\n@@%s\n' "$1"; }
+part load; cat /proc/loadavg || sysctl -n vm.loadavg
+part usable; nproc || getconf _NPROCESSORS_ONLN
+part khz; cat /sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_cur_freq
+part millicelsius; cat /sys/class/thermal/thermal_zone*/temp
+part end
+"""
+
+# $1 directory, of the user's home when it is relative.
+PLACE = r"""
+case $1 in
+  /*) printf '%s\n' "$1" ;;
+  *) printf '%s/%s\n' "$(pwd)" "$1" ;;
+esac
+"""
+
+# $1 directory: whether files can be kept in it, and the room there.
+STORAGE = r"""
+mkdir -p "$1" && : >"$1/.opscope" && echo writable && rm -f "$1/.opscope"
+df -Pk "$1" 2>/dev/null | tail -n 1
+"""
