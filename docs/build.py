@@ -41,10 +41,12 @@ from opscope.analyze.budgets import Budgets
 from opscope.analyze.compare import Comparison
 from opscope.analyze.contents import KernelSummary, ProgramSummary, RecordSummary
 from opscope.analyze.gate import GateReport
+from opscope.analyze.kernels import KernelView
 from opscope.analyze.preflight import Preflight
 from opscope.analyze.tiles_result import TilesAnalysis
 from opscope.api import FeatureReport
 from opscope.api.run_report import RunReport
+from opscope.bundle.kernel_evidence import EvidenceRun
 from opscope.bundle.manifest import Manifest
 from opscope.bundle.validation import Validation
 from opscope.cli.main import app
@@ -67,6 +69,8 @@ PUBLISHED: dict[str, type[msgspec.Struct]] = {
     "analysis": Analysis,
     "etrecord": RecordSummary,
     "kernels": KernelSummary,
+    "kernel-view": KernelView,
+    "kernel-evidence": EvidenceRun,
     "program": ProgramSummary,
     "combined": CombinedReport,
     "comparison": Comparison,
@@ -228,12 +232,13 @@ def quality_list() -> str:
         "Grades and thresholds: [design of quality](../design/quality.md).\n"
     )
     heads = ["check", "looks for"]
+    machine_checks = (*quality_machine.CHECKS, quality_machine.not_throttled)
     return _page(
         "Quality of a measurement",
         "src/opscope/analyze/quality.py and quality_machine.py",
         text,
         "## What the figures say\n\n" + _table(heads, [_rule(check) for check in quality.CHECKS]),
-        "## What the machine says\n\n" + _table(heads, [_rule(check) for check in quality_machine.CHECKS]),
+        "## What the machine says\n\n" + _table(heads, [_rule(check) for check in machine_checks]),
     )
 
 

@@ -165,3 +165,26 @@ def test_a_short_single_series_breaks_nothing() -> None:
     found = judged(of([[1_000_000]]))
     assert found.grade is Grade.USABLE
     assert {row.check for row in found.unknown} >= {"settled", "steady", "precise", "independent"}
+
+
+@pytest.mark.parametrize(
+    ("status", "limits", "grade"),
+    [
+        (0, (2_000.0, 2_000.0), None),
+        (1, None, None),
+        (2, (2_000.0, 2_000.0), Grade.DO_NOT_TRUST),
+        (None, (1_500.0, 2_000.0), Grade.USABLE),
+    ],
+)
+def test_a_device_that_throttles_says_so_itself(status, limits, grade):
+    """From a moderate thermal status on, or where the limit of a clock fell; else that is ruled out."""
+    quality = judge(examine_machine(QUIET._replace(thermal_status=status, limit_mhz=limits)))
+    told = [reason.limits_to for reason in quality.reasons if reason.check == "not_throttled"]
+    assert told == ([grade] if grade else [])
+    assert ("not_throttled" in [one.rule for one in quality.passed]) is (grade is None)
+
+
+def test_a_machine_without_a_thermal_status_is_not_asked_for_one():
+    """Other machines are judged by their temperature and their clock."""
+    quality = judge(examine_machine(QUIET))
+    assert "not_throttled" not in [one.rule for one in quality.passed]

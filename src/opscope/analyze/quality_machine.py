@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 LOAD = (1.0, 2.0)
 CLOCK = 1.1
 HOT = 85.0
+THROTTLING = 2
+"""Android's PowerManager.THERMAL_STATUS_MODERATE."""
 FAILED = (0.0, 0.5)
 EMULATED = "the CPU was emulated: what was computed counts, how long it took says nothing about any device"
 ON_THE_DEVICE = "measure times on a device (--target ssh:HOST, adb, or on the device itself)"
@@ -35,6 +37,8 @@ class Circumstances(NamedTuple):
         failed: how many failed for good.
         missing: how many were not run.
         emulated: whether the CPU was an emulated one.
+        thermal_status: worst that an Android device told, from 0 (none) to 6 (shutdown); None where none was told.
+        limit_mhz: lowest and highest limit of the same CPU's clock, of the one whose limit fell most.
     """
 
     known: bool
@@ -49,6 +53,8 @@ class Circumstances(NamedTuple):
     failed: int
     missing: int
     emulated: bool = False
+    thermal_status: int | None = None
+    limit_mhz: tuple[float, float] | None = None
 
 
 def examine_machine(found: Circumstances) -> list[Concern | RuledOut | Unknown]:
@@ -57,7 +63,8 @@ def examine_machine(found: Circumstances) -> list[Concern | RuledOut | Unknown]:
         return [Concern("real_cpu", Grade.DO_NOT_TRUST, EMULATED, ON_THE_DEVICE), complete(found)]
     if not found.known:
         return [complete(found), Unknown("machine", "the machine is not known, nor what else it did meanwhile")]
-    return [check(found) for check in CHECKS]
+    own = [not_throttled(found)] if found.thermal_status is not None or found.limit_mhz is not None else []
+    return [*(check(found) for check in CHECKS), *own]
 
 
 def complete(found: Circumstances) -> Concern | RuledOut:
@@ -136,6 +143,19 @@ def cool(found: Circumstances) -> Concern | RuledOut | Unknown:
     if found.temperature <= HOT:
         return RuledOut(check, figures)
     return Concern(check, Grade.USABLE, f"{figures}: the clock may have been throttled", "cool down between rounds")
+
+
+def not_throttled(found: Circumstances) -> Concern | RuledOut:
+    """What an Android device itself says of throttling; asked only where it says anything."""
+    check = "not_throttled"
+    if found.thermal_status is not None and found.thermal_status >= THROTTLING:
+        told = f"the device told thermal status {found.thermal_status}: it throttles"
+        return Concern(check, Grade.DO_NOT_TRUST, told, "let it cool, out of its case; a rest between processes")
+    if found.limit_mhz is not None and found.limit_mhz[0] < found.limit_mhz[1]:
+        low, high = found.limit_mhz
+        told = f"the limit of a CPU's clock fell from {high:.0f} to {low:.0f} MHz"
+        return Concern(check, Grade.USABLE, told, "let it cool between rounds, or plug it in")
+    return RuledOut(check, "the device told of no throttling")
 
 
 def alone(found: Circumstances) -> RuledOut | Unknown:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -78,6 +79,8 @@ def circumstances(manifest: Manifest) -> Circumstances:
     loads = [state.load_average for state in states if state.load_average is not None]
     clocks = [state.frequency_mhz for state in states if state.frequency_mhz is not None]
     heats = [state.temperature_celsius for state in states if state.temperature_celsius is not None]
+    phones = [state.phone for state in states if state.phone is not None]
+    statuses = [phone.thermal_status for phone in phones if phone.thermal_status is not None]
     failed = len(manifest.failures())
     return Circumstances(
         known=environment.system is not None,
@@ -92,4 +95,13 @@ def circumstances(manifest: Manifest) -> Circumstances:
         failed=failed,
         missing=len(manifest.pending()) - failed,
         emulated=manifest.target.emulated,
+        thermal_status=max(statuses, default=None),
+        limit_mhz=_limit([phone.limits_mhz for phone in phones]),
     )
+
+
+def _limit(limits: Sequence[Sequence[float | None]]) -> tuple[float, float] | None:
+    """Lowest and highest limit of the CPU whose limit moved most; None where none was told."""
+    told = ([limit for limit in own if limit] for own in itertools.zip_longest(*limits))
+    moved = [(min(own), max(own)) for own in told if own]
+    return min(moved, key=lambda ends: ends[0] / ends[1], default=None)

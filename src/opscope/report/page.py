@@ -134,9 +134,20 @@ def _machine(environment: Environment) -> str:
     """The CPU, how much of it could be used, and the system; or that nothing of it is known."""
     if environment.system is None:
         return NOT_KNOWN
-    cpu = environment.cpu or "unknown CPU"
+    cpu = _device(environment) or environment.cpu or "unknown CPU"
     cpus = f"{environment.usable_cpus} of {environment.logical_cpus} CPUs"
     return f"{cpu}, {cpus}, {environment.system} {environment.kernel} on {environment.machine}"
+
+
+def _device(environment: Environment) -> str | None:
+    """What a phone is, by what it tells of itself."""
+    phone = environment.phone
+    if phone is None:
+        return None
+    names = " ".join(filter(None, (phone.manufacturer, phone.model)))
+    android = f"Android {phone.android}" if phone.android else None
+    power = f"power settings {phone.power}" if phone.power else None
+    return ", ".join(filter(None, (names, phone.soc, android, power))) or None
 
 
 def _thread_text(count: int | None) -> str:
