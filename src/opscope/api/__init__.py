@@ -13,9 +13,11 @@ if TYPE_CHECKING:
     from opscope.api.combined import combined, combined_report
     from opscope.api.conversion import CONVERT_FORMATS, convert, converted
     from opscope.api.encode import to_json
+    from opscope.api.exporting import ExportDone, export
     from opscope.api.gate import check
     from opscope.api.inspection import Inspected, inspect
     from opscope.api.machine import Check, FeatureReport, doctor, features
+    from opscope.api.own_models import write_model
     from opscope.api.preflight import preflight
     from opscope.api.profiling import Profiled, Settings, profile
     from opscope.api.reports import REPORT_FORMATS, content, report
@@ -28,6 +30,7 @@ __all__ = [
     "CONVERT_FORMATS",
     "REPORT_FORMATS",
     "Check",
+    "ExportDone",
     "FeatureReport",
     "Inspected",
     "Profiled",
@@ -42,6 +45,7 @@ __all__ = [
     "convert",
     "converted",
     "doctor",
+    "export",
     "features",
     "inspect",
     "preflight",
@@ -51,6 +55,7 @@ __all__ = [
     "run",
     "to_json",
     "validate",
+    "write_model",
 ]
 
 _MODULES = {
@@ -58,9 +63,11 @@ _MODULES = {
     "combined": ("combined", "combined_report"),
     "conversion": ("CONVERT_FORMATS", "convert", "converted"),
     "encode": ("to_json",),
+    "exporting": ("ExportDone", "export"),
     "gate": ("check",),
     "inspection": ("Inspected", "inspect"),
     "machine": ("Check", "FeatureReport", "doctor", "features"),
+    "own_models": ("write_model",),
     "preflight": ("preflight",),
     "profiling": ("Profiled", "Settings", "profile"),
     "run_report": ("RunReport",),

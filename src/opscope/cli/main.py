@@ -16,8 +16,10 @@ from opscope.cli import (
     compare,
     convert,
     doctor,
+    export,
     features,
     init,
+    init_model,
     models,
     preflight,
     profile,
@@ -42,8 +44,10 @@ app = typer.Typer(
 )
 for module in (
     profile,
+    export,
     run,
     init,
+    init_model,
     analyze,
     compare,
     check,
