@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from opscope.api.method_calls import planned_calls
 from opscope.api.profiling import (
     Settings,
     described_model,
@@ -16,6 +17,7 @@ from opscope.api.profiling import (
     planned_variants,
     program_source,
     resumed_bundle,
+    with_calls,
 )
 from opscope.api.targets import target_named
 from opscope.bundle.bundle import Bundle, check_free
@@ -113,8 +115,8 @@ def new_bundle(path: Path, experiment: Experiment, target: RunTarget, clock: Clo
             opscope=__version__,
             created=clock.now().isoformat(timespec="seconds"),
             status=Status.RUNNING,
-            model=described_model(model, source, experiment.dtype, files),
-            plan=_plan(experiment, variants),
+            model=described_model(model, source, files),
+            plan=with_calls(_plan(experiment, variants), planned_calls(files[0], ())),
             variants=variants,
             target=target.describe(),
             environment=target.environment(),
@@ -131,15 +133,16 @@ def old_bundle(path: Path, experiment: Experiment, target: RunTarget) -> Bundle:
         OpscopeError: of the kind that fits.
     """
     bundle = resumed_bundle(path, experiment.model)
-    manifest, effort = bundle.manifest, experiment.effort
+    manifest = bundle.manifest
     if manifest.variants != variants_of(experiment, target):
         names = ", ".join(variant.name for variant in manifest.variants)
         hint = "name the same variants with --only, undo the change of the file, or choose another --out"
         raise BundleError(f"the bundle has other variants than the file asks for: {names}", where=path, hint=hint)
+    asked = with_calls(_plan(experiment, manifest.variants), manifest.plan.calls)
     for name in ("runs", "warmup", "seed"):
-        if getattr(manifest.plan, name) != getattr(effort, name):
+        if getattr(manifest.plan, name) != getattr(asked, name):
             problem = (
-                f"the bundle was measured with {name} = {getattr(manifest.plan, name)}, not {getattr(effort, name)}"
+                f"the bundle was measured with {name} = {getattr(manifest.plan, name)}, not {getattr(asked, name)}"
             )
             raise BundleError(problem, where=path, hint="undo the change of the file, or choose another --out")
     return bundle

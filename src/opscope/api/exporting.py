@@ -7,8 +7,6 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-import msgspec
-
 from opscope.analyze.exported import (
     ExportedFile,
     ExportRecord,
@@ -19,8 +17,9 @@ from opscope.analyze.exported import (
 )
 from opscope.api.attribution import read_model
 from opscope.api.encode import to_json
+from opscope.api.export_record import RECORD
 from opscope.bundle.files import sha256_of, storage_errors, write_atomically
-from opscope.errors import BundleError, ExportError, OpscopeError, TraceFormatError, UsageError
+from opscope.errors import BundleError, ExportError, OpscopeError, UsageError
 from opscope.export.choices import QUANTISED, Choice
 from opscope.export.process import EXPORT_LOG, export_into
 from opscope.export.protocol import CHECKS, outputs_file
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
     from opscope.export.lower import Heard
     from opscope.export.process import Exported
 
-RECORD, GRAPH = "export.json", "graph.json"
+GRAPH = "graph.json"
 DEFAULT_OUT = Path("opscope-out")
 
 
@@ -137,22 +136,6 @@ def checked_export(
     shutil.rmtree(directory / CHECKS, ignore_errors=True)
     write_atomically(directory / RECORD, to_json(record))
     return record
-
-
-def record_beside(program: Path) -> ExportRecord | None:
-    """The record of the export that a program is of; None when there is none beside it, or it is of another file.
-
-    Raises:
-        TraceFormatError: the record is damaged.
-    """
-    file = program.with_name(RECORD)
-    if not file.is_file():
-        return None
-    try:
-        record = msgspec.json.decode(file.read_bytes(), type=ExportRecord)
-    except msgspec.MsgspecError as error:
-        raise TraceFormatError(f"not the record of an export: {error}", where=file, hint="export again") from error
-    return record if record.program.sha256 == sha256_of(program) else None
 
 
 def _examined(done: Exported) -> Preflight:

@@ -140,6 +140,9 @@ class ExecutorRunnerTarget:
         """
         if job.clear:
             self._no_features()
+        if len(set(job.calls)) > 1:
+            message = f"a foreign runner calls one method, asked were {', '.join(dict.fromkeys(job.calls))}"
+            return Outcome(failure=Failure(FailureKind.EXIT, f"{message}: name one with --methods"))
         work = directory.resolve()
         try:
             impossible = untraceable(self.always_traces, job)
@@ -164,7 +167,8 @@ class ExecutorRunnerTarget:
         command = [str(self._runner), "--model_path", str(Path(job.program).resolve())]
         command += ["--num_executions", str(job.inferences), "--cpu_threads", str(job.threads)]
         command += ["--etdump_path", TRACE] if job.traced else []
-        command += ["--method_name", self._method] if self._method else []
+        method = job.calls[0] if job.calls else self._method
+        command += ["--method_name", method] if method else []
         command += ["--output_file", OUTPUT_FILE] if self._reads_outputs else []
         return [*command, *self._arguments]
 

@@ -60,9 +60,9 @@ class NativeAnswer(msgspec.Struct, frozen=True):
     Attributes:
         error: the error's sentence; null when there was none.
         kind: of the error: ``mask``, ``storage`` or ``exit``.
-        method: that was run or described.
-        inputs: of the method.
-        outputs: of the last inference.
+        method: that was run or described; several are separated by commas.
+        inputs: of the methods, one after the other, in the order of their first calls.
+        outputs: likewise, of the last call of each.
         mask: proof that the features were off.
         threads: size of the thread pool, read back.
         planned_bytes: memory that the method plans for its tensors.
@@ -109,7 +109,7 @@ class NativeTarget:
         self._command = (str(built.path),) if built else tuple(runner or ())
         self._versions = {"executorch": built.runtime, "compiler": built.compiler.version} if built else {}
         self._local = LocalTarget()
-        self._described: dict[tuple[str, int, int], list[RawTensor]] = {}
+        self._described: dict[tuple[str, int, int, str], list[RawTensor]] = {}
 
     def describe(self) -> Target:
         """Kind and address, for the manifest."""
@@ -152,13 +152,15 @@ class NativeTarget:
             shutil.rmtree(work, ignore_errors=True)
 
     def _execute(self, job: Job, directory: Path, work: Path) -> Outcome:
-        inputs = self._inputs(job.program, work, directory / LOG)
+        calls = ",".join(job.calls)
+        inputs = self._inputs(job.program, calls, work, directory / LOG)
         if isinstance(inputs, Failure):
             return Outcome(failure=inputs)
         _write_inputs(inputs, job.seed, work)
         flags = {
             **self._features(job.clear),
             "model_path": job.program,
+            "method_name": calls,
             "num_executions": job.inferences,
             "cpu_threads": job.threads,
             "cpu_affinity": ",".join(map(str, job.affinity)),
@@ -172,15 +174,16 @@ class NativeTarget:
             return Outcome(failure=heard)
         return self._outcome(heard, job, directory, work)
 
-    def _inputs(self, program: str, work: Path, log: Path) -> list[RawTensor] | Failure:
-        """The inputs of a program's method; asked once for a file."""
+    def _inputs(self, program: str, calls: str, work: Path, log: Path) -> list[RawTensor] | Failure:
+        """The inputs of a program's methods; asked once for a file."""
         try:
             state = Path(program).stat()
         except OSError as error:
             return Failure(FailureKind.EXIT, f"{program}: {error.strerror}")
-        key = (program, state.st_mtime_ns, state.st_size)
+        key = (program, state.st_mtime_ns, state.st_size, calls)
         if key not in self._described:
-            heard = self._ask({"model_path": program, "describe": 1}, work, log, _DESCRIBE_SECONDS)
+            flags: dict[str, object] = {"model_path": program, "method_name": calls, "describe": 1}
+            heard = self._ask(flags, work, log, _DESCRIBE_SECONDS)
             if isinstance(heard, Failure):
                 return heard
             self._described[key] = heard.inputs

@@ -22,11 +22,12 @@ class Job(msgspec.Struct, frozen=True):
         program: the .pte on this machine.
         clear: fields of ``cpuinfo_isa`` to clear.
         threads: size of the thread pool.
-        inferences: calls of the method, warm-up included.
+        inferences: calls of methods, warm-up included.
         seed: of the inputs.
         timeout_seconds: after this the process and all it started are ended.
         traced: with event tracing; without it no trace is left, and the calls are timed all the same.
         affinity: CPUs to stay on; empty for all.
+        calls: methods to call, over and over in this order; empty for ``forward``, or for the only one there is.
     """
 
     program: str
@@ -37,6 +38,7 @@ class Job(msgspec.Struct, frozen=True):
     timeout_seconds: float
     traced: bool = True
     affinity: tuple[int, ...] = ()
+    calls: tuple[str, ...] = ()
 
 
 class Outcome(msgspec.Struct, frozen=True):

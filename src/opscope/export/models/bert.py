@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from opscope.export.eager import EagerModel
+from opscope.export.patterns import NormInFp32
 
 _SEED = 0
 _WORDS, _TOKENS = 30522, 128
@@ -40,9 +41,9 @@ class Layer(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.attention, self.after_attention = Attention(), nn.LayerNorm(_WIDTH)
+        self.attention, self.after_attention = Attention(), NormInFp32(nn.LayerNorm(_WIDTH))
         self.network = nn.Sequential(nn.Linear(_WIDTH, 4 * _WIDTH), nn.GELU(), nn.Linear(4 * _WIDTH, _WIDTH))
-        self.after_network = nn.LayerNorm(_WIDTH)
+        self.after_network = NormInFp32(nn.LayerNorm(_WIDTH))
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Tokens of the same shape."""
@@ -57,7 +58,7 @@ class TextTransformer(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.words, self.places = nn.Embedding(_WORDS, _WIDTH), nn.Embedding(_TOKENS, _WIDTH)
-        self.norm = nn.LayerNorm(_WIDTH)
+        self.norm = NormInFp32(nn.LayerNorm(_WIDTH))
         self.layers = nn.Sequential(*(Layer() for _ in range(_LAYERS)))
         self.pool = nn.Linear(_WIDTH, _WIDTH)
 

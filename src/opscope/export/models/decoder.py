@@ -110,14 +110,13 @@ class Decode(nn.Module):
         """Scores, keys and values of a token (1, 1) at a place (1,), with the keys and values before it."""
         shared = self.shared
         x, turn, mask = shared.words(word), shared.turns[:, place], shared.mask[place]
-        here = (shared.places == place).view(1, 1, LENGTH, 1)
+        here = (shared.places == place).view(1, 1, LENGTH, 1).to(x.dtype)
         new_keys, new_values = [], []
         for number, layer in enumerate(shared.layers):
             query, key, value = layer.parts(x, turn)
-            stored = (
-                torch.where(here, key, keys[number : number + 1]),
-                torch.where(here, value, values[number : number + 1]),
-            )
+            # By arithmetic: XNNPACK takes sums and products, and no torch.where.
+            old = keys[number : number + 1], values[number : number + 1]
+            stored = old[0] + here * (key - old[0]), old[1] + here * (value - old[1])
             x = layer.mixed(x, query, stored, mask)
             new_keys.append(stored[0])
             new_values.append(stored[1])
