@@ -20,7 +20,7 @@ from opscope.api.encode import to_json
 from opscope.api.export_record import RECORD
 from opscope.bundle.files import sha256_of, storage_errors, write_atomically
 from opscope.errors import BundleError, ExportError, OpscopeError, UsageError
-from opscope.export.choices import QUANTISED, Choice
+from opscope.export.choices import FP16, QUANTISED, Choice
 from opscope.export.process import EXPORT_LOG, export_into
 from opscope.export.protocol import CHECKS, outputs_file
 from opscope.export.sources import source_of
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from opscope.export.process import Exported
 
 GRAPH = "graph.json"
+LAYER_NORM = "aten::native_layer_norm.out"
 DEFAULT_OUT = Path("opscope-out")
 
 
@@ -109,10 +110,26 @@ def checked_export(
     """Export a model into an existing directory, check what came of it, and write the record.
 
     Raises:
-        OpscopeError: as :func:`export` says.
+        OpscopeError: as :func:`export` says; what was written stays in the directory.
     """
     done = export_into(model, choice, directory, models=models, heard=heard)
     heard("checking what was written")
+    return checked(done, model, choice, tolerance)
+
+
+def checked(done: Exported, model: str, choice: Choice, tolerance: float | None = None) -> ExportRecord:
+    """Check what an export wrote, and write the record beside it.
+
+    Args:
+        done: with the files and the outputs to compare.
+        model: as it was named.
+        choice: number type and backend.
+        tolerance: as in :func:`export`.
+
+    Raises:
+        ExportError: a file does not read back, or the program computes something else than the model.
+    """
+    directory = done.program.parent
     found = _examined(done)
     methods = [
         _method(number, done, {m.name: m for m in found.methods}, choice, tolerance, directory)
@@ -188,14 +205,21 @@ def _check_agreement(record: ExportRecord, log: Path) -> None:
             continue
         other = "the model in PyTorch" if not one.eager.agree else "the quantised graph in PyTorch"
         problem = one.eager.problem if not one.eager.agree else one.graph.problem if one.graph else None
-        quantised = record.dtype in QUANTISED
-        hint = (
-            "calibrate with real inputs, or keep sensitive submodules in fp32: Quantisation(calibration=, skip=)"
-            if quantised
-            else "try --dtype fp32; if that fails too, compare parts of the model"
-        )
         said = f"{record.source} ({one.method.name}) does not agree with {other}: {problem}"
-        raise ExportError(said, where=log, hint=f"{hint}; --tolerance accepts a larger error")
+        raise ExportError(said, where=log, hint=f"{_advice(record, one)}; --tolerance accepts a larger error")
+
+
+def _advice(record: ExportRecord, method: MethodExport) -> str:
+    """What to try when outputs disagree."""
+    if record.dtype in QUANTISED:
+        return "calibrate with real inputs, or keep sensitive submodules in fp32: Quantisation(calibration=, skip=)"
+    stayed = {group.operator for group in method.delegation.portable}
+    if record.dtype == FP16 and LAYER_NORM in stayed:
+        return (
+            "layer norms of 256 numbers or more are wrong in half precision in executorch 1.5.1: wrap them with "
+            "opscope.export.patterns.NormInFp32"
+        )
+    return "try --dtype fp32; if that fails too, compare parts of the model"
 
 
 def _check_tolerance(tolerance: float | None) -> None:

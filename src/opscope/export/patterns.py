@@ -40,7 +40,7 @@ def replace_modules(root: nn.Module, kind: type[nn.Module], make: Callable[[nn.M
 
 
 class NormInFp32(nn.Module):
-    """A layer norm that computes in single precision whatever its weights are.
+    """A layer norm that computes in single precision whatever its input is; scale and shift stay in the input's type.
 
     executorch 1.5.1's kernel gives wrong results in half precision for rows of 256 numbers or more (measured on x86-64:
     right up to 255, off by several units from 256 on). In a model of fp32 nothing changes.
@@ -52,9 +52,13 @@ class NormInFp32(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """A tensor of the same shape and type."""
-        weight, bias = (None if part is None else part.float() for part in (self.norm.weight, self.norm.bias))
-        normed = nn.functional.layer_norm(x.float(), self.norm.normalized_shape, weight, bias, self.norm.eps)
-        return normed.to(x.dtype)
+        if x.dtype is torch.float32:
+            whole: Tensor = self.norm(x)
+            return whole
+        normed = nn.functional.layer_norm(x.float(), self.norm.normalized_shape, eps=self.norm.eps).to(x.dtype)
+        if self.norm.weight is not None:
+            normed = normed * self.norm.weight
+        return normed if self.norm.bias is None else normed + self.norm.bias
 
 
 class NearestTwice(nn.Module):

@@ -128,13 +128,18 @@ def _recorded(said: str, *, last: bool = False) -> Place | None:
 
 
 def _line_of_operator(operator: str, graphs: Iterable[Any]) -> Place | None:
-    """The line of the first node that calls an operator, whatever the overload."""
-    wanted = operator.split(".")[:2]
-    for graph in graphs:
-        for node in graph.graph.nodes:
-            if node.op == "call_function" and str(node.target).split(".")[:2] == wanted:
-                return source_of(node)
-    return None
+    """The line of the first node that calls an operator, whatever the overload, else one that it is a part of."""
+    called = [node for graph in graphs for node in graph.graph.nodes if node.op == "call_function"]
+    name = operator.split(".")[1]
+    same = [node for node in called if _name(node) == name]
+    whole = [node for node in called if name.strip("_") in _name(node)]
+    found = [place for node in (*same, *whole) if (place := source_of(node)) is not None]
+    return found[0] if found else None
+
+
+def _name(node: Any) -> str:  # noqa: ANN401 - a node of torch.fx
+    """Name of the operator without namespace and overload."""
+    return [*str(node.target).split("."), ""][1]
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:

@@ -63,10 +63,10 @@ class Layer(nn.Module):
 class Decoder(nn.Module):
     """What both methods share: weights, positions and the mask."""
 
-    def __init__(self) -> None:
+    def __init__(self, layers: int) -> None:
         super().__init__()
         self.words = nn.Embedding(WORDS, _WIDTH)
-        self.layers = nn.ModuleList(Layer() for _ in range(_LAYERS))
+        self.layers = nn.ModuleList(Layer() for _ in range(layers))
         self.norm, self.head = Norm(), nn.Linear(_WIDTH, WORDS, bias=False)
         angles = torch.arange(LENGTH)[:, None] * 10000.0 ** -torch.linspace(0, 1, _SIZE // 2)
         self.register_buffer("turns", torch.stack([angles.cos(), angles.sin()]))
@@ -134,10 +134,10 @@ def _filled(x: Tensor, length: int) -> Tensor:
     return nn.functional.pad(x, (0, 0, 0, length - x.shape[2]))
 
 
-def build() -> EagerModel:
+def build(layers: int = _LAYERS) -> EagerModel:
     """Both methods with shared seeded weights; decode's example continues the prompt of prefill's."""
     torch.manual_seed(_SEED)
-    shared = Decoder().eval()
+    shared = Decoder(layers).eval()
     prefill, decode = Prefill(shared).eval(), Decode(shared).eval()
     prompt = torch.randint(0, WORDS, (1, PROMPT))
     with torch.no_grad():

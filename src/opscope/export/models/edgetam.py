@@ -14,6 +14,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -37,9 +38,9 @@ class EdgeTamImageEncoder(nn.Module):
     """The encoder with plain tensors in and out.
 
     - The dictionary becomes a tuple of the features, largest first: exported programs have an order of outputs.
-    - The position encodings become constants: upstream computes them under ``torch.no_grad`` and keeps them in a
-      dictionary of the module, which is a side effect that cannot be exported. They are no outputs, since a caller
-      can keep them.
+    - The position encodings become constants, and no outputs, since a caller can keep them. Upstream computes them
+      when a size is asked for the first time; an export writes all of that into the program, as portable operators on
+      integers (in the stand-in 61 of them instead of 1).
 
     Args:
         encoder: upstream's, or one with its interface.
@@ -96,11 +97,11 @@ def _clone() -> Path:
 def _encoder(clone: Path) -> Any:  # noqa: ANN401 - upstream's class
     """The encoder as upstream's configuration describes it, weights not loaded yet."""
     for module, package in _NEEDED.items():
-        if importlib.util.find_spec(module) is None:
+        if find_spec(module) is None:
             hint = f"pip install {package}; timm needs a torchvision for this torch. {_STEPS}"
             raise MissingDependencyError(f"EdgeTAM's code needs {package}", where=clone, hint=hint)
     sys.path.insert(0, str(clone))
-    backbone = importlib.import_module("sam2.modeling.backbones.timm")
+    backbone: Any = importlib.import_module("sam2.modeling.backbones.timm")
     create = backbone.create_model
     # Upstream asks timm to download weights that the checkpoint then replaces.
     backbone.create_model = lambda *args, **options: create(*args, **{**options, "pretrained": False})

@@ -8,11 +8,16 @@ channels instead of 48 to 384, features 32 instead of 256. Its latency says noth
 
 from __future__ import annotations
 
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor, nn
 
-from opscope.export.eager import EagerModel
 from opscope.export.models.edgetam import adapted
+
+if TYPE_CHECKING:
+    from opscope.export.eager import EagerModel
 
 _SEED = 0
 _LEVELS = (12, 24, 48, 96)
@@ -26,7 +31,7 @@ class Trunk(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         stem = nn.Sequential(_halved(3, _LEVELS[0] // 2), nn.GELU(), _halved(_LEVELS[0] // 2, _LEVELS[0]))
-        rest = [_halved(a, b) for a, b in zip(_LEVELS[:-1], _LEVELS[1:], strict=True)]
+        rest = [_halved(a, b) for a, b in pairwise(_LEVELS)]
         self.levels = nn.ModuleList([stem, *rest])
 
     def forward(self, image: Tensor) -> list[Tensor]:
@@ -49,16 +54,19 @@ class Positions(nn.Module):
         super().__init__()
         self.cache: dict[tuple[int, int], Tensor] = {}
 
-    @torch.no_grad()
     def forward(self, asking: Tensor) -> Tensor:
         """Encodings of the shape of the input."""
         height, width = int(asking.shape[-2]), int(asking.shape[-1])
-        if (height, width) not in self.cache:
-            waves = torch.arange(_FEATURES // 2)[:, None, None] + 1
-            rows, columns = torch.arange(height)[None, :, None] / height, torch.arange(width)[None, None, :] / width
-            parts = [(rows * waves).sin().expand(-1, -1, width), (columns * waves).cos().expand(-1, height, -1)]
-            self.cache[height, width] = torch.cat(parts)
-        return self.cache[height, width][None].repeat(asking.shape[0], 1, 1, 1)
+        with torch.no_grad():
+            if (height, width) not in self.cache:
+                self.cache[height, width] = _waves(height, width)
+            return self.cache[height, width][None].repeat(asking.shape[0], 1, 1, 1)
+
+
+def _waves(height: int, width: int) -> Tensor:
+    waves = torch.arange(_FEATURES // 2)[:, None, None] + 1
+    rows, columns = torch.arange(height)[None, :, None] / height, torch.arange(width)[None, None, :] / width
+    return torch.cat([(rows * waves).sin().expand(-1, -1, width), (columns * waves).cos().expand(-1, height, -1)])
 
 
 class Neck(nn.Module):
