@@ -36,6 +36,7 @@ from opscope.analyze.analysis import Analysis
 from opscope.analyze.budgets import Budgets
 from opscope.analyze.compare import Comparison
 from opscope.analyze.contents import KernelSummary, ProgramSummary, RecordSummary
+from opscope.analyze.exported import ExportRecord
 from opscope.analyze.gate import GateReport
 from opscope.analyze.preflight import Preflight
 from opscope.api import FeatureReport
@@ -44,6 +45,7 @@ from opscope.bundle.manifest import Manifest
 from opscope.bundle.validation import Validation
 from opscope.cli.main import app
 from opscope.errors import EXIT_INTERNAL, EXIT_OK, OpscopeError, kinds
+from opscope.export.graph import ModelGraph
 from opscope.program.roofs import Roofs
 from opscope.program.taxonomy import KINDS, Category, Kind
 from opscope.report.combined_values import CombinedReport
@@ -65,6 +67,8 @@ PUBLISHED: dict[str, type[msgspec.Struct]] = {
     "program": ProgramSummary,
     "combined": CombinedReport,
     "comparison": Comparison,
+    "export": ExportRecord,
+    "graph": ModelGraph,
     "check": GateReport,
     "budget": Budgets,
     "manifest": Manifest,

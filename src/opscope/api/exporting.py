@@ -184,7 +184,7 @@ def _method(
     graph: OutputAgreement | None = None
     if choice.dtype in QUANTISED:
         graph = agreement_with_graph(_outputs(directory, "graph", number), computed, choice.dtype)
-    agreement = agreement_with_eager(eager, computed, choice.dtype, tolerance)
+    agreement = agreement_with_eager(eager, computed, (choice.dtype, method.inputs), tolerance)
     return MethodExport(method, delegation(found[method.name]), agreement, graph)
 
 

@@ -162,4 +162,6 @@ def _import_error(where: str, error: Exception) -> MissingDependencyError | Usag
 def _build_error(where: str, error: Exception) -> ExportError:
     found = export_error("building the model", error)
     hint = "call it in a Python shell first: it must return a model without arguments; see the export log"
+    if isinstance(error, OSError):
+        hint = "a file or a download is not to be had; transformers:CONFIGCLASS builds architectures without weights"
     return ExportError(found.problem, where=where, hint=hint)

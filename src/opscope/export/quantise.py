@@ -76,15 +76,22 @@ def quantised(graph: Any, method: EagerMethod, choice: Quantisation, *, dynamic:
     _check_skipped(method.module, choice.skip)
     config = get_symmetric_quantization_config(is_per_channel=choice.per_channel, is_dynamic=dynamic)
     quantizer = XNNPACKQuantizer().set_global(config)
-    for name in choice.skip:
-        quantizer.set_module_name(name, None)
-    prepared = prepare_pt2e(graph, quantizer)
+    if choice.skip:
+        quantizer.set_filter_function(lambda node: not _belongs(node, choice.skip))
     # Ranges that are found at run time need one call only, which makes their observers known.
-    for inputs in [method.inputs] if dynamic else calibration_inputs(method, choice):
+    batches = [method.inputs] if dynamic else calibration_inputs(method, choice)
+    prepared = prepare_pt2e(graph, quantizer)
+    for inputs in batches:
         prepared(*inputs, **method.kwargs)
     converted = convert_pt2e(prepared)
     _check_quantised(converted, dynamic=dynamic)
     return converted
+
+
+def _belongs(node: Any, names: Sequence[str]) -> bool:  # noqa: ANN401 - a node of torch.fx
+    """Whether a node came from one of these submodules, or from a part of one."""
+    paths = [path for path, _ in (node.meta.get("nn_module_stack") or {}).values()]
+    return any(path == name or path.startswith(f"{name}.") for path in paths for name in names)
 
 
 def _check_skipped(module: Any, names: Sequence[str]) -> None:  # noqa: ANN401 - likewise
