@@ -294,6 +294,19 @@ def test_a_text_transformer_is_registered() -> None:
     assert (tuple(states.shape), tuple(pooled.shape)) == ((1, 128, 256), (1, 256))
 
 
+def test_an_architecture_of_transformers_is_made_small() -> None:
+    """Two layers of width 64 with random weights, tensors in and out; unknown names get near ones."""
+    pytest.importorskip("transformers", reason="needs pip install 'opscope[transformers]'")
+    from opscope.export.sources import load
+
+    model = load("transformers:GPT2Config")
+    assert sum(weights.numel() for weights in model.module.parameters()) < 200_000
+    assert tuple(model.module(*model.inputs)[0].shape) == (1, 32, 64)
+    with pytest.raises(NotFoundError) as raised:
+        load("transformers:BertConfi")
+    assert "did you mean BertConfig" in (raised.value.hint or "")
+
+
 def test_patterns_compute_the_same() -> None:
     """Enlarging by a transposed convolution, a norm in single precision, values recorded once."""
     import torch

@@ -14,11 +14,13 @@ from opscope.analyze.compare import compare
 from opscope.analyze.timing import Calls
 from opscope.api import Settings, profile
 from opscope.api.method_calls import planned_calls
+from opscope.bundle.consistency import plan_problems
+from opscope.bundle.manifest import Environment, Manifest, Model, Plan, Role, Status, Target, Variant
 from opscope.errors import UsageError
 from opscope.read.registry import read_trace
 from opscope.report.method_sections import calls_text
 from opscope.stats.effect import Verdict
-from opscope.table import EventTable
+from opscope.table import Clock, EventTable
 from opscope.table.calls import named_by_calls
 from traces import Node, encode, etdump
 
@@ -40,6 +42,21 @@ def test_twins_are_told_apart_by_the_order_of_their_calls(tmp_path: Path) -> Non
     assert [found.method[row] for row in range(6)] == ["prefill", "decode", "decode"] * 2
     assert found.duration.tolist() == [900, 100, 120, 910, 110, 130]
     assert found.inference.tolist() == list(range(6))
+
+
+def test_inferences_in_one_piece_are_named_too() -> None:
+    """A trace that was not decoded as repeats of one structure has all its inferences in one segment."""
+    durations = [900, 100, 120, 910]
+    columns = {
+        "run": np.arange(4),
+        "scope": ["execute"] * 4,
+        "name": ["Method::execute"] * 4,
+        "start": np.cumsum([0, *durations[:-1]]),
+        "duration": np.array(durations),
+        "parent": np.full(4, -1),
+    }
+    found = named_by_calls(EventTable.build(columns, Clock.NS), CALLS).inference_times()
+    assert [found.method[row] for row in range(4)] == ["prefill", "decode", "decode", "prefill"]
 
 
 def test_each_method_has_its_own_figures(tmp_path: Path) -> None:
@@ -112,6 +129,19 @@ def test_the_order_of_calls_is_planned_and_written_down(tmp_path: Path) -> None:
     assert "prefill, then decode 3 times" in report
     assert "--runs 4 --methods prefill,decode:3 --warmup 2" in report
     assert 'id="methods"' in (tmp_path / "out" / "report.html").read_text()
+
+
+def test_an_order_of_calls_that_cannot_be_is_a_problem_of_the_bundle() -> None:
+    """Methods that the program does not have, and numbers that are no whole rounds."""
+    model = Model("m", "m.pte", None, "model/m.pte", None, "0" * 64, 1, ["decode", "prefill"], [])
+    plan = Plan(1, 7, 4, 0, [["a"]], 1.0, calls=["prefill", "decod"])
+    where = Environment("Linux", "x86_64", None, None, 1, 1, None, None, None, [], {})
+    variants = [Variant("a", Role.ACCELERATED, [], [], 1)]
+    manifest = Manifest("0", "now", Status.COMPLETE, model, plan, variants, Target("local", ""), where, [])
+    assert [(problem.at, problem.message) for problem in plan_problems(manifest)] == [
+        ("plan.calls", "names 'decod', which the program does not have"),
+        ("plan.runs", "is 7, no multiple of the 2 calls of a round"),
+    ]
 
 
 def program(directory: Path) -> Path:

@@ -111,12 +111,13 @@ def new_bundle(path: Path, experiment: Experiment, target: RunTarget, clock: Clo
     with tempfile.TemporaryDirectory(prefix="opscope-") as work:
         model = experiment.model
         files = exported_files(model, experiment.dtype, Path(work), path) if source is None else given_files(source)
+        calls = [] if runs_builds(experiment) else planned_calls(files[0], ())
         manifest = Manifest(
             opscope=__version__,
             created=clock.now().isoformat(timespec="seconds"),
             status=Status.RUNNING,
             model=described_model(model, source, files),
-            plan=with_calls(_plan(experiment, variants), planned_calls(files[0], ())),
+            plan=with_calls(_plan(experiment, variants), calls),
             variants=variants,
             target=target.describe(),
             environment=target.environment(),

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from opscope.api.export_record import record_beside
 from opscope.errors import UsageError, did_you_mean
-from opscope.read.pte import read_program
+from opscope.program.plan import Tensor
+from opscope.read.pte import read_executable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,8 +23,9 @@ _MOST_CALLS = 10_000
 def planned_calls(program: Path, asked: Sequence[str]) -> list[str]:
     """The methods that a process calls over and over; empty for a program with one method.
 
-    Without a wish every method that runs anything is called once, in the order of the export where its record stands
-    beside the program; one that makes a single token is called ``LOOP_CALLS`` times, as a decode loop does.
+    Without a wish every method that runs anything and takes tensors only is called once, in the order of the export
+    where its record stands beside the program; one that makes a single token is called ``LOOP_CALLS`` times, as a
+    decode loop does.
 
     Args:
         program: the .pte.
@@ -33,9 +35,10 @@ def planned_calls(program: Path, asked: Sequence[str]) -> list[str]:
         UsageError: the program has no such method, or the count is no number.
         TraceFormatError: the program is damaged.
     """
-    names = [method.name for method in read_program(program).methods if method.instructions]
+    plans = [plan for plan in read_executable(program).plans if plan.chains and plan.chains[0].steps]
     if asked:
-        return [name for text in asked for name in _asked(text, names)]
+        return [name for text in asked for name in _asked(text, [plan.name for plan in plans])]
+    names = [plan.name for plan in plans if all(isinstance(plan.values[number], Tensor) for number in plan.inputs)]
     if len(names) < 2:  # noqa: PLR2004 - one method needs no order
         return []
     record = record_beside(program)

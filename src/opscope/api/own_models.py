@@ -6,19 +6,14 @@ from pathlib import Path
 
 
 def write_model(name: str, models: str | Path | None = None) -> Path:
-    """Write a file with a model to begin with into the user's directory of models.
+    """Write a file to begin with into the user's directory of models, and name it.
 
     Args:
         name: of the model and of the file.
         models: the directory; None: ``OPSCOPE_MODELS``, else ``opscope-models``.
 
-    Returns:
-        The file.
-
     Raises:
-        UsageError: the name is no Python name, or a registered model has it.
-        BundleError: there is such a file already.
-        StorageError: it cannot be written.
+        OpscopeError: as :func:`opscope.export.user_models.write_model` says.
     """
     from opscope.export.sources import models_directory
     from opscope.export.user_models import write_model as write

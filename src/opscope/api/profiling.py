@@ -171,7 +171,8 @@ def _planned(path: Path, model: str, settings: Settings, runner: RunTarget, cloc
         files = (
             exported_files(model, settings.dtype, work_path, path, models) if source is None else given_files(source)
         )
-        calls = planned_calls(files[0], settings.methods)
+        foreign = runner.describe().kind == RUNNER and not settings.methods  # it calls the one that it chooses
+        calls = [] if foreign else planned_calls(files[0], settings.methods)
         manifest = Manifest(
             opscope=__version__,
             created=clock.now().isoformat(timespec="seconds"),

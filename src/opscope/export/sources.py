@@ -130,6 +130,9 @@ def _outside(model: str, place: str, target: str) -> Source:
 
 
 def _unknown(model: str, models: Path | None) -> NotFoundError:
+    if model.endswith(".pte"):
+        hint = "profile it with opscope profile, or see what it holds with opscope preflight"
+        return NotFoundError("it is a program, and only models can be exported", where=model, hint=hint)
     directory = models_directory(models)
     names = [*(entry.name for entry in MODELS), *model_names(directory)]
     hint = f"{did_you_mean(model, names)}; `opscope models` lists them; a model of your own: opscope init-model NAME"

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 DEFAULT_OUT = "opscope-out"
 TARGETS = ("local", "native", "runner")
 CHOICES = {
-    "dtype": ("fp32", "fp16", "int8"),
+    "dtype": ("fp32", "fp16", "int8", "dynamic-int8"),
     "role": tuple(role.value for role in Role),
     "schema": ("opscope.config/1",),
 }
