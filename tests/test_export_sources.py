@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from opscope.api import export, write_model
+from opscope.api.exporting import _put
 from opscope.errors import BundleError, NotFoundError, UsageError
 from opscope.export.choices import Choice, check_choice
 from opscope.export.sources import Kind, source_of
@@ -110,6 +111,16 @@ def test_a_place_that_is_taken_is_refused_before_anything_is_exported(tmp_path: 
     assert sorted(path.name for path in tmp_path.rglob("*")) == sorted(
         ["file", "other", "notes.txt", "export", "export.json"]
     )
+
+
+def test_an_old_export_is_replaced_as_a_whole(tmp_path: Path) -> None:
+    """The directory holds the new files and none of the old ones, and nothing is left beside it."""
+    staging, place = tmp_path / ".out.x", tmp_path / "out"
+    for directory, name in ((staging, "new.pte"), (place, "old.pte")):
+        directory.mkdir()
+        (directory / name).write_text("")
+    _put(staging, place)
+    assert [path.relative_to(tmp_path).as_posix() for path in sorted(tmp_path.rglob("*"))] == ["out", "out/new.pte"]
 
 
 def test_the_list_names_all_sources(tmp_path: Path) -> None:
