@@ -40,6 +40,7 @@ from opscope.analyze.analysis import Analysis
 from opscope.analyze.budgets import Budgets
 from opscope.analyze.compare import Comparison
 from opscope.analyze.contents import KernelSummary, ProgramSummary, RecordSummary
+from opscope.analyze.exported import ExportRecord
 from opscope.analyze.gate import GateReport
 from opscope.analyze.kernels import KernelView
 from opscope.analyze.preflight import Preflight
@@ -51,6 +52,7 @@ from opscope.bundle.manifest import Manifest
 from opscope.bundle.validation import Validation
 from opscope.cli.main import app
 from opscope.errors import EXIT_INTERNAL, EXIT_OK, OpscopeError, kinds
+from opscope.export.graph import ModelGraph
 from opscope.program.roofs import Roofs
 from opscope.program.taxonomy import KINDS, Category, Kind
 from opscope.report.combined_values import CombinedReport
@@ -74,6 +76,8 @@ PUBLISHED: dict[str, type[msgspec.Struct]] = {
     "program": ProgramSummary,
     "combined": CombinedReport,
     "comparison": Comparison,
+    "export": ExportRecord,
+    "graph": ModelGraph,
     "check": GateReport,
     "budget": Budgets,
     "manifest": Manifest,

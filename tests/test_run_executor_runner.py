@@ -101,6 +101,16 @@ def test_the_engine_accepts_a_good_run(tmp_path: Path) -> None:
     assert found == (3, None)
 
 
+def test_a_foreign_runner_calls_one_method(tmp_path: Path) -> None:
+    """The one that was asked for; several in turn it cannot."""
+    (tmp_path / "one").mkdir()
+    tried = run(ExecutorRunnerTarget(write_runner(tmp_path, GOOD)), tmp_path / "one", job(calls=("decode",)))
+    assert tried.words[tried.words.index("--method_name") + 1] == "decode"
+    refused = run(ExecutorRunnerTarget(write_runner(tmp_path, GOOD)), tmp_path, job(calls=("prefill", "decode")))
+    assert refused.outcome.failure is not None
+    assert "name one with --methods" in refused.outcome.failure.message
+
+
 def test_the_runner_gets_the_flags_of_executor_runner(tmp_path: Path) -> None:
     """Model, executions, threads, trace and method, then the arguments of the user."""
     target = ExecutorRunnerTarget(write_runner(tmp_path), ["--data_path", "/weights.ptd"], "decode")

@@ -194,7 +194,8 @@ def trace(name: str, directory: Path) -> None:
     from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
     from executorch.exir import to_edge_transform_and_lower
 
-    from opscope.export.lower import _quantised
+    from opscope.export.eager import EagerMethod, Quantisation
+    from opscope.export.quantise import quantised
 
     torch.manual_seed(0)
     model = MODELS[name]
@@ -202,7 +203,9 @@ def trace(name: str, directory: Path) -> None:
     exported = {method: torch.export.export(module, calls[0]) for method, (module, calls) in methods.items()}
     if model.int8:
         inputs = methods["forward"][1][0]
-        exported = {"forward": torch.export.export(_quantised(exported["forward"].module(), inputs), inputs)}
+        method = EagerMethod(methods["forward"][0], inputs)
+        graph = quantised(exported["forward"].module(), method, Quantisation(), dynamic=False)
+        exported = {"forward": torch.export.export(graph, inputs)}
     partitioner = {method: [XnnpackPartitioner()] if model.delegated else [] for method in methods}
     program = directory / f"{name}.pte"
     to_edge_transform_and_lower(exported, partitioner=partitioner).to_executorch().save(str(program))

@@ -20,6 +20,7 @@ from opscope.analyze.delegates import (
 )
 from opscope.analyze.latency import Latency, latency
 from opscope.analyze.matching import process_times
+from opscope.analyze.methods import MethodTime, method_times, timed_by_method
 from opscope.analyze.modules import ModuleTime, SourceTime, module_times, source_times
 from opscope.analyze.operators import (
     UNKNOWN_METHOD,
@@ -41,6 +42,8 @@ from opscope.table import Clock, TraceWarning
 from opscope.table.tiles import holds_tiles
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from opscope.analyze.attribution import Attributions
     from opscope.analyze.timing import Calls
     from opscope.table import EventTable
@@ -122,6 +125,7 @@ class Analysis(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.ana
         ceilings: these ceilings.
         untraced: latency without event tracing, and what tracing costs; null where only traced runs were made.
         quality: how far these latencies can be trusted, by what they show themselves.
+        methods: the methods one by one, where several were called or calls stand for tokens; else empty.
     """
 
     variant: str | None
@@ -143,6 +147,7 @@ class Analysis(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.ana
     ceilings: Roofs | None = None
     untraced: Untraced | None = None
     quality: Quality | None = None
+    methods: list[MethodTime] = []
 
 
 class Known(NamedTuple):
@@ -173,6 +178,7 @@ def analyse(
     variant: str | None = None,
     known: Known | None = None,
     calls: Calls | None = None,
+    tokens: Mapping[str, int] | None = None,
 ) -> Analysis:
     """Analyse the measured inferences of a table.
 
@@ -182,6 +188,7 @@ def analyse(
         variant: name of the variant in its bundle.
         known: what its program says about it; None: names are all there is.
         calls: durations that the caller saw, without tracing too; None where that was not measured.
+        tokens: of a call, by method; None where no record of an export tells.
 
     Raises:
         TraceFormatError: no inference is left to measure.
@@ -195,6 +202,8 @@ def analyse(
     worked = works(rows, known.attributions.operators) if known else []
     limits = roofline(worked, known.roofs) if known and known.roofs and worked else None
     timing = untraced(calls) if calls else None
+    methods = method_times(table, rows, calls, tokens or {})
+    judged = timed_by_method(variant or source.path, measured, timing, methods)
     analysis = Analysis(
         variant=variant,
         trace=info,
@@ -214,7 +223,8 @@ def analyse(
         roofline=limits,
         ceilings=known.roofs if known else None,
         untraced=timing,
-        quality=judge(examine_measurement(evidence_of({variant or source.path: (measured, timing)}))),
+        quality=judge(examine_measurement(evidence_of(judged))),
+        methods=methods,
     )
     findings, ruled_out = examine(rule_evidence(table, analysis, known))
     return msgspec.structs.replace(analysis, findings=findings, ruled_out=ruled_out)

@@ -75,14 +75,14 @@ def method_names(table: EventTable, model: Model) -> dict[str | None, str]:
     return found
 
 
-def attribute(table: EventTable, model: Model, inputs: Sequence[Shape] | None = None) -> Attributions:
+def attribute(table: EventTable, model: Model, inputs: Mapping[str, Sequence[Shape]] | None = None) -> Attributions:
     """Attribute the measured operators of a table, whose methods have the program's names.
 
     Args:
         table: one process or more, of one variant.
         model: what was run.
-        inputs: real shapes of the method's input tensors; None: not recorded, so that the costs of methods with
-            dynamic shapes stay unknown.
+        inputs: real shapes of the input tensors by method; of methods with dynamic shapes that are not in it the
+            costs stay unknown.
     """
     operators: dict[OperatorKey, OperatorFacts] = {}
     calls: list[DelegateCall] = []
@@ -96,7 +96,7 @@ def attribute(table: EventTable, model: Model, inputs: Sequence[Shape] | None = 
         conflict = conflict or _misfit(own.plan, called)
         if conflict:
             continue
-        walk = _MethodWalk(own, inputs)
+        walk = _MethodWalk(own, (inputs or {}).get(own.plan.name))
         unknown += [own.plan.name] if walk.guessing else []
         conflict = walk.run(called, operators, calls)
         reasons |= _reasons(own.plan, called)

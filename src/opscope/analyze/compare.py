@@ -10,6 +10,7 @@ import numpy as np
 
 from opscope.analyze.latency import measured_durations
 from opscope.analyze.matching import match, process_times
+from opscope.analyze.methods import durations_by_method
 from opscope.analyze.operators import Operator, operators
 from opscope.analyze.outputs import OutputAgreement
 from opscope.analyze.quality import Quality
@@ -62,6 +63,13 @@ class EndToEnd(msgspec.Struct, frozen=True):
     baseline_processes: int
     candidate_processes: int
     arm: str = "traced"
+
+
+class MethodChange(msgspec.Struct, frozen=True):
+    """The verdict on the latency of one method, on sides that call several."""
+
+    method: str
+    end_to_end: EndToEnd
 
 
 class CategoryChange(msgspec.Struct, frozen=True):
@@ -145,6 +153,7 @@ class Comparison(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.c
         notes: what limits the meaning of the figures.
         shift: what the change did to the balance of the model.
         quality: how far all this can be trusted; null where that was not judged.
+        methods: the verdict on every method, where both sides call the same several; else empty.
     """
 
     baseline: Side
@@ -157,6 +166,7 @@ class Comparison(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.c
     notes: list[str]
     shift: Shift
     quality: Quality | None = None
+    methods: list[MethodChange] = []
 
 
 class Beside(NamedTuple):
@@ -166,10 +176,12 @@ class Beside(NamedTuple):
         facts: what the program says about the operators of the baseline, then of the candidate.
         untraced: durations of each untraced process, of the baseline and of the candidate; the verdict then rests on
             these. Of paired sides they are of the same rounds.
+        methods: the same by method, where several were called.
     """
 
     facts: tuple[_Facts, _Facts] = ({}, {})
     untraced: tuple[_Processes, _Processes] | None = None
+    methods: Mapping[str, tuple[_Processes, _Processes]] = {}
 
 
 def compare(
@@ -212,7 +224,25 @@ def compare(
         outputs=outputs,
         notes=_notes(end_to_end, pairs),
         shift=shift(by_operator, by_kind, [(change.category, change.candidate_ns) for change in by_category]),
+        methods=_method_changes(baseline, candidate, beside, paired=paired),
     )
+
+
+def _method_changes(baseline: EventTable, candidate: EventTable, beside: Beside, *, paired: bool) -> list[MethodChange]:
+    """A verdict for each of several methods, by the same rules as the one for all calls together."""
+    sides = [durations_by_method(table) for table in (baseline, candidate)]
+    if len(sides[0]) < 2 or set(sides[0]) != set(sides[1]):  # noqa: PLR2004 - one method is the whole
+        return []
+    found = []
+    for method in sides[0]:
+        measured = beside.methods.get(method) or tuple(_filled(side[method]) for side in sides)
+        arm = "untraced" if method in beside.methods else "traced"
+        found.append(MethodChange(method, _end_to_end(measured[0], measured[1], paired=paired, arm=arm)))
+    return found
+
+
+def _filled(processes: Sequence[NDArray[np.int64]]) -> _Processes:
+    return [own.astype(np.float64) for own in processes if len(own)]
 
 
 def _notes(end_to_end: EndToEnd, pairs: Sequence[OperatorPair]) -> list[str]:

@@ -104,12 +104,18 @@ class Evidence(NamedTuple):
             return None
         return max(0.0, effect.low), effect.high + _cut_off(operators)
 
+    def usual_ns(self) -> float:
+        """What an untraced inference takes: the median; of several methods the mean, since each differs."""
+        if self.untraced is None:
+            return 0.0
+        several = len({operator.method for operator in self.operators}) > 1
+        return self.untraced.latency.mean_ns if several else self.untraced.latency.median_ns
+
     def is_uneven(self) -> bool:
         """Whether traced inferences were slower than tracing explains: their times then tell nothing of ceilings."""
         if self.untraced is None or self.untraced.tracing is None:
             return False
-        expected = self.untraced.latency.median_ns * self.untraced.tracing.ratio
-        return self.total > (1 + UNEVEN) * expected
+        return self.total > (1 + UNEVEN) * self.usual_ns() * self.untraced.tracing.ratio
 
     def no_ceilings(self) -> str | None:
         """Why operators cannot be held against ceilings; None when they can."""

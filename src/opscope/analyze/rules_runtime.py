@@ -204,7 +204,7 @@ def uneven_split(evidence: Evidence) -> Finding | RuledOut:
     rule = "uneven_split"
     if evidence.untraced is None or evidence.untraced.tracing is None:
         return not_checked(rule, "latency without tracing was not measured")
-    typical = evidence.untraced.latency.median_ns
+    typical = evidence.usual_ns()
     figures = f"traced inferences take {time_text(evidence.total)} on average, untraced ones {time_text(typical)}"
     if not evidence.is_uneven():
         return RuledOut(rule, figures)

@@ -31,21 +31,33 @@ class Calls(NamedTuple):
         traced: with it.
         warmup: calls of each process to set aside.
         load_ns: loading the program in the untraced processes.
+        order: the methods that a process called, over and over in this order; empty for a single one.
     """
 
     untraced: Mapping[int, Sequence[int]]
     traced: Mapping[int, Sequence[int]]
     warmup: int
     load_ns: Mapping[int, int]
+    order: tuple[str, ...] = ()
 
     def settled(self) -> dict[int, list[int]]:
         """Untraced calls behind the warm-up, of every process that has any."""
         return {number: list(calls[self.warmup :]) for number, calls in self.untraced.items() if calls[self.warmup :]}
 
-    def durations(self, rounds: Sequence[int]) -> list[Floats]:
-        """Untraced calls behind the warm-up of each of these rounds."""
+    def durations(self, rounds: Sequence[int], method: str | None = None) -> list[Floats]:
+        """Untraced calls behind the warm-up of each of these rounds; of one method, or of all."""
         settled = self.settled()
-        return [np.asarray(settled[number], np.float64) for number in rounds]
+        return [np.asarray(self._of(method, settled[number]), np.float64) for number in rounds]
+
+    def of_method(self, method: str) -> dict[int, list[int]]:
+        """Untraced calls of a method behind the warm-up, of every process that has any."""
+        found = {number: self._of(method, own) for number, own in self.settled().items()}
+        return {number: own for number, own in found.items() if own}
+
+    def _of(self, method: str | None, settled: Sequence[int]) -> list[int]:
+        if method is None or not self.order:
+            return list(settled)
+        return [own for at, own in enumerate(settled, self.warmup) if self.order[at % len(self.order)] == method]
 
 
 class TracingCost(msgspec.Struct, frozen=True):

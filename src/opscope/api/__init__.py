@@ -15,10 +15,12 @@ if TYPE_CHECKING:
     from opscope.api.combined import combined, combined_report
     from opscope.api.conversion import CONVERT_FORMATS, convert, converted
     from opscope.api.encode import to_json
+    from opscope.api.exporting import ExportDone, export
     from opscope.api.gate import check
     from opscope.api.inspection import Inspected, inspect
     from opscope.api.kernel_view import count_kernels, kernel_filter, kernels
     from opscope.api.machine import Check, FeatureReport, doctor, features
+    from opscope.api.own_models import write_model
     from opscope.api.preflight import preflight
     from opscope.api.profiling import Profiled, Settings, profile
     from opscope.api.reports import REPORT_FORMATS, content, report
@@ -31,6 +33,7 @@ __all__ = [
     "CONVERT_FORMATS",
     "REPORT_FORMATS",
     "Check",
+    "ExportDone",
     "FeatureReport",
     "Inspected",
     "Profiled",
@@ -49,6 +52,7 @@ __all__ = [
     "converted",
     "count_kernels",
     "doctor",
+    "export",
     "features",
     "inspect",
     "kernel_filter",
@@ -61,6 +65,7 @@ __all__ = [
     "sweep_tiles",
     "to_json",
     "validate",
+    "write_model",
     "write_sweep",
     "write_tiles",
 ]
@@ -72,10 +77,12 @@ _MODULES = {
     "combined": ("combined", "combined_report"),
     "conversion": ("CONVERT_FORMATS", "convert", "converted"),
     "encode": ("to_json",),
+    "exporting": ("ExportDone", "export"),
     "gate": ("check",),
     "inspection": ("Inspected", "inspect"),
     "kernel_view": ("count_kernels", "kernel_filter", "kernels"),
     "machine": ("Check", "FeatureReport", "doctor", "features"),
+    "own_models": ("write_model",),
     "preflight": ("preflight",),
     "profiling": ("Profiled", "Settings", "profile"),
     "run_report": ("RunReport",),

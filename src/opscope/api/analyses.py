@@ -66,7 +66,8 @@ def analysis_of(side: Side) -> Analysis:
     from opscope.analyze.analysis import Source, analyse
 
     source = Source(side.path, side.format, side.files)
-    found = analyse(side.table, source, side.variant.name if side.variant else None, side.known, side.calls)
+    name = side.variant.name if side.variant else None
+    found = analyse(side.table, source, name, side.known, side.calls, side.tokens)
     if side.bundle and side.bundle.manifest.target.emulated:
         found = _of_emulated(found)
     if side.bundle is None or not (side.bundle.path / EVIDENCE).exists():
@@ -126,7 +127,11 @@ def comparison_of(baseline: Side, candidate: Side) -> Comparison:
         labels=labels,
         paired=paired,
         outputs=outputs,
-        beside=Beside((facts[0], facts[1]), _untraced(baseline, candidate, paired=paired)),
+        beside=Beside(
+            (facts[0], facts[1]),
+            _untraced(baseline, candidate, paired=paired),
+            _untraced_by_method(baseline, candidate, paired=paired),
+        ),
     )
     return msgspec.structs.replace(
         compared,
@@ -162,7 +167,20 @@ def paired_sides(baseline: Side, candidate: Side) -> tuple[Side, Side, bool]:
     return *_common_rounds(baseline, candidate), True
 
 
-def _untraced(baseline: Side, candidate: Side, *, paired: bool) -> tuple[list[Floats], list[Floats]] | None:
+def _untraced_by_method(
+    baseline: Side, candidate: Side, *, paired: bool
+) -> dict[str, tuple[list[Floats], list[Floats]]]:
+    """The same for each method, where both sides call the same ones in the same order."""
+    orders = [side.calls.order if side.calls else () for side in (baseline, candidate)]
+    if orders[0] != orders[1]:
+        return {}
+    each = {method: _untraced(baseline, candidate, paired=paired, method=method) for method in orders[0]}
+    return {method: found for method, found in each.items() if found is not None}
+
+
+def _untraced(
+    baseline: Side, candidate: Side, *, paired: bool, method: str | None = None
+) -> tuple[list[Floats], list[Floats]] | None:
     """Latencies without tracing of both sides, of the same rounds when they are paired; None when one side has none."""
     if baseline.calls is None or candidate.calls is None:
         return None
@@ -172,7 +190,7 @@ def _untraced(baseline: Side, candidate: Side, *, paired: bool) -> tuple[list[Fl
         rounds = [common, common]
     if not rounds[0] or not rounds[1]:
         return None
-    return baseline.calls.durations(rounds[0]), candidate.calls.durations(rounds[1])
+    return baseline.calls.durations(rounds[0], method), candidate.calls.durations(rounds[1], method)
 
 
 def _differences(baseline: Side, candidate: Side) -> list[str]:

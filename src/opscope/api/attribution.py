@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from opscope.analyze.analysis import Known, ProgramInfo
 from opscope.analyze.attribution import attribute, method_names
+from opscope.api.export_record import recorded_tokens
 from opscope.bundle.files import sha256_of
 from opscope.errors import MismatchError, OpscopeError
 from opscope.program.model import Model
@@ -61,6 +62,9 @@ def with_program(side: Side, program: Path, etrecord: Path | None) -> Side:
     found, named = _attributions(side, model)
     if found.conflict:
         raise MismatchError(f"the trace is not of this program: {found.conflict}", where=program, hint=_OTHER)
+    tokens = side.tokens or recorded_tokens(program)
+    called = set(named.table.inference_times().method.texts)
+    named = named._replace(tokens={method: count for method, count in tokens.items() if method in called})
     return _attributed(named, found, _info(program, etrecord, verified=expected is not None))
 
 
@@ -113,15 +117,25 @@ def _model(program: tuple[str, int], etrecord: tuple[str, int] | None = None) ->
 
 def _attributions(side: Side, model: Model) -> tuple[Attributions, Side]:
     table = side.table.with_method_names(method_names(side.table, model))
-    return attribute(table, model, _inputs(side)), side._replace(table=table)
+    return attribute(table, model, _inputs(side, model)), side._replace(table=table)
 
 
-def _inputs(side: Side) -> Sequence[tuple[int, ...]] | None:
-    """Shapes of the inputs that were recorded beside the trace."""
+def _inputs(side: Side, model: Model) -> dict[str, Sequence[tuple[int, ...]]]:
+    """Shapes of the inputs that were recorded beside the trace, by method."""
     if side.bundle is None or side.variant is None:
-        return None
+        return {}
     measured = [r.measurement for r in side.bundle.manifest.completed(side.variant.name) if r.measurement]
-    return [tuple(tensor.shape) for tensor in measured[0].inputs] if measured else None
+    if not measured:
+        return {}
+    shapes = [tuple(tensor.shape) for tensor in measured[0].inputs]
+    called = list(dict.fromkeys(side.bundle.manifest.plan.calls))
+    if not called:
+        return dict.fromkeys(model.methods, shapes)
+    found: dict[str, Sequence[tuple[int, ...]]] = {}
+    for method in called:
+        count = len(model.methods[method].plan.inputs) if method in model.methods else 0
+        found[method], shapes = shapes[:count], shapes[count:]
+    return found
 
 
 def _info(program: Path, etrecord: Path | None, *, verified: bool) -> ProgramInfo:

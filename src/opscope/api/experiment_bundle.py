@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from opscope.api.method_calls import planned_calls
 from opscope.api.phones import ADB, phone_runner
 from opscope.api.profiling import (
     Settings,
@@ -17,6 +18,7 @@ from opscope.api.profiling import (
     planned_variants,
     program_source,
     resumed_bundle,
+    with_calls,
 )
 from opscope.api.targets import target_named
 from opscope.bundle.bundle import Bundle, check_free
@@ -129,12 +131,13 @@ def new_bundle(path: Path, experiment: Experiment, target: RunTarget, clock: Clo
     with tempfile.TemporaryDirectory(prefix="opscope-") as work:
         model = experiment.model
         files = exported_files(model, experiment.dtype, Path(work), path) if source is None else given_files(source)
+        calls = [] if runs_builds(experiment) else planned_calls(files[0], ())
         manifest = Manifest(
             opscope=__version__,
             created=clock.now().isoformat(timespec="seconds"),
             status=Status.RUNNING,
-            model=described_model(model, source, experiment.dtype, files),
-            plan=_plan(experiment, variants),
+            model=described_model(model, source, files),
+            plan=with_calls(_plan(experiment, variants), calls),
             variants=variants,
             target=target.describe(),
             environment=target.environment(),
@@ -151,15 +154,16 @@ def old_bundle(path: Path, experiment: Experiment, target: RunTarget) -> Bundle:
         OpscopeError: of the kind that fits.
     """
     bundle = resumed_bundle(path, experiment.model)
-    manifest, effort = bundle.manifest, experiment.effort
+    manifest = bundle.manifest
     if manifest.variants != variants_of(experiment, target):
         names = ", ".join(variant.name for variant in manifest.variants)
         hint = "name the same variants with --only, undo the change of the file, or choose another --out"
         raise BundleError(f"the bundle has other variants than the file asks for: {names}", where=path, hint=hint)
+    asked = with_calls(_plan(experiment, manifest.variants), manifest.plan.calls)
     for name in ("runs", "warmup", "seed"):
-        if getattr(manifest.plan, name) != getattr(effort, name):
+        if getattr(manifest.plan, name) != getattr(asked, name):
             problem = (
-                f"the bundle was measured with {name} = {getattr(manifest.plan, name)}, not {getattr(effort, name)}"
+                f"the bundle was measured with {name} = {getattr(manifest.plan, name)}, not {getattr(asked, name)}"
             )
             raise BundleError(problem, where=path, hint="undo the change of the file, or choose another --out")
     return bundle

@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from opscope.api.export_record import RECORD, record_beside, recorded_tokens
+from opscope.api.exporting import checked_export
+from opscope.api.method_calls import planned_calls
 from opscope.api.reports import REPORT_FORMATS, content_of, write_reports
 from opscope.api.roofs import measure_roofs
 from opscope.api.targets import RUNNER, recorded_target, target_named
@@ -16,8 +19,9 @@ from opscope.bundle.bundle import MODEL, Bundle, check_free
 from opscope.bundle.files import sha256_of, storage_errors
 from opscope.bundle.manifest import Manifest, Model, Plan, Role, Status, Variant
 from opscope.errors import ExportError, RunError, UsageError
-from opscope.export.process import EXPORT_LOG, export_model
-from opscope.export.registry import entry
+from opscope.export.choices import Choice
+from opscope.export.process import EXPORT_LOG
+from opscope.export.sources import source_of
 from opscope.read.pte import read_executable, read_program
 from opscope.read.registry import read_trace
 from opscope.run import isa
@@ -51,6 +55,9 @@ class Settings(msgspec.Struct, frozen=True):
         timeout_seconds: limit for one process.
         untraced: run every variant without event tracing too, for its latency; a traced run is for the split.
         roofs: measure the ceilings of every variant after its repetitions, which takes some four seconds each.
+        methods: what a process calls over and over, as ``NAME`` or ``NAME:COUNT``; empty: every method that there is.
+            ``runs`` and ``warmup`` then count these rounds of calls.
+        models: the user's directory of models; None for the usual one.
     """
 
     target: str = "auto"
@@ -65,6 +72,8 @@ class Settings(msgspec.Struct, frozen=True):
     timeout_seconds: float = 600.0
     untraced: bool = True
     roofs: bool = True
+    methods: tuple[str, ...] = ()
+    models: str | None = None
 
 
 def _silent(done: int, total: int, repetition: Repetition | None) -> None:
@@ -92,7 +101,7 @@ def profile(  # noqa: PLR0913 - the one call a notebook makes; all but the first
     """Profile a model with acceleration on and off, and write the bundle with its reports.
 
     Args:
-        model: a registered name, or the path of a .pte.
+        model: what can be exported (see :func:`opscope.api.export`), or the path of a .pte.
         settings: how; with ``resume`` those of the bundle count, but for ``roofs``.
         out: directory of the bundle; new or empty, with ``resume`` the one to finish.
         resume: run what the bundle in ``out`` still lacks.
@@ -154,16 +163,22 @@ def resumed_bundle(path: Path, model: str) -> Bundle:
 def _planned(path: Path, model: str, settings: Settings, runner: RunTarget, clock: Clock) -> Bundle:
     check_settings(settings)
     variants = planned_variants(settings, runner)
-    source = program_source(model)
+    models = Path(settings.models) if settings.models else None
+    source = program_source(model, models)
     check_free(path)
     with tempfile.TemporaryDirectory(prefix="opscope-") as work:
-        files = exported_files(model, settings.dtype, Path(work), path) if source is None else given_files(source)
+        work_path = Path(work)
+        files = (
+            exported_files(model, settings.dtype, work_path, path, models) if source is None else given_files(source)
+        )
+        foreign = runner.describe().kind == RUNNER and not settings.methods  # it calls the one that it chooses
+        calls = [] if foreign else planned_calls(files[0], settings.methods)
         manifest = Manifest(
             opscope=__version__,
             created=clock.now().isoformat(timespec="seconds"),
             status=Status.RUNNING,
-            model=described_model(model, source, settings.dtype, files),
-            plan=_plan(settings, variants, runner),
+            model=described_model(model, source, files),
+            plan=with_calls(_plan(settings, variants, runner), calls),
             variants=variants,
             target=runner.describe(),
             environment=runner.environment(),
@@ -185,6 +200,13 @@ def _plan(settings: Settings, variants: list[Variant], runner: RunTarget) -> Pla
         timeout_seconds=settings.timeout_seconds,
         timed_order=interleaved(names, settings.rounds, settings.seed + 1) if untraced else [],
     )
+
+
+def with_calls(plan: Plan, calls: list[str]) -> Plan:
+    """A plan whose runs and warm-up are rounds of calls; unchanged without calls."""
+    each = len(calls) or 1
+    runs, warmup = (plan.runs or 0) * each, (plan.warmup or 0) * each
+    return msgspec.structs.replace(plan, runs=runs, warmup=warmup, calls=calls)
 
 
 _LIMITS = {"rounds": (1, 10_000), "runs": (1, 1_000_000), "warmup": (0, 1_000_000)}
@@ -245,55 +267,60 @@ def _as_it_is(settings: Settings) -> list[Variant]:
     ]
 
 
-def program_source(model: str) -> Path | None:
-    """The .pte that was named, or None for a registered model.
+def program_source(model: str, models: Path | None = None) -> Path | None:
+    """The .pte that was named, or None for a model to export.
+
+    Args:
+        model: as on the command line.
+        models: the user's directory of models.
 
     Raises:
         NotFoundError: it is neither.
         TraceFormatError: the .pte is damaged.
     """
     path = Path(model)
-    if path.suffix == ".pte" or path.is_file():
+    if path.suffix == ".pte" or (path.is_file() and path.suffix != ".py"):
         read_program(path)
         return path
-    entry(model)
+    source_of(model, models)
     return None
 
 
-def exported_files(model: str, dtype: str, work: Path, out: Path) -> list[Path]:
-    """The program, its record and the log of the export, in a directory that is thrown away.
+def exported_files(model: str, dtype: str, work: Path, out: Path, models: Path | None = None) -> list[Path]:
+    """The program, its ETRecord, the record and the log of the export, in a directory that is thrown away.
 
     Raises:
         ExportError: the export failed; its log is kept beside the bundle that was not written.
     """
     try:
-        program, etrecord = export_model(model, dtype, work)
+        record = checked_export(model, Choice(dtype), work, models, None)
     except ExportError as error:
         log = out.with_name(f"{out.name}-export.log")
         with storage_errors(log):
             out.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(work / EXPORT_LOG, log)
         raise ExportError(error.problem, where=log, hint=error.hint) from error
-    return [program, etrecord, work / EXPORT_LOG]
+    return [work / name for name in (record.program.name, record.etrecord.name, RECORD, EXPORT_LOG)]
 
 
 def given_files(source: Path) -> list[Path]:
-    """The program that was named, and the record beside it when there is one."""
-    record = source.with_suffix(".etrecord")
-    return [source, record] if record.is_file() else [source]
+    """The program that was named, and the records beside it when there are any."""
+    etrecord = source.with_suffix(".etrecord")
+    found = [source, etrecord] if etrecord.is_file() else [source]
+    return [*found, source.with_name(RECORD)] if record_beside(source) else found
 
 
-def described_model(model: str, source: Path | None, dtype: str, files: list[Path]) -> Model:
+def described_model(model: str, source: Path | None, files: list[Path]) -> Model:
     """What a manifest says about a model."""
-    program = files[0]
+    program, record = files[0], record_beside(files[0])
     executable = read_executable(program)
     plan = executable.outline()
     payloads = {delegate.data for own in executable.plans for delegate in own.delegates if delegate.data}
     records = [file.name for file in files if file.suffix == ".etrecord"]
     return Model(
-        name=model if source is None else source.stem,
+        name=record.name if source is None and record else Path(program).stem,
         source=model,
-        dtype=dtype if source is None else None,
+        dtype=record.dtype if record else None,
         program=f"{MODEL}/{program.name}",
         etrecord=f"{MODEL}/{records[0]}" if records else None,
         sha256=sha256_of(program),
@@ -302,4 +329,5 @@ def described_model(model: str, source: Path | None, dtype: str, files: list[Pat
         backends=plan.backends(),
         planned_bytes=sum(sum(own.planned_buffers) for own in executable.plans),
         delegate_bytes=sum(data.size for data in payloads),
+        tokens=recorded_tokens(program),
     )

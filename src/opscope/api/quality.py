@@ -10,8 +10,10 @@ if TYPE_CHECKING:
 
     from opscope.analyze.analysis import Analysis
     from opscope.analyze.compare import Comparison
+    from opscope.analyze.latency import Latency
     from opscope.analyze.quality import Quality
     from opscope.analyze.quality_machine import Circumstances
+    from opscope.analyze.timing import Untraced
     from opscope.api.sides import Side
     from opscope.bundle.manifest import Manifest
 
@@ -26,13 +28,16 @@ def quality_of(
         analyses: of every variant that has a result, by name.
         comparisons: the primary one first.
     """
+    from opscope.analyze.methods import timed_by_method
     from opscope.analyze.quality import evidence_of, examine_measurement, judge
     from opscope.analyze.quality_machine import examine_machine
 
     if not analyses:
         return None
     first = comparisons[0] if comparisons else None
-    measured = {name: (analysis.latency, analysis.untraced) for name, analysis in analyses.items()}
+    measured: dict[str, tuple[Latency, Untraced | None]] = {}
+    for name, own in analyses.items():
+        measured |= timed_by_method(name, own.latency, own.untraced, own.methods)
     compared = [comparison.outputs for comparison in comparisons if comparison.outputs is not None]
     problem = next((outputs.problem for outputs in compared if not outputs.agree), None)
     evidence = evidence_of(
@@ -52,15 +57,17 @@ def quality_of_sides(baseline: Side, candidate: Side, comparison: Comparison) ->
         comparison: of the two.
     """
     from opscope.analyze.analysis import measured_latency
+    from opscope.analyze.methods import method_times, timed_by_method
     from opscope.analyze.quality import evidence_of, examine_measurement, judge
     from opscope.analyze.quality_machine import examine_machine
     from opscope.analyze.timing import untraced
 
     sides = {"the baseline": baseline, "the candidate": candidate}
-    measured = {
-        name: (measured_latency(side.table, side.path), untraced(side.calls) if side.calls else None)
-        for name, side in sides.items()
-    }
+    measured: dict[str, tuple[Latency, Untraced | None]] = {}
+    for name, side in sides.items():
+        timing = untraced(side.calls) if side.calls else None
+        methods = method_times(side.table, [], side.calls, {})
+        measured |= timed_by_method(name, measured_latency(side.table, side.path), timing, methods)
     outputs = comparison.outputs
     evidence = evidence_of(measured, comparison.end_to_end, (outputs.problem or "") if outputs else None)
     bundles = {side.bundle.path.resolve(): side.bundle for side in sides.values() if side.bundle}

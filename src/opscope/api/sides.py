@@ -10,6 +10,8 @@ from opscope.bundle.manifest import Arm, Role
 from opscope.errors import NotFoundError, RunError, did_you_mean
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from opscope.analyze.analysis import Known
     from opscope.analyze.timing import Calls
     from opscope.bundle.manifest import Variant
@@ -21,7 +23,10 @@ Warmup: TypeAlias = int | Literal["auto"] | None
 
 
 class Side(NamedTuple):
-    """One side of a question: its events, where they came from, what they are called, and what their program says."""
+    """One side of a question: its events, where they came from, what they are called, and what their program says.
+
+    ``tokens`` are those of a call by method, where the record of the export tells.
+    """
 
     table: EventTable
     path: str
@@ -32,6 +37,7 @@ class Side(NamedTuple):
     variant: Variant | None
     known: Known | None = None
     calls: Calls | None = None
+    tokens: Mapping[str, int] = {}
 
 
 def read(path: str | Path) -> EventTable:
@@ -119,6 +125,7 @@ def bundle_side(bundle: Bundle, name: str | None, warmup: Warmup) -> Side:
     from opscope.api.attribution import with_bundled_program
     from opscope.read.registry import read_trace
     from opscope.table import EventTable
+    from opscope.table.calls import named_by_calls
 
     variant = _variant(bundle, name)
     repetitions = bundle.manifest.completed(variant.name)
@@ -129,13 +136,23 @@ def bundle_side(bundle: Bundle, name: str | None, warmup: Warmup) -> Side:
     plan, methods = bundle.manifest.plan, bundle.manifest.model.methods
     planned: Warmup = "auto" if plan.warmup is None else plan.warmup
     table = marked(EventTable.concat(tables), planned if warmup is None else warmup)
-    if methods and len(methods) == 1:
+    if plan.calls:
+        table = named_by_calls(table, plan.calls)
+    elif methods and len(methods) == 1:
         table = table.with_method(methods[0])
     files = [(str(repetition.trace), str(repetition.trace_sha256)) for repetition in repetitions]
     path = str(bundle.path / VARIANTS / variant.name)
+    calls, tokens = _calls(bundle, variant, table), _tokens(bundle)
     return with_bundled_program(
-        Side(table, path, "etdump", files, variant.name, bundle, variant, calls=_calls(bundle, variant, table))
+        Side(table, path, "etdump", files, variant.name, bundle, variant, calls=calls, tokens=tokens)
     )
+
+
+def _tokens(bundle: Bundle) -> dict[str, int]:
+    """Tokens of a call of the methods that were called."""
+    plan, model = bundle.manifest.plan, bundle.manifest.model
+    called = plan.calls or model.methods or []
+    return {method: count for method, count in model.tokens.items() if method in called}
 
 
 def _calls(bundle: Bundle, variant: Variant, table: EventTable) -> Calls | None:
@@ -153,6 +170,7 @@ def _calls(bundle: Bundle, variant: Variant, table: EventTable) -> Calls | None:
         traced={number: own.wall_ns for number, own in walls[Arm.TRACED].items()},
         warmup=max(table.warmup, default=0),
         load_ns={number: own.load_ns for number, own in walls[Arm.TIMED].items() if own.load_ns is not None},
+        order=tuple(bundle.manifest.plan.calls),
     )
 
 

@@ -90,7 +90,7 @@ def _read_facts(manifest: Manifest, found: Inventory) -> dict[str, object]:
     """
     from opscope.api.profiling import described_model
 
-    read = described_model(manifest.model.source, None, "", [found.root / manifest.model.program])
+    read = described_model(manifest.model.source, None, [found.root / manifest.model.program])
     return {name: getattr(read, name) for name in ("methods", "backends", "planned_bytes", "delegate_bytes")}
 
 

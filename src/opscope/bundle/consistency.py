@@ -55,6 +55,18 @@ def plan_problems(manifest: Manifest) -> Iterator[Problem]:
     yield from _order_problems("plan.order", plan.order, names, plan.rounds)
     if plan.timed_order:
         yield from _order_problems("plan.timed_order", plan.timed_order, names, plan.rounds)
+    yield from _method_problems(plan, manifest.model.methods)
+
+
+def _method_problems(plan: Plan, methods: Sequence[str] | None) -> Iterator[Problem]:
+    """The order of calls against the program's methods, and against the numbers of calls, which are whole rounds."""
+    for name in dict.fromkeys(plan.calls):
+        if methods is not None and name not in methods:
+            yield _problem("plan.calls", f"names {name!r}, which the program does not have")
+    for name in ("runs", "warmup") if plan.calls else ():
+        count = getattr(plan, name)
+        if count is not None and count % len(plan.calls):
+            yield _problem(f"plan.{name}", f"is {count:,}, no multiple of the {len(plan.calls)} calls of a round")
 
 
 def _number_problems(plan: Plan) -> Iterator[Problem]:

@@ -66,6 +66,7 @@ class Model(msgspec.Struct, frozen=True):
         planned_bytes: memory that the program plans for its tensors, all methods together; null when not known.
         delegate_bytes: payloads of its delegates, without weights that the file keeps in segments of their own;
             likewise.
+        tokens: tokens that a call of a method reads or produces, by method, where the record of the export says so.
     """
 
     name: str
@@ -79,6 +80,7 @@ class Model(msgspec.Struct, frozen=True):
     backends: list[str]
     planned_bytes: int | None = None
     delegate_bytes: int | None = None
+    tokens: dict[str, int] = {}
 
 
 class Variant(msgspec.Struct, frozen=True):
@@ -106,13 +108,14 @@ class Plan(msgspec.Struct, frozen=True):
 
     Attributes:
         rounds: repetitions of every variant, each in a process of its own.
-        runs: measured inferences of each process.
+        runs: measured inferences of each process, calls of all methods together.
         warmup: inferences before them that are set aside.
         seed: of the order and of the inputs.
         order: for every round the variants in the order in which they run traced.
         timeout_seconds: limit for one process.
         timed_order: for every round the variants in the order in which they run without tracing, before the traced
             ones; empty when nothing was timed without tracing.
+        calls: the methods that a process calls, over and over in this order; empty for a program with one method.
     """
 
     rounds: int
@@ -122,6 +125,7 @@ class Plan(msgspec.Struct, frozen=True):
     order: list[list[str]]
     timeout_seconds: float | None
     timed_order: list[list[str]] = []
+    calls: list[str] = []
 
 
 class Target(msgspec.Struct, frozen=True):
@@ -246,10 +250,10 @@ class Measurement(msgspec.Struct, frozen=True):
     Attributes:
         mask: proof that its features were off; null where nothing was cleared and nothing could prove it.
         threads: size of the thread pool, read back.
-        inputs: of the inference.
-        outputs: of the inference.
+        inputs: of the inference; of several methods one after the other, in the order of their first calls.
+        outputs: likewise, of the last call of each.
         output_sha256: hash of all output values.
-        wall_ns: duration of every call of the method, warm-up included, as the caller saw it.
+        wall_ns: duration of every call of a method, warm-up included, as the caller saw it.
         start_ns: from the start of the process to the loaded runtime.
         load_ns: loading the program.
         peak_rss_bytes: largest resident memory of the process.

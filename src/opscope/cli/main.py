@@ -17,8 +17,10 @@ from opscope.cli import (
     compare,
     convert,
     doctor,
+    export,
     features,
     init,
+    init_model,
     kernels,
     models,
     preflight,
@@ -44,8 +46,10 @@ app = typer.Typer(
 )
 for module in (
     profile,
+    export,
     run,
     init,
+    init_model,
     analyze,
     compare,
     check,

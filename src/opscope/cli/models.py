@@ -1,19 +1,53 @@
-"""``opscope models``: the registered models."""
+"""``opscope models``: the models that can be named."""
 
 from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
 
 import typer
 
 NAME = "models"
 
+ModelsOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--models", metavar="DIR", help="Your directory of models. [default: $OPSCOPE_MODELS, else opscope-models]"
+    ),
+]
 
-def command() -> None:
-    """List the models that can be profiled by name.
+
+def command(models: ModelsOption = None) -> None:
+    """List the models that can be exported and profiled by name.
 
     Example: opscope models
+
+    Your own models are the files of a directory; their first docstring line is shown, and they are not run.
     """
     from opscope.export.registry import MODELS
+    from opscope.export.sources import models_directory
+    from opscope.export.user_models import user_models
 
-    width = max(len(entry.name) for entry in MODELS)
-    for entry in MODELS:
-        typer.echo(f"{entry.name:<{width}}  {entry.summary}")
+    directory = models_directory(models)
+    own = user_models(directory)
+    width = max([len(row.name) for row in MODELS] + [len(mine.name) for mine in own])
+    for row in MODELS:
+        typer.echo(f"{row.name:<{width}}  {row.summary}")
+    if own:
+        from opscope.report.text import plain
+
+        typer.echo(f"\nin {directory}:")
+        for mine in own:
+            typer.echo(f"{mine.name:<{width}}  {plain(mine.summary, 200)}")
+    _tell_registries()
+
+
+def _tell_registries() -> None:
+    """What else can be named: ExecuTorch's examples with what they need, and architectures of transformers."""
+    from opscope.export.executorch_models import BUILT_HERE, NEEDS
+
+    typer.echo(f"\nexecutorch:NAME, of ExecuTorch's example registry: {', '.join(BUILT_HERE)}")
+    for needed, names in NEEDS.items():
+        typer.echo(f"  with {needed}: {', '.join(names)}")
+    typer.echo("transformers:CONFIGCLASS, as transformers:BertConfig: small, random weights, nothing is downloaded")
+    typer.echo("MODULE:CALLABLE or FILE.py:CALLABLE: what your own function returns; opscope init-model writes one")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from contextlib import nullcontext
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from opscope.cli.models import ModelsOption  # noqa: TC001 - typer reads the annotations at run time
 from opscope.cli.output import JsonOption, PowerOption, QuietOption, RemoteDeviceOption, show, split_words, write_json
 
 if TYPE_CHECKING:
@@ -23,7 +25,9 @@ NAME = "profile"
 
 
 def command(
-    model: Annotated[str, typer.Argument(help="A registered model (see `opscope models`), or the path of a .pte.")],
+    model: Annotated[
+        str, typer.Argument(help="A model that can be exported (see `opscope models`), or the path of a .pte.")
+    ],
     target: Annotated[
         str,
         typer.Option(
@@ -42,7 +46,7 @@ def command(
     rounds: Annotated[int, typer.Option(help="Repetitions of every variant, each in a process of its own.")] = 10,
     runs: Annotated[int, typer.Option(help="Measured inferences of each process.")] = 50,
     warmup: Annotated[int, typer.Option(help="Inferences before them that are set aside.")] = 5,
-    dtype: Annotated[str, typer.Option(help="Number type to export in: fp32, fp16 or int8.")] = "fp32",
+    dtype: Annotated[str, typer.Option(help="Number type to export in: fp32, fp16, int8 or dynamic-int8.")] = "fp32",
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Directory of the bundle. [default: opscope-out/MODEL-TIME]")
     ] = None,
@@ -52,6 +56,13 @@ def command(
     traced_only: Annotated[
         bool, typer.Option("--traced-only", help="Skip the runs without tracing; latency then includes its cost.")
     ] = False,
+    methods: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME[:N],...", help="Methods to call in every run, for example prefill,decode:16. [default: all]"
+        ),
+    ] = None,
+    models: ModelsOption = None,
     no_roofs: Annotated[bool, typer.Option("--no-roofs", help="Do not measure the machine's ceilings.")] = False,
     json: JsonOption = None,
     quiet: QuietOption = False,
@@ -83,6 +94,8 @@ def command(
         timeout_seconds=timeout,
         untraced=not traced_only,
         roofs=not no_roofs,
+        methods=split_words(methods),
+        models=str(models) if models else None,
     )
     place = out or default_directory(model, SystemClock().now())
     done = _profile(model, settings, place, resume=resume, quiet=quiet)
@@ -95,7 +108,8 @@ def command(
 
 def default_directory(model: str, now: datetime) -> Path:
     """Where a bundle goes when no directory is named."""
-    return Path("opscope-out") / f"{Path(model).stem}-{now:%Y%m%d-%H%M%S}"
+    name = re.sub(r"[^\w.-]+", "-", Path(model).stem)
+    return Path("opscope-out") / f"{name}-{now:%Y%m%d-%H%M%S}"
 
 
 def _profile(model: str, settings: Settings, out: Path, *, resume: bool, quiet: bool) -> Profiled:

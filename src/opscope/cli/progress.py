@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.text import Text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from opscope.bundle.manifest import Repetition
+    from opscope.export.lower import Heard
     from opscope.run.experiment import Progress as RunProgress
 
 
@@ -34,3 +36,11 @@ def run_progress() -> Iterator[RunProgress]:
                 bar.console.print(f"{repetition.variant} failed: {repetition.failure.message}", markup=False)
 
         yield move
+
+
+@contextmanager
+def steps_shown() -> Iterator[Heard]:
+    """A line on standard error that tells the step of an export, and is gone at its end."""
+    console = Console(stderr=True)
+    with console.status("starting") as status:
+        yield lambda step: status.update(Text(step))

@@ -1,103 +1,170 @@
-"""From a PyTorch model to a .pte and its .etrecord, through torch.export and the XNNPACK partitioner."""
+"""From a PyTorch model to a .pte, its .etrecord and its graph, through torch.export and a partitioner."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import contextlib
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from opscope.errors import ExportError, UsageError, did_you_mean
+import msgspec
+
+from opscope.errors import OpscopeError
+from opscope.export.choices import DYNAMIC_INT8, FP16, INT8, QUANTISED, XNNPACK, Choice
+from opscope.export.graph import model_graph, tensor_specs
+from opscope.export.quantise import calibration_inputs, quantised
+from opscope.export.trouble import export_error
+from opscope.program.exported import ExportedMethod
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
-    from opscope.export.registry import EagerModel
-
-DTYPES = ("fp32", "fp16", "int8")
-_CALIBRATION_BATCHES = 4
-_SEED = 1
+    from opscope.export.eager import EagerMethod, EagerModel
 
 
-def check_dtype(dtype: str) -> None:
-    """Refuse number types that cannot be exported.
+class Heard(Protocol):
+    """Hears which step an export is at."""
 
-    Raises:
-        UsageError: it is unknown.
-    """
-    if dtype not in DTYPES:
-        raise UsageError(f"no number type {dtype!r}", where="--dtype", hint=did_you_mean(dtype, DTYPES))
+    def __call__(self, step: str) -> None:
+        """Called before each step."""
+        ...
 
 
-def export(model: EagerModel, dtype: str, program: Path, etrecord: Path) -> None:
-    """Export a model and write its two files.
+class Places(NamedTuple):
+    """Where an export writes its files."""
+
+    program: Path
+    etrecord: Path
+    graph: Path
+
+
+@contextlib.contextmanager
+def step(name: str, heard: Heard, graphs: Iterable[Any] = ()) -> Iterator[None]:
+    """A step of an export: what it raises becomes an error that names it.
 
     Args:
-        model: in evaluation mode, fp32.
-        dtype: one of ``DTYPES``; int8 is static, symmetric per channel, calibrated on random inputs.
-        program: where to write the .pte.
-        etrecord: where to write the .etrecord.
+        name: of the step.
+        heard: is told.
+        graphs: exported programs, to find the line of an operator in.
 
     Raises:
-        ExportError: a step of the export failed; the error names the step and says what torch said.
+        ExportError: the step failed.
     """
-    module, inputs = _converted(model, dtype)
-    step = "torch.export"
+    heard(name)
     try:
-        exported = _exported(module, inputs, dtype)
-        step = "lowering to XNNPACK"
-        lowered = _lowered(exported)
-        step = "serialising"
-        lowered.save(str(program))
-        lowered.get_etrecord().save(str(etrecord))
-    except (
-        RuntimeError,
-        ValueError,
-        TypeError,
-        AssertionError,
-        NotImplementedError,
-        AttributeError,
-        KeyError,
-    ) as error:
-        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        hint = "the full message is in the export log"
-        raise ExportError(f"{step} failed: {first}", hint=hint) from error
+        yield
+    except OpscopeError:
+        raise
+    except Exception as error:  # torch and ExecuTorch raise whatever there is; the traceback goes to the log
+        raise export_error(name, error, graphs) from error
 
 
-def _converted(model: EagerModel, dtype: str) -> tuple[Any, tuple[Any, ...]]:
-    if dtype != "fp16":
-        return model.module, model.inputs
-    halved = tuple(value.half() if value.is_floating_point() else value for value in model.inputs)
-    return model.module.half(), halved
+def export(model: EagerModel, name: str, choice: Choice, places: Places, heard: Heard) -> Lowered:
+    """Export a model and write its files.
 
+    Args:
+        model: in evaluation mode, fp32; it is changed when it is exported in half precision.
+        name: of the model, for the graph.
+        choice: number type and backend.
+        places: where to write.
+        heard: hears of the steps.
 
-def _exported(module: Any, inputs: tuple[Any, ...], dtype: str) -> Any:  # noqa: ANN401 - torch is not typed here
+    Raises:
+        ExportError: a step failed; the error names the step, and the operator and line where they can be told.
+        UsageError: what the model's author says about quantisation does not fit the model.
+    """
     import torch
 
-    exported = torch.export.export(module, inputs)
-    if dtype != "int8":
+    with torch.no_grad():
+        methods = _converted(model.methods, choice.dtype)
+        programs = {key: _exported(key, one, model, choice, heard) for key, one in methods.items()}
+        with step(f"lowering for {choice.backend}", heard, programs.values()):
+            lowered = _lowered(programs, choice)
+        with step("serialising", heard, programs.values()):
+            lowered.save(str(places.program))
+            lowered.get_etrecord().save(str(places.etrecord))
+            graph = msgspec.json.encode(model_graph(name, choice.dtype, programs))
+            places.graph.write_bytes(msgspec.json.format(graph, indent=1) + b"\n")
+    return Lowered(methods, programs)
+
+
+class Lowered(NamedTuple):
+    """What was lowered: the methods with inputs in the exported number type, and their exported programs."""
+
+    methods: Mapping[str, EagerMethod]
+    programs: Mapping[str, Any]
+
+    def described(self, name: str, model: EagerModel, choice: Choice) -> ExportedMethod:
+        """What the record of the export says about a method; its outputs come from running it."""
+        method, nodes = self.methods[name], self.programs[name].graph.nodes
+        called = [str(node.target) for node in nodes if node.op == "call_function"]
+        static = choice.dtype == INT8
+        return ExportedMethod(
+            name=name,
+            inputs=tensor_specs((method.inputs, dict(method.kwargs))),
+            outputs=[],
+            nodes=len(called),
+            quantised=sum("quantize" in target for target in called),
+            tokens=method.tokens,
+            calibration=len(calibration_inputs(method, model.quantisation)) if static else None,
+            calibration_made=model.quantisation.calibration is None if static else None,
+        )
+
+
+def _converted(methods: Mapping[str, EagerMethod], dtype: str) -> dict[str, EagerMethod]:
+    """The methods with modules and inputs in half precision, where that is asked for."""
+    if dtype != FP16:
+        return dict(methods)
+    return {name: halved(method) for name, method in methods.items()}
+
+
+def halved(method: EagerMethod) -> EagerMethod:
+    """A method in half precision; its module is changed, as those that share parts with it must be."""
+    import torch
+    from torch.utils import _pytree
+
+    from opscope.export.eager import EagerMethod as Method
+
+    def half(value: Any) -> Any:  # noqa: ANN401 - any leaf of the inputs
+        return value.half() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
+
+    inputs, kwargs = _pytree.tree_map(half, (method.inputs, dict(method.kwargs)))
+    return Method(method.module.half(), inputs, kwargs, method.dynamic_shapes, method.tokens)
+
+
+def _exported(name: str, method: EagerMethod, model: EagerModel, choice: Choice, heard: Heard) -> Any:  # noqa: ANN401
+    import torch
+
+    def run(module: Any) -> Any:  # noqa: ANN401 - torch is not typed here
+        return torch.export.export(
+            module, method.inputs, dict(method.kwargs), dynamic_shapes=method.dynamic_shapes, strict=False
+        )
+
+    several = f" of {name}" if len(model.methods) > 1 else ""
+    with step(f"torch.export{several}", heard):
+        exported = run(method.module)
+    if choice.dtype not in QUANTISED:
         return exported
-    return torch.export.export(_quantised(exported.module(), inputs), inputs)
+    with step(f"quantising{several}", heard, [exported]):
+        graph = quantised(exported.module(), method, model.quantisation, dynamic=choice.dtype == DYNAMIC_INT8)
+        return run(graph)
 
 
-def _quantised(graph: Any, inputs: tuple[Any, ...]) -> Any:  # noqa: ANN401 - likewise
-    """The graph with quantise and dequantise nodes, calibrated on seeded random inputs."""
-    import torch
-    from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import (
-        XNNPACKQuantizer,
-        get_symmetric_quantization_config,
-    )
-    from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
-
-    quantizer = XNNPACKQuantizer().set_global(get_symmetric_quantization_config(is_per_channel=True))
-    prepared = prepare_pt2e(graph, quantizer)
-    generator = torch.Generator().manual_seed(_SEED)
-    prepared(*inputs)
-    for _ in range(_CALIBRATION_BATCHES - 1):
-        prepared(*(torch.randn(value.shape, generator=generator) for value in inputs))
-    return convert_pt2e(prepared)
-
-
-def _lowered(exported: Any) -> Any:  # noqa: ANN401 - likewise
-    from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+def _lowered(programs: Mapping[str, Any], choice: Choice) -> Any:  # noqa: ANN401 - likewise
     from executorch.exir import to_edge_transform_and_lower
 
-    edge = to_edge_transform_and_lower(exported, partitioner=[XnnpackPartitioner()], generate_etrecord=True)
+    partitioner = {name: _partitioners(choice) for name in programs}
+    edge = to_edge_transform_and_lower(dict(programs), partitioner=partitioner, generate_etrecord=True)
     return edge.to_executorch()
+
+
+def _partitioners(choice: Choice) -> list[Any]:
+    if choice.backend != XNNPACK:
+        return []
+    from executorch.backends.xnnpack.partition.xnnpack_partitioner import (
+        XnnpackDynamicallyQuantizedPartitioner,
+        XnnpackPartitioner,
+    )
+
+    # Dynamically quantised products first: the general partitioner would leave their conversions outside.
+    dynamic = [XnnpackDynamicallyQuantizedPartitioner()] if choice.dtype == DYNAMIC_INT8 else []
+    return [*dynamic, XnnpackPartitioner()]

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from opscope.errors import NotFoundError, did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-
-class EagerModel(Protocol):
-    """A PyTorch model with example inputs; both seeded, so that every build is the same."""
-
-    module: Any
-    inputs: tuple[Any, ...]
+    from opscope.export.eager import EagerModel
 
 
 class Entry(NamedTuple):
@@ -32,23 +27,59 @@ class Entry(NamedTuple):
     builder: str
 
 
+def _own(name: str, summary: str, module: str, function: str = "build") -> Entry:
+    return Entry(name, summary, f"opscope.export.models.{module}:{function}")
+
+
 MODELS: tuple[Entry, ...] = (
-    Entry(
+    _own(
         "toy_cnn",
         "two convolutions, a layer norm that stays portable, layout changes; under a millisecond",
-        "opscope.export.models.toy_cnn:build",
+        "toy_cnn",
     ),
-    Entry(
+    _own(
         "mobilenet_v3_small",
         "MobileNetV3-Small (Howard et al. 2019), 224x224, random weights: depthwise and 1x1 convolutions",
-        "opscope.export.models.mobilenet_v3:build",
+        "mobilenet_v3",
     ),
-    Entry(
+    _own(
         "vit_tiny",
         "ViT-Tiny (Touvron et al. 2021), 224x224, random weights: attention, layer norms, matrix products",
-        "opscope.export.models.vit:build",
+        "vit",
+    ),
+    _own(
+        "bert_mini",
+        "BERT-Mini (Turc et al. 2019), 128 tokens, random weights: a text transformer, embeddings and products",
+        "bert",
+    ),
+    _own(
+        "segmenter",
+        "encoder-decoder for image segmentation in the shape of SqueezeSAM, 256x256, random weights: norms over "
+        "channels, transposes, attention at the lowest resolution",
+        "segmenter",
+    ),
+    _own(
+        "decoder_tiny",
+        "a small decoder with the methods prefill (16 tokens) and decode (1 token), random weights, keys and values "
+        "as inputs and outputs",
+        "decoder",
+    ),
+    _own(
+        "edgetam_image_encoder",
+        "EdgeTAM's image encoder, 1x3x1024x1024: needs upstream's code, and its checkpoint for real weights",
+        "edgetam",
+    ),
+    _own(
+        "edgetam_standin",
+        "a stand-in with the interface and shapes of EdgeTAM's image encoder and a smaller trunk, random weights",
+        "edgetam_standin",
     ),
 )
+
+
+def known(name: str) -> bool:
+    """Whether a model of that name is registered."""
+    return any(candidate.name == name for candidate in MODELS)
 
 
 def entry(name: str) -> Entry:
@@ -64,12 +95,20 @@ def entry(name: str) -> Entry:
     raise NotFoundError(f"no model {name!r}", hint=hint)
 
 
+def builder(name: str) -> Callable[[], EagerModel]:
+    """What builds a registered model; its module is imported.
+
+    Raises:
+        NotFoundError: there is none of that name.
+    """
+    module, _, function = entry(name).builder.partition(":")
+    return cast("Callable[[], EagerModel]", getattr(import_module(module), function))
+
+
 def build(name: str) -> EagerModel:
     """Build a registered model.
 
     Raises:
         NotFoundError: there is none of that name.
     """
-    module, _, function = entry(name).builder.partition(":")
-    builder = cast("Callable[[], EagerModel]", getattr(import_module(module), function))
-    return builder()
+    return builder(name)()

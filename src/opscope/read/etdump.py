@@ -387,7 +387,7 @@ def _several_methods(loads: int) -> TraceWarning | None:
     if loads < 2:  # noqa: PLR2004 - one method is the usual case
         return None
     message = f"{loads} methods were loaded; their inferences are told apart by what they run, not by name"
-    return TraceWarning("several_methods", message, "the latency mixes them; operators are listed for each")
+    return TraceWarning("several_methods", message, "read each method's figures; the latency of all calls mixes them")
 
 
 def _unfinished(segment: Segment) -> int:

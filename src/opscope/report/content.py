@@ -21,7 +21,7 @@ from opscope.units import ratio_text, share_text, time_text
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opscope.analyze.compare import OperatorChange
+    from opscope.analyze.compare import EndToEnd, OperatorChange
     from opscope.analyze.latency import Latency
     from opscope.analyze.operators import Operator
     from opscope.analyze.timing import Untraced
@@ -149,11 +149,16 @@ def headline(content: ReportContent) -> Headline:
         if content.manifest.target.emulated:
             return Headline("Ran on an emulated CPU: times below are not those of any device", _agreed(content))
         return Headline(f"{time_text(measured_latency(analysis).median_ns)} per inference", _why_alone(content))
-    result = comparison.end_to_end
+    if comparison.methods:
+        told = [f"{plain(one.method, 60)} {_speed(content, one.end_to_end)}" for one in comparison.methods]
+        return Headline("; ".join(told), f"of all calls together: {trust_text(comparison)}")
+    return Headline(_speed(content, comparison.end_to_end), trust_text(comparison))
+
+
+def _speed(content: ReportContent, result: EndToEnd) -> str:
     candidate, baseline = side_names(content)
     short = baseline.removesuffix(" acceleration")
-    speed = f"{time_text(result.candidate_ns)} {candidate}, {time_text(result.baseline_ns)} {short}"
-    return Headline(f"{speed}: {_change(comparison)}", trust_text(comparison))
+    return f"{time_text(result.candidate_ns)} {candidate}, {time_text(result.baseline_ns)} {short}: {_change(result)}"
 
 
 def _agreed(content: ReportContent) -> str:
@@ -180,8 +185,7 @@ def _why_alone(content: ReportContent) -> str:
     return "there is no second variant"
 
 
-def _change(comparison: Comparison) -> str:
-    result = comparison.end_to_end
+def _change(result: EndToEnd) -> str:
     if result.verdict is Verdict.FASTER:
         return f"{ratio_text(result.speedup)} as fast"
     if result.verdict is Verdict.SLOWER:

@@ -29,6 +29,7 @@ from opscope.report.content import (
 )
 from opscope.report.html_sections import category_class, depth_class, fused_text, html_values, width_class
 from opscope.report.markdown_sections import markdown_values
+from opscope.report.method_sections import calls_text, method_rows, order_sentence, tokens_text
 from opscope.report.program_sections import border_text, bound_text, layer_text, program_sections, source_text
 from opscope.report.quality_sections import grade_text, quality_sentence
 from opscope.report.run_sections import sweep, time_spent
@@ -79,6 +80,7 @@ def _environment() -> jinja2.Environment:
             "source": source_text,
             "bound": bound_text,
             "verdict": verdict_text,
+            "tokens": tokens_text,
             "off": off_text,
             "place": _place,
             "known": _known,
@@ -107,6 +109,8 @@ def _values(content: ReportContent) -> dict[str, Any]:
         "sweep": sweep(content),
         "spent": time_spent(manifest),
         "comparisons": content.comparisons,
+        "methods": method_rows(content),
+        "method_order": order_sentence(manifest.plan.calls),
         "findings": content.findings,
         "ruled_out": content.ruled_out,
         "missing": missing(content),
@@ -217,6 +221,9 @@ def _command(content: ReportContent) -> str | None:
             word for v in manifest.with_role(Role.BASELINE)[:1] for word in ("--ablate", ",".join(v.ablated or []))
         ]
     threads = ",".join(str(count) for count in dict.fromkeys(variant.threads for variant in manifest.variants))
-    words += ["--threads", threads, "--rounds", str(plan.rounds), "--runs", str(plan.runs)]
-    words += ["--warmup", str(plan.warmup), "--seed", str(plan.seed), "--timeout", f"{plan.timeout_seconds:g}"]
+    each = len(plan.calls) or 1  # runs and warm-up count calls, their options rounds of calls
+    runs, warmup = ((count or 0) // each for count in (plan.runs, plan.warmup))
+    words += ["--threads", threads, "--rounds", str(plan.rounds), "--runs", str(runs)]
+    words += ["--methods", calls_text(plan.calls)] if plan.calls else []
+    words += ["--warmup", str(warmup), "--seed", str(plan.seed), "--timeout", f"{plan.timeout_seconds:g}"]
     return shlex.join(words)

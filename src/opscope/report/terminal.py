@@ -20,6 +20,7 @@ from opscope.report.content import (
     variant_latencies,
     verdict_text,
 )
+from opscope.report.method_sections import MethodRow, method_rows, tokens_text
 from opscope.report.program_sections import coverage_sentence, layer_text
 from opscope.report.quality_sections import quality_sentence
 from opscope.report.shift_sections import shift_section
@@ -56,6 +57,7 @@ def summary(content: ReportContent) -> RenderableType:
         *quality_text(content.quality),
         Text(),
         _variants(content),
+        *_methods(method_rows(content)),
         _categories(content),
         _operators([row.operator for row in operator_rows(content)]),
         *findings_text(content.findings),
@@ -81,6 +83,7 @@ def analysis_summary(analysis: Analysis) -> RenderableType:
         Text(f"{spread}; {warm}{'es' if len(trace.files) != 1 else ''}"),
         *quality_text(analysis.quality),
         Text(),
+        *_methods([MethodRow(row, row.untraced or row.latency, None) for row in analysis.methods]),
         categories,
         _operators(sorted(analysis.operators, key=lambda o: -o.time_ns)),
         *findings_text(analysis.findings),
@@ -177,6 +180,19 @@ def _variants(content: ReportContent) -> Table:
         count = str(len(latency.processes)) if latency else "0"
         table.add_row(result.variant.name, *figures, count, off_text(result.variant))
     return table
+
+
+def _methods(rows: Sequence[MethodRow]) -> list[RenderableType]:
+    """The methods one by one; nothing where one stands for all and no tokens are known."""
+    if not rows:
+        return []
+    table = plain_table("method", "calls", "share", "median ms", "p90", "speedup", "tokens/s")
+    for row in rows:
+        figures = [milliseconds(value) for value in (row.latency.median_ns, row.latency.p90_ns)]
+        speedup = ratio_text(row.verdict.speedup) if row.verdict else ""
+        cells = str(row.method.calls), share_text(row.method.share), *figures, speedup, tokens_text(row.method)
+        table.add_row(plain(row.method.method, _NAME), *cells)
+    return [table, Text()]
 
 
 def _categories(content: ReportContent) -> Table:

@@ -12,6 +12,7 @@ import os
 import sys
 import time
 from importlib.metadata import version
+from itertools import cycle, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -118,9 +119,9 @@ def run(request: RunRequest, began: int) -> Measurement:
     traced = request.trace is not None
     module = runtime._load_for_executorch(request.program, enable_etdump=traced)  # noqa: SLF001 - likewise
     loaded = time.perf_counter_ns()
-    method = _method(module, request.method)
-    inputs = _inputs(module.method_meta(method), request.seed)
-    wall, outputs = _infer(module, method, inputs, request.inferences)
+    calls = _calls(module, request.calls)
+    inputs = _inputs(module, calls, request.seed)
+    wall, outputs = _infer(module, calls, inputs, request.inferences)
     measured = time.perf_counter_ns()
     if traced:
         module.write_etdump_result_to_file(request.trace)
@@ -130,7 +131,7 @@ def run(request: RunRequest, began: int) -> Measurement:
     return Measurement(
         mask=proof,
         threads=runtime._threadpool_get_thread_count(),  # noqa: SLF001 - likewise
-        inputs=[_tensor(tensor) for tensor in inputs if hasattr(tensor, "shape")],
+        inputs=[_tensor(tensor) for own in inputs.values() for tensor in own],
         outputs=[Tensor(list(array.shape), str(array.dtype)) for array in arrays],
         output_sha256=_digest(arrays),
         wall_ns=wall,
@@ -142,38 +143,50 @@ def run(request: RunRequest, began: int) -> Measurement:
     )
 
 
-def _method(module: Module, wanted: str | None) -> str:
-    names = list(module.method_names())
-    if wanted is None and len(names) == 1:
-        return str(names[0])
-    method = wanted or "forward"
-    if method not in names:
-        raise RunError(f"the program has no method {method!r}; it has: {', '.join(sorted(names))}")
-    return method
+def _calls(module: Module, wanted: Sequence[str]) -> tuple[str, ...]:
+    """The methods to call: those that are wanted, else the only one, else ``forward``."""
+    names = [str(name) for name in module.method_names()]
+    calls = tuple(wanted) or (names[0] if len(names) == 1 else "forward",)
+    for method in calls:
+        if method not in names:
+            raise RunError(f"the program has no method {method!r}; it has: {', '.join(sorted(names))}")
+    return calls
 
 
-def _inputs(meta: Module, seed: int) -> list[Any]:
-    """Random inputs of the shapes and types the method declares, those of the native runner for the same seed."""
+def _inputs(module: Module, calls: Sequence[str], seed: int) -> dict[str, list[Any]]:
+    """Random inputs of the shapes and types that methods declare, those of the native runner for the same seed."""
     import torch
 
-    declared = [_declared(meta.input_tensor_meta(number)) for number in range(meta.num_inputs())]
-    arrays = random_inputs(declared, seed)
-    kinds = [getattr(torch, tensor.dtype) for tensor in declared]
-    return [torch.from_numpy(array).to(kind) for array, kind in zip(arrays, kinds, strict=True)]
+    metas = {method: module.method_meta(method) for method in dict.fromkeys(calls)}
+    declared = {
+        method: [_declared(meta.input_tensor_meta(number)) for number in range(meta.num_inputs())]
+        for method, meta in metas.items()
+    }
+    tensors = [tensor for own in declared.values() for tensor in own]
+    made = iter(zip(random_inputs(tensors, seed), tensors, strict=True))
+    return {
+        method: [torch.from_numpy(array).to(getattr(torch, tensor.dtype)) for array, tensor in islice(made, len(own))]
+        for method, own in declared.items()
+    }
 
 
 def _declared(info: Module) -> Tensor:
     return Tensor(list(info.sizes()), program_type(int(info.dtype())).name)
 
 
-def _infer(module: Module, method: str, inputs: list[Any], count: int) -> tuple[list[int], list[Any]]:
-    """Durations of every call as the caller sees them, and the outputs of the last one."""
-    wall, outputs = [], []
-    for _ in range(count):
+def _infer(
+    module: Module, calls: Sequence[str], inputs: dict[str, list[Any]], count: int
+) -> tuple[list[int], list[Any]]:
+    """Durations of every call as the caller sees them, and the outputs of the last one of each method."""
+    wall: list[int] = []
+    outputs: dict[str, list[Any]] = {method: [] for method in inputs}
+    for method in islice(cycle(calls), count):
+        own = inputs[method]
         before = time.perf_counter_ns()
-        outputs = module.run_method(method, inputs)
+        found = module.run_method(method, own)
         wall.append(time.perf_counter_ns() - before)
-    return wall, list(outputs)
+        outputs[method] = found
+    return wall, [output for own in outputs.values() for output in own]
 
 
 def _save_outputs(path: str | None, arrays: list[Any]) -> None:

@@ -93,7 +93,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     schema: Literal["opscope.config/1"] = "opscope.config/1"
     model: Text | None = None
     models: list[Text] = []
-    dtype: Literal["fp32", "fp16", "int8"] = "fp32"
+    dtype: Literal["fp32", "fp16", "int8", "dynamic-int8"] = "fp32"
     target: Text | None = None
     targets: list[Text] = []
     variants: list[VariantConfig] = []

@@ -26,7 +26,7 @@ DEFAULT_OUT = "opscope-out"
 TARGETS = ("local", "native", "runner", "ssh", "adb", "qemu-aarch64")
 _ADDRESSED = ("ssh",)
 CHOICES = {
-    "dtype": ("fp32", "fp16", "int8"),
+    "dtype": ("fp32", "fp16", "int8", "dynamic-int8"),
     "role": tuple(role.value for role in Role),
     "schema": ("opscope.config/1",),
 }

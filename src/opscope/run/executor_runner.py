@@ -136,6 +136,9 @@ class ExecutorRunnerTarget:
         """
         if job.clear:
             self._no_features()
+        if len(set(job.calls)) > 1:
+            message = f"a foreign runner calls one method, asked were {', '.join(dict.fromkeys(job.calls))}"
+            return Outcome(failure=Failure(FailureKind.EXIT, f"{message}: name one with --methods"))
         work = directory.resolve()
         try:
             impossible = untraceable(self.always_traces, job)

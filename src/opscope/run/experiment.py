@@ -142,6 +142,7 @@ def _job(bundle: Bundle, variant: Variant, *, traced: bool) -> Job:
         timeout_seconds=plan.timeout_seconds or 0.0,
         traced=traced,
         affinity=tuple(variant.affinity),
+        calls=tuple(plan.calls),
     )
 
 

@@ -75,7 +75,7 @@ class LocalTarget:
         request = directory / "request.json"
         asked = RunRequest(
             program=job.program,
-            method=None,
+            calls=job.calls,
             clear=job.clear,
             threads=job.threads,
             inferences=job.inferences,

@@ -61,9 +61,9 @@ class NativeAnswer(msgspec.Struct, frozen=True):
     Attributes:
         error: the error's sentence; null when there was none.
         kind: of the error: ``mask``, ``storage`` or ``exit``.
-        method: that was run or described.
-        inputs: of the method.
-        outputs: of the last inference.
+        method: that was run or described; several are separated by commas.
+        inputs: of the methods, one after the other, in the order of their first calls.
+        outputs: likewise, of the last call of each.
         mask: proof that the features were off.
         threads: size of the thread pool, read back.
         planned_bytes: memory that the method plans for its tensors.

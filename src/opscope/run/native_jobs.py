@@ -45,7 +45,7 @@ class NativeJobs:
     ) -> None:
         self._runner, self._versions, self._arch = runner, dict(versions), arch
         self._probe = probe or self._ask_features
-        self._described: dict[tuple[str, int, int], list[RawTensor]] = {}
+        self._described: dict[tuple[str, int, int, str], list[RawTensor]] = {}
 
     @cached_property
     def probed(self) -> ProbeAnswer:
@@ -85,12 +85,14 @@ class NativeJobs:
             shutil.rmtree(work, ignore_errors=True)
 
     def _execute(self, job: Job, directory: Path, work: Path) -> Outcome:
-        inputs = self._inputs(Path(job.program), work, directory / LOG)
+        calls = ",".join(job.calls)
+        inputs = self._inputs(Path(job.program), calls, work, directory / LOG)
         if isinstance(inputs, Failure):
             return Outcome(failure=inputs)
         write_inputs(inputs, job.seed, work)
         flags = {
             **self._features(job.clear),
+            "method_name": calls,
             "num_executions": job.inferences,
             "cpu_threads": job.threads,
             "cpu_affinity": ",".join(map(str, job.affinity)),
@@ -113,15 +115,15 @@ class NativeJobs:
             return Outcome(failure=heard)
         return self._outcome(heard, job, directory, work)
 
-    def _inputs(self, program: Path, work: Path, log: Path) -> list[RawTensor] | Failure:
-        """The inputs of a program's method; asked once for a file."""
+    def _inputs(self, program: Path, calls: str, work: Path, log: Path) -> list[RawTensor] | Failure:
+        """The inputs of a program's methods; asked once for a file."""
         try:
             state = program.stat()
         except OSError as error:
             return Failure(FailureKind.EXIT, f"{program}: {error.strerror}")
-        key = (str(program), state.st_mtime_ns, state.st_size)
+        key = (str(program), state.st_mtime_ns, state.st_size, calls)
         if key not in self._described:
-            heard = self._runner.answer(Call({"describe": 1}, work, log, _SHORT_SECONDS, program))
+            heard = self._runner.answer(Call({"method_name": calls, "describe": 1}, work, log, _SHORT_SECONDS, program))
             if isinstance(heard, Failure):
                 return heard
             self._described[key] = heard.inputs

@@ -27,19 +27,19 @@ class RunRequest(msgspec.Struct, frozen=True):
 
     Attributes:
         program: the .pte.
-        method: to run; null for ``forward``, or for the only one there is.
+        calls: methods to call, over and over in this order; empty for ``forward``, or for the only one there is.
         clear: fields of ``cpuinfo_isa`` to clear before the backend is loaded.
         threads: size of the thread pool.
-        inferences: calls of the method, warm-up included.
+        inferences: calls of methods, warm-up included.
         seed: of the random inputs.
         trace: where to write the ETDump; null for a run without event tracing.
-        outputs: where to write the outputs of the last inference, as .npz; null when they are not wanted.
+        outputs: where to write the outputs of the last call of each method, as .npz; null when they are not wanted.
         answer: where to write the RunAnswer.
         affinity: CPUs to stay on; empty for all.
     """
 
     program: str
-    method: str | None
+    calls: tuple[str, ...]
     clear: list[str]
     threads: int
     inferences: int

@@ -113,7 +113,7 @@ class RemotePythonTarget:
         try:
             asked = RunRequest(
                 program=f"{self._device.keep('programs', {_PROGRAM: Path(job.program)})}/{_PROGRAM}",
-                method=None,
+                calls=job.calls,
                 clear=job.clear,
                 threads=job.threads,
                 inferences=job.inferences,

@@ -37,12 +37,13 @@ def runner_words(job: Job, program: str, method: str | None, output: str | None)
     Args:
         job: what it is asked.
         program: the .pte where the runner is.
-        method: to run; None for the first of the program.
+        method: to run where the job names none; None for the first of the program.
         output: base name of the files for its outputs; None when they are not read.
     """
     words = ["--model_path", program, "--num_executions", str(job.inferences), "--cpu_threads", str(job.threads)]
     words += ["--etdump_path", TRACE] if job.traced else []
-    words += ["--method_name", method] if method else []
+    chosen = job.calls[0] if job.calls else method
+    words += ["--method_name", chosen] if chosen else []
     return words + (["--output_file", output] if output else [])
 
 

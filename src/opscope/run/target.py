@@ -24,13 +24,14 @@ class Job(msgspec.Struct, frozen=True):
         program: the .pte on this machine.
         clear: fields of ``cpuinfo_isa`` to clear.
         threads: size of the thread pool.
-        inferences: calls of the method, warm-up included.
+        inferences: calls of methods, warm-up included.
         seed: of the inputs.
         timeout_seconds: after this the process and all it started are ended.
         traced: with event tracing; without it no trace is left, and the calls are timed all the same.
         affinity: CPUs to stay on; empty for all.
         counter: library on this machine that counts calls of kernels (``opscope.run.kernel_counter``), to preload into
             the process; the counts are left beside the trace as ``kernels.counts``. Such a job is never timed.
+        calls: methods to call, over and over in this order; empty for ``forward``, or for the only one there is.
     """
 
     program: str
@@ -42,6 +43,7 @@ class Job(msgspec.Struct, frozen=True):
     traced: bool = True
     affinity: tuple[int, ...] = ()
     counter: str | None = None
+    calls: tuple[str, ...] = ()
 
 
 class Outcome(msgspec.Struct, frozen=True):

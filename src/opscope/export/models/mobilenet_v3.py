@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from opscope.export.models import Built
+from opscope.export.eager import EagerModel
 
 _SEED = 0
 _SIZE = 224
@@ -131,7 +131,7 @@ def _initialise(module: nn.Module) -> None:
             nn.init.zeros_(module.bias)
 
 
-def build() -> Built:
+def build() -> EagerModel:
     """The network with seeded weights, and an image of random numbers."""
     torch.manual_seed(_SEED)
-    return Built(MobileNetV3Small().eval(), (torch.randn(1, 3, _SIZE, _SIZE),))
+    return EagerModel.of(MobileNetV3Small().eval(), (torch.randn(1, 3, _SIZE, _SIZE),))

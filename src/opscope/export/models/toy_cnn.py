@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from opscope.export.models import Built
+from opscope.export.eager import EagerModel
 
 _SIZE = 64
 _SEED = 0
@@ -34,7 +34,7 @@ class ToyCnn(nn.Module):
         return scores
 
 
-def build() -> Built:
+def build() -> EagerModel:
     """The network with seeded weights, and an image of random numbers."""
     torch.manual_seed(_SEED)
-    return Built(ToyCnn().eval(), (torch.randn(1, 3, _SIZE, _SIZE),))
+    return EagerModel.of(ToyCnn().eval(), (torch.randn(1, 3, _SIZE, _SIZE),))

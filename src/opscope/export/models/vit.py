@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from opscope.export.models import Built
+from opscope.export.eager import EagerModel
 
 _SEED = 0
 _SIZE, _PATCH = 224, 16
@@ -72,7 +72,7 @@ class VisionTransformer(nn.Module):
         return scores
 
 
-def build() -> Built:
+def build() -> EagerModel:
     """The network with seeded weights, and an image of random numbers."""
     torch.manual_seed(_SEED)
-    return Built(VisionTransformer().eval(), (torch.randn(1, 3, _SIZE, _SIZE),))
+    return EagerModel.of(VisionTransformer().eval(), (torch.randn(1, 3, _SIZE, _SIZE),))

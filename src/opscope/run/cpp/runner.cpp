@@ -23,6 +23,7 @@
 #include <set>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #if defined(__linux__)
@@ -95,7 +96,7 @@ using Flags = std::map<std::string, std::string>;
 
 const Flags kKnown = {
     {"model_path", "the program (.pte)"},
-    {"method_name", "method to run; default: the only one, or forward"},
+    {"method_name", "methods to call over and over in this order, separated by commas; default: the only one, or forward"},
     {"num_executions", "inferences to measure; default 1"},
     {"cpu_threads", "size of the thread pool; default: the runtime's choice"},
     {"etdump_path", "where to write the trace; default: none, and no event is traced"},
@@ -370,15 +371,38 @@ Value must(executorch::runtime::Result<Value> result, const std::string& what) {
   return std::move(result.get());
 }
 
-std::string method_of(Module& module, const std::string& wanted) {
+using Names = std::vector<std::string>;
+
+// The methods to call, in this order over and over.
+Names calls_of(Module& module, const Names& wanted) {
   const auto unordered = must(module.method_names(), "read the program");
   const std::set<std::string> names(unordered.begin(), unordered.end());
-  if (wanted.empty() && names.size() == 1) return *names.begin();
-  const std::string method = wanted.empty() ? "forward" : wanted;
-  if (names.count(method)) return method;
-  std::string known;
-  for (const auto& name : names) known += (known.empty() ? "" : ", ") + name;
-  fail("the program has no method '" + method + "'; it has: " + known);
+  if (wanted.empty()) {
+    if (names.size() == 1) return {*names.begin()};
+    return calls_of(module, {"forward"});
+  }
+  for (const auto& method : wanted) {
+    if (names.count(method)) continue;
+    std::string known;
+    for (const auto& name : names) known += (known.empty() ? "" : ", ") + name;
+    fail("the program has no method '" + method + "'; it has: " + known);
+  }
+  return wanted;
+}
+
+// Each name once, in the order in which it comes first.
+Names distinct(const Names& names) {
+  Names found;
+  for (const auto& name : names) {
+    if (std::find(found.begin(), found.end(), name) == found.end()) found.push_back(name);
+  }
+  return found;
+}
+
+std::string joined(const Names& parts) {
+  std::string out;
+  for (const auto& part : parts) out += (out.empty() ? "" : ",") + part;
+  return out;
 }
 
 std::string tensor_json(const std::string& sizes, const std::string& order, ScalarType type) {
@@ -393,13 +417,26 @@ TensorInfo input_info(const MethodMeta& meta, size_t index) {
   return must(meta.input_tensor_meta(index), "tell the shape of " + name);
 }
 
-std::string inputs_json(const MethodMeta& meta) {
-  std::string out;
-  for (size_t i = 0; i < meta.num_inputs(); ++i) {
-    const TensorInfo info = input_info(meta, i);
-    out += (i ? "," : "") + tensor_json(json_array(info.sizes()), json_array(info.dim_order()), info.scalar_type());
+// What a runtime knows of a method, by the method's name; in the order of the first calls.
+using Metas = std::vector<std::pair<std::string, MethodMeta>>;
+
+Metas metas_of(Module& module, const Names& calls) {
+  Metas metas;
+  for (const auto& method : distinct(calls)) {
+    metas.emplace_back(method, must(module.method_meta(method), "describe the method"));
   }
-  return "[" + out + "]";
+  return metas;
+}
+
+std::string inputs_json(const Metas& metas) {
+  Names out;
+  for (const auto& [name, meta] : metas) {
+    for (size_t i = 0; i < meta.num_inputs(); ++i) {
+      const TensorInfo info = input_info(meta, i);
+      out.push_back(tensor_json(json_array(info.sizes()), json_array(info.dim_order()), info.scalar_type()));
+    }
+  }
+  return "[" + joined(out) + "]";
 }
 
 // Memory of one input: aligned like a vector register, with room behind for kernels that read past the end.
@@ -451,8 +488,9 @@ std::vector<std::string> input_files(const Flags& flags, size_t count) {
 // The inputs of a method, in files or all ones.
 class Inputs {
  public:
-  Inputs(const MethodMeta& meta, const std::vector<std::string>& files) {
-    for (size_t i = 0; i < meta.num_inputs(); ++i) add(input_info(meta, i), files.empty() ? "" : files[i]);
+  // Takes files from `file` on, one for each input; none when there are none.
+  Inputs(const MethodMeta& meta, const std::vector<std::string>& files, size_t file) {
+    for (size_t i = 0; i < meta.num_inputs(); ++i) add(input_info(meta, i), files.empty() ? "" : files[file + i]);
   }
 
   const std::vector<EValue>& values() const { return values_; }
@@ -478,26 +516,47 @@ class Inputs {
   std::vector<EValue> values_;
 };
 
-int64_t planned_bytes(const MethodMeta& meta) {
+int64_t planned_bytes(const Metas& metas) {
   int64_t total = 0;
-  for (size_t i = 0; i < meta.num_memory_planned_buffers(); ++i) {
-    total += must(meta.memory_planned_buffer_size(i), "tell its planned memory");
+  for (const auto& [name, meta] : metas) {
+    for (size_t i = 0; i < meta.num_memory_planned_buffers(); ++i) {
+      total += must(meta.memory_planned_buffer_size(i), "tell its planned memory");
+    }
   }
   return total;
 }
 
-std::string write_outputs(const std::vector<EValue>& values, const std::string& base) {
-  std::string out;
+// One method that is called: its inputs, and the outputs of its last call.
+struct Called {
+  std::string name;
+  Inputs inputs;
+  std::vector<EValue> outputs;
+};
+
+std::vector<Called> prepared(const Metas& metas, const Flags& flags) {
   size_t count = 0;
-  for (const auto& value : values) {
-    if (!value.isTensor()) continue;
-    const auto tensor = value.toTensor();
-    out += (count ? "," : "") +
-        tensor_json(json_array(tensor.sizes()), json_array(tensor.dim_order()), tensor.scalar_type());
-    if (!base.empty()) write_file(numbered(base, count), tensor.const_data_ptr(), tensor.nbytes());
-    ++count;
+  for (const auto& [name, meta] : metas) count += meta.num_inputs();
+  const auto files = input_files(flags, count);
+  std::vector<Called> methods;
+  size_t file = 0;
+  for (const auto& [name, meta] : metas) {
+    methods.push_back({name, Inputs(meta, files, file), {}});
+    file += meta.num_inputs();
   }
-  return "[" + out + "]";
+  return methods;
+}
+
+std::string write_outputs(const std::vector<Called>& methods, const std::string& base) {
+  Names out;
+  for (const auto& method : methods) {
+    for (const auto& value : method.outputs) {
+      if (!value.isTensor()) continue;
+      const auto tensor = value.toTensor();
+      if (!base.empty()) write_file(numbered(base, out.size()), tensor.const_data_ptr(), tensor.nbytes());
+      out.push_back(tensor_json(json_array(tensor.sizes()), json_array(tensor.dim_order()), tensor.scalar_type()));
+    }
+  }
+  return "[" + joined(out) + "]";
 }
 
 void write_trace(ETDumpGen* tracer, const std::string& path) {
@@ -552,17 +611,30 @@ void prepare_process() {
   signal(SIGXFSZ, SIG_IGN);
 }
 
+// Calls methods in their order, beginning with call number `first`.
 std::vector<int64_t> infer(
-    Module& module, const std::string& method, const Inputs& inputs, int64_t count, std::vector<EValue>& outputs) {
+    Module& module, std::vector<Called>& methods, const std::vector<size_t>& order, int64_t first, int64_t count) {
   std::vector<int64_t> durations;
   durations.reserve(count);
   for (int64_t i = 0; i < count; ++i) {
+    Called& method = methods[order[(first + i) % order.size()]];
     const int64_t before = now();
-    auto result = module.execute(method, inputs.values());
+    auto result = module.execute(method.name, method.inputs.values());
     durations.push_back(now() - before);
-    outputs = must(std::move(result), "run the method");
+    method.outputs = must(std::move(result), "run the method");
   }
   return durations;
+}
+
+// For each call the number of its method.
+std::vector<size_t> order_of(const Names& calls, const std::vector<Called>& methods) {
+  std::vector<size_t> order;
+  for (const auto& call : calls) {
+    size_t at = 0;
+    while (methods[at].name != call) ++at;
+    order.push_back(at);
+  }
+  return order;
 }
 
 // Loads what chooses kernels, with the features switched off, and leaves the proof in the answer.
@@ -580,9 +652,9 @@ void load_runtime(const Flags& flags, Answer& answer) {
 
 void describe(const Flags& flags, Answer& answer) {
   Module module(text(flags, "model_path"), Module::LoadMode::Mmap);
-  const std::string method = method_of(module, text(flags, "method_name"));
-  answer.set("method", json(method));
-  answer.set("inputs", inputs_json(must(module.method_meta(method), "describe the method")));
+  const Names calls = calls_of(module, list(flags, "method_name"));
+  answer.set("method", json(joined(distinct(calls))));
+  answer.set("inputs", inputs_json(metas_of(module, calls)));
 }
 
 void probe(const Flags& flags, Answer& answer) {
@@ -598,22 +670,23 @@ void run(const Flags& flags, int64_t spawned, Answer& answer) {
   auto owned = trace.empty() ? nullptr : std::make_unique<ETDumpGen>();
   ETDumpGen* tracer = owned.get();
   Module module(text(flags, "model_path"), Module::LoadMode::Mmap, std::move(owned));
-  const std::string method = method_of(module, text(flags, "method_name"));
-  must(module.load_method(method), "load the method");
+  const Names calls = calls_of(module, list(flags, "method_name"));
+  for (const auto& method : distinct(calls)) must(module.load_method(method), "load the method");
   const int64_t loaded = now();
-  const MethodMeta meta = must(module.method_meta(method), "describe the method");
-  const Inputs inputs(meta, input_files(flags, meta.num_inputs()));
-  std::vector<EValue> outputs;
-  const auto warmup = infer(module, method, inputs, number(flags, "warmup", 0), outputs);
-  const auto wall = infer(module, method, inputs, number(flags, "num_executions", 1), outputs);
+  const Metas metas = metas_of(module, calls);
+  std::vector<Called> methods = prepared(metas, flags);
+  const std::vector<size_t> order = order_of(calls, methods);
+  const int64_t before = number(flags, "warmup", 0);
+  const auto warmup = infer(module, methods, order, 0, before);
+  const auto wall = infer(module, methods, order, before, number(flags, "num_executions", 1));
   const int64_t measured = now();
   answer.set("peak_rss_bytes", json(peak_memory()));
   write_trace(tracer, trace);
-  answer.set("outputs", write_outputs(outputs, text(flags, "output_file")));
+  answer.set("outputs", write_outputs(methods, text(flags, "output_file")));
   answer.set("write_ns", json(now() - measured));
-  answer.set("method", json(method));
-  answer.set("inputs", inputs_json(meta));
-  answer.set("planned_bytes", json(planned_bytes(meta)));
+  answer.set("method", json(joined(distinct(calls))));
+  answer.set("inputs", inputs_json(metas));
+  answer.set("planned_bytes", json(planned_bytes(metas)));
   answer.set("start_ns", json(started - spawned));
   answer.set("load_ns", json(loaded - started));
   answer.set("warmup_ns", json_array(warmup));

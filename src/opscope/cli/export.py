@@ -1,0 +1,81 @@
+"""``opscope export``: a PyTorch model becomes a program."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from opscope.cli.models import ModelsOption  # noqa: TC001 - typer reads the annotations at run time
+from opscope.cli.output import JsonOption, QuietOption, show, write_json
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from opscope.export.lower import Heard
+
+NAME = "export"
+
+
+def command(
+    model: Annotated[
+        str,
+        typer.Argument(
+            help="A registered model or one of your own (see `opscope models`), MODULE:CALLABLE, FILE.py:CALLABLE, "
+            "transformers:CONFIGCLASS or executorch:NAME."
+        ),
+    ],
+    dtype: Annotated[str, typer.Option(help="Number type: fp32, fp16, int8 (static) or dynamic-int8.")] = "fp32",
+    backend: Annotated[str, typer.Option(help="What runs the operators: xnnpack or portable.")] = "xnnpack",
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="New or empty directory. [default: opscope-out/MODEL_BACKEND_DTYPE]"),
+    ] = None,
+    models: ModelsOption = None,
+    tolerance: Annotated[
+        float | None,
+        typer.Option(metavar="ERROR", help="Largest error against PyTorch, relative to the largest output."),
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an export that is in the directory.")] = False,
+    json: JsonOption = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Export a model, run what came of it, and say what was delegated.
+
+    Example: opscope export mobilenet_v3_small --dtype int8 --out exported
+
+    Writes MODEL_BACKEND_DTYPE.pte, the .etrecord beside it, graph.json, and export.json with versions, delegation and
+    checks. The directory appears when the program has run, its outputs agree with PyTorch and its record reads back.
+    """
+    from opscope.api import export
+
+    with _status() if sys.stderr.isatty() and not quiet else nullcontext(_deaf) as heard:
+        done = export(
+            model,
+            dtype=dtype,
+            backend=backend,
+            out=out,
+            models=models,
+            tolerance=tolerance,
+            overwrite=overwrite,
+            heard=heard,
+        )
+    if json:
+        write_json(done.record, json)
+    if not quiet and json != "-":
+        from opscope.report.exporting import export_summary
+
+        show(export_summary(done.record, str(done.path)))
+
+
+def _deaf(step: str) -> None:
+    """Steps that nobody watches."""
+
+
+def _status() -> AbstractContextManager[Heard]:
+    from opscope.cli.progress import steps_shown
+
+    return steps_shown()

@@ -1,0 +1,85 @@
+"""What a model gives to be exported: modules, example inputs, dynamic shapes and the choice of quantisation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    Inputs: TypeAlias = tuple[Any, ...]
+
+FORWARD = "forward"
+"""The method of a program that has only one."""
+
+
+@dataclass(frozen=True)
+class Quantisation:
+    """How a model wants its 8-bit numbers; only ``int8`` and ``dynamic-int8`` look at it.
+
+    Attributes:
+        calibration: inputs whose ranges set the scales of static quantisation, one tuple of positional inputs each;
+            None: the example inputs and a few made like them, which says nothing about accuracy.
+        per_channel: a scale for every output channel of a weight, else one for the whole weight.
+        skip: qualified names of submodules that stay in fp32.
+    """
+
+    calibration: Sequence[Inputs] | None = None
+    per_channel: bool = True
+    skip: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class EagerMethod:
+    """One entry point of a program.
+
+    Attributes:
+        module: in evaluation mode, fp32; modules of several methods may share parts.
+        inputs: positional example inputs.
+        kwargs: example inputs by name.
+        dynamic_shapes: as ``torch.export.export`` takes them; None: every size is fixed.
+        tokens: tokens that a call produces or reads, for language models; None for others.
+    """
+
+    module: Any
+    inputs: Inputs
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    dynamic_shapes: Any = None
+    tokens: int | None = None
+
+
+@dataclass(frozen=True)
+class EagerModel:
+    """A PyTorch model as the exporter takes it, with one method or several.
+
+    Attributes:
+        methods: entry points by name, in the order in which a run calls them.
+        quantisation: what the author of the model chose.
+    """
+
+    methods: Mapping[str, EagerMethod]
+    quantisation: Quantisation = field(default_factory=Quantisation)
+
+    @classmethod
+    def of(
+        cls,
+        module: Any,  # noqa: ANN401 - torch is not typed here
+        inputs: Inputs,
+        kwargs: Mapping[str, Any] | None = None,
+        dynamic_shapes: Any = None,  # noqa: ANN401 - likewise
+        quantisation: Quantisation | None = None,
+    ) -> EagerModel:
+        """A model with the one method ``forward``."""
+        method = EagerMethod(module, inputs, kwargs or {}, dynamic_shapes)
+        return cls({FORWARD: method}, quantisation or Quantisation())
+
+    @property
+    def module(self) -> Any:  # noqa: ANN401 - likewise
+        """The module of the first method."""
+        return next(iter(self.methods.values())).module
+
+    @property
+    def inputs(self) -> Inputs:
+        """Positional example inputs of the first method."""
+        return next(iter(self.methods.values())).inputs

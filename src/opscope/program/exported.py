@@ -1,0 +1,41 @@
+"""What an export says about the methods of its program; part of the schema ``opscope.export/1``."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class TensorSpec(msgspec.Struct, frozen=True):
+    """A tensor that a method takes or gives.
+
+    Attributes:
+        shape: sizes; a text names a size that can differ between calls.
+        dtype: type of its elements, as torch names it.
+    """
+
+    shape: list[int | str]
+    dtype: str
+
+
+class ExportedMethod(msgspec.Struct, frozen=True):
+    """One method as it was exported.
+
+    Attributes:
+        name: of the method.
+        inputs: tensors of the example inputs, in the order of the program.
+        outputs: tensors that it gave on them.
+        nodes: calls of operators in the exported graph, before lowering.
+        quantised: quantise and dequantise nodes among them.
+        tokens: tokens of a call, as the model's author says; null where that means nothing.
+        calibration: batches that static quantisation was calibrated on; null without.
+        calibration_made: they were made from the example inputs, so that they say nothing about accuracy.
+    """
+
+    name: str
+    inputs: list[TensorSpec]
+    outputs: list[TensorSpec]
+    nodes: int
+    quantised: int
+    tokens: int | None = None
+    calibration: int | None = None
+    calibration_made: bool | None = None
