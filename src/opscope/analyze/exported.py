@@ -21,8 +21,8 @@ EAGER_TOLERANCES = {"fp32": 1e-4, "fp16": 2e-2, "int8": 0.5, "dynamic-int8": 0.1
 
 Those of 8 bits are three times the largest that a registered model showed: 0.155 (vit_tiny) and 0.029 (segmenter).
 """
-GRAPH_TOLERANCE = 0.1
-"""The same against the quantised graph in PyTorch, which rounds where the kernels do."""
+GRAPH_TOLERANCE = 0.25
+"""The same against the quantised graph in PyTorch, which rounds where kernels do; most seen: 0.083 (vit_tiny)."""
 
 
 class Delegation(msgspec.Struct, frozen=True):
