@@ -21,7 +21,7 @@ demo: $(VENV)/demo.stamp ## install, export MobileNetV3-Small, profile it with a
 	$(BIN)/opscope profile $(MODEL)
 
 test: check ## everything that CI runs: the gates, then all tests
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --dist loadfile
 
 check: $(VENV)/dev.stamp ## the gates alone: lint, format, types, layers, documentation
 	$(BIN)/ruff check .
@@ -68,5 +68,5 @@ $(VENV)/demo.stamp: pyproject.toml $(VENV)/torch.stamp
 	touch $@
 
 $(VENV)/dev.stamp: pyproject.toml $(VENV)/torch.stamp
-	$(PIP) install -e ".[executorch,dev]"
+	$(PIP) install -e ".[executorch,transformers,dev]"
 	touch $@
