@@ -23,7 +23,7 @@ SMALL = Settings(rounds=6, runs=4, warmup=1)
 def run(directory: Path, target: FakeTarget, settings: Settings = SMALL) -> Profiled:
     """Profile the tiny program into ``out``."""
     program = write_tiny_program(directory)
-    return profile(str(program), settings, out=directory / "out", target=target, clock=FakeClock())
+    return profile(str(program), settings=settings, out=directory / "out", target=target, clock=FakeClock())
 
 
 def test_a_slowdown_of_two_is_found(tmp_path: Path) -> None:
@@ -175,7 +175,7 @@ def test_settings_that_make_no_sense_are_refused(settings: Settings, tmp_path: P
     program = write_tiny_program(tmp_path)
     target = None if settings.target != "local" else FakeTarget()
     with pytest.raises(UsageError) as caught:
-        profile(str(program), settings, out=tmp_path / "out", target=target)
+        profile(str(program), settings=settings, out=tmp_path / "out", target=target)
     assert (caught.value.where or "").startswith("--")
     assert not (tmp_path / "out").exists()
 
@@ -217,7 +217,11 @@ def test_a_clock_that_jumps_changes_nothing(tmp_path: Path) -> None:
 
     clock = JumpingClock()
     done = profile(
-        str(write_tiny_program(tmp_path)), SMALL, out=tmp_path / "out", target=FakeTarget(clock=clock), clock=clock
+        str(write_tiny_program(tmp_path)),
+        settings=SMALL,
+        out=tmp_path / "out",
+        target=FakeTarget(clock=clock),
+        clock=clock,
     )
     repetitions = done.content.manifest.repetitions
     assert all(repetition.seconds is not None and repetition.seconds >= 0 for repetition in repetitions)

@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from opscope.api.gate import check
     from opscope.api.inspection import Inspected, inspect
     from opscope.api.machine import Check, FeatureReport, doctor, features
+    from opscope.api.notebook import AnalysisResult, ComparisonResult, EventsResult, Profiled
     from opscope.api.preflight import preflight
-    from opscope.api.profiling import Profiled, Settings, profile
+    from opscope.api.profiling import Settings, default_directory, profile
     from opscope.api.reports import REPORT_FORMATS, content, report
     from opscope.api.run_report import RunReport
     from opscope.api.running import run
@@ -27,7 +28,10 @@ if TYPE_CHECKING:
 __all__ = [
     "CONVERT_FORMATS",
     "REPORT_FORMATS",
+    "AnalysisResult",
     "Check",
+    "ComparisonResult",
+    "EventsResult",
     "FeatureReport",
     "Inspected",
     "Profiled",
@@ -41,6 +45,7 @@ __all__ = [
     "content",
     "convert",
     "converted",
+    "default_directory",
     "doctor",
     "features",
     "inspect",
@@ -61,8 +66,9 @@ _MODULES = {
     "gate": ("check",),
     "inspection": ("Inspected", "inspect"),
     "machine": ("Check", "FeatureReport", "doctor", "features"),
+    "notebook": ("AnalysisResult", "ComparisonResult", "EventsResult", "Profiled"),
     "preflight": ("preflight",),
-    "profiling": ("Profiled", "Settings", "profile"),
+    "profiling": ("Settings", "default_directory", "profile"),
     "run_report": ("RunReport",),
     "running": ("run",),
     "reports": ("REPORT_FORMATS", "content", "report"),

@@ -13,7 +13,6 @@ from opscope.cli.output import JsonOption, QuietOption, show, split_words, write
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
-    from datetime import datetime
 
     from opscope.api import Profiled, Settings
     from opscope.bundle.manifest import Repetition
@@ -57,7 +56,7 @@ def command(
     Exports the model if needed, runs every variant in fresh processes in interleaved rounds, and writes a bundle with
     report.html, report.md, analysis.json and comparison.json.
     """
-    from opscope.api import Settings
+    from opscope.api import Settings, default_directory
     from opscope.errors import UsageError
     from opscope.run.clock import SystemClock
 
@@ -86,11 +85,6 @@ def command(
     _check_complete(done)
 
 
-def default_directory(model: str, now: datetime) -> Path:
-    """Where a bundle goes when no directory is named."""
-    return Path("opscope-out") / f"{Path(model).stem}-{now:%Y%m%d-%H%M%S}"
-
-
 def _profile(model: str, settings: Settings, out: Path, *, resume: bool, quiet: bool) -> Profiled:
     from opscope.api import profile
     from opscope.errors import InterruptedRunError
@@ -98,7 +92,7 @@ def _profile(model: str, settings: Settings, out: Path, *, resume: bool, quiet: 
     shown = sys.stderr.isatty() and not quiet
     try:
         with _progress() if shown else nullcontext(_silent) as progress:
-            return profile(model, settings, out=out, resume=resume, progress=progress)
+            return profile(model, settings=settings, out=out, resume=resume, progress=progress)
     except (KeyboardInterrupt, InterruptedRunError):
         raise InterruptedRunError(
             "interrupted; what was finished is kept", where=out, hint=_resume_hint(model, out)
