@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from opscope.api.run_report import RunReport
     from opscope.api.running import run
     from opscope.api.sides import read
+    from opscope.api.skills import Skill, install_skills, skills
     from opscope.api.validation import validate
 
 __all__ = [
@@ -37,6 +38,7 @@ __all__ = [
     "Profiled",
     "RunReport",
     "Settings",
+    "Skill",
     "analyze",
     "check",
     "combined",
@@ -49,11 +51,13 @@ __all__ = [
     "doctor",
     "features",
     "inspect",
+    "install_skills",
     "preflight",
     "profile",
     "read",
     "report",
     "run",
+    "skills",
     "to_json",
     "validate",
 ]
@@ -73,6 +77,7 @@ _MODULES = {
     "running": ("run",),
     "reports": ("REPORT_FORMATS", "content", "report"),
     "sides": ("read",),
+    "skills": ("Skill", "install_skills", "skills"),
     "validation": ("validate",),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
