@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from opscope.api.agent_skills import Skill, install_skills, skills
     from opscope.api.analyses import analyze, compare
     from opscope.api.combined import combined, combined_report
     from opscope.api.conversion import CONVERT_FORMATS, convert, converted
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from opscope.api.run_report import RunReport
     from opscope.api.running import run
     from opscope.api.sides import read
-    from opscope.api.skills import Skill, install_skills, skills
     from opscope.api.validation import validate
 
 __all__ = [
@@ -77,7 +77,7 @@ _MODULES = {
     "running": ("run",),
     "reports": ("REPORT_FORMATS", "content", "report"),
     "sides": ("read",),
-    "skills": ("Skill", "install_skills", "skills"),
+    "agent_skills": ("Skill", "install_skills", "skills"),
     "validation": ("validate",),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
