@@ -47,6 +47,8 @@ SUBSTITUTIONS = (
     (r"^rounds = \d+", "rounds = 2"),
     (r"^runs = \d+", "runs = 3"),
     (r"^# roofs = \w+", "roofs = false"),
+    (r"^roofs = false.*\n(?!untraced)", "roofs = false\nuntraced = false\n"),
+    (r"--target local(?! --traced| --out exp)", "--target local --traced-only"),
     (r'^models? = .*"mobilenet_v3_small".*', 'model = "{program}"'),
     (r"opscope profile ((?:(?!--resume)[^\n#|])*?)(?= *(?:#|$))", r"opscope profile \1 --no-roofs"),
 )
@@ -58,11 +60,13 @@ NAMES = (
 )
 """What differs between the model and machine of a page and those of this run."""
 VARIES = (
-    (r"faster|slower|no difference shown|undecidable(?:: too few processes)?", "VERDICT"),
-    (r"#x as fast|#x, but too few rounds to decide|VERDICT$", "ANSWER"),
+    (r"(?:candidate )?(?:faster|slower)|no difference shown|undecidable(?:: too few processes)?", "VERDICT"),
+    (r"#x as fast|#x, but too few rounds to decide", "VERDICT"),
     (r"Measurement quality: [a-z ]+", "Measurement quality: GRADE"),
 )
 """Answers that may come out otherwise here, in shapes of lines."""
+DEVICE = re.compile(r"--target[ =]\"?(?:ssh|adb|qemu)|--remote-device|^(?:adb|ssh) ", re.MULTILINE)
+"""Commands that need another machine: they are checked, whatever the comment before them says."""
 _RUNTIME = pytest.mark.runtime
 
 
@@ -140,7 +144,7 @@ class Page:
         self.output = ""
 
     def do(self, block: Block) -> None:
-        """Run a block, write it, or compare it with what the block before it printed."""
+        """Run a block, write it, or compare it with what the page has printed so far."""
         file = block.told("file")
         if file is not None:
             (self.place / file).write_text(self.shortened(block.text))
@@ -155,10 +159,9 @@ class Page:
 
     def shell(self, block: Block) -> None:
         """Run a block of commands; where that is not possible here, check it."""
+        subprocess.run(["bash", "-n", "-c", block.text], check=True)
         assert wrong_options(block) == [], f"{self.where(block)}: options that do not exist"
-        if block.told("check only") is not None:
-            subprocess.run(["bash", "-n", "-c", block.text], check=True)
-            self.output = ""
+        if block.told("check only") is not None or DEVICE.search(block.text):
             return
         codes = {int(word) for word in re.findall(r"\d+", block.told("exits") or "0")}
         self.run(["bash", "-euo", "pipefail", "-c", self.shortened(block.text)], block, codes)
@@ -179,7 +182,7 @@ class Page:
         )
         assert done.returncode in codes, f"{self.where(block)}: exit code {done.returncode}\n{done.stdout}{done.stderr}"
         assert "Traceback" not in done.stderr, f"{self.where(block)}\n{done.stderr}"
-        self.output = done.stdout
+        self.output += done.stdout
         for file in self.place.glob("*.toml"):
             file.write_text(self.shortened(file.read_text()))
 
@@ -293,3 +296,43 @@ def test_links_between_skills_lead_somewhere() -> None:
     for document in skill_files():
         mentioned = set(re.findall(r"\bopscope-[a-z]+(?:-[a-z0-9]+)+", document.read_text(encoding="utf-8")))
         assert mentioned - {"opscope-models"} <= names, document
+
+
+def block(text: str, language: str = "sh", note: str = "") -> Block:
+    """A block as a page would hold it."""
+    return Block(1, language, text, note)
+
+
+def test_an_option_that_does_not_exist_is_noticed() -> None:
+    """Also where the block is not run, behind a pipe, and of a command in a group."""
+    assert wrong_options(block("opscope analyze x --json - | head\n")) == []
+    assert wrong_options(block("cat x | opscope analyze x --jsn -\n")) == ["opscope analyze --jsn"]
+    assert wrong_options(block("opscope skills install x --force\n")) == ["opscope skills install --force"]
+    assert unknown(block("opscope doctor && opscope analyse x\n")) == "analyse"
+
+
+def test_output_of_another_shape_is_noticed(tmp_path: Path) -> None:
+    """Figures, units and verdicts may differ; words, rows and their order of cells may not."""
+    page = Page(ROOT / "README.md", tmp_path, Store(*[tmp_path] * 4))
+    page.do(block("printf 'baseline  2.31 ms  baseline\\nspeedup 1.27x [1.23x, 1.30x]: candidate faster\\n'\n"))
+    page.do(block("baseline      783 µs  baseline\nspeedup 0.9x [0.8x, 1x]: candidate slower\n", "text"))
+    with pytest.raises(AssertionError, match="nothing like 'baseline 3 ms candidate'"):
+        page.do(block("baseline 3 ms candidate\n", "text"))
+
+
+def test_a_block_that_fails_is_noticed(tmp_path: Path) -> None:
+    """Any exit code but the one that the page tells."""
+    page = Page(ROOT / "README.md", tmp_path, Store(*[tmp_path] * 4))
+    page.do(block("exit 3\n", note="exits: 1 or 3"))
+    with pytest.raises(AssertionError, match="exit code 3"):
+        page.do(block("exit 3\n"))
+
+
+def test_a_command_for_a_phone_is_checked_and_not_run(tmp_path: Path) -> None:
+    """Its syntax and its options count all the same."""
+    page = Page(ROOT / "README.md", tmp_path, Store(*[tmp_path] * 4))
+    page.do(block("opscope profile x.pte --target adb --out phone\n"))
+    with pytest.raises(AssertionError, match="options that do not exist"):
+        page.do(block("opscope profile x.pte --target adb --otu phone\n"))
+    with pytest.raises(subprocess.CalledProcessError):
+        page.do(block("opscope profile 'x.pte --target adb\n", note="check only: a phone"))
