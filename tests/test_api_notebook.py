@@ -116,6 +116,7 @@ def test_a_profile_becomes_a_frame_and_a_table(tmp_path: Path) -> None:
     shown = done._repr_html_()
     assert "with acceleration" in shown
     assert str(tmp_path / "out" / "report.html") in shown
+    assert "Measurement quality: " in shown
 
 
 @pytest.mark.usefixtures("inside")

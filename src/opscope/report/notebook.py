@@ -18,6 +18,7 @@ from opscope.report.content import (
     verdict_text,
 )
 from opscope.report.program_sections import layer_text
+from opscope.report.quality_sections import quality_sentence
 from opscope.report.text import plain
 from opscope.units import counted_text, milliseconds, ratio_text, share_text, time_text
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from opscope.analyze.analysis import Analysis
     from opscope.analyze.compare import Comparison
     from opscope.analyze.operators import Operator
+    from opscope.analyze.quality import Quality
     from opscope.report.content import ReportContent
     from opscope.table import EventTable
 
@@ -57,7 +59,8 @@ def analysis_html(analysis: Analysis) -> str:
     categories = [[c.category.value, milliseconds(c.time_ns), share_text(c.share)] for c in analysis.categories]
     work = sorted((o for o in analysis.operators if o.kind != "framework"), key=lambda o: -o.time_ns)
     grids = [Grid(["category", "ms", "share"], categories), _operators(work)]
-    return _html(f"median {time_text(latency.median_ns)} per inference{interval}", analysis.trace.path, grids)
+    answer = f"median {time_text(latency.median_ns)} per inference{interval}"
+    return _html(answer, analysis.trace.path, grids, _quality(analysis.quality))
 
 
 def comparison_html(comparison: Comparison) -> str:
@@ -67,7 +70,7 @@ def comparison_html(comparison: Comparison) -> str:
     sides = f"{comparison.candidate.label} {time_text(result.candidate_ns)}, {comparison.baseline.label} "
     grids = [_category_changes(comparison), _changes(comparison)]
     note = f"{sides}{time_text(result.baseline_ns)}; {trust_text(comparison)}"
-    return _html(answer, note, grids, comparison.notes)
+    return _html(answer, note, grids, [*_quality(comparison.quality), *comparison.notes])
 
 
 def content_html(content: ReportContent, place: str) -> str:
@@ -80,9 +83,12 @@ def content_html(content: ReportContent, place: str) -> str:
         for one in variant_latencies(content)
     ]
     categories = [
-        [row.category.value, milliseconds(row.time_ns), share_text(row.share), ratio_text(row.speedup or 1)]
-        if row.speedup
-        else [row.category.value, milliseconds(row.time_ns), share_text(row.share), ""]
+        [
+            row.category.value,
+            milliseconds(row.time_ns),
+            share_text(row.share),
+            ratio_text(row.speedup) if row.speedup else "",
+        ]
         for row in category_rows(content)
     ]
     grids = [
@@ -90,7 +96,12 @@ def content_html(content: ReportContent, place: str) -> str:
         Grid(["category", "ms", "share", "speedup"], categories),
         _operators([row.operator for row in top_operators(content)]),
     ]
-    lines = [*(finding.title for finding in content.findings), *missing(content), f"report: {place}"]
+    lines = [
+        *_quality(content.quality),
+        *(finding.title for finding in content.findings),
+        *missing(content),
+        f"report: {place}",
+    ]
     return _html(answer.text, answer.trust, grids, lines)
 
 
@@ -113,6 +124,11 @@ def events_html(table: EventTable) -> str:
     grid = Grid(["file", "inference", "counts as", f"duration {unit}"], rows[:_MOST_INFERENCES], texts=3)
     answer = ", ".join(counted_text(count, noun) for count, noun in counts)
     return _html(answer, f"{note}; .to_polars() has every event", [grid], (w.message for w in table.warnings))
+
+
+def _quality(quality: Quality | None) -> list[str]:
+    """How far it can be trusted, which belongs to every figure that is passed on."""
+    return [quality_sentence(quality)] if quality else []
 
 
 def _operators(rows: Sequence[Operator]) -> Grid:
