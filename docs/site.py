@@ -22,7 +22,7 @@ SKILLS = Path("src/opscope/skills")
 FIRST = {
     "how-to": (
         "read-a-report compare-two-runs stop-a-slower-model-in-ci profile-your-own-model profile-a-raspberry-pi "
-        "profile-a-board-over-ssh profile-an-android-phone profile-a-mac-with-sme2 read-an-npu-trace "
+        "profile-a-board-over-ssh profile-an-android-phone profile-a-mac-with-sme2 analyse-an-npu-trace "
         "move-from-the-arm-kit use-the-python-api"
     ).split(),
     "concepts": "nested-events bottleneck-shift evidence-ladder verdicts roofline".split(),
