@@ -8,6 +8,8 @@ FUZZ_SECONDS ?= 600
 
 BIN := $(VENV)/bin
 TORCH := torch==2.13.0
+# The notice is about the future of MkDocs; strict mode would not take it for a warning, but it fills the screen.
+MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
@@ -29,6 +31,7 @@ check: $(VENV)/dev.stamp ## the gates alone: lint, format, types, layers, docume
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python docs/build.py --check
+	$(MKDOCS)
 
 bench: $(VENV)/dev.stamp ## measure opscope itself, side by side with what it is compared to
 	$(BIN)/python bench/startup.py
@@ -47,8 +50,9 @@ bench-attribution: $(VENV)/dev.stamp ## attribution of XNNPACK's events against 
 fuzz: $(VENV)/dev.stamp ## damage files for FUZZ_SECONDS a reader and look for anything but a proper error
 	$(BIN)/python -m fuzz.run --seconds $(FUZZ_SECONDS)
 
-docs: $(VENV)/dev.stamp ## generate the reference pages from the code
+docs: $(VENV)/dev.stamp ## generate the reference pages from the code, and build the site into site/
 	$(BIN)/python docs/build.py
+	$(MKDOCS)
 
 bless: $(VENV)/dev.stamp ## write the expected reports anew, after looking at the difference
 	$(BIN)/python -m pytest tests/test_report_golden.py --bless

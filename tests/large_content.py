@@ -71,7 +71,9 @@ def large_content(directory: Path, operators: int, inferences: int) -> ReportCon
     blocks = max(1, operators // _BLOCK)
     settings = Settings(rounds=ROUNDS, runs=2, warmup=_WARMUP)
     program = write_tiny_program(directory)
-    small = profile(str(program), settings, out=directory / "out", target=FakeTarget(), clock=FakeClock()).content
+    small = profile(
+        str(program), settings=settings, out=directory / "out", target=FakeTarget(), clock=FakeClock()
+    ).content
     facts = dict(_facts(blocks))
     tables = {result.variant.name: _table(blocks, slow=bool(result.variant.cleared)) for result in small.variants}
     results = [

@@ -146,6 +146,7 @@ def test_the_shift_names_what_was_on_top_and_what_is_now() -> None:
     assert sum(part.baseline_ns for part in parts) == pytest.approx(found.baseline.mean_ns)
     assert sum(part.candidate_ns for part in parts) == pytest.approx(found.candidate.mean_ns)
     assert shift.limit == pytest.approx(found.baseline.mean_ns / (found.candidate.mean_ns - shift.faster.candidate_ns))
+    assert all(isinstance(part.baseline_ns, float) for part in parts)  # of no operators too: JSON keeps its types
     top = shift.remaining[0]
     assert top.limit == pytest.approx(found.candidate.mean_ns / (found.candidate.mean_ns - top.time_ns))
     assert [row.time_ns for row in shift.remaining] == sorted((row.time_ns for row in shift.remaining), reverse=True)

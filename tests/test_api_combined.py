@@ -68,7 +68,7 @@ def run(out: Path, target: FakeTarget, *, day: int = 0, threads: tuple[int, ...]
     clock = FakeClock()
     clock.seconds = 86_400.0 * day
     settings = Settings(rounds=6, runs=3, warmup=1, roofs=False, threads=threads)
-    profile(str(write_tiny_program(out.parent)), settings, out=out, target=target, clock=clock)
+    profile(str(write_tiny_program(out.parent)), settings=settings, out=out, target=target, clock=clock)
     return out
 
 

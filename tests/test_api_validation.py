@@ -37,7 +37,7 @@ def made(directory: Path, settings: Settings = SMALL, target: HashingTarget | No
     """A bundle of the tiny program."""
     directory.mkdir(exist_ok=True)
     program = write_tiny_program(directory)
-    profile(str(program), settings, out=directory / "out", target=target or HashingTarget(), clock=FakeClock())
+    profile(str(program), settings=settings, out=directory / "out", target=target or HashingTarget(), clock=FakeClock())
     return directory / "out"
 
 

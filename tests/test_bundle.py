@@ -22,7 +22,7 @@ SMALL = Settings(rounds=2, runs=2, warmup=1)
 def bundle(tmp_path: Path) -> Bundle:
     """A finished bundle of two rounds."""
     program = write_tiny_program(tmp_path)
-    profile(str(program), SMALL, out=tmp_path / "out", target=FakeTarget(), clock=FakeClock())
+    profile(str(program), settings=SMALL, out=tmp_path / "out", target=FakeTarget(), clock=FakeClock())
     return Bundle.open(tmp_path / "out")
 
 
@@ -134,7 +134,7 @@ def test_a_failed_repetition_is_pending_until_an_attempt_succeeds(tmp_path: Path
     program = write_tiny_program(tmp_path)
     crash = Failure(FailureKind.SIGNAL, "ended by SIGSEGV", signal="SIGSEGV")
     target = FakeTarget(fail=lambda job: crash if job == 3 else None)
-    done = profile(str(program), SMALL, out=tmp_path / "out", target=target, clock=FakeClock())
+    done = profile(str(program), settings=SMALL, out=tmp_path / "out", target=target, clock=FakeClock())
     manifest = done.content.manifest
     assert manifest.status is Status.INCOMPLETE
     assert len(manifest.pending()) == len(manifest.failures()) == 1

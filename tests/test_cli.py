@@ -41,7 +41,9 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished bundle of six rounds."""
     directory = tmp_path_factory.mktemp("cli")
     program = write_tiny_program(directory)
-    profile(str(program), Settings(rounds=6, runs=2), out=directory / "out", target=FakeTarget(), clock=FakeClock())
+    profile(
+        str(program), settings=Settings(rounds=6, runs=2), out=directory / "out", target=FakeTarget(), clock=FakeClock()
+    )
     return directory / "out"
 
 

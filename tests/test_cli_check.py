@@ -51,7 +51,9 @@ def bundle(directory: Path, *, seed: int = 0, target: FakeTarget | None = None, 
     program = write_tiny_program(directory)
     out = directory / "out"
     settings = Settings(rounds=rounds, runs=3, warmup=1, roofs=False)
-    profile(str(program), settings, out=out, target=target or FakeTarget(noise=0.005, seed=seed), clock=FakeClock())
+    profile(
+        str(program), settings=settings, out=out, target=target or FakeTarget(noise=0.005, seed=seed), clock=FakeClock()
+    )
     return out
 
 

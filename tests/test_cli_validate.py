@@ -36,7 +36,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished bundle that nobody may change."""
     directory = tmp_path_factory.mktemp("sound")
     program, settings = write_tiny_program(directory), Settings(rounds=2, runs=2, warmup=1)
-    profile(str(program), settings, out=directory / "out", target=HashingTarget(), clock=FakeClock())
+    profile(str(program), settings=settings, out=directory / "out", target=HashingTarget(), clock=FakeClock())
     return directory / "out"
 
 

@@ -21,7 +21,9 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished bundle."""
     directory = tmp_path_factory.mktemp("contract")
     program = write_tiny_program(directory)
-    profile(str(program), Settings(rounds=2, runs=2), out=directory / "out", target=FakeTarget(), clock=FakeClock())
+    profile(
+        str(program), settings=Settings(rounds=2, runs=2), out=directory / "out", target=FakeTarget(), clock=FakeClock()
+    )
     return directory / "out"
 
 

@@ -52,7 +52,9 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished bundle of two rounds."""
     directory = tmp_path_factory.mktemp("convert")
     program = write_tiny_program(directory)
-    profile(str(program), Settings(rounds=2, runs=3), out=directory / "out", target=FakeTarget(), clock=FakeClock())
+    profile(
+        str(program), settings=Settings(rounds=2, runs=3), out=directory / "out", target=FakeTarget(), clock=FakeClock()
+    )
     return directory / "out"
 
 

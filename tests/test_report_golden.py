@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -30,9 +31,10 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Profiled:
     before = Path.cwd()
     os.chdir(directory)
     try:
-        return profile(
-            "tiny.pte", Settings(rounds=7, runs=5, warmup=2), out="out", target=target, clock=clock
-        )._replace(path=directory / "out")
+        found = profile(
+            "tiny.pte", settings=Settings(rounds=7, runs=5, warmup=2), out="out", target=target, clock=clock
+        )
+        return replace(found, path=directory / "out")
     finally:
         os.chdir(before)
 

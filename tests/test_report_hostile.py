@@ -37,7 +37,9 @@ def content(tmp_path_factory: pytest.TempPathFactory) -> ReportContent:
     directory = tmp_path_factory.mktemp("hostile")
     program = write_tiny_program(directory)
     settings = Settings(rounds=6, runs=2, warmup=0)
-    shown = profile(str(program), settings, out=directory / "out", target=FakeTarget(), clock=FakeClock()).content
+    shown = profile(
+        str(program), settings=settings, out=directory / "out", target=FakeTarget(), clock=FakeClock()
+    ).content
     replace = msgspec.structs.replace
     results, name = [], iter(HOSTILE * 4)
     for result in shown.variants:

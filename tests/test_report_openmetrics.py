@@ -28,7 +28,7 @@ def content(tmp_path_factory: pytest.TempPathFactory) -> ReportContent:
     program = write_tiny_program(directory)
     return profile(
         str(program),
-        Settings(rounds=6, runs=3, warmup=1),
+        settings=Settings(rounds=6, runs=3, warmup=1),
         out=directory / "out",
         target=FakeTarget(),
         clock=FakeClock(),

@@ -46,7 +46,7 @@ class ToyTarget(FakeTarget):
 def done(toy_program: Path, tmp_path_factory: pytest.TempPathFactory) -> Profiled:
     """A bundle of the toy network with its program, record and ceilings."""
     out = tmp_path_factory.mktemp("toy") / "out"
-    return profile(str(toy_program), Settings(rounds=2, runs=3, warmup=1), out=out, target=ToyTarget())
+    return profile(str(toy_program), settings=Settings(rounds=2, runs=3, warmup=1), out=out, target=ToyTarget())
 
 
 @pytest.fixture

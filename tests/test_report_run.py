@@ -16,7 +16,7 @@ def run(directory: Path, threads: tuple[int, ...]) -> Profiled:
     settings = Settings(rounds=2, runs=2, warmup=1, threads=threads)
     program = write_tiny_program(directory)
     clock = FakeClock()
-    return profile(str(program), settings, out=directory / "out", target=FakeTarget(clock=clock), clock=clock)
+    return profile(str(program), settings=settings, out=directory / "out", target=FakeTarget(clock=clock), clock=clock)
 
 
 def with_medians(done: Profiled, medians: dict[str, float]):

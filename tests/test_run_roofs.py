@@ -195,7 +195,7 @@ def bundle(tmp_path: Path) -> Bundle:
     """A finished bundle with ceilings."""
     target = FakeTarget()
     program = write_tiny_program(tmp_path)
-    profile(str(program), SMALL, out=tmp_path / "out", target=target, clock=FakeClock())
+    profile(str(program), settings=SMALL, out=tmp_path / "out", target=target, clock=FakeClock())
     return Bundle.open(tmp_path / "out")
 
 
@@ -256,7 +256,7 @@ def test_a_failure_is_kept_as_a_reason_and_never_loses_the_run(tmp_path: Path) -
     """The run is complete, the bundle says why there are no ceilings, and resuming tries again."""
     program, out = write_tiny_program(tmp_path), tmp_path / "out"
     target = FakeTarget(no_roofs=RunError("measuring ceilings failed: the process was ended by SIGILL"))
-    profile(str(program), SMALL, out=out, target=target, clock=FakeClock())
+    profile(str(program), settings=SMALL, out=out, target=target, clock=FakeClock())
     bundle = Bundle.open(out)
     assert bundle.manifest.status is Status.COMPLETE
     assert bundle.roofs("baseline") == NoRoofs("measuring ceilings failed: the process was ended by SIGILL")
@@ -268,7 +268,9 @@ def test_ceilings_can_be_left_out(tmp_path: Path) -> None:
     """Then nobody asks for them and nothing is written."""
     target = FakeTarget()
     settings = msgspec.structs.replace(SMALL, roofs=False)
-    profile(str(write_tiny_program(tmp_path)), settings, out=tmp_path / "out", target=target, clock=FakeClock())
+    profile(
+        str(write_tiny_program(tmp_path)), settings=settings, out=tmp_path / "out", target=target, clock=FakeClock()
+    )
     assert target.roofs_asked == []
     assert not list((tmp_path / "out").rglob("roofs.json"))
 

@@ -32,7 +32,7 @@ SMALL = Settings(rounds=2, runs=4, warmup=2, roofs=False)
 def bundle(toy_program: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """toy_cnn profiled with both variants."""
     out = tmp_path_factory.mktemp("e2e") / "out"
-    profile(str(toy_program), SMALL, out=out)
+    profile(str(toy_program), settings=SMALL, out=out)
     return out
 
 
@@ -120,7 +120,7 @@ def test_a_model_that_crashes_the_runtime(toy_program: Path, tmp_path: Path) -> 
     """The runtime aborts: recorded with its signal, its last words and its log, and never a result."""
     program = crashing(toy_program, tmp_path)
     with pytest.raises(RunError, match=r"SIGABRT.*not a Tensor"):
-        profile(str(program), Settings(rounds=1, runs=2, roofs=False), out=tmp_path / "out")
+        profile(str(program), settings=Settings(rounds=1, runs=2, roofs=False), out=tmp_path / "out")
     manifest = Bundle.open(tmp_path / "out").manifest
     assert manifest.status is Status.INCOMPLETE
     for repetition in manifest.repetitions:
@@ -144,7 +144,7 @@ def test_a_crash_in_one_round_leaves_the_others(toy_program: Path, tmp_path: Pat
     )
     target = LocalTarget([sys.executable, "-c", script])
     out = tmp_path / "out"
-    done = profile(str(toy_program), SMALL, out=out, target=target)
+    done = profile(str(toy_program), settings=SMALL, out=out, target=target)
     assert [r.failure.signal for r in done.content.manifest.failures() if r.failure] == ["SIGBUS"]
     assert len(done.content.manifest.pending()) == 1
     done = profile(str(toy_program), out=out, resume=True, target=target)
@@ -213,7 +213,7 @@ def test_a_full_disk_loses_nothing(toy_program: Path, tmp_path: Path) -> None:
     try:
         settings = Settings(rounds=6, runs=100, warmup=2, untraced=False, roofs=False)
         with pytest.raises(StorageError) as caught:
-            profile(str(toy_program), settings, out=disk / "out")
+            profile(str(toy_program), settings=settings, out=disk / "out")
         assert "--resume" in (caught.value.hint or "")
         manifest = Bundle.open(disk / "out").manifest
         assert manifest.status is Status.INCOMPLETE

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from opscope.version import __version__
 
 if TYPE_CHECKING:
-    from opscope.api import analyze, check, compare, profile, read, report, validate
+    from opscope.api import Settings, analyze, check, compare, profile, read, report, validate
 
-__all__ = ["__version__", "analyze", "check", "compare", "profile", "read", "report", "validate"]
+__all__ = ["Settings", "__version__", "analyze", "check", "compare", "profile", "read", "report", "validate"]
 
 
 class _Package(ModuleType):

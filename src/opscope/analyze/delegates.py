@@ -215,7 +215,7 @@ def _delegate(
     border = [row for row in rows if row.name == "DELEGATE_CALL" and row.position is None]
     if not own and not border:
         return None
-    inside, outside = sum(row.time_ns for row in own), sum(row.time_ns for row in border)
+    inside, outside = (sum((row.time_ns for row in rows), 0.0) for rows in (own, border))
     return DelegateTime(
         method=method,
         instruction=instruction,

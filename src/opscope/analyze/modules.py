@@ -114,7 +114,7 @@ def _module(
         path=path,
         type=types.get((method, path)),
         depth=path.count(".") + 1 if path else 0,
-        self_ns=sum(row.time_ns for row in own),
+        self_ns=sum((row.time_ns for row in own), 0.0),
         total_ns=time_ns,
         share=time_ns / total if total else 0.0,
         operators=len(own),

@@ -123,7 +123,7 @@ def shift(
 
 def _moved(changes: Sequence[_Change]) -> Moved:
     baseline, candidate = (
-        sum(time or 0.0 for time in side)
+        sum((time or 0.0 for time in side), 0.0)
         for side in ([change.baseline_ns for change in changes], [change.candidate_ns for change in changes])
     )
     return Moved(sum(change.kind != FRAMEWORK.kind for change in changes), baseline, candidate)

@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from opscope.api.agent_skills import Skill, install_skills, skills
     from opscope.api.aie import Tiles, TilesRequest, analyze_tiles, write_tiles
     from opscope.api.aie_sweep import sweep_tiles, write_sweep
     from opscope.api.analyses import analyze, compare
@@ -20,9 +21,10 @@ if TYPE_CHECKING:
     from opscope.api.inspection import Inspected, inspect
     from opscope.api.kernel_view import count_kernels, kernel_filter, kernels
     from opscope.api.machine import Check, FeatureReport, doctor, features
+    from opscope.api.notebook import AnalysisResult, ComparisonResult, EventsResult, Profiled
     from opscope.api.own_models import write_model
     from opscope.api.preflight import preflight
-    from opscope.api.profiling import Profiled, Settings, profile
+    from opscope.api.profiling import Settings, default_directory, profile
     from opscope.api.reports import REPORT_FORMATS, content, report
     from opscope.api.run_report import RunReport
     from opscope.api.running import run
@@ -32,13 +34,17 @@ if TYPE_CHECKING:
 __all__ = [
     "CONVERT_FORMATS",
     "REPORT_FORMATS",
+    "AnalysisResult",
     "Check",
+    "ComparisonResult",
+    "EventsResult",
     "ExportDone",
     "FeatureReport",
     "Inspected",
     "Profiled",
     "RunReport",
     "Settings",
+    "Skill",
     "Tiles",
     "TilesRequest",
     "analyze",
@@ -51,10 +57,12 @@ __all__ = [
     "convert",
     "converted",
     "count_kernels",
+    "default_directory",
     "doctor",
     "export",
     "features",
     "inspect",
+    "install_skills",
     "kernel_filter",
     "kernels",
     "preflight",
@@ -62,6 +70,7 @@ __all__ = [
     "read",
     "report",
     "run",
+    "skills",
     "sweep_tiles",
     "to_json",
     "validate",
@@ -83,12 +92,14 @@ _MODULES = {
     "kernel_view": ("count_kernels", "kernel_filter", "kernels"),
     "machine": ("Check", "FeatureReport", "doctor", "features"),
     "own_models": ("write_model",),
+    "notebook": ("AnalysisResult", "ComparisonResult", "EventsResult", "Profiled"),
     "preflight": ("preflight",),
-    "profiling": ("Profiled", "Settings", "profile"),
+    "profiling": ("Settings", "default_directory", "profile"),
     "run_report": ("RunReport",),
     "running": ("run",),
     "reports": ("REPORT_FORMATS", "content", "report"),
     "sides": ("read",),
+    "agent_skills": ("Skill", "install_skills", "skills"),
     "validation": ("validate",),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}

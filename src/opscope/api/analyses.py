@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from opscope.analyze.compare import Comparison
     from opscope.analyze.outputs import OutputAgreement
     from opscope.analyze.timing import Floats
+    from opscope.api.notebook import AnalysisResult, ComparisonResult
 
     Array: TypeAlias = NDArray[Any]
 
@@ -30,7 +31,7 @@ def analyze(
     warmup: Warmup = None,
     program: str | Path | None = None,
     etrecord: str | Path | None = None,
-) -> Analysis:
+) -> AnalysisResult:
     """Where the time goes in a trace, a directory of traces, or a variant of a bundle.
 
     Args:
@@ -39,13 +40,23 @@ def analyze(
         program: the .pte that was traced: operators then have shapes and costs. A bundle has its own.
         etrecord: of the same export: operators then have modules and source lines.
 
+    >>> import opscope
+    >>> where = opscope.analyze("trace.etdump", warmup=0)
+    >>> where.latency.median_ns
+    100000.0
+    >>> sum(category.time_ns for category in where.categories) == where.latency.mean_ns
+    True
+
     Raises:
         NotFoundError: there is no such file, directory or variant.
         TraceFormatError: a file is damaged, or no inference is left to measure.
         MismatchError: the program or the record is not the trace's.
         UsageError: a record without its program.
     """
-    return analysis_of(side_of(path, warmup, program_files(program, etrecord)))
+    from opscope.api.notebook import AnalysisResult
+
+    found = analysis_of(side_of(path, warmup, program_files(program, etrecord)))
+    return AnalysisResult(**msgspec.structs.asdict(found))
 
 
 def program_files(program: str | Path | None, etrecord: str | Path | None) -> ProgramFiles | None:
@@ -87,11 +98,20 @@ def _of_emulated(found: Analysis) -> Analysis:
     return msgspec.structs.replace(found, trace=trace, findings=[])
 
 
-def compare(baseline: str | Path, candidate: str | Path, *, warmup: Warmup = None) -> Comparison | TilesComparison:
+def compare(
+    baseline: str | Path, candidate: str | Path, *, warmup: Warmup = None
+) -> ComparisonResult | TilesComparison:
     """Is the candidate faster than the baseline, by how much, and which operators make the difference.
 
     Two variants of one bundle are compared round by round; other sides as independent groups of processes. Traces of
     AI Engine tiles are compared with each other, kind by kind and stall by stall.
+
+    >>> import opscope
+    >>> change = opscope.compare("out#baseline", "out#accelerated")
+    >>> change.end_to_end.speedup > 1
+    True
+    >>> change.end_to_end.design
+    'paired'
 
     Raises:
         NotFoundError: there is no such file, directory or variant.
@@ -99,7 +119,10 @@ def compare(baseline: str | Path, candidate: str | Path, *, warmup: Warmup = Non
     """
     if is_tiles(baseline) or is_tiles(candidate):
         return tiles_comparison(baseline, candidate)
-    return comparison_of(side_of(baseline, warmup), side_of(candidate, warmup))
+    from opscope.api.notebook import ComparisonResult
+
+    found = comparison_of(side_of(baseline, warmup), side_of(candidate, warmup))
+    return ComparisonResult(**msgspec.structs.asdict(found))
 
 
 def comparison_of(baseline: Side, candidate: Side) -> Comparison:

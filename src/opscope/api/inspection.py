@@ -14,7 +14,8 @@ from opscope.analyze.contents import (
     summarise_program,
     summarise_record,
 )
-from opscope.api.analyses import analyze
+from opscope.api.analyses import analysis_of, program_files
+from opscope.api.sides import side_of
 from opscope.bundle.files import sha256_of
 from opscope.errors import UsageError
 
@@ -47,7 +48,7 @@ def inspect(
     place = Path(path)
     summary = _summary(place, _head(place)) if place.is_file() else None
     if summary is None:
-        return analyze(path, warmup=warmup, program=program, etrecord=etrecord)
+        return analysis_of(side_of(path, warmup, program_files(program, etrecord)))
     if program or etrecord:
         problem = "a program is given for traces, and this is none"
         raise UsageError(problem, where=place, hint="leave out --program and --etrecord")

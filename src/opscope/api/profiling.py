@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
 from opscope.api.export_record import RECORD, record_beside, recorded_tokens
 from opscope.api.exporting import checked_export
 from opscope.api.method_calls import planned_calls
+from opscope.api.notebook import Profiled
 from opscope.api.reports import REPORT_FORMATS, content_of, write_reports
 from opscope.api.roofs import measure_roofs
 from opscope.api.targets import RUNNER, recorded_target, target_named
@@ -32,11 +34,18 @@ from opscope.run.target import reserved
 from opscope.version import __version__
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from opscope.bundle.manifest import Repetition
     from opscope.report.content import ReportContent
     from opscope.run.clock import Clock
     from opscope.run.experiment import Progress
     from opscope.run.target import RunTarget
+
+    Module: TypeAlias = Any
+    """A ``torch.nn.Module``; torch is not typed here."""
+    Tensors: TypeAlias = Any
+    """A tensor, or a tuple of tensors."""
 
 
 class Settings(msgspec.Struct, frozen=True):
@@ -80,19 +89,18 @@ def _silent(done: int, total: int, repetition: Repetition | None) -> None:
     """Progress that nobody watches."""
 
 
-class Profiled(NamedTuple):
-    """What `profile` did: the bundle's directory, what the report shows, and the files that were written."""
-
-    path: Path
-    content: ReportContent
-    files: list[Path]
+def default_directory(model: str, now: datetime) -> Path:
+    """Where a bundle goes when no directory is named."""
+    name = re.sub(r"[^\w.-]+", "-", Path(model).stem)
+    return Path("opscope-out") / f"{name}-{now:%Y%m%d-%H%M%S}"
 
 
 def profile(  # noqa: PLR0913 - the one call a notebook makes; all but the first two are by name
-    model: str,
-    settings: Settings | None = None,
+    model: str | Path | Module,
+    inputs: Tensors | None = None,
     *,
-    out: str | Path,
+    settings: Settings | None = None,
+    out: str | Path | None = None,
     resume: bool = False,
     progress: Progress = _silent,
     target: RunTarget | None = None,
@@ -101,9 +109,12 @@ def profile(  # noqa: PLR0913 - the one call a notebook makes; all but the first
     """Profile a model with acceleration on and off, and write the bundle with its reports.
 
     Args:
-        model: what can be exported (see :func:`opscope.api.export`), or the path of a .pte.
+        model: what can be exported (see :func:`opscope.api.export`), the path of a .pte, or a PyTorch module.
+        inputs: of a module, a tensor or a tuple of them: they tell the shapes that it is exported for. What is measured
+            are seeded random numbers of these shapes, the same in every variant.
         settings: how; with ``resume`` those of the bundle count, but for ``roofs``.
-        out: directory of the bundle; new or empty, with ``resume`` the one to finish.
+        out: directory of the bundle; new or empty, with ``resume`` the one to finish. None: ``opscope-out/MODEL-TIME``.
+            The program of a module is kept beside it, in ``OUT-model``.
         resume: run what the bundle in ``out`` still lacks.
         progress: hears of every repetition.
         target: where to run; None: as ``settings.target`` says.
@@ -112,15 +123,42 @@ def profile(  # noqa: PLR0913 - the one call a notebook makes; all but the first
     Raises:
         OpscopeError: of the kind that fits; what was measured before it is kept in ``out``.
     """
-    settings = settings or Settings()
-    path = Path(out)
-    bundle = resumed_bundle(path, model) if resume else None
+    settings, clock = settings or Settings(), clock or SystemClock()
+    name = str(model) if isinstance(model, str | Path) else type(model).__name__
+    path = default_directory(name, clock.now()) if out is None else Path(out)
+    source = _source(model, inputs, settings, path)
+    bundle = resumed_bundle(path, source) if resume else None
     # A run is finished where it began.
     runner = target or (recorded_target(bundle.manifest.target) if bundle else target_named(settings.target))
     with reserved(runner):
-        bundle = bundle or _planned(path, model, settings, runner, clock or SystemClock())
-        shown = _run(bundle, runner, clock or SystemClock(), progress, roofs=settings.roofs)
+        bundle = bundle or _planned(path, source, settings, runner, clock)
+        shown = _run(bundle, runner, clock, progress, roofs=settings.roofs)
     return Profiled(path, shown, write_reports(bundle, shown, REPORT_FORMATS))
+
+
+def _source(model: str | Path | Module, inputs: Tensors | None, settings: Settings, out: Path) -> str:
+    """The registered name or the path of the program; a module is exported first.
+
+    Raises:
+        UsageError: inputs for what has its own, or a module without.
+    """
+    if isinstance(model, str | Path):
+        if inputs is not None:
+            hint = "leave them out: they are drawn from the seed, in the shapes that the program declares"
+            raise UsageError("inputs are for PyTorch modules", where="inputs", hint=hint)
+        return str(model)
+    if inputs is None:
+        hint = "give a tensor or a tuple of tensors of the shapes to export for"
+        raise UsageError("a PyTorch module needs inputs", where="inputs", hint=hint)
+    from opscope.export.live import export_live
+
+    check_settings(settings)
+    check_free(out)
+    directory = out.with_name(f"{out.name}-model")
+    check_free(directory)
+    with storage_errors(directory):
+        directory.mkdir(parents=True, exist_ok=True)
+    return str(export_live(model, inputs, settings.dtype, directory))
 
 
 def _run(bundle: Bundle, runner: RunTarget, clock: Clock, progress: Progress, *, roofs: bool) -> ReportContent:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from opscope.analyze.analysis import Known
     from opscope.analyze.timing import Calls
+    from opscope.api.notebook import EventsResult
     from opscope.bundle.manifest import Variant
     from opscope.table import EventTable
 
@@ -40,18 +41,27 @@ class Side(NamedTuple):
     tokens: Mapping[str, int] = {}
 
 
-def read(path: str | Path) -> EventTable:
+def read(path: str | Path) -> EventsResult:
     """The events of a trace, of all traces in a directory, or of a variant of a bundle (``BUNDLE#variant``).
 
     A run directory of the Arm kit is read like a bundle; its experiments are ``DIR#experiment``.
 
     Warm-up is marked: by the plan of a bundle, else where the latencies settle.
 
+    >>> import opscope
+    >>> opscope.read("trace.etdump").inferences().height
+    4
+    >>> opscope.read("out#baseline").processes
+    6
+
     Raises:
         NotFoundError: there is no such file, directory or variant.
         TraceFormatError: a file is damaged or of an unknown format.
     """
-    return side_of(path, None).table
+    from opscope.api.notebook import EventsResult
+
+    table = side_of(path, None).table
+    return EventsResult(table.traces, table.clock, table.warnings, table.warmup, table.side)
 
 
 class ProgramFiles(NamedTuple):

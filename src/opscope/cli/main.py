@@ -27,6 +27,7 @@ from opscope.cli import (
     profile,
     report,
     run,
+    skills,
     validate,
 )
 from opscope.errors import EXIT_INTERNAL, EXIT_INTERRUPTED, InterruptedRunError, OpscopeError
@@ -65,6 +66,7 @@ for module in (
 ):
     app.command()(module.command)
     app.registered_commands[-1].name = module.NAME
+app.add_typer(skills.app, name=skills.NAME)
 
 
 def _show_version(value: bool) -> None:

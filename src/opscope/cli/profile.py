@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from contextlib import nullcontext
 from pathlib import Path
@@ -15,7 +14,6 @@ from opscope.cli.output import JsonOption, PowerOption, QuietOption, RemoteDevic
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
-    from datetime import datetime
 
     from opscope.api import Profiled, Settings
     from opscope.bundle.manifest import Repetition
@@ -74,7 +72,7 @@ def command(
     Exports the model if needed, runs every variant in fresh processes in interleaved rounds, and writes a bundle with
     report.html, report.md, analysis.json and comparison.json.
     """
-    from opscope.api import Settings
+    from opscope.api import Settings, default_directory
     from opscope.api.phones import phone_name
     from opscope.errors import UsageError
     from opscope.run.clock import SystemClock
@@ -106,12 +104,6 @@ def command(
     _check_complete(done)
 
 
-def default_directory(model: str, now: datetime) -> Path:
-    """Where a bundle goes when no directory is named."""
-    name = re.sub(r"[^\w.-]+", "-", Path(model).stem)
-    return Path("opscope-out") / f"{name}-{now:%Y%m%d-%H%M%S}"
-
-
 def _profile(model: str, settings: Settings, out: Path, *, resume: bool, quiet: bool) -> Profiled:
     from opscope.api import profile
     from opscope.errors import InterruptedRunError
@@ -119,7 +111,7 @@ def _profile(model: str, settings: Settings, out: Path, *, resume: bool, quiet: 
     shown = sys.stderr.isatty() and not quiet
     try:
         with _progress() if shown else nullcontext(_silent) as progress:
-            return profile(model, settings, out=out, resume=resume, progress=progress)
+            return profile(model, settings=settings, out=out, resume=resume, progress=progress)
     except (KeyboardInterrupt, InterruptedRunError):
         raise InterruptedRunError(
             "interrupted; what was finished is kept", where=out, hint=_resume_hint(model, out)

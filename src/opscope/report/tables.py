@@ -13,10 +13,11 @@ if TYPE_CHECKING:
 
     from opscope.analyze.analysis import Analysis
 
-_OPERATORS = (
+OPERATOR_COLUMNS = (
     "method instruction position name category kind backend calls time_ns share uncertainty_ns attribution "
     "aten module source macs flops bytes"
 ).split()
+"""Columns of a table of operators; their meaning is that of :class:`opscope.analyze.operators.Operator`."""
 _MODULES = "method path type depth self_ns total_ns share operators macs".split()
 _DELEGATES = "method instruction delegate backend events nodes operators_ns boundary_ns time_ns share profile".split()
 _LAYOUT = "method instruction position name cause time_ns share uncertainty_ns bytes".split()
@@ -32,7 +33,7 @@ def csv_files(analysis: Analysis) -> dict[str, str]:
             "layout.csv": _rows(_LAYOUT, analysis.layout),
         }
     return {
-        "operators.csv": _rows(_OPERATORS, analysis.operators),
+        "operators.csv": _rows(OPERATOR_COLUMNS, analysis.operators),
         **views,
         "categories.csv": _table(
             ["category", "time_ns", "share"], ([c.category, c.time_ns, c.share] for c in analysis.categories)
@@ -46,10 +47,10 @@ def csv_files(analysis: Analysis) -> dict[str, str]:
 
 def variant_tables(results: Sequence[tuple[str, Analysis]]) -> dict[str, str]:
     """The operators and the categories of several analyses, each in one file whose first column names the analysis."""
-    operators = ([name, *_values(row, _OPERATORS)] for name, analysis in results for row in analysis.operators)
+    operators = ([name, *_values(row, OPERATOR_COLUMNS)] for name, analysis in results for row in analysis.operators)
     categories = ([name, c.category, c.time_ns, c.share] for name, analysis in results for c in analysis.categories)
     return {
-        "operators.csv": _table(["variant", *_OPERATORS], operators),
+        "operators.csv": _table(["variant", *OPERATOR_COLUMNS], operators),
         "categories.csv": _table(["variant", "category", "time_ns", "share"], categories),
     }
 

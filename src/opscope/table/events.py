@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     import polars as pl
     from numpy.typing import NDArray
+    from typing_extensions import Self
 
     from opscope.table.nesting import Ints
 
@@ -162,7 +163,7 @@ class EventTable:
         """The inferences as arrays."""
         return joined_inferences([_inferences(p, trace, w) for p, (trace, w) in enumerate(self._marked())])
 
-    def with_warmup(self, count: int | Sequence[int]) -> EventTable:
+    def with_warmup(self, count: int | Sequence[int]) -> Self:
         """Mark the first inferences of every process as warm-up.
 
         Args:
@@ -176,7 +177,7 @@ class EventTable:
             raise ValueError(f"{len(each)} numbers for {self.processes} processes")
         return replace(self, warmup=each)
 
-    def with_method(self, name: str) -> EventTable:
+    def with_method(self, name: str) -> Self:
         """Name the method of every inference, when the program says that there is only one."""
         traces = tuple(tuple(_with_method(segment, name) for segment in trace) for trace in self.traces)
         return replace(self, traces=traces)
@@ -194,7 +195,7 @@ class EventTable:
         """The same table of one trace with what stands beside its events."""
         return replace(self, side=(side,))
 
-    def with_processes(self, kept: Sequence[int]) -> EventTable:
+    def with_processes(self, kept: Sequence[int]) -> Self:
         """Only the events of some processes, numbered anew in the given order."""
         traces = tuple(self.traces[process] for process in kept)
         warmup = tuple(self.warmup[process] for process in kept)

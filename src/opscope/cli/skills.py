@@ -1,0 +1,51 @@
+"""``opscope skills``: the agent skills of this package."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from opscope.cli.output import QuietOption  # noqa: TC001 - typer reads the annotations at run time
+
+NAME = "skills"
+app = typer.Typer(
+    help="List or install the agent skills: steps that an AI coding assistant, or a person, can follow.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+
+@app.command("list")
+def list_() -> None:
+    """Name the skills, each with what it is for.
+
+    Example: opscope skills list
+    """
+    from opscope.api import skills
+
+    found = skills()
+    width = max(len(skill.name) for skill in found)
+    for skill in found:
+        typer.echo(f"{skill.name:<{width}}  {skill.description}")
+
+
+@app.command("install")
+def install(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Where the assistant looks for skills.")],
+    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Only these. [default: all]")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace files that differ.")] = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Write the skills into a directory, each as NAME/SKILL.md.
+
+    Example: opscope skills install .claude/skills
+
+    Nothing is overwritten unless --overwrite is given.
+    """
+    from opscope.api import install_skills
+
+    for path in install_skills(directory, names or (), overwrite=overwrite):
+        if not quiet:
+            typer.echo(str(path))
