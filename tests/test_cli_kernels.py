@@ -48,7 +48,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A bundle of a machine with AVX-512, on and off, where nothing was counted."""
     out = tmp_path_factory.mktemp("kernels") / "bundle"
     settings = Settings(rounds=8, runs=4, warmup=1)
-    profile(str(write_tiny_program(out.parent)), settings, out=out, target=FakeTarget(), clock=FakeClock())
+    profile(str(write_tiny_program(out.parent)), settings=settings, out=out, target=FakeTarget(), clock=FakeClock())
     return out
 
 
@@ -210,7 +210,7 @@ def counted(toy_program: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
     target, _ = arm_target()
     out = tmp_path_factory.mktemp("arm") / "bundle"
     settings = Settings(rounds=1, runs=2, warmup=0, ablate=("sme",), untraced=False)
-    profile(str(toy_program), settings, out=out, target=target)
+    profile(str(toy_program), settings=settings, out=out, target=target)
     runs = count_kernels(out, target=target, cache=native_cache())
     assert [(each.variant, each.failure) for each in runs] == [("accelerated", None), ("baseline", None)]
     return out

@@ -249,7 +249,7 @@ def test_both_methods_run_and_are_reported(decoder: Path, tmp_path: Path) -> Non
     """One prefill and a loop of decodes in every round; each method has latency, operators and tokens per second."""
     assert planned_calls(decoder, ()) == ["prefill", *["decode"] * LOOP_CALLS]
     settings = Settings(rounds=1, runs=2, warmup=1, roofs=False)
-    done = profile(str(decoder), settings, out=tmp_path / "out")
+    done = profile(str(decoder), settings=settings, out=tmp_path / "out")
     analysis = done.content.shown
     assert analysis is not None
     prefill, decode = analysis.methods

@@ -117,7 +117,7 @@ def test_the_order_of_calls_is_planned_and_written_down(tmp_path: Path) -> None:
     """Every process calls both methods in turn, runs and warm-up are rounds of calls, the reports have a table."""
     target = FakeTarget()
     settings = Settings(rounds=6, runs=4, warmup=2, roofs=False, methods=("prefill", "decode:3"))
-    done = profile(str(program(tmp_path)), settings, out=tmp_path / "out", target=target, clock=FakeClock())
+    done = profile(str(program(tmp_path)), settings=settings, out=tmp_path / "out", target=target, clock=FakeClock())
     plan = done.content.manifest.plan
     assert (plan.calls, plan.runs, plan.warmup) == (["prefill", "decode", "decode", "decode"], 16, 8)
     assert target.jobs[0].calls == tuple(plan.calls)

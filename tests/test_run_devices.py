@@ -65,13 +65,13 @@ def test_a_device_that_starts_anew_loses_nothing_and_is_finished_with_resume(
 
     out = tmp_path / "out"
     with pytest.raises(DeviceError, match=r"lost|refused|closed") as caught:
-        profile(str(toy_program), SETTINGS, out=out, target=target(board), progress=off_after_two)
+        profile(str(toy_program), settings=SETTINGS, out=out, target=target(board), progress=off_after_two)
     assert "finish with --resume" in str(caught.value.hint)
     kept = Bundle.open(out).manifest
     assert kept.status is Status.INCOMPLETE
     assert [repetition.ok for repetition in kept.repetitions] == [True, True]
     board.start()
-    profile(str(toy_program), SETTINGS, out=out, target=target(board), resume=True)
+    profile(str(toy_program), settings=SETTINGS, out=out, target=target(board), resume=True)
     whole = Bundle.open(out).manifest
     assert whole.status is Status.COMPLETE
     assert whole.repetitions[:2] == kept.repetitions
@@ -90,7 +90,7 @@ def test_a_cut_in_the_middle_of_a_round_fails_one_repetition_only(
             cutters[0].start()
 
     settings = msgspec.structs.replace(SETTINGS, runs=600)
-    profile(str(toy_program), settings, out=tmp_path / "out", target=target(board), progress=cut_the_second)
+    profile(str(toy_program), settings=settings, out=tmp_path / "out", target=target(board), progress=cut_the_second)
     cutters[0].join()
     manifest = Bundle.open(tmp_path / "out").manifest
     assert [repetition.ok for repetition in manifest.repetitions] == [True, False, True, True]

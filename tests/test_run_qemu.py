@@ -106,7 +106,7 @@ def emulated_bundle(small_programs: dict[str, Path], tmp_path_factory: pytest.Te
         target = qemu_target(monkeypatch)
         out = tmp_path_factory.mktemp("bundle") / "b"
         settings = Settings(target="qemu-aarch64", ablate=("sme",), rounds=1, runs=1, warmup=1, untraced=False)
-        profile(str(small_programs["int8"]), settings, out=out, target=target)
+        profile(str(small_programs["int8"]), settings=settings, out=out, target=target)
         return out
 
 
