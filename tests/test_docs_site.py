@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import sysconfig
+import sys
 import time
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -24,9 +24,8 @@ pytestmark = pytest.mark.skipif(find_spec("mkdocs") is None, reason="needs mkdoc
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The site, built with warnings as errors."""
     place = tmp_path_factory.mktemp("site")
-    mkdocs = Path(sysconfig.get_path("scripts")) / "mkdocs"
     environment = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
-    command = [str(mkdocs), "build", "--quiet", "--strict", "--site-dir", str(place)]
+    command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir", str(place)]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return place
