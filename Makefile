@@ -35,6 +35,8 @@ bench: $(VENV)/dev.stamp ## measure opscope itself, side by side with what it is
 	$(BIN)/python bench/overhead.py
 	$(BIN)/python bench/decode.py
 	$(BIN)/python bench/calibration.py
+	$(BIN)/python bench/store.py
+	$(BIN)/python bench/history.py
 
 bench-attribution: $(VENV)/dev.stamp ## attribution of XNNPACK's events against the truth, on models of every kind (20 minutes)
 	$(BIN)/python bench/attribution.py
@@ -63,5 +65,5 @@ $(VENV)/demo.stamp: pyproject.toml $(VENV)/torch.stamp
 	touch $@
 
 $(VENV)/dev.stamp: pyproject.toml $(VENV)/torch.stamp
-	$(PIP) install -e ".[executorch,dev]"
+	$(PIP) install -e ".[executorch,store,dev]"
 	touch $@

@@ -166,6 +166,13 @@ class InvalidBundleError(OpscopeError):
     meaning = "a bundle is incomplete or contradicts itself; opscope validate says where"
 
 
+class ClusterError(OpscopeError):
+    """The scheduler of other machines, or its workers, cannot be reached or were lost."""
+
+    exit_code = 16
+    meaning = "a scheduler or its workers cannot be reached or were lost; what was finished is kept"
+
+
 class InterruptedRunError(OpscopeError):
     """The user stopped the command; what was finished is kept."""
 

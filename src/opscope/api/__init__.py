@@ -22,21 +22,36 @@ if TYPE_CHECKING:
     from opscope.api.run_report import RunReport
     from opscope.api.running import run
     from opscope.api.sides import read
+    from opscope.api.store import (
+        AddReport,
+        RemoveReport,
+        add_to_store,
+        compact_store,
+        migrate_store,
+        query_store,
+        remove_from_store,
+        store_entries,
+        verify_store,
+    )
     from opscope.api.validation import validate
 
 __all__ = [
     "CONVERT_FORMATS",
     "REPORT_FORMATS",
+    "AddReport",
     "Check",
     "FeatureReport",
     "Inspected",
     "Profiled",
+    "RemoveReport",
     "RunReport",
     "Settings",
+    "add_to_store",
     "analyze",
     "check",
     "combined",
     "combined_report",
+    "compact_store",
     "compare",
     "content",
     "convert",
@@ -44,13 +59,18 @@ __all__ = [
     "doctor",
     "features",
     "inspect",
+    "migrate_store",
     "preflight",
     "profile",
+    "query_store",
     "read",
+    "remove_from_store",
     "report",
     "run",
+    "store_entries",
     "to_json",
     "validate",
+    "verify_store",
 ]
 
 _MODULES = {
@@ -67,6 +87,17 @@ _MODULES = {
     "running": ("run",),
     "reports": ("REPORT_FORMATS", "content", "report"),
     "sides": ("read",),
+    "store": (
+        "AddReport",
+        "RemoveReport",
+        "add_to_store",
+        "compact_store",
+        "migrate_store",
+        "query_store",
+        "remove_from_store",
+        "store_entries",
+        "verify_store",
+    ),
     "validation": ("validate",),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}

@@ -23,6 +23,7 @@ from opscope.cli import (
     profile,
     report,
     run,
+    store,
     validate,
 )
 from opscope.errors import EXIT_INTERNAL, EXIT_INTERRUPTED, InterruptedRunError, OpscopeError
@@ -57,6 +58,9 @@ for module in (
 ):
     app.command()(module.command)
     app.registered_commands[-1].name = module.NAME
+
+
+app.add_typer(store.app, name=store.NAME)
 
 
 def _show_version(value: bool) -> None:
