@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from opscope.api.conversion import CONVERT_FORMATS, convert, converted
     from opscope.api.encode import to_json
     from opscope.api.gate import check
+    from opscope.api.history import stored_history
+    from opscope.api.history_gate import check_history
     from opscope.api.inspection import Inspected, inspect
     from opscope.api.machine import Check, FeatureReport, doctor, features
     from opscope.api.preflight import preflight
@@ -49,6 +51,7 @@ __all__ = [
     "add_to_store",
     "analyze",
     "check",
+    "check_history",
     "combined",
     "combined_report",
     "compact_store",
@@ -68,6 +71,7 @@ __all__ = [
     "report",
     "run",
     "store_entries",
+    "stored_history",
     "to_json",
     "validate",
     "verify_store",
@@ -79,6 +83,8 @@ _MODULES = {
     "conversion": ("CONVERT_FORMATS", "convert", "converted"),
     "encode": ("to_json",),
     "gate": ("check",),
+    "history": ("stored_history",),
+    "history_gate": ("check_history",),
     "inspection": ("Inspected", "inspect"),
     "machine": ("Check", "FeatureReport", "doctor", "features"),
     "preflight": ("preflight",),

@@ -126,7 +126,7 @@ def _of_bundle(path: Path, asked: Asked) -> Ready:
     manifest = found.manifest
     entry = Entry(
         bundle=found.bundle,
-        origin=_origin(manifest),
+        origin=origin_of(manifest),
         repetitions=sum(1 for repetition in manifest.repetitions if repetition.ok),
         model=manifest.model.name,
         device=asked.given.device or device_text(manifest),
@@ -165,7 +165,7 @@ def _of_tiles(path: Path, given: Given) -> Ready:
     return Ready(entry, rows)
 
 
-def _origin(manifest: Manifest) -> str:
+def origin_of(manifest: Manifest) -> str:
     """What a run keeps when it is resumed: its beginning. Two bundles with it are one run, the one fuller."""
     first = manifest.repetitions[:1]
     kept = (manifest.created, manifest.model.sha256, manifest.plan.seed, manifest.variants, manifest.environment, first)
