@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from opscope.api.combined import combined, combined_report
     from opscope.api.conversion import CONVERT_FORMATS, convert, converted
     from opscope.api.encode import to_json
+    from opscope.api.fleet import fleet_report, stored_fleet
     from opscope.api.gate import check
     from opscope.api.history import stored_history
     from opscope.api.history_gate import check_history
@@ -61,6 +62,7 @@ __all__ = [
     "converted",
     "doctor",
     "features",
+    "fleet_report",
     "inspect",
     "migrate_store",
     "preflight",
@@ -71,6 +73,7 @@ __all__ = [
     "report",
     "run",
     "store_entries",
+    "stored_fleet",
     "stored_history",
     "to_json",
     "validate",
@@ -82,6 +85,7 @@ _MODULES = {
     "combined": ("combined", "combined_report"),
     "conversion": ("CONVERT_FORMATS", "convert", "converted"),
     "encode": ("to_json",),
+    "fleet": ("fleet_report", "stored_fleet"),
     "gate": ("check",),
     "history": ("stored_history",),
     "history_gate": ("check_history",),

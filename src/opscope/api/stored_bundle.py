@@ -178,10 +178,11 @@ def _check_traces(path: Path, manifest: Manifest) -> None:
     Raises:
         TraceFormatError: one is not.
     """
+    inside = path.resolve()
     for variant in manifest.variants:
         for repetition in manifest.completed(variant.name):
             file = path / str(repetition.trace)
-            if not file.resolve().is_relative_to(path.resolve()):
+            if not file.resolve().is_relative_to(inside):
                 raise TraceFormatError("a trace outside of its bundle", where=file, hint=_RESTORE)
             try:
                 same = sha256_of(file) == repetition.trace_sha256

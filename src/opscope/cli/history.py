@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from opscope.cli.output import JsonOption, QuietOption, show, write_json
-from opscope.cli.store import StoreOption
+from opscope.cli.output import JsonOption, QuietOption, StoreOption, show, write_json
 
 NAME = "history"
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from opscope.cli.output import JsonOption, QuietOption, show, write_json
+from opscope.cli.output import JsonOption, QuietOption, StoreOption, show, split_words, write_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -22,12 +22,6 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
-StoreOption = Annotated[
-    str | None,
-    typer.Option(
-        "--store", metavar="DIR|URL", help="The store. [default: the variable OPSCOPE_STORE, else opscope-store]"
-    ),
-]
 SchedulerOption = Annotated[
     str | None, typer.Option(metavar="ADDRESS", help="Do the work on the workers of this Dask scheduler.")
 ]
@@ -201,6 +195,29 @@ def verify(store: StoreOption = None, json: JsonOption = None, quiet: QuietOptio
         raise InvalidBundleError(
             f"{counted_text(len(found.faults), 'file')} missing or damaged", where=store, hint=hint
         )
+
+
+@app.command()
+def report(
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Where to write fleet.html, fleet.md and fleet.json.")],
+    store: StoreOption = None,
+    where: Annotated[
+        str, typer.Option(metavar="KEY=VALUE,...", help="Which runs: model, device, variant, since and so on.")
+    ] = "",
+    formats: Annotated[
+        str, typer.Option("--format", metavar="FORMAT,...", help="Any of html, md and json.")
+    ] = "html,md,json",
+    quiet: QuietOption = False,
+) -> None:
+    """Report on the fleet: speedups of devices and models, who is slowest where, which operators dominate.
+
+    Example: opscope store report --out fleet
+    """
+    from opscope.api import fleet_report
+
+    for path in fleet_report(out, store, split_words(formats), where=where):
+        if not quiet:
+            typer.echo(path)
 
 
 @app.command()
