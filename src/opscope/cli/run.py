@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -31,6 +31,9 @@ def command(
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Directory of the bundles. [default: as the file says]")
     ] = None,
+    scheduler: Annotated[
+        str | None, typer.Option(metavar="ADDRESS", help="Run them on the workers of this Dask scheduler.")
+    ] = None,
     json: JsonOption = None,
     quiet: QuietOption = False,
 ) -> None:
@@ -45,7 +48,10 @@ def command(
 
     if analysis_only and resume:
         raise UsageError("nothing is run with --analysis-only", where="--resume", hint="leave out one of the two")
-    done = _run(config, split_words(only), out, analysis_only=analysis_only, resume=resume, quiet=quiet)
+    if analysis_only and scheduler:
+        raise UsageError("nothing is run with --analysis-only", where="--scheduler", hint="leave out one of the two")
+    how = _How(analysis_only, resume, quiet, scheduler)
+    done = _run(config, split_words(only), out, how)
     if json:
         write_json(done, json)
     for note in done.notes:
@@ -55,17 +61,31 @@ def command(
     _check_complete(done, config)
 
 
-def _run(
-    config: Path, only: tuple[str, ...], out: Path | None, *, analysis_only: bool, resume: bool, quiet: bool
-) -> RunReport:
+class _How(NamedTuple):
+    """The options that say how to run, not what."""
+
+    analysis_only: bool
+    resume: bool
+    quiet: bool
+    scheduler: str | None
+
+
+def _run(config: Path, only: tuple[str, ...], out: Path | None, how: _How) -> RunReport:
     from opscope.api.running import Means, run
     from opscope.cli.progress import run_progress
     from opscope.errors import InterruptedRunError
 
-    shown = sys.stderr.isatty() and not quiet and not analysis_only
+    shown = sys.stderr.isatty() and not how.quiet and not how.analysis_only and how.scheduler is None
     try:
         with run_progress() if shown else nullcontext(_silent) as progress:
-            return run(config, only=only, analysis_only=analysis_only, resume=resume, out=out, means=Means(progress))
+            return run(
+                config,
+                only=only,
+                analysis_only=how.analysis_only,
+                resume=how.resume,
+                out=out,
+                means=Means(progress, scheduler=how.scheduler),
+            )
     except (KeyboardInterrupt, InterruptedRunError):
         raise InterruptedRunError(
             "interrupted; what was finished is kept", where=config, hint=_resume_hint(config, only, out)

@@ -68,6 +68,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         dtype: number type to export registered models in.
         target: where to run: ``local``, ``native``, ``runner`` or ``runner:PATH``.
         targets: several of them, instead of ``target``.
+        devices: names of machines to run on, each by itself; for ``opscope run --scheduler``, whose workers own them.
         variants: what is compared; empty: the CPU as it is, and without ``ablate``.
         ablate: without variants: feature groups to switch off in the baseline; empty for the strongest of the CPU.
         ladder: without variants: run the whole staircase of the CPU's features.
@@ -95,6 +96,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     dtype: Literal["fp32", "fp16", "int8"] = "fp32"
     target: Text | None = None
     targets: list[Text] = []
+    devices: list[Name] = []
     variants: list[VariantConfig] = []
     ablate: list[str] = []
     ladder: bool = False
