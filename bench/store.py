@@ -23,7 +23,7 @@ from opscope.api import query_store, store_entries
 from opscope.store.schema import TABLES
 
 _OPERATORS, _ROUNDS, _RUNS = 200, 5, 10
-_ON_WORKERS = 600
+_ON_WORKERS = 16
 _ASKED = 3
 _BIN = Path(sys.executable).parent
 QUESTIONS = {
@@ -96,11 +96,11 @@ def _ask(store: Path) -> None:
 
 
 def _workers(work: Path, paths: list[Path]) -> None:
-    """The same bundles added here, on one worker and on two; the stores must hold the same."""
+    """The same bundles analysed from their traces here, on one worker and on two; the stores must hold the same."""
     folder = work / "some"
     for path in paths:
         shutil.copytree(path, folder / path.name, copy_function=_link)
-    print(f"\n{len(paths)} bundles added{'s':>12}{'same as here':>16}")
+    print(f"\n{len(paths)} bundles analysed{'s':>9}{'same as here':>16}")
     here = _filled(work, folder, "here", [])
     for count in (1, 2):
         with Cluster(count) as cluster:
@@ -109,7 +109,7 @@ def _workers(work: Path, paths: list[Path]) -> None:
 
 def _filled(work: Path, folder: Path, name: str, options: list[str], same: list[object] | None = None) -> list[object]:
     store = work / f"store {name}"
-    seconds = _seconds(_run, "store", "add", folder, "--store", store, "--quiet", *options)
+    seconds = _seconds(_run, "store", "add", folder, "--store", store, "--recompute", "--quiet", *options)
     held = [query_store(f"SELECT * FROM {table} ORDER BY ALL", store).rows for table in TABLES]  # noqa: S608
     print(f"{name:<16}{seconds:>15.1f}{'' if same is None else str(held == same):>16}", flush=True)
     return held

@@ -38,6 +38,7 @@ _SORTS = (
     ("Transpose (ND, X32)", 4_000, 1.0),
 )
 _PORTABLE = 20
+_MODULE = 8
 
 
 class WideTarget(FakeTarget):
@@ -104,7 +105,7 @@ class Mint:
         program = write_tiny_program(directory)
         profile(str(program), settings, out=self.original, target=WideTarget(operators), clock=FakeClock())
         self._manifest = msgspec.json.decode((self.original / "manifest.json").read_bytes(), type=Manifest)
-        self._texts = {name: (self.original / name).read_bytes() for name in _DOCUMENTS}
+        self._documents = {name: _described(name, (self.original / name).read_bytes()) for name in _DOCUMENTS}
         self._links = self._files()
 
     def make(self, path: Path, made: Made) -> Path:
@@ -113,12 +114,12 @@ class Mint:
         folders = {(path / name).parent for name in (*self._links, *_DOCUMENTS)}
         for folder in sorted(folders):
             folder.mkdir(parents=True, exist_ok=True)
-        for name, source in {**self._links, **self._documents(made.factor)}.items():
+        for name, source in {**self._links, **self._scaled(made.factor)}.items():
             os.link(source, path / name)
-        (path / "manifest.json").write_bytes(msgspec.json.encode(self._described(made)))
+        (path / "manifest.json").write_bytes(msgspec.json.encode(self._manifest_of(made)))
         return path
 
-    def _described(self, made: Made) -> Manifest:
+    def _manifest_of(self, made: Made) -> Manifest:
         old, replace = self._manifest, msgspec.structs.replace
         versions = old.environment.versions | {"executorch": made.executorch}
         return replace(
@@ -135,14 +136,14 @@ class Mint:
         kept = [file for file in every if file.suffix in {".etdump", ".pte"}]
         return {file.relative_to(self.original).as_posix(): file for file in kept}
 
-    def _documents(self, factor: float) -> dict[str, Path]:
+    def _scaled(self, factor: float) -> dict[str, Path]:
         """Analyses with all times multiplied, written once for each factor."""
         folder = self._shared / f"factor-{factor!r}"
         found = {name: folder / name for name in _DOCUMENTS}
         if not folder.exists():
             for name, file in found.items():
                 file.parent.mkdir(parents=True, exist_ok=True)
-                file.write_bytes(msgspec.json.encode(_scaled(msgspec.json.decode(self._texts[name]), factor)))
+                file.write_bytes(msgspec.json.encode(_multiplied(self._documents[name], factor)))
         return found
 
 
@@ -165,12 +166,27 @@ def fleet(count: int, models: int = 8, devices: int = 6, figures: int = 5, seed:
     ]
 
 
-def _scaled(value: Any, factor: float, name: str = "") -> Any:
+def _described(name: str, content: bytes) -> Any:
+    """A document; an analysis with a module for every eight operators, since the tiny program tells of none."""
+    found = msgspec.json.decode(content)
+    if name.endswith("analysis.json"):
+        groups = [found["operators"][first : first + _MODULE] for first in range(0, len(found["operators"]), _MODULE)]
+        found["modules"] = [_module(number, own) for number, own in enumerate(groups)]
+    return found
+
+
+def _module(number: int, operators: list[Any]) -> dict[str, Any]:
+    spent, share = (sum(one[name] for one in operators) for name in ("time_ns", "share"))
+    place = {"method": "forward", "path": f"layers.{number}", "type": "Block", "depth": 1}
+    return {**place, "self_ns": spent, "total_ns": spent, "share": share, "operators": len(operators), "macs": None}
+
+
+def _multiplied(value: Any, factor: float, name: str = "") -> Any:
     """The document with every number below a key that ends in ``_ns`` multiplied."""
     if isinstance(value, dict):
-        return {key: _scaled(own, factor, key) for key, own in value.items()}
+        return {key: _multiplied(own, factor, key) for key, own in value.items()}
     if isinstance(value, list):
-        return [_scaled(own, factor, name) for own in value]
+        return [_multiplied(own, factor, name) for own in value]
     if not name.endswith("_ns") or isinstance(value, bool) or not isinstance(value, int | float):
         return value
     return round(value * factor) if isinstance(value, int) else value * factor

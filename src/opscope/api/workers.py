@@ -7,6 +7,7 @@ not grow with their number.
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections import deque
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -19,7 +20,7 @@ _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 _EACH = 4
 _CONNECT_SECONDS = 10.0
-_RETRY = "start it again and give the same command: what is there already is not done twice"
+_RETRY = "start it again and give the same command, `opscope run` with --resume: what is there is not done twice"
 
 
 class Lost(NamedTuple):
@@ -114,6 +115,7 @@ def connected(address: str) -> Iterator[Any]:
         MissingDependencyError: Dask is not installed.
     """
     distributed = _distributed()
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)  # what goes wrong is said here, once
     try:
         client = distributed.Client(address, timeout=_CONNECT_SECONDS, set_as_default=False)
     except (OSError, ValueError, TimeoutError) as error:
@@ -133,7 +135,7 @@ def _losses(address: str) -> Iterator[None]:
     distributed = _distributed()
     try:
         yield
-    except (CancelledError, distributed.CommClosedError, distributed.client.FutureCancelledError) as error:
+    except (CancelledError, distributed.comm.CommClosedError, distributed.client.FutureCancelledError) as error:
         raise ClusterError("the scheduler was lost", where=address, hint=_RETRY) from error
 
 
