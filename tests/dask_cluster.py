@@ -13,8 +13,8 @@ from pathlib import Path
 from types import TracebackType
 
 _BIN = Path(sys.executable).parent
-_ADDRESS = re.compile(r"Scheduler at:\s+(tcp://\S+)")
-_READY = re.compile(r"Registered to:")
+ADDRESS = re.compile(r"Scheduler at:\s+(tcp://\S+)")
+READY = re.compile(r"Registered to:")
 _SECONDS = 60.0
 
 
@@ -51,7 +51,7 @@ class Process:
         """End it; a process that does not is killed."""
         self.process.terminate()
         try:
-            self.process.wait(5)
+            self.process.wait(2)
         except subprocess.TimeoutExpired:
             self.kill()
         self._reader.join(5)
@@ -84,7 +84,7 @@ class Cluster:
 
     def __init__(self, workers: int = 1, resources: Sequence[str] = (), kept: Sequence[str] = ()) -> None:
         words = ["dask", "scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--no-show"]
-        self.scheduler = Process(words, _ADDRESS)
+        self.scheduler = Process(words, ADDRESS)
         self.address = self.scheduler.found
         self.workers: list[Process] = []
         for number in range(workers):
@@ -94,7 +94,7 @@ class Cluster:
         """One more worker."""
         words = ["dask", "worker", self.address, "--nthreads", "1", "--no-dashboard", *kept]
         words += ["--resources", resources] if resources else []
-        self.workers.append(Process(words, _READY))
+        self.workers.append(Process(words, READY))
         return self.workers[-1]
 
     def __enter__(self) -> Cluster:  # noqa: PYI034 - typing.Self is of Python 3.11

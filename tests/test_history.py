@@ -257,7 +257,7 @@ def test_names_stay_text_on_the_page_and_on_the_terminal() -> None:
 def test_check_measures_a_bundle_by_its_stored_history(
     factor: float, code: int, mint: Mint, store: Path, tmp_path: Path
 ) -> None:
-    """The current level passes, so does what is within the threshold or faster; 8 % more is a regression, with the operators."""
+    """The current level passes, and so does what is within the threshold; 8 % more is a regression by operators."""
     bundle = mint.make(tmp_path / "new", Made(99, hours=99, factor=factor))
     command = ["check", bundle, "--against", "store:", "--store", store, "--json", tmp_path / "c.json"]
     done = subprocess.run([str(BIN), *map(str, command)], capture_output=True, text=True, check=False)

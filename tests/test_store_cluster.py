@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 import sys
 import time
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from dask_cluster import Cluster
+from dask_cluster import ADDRESS, READY, Cluster, Process
 from many_bundles import Mint, fleet
 from opscope.api import add_to_store, query_store, store_entries, verify_store
 from opscope.api.workers import Where, calls
@@ -22,6 +23,7 @@ from programs import write_tiny_program
 from runners import GOOD, write_runner
 
 BIN = Path(sys.executable).parent / "opscope"
+PAGE = Path(__file__).parent.parent / "docs" / "how-to" / "run-on-more-than-one-machine.md"
 _CONFIG = """
 model = "tiny.pte"
 target = "runner"
@@ -124,6 +126,26 @@ def test_what_a_worker_could_not_run_is_told_as_if_it_ran_here(cluster: Cluster,
     assert list((tmp_path / "out").rglob("log.txt"))
 
 
+def test_the_commands_of_the_page_do_what_it_says(tmp_path: Path) -> None:
+    """Scheduler, worker, run and store as the page gives them, but for the address."""
+    lines = [
+        line for line in PAGE.read_text().splitlines() if line.startswith(("dask ", "opscope run", "opscope store"))
+    ]
+    scheduler, worker, run, add = (shlex.split(line) for line in lines)
+    started = Process([word.replace("8786", "0").replace("0.0.0.0", "127.0.0.1") for word in scheduler], ADDRESS)  # noqa: S104 - replaced
+    working = Process([word.replace("tcp://lab:8786", started.found) for word in worker], READY)
+    try:
+        configuration(tmp_path, "pixel8", "rpi5")
+        for words in (run, add):
+            own = [word.replace("tcp://lab:8786", started.found) for word in words[1:]]
+            done = subprocess.run([str(BIN), *own], cwd=tmp_path, capture_output=True, text=True, check=False)
+            assert done.returncode == 0, done.stderr
+    finally:
+        for process in (working, started):
+            process.stop()
+    assert len(store_entries(tmp_path / "runs")) == 2
+
+
 def test_a_killed_worker_is_replaced_and_a_lost_scheduler_takes_nothing(tmp_path: Path) -> None:
     """Of two workers that own a device one is killed while it runs: the other one does it again.
 
@@ -138,7 +160,7 @@ def test_a_killed_worker_is_replaced_and_a_lost_scheduler_takes_nothing(tmp_path
         while done.poll() is None and not (tmp_path / f"by-{first}").exists():
             time.sleep(0.01)
         cluster.workers[0].kill()
-        assert done.wait() == 0, done.communicate()
+        assert (done.communicate()[1], done.returncode) == ("", 0)
         assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["tiny-runner-one", "tiny-runner-two"]
 
         more = command("run", file, "--out", tmp_path / "more", "--scheduler", cluster.address)
@@ -153,7 +175,7 @@ def test_a_killed_worker_is_replaced_and_a_lost_scheduler_takes_nothing(tmp_path
     assert there == ["tiny-runner-one"]
     with Cluster(1, ["device:one=1 device:two=1"], ["--no-nanny"]) as cluster:
         again = command("run", file, "--out", tmp_path / "more", "--scheduler", cluster.address, "--resume")
-        assert again.wait() == 0
+        assert (again.communicate()[1], again.returncode) == ("", 0)
     assert len(list((tmp_path / "more").iterdir())) == 2
 
 

@@ -105,10 +105,12 @@ def run(
         StorageError: the disk is full; what was measured is kept.
         OpscopeError: of the kind that fits, before anything has run. Later ones stand in the result.
     """
-    asked = selected(read_experiments(Path(config)), only)
+    chosen = means or Means(_silent)
+    # Relative paths of the file mean the same on workers, which run elsewhere.
+    file = Path(config) if chosen.scheduler is None else Path(config).absolute()
+    asked = selected(read_experiments(file), only)
     if out is not None:
         asked = msgspec.structs.replace(asked, out=Path(out))
-    chosen = means or Means(_silent)
     if analysis_only:
         return _analysed(asked)
     if chosen.scheduler is not None:

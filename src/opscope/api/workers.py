@@ -115,7 +115,7 @@ def connected(address: str) -> Iterator[Any]:
         MissingDependencyError: Dask is not installed.
     """
     distributed = _distributed()
-    logging.getLogger("distributed").setLevel(logging.CRITICAL)  # what goes wrong is said here, once
+    _silence()
     try:
         client = distributed.Client(address, timeout=_CONNECT_SECONDS, set_as_default=False)
     except (OSError, ValueError, TimeoutError) as error:
@@ -125,6 +125,13 @@ def connected(address: str) -> Iterator[Any]:
         yield client
     finally:
         client.close(timeout=2)
+
+
+def _silence() -> None:
+    """Keep the logs of Dask and what it rests on to themselves: what goes wrong is said here, once."""
+    for name in list(logging.root.manager.loggerDict):
+        if name.partition(".")[0] in {"distributed", "tornado", "asyncio"}:
+            logging.getLogger(name).setLevel(logging.CRITICAL + 1)
 
 
 @contextlib.contextmanager
