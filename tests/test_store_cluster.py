@@ -179,6 +179,22 @@ def test_a_killed_worker_is_replaced_and_a_lost_scheduler_takes_nothing(tmp_path
     assert len(list((tmp_path / "more").iterdir())) == 2
 
 
+def test_a_worker_killed_while_bundles_are_added_loses_none(bundles: Path, tmp_path: Path) -> None:
+    """The other worker does its part again; every bundle but the damaged one is stored once."""
+    with Cluster(2, kept=["--no-nanny"]) as cluster:
+        done = command(
+            "store", "add", bundles, "--store", tmp_path / "s", "--scheduler", cluster.address, "--recompute"
+        )
+        while done.poll() is None and not (tmp_path / "s/store.json").exists():
+            time.sleep(0.01)
+        time.sleep(0.5)
+        cluster.workers[0].kill()
+        _, errors = done.communicate()
+    assert done.returncode == 11
+    assert "1 not stored" in errors
+    assert len(store_entries(tmp_path / "s")) == 9
+
+
 def test_a_scheduler_lost_while_bundles_are_added_takes_nothing(bundles: Path, tmp_path: Path) -> None:
     """What was ready before is in the store, whole; the same command without a scheduler completes it."""
     with Cluster(1) as cluster:

@@ -145,7 +145,7 @@ def list_bundles(store: StoreOption = None, json: JsonOption = None) -> None:
     if json != "-":
         from opscope.report.answer import answer_table
 
-        rows = [(e.bundle[:12], e.created, e.model, e.device, ", ".join(e.variants)) for e in entries]
+        rows = [(e.bundle[:12], e.created[:16], e.model, e.device, ", ".join(e.variants)) for e in entries]
         show(answer_table(["bundle", "created", "model", "device", "variants"], ["VARCHAR"] * 5, rows))
 
 

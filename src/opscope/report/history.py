@@ -140,7 +140,7 @@ def picture(history: History, series: Series) -> str:
         ]
         rule = alt.Chart(rows_of(marks)).encode(x="number:Q")
         layers.append(rule.mark_rule(strokeDash=[4, 3], color=INK))
-        layers.append(rule.mark_text(align="left", dx=4, y=8, color=INK, fontSize=11).encode(text="text:N"))
+        layers.append(rule.mark_text(align="left", dx=-4, y=-6, color=INK, fontSize=11).encode(text="text:N"))
     return drawn(alt.layer(*layers).properties(width=_PICTURE_WIDTH, height=_PICTURE_HEIGHT))
 
 

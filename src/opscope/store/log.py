@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import msgspec
 
-from opscope.errors import BundleError, NotFoundError, TraceFormatError
+from opscope.errors import BundleError, NotFoundError, StorageError, TraceFormatError
 from opscope.store.schema import SCHEMA
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ HEAD = "store.json"
 COMMITS, GENERATIONS, DATA = "commits", "generations", "data"
 _FAMILY = "opscope.store/"
 _Document = TypeVar("_Document", bound=msgspec.Struct)
+_TRIES = 100
 _NUMBER = re.compile(rf"{GENERATIONS}/(\d{{12}})\.json\Z")
 _COMMIT = re.compile(rf"{COMMITS}/[0-9a-f]{{16}}\.json\Z")
 
@@ -160,10 +161,11 @@ def snapshot(place: Place) -> Snapshot:
     Raises:
         NotFoundError: there is no store.
         BundleError: it is of another version.
+        StorageError: it changes faster than it can be read.
         TraceFormatError: a file of it is damaged.
     """
     check_version(place)
-    while True:
+    for _ in range(_TRIES):
         numbers = generation_numbers(place)
         number = max(numbers, default=0)
         try:
@@ -174,6 +176,7 @@ def snapshot(place: Place) -> Snapshot:
             continue  # compacted while it was being read: there is a newer generation
         if max(generation_numbers(place), default=0) == number:
             return Snapshot(number, generation, commits)
+    raise StorageError("it changes faster than it can be read", where=place.address, hint="try again")
 
 
 def check_version(place: Place) -> None:
