@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import resource
 import shutil
 import signal
@@ -37,6 +38,7 @@ from opscope.store.rows import Given
 from opscope.store.schema import SCHEMA, TABLES
 
 BIN = Path(sys.executable).parent / "opscope"
+PAGE = Path(__file__).parent.parent / "docs" / "how-to" / "keep-many-runs.md"
 V0 = Path(__file__).parent / "data" / "store-v0"
 
 
@@ -146,19 +148,38 @@ def test_documents_that_do_not_fit_are_computed_from_the_traces(mint: Mint, tmp_
             lambda path: (path / "manifest.json").write_text('{"schema": "opscope.bundle/9"}'),
             "written as opscope.bundle/9",
         ),
+        (lambda path: _threads(path, 10**30), "a value that no table can hold"),
+        (lambda path: _deep(path / "comparison.json"), None),
         (lambda path: next(path.rglob("*.etdump")).unlink(), "a trace is missing"),
         (lambda path: _cut(next(path.rglob("*.etdump"))), "not the one that the manifest names"),
     ],
-    ids=["manifest", "newer", "missing trace", "cut trace"],
+    ids=["manifest", "newer", "huge number", "deep document", "missing trace", "cut trace"],
 )
-def test_a_damaged_bundle_is_named_and_the_others_are_stored(damage, said: str, bundles: Path, tmp_path: Path) -> None:
+def test_a_damaged_bundle_is_named_and_the_others_are_stored(
+    damage, said: str | None, bundles: Path, tmp_path: Path
+) -> None:
     """It is left out with its reason, and the exit code says that something is missing."""
     damage(bundles / "05")
     done = opscope("store", "add", bundles, "--store", tmp_path / "store")
+    assert "Traceback" not in done.stderr
+    if said is None:  # what is computed from the traces is no damage
+        assert done.returncode == 0
+        return
     assert done.returncode == 11
     assert said in done.stderr
     assert str(bundles / "05") in done.stderr
     assert len(store_entries(tmp_path / "store")) == 11
+
+
+def _threads(path: Path, number: int) -> None:
+    manifest = json.loads((path / "manifest.json").read_text())
+    manifest["variants"][0]["threads"] = number
+    (path / "manifest.json").write_text(json.dumps(manifest))
+
+
+def _deep(path: Path) -> None:
+    path.unlink()
+    path.write_text("[" * 100_000)
 
 
 def _cut(path: Path) -> None:
@@ -373,6 +394,14 @@ def test_an_answer_comes_as_table_csv_json_or_parquet(store: Path, tmp_path: Pat
     assert pl.read_parquet(forms["parquet"]).rows() == expected
     table = opscope("store", "query", sql, "--store", store).stdout
     assert table.splitlines()[0].split() == ["model", "speedup", "trap", "created"]
+
+
+def test_the_queries_of_the_page_have_answers(store: Path) -> None:
+    """Every query that docs/how-to/keep-many-runs.md gives."""
+    queries = re.findall(r'[`"](SELECT [^`"]+)[`"]', PAGE.read_text())
+    assert len(queries) == 6
+    for sql in queries:
+        query_store(sql, store)
 
 
 def test_an_empty_answer_has_its_columns(store: Path) -> None:

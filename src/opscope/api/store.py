@@ -181,7 +181,7 @@ def _stored(
             if isinstance(found, Refused):
                 skipped.append(Skipped(found.path, found.problem, found.hint))
             else:
-                batch.add(found.entry, found.rows)
+                batch.add(found.entry, found.frames)
             if batch.full or time.monotonic() - began > _COMMIT_SECONDS:
                 yield from _written(place, batch)
                 batch, began = Batch(), time.monotonic()

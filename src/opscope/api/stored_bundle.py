@@ -18,13 +18,15 @@ from opscope.bundle.lock import is_held
 from opscope.errors import BundleError, NotFoundError, OpscopeError, StorageError, TraceFormatError
 from opscope.store.log import Entry
 from opscope.store.rows import Found, Given, bundle_rows, device_text
+from opscope.store.schema import framed
 from opscope.store.tile_rows import TILES_SCHEMA, TileResult, tile_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    import polars as pl
+
     from opscope.bundle.manifest import Manifest
-    from opscope.store.schema import Rows
 
 ANALYSIS = "analysis.json"
 _RESTORE = "take the file from a copy of the bundle, or leave the bundle out"
@@ -49,7 +51,7 @@ class Ready(NamedTuple):
     """A bundle as a store takes it."""
 
     entry: Entry
-    rows: Rows
+    frames: dict[str, pl.DataFrame]
 
 
 class Refused(NamedTuple):
@@ -98,6 +100,9 @@ def ready(asked: Asked) -> Ready | Refused:
         return _of_bundle(path, asked) if is_bundle(path) else _of_tiles(path, asked.given)
     except OpscopeError as error:
         return Refused(asked.path, str(error), error.hint, error.exit_code)
+    except RecursionError:
+        problem = f"{asked.path}: one of its files is nested too deeply"
+        return Refused(asked.path, problem, _RESTORE, TraceFormatError.exit_code)
 
 
 def read_found(path: Path, *, recompute: bool = False) -> Found:
@@ -135,7 +140,7 @@ def _of_bundle(path: Path, asked: Asked) -> Ready:
         added=_now(),
         source=str(path),
     )
-    return Ready(entry, bundle_rows(found, asked.given))
+    return Ready(entry, framed(bundle_rows(found, asked.given), entry.source))
 
 
 def _of_tiles(path: Path, given: Given) -> Ready:
@@ -162,7 +167,7 @@ def _of_tiles(path: Path, given: Given) -> Ready:
         source=str(path),
         kind="tiles",
     )
-    return Ready(entry, rows)
+    return Ready(entry, framed(rows, entry.source))
 
 
 def origin_of(manifest: Manifest) -> str:
@@ -227,7 +232,7 @@ def _held_comparisons(path: Path, manifest: Manifest, analyses: dict[str, Analys
 def _document(file: Path, kind: type[_Document]) -> _Document | None:
     try:
         return msgspec.json.decode(file.read_bytes(), type=kind)
-    except (OSError, msgspec.MsgspecError):
+    except (OSError, UnicodeDecodeError, msgspec.MsgspecError):
         return None
 
 

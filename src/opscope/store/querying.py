@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 _MEMORY = "1GB"
 _HINT = "the views and their columns: `opscope store views`"
+_PARQUET = re.compile(r"magic bytes|parquet", re.IGNORECASE)
+"""How errors of DuckDB tell that a file is no Parquet file, whatever their kind."""
 _TRIES = 3
 
 
@@ -71,9 +73,9 @@ def _asked(place: Place, sql: str, values: Sequence[Any]) -> Answer:
             connection.execute(sql, list(values))
             described = connection.description or []
             return Answer([c[0] for c in described], [str(c[1]) for c in described], connection.fetchall())
-        except (duckdb.IOException, duckdb.InvalidInputException) as error:
-            raise _damage(place, error) from error
         except duckdb.Error as error:
+            if isinstance(error, duckdb.IOException) or _PARQUET.search(str(error)):
+                raise _damage(place, error) from error
             raise UsageError(_first_line(error), where="SQL", hint=_HINT) from error
 
 
@@ -93,7 +95,7 @@ def connected(place: Place, now: Snapshot, sql: str) -> Iterator[duckdb.DuckDBPy
         connection.execute("SET enable_external_access = false")
         connection.execute("SET lock_configuration = true")
         yield connection
-    except duckdb.IOException as error:
+    except duckdb.Error as error:
         raise _damage(place, error) from error
     finally:
         connection.close()

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import polars as pl
 
+from opscope.errors import TraceFormatError
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -61,6 +63,22 @@ class Table(NamedTuple):
     def frame(self, rows: Sequence[Row]) -> pl.DataFrame:
         """Rows as a data frame of exactly these columns."""
         return pl.DataFrame(list(rows), schema=self.polars, orient="row")
+
+
+def framed(rows: Rows, where: str) -> dict[str, pl.DataFrame]:
+    """Rows as data frames, by the names of their tables; tables without rows are left out.
+
+    Args:
+        rows: of each table.
+        where: they are from, for the error.
+
+    Raises:
+        TraceFormatError: a number or a text is none that a column can hold.
+    """
+    try:
+        return {name: TABLES[name].frame(own) for name, own in rows.items() if own}
+    except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError) as error:
+        raise TraceFormatError(f"it holds a value that no table can hold: {error}", where=where) from error
 
 
 KEYS = ("bundle", "model", "device", "variant")

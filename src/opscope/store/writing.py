@@ -16,10 +16,9 @@ from opscope.store.log import DATA, Commit, Entry, File, commit
 from opscope.store.schema import PARTITION, TABLES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from opscope.store.place import Place
-    from opscope.store.schema import Rows
 
 _LONGEST_NAME = 80
 _UNSAFE = re.compile(r"\A\.*\Z")
@@ -39,13 +38,12 @@ class Batch:
         self._frames: dict[str, list[pl.DataFrame]] = {name: [] for name in TABLES}
         self._rows = 0
 
-    def add(self, entry: Entry, rows: Rows) -> None:
-        """One more bundle; nothing is written yet."""
+    def add(self, entry: Entry, frames: Mapping[str, pl.DataFrame]) -> None:
+        """One more bundle, with its rows by the names of their tables; nothing is written yet."""
         self.entries.append(entry)
-        for name, own in rows.items():
-            if own:
-                self._frames[name].append(TABLES[name].frame(own))
-                self._rows += len(own)
+        for name, own in frames.items():
+            self._frames[name].append(own)
+            self._rows += own.height
 
     @property
     def full(self) -> bool:
