@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import jinja2
-
 from opscope import units
 from opscope.report.combined import threads_text, where_text
 from opscope.report.content import NOT_KNOWN, verdict_text
+from opscope.report.environment import environment
 from opscope.report.html_sections import policy, style_sheet, width_class
 from opscope.report.quality_sections import grade_text
-from opscope.report.text import markdown, plain
 
 if TYPE_CHECKING:
+    import jinja2
+
     from opscope.report.combined_operators import SharedOperator, SharedProgram
     from opscope.report.combined_values import CombinedReport, Configuration
 
-_LONG = 600
 _OPERATORS = 12
 _SMALLEST = 0.005
 _FEW = 0.001
@@ -52,34 +51,25 @@ def _differing(program: SharedProgram) -> list[SharedOperator]:
 
 
 def _environment() -> jinja2.Environment:
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("opscope.report"),
-        autoescape=jinja2.select_autoescape(enabled_extensions=("html.j2",)),
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=jinja2.StrictUndefined,
-        keep_trailing_newline=True,
+    return environment(
+        {
+            "ms": lambda value: units.milliseconds(value) if value is not None else "",
+            "time": units.time_text,
+            "share": lambda value: units.share_text(value) if value is not None else "",
+            "ratio": lambda value: units.ratio_text(value) if value is not None else "",
+            "interval": _interval,
+            "verdict": lambda value: verdict_text(value) if value is not None else "",
+            "grade": grade_text,
+            "off": _off,
+            "threads": threads_text,
+            "where": where_text,
+            "faster": lambda row: (
+                units.ratio_text(row.speedup) if row.speedup is not None and row.share >= _FEW else ""
+            ),
+            "known": lambda value: value if value not in {None, ""} else NOT_KNOWN,
+            "width": width_class,
+        }
     )
-    environment.filters |= {
-        "ms": lambda value: units.milliseconds(value) if value is not None else "",
-        "time": units.time_text,
-        "share": lambda value: units.share_text(value) if value is not None else "",
-        "ratio": lambda value: units.ratio_text(value) if value is not None else "",
-        "interval": _interval,
-        "verdict": lambda value: verdict_text(value) if value is not None else "",
-        "grade": grade_text,
-        "off": _off,
-        "threads": threads_text,
-        "where": where_text,
-        "faster": lambda row: units.ratio_text(row.speedup) if row.speedup is not None and row.share >= _FEW else "",
-        "known": lambda value: value if value not in {None, ""} else NOT_KNOWN,
-        "width": width_class,
-        "md": markdown,
-        "md_long": lambda text: markdown(text, _LONG),
-        "clean": plain,
-        "clean_long": lambda text: plain(text, _LONG),
-    }
-    return environment
 
 
 def _interval(value: tuple[float, float] | None) -> str:

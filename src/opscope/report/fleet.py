@@ -5,16 +5,15 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-import jinja2
-
 from opscope import units
+from opscope.report.environment import environment
 from opscope.report.html_sections import policy, style_sheet, width_class
-from opscope.report.text import markdown, plain
 
 if TYPE_CHECKING:
+    import jinja2
+
     from opscope.analyze.fleet import Fleet, FleetRun
 
-_LONG = 300
 _DOMINANT = 15
 _STEPS = 5
 """Shades on either side of no difference; the strongest is a factor of four."""
@@ -85,27 +84,16 @@ def _place(run: FleetRun) -> str:
 
 
 def _environment() -> jinja2.Environment:
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("opscope.report"),
-        autoescape=jinja2.select_autoescape(enabled_extensions=("html.j2",)),
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=jinja2.StrictUndefined,
-        keep_trailing_newline=True,
+    return environment(
+        {
+            "time": lambda value: units.time_text(value) if value is not None else "not measured",
+            "ratio": units.ratio_text,
+            "share": units.share_text,
+            "interval": lambda ends: (
+                f"{units.ratio_text(ends[0])} to {units.ratio_text(ends[1])}" if ends else "no interval"
+            ),
+            "verdict": lambda word: _SHOWN.get(word, ""),
+            "heat": heat_class,
+            "width": width_class,
+        }
     )
-    environment.filters |= {
-        "time": lambda value: units.time_text(value) if value is not None else "not measured",
-        "ratio": units.ratio_text,
-        "share": units.share_text,
-        "interval": lambda ends: (
-            f"{units.ratio_text(ends[0])} to {units.ratio_text(ends[1])}" if ends else "no interval"
-        ),
-        "verdict": lambda word: _SHOWN.get(word, ""),
-        "heat": heat_class,
-        "width": width_class,
-        "md": markdown,
-        "md_long": lambda text: markdown(text, _LONG),
-        "clean": plain,
-        "clean_long": lambda text: plain(text, _LONG),
-    }
-    return environment

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import altair as alt
-import jinja2
 from rich.console import Group
 from rich.text import Text
 
 from opscope import units
 from opscope.analyze.history import Unit
+from opscope.report.environment import environment
 from opscope.report.html_sections import policy, style_sheet
 from opscope.report.pictures import INK, drawn, rows_of
 from opscope.report.text import plain
@@ -26,7 +26,6 @@ _BLOCKS = "▁▂▃▄▅▆▇█"
 _WIDEST = 60
 _PICTURE_WIDTH, _PICTURE_HEIGHT = 760, 200
 _MOST_POINTS = 1_000
-_LONG = 300
 
 
 def history_summary(history: History) -> RenderableType:
@@ -48,14 +47,6 @@ def history_summary(history: History) -> RenderableType:
 def history_html(history: History) -> str:
     """The history as one HTML page that needs nothing else."""
     style = style_sheet("combined.css")
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("opscope.report"),
-        autoescape=jinja2.select_autoescape(enabled_extensions=("html.j2",)),
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=jinja2.StrictUndefined,
-    )
-    environment.filters |= {"clean": plain, "clean_long": lambda text: plain(text, _LONG)}
     rows = [
         {
             "title": subject_text(one),
@@ -71,7 +62,7 @@ def history_html(history: History) -> str:
         "order": history.order.value,
         "tolerance": units.share_text(history.tolerance),
     }
-    return environment.get_template("history.html.j2").render(values, style=style, policy=policy(style))
+    return environment({}).get_template("history.html.j2").render(values, style=style, policy=policy(style))
 
 
 def subject_text(series: Series) -> str:
