@@ -253,20 +253,28 @@ def test_names_stay_text_on_the_page_and_on_the_terminal() -> None:
     assert "\x1b[2J" not in console.export_text(styles=False)
 
 
-@pytest.mark.parametrize(("factor", "code"), [(1.2, 0), (1.22, 0), (1.3, 1), (1.0, 0)])
-def test_check_measures_a_bundle_by_its_stored_history(
-    factor: float, code: int, mint: Mint, store: Path, tmp_path: Path
+@pytest.mark.parametrize(
+    ("factor", "outcome"), [(1.2, "passed"), (1.22, "passed"), (1.3, "regression"), (1.0, "passed")]
+)
+def test_a_bundle_is_measured_by_its_stored_history(
+    factor: float, outcome: str, mint: Mint, store: Path, tmp_path: Path
 ) -> None:
     """The current level passes, and so does what is within the threshold; 8 % more is a regression by operators."""
-    bundle = mint.make(tmp_path / "new", Made(99, hours=99, factor=factor))
-    command = ["check", bundle, "--against", "store:", "--store", store, "--json", tmp_path / "c.json"]
-    done = subprocess.run([str(BIN), *map(str, command)], capture_output=True, text=True, check=False)
-    assert done.returncode == code, done.stderr
-    report = json.loads((tmp_path / "c.json").read_text())
-    assert report["end_to_end"]["design"] == "history"
-    assert report["end_to_end"]["baseline_processes"] == 14
-    assert any("16 earlier runs of another level left out" in note for note in report["notes"])
-    assert bool(report["slower"]) is (factor > 1.2)
+    report = check_history(mint.make(tmp_path / "new", Made(99, hours=99, factor=factor)), "store:", store=store)
+    assert report.outcome.value == outcome
+    assert (report.end_to_end.design, report.end_to_end.baseline_processes) == ("history", 14)
+    assert any("16 earlier runs of another level left out" in note for note in report.notes)
+    assert bool(report.slower) is (factor > 1.2)
+
+
+def test_the_command_stops_a_slower_bundle(mint: Mint, store: Path, tmp_path: Path) -> None:
+    """Exit code 1 with the operators that became slower, and Markdown for a job's summary."""
+    bundle = mint.make(tmp_path / "new", Made(99, hours=99, factor=1.3))
+    words = ["check", bundle, "--against", "store:", "--store", store, "--markdown", tmp_path / "c.md"]
+    done = subprocess.run([str(BIN), *map(str, words)], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "the operators that became slower say where" in done.stderr
+    assert "### Operators that became slower" in (tmp_path / "c.md").read_text()
 
 
 def test_a_bundle_is_not_measured_by_itself(mint: Mint, store: Path, tmp_path: Path) -> None:

@@ -158,17 +158,21 @@ def test_documents_that_do_not_fit_are_computed_from_the_traces(mint: Mint, tmp_
 def test_a_damaged_bundle_is_named_and_the_others_are_stored(
     damage, said: str | None, bundles: Path, tmp_path: Path
 ) -> None:
-    """It is left out with its reason, and the exit code says that something is missing."""
+    """It is left out with its reason; a document that is computed from the traces is no damage."""
     damage(bundles / "05")
+    done = add_to_store([bundles], tmp_path / "store")
+    assert [one.path for one in done.skipped] == ([] if said is None else [str(bundles / "05")])
+    assert all(str(said) in one.problem for one in done.skipped)
+    assert len(store_entries(tmp_path / "store")) == 12 - len(done.skipped)
+
+
+def test_the_command_names_what_it_left_out(bundles: Path, tmp_path: Path) -> None:
+    """On standard error, with the exit code of an incomplete result; the others are stored."""
+    (bundles / "05/manifest.json").write_text("{")
     done = opscope("store", "add", bundles, "--store", tmp_path / "store")
-    assert "Traceback" not in done.stderr
-    if said is None:  # what is computed from the traces is no damage
-        assert done.returncode == 0
-        return
     assert done.returncode == 11
-    assert said in done.stderr
-    assert str(bundles / "05") in done.stderr
-    assert len(store_entries(tmp_path / "store")) == 11
+    assert f"left out: {bundles / '05/manifest.json'}: the manifest is damaged" in done.stderr
+    assert "11 added, 0 there already, 1 left out" in done.stdout
 
 
 def _threads(path: Path, number: int) -> None:
@@ -382,18 +386,18 @@ def test_a_query_reads_the_store_and_nothing_else(sql: str, store: Path) -> None
 def test_an_answer_comes_as_table_csv_json_or_parquet(store: Path, tmp_path: Path) -> None:
     """The same rows in every form; a text that a spreadsheet would run is guarded."""
     sql = "SELECT model, speedup, '=1+1' AS trap, created FROM runs WHERE variant = 'accelerated' ORDER BY ALL"
-    forms = {form: tmp_path / form for form in ("csv", "json", "parquet")}
-    for form, file in forms.items():
-        assert opscope("store", "query", sql, "--store", store, "--format", form, "--out", file).returncode == 0
-    expected = query_store(sql, store).rows
-    rows = list(csv.reader(io.StringIO(forms["csv"].read_text())))
+    answer = query_store(sql, store)
+    forms = {form: answer_bytes(answer.columns, answer.types, answer.rows, form) for form in ("csv", "json", "parquet")}
+    rows = list(csv.reader(io.StringIO(forms["csv"].decode())))
     assert rows[0] == ["model", "speedup", "trap", "created"]
-    assert [(row[0], float(row[1]), row[2]) for row in rows[1:]] == [(m, s, f"'{t}") for m, s, t, _ in expected]
-    objects = json.loads(forms["json"].read_text())
-    assert [(one["model"], one["speedup"]) for one in objects] == [(m, s) for m, s, _, _ in expected]
-    assert pl.read_parquet(forms["parquet"]).rows() == expected
-    table = opscope("store", "query", sql, "--store", store).stdout
-    assert table.splitlines()[0].split() == ["model", "speedup", "trap", "created"]
+    assert [(row[0], float(row[1]), row[2]) for row in rows[1:]] == [(m, s, f"'{t}") for m, s, t, _ in answer.rows]
+    objects = json.loads(forms["json"])
+    assert [(one["model"], one["speedup"]) for one in objects] == [(m, s) for m, s, _, _ in answer.rows]
+    assert pl.read_parquet(forms["parquet"]).rows() == answer.rows
+    words = ("store", "query", sql, "--store", store)
+    assert opscope(*words).stdout.splitlines()[0].split() == ["model", "speedup", "trap", "created"]
+    assert opscope(*words, "--format", "csv", "--out", tmp_path / "a.csv").returncode == 0
+    assert (tmp_path / "a.csv").read_bytes() == forms["csv"]
 
 
 def test_the_queries_of_the_page_have_answers(store: Path) -> None:
