@@ -40,6 +40,8 @@ bench: $(VENV)/dev.stamp ## measure opscope itself, side by side with what it is
 	$(BIN)/python bench/report.py
 	$(BIN)/python bench/aie.py
 	$(BIN)/python bench/calibration.py
+	$(BIN)/python bench/store.py
+	$(BIN)/python bench/history.py
 
 bench-calibration: $(VENV)/dev.stamp ## how often verdicts are wrong and what they can see: simulated, and real runs here (an hour)
 	$(BIN)/python bench/calibration.py --full --measure 60 --pictures docs/pictures
@@ -72,5 +74,5 @@ $(VENV)/demo.stamp: pyproject.toml $(VENV)/torch.stamp
 	touch $@
 
 $(VENV)/dev.stamp: pyproject.toml $(VENV)/torch.stamp
-	$(PIP) install -e ".[executorch,transformers,dev]"
+	$(PIP) install -e ".[executorch,transformers,store,dev]"
 	touch $@

@@ -42,12 +42,15 @@ from opscope.analyze.budgets import Budgets
 from opscope.analyze.compare import Comparison
 from opscope.analyze.contents import KernelSummary, ProgramSummary, RecordSummary
 from opscope.analyze.exported import ExportRecord
+from opscope.analyze.fleet import Fleet
 from opscope.analyze.gate import GateReport
+from opscope.analyze.history import History
 from opscope.analyze.kernels import KernelView
 from opscope.analyze.preflight import Preflight
 from opscope.analyze.tiles_result import TilesAnalysis
 from opscope.api import FeatureReport
 from opscope.api.run_report import RunReport
+from opscope.api.store import AddReport, RemoveReport
 from opscope.bundle.kernel_evidence import EvidenceRun
 from opscope.bundle.manifest import Manifest
 from opscope.bundle.validation import Validation
@@ -59,11 +62,15 @@ from opscope.program.taxonomy import KINDS, Category, Kind
 from opscope.report.combined_values import CombinedReport
 from opscope.report.content import ReportContent
 from opscope.run.config import Config
+from opscope.store.checking import StoreCheck
+from opscope.store.schema import SCHEMA, TABLES
 from opscope.table import column_reference
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from types import ModuleType
+
+    from typer.models import CommandInfo
 
 ROOT = Path(__file__).resolve().parent.parent
 REFERENCE = Path("docs/reference")
@@ -93,6 +100,11 @@ PUBLISHED: dict[str, type[msgspec.Struct]] = {
     "tiles-comparison": TilesComparison,
     "tiles-check": TilesGate,
     "tiles-sweep": Sweep,
+    "history": History,
+    "fleet": Fleet,
+    "store-add": AddReport,
+    "store-remove": RemoveReport,
+    "store-check": StoreCheck,
 }
 _RULE_MODULES = (
     rules_time,
@@ -122,6 +134,7 @@ def pages() -> dict[Path, str]:
         REFERENCE / "columns.md": columns(),
         REFERENCE / "errors.md": errors(),
         REFERENCE / "python-api.md": python_api(),
+        REFERENCE / "store.md": store_views(),
         REFERENCE / "taxonomy.md": taxonomy(),
         REFERENCE / "rules.md": rule_list(),
         REFERENCE / "quality.md": quality_list(),
@@ -135,9 +148,16 @@ def commands() -> str:
     for group in app.registered_groups:
         inner = group.typer_instance.registered_commands if group.typer_instance else []
         names += [[str(group.name)], *([str(group.name), str(command.name)] for command in inner)]
+        own = group.typer_instance.registered_commands if group.typer_instance else []
+        names += [[str(group.name)], *([str(group.name), _name(command)] for command in own)]
     sections = [f"## opscope {' '.join(words)}\n\n```text\n{_help(*words)}\n```\n" for words in names]
     intro = f"```text\n{_help()}\n```\n"
     return _page("Commands", "the help of each command (src/opscope/cli)", intro, *sections)
+
+
+def _name(command: CommandInfo) -> str:
+    """Name of a command; typer takes that of its function where none is given."""
+    return command.name or getattr(command.callback, "__name__", "")
 
 
 def _help(*words: str) -> str:
@@ -151,6 +171,17 @@ def columns() -> str:
     """The columns of an EventTable."""
     text = "What `opscope.read(path).frame` holds: one row an event, in file order. The clock is `ns` or `cycles`.\n"
     return _page("Columns of an event table", "src/opscope/table/schema.py", text, column_reference())
+
+
+def store_views() -> str:
+    """The views of a store with their columns."""
+    text = f"What `opscope store query` can ask of a store of the schema `{SCHEMA}`. What is not known is null.\n"
+    sections = [
+        f"## {table.name}\n\nA row is {table.row}.\n\n"
+        + _table(["column", "type", "meaning"], [[f"`{c.name}`", c.type.sql, c.meaning] for c in table.columns])
+        for table in TABLES.values()
+    ]
+    return _page("Views of a store", "src/opscope/store/schema.py", text, *sections)
 
 
 def errors() -> str:

@@ -60,6 +60,8 @@ def test_help_loads_no_table_and_no_picture(command: list[str]) -> None:
         ["compare", "{bundle}#baseline", "{bundle}#accelerated"],
         ["report", "{bundle}"],
         ["convert", "{trace}", "--to", "perfetto", "--out", "-"],
+        ["store", "add", "{bundle}", "--store", "{bundle}-store"],
+        ["store", "query", "SELECT * FROM runs", "--store", "{bundle}-store"],
     ],
 )
 def test_reading_and_reporting_need_no_runtime(command: list[str], bundle: Path) -> None:

@@ -176,6 +176,13 @@ class DeviceError(OpscopeError):
     meaning = "a device cannot be reached, is in use by another host, or refuses to store what it needs"
 
 
+class ClusterError(OpscopeError):
+    """The scheduler of other machines, or its workers, cannot be reached or were lost."""
+
+    exit_code = 17
+    meaning = "a scheduler or its workers cannot be reached or were lost; what was finished is kept"
+
+
 class InterruptedRunError(OpscopeError):
     """The user stopped the command; what was finished is kept."""
 

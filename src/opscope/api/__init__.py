@@ -17,7 +17,10 @@ if TYPE_CHECKING:
     from opscope.api.conversion import CONVERT_FORMATS, convert, converted
     from opscope.api.encode import to_json
     from opscope.api.exporting import ExportDone, export
+    from opscope.api.fleet import fleet_report, stored_fleet
     from opscope.api.gate import check
+    from opscope.api.history import stored_history
+    from opscope.api.history_gate import check_history
     from opscope.api.inspection import Inspected, inspect
     from opscope.api.kernel_view import count_kernels, kernel_filter, kernels
     from opscope.api.machine import Check, FeatureReport, doctor, features
@@ -29,11 +32,23 @@ if TYPE_CHECKING:
     from opscope.api.run_report import RunReport
     from opscope.api.running import run
     from opscope.api.sides import read
+    from opscope.api.store import (
+        AddReport,
+        RemoveReport,
+        add_to_store,
+        compact_store,
+        migrate_store,
+        query_store,
+        remove_from_store,
+        store_entries,
+        verify_store,
+    )
     from opscope.api.validation import validate
 
 __all__ = [
     "CONVERT_FORMATS",
     "REPORT_FORMATS",
+    "AddReport",
     "AnalysisResult",
     "Check",
     "ComparisonResult",
@@ -42,16 +57,20 @@ __all__ = [
     "FeatureReport",
     "Inspected",
     "Profiled",
+    "RemoveReport",
     "RunReport",
     "Settings",
     "Skill",
     "Tiles",
     "TilesRequest",
+    "add_to_store",
     "analyze",
     "analyze_tiles",
     "check",
+    "check_history",
     "combined",
     "combined_report",
+    "compact_store",
     "compare",
     "content",
     "convert",
@@ -61,19 +80,27 @@ __all__ = [
     "doctor",
     "export",
     "features",
+    "fleet_report",
     "inspect",
     "install_skills",
     "kernel_filter",
     "kernels",
+    "migrate_store",
     "preflight",
     "profile",
+    "query_store",
     "read",
+    "remove_from_store",
     "report",
     "run",
     "skills",
+    "store_entries",
+    "stored_fleet",
+    "stored_history",
     "sweep_tiles",
     "to_json",
     "validate",
+    "verify_store",
     "write_model",
     "write_sweep",
     "write_tiles",
@@ -87,7 +114,10 @@ _MODULES = {
     "conversion": ("CONVERT_FORMATS", "convert", "converted"),
     "encode": ("to_json",),
     "exporting": ("ExportDone", "export"),
+    "fleet": ("fleet_report", "stored_fleet"),
     "gate": ("check",),
+    "history": ("stored_history",),
+    "history_gate": ("check_history",),
     "inspection": ("Inspected", "inspect"),
     "kernel_view": ("count_kernels", "kernel_filter", "kernels"),
     "machine": ("Check", "FeatureReport", "doctor", "features"),
@@ -100,6 +130,17 @@ _MODULES = {
     "reports": ("REPORT_FORMATS", "content", "report"),
     "sides": ("read",),
     "agent_skills": ("Skill", "install_skills", "skills"),
+    "store": (
+        "AddReport",
+        "RemoveReport",
+        "add_to_store",
+        "compact_store",
+        "migrate_store",
+        "query_store",
+        "remove_from_store",
+        "store_entries",
+        "verify_store",
+    ),
     "validation": ("validate",),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}

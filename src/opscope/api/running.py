@@ -66,12 +66,14 @@ class Means(NamedTuple):
         target: where to run instead of where the file says; None: as it says. Runners are always those of the file.
         clock: the machine's unless given.
         sleep: how time between processes is spent.
+        scheduler: address of a Dask scheduler, whose workers run the experiments; None: this machine does.
     """
 
     progress: Progress
     target: RunTarget | None = None
     clock: Clock = SystemClock()
     sleep: Callable[[float], None] = time.sleep
+    scheduler: str | None = None
 
 
 CONFIG = "config"
@@ -105,20 +107,27 @@ def run(  # noqa: PLR0913 - the one call a notebook makes; all but the first are
 
     Raises:
         UsageError: the file or a name is wrong, or a target is not available; nothing has run then.
+        ClusterError: the scheduler cannot be reached or was lost; what came from its workers before is kept.
         BundleError: a bundle is there already.
         StorageError: the disk is full; what was measured is kept.
         OpscopeError: of the kind that fits, before anything has run. Later ones stand in the result.
     """
-    asked = selected(read_experiments(Path(config)), only)
+    chosen = means or Means(_silent)
+    # Relative paths of the file mean the same on workers, which run elsewhere.
+    file = Path(config) if chosen.scheduler is None else Path(config).absolute()
+    asked = selected(read_experiments(file), only)
     if out is not None:
         asked = msgspec.structs.replace(asked, out=Path(out))
     asked = on_phone(asked, target) if target else asked
-    chosen = means or Means(_silent)
     if analysis_only:
         return _analysed(asked)
+    if chosen.scheduler is not None:
+        from opscope.api.cluster_run import run_on_workers
+
+        return run_on_workers(asked, chosen.scheduler, resume=resume)
     _check(asked, chosen, resume=resume)
     notes = list(asked.notes)
-    results = [_result(asked, e, chosen, notes) for e in asked.experiments if not e.evidence]
+    results = [experiment_result(asked, e, chosen, notes) for e in asked.experiments if not e.evidence]
     evidence = [
         one for e in asked.experiments if e.evidence for one in collect_evidence(e, asked.out / e.name, resume=resume)
     ]
@@ -157,6 +166,9 @@ def _check(asked: Experiments, means: Means, *, resume: bool) -> None:
     """
     several = len({experiment.target for experiment in asked.experiments}) > 1
     for experiment in asked.experiments:
+        if experiment.device is not None:
+            hint = "name the scheduler whose workers own them: --scheduler ADDRESS; or leave devices out of the file"
+            raise UsageError(f"it names the device {experiment.device}", where=f"{asked.file}: devices", hint=hint)
         path = asked.out / experiment.name
         if not resume or not (experiment.evidence or is_bundle(path)):
             check_free(path)
@@ -172,7 +184,7 @@ def _check(asked: Experiments, means: Means, *, resume: bool) -> None:
 _OF_ONE_DEVICE = (DeviceError, FeatureError)
 
 
-def _result(asked: Experiments, experiment: Experiment, means: Means, notes: list[str]) -> ExperimentResult:
+def experiment_result(asked: Experiments, experiment: Experiment, means: Means, notes: list[str]) -> ExperimentResult:
     """Run one experiment; what fails in it leaves the others."""
     path = asked.out / experiment.name
     try:

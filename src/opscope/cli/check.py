@@ -27,7 +27,15 @@ def command(
     candidate: Annotated[
         str, typer.Argument(metavar="BUNDLE", help="What is judged: a bundle, BUNDLE#variant, a trace or a directory.")
     ],
-    against: Annotated[str, typer.Option(metavar="BASELINE", help="What it is measured by; likewise.")],
+    against: Annotated[
+        str,
+        typer.Option(
+            metavar="BASELINE", help="What it is measured by; likewise, or store:FILTER for the stored history."
+        ),
+    ],
+    store: Annotated[
+        str | None, typer.Option(metavar="DIR|URL", help="The store of that history. [default: see `opscope store`]")
+    ] = None,
     threshold: Annotated[
         str | None,
         typer.Option(
@@ -53,20 +61,23 @@ def command(
 
     Example: opscope check new --against old --threshold 3% --junit check.xml
 
+    Example: opscope check new --against store:last=30 --store runs
+
     Exit code 0: passed. 1: slower by more than the threshold, or beyond a budget. 14: too few or too noisy
     measurements to tell. 13: the two sides are not comparable. Results are written before it exits.
     """
-    from opscope.api import check
-
     _check_outputs({"--json": json, "--markdown": markdown, "--junit": junit})
-    report = check(
-        candidate,
-        against,
-        threshold=None if threshold is None else threshold_share(threshold),
-        budget=budget,
-        force=force,
-        warmup=warmup_count(warmup),
-    )
+    share = None if threshold is None else threshold_share(threshold)
+    if against.startswith("store:"):
+        from opscope.api.history_gate import check_history
+
+        _check_alone({"--budget": budget, "--force": force or None, "--warmup": warmup})
+        report: GateReport | TilesGate = check_history(candidate, against, store=store, threshold=share)
+    else:
+        from opscope.api import check
+
+        count = warmup_count(warmup)
+        report = check(candidate, against, threshold=share, budget=budget, force=force, warmup=count)
     told = _told(report, lenient=inconclusive == "pass")
     _write(told, {"json": json, "markdown": markdown, "junit": junit})
     if not quiet and _STANDARD_OUTPUT not in {json, markdown, junit}:
@@ -142,6 +153,20 @@ def threshold_share(text: str) -> float:
         problem = f"{text!r} is no share from 0 to below 100 %"
         raise UsageError(problem, where="--threshold", hint="for example 3% or 0.03")
     return value
+
+
+def _check_alone(options: dict[str, object]) -> None:
+    """Refuse options that a history cannot follow.
+
+    Raises:
+        UsageError: naming the first one.
+    """
+    from opscope.errors import UsageError
+
+    for name, value in options.items():
+        if value is not None:
+            hint = "leave it out, or give a bundle as --against"
+            raise UsageError("a stored history has no part for this option", where=name, hint=hint)
 
 
 def _check_outputs(targets: dict[str, str | None]) -> None:

@@ -19,6 +19,7 @@ from opscope.cli import (
     doctor,
     export,
     features,
+    history,
     init,
     init_model,
     kernels,
@@ -28,6 +29,7 @@ from opscope.cli import (
     report,
     run,
     skills,
+    store,
     validate,
 )
 from opscope.errors import EXIT_INTERNAL, EXIT_INTERRUPTED, InterruptedRunError, OpscopeError
@@ -55,6 +57,7 @@ for module in (
     compare,
     check,
     report,
+    history,
     validate,
     preflight,
     kernels,
@@ -67,6 +70,9 @@ for module in (
     app.command()(module.command)
     app.registered_commands[-1].name = module.NAME
 app.add_typer(skills.app, name=skills.NAME)
+
+
+app.add_typer(store.app, name=store.NAME)
 
 
 def _show_version(value: bool) -> None:

@@ -32,6 +32,12 @@ WarmupOption = Annotated[
     str | None,
     typer.Option(metavar="N|auto", help="Inferences of each process to set aside; 0: every inference counts."),
 ]
+StoreOption = Annotated[
+    str | None,
+    typer.Option(
+        "--store", metavar="DIR|URL", help="The store. [default: the variable OPSCOPE_STORE, else opscope-store]"
+    ),
+]
 _PLAIN_WIDTH = 80
 
 

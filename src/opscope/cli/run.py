@@ -42,6 +42,9 @@ def command(
     ] = None,
     remote_device: RemoteDeviceOption = None,
     power: PowerOption = None,
+    scheduler: Annotated[
+        str | None, typer.Option(metavar="ADDRESS", help="Run them on the workers of this Dask scheduler.")
+    ] = None,
     json: JsonOption = None,
     quiet: QuietOption = False,
 ) -> None:
@@ -58,6 +61,8 @@ def command(
 
     if analysis_only and resume:
         raise UsageError("nothing is run with --analysis-only", where="--resume", hint="leave out one of the two")
+    if analysis_only and scheduler:
+        raise UsageError("nothing is run with --analysis-only", where="--scheduler", hint="leave out one of the two")
     asked = functools.partial(
         run,
         config,
@@ -67,8 +72,11 @@ def command(
         resume=resume,
         target=phone_name(target, remote_device, power),
     )
-    words = _words(config, only=only, out=out, target=target, remote_device=remote_device, power=power)
-    done = _run(asked, words, shown=sys.stderr.isatty() and not quiet and not analysis_only)
+    words = _words(
+        config, only=only, out=out, target=target, remote_device=remote_device, power=power, scheduler=scheduler
+    )
+    shown = sys.stderr.isatty() and not quiet and not analysis_only and scheduler is None
+    done = _run(asked, words, scheduler, shown=shown)
     if json:
         write_json(done, json)
     for note in done.notes:
@@ -78,7 +86,7 @@ def command(
     _check_complete(done, config)
 
 
-def _run(asked: Callable[..., RunReport], words: list[str], *, shown: bool) -> RunReport:
+def _run(asked: Callable[..., RunReport], words: list[str], scheduler: str | None, *, shown: bool) -> RunReport:
     import shlex
 
     from opscope.api.running import Means
@@ -87,7 +95,7 @@ def _run(asked: Callable[..., RunReport], words: list[str], *, shown: bool) -> R
 
     try:
         with run_progress() if shown else nullcontext(_silent) as progress:
-            return asked(means=Means(progress))
+            return asked(means=Means(progress, scheduler=scheduler))
     except (KeyboardInterrupt, InterruptedRunError):
         hint = f"finish it with: {shlex.join([*words, '--resume'])}"
         raise InterruptedRunError("interrupted; what was finished is kept", where=words[2], hint=hint) from None

@@ -8,6 +8,7 @@ from rich.console import Group
 from rich.text import Text
 
 from opscope.analyze.gate import Outcome, Quantity
+from opscope.analyze.history_gate import DESIGN
 from opscope.report.content import verdict_text
 from opscope.report.quality_sections import quality_sentence
 from opscope.report.terminal import plain_table, quality_text
@@ -137,7 +138,8 @@ def _sides(report: GateReport) -> str:
         ("candidate", report.candidate.path, found.candidate_ns, found.candidate_processes),
     )
     cells = ((name, markdown(path), time_text(ns), str(processes)) for name, path, ns, processes in rows)
-    head = ("side", "path", f"latency ({found.arm}, {found.design})", "processes")
+    counted = "runs or processes" if found.design == DESIGN else "processes"
+    head = ("side", "path", f"latency ({found.arm}, {found.design})", counted)
     return _markdown_table(head, cells, right=set(head[2:]))
 
 

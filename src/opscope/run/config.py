@@ -69,6 +69,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         target: where to run: ``local``, ``native``, ``runner``, ``runner:PATH``, ``ssh:HOST``, ``adb``, ``adb:SERIAL``
             or ``qemu-aarch64``.
         targets: several of them, instead of ``target``.
+        devices: names of machines to run on, each by itself; for ``opscope run --scheduler``, whose workers own them.
         variants: what is compared; empty: the CPU as it is, and without ``ablate``.
         ablate: without variants: feature groups to switch off in the baseline; empty for the strongest of the CPU.
         ladder: without variants: run the whole staircase of the CPU's features.
@@ -96,6 +97,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     dtype: Literal["fp32", "fp16", "int8", "dynamic-int8"] = "fp32"
     target: Text | None = None
     targets: list[Text] = []
+    devices: list[Name] = []
     variants: list[VariantConfig] = []
     ablate: list[str] = []
     ladder: bool = False

@@ -51,7 +51,9 @@ def read_own(raw: object, file: Path) -> Experiments:
     if config.until is not None and variants and not _has_pairs(variants):
         hint = 'name them in comparisons, or give a variant role = "baseline"'
         raise wrong(file, "until", "no variant is compared with a baseline", hint)
-    found = [_experiment(config, file, model, target, variants) for model in models for target in targets]
+    devices: list[str | None] = [*dict.fromkeys(config.devices)] or [None]
+    places = [(target, device) for target in targets for device in devices]
+    found = [_experiment(config, file, model, place, variants) for model in models for place in places]
     pairs = [pair for experiment in found for pair in _comparisons(config, experiment)]
     out = file.parent / config.out if config.out else Path(DEFAULT_OUT) / file.stem
     return Experiments(file, out, tuple(_uniquely_named(found, file)), tuple(pairs))
@@ -211,13 +213,14 @@ def _has_pairs(variants: Sequence[PlannedVariant]) -> bool:
 
 
 def _experiment(
-    config: Config, file: Path, model: str, target: str, variants: tuple[PlannedVariant, ...]
+    config: Config, file: Path, model: str, place: tuple[str, str | None], variants: tuple[PlannedVariant, ...]
 ) -> Experiment:
+    target, device = place
     kind, colon, path = target.partition(":")
     program = file.parent / model
-    device = _NOT_IN_NAMES.sub("-", path.partition("?")[0]) if kind != "runner" else ""
+    address = _NOT_IN_NAMES.sub("-", path.partition("?")[0]) if kind != "runner" else ""
     return Experiment(
-        name="-".join([Path(model).stem, kind, *([device] if device else [])]),
+        name="-".join(filter(None, (Path(model).stem, kind, address, device))),
         model=str(program) if program.suffix == ".pte" or program.is_file() else model,
         dtype=config.dtype,
         target=f"{kind}:{file.parent / path}" if colon and kind == "runner" else target,
@@ -227,6 +230,7 @@ def _experiment(
         ladder=config.ladder,
         threads=thread_list(config.threads),
         affinity=tuple(sorted(set(config.affinity))),
+        device=device,
     )
 
 

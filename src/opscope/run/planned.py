@@ -89,6 +89,7 @@ class Experiment(msgspec.Struct, frozen=True):
         threads: without variants: sizes of the thread pool.
         affinity: without variants: CPUs to stay on.
         evidence: run once to learn from the runner's log which kernels are there; nothing of it is timed.
+        device: name of the machine, whose worker runs it; null for any.
     """
 
     name: str
@@ -102,6 +103,7 @@ class Experiment(msgspec.Struct, frozen=True):
     threads: tuple[int, ...] = (1,)
     affinity: tuple[int, ...] = ()
     evidence: bool = False
+    device: str | None = None
 
 
 class Experiments(msgspec.Struct, frozen=True):

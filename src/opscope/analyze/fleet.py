@@ -1,0 +1,208 @@
+"""Many devices, models and variants side by side: speedups, who is slowest where, what takes the time everywhere."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+
+class FleetRun(msgspec.Struct, frozen=True):
+    """The newest run of a configuration.
+
+    Attributes:
+        bundle: its hash.
+        model: name of the model, with its number type.
+        device: name of the device, with the kind of target where several are in use.
+        variant: its name.
+        role: accelerated, baseline, intermediate or candidate; null where it is not known.
+        created: when it began, ISO 8601.
+        runs: of this configuration in the store.
+        latency_ns: median; null when nothing was measured.
+        arm: whether latency is of untraced or traced runs.
+        speedup: over its baseline; null without one.
+        ci95: its 95 % interval; null likewise, or with too few processes.
+        verdict: faster, slower, no_difference or undecidable; null likewise.
+        grade: how far it can be trusted; null where it was not judged.
+    """
+
+    bundle: str
+    model: str
+    device: str
+    variant: str
+    role: str | None
+    created: str
+    runs: int
+    latency_ns: float | None
+    arm: str | None
+    speedup: float | None
+    ci95: tuple[float, float] | None
+    verdict: str | None
+    grade: str | None
+
+
+class SortTime(NamedTuple):
+    """Time of the operators of one sort in one run, as a fraction of its latency."""
+
+    bundle: str
+    variant: str
+    operator: str
+    category: str
+    backend: str
+    share: float
+    time_ns: float
+
+
+class Ranking(msgspec.Struct, frozen=True):
+    """Devices by latency of one model in one variant, slowest first; only those that were timed in one way.
+
+    Attributes:
+        model: the model.
+        variant: the variant.
+        devices: names with latencies in ns, slowest first.
+        ratio: slowest over fastest.
+    """
+
+    model: str
+    variant: str
+    devices: list[tuple[str, float]]
+    ratio: float
+
+
+class Dominant(msgspec.Struct, frozen=True):
+    """Operators of one sort over the whole fleet.
+
+    Attributes:
+        operator: as the backend calls it.
+        category: upper level of the taxonomy.
+        backend: that runs it.
+        share: of latency, mean over all configurations that were counted, those without it too.
+        highest: the largest share in one configuration.
+        where: that configuration, in words.
+        present: configurations that have it.
+        first: configurations in which nothing takes longer.
+    """
+
+    operator: str
+    category: str
+    backend: str
+    share: float
+    highest: float
+    where: str
+    present: int
+    first: int
+
+
+class Fleet(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.fleet/1"):
+    """Devices, models and variants of a store.
+
+    Attributes:
+        store: where they are.
+        models: in order of their names.
+        devices: likewise.
+        variants: that have a baseline, likewise.
+        runs: the newest one of each configuration.
+        rankings: of every model in every variant that more than one device ran.
+        dominant: sorts of operators by their share over the fleet, largest first.
+        counted: configurations that `dominant` counts: those of accelerated variants, else all but baselines.
+    """
+
+    store: str
+    models: list[str]
+    devices: list[str]
+    variants: list[str]
+    runs: list[FleetRun]
+    rankings: list[Ranking]
+    dominant: list[Dominant]
+    counted: int
+
+    def run(self, device: str, model: str, variant: str) -> FleetRun | None:
+        """The run of a configuration; None when there is none."""
+        wanted = (device, model, variant)
+        return next((run for run in self.runs if (run.device, run.model, run.variant) == wanted), None)
+
+
+def fleet(store: str, runs: Sequence[FleetRun], sorts: Iterable[SortTime]) -> Fleet:
+    """What the newest runs say together.
+
+    Args:
+        store: where they are.
+        runs: one a configuration.
+        sorts: operators of these runs by sort.
+    """
+    counted = counted_runs(runs)
+    return Fleet(
+        store=store,
+        models=sorted({run.model for run in runs}),
+        devices=sorted({run.device for run in runs}),
+        variants=sorted({run.variant for run in runs if run.speedup is not None}),
+        runs=sorted(runs, key=lambda run: (run.device, run.model, run.variant)),
+        rankings=rankings(runs),
+        dominant=dominant(counted, sorts),
+        counted=len(counted),
+    )
+
+
+def counted_runs(runs: Sequence[FleetRun]) -> list[FleetRun]:
+    """Runs whose operators are counted: a model that has several variants counts with its accelerated ones."""
+    measured = [run for run in runs if run.latency_ns is not None]
+    accelerated = {(run.device, run.model) for run in measured if run.role == "accelerated"}
+    return [
+        run
+        for run in measured
+        if run.role == "accelerated" or (run.role != "baseline" and (run.device, run.model) not in accelerated)
+    ]
+
+
+def rankings(runs: Iterable[FleetRun]) -> list[Ranking]:
+    """Devices of every model and variant, slowest first; latencies with and without tracing are never mixed."""
+    groups: dict[tuple[str, str, str], list[tuple[str, float]]] = {}
+    for run in runs:
+        if run.latency_ns is not None:
+            groups.setdefault((run.model, run.variant, run.arm or ""), []).append((run.device, run.latency_ns))
+    found = []
+    for (model, variant, _), devices in sorted(groups.items()):
+        if len(devices) > 1:
+            ordered = sorted(devices, key=lambda pair: (-pair[1], pair[0]))
+            found.append(Ranking(model, variant, ordered, ordered[0][1] / ordered[-1][1]))
+    return found
+
+
+def dominant(runs: Sequence[FleetRun], sorts: Iterable[SortTime]) -> list[Dominant]:
+    """Sorts of operators by their mean share over configurations, largest first."""
+    known = {(run.bundle, run.variant): run for run in runs}
+    groups: dict[tuple[str, str, str], dict[tuple[str, str], float]] = {}
+    for one in sorts:
+        place = one.bundle, one.variant
+        if place in known:
+            own = groups.setdefault((one.operator, one.category, one.backend), {})
+            own[place] = own.get(place, 0.0) + one.share
+    largest: dict[tuple[str, str], float] = {}
+    for own in groups.values():
+        for place, share in own.items():
+            largest[place] = max(largest.get(place, 0.0), share)
+    found = [_dominant(sort, own, largest, known) for sort, own in groups.items()]
+    return sorted(found, key=lambda one: (-one.share, one.operator, one.backend))
+
+
+def _dominant(
+    sort: tuple[str, str, str],
+    shares: Mapping[tuple[str, str], float],
+    largest: Mapping[tuple[str, str], float],
+    known: Mapping[tuple[str, str], FleetRun],
+) -> Dominant:
+    place = max(shares, key=lambda at: (shares[at], at))
+    run = known[place]
+    return Dominant(
+        operator=sort[0],
+        category=sort[1],
+        backend=sort[2],
+        share=sum(shares.values()) / len(known),
+        highest=shares[place],
+        where=f"{run.model} on {run.device}, {run.variant}",
+        present=len(shares),
+        first=sum(1 for at, share in shares.items() if share >= largest[at]),
+    )

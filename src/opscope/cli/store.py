@@ -1,0 +1,283 @@
+"""``opscope store``: many runs in one place, to ask."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from opscope.cli.output import JsonOption, QuietOption, StoreOption, show, split_words, write_json
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from opscope.api.store import AddReport
+
+NAME = "store"
+app = typer.Typer(
+    help="Many runs in one place: add bundles, ask them in SQL, report on the whole fleet.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+SchedulerOption = Annotated[
+    str | None, typer.Option(metavar="ADDRESS", help="Do the work on the workers of this Dask scheduler.")
+]
+_FEW = 20
+
+
+@app.command()
+def add(
+    paths: Annotated[
+        list[Path], typer.Argument(metavar="PATH...", help="Bundles, `opscope aie --out` results, directories of such.")
+    ],
+    store: StoreOption = None,
+    device: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Name of the machine. [default: its CPU and system]")
+    ] = None,
+    commit: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="Commit of what was measured, for `opscope history --by commit`.")
+    ] = None,
+    recompute: Annotated[
+        bool, typer.Option("--recompute", help="Analyse the traces, also where a bundle has its analyses.")
+    ] = False,
+    scheduler: SchedulerOption = None,
+    jobs: Annotated[int, typer.Option(metavar="N", min=1, help="Processes on this machine.")] = 1,
+    json: JsonOption = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Add bundles; those that are there already are not added again.
+
+    Example: opscope store add opscope-out --commit 1f3c2ab
+
+    A bundle that cannot be read is named and left out; the exit code is then 11.
+    """
+    from opscope.api import add_to_store
+    from opscope.api.workers import Where
+    from opscope.store.rows import Given
+
+    with _bar(shown=sys.stderr.isatty() and not quiet) as progress:
+        done = add_to_store(
+            paths,
+            store,
+            given=Given(device, commit),
+            where=Where(scheduler, jobs),
+            recompute=recompute,
+            progress=progress,
+        )
+    if json:
+        write_json(done, json)
+    if not quiet and json != "-":
+        _tell_added(done)
+    _check_whole(done)
+
+
+@app.command()
+def query(
+    sql: Annotated[str, typer.Argument(metavar="SQL", help="One SELECT over the views; `opscope store views` lists.")],
+    store: StoreOption = None,
+    output: Annotated[
+        Literal["table", "csv", "json", "parquet"], typer.Option("--format", help="How the answer is written.")
+    ] = "table",
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write to a file instead.")] = None,
+) -> None:
+    """Ask the store.
+
+    Example: opscope store query "SELECT device, model, speedup FROM runs WHERE role = 'accelerated'"
+    """
+    from opscope.api import query_store
+    from opscope.errors import UsageError
+
+    if output == "parquet" and out is None:
+        raise UsageError("Parquet is no text", where="--format", hint="write it to a file: --out FILE")
+    answer = query_store(sql, store)
+    if output == "table" and out is None:
+        from opscope.report.answer import answer_table
+
+        show(answer_table(answer.columns, answer.types, answer.rows))
+        return
+    from opscope.report.answer import answer_bytes
+
+    content = answer_bytes(answer.columns, answer.types, answer.rows, output)
+    if out is None:
+        sys.stdout.buffer.write(content)
+        sys.stdout.buffer.flush()
+    else:
+        from opscope.bundle.files import write_atomically
+
+        write_atomically(out, content)
+
+
+@app.command()
+def views(
+    view: Annotated[str | None, typer.Argument(metavar="VIEW", help="Its columns. [default: all views]")] = None,
+) -> None:
+    """List the views, or the columns of one, with their types and meanings.
+
+    Example: opscope store views operators
+    """
+    from opscope.errors import NotFoundError, did_you_mean
+    from opscope.store.schema import TABLES
+
+    if view is None:
+        for table in TABLES.values():
+            typer.echo(f"{table.name:<10} {len(table.columns):>3} columns; a row is {table.row}")
+        return
+    if view not in TABLES:
+        raise NotFoundError("there is no such view", where=view, hint=did_you_mean(view, TABLES))
+    for column in TABLES[view].columns:
+        typer.echo(f"{column.name:<21} {column.type.sql:<10} {column.meaning}")
+
+
+@app.command(name="list")
+def list_bundles(store: StoreOption = None, json: JsonOption = None) -> None:
+    """List the bundles of the store, in order of time.
+
+    Example: opscope store list
+    """
+    from opscope.api import store_entries
+
+    entries = store_entries(store)
+    if json:
+        write_json(entries, json)
+    if json != "-":
+        from opscope.report.answer import answer_table
+
+        rows = [(e.bundle[:12], e.created[:16], e.model, e.device, ", ".join(e.variants)) for e in entries]
+        show(answer_table(["bundle", "created", "model", "device", "variants"], ["VARCHAR"] * 5, rows))
+
+
+@app.command()
+def remove(
+    bundles: Annotated[list[str], typer.Argument(metavar="BUNDLE...", help="Hashes, or their first characters.")],
+    store: StoreOption = None,
+    json: JsonOption = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Take bundles out of the store. The bundles themselves are not touched.
+
+    Example: opscope store remove 4f5c9a03b1d2
+    """
+    from opscope.api import remove_from_store
+
+    done = remove_from_store(bundles, store)
+    if json:
+        write_json(done, json)
+    if not quiet and json != "-":
+        for entry in done.removed:
+            typer.echo(f"removed {entry.bundle[:12]} {entry.model}, {entry.created}")
+
+
+@app.command()
+def verify(store: StoreOption = None, json: JsonOption = None, quiet: QuietOption = False) -> None:
+    """Read every file of the store and compare it with what was written.
+
+    Example: opscope store verify
+
+    Exit code 15 when a file is missing or damaged.
+    """
+    from opscope.api import verify_store
+    from opscope.errors import InvalidBundleError
+    from opscope.units import counted_text, size_text
+
+    found = verify_store(store)
+    if json:
+        write_json(found, json)
+    if not quiet and json != "-":
+        for fault in found.faults:
+            typer.echo(f"{fault.path}: {fault.problem} ({counted_text(len(fault.bundles), 'bundle')})")
+        held = f"{counted_text(found.bundles, 'bundle')}, {counted_text(found.files, 'file')}, {size_text(found.size)}"
+        typer.echo(f"{held}; {counted_text(len(found.leftovers), 'leftover')}")
+    if found.faults:
+        hint = "remove the bundles it names and add them again"
+        raise InvalidBundleError(
+            f"{counted_text(len(found.faults), 'file')} missing or damaged", where=store, hint=hint
+        )
+
+
+@app.command()
+def report(
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Where to write fleet.html, fleet.md and fleet.json.")],
+    store: StoreOption = None,
+    where: Annotated[
+        str, typer.Option(metavar="KEY=VALUE,...", help="Which runs: model, device, variant, since and so on.")
+    ] = "",
+    formats: Annotated[
+        str, typer.Option("--format", metavar="FORMAT,...", help="Any of html, md and json.")
+    ] = "html,md,json",
+    quiet: QuietOption = False,
+) -> None:
+    """Report on the fleet: speedups of devices and models, who is slowest where, which operators dominate.
+
+    Example: opscope store report --out fleet
+    """
+    from opscope.api import fleet_report
+
+    for path in fleet_report(out, store, split_words(formats), where=where):
+        if not quiet:
+            typer.echo(path)
+
+
+@app.command()
+def compact(store: StoreOption = None, quiet: QuietOption = False) -> None:
+    """Read many small files together into few large ones; `add` does so by itself when there are thousands.
+
+    Example: opscope store compact
+    """
+    from opscope.api import compact_store
+
+    done = compact_store(store)
+    if not quiet:
+        typer.echo(f"{done.before} files became {done.after}; {done.leftovers} leftovers were deleted")
+
+
+@app.command()
+def migrate(store: StoreOption = None, quiet: QuietOption = False) -> None:
+    """Bring a store of an older opscope to the version of this one. An interrupted migration changes nothing.
+
+    Example: opscope store migrate --store old-store
+    """
+    from opscope.api import migrate_store
+
+    done = migrate_store(store)
+    if not quiet:
+        typer.echo(f"{done.bundles} bundles: {done.before} became {done.after}")
+
+
+def _tell_added(done: AddReport) -> None:
+    for entry in done.added[:_FEW]:
+        typer.echo(f"added {entry.bundle[:12]} {entry.model}, {entry.device}: {', '.join(entry.variants)}")
+    if len(done.added) > _FEW:
+        typer.echo(f"added {len(done.added) - _FEW} more")
+    typer.echo(f"{len(done.added)} added, {done.known} there already, {len(done.skipped)} left out: {done.store}")
+
+
+def _check_whole(done: AddReport) -> None:
+    """Say by the exit code when a bundle was left out.
+
+    Raises:
+        IncompleteError: naming the first one.
+    """
+    from opscope.errors import IncompleteError
+
+    for one in done.skipped:
+        typer.echo(f"left out: {one.problem}{f' ({one.hint})' if one.hint else ''}", err=True)
+    if done.skipped:
+        hint = "the others are in the store; add these again when they are in order"
+        raise IncompleteError(f"{len(done.skipped)} not stored", where=done.skipped[0].path, hint=hint)
+
+
+@contextmanager
+def _bar(*, shown: bool) -> Iterator[Callable[[int, int], None]]:
+    """A bar on standard error that counts bundles."""
+    if not shown:
+        yield lambda _done, _total: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("bundles", total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)

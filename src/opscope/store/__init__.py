@@ -1,0 +1,1 @@
+"""Many runs in one place: Parquet files, commits that are whole or absent, and views to query."""
