@@ -146,8 +146,6 @@ def commands() -> str:
     """The help of every command, as a terminal of 80 columns shows it."""
     names = [[str(command.name)] for command in app.registered_commands]
     for group in app.registered_groups:
-        inner = group.typer_instance.registered_commands if group.typer_instance else []
-        names += [[str(group.name)], *([str(group.name), str(command.name)] for command in inner)]
         own = group.typer_instance.registered_commands if group.typer_instance else []
         names += [[str(group.name)], *([str(group.name), _name(command)] for command in own)]
     sections = [f"## opscope {' '.join(words)}\n\n```text\n{_help(*words)}\n```\n" for words in names]
