@@ -70,8 +70,6 @@ for module in (
     app.command()(module.command)
     app.registered_commands[-1].name = module.NAME
 app.add_typer(skills.app, name=skills.NAME)
-
-
 app.add_typer(store.app, name=store.NAME)
 
 
