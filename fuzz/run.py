@@ -123,7 +123,7 @@ def _watched(process: subprocess.Popen[str], current: Current) -> tuple[str, str
             continue
         break
     else:
-        output = process.stdout.read() if process.stdout else ""
+        output, _ = process.communicate()  # what was read before the last timeout is in it, too
     if process.returncode < 0:
         return "", f"crash by {signal.Signals(-process.returncode).name}"
     if process.returncode:
