@@ -47,8 +47,10 @@ def main() -> None:
         paths = _made(work, bundles)
         store = work / "store"
         print(f"\n{'bundles':>10}{'added':>8}{'s':>9}{'ms each':>9}{'peak MiB':>10}{'files':>8}{'MB':>8}")
-        for count in dict.fromkeys((bundles // 10, bundles // 3, bundles)):
-            _add(store, paths, count)
+        there = 0
+        for count in _steps(bundles):
+            _add(store, paths[count - 1].parent, there, count)
+            there = count
         before = _seconds(_run, "store", "compact", "--store", store)
         print(f"compact: {before:.1f} s; then {_size(store)}")
         _ask(store)
@@ -60,24 +62,23 @@ def _made(work: Path, count: int) -> list[Path]:
     start = time.perf_counter()
     mint = Mint(work / "shared", _OPERATORS, _ROUNDS, _RUNS)
     profiled = time.perf_counter() - start
-    paths = [mint.make(work / "bundles" / f"{made.number:05d}", made) for made in fleet(count)]
+    folder = {made.number: next(step for step in _steps(count) if made.number < step) for made in fleet(count)}
+    paths = [mint.make(work / f"until {folder[made.number]}" / f"{made.number:05d}", made) for made in fleet(count)]
     each = sum(file.stat().st_size for file in paths[0].rglob("*") if file.is_file())
     seconds = time.perf_counter() - start
     print(f"{count} bundles of {each / 1e6:.2f} MB in {seconds:.0f} s, {profiled:.1f} of them profiling")
     return paths
 
 
-def _add(store: Path, paths: list[Path], count: int) -> None:
-    """Add all bundles up to a number, in a process of its own, and print what that took."""
-    there = len(store_entries(store)) if store.exists() else 0
-    listed = store.parent / "to-add"
-    shutil.rmtree(listed, ignore_errors=True)
-    listed.mkdir()
-    for path in paths[there:count]:
-        (listed / path.name).mkdir()
-        shutil.copytree(path, listed / path.name, dirs_exist_ok=True, copy_function=_link)
+def _steps(count: int) -> list[int]:
+    """Numbers of bundles at which the store is looked at."""
+    return sorted({max(1, count // 10), max(1, count // 3), count})
+
+
+def _add(store: Path, folder: Path, there: int, count: int) -> None:
+    """Add the bundles of a folder, in a process of its own, and print what that took."""
     start = time.perf_counter()
-    peak = _peak("store", "add", listed, "--store", store, "--quiet")
+    peak = _peak("store", "add", folder, "--store", store, "--quiet")
     seconds, added = time.perf_counter() - start, count - there
     files, size = _size_of(store)
     row = f"{count:>10}{added:>8}{seconds:>9.1f}{seconds / added * 1e3:>9.1f}{peak:>10.0f}{files:>8}{size / 1e6:>8.1f}"
