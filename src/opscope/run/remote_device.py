@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from opscope.run.remote_lock import Lock
 
 _ASK_SECONDS, _END_SECONDS = 60.0, 5.0
+_WORK = "work"
+"""Directory of the runs, on the device."""
 _LONGER = 30.0  # than the command may take: to start it, and to say how it ended
 _SHOULD_HAVE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,200}\Z")
 _TIMED_OUT, _FILE, _MOST_FILES = "timed-out", "file ", 1000
@@ -230,14 +232,14 @@ class Device:
 
     def work(self, name: str) -> str:
         """Directory of a run on the device."""
-        return f"{self.base}/work/{name}"
+        return f"{self.base}/{_WORK}/{name}"
 
     def remove(self, work: str) -> None:
         """Remove the directory of a run."""
         self._sh('rm -rf "$1"', work)
 
     def _clean(self) -> None:
-        self.remove(f"{self.base}/work")
+        self.remove(f"{self.base}/{_WORK}")
 
     def _parts(self, script: str) -> Mapping[str, str]:
         return parts(self._shell.run(["sh", "-c", script, "opscope"], _ASK_SECONDS).stdout)
