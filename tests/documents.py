@@ -18,7 +18,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 SHELL, OUTPUT = ("sh", "bash"), ("text",)
 _FENCE = re.compile(
-    r"^(?:<!-- (?P<note>[^\n]*?) -->\n+)?(?P<indent> *)```(?P<language>\w*)\n(?P<text>.*?)^(?P=indent)```$",
+    r"^(?: *<!-- (?P<note>[^\n]*?) -->\n+)?(?P<indent> *)```(?P<language>\w*)\n(?P<text>.*?)^(?P=indent)```$",
     re.MULTILINE | re.DOTALL,
 )
 _NUMBER = re.compile(r"[+-]?\d[\d,]*(?:\.\d+)*(?:e[+-]?\d+)?")
@@ -49,7 +49,7 @@ class Block:
     def commands(self) -> list[list[str]]:
         """The words of every ``opscope`` command of a shell block, without what follows a pipe or ``&&``."""
         joined = self.text.replace("\\\n", " ")
-        found = re.findall(r"(?:^|[;&|(]\s*)(opscope\b[^|&;\n)>]*)", joined, re.MULTILINE)
+        found = re.findall(r"(?:^|[;&|(]\s*)(opscope(?=\s)[^|&;\n)>]*)", joined, re.MULTILINE)
         return [shlex.split(command, comments=True) for command in found]
 
 

@@ -103,7 +103,7 @@ class Mint:
         self.original = directory / "original"
         settings = Settings(rounds=rounds, runs=runs, warmup=1, roofs=False)
         program = write_tiny_program(directory)
-        profile(str(program), settings, out=self.original, target=WideTarget(operators), clock=FakeClock())
+        profile(str(program), settings=settings, out=self.original, target=WideTarget(operators), clock=FakeClock())
         self._manifest = msgspec.json.decode((self.original / "manifest.json").read_bytes(), type=Manifest)
         self._documents = {name: _described(name, (self.original / name).read_bytes()) for name in _DOCUMENTS}
         self._links = self._files()

@@ -82,7 +82,7 @@ def test_rules_and_commands_that_the_checklist_names_exist():
     named = {name for line in re.findall(r"rules? (`[^|]*)\|", CHECKLIST) for name in re.findall(r"`([a-z_]+)`", line)}
     assert named
     assert named <= known
-    commands = {str(command.name) for command in app.registered_commands}
+    commands = {str(own.name) for own in (*app.registered_commands, *app.registered_groups)}
     used = set(re.findall(r"`opscope ([a-z-]+)", CHECKLIST))
     assert used
     assert used <= commands
