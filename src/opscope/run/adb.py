@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import queue
 import re
 import shutil
 import subprocess
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from opscope.bundle.manifest import Target
 from opscope.errors import DeviceError, MissingDependencyError
 from opscope.run.adb_errors import complaint, connection_error, no_device, several_devices, storage_error
+from opscope.run.heard import HeardLines, end_process
 from opscope.run.remote import Finished, command_line, safe_path
 
 if TYPE_CHECKING:
@@ -180,7 +180,7 @@ class AdbProcess:
     def __init__(self, command: Sequence[str], where: str) -> None:
         self._where = where
         self._code: int | None = None
-        self._lines: queue.Queue[str | None] = queue.Queue()  # None: there is no more
+        self._lines = HeardLines()
         self._client = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
         )
@@ -193,13 +193,7 @@ class AdbProcess:
 
     def read_line(self, timeout: float) -> str | None:
         """The next line that it prints."""
-        try:
-            line = self._lines.get(timeout=timeout)
-        except queue.Empty:
-            return None
-        if line is None:
-            self._lines.put(None)
-        return line
+        return self._lines.take(timeout)
 
     def wait(self, timeout: float) -> int | None:
         """Its exit code, None while it runs."""
@@ -212,14 +206,7 @@ class AdbProcess:
 
     def end(self) -> None:
         """Close its input, and the connection when that does not end it."""
-        with contextlib.suppress(OSError):
-            if self._client.stdin:
-                self._client.stdin.close()
-        try:
-            self._client.wait(_END_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._client.kill()
-            self._client.wait()
+        end_process(self._client, _END_SECONDS)
         self._reader.join()
         if self._client.stdout:
             self._client.stdout.close()
@@ -238,7 +225,7 @@ class AdbProcess:
             if text:
                 self._lines.put(text)
         self._client.wait()
-        self._lines.put(None)
+        self._lines.close()
 
     def _rest(self) -> bytes:
         """What it printed and nobody has read."""

@@ -20,9 +20,10 @@ from typing import TYPE_CHECKING
 
 from opscope.bundle.manifest import Target
 from opscope.errors import DeviceError, MissingDependencyError
+from opscope.run.heard import end_process
 from opscope.run.remote import Finished, command_line, safe_path
 from opscope.run.ssh_errors import NO_SFTP, connection_error, copy_error
-from opscope.run.ssh_process import BEGAN, ENDED, SshProcess, end_process, exit_code
+from opscope.run.ssh_process import BEGAN, ENDED, SshProcess, exit_code
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import queue
 import re
 import subprocess
 import threading
 from typing import TYPE_CHECKING
 
 from opscope.errors import DeviceError
+from opscope.run.heard import HeardLines, end_process
 from opscope.run.ssh_errors import connection_error
 
 if TYPE_CHECKING:
@@ -34,7 +33,7 @@ class SshProcess:
 
     def __init__(self, command: Sequence[str], where: str, host: str) -> None:
         self._where, self._host = where, host
-        self._lines: queue.Queue[str | None] = queue.Queue()
+        self._lines = HeardLines()
         self._code: int | None = None
         self._errors = b""
         pipe = subprocess.PIPE
@@ -52,13 +51,7 @@ class SshProcess:
 
     def read_line(self, timeout: float) -> str | None:
         """The next line that it prints; None when there is none in time or it has ended."""
-        try:
-            line = self._lines.get(timeout=timeout)
-        except queue.Empty:
-            return None
-        if line is None:
-            self._lines.put(None)
-        return line
+        return self._lines.take(timeout)
 
     def wait(self, timeout: float) -> int | None:
         """Its exit code; None when it still runs after that time, in seconds."""
@@ -95,24 +88,10 @@ class SshProcess:
                     self._code = code
                 elif line:
                     self._lines.put(line)
-        self._lines.put(None)
+        self._lines.close()
 
 
 def exit_code(text: str) -> int | None:
     """The exit code that stands in a text; None when none does."""
     word = text.strip()
     return int(word) if re.fullmatch("[0-9]{1,3}", word) else None
-
-
-def end_process(process: subprocess.Popen[bytes] | None) -> None:
-    """Close the standard input of a process and wait for it, but not for long."""
-    if process is None:
-        return
-    if process.stdin is not None:
-        with contextlib.suppress(OSError):
-            process.stdin.close()
-    try:
-        process.wait(_END_SECONDS)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
