@@ -71,11 +71,28 @@ def test_a_cpu_without_features_has_nothing_to_switch() -> None:
 
 def test_layouts_do_not_overlap() -> None:
     """Every field has a byte of its own inside the struct."""
-    for layout in isa.LAYOUTS.values():
-        offsets = list(layout.offsets.values())
-        assert len(set(offsets)) == len(offsets)
-        assert max(offsets) < layout.size
-        assert layout.system_names.keys() <= layout.offsets.keys()
+    for layouts in isa.LAYOUTS.values():
+        for size, layout in layouts.items():
+            offsets = list(layout.offsets.values())
+            assert len(set(offsets)) == len(offsets)
+            assert max(offsets) < layout.size == size
+
+
+@pytest.mark.parametrize(
+    ("arch", "size", "places"),
+    [
+        ("x86_64", 75, {"avx": 22, "fma3": 23, "avx512f": 28, "lwp": 74}),
+        ("x86_64", 83, {"avxvnni": 23, "amx_tile": 48, "avx_vnni_int8": 51, "lwp": 82}),
+        ("x86_64", 85, {"avx10_1": 47, "amx_tile": 50, "avx_vnni_int8": 53, "lwp": 84}),
+        ("x86_64", 86, {"avx10_1": 47, "amx_tile": 50, "amx_fp8": 53, "lwp": 85}),
+        ("aarch64", 32, {"sme2": 6, "rdm": 20, "dot": 22, "crc32": 30}),
+        ("aarch64", 36, {"sme2": 6, "f8mm": 14, "rdm": 24, "dot": 26, "crc32": 34}),
+    ],
+)
+def test_fields_stand_where_each_version_of_cpuinfo_has_them(arch: str, size: int, places: dict[str, int]) -> None:
+    """Offsets read off the struct in cpuinfo.h at the commit that the layout names, by a compiler's offsetof."""
+    layout = isa.LAYOUTS[arch][size]
+    assert {field: layout.offsets[field] for field in places} == places
 
 
 def test_a_cpu_of_another_kind_is_refused() -> None:

@@ -1,13 +1,13 @@
-"""What a 64-bit ELF library defines and what it calls, from its dynamic symbols and relocations.
+"""What a 64-bit ELF library defines and what it calls, and what starts a program, from the tables in the file.
 
-Source of the format: System V ABI, chapters 4 (sections) and 5 (symbols); the relocations are those of the ABI of
-each processor.
+Source of the format: System V ABI, chapters 4 (sections) and 5 (symbols, program headers); the relocations are those
+of the ABI of each processor.
 """
 
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 from opscope.errors import TraceFormatError
 
@@ -20,14 +20,16 @@ X86_64, AARCH64, X86, ARM = 62, 183, 3, 40
 _MAGIC = b"\x7fELF"
 _CLASS_64 = 2
 _LITTLE_ENDIAN = 1
-_MACHINE_AT = 18
+_MACHINE_AT, _HEADER, _LONGEST = 18, 64, 4096
 _SHT_RELA, _SHT_DYNSYM = 4, 11
 _STT_FUNC = 2
+_PT_INTERP = 3
 # Relocations through which a function is found by its name: R_*_JUMP_SLOT.
 _JUMPS = {X86_64: 7, AARCH64: 1026}
 _SYMBOL = struct.Struct("<IBBHQQ")
 _SECTION = struct.Struct("<IIQQQQIIQQ")
 _RELOCATION = struct.Struct("<QQq")
+_SEGMENT = struct.Struct("<IIQQQQQQ")
 
 
 class ElfSymbols(NamedTuple):
@@ -74,6 +76,35 @@ def machine_of(file: Path) -> int | None:
     if head[: len(_MAGIC)] != _MAGIC or len(head) < _MACHINE_AT + 2:
         return None
     return int.from_bytes(head[_MACHINE_AT:], "little" if head[5] == _LITTLE_ENDIAN else "big")
+
+
+def interpreter_of(file: Path) -> str | None:
+    """The loader that a program asks for; empty for one that is linked statically.
+
+    None when it is no 64-bit little-endian ELF file.
+
+    Raises:
+        OSError: it cannot be read.
+        TraceFormatError: it is cut off or damaged.
+    """
+    with file.open("rb") as opened:
+        head = opened.read(_HEADER)
+        if head[:4] != _MAGIC or head[4:6] != bytes((_CLASS_64, _LITTLE_ENDIAN)):
+            return None
+        try:
+            return _interpreter(opened, head)
+        except (struct.error, OverflowError, ValueError) as error:
+            raise TraceFormatError(f"the ELF file is cut off or damaged: {error}", where=file) from None
+
+
+def _interpreter(opened: BinaryIO, head: bytes) -> str:
+    (table,), (size, count) = struct.unpack_from("<Q", head, 0x20), struct.unpack_from("<HH", head, 0x36)
+    opened.seek(table)
+    for kind, _, offset, _, _, length, *_ in [_SEGMENT.unpack_from(opened.read(size)) for _ in range(count)]:
+        if kind == _PT_INTERP:
+            opened.seek(offset)
+            return opened.read(min(length, _LONGEST)).rstrip(b"\0").decode("utf-8", "replace")
+    return ""
 
 
 def symbol_size(library: Path, name: str) -> int | None:

@@ -1,8 +1,9 @@
-"""CPU features: where they stand in ``cpuinfo_isa``, what the operating system calls them, and which belong together.
+"""CPU features: where they stand in ``cpuinfo_isa``, and which belong together.
 
-XNNPACK picks its kernels by the struct ``cpuinfo_isa`` of libexecutorch_threadpool, one byte a feature. Source of the
-field order: ``cpuinfo.h`` of pytorch/cpuinfo as bundled with torch 2.13, x86-64 and arm64 sections; the sizes are
-those of the symbol in the executorch 1.5.1 wheels. Both are checked against the running library before use.
+XNNPACK picks its kernels by the struct ``cpuinfo_isa`` of pytorch/cpuinfo, one byte a feature. Source of the field
+orders: ``include/cpuinfo.h`` of pytorch/cpuinfo, sections of x86-64 and arm64, at the commits that each layout names.
+Which layout a library has is told by the size of the symbol; that it is this one is proved against the processor
+(``opscope.run.layout``) before anything is cleared.
 """
 
 from __future__ import annotations
@@ -11,33 +12,68 @@ from typing import NamedTuple
 
 from opscope.errors import FeatureError, did_you_mean
 
-_X86_64_FIELDS = """
+# The newest orders; older layouts lack the fields that came later.
+_X86_64_FIELDS = tuple(
+    """
     rdtscp rdpid sysenter msr clzero clflush clflushopt mwait mwaitx fxsave xsave three_d_now three_d_now_plus
     prefetch prefetchw prefetchwt1 sse3 ssse3 sse4_1 sse4_2 sse4a misaligned_sse avx avxvnni fma3 fma4 xop f16c avx2
     avx512f avx512pf avx512er avx512cd avx512dq avx512bw avx512vl avx512ifma avx512vbmi avx512vbmi2 avx512bitalg
     avx512vpopcntdq avx512vnni avx512bf16 avx512fp16 avx512vp2intersect avx512_4vnniw avx512_4fmaps avx10_1 avx10_2
-    amx_bf16 amx_tile amx_int8 amx_fp16 avx_vnni_int8 avx_vnni_int16 avx_ne_convert hle rtm xtest mpx cmpxchg16b clwb
-    movbe lahf_sahf fs_gs_base lzcnt popcnt tbm bmi bmi2 adx aes vaes pclmulqdq vpclmulqdq gfni rdrand rdseed sha rng
-    ace ace2 phe pmm lwp
-""".split()
-_ARM64_FLAGS_LOW = "atomics bf16 sve sve2 i8mm sme sme2 sme2p1 sme_i16i32 sme_bi32i32 sme_b16b16 sme_f16f16".split()
-_ARM64_FLAGS_HIGH = "rdm fp16arith dot jscvt fcma fhm aes sha1 sha2 pmull crc32".split()
-# Between them stand two 32-bit vector lengths, svelen and smelen.
-_ARM64_HIGH_OFFSET = 20
+    amx_bf16 amx_tile amx_int8 amx_fp16 amx_fp8 avx_vnni_int8 avx_vnni_int16 avx_ne_convert hle rtm xtest mpx
+    cmpxchg16b clwb movbe lahf_sahf fs_gs_base lzcnt popcnt tbm bmi bmi2 adx aes vaes pclmulqdq vpclmulqdq gfni rdrand
+    rdseed sha rng ace ace2 phe pmm lwp
+    """.split()
+)
+_ARM64_LOW = tuple(
+    "atomics bf16 sve sve2 i8mm sme sme2 sme2p1 sme_i16i32 sme_bi32i32 sme_b16b16 sme_f16f16 fp8 f8dot f8mm".split()
+)
+_ARM64_HIGH = tuple("rdm fp16arith dot jscvt fcma fhm aes sha1 sha2 pmull crc32".split())
+# Between them stand two 32-bit vector lengths, svelen and smelen, on a multiple of four.
+_ARM64_LENGTHS = 8
+_FP8 = {"fp8", "f8dot", "f8mm"}
+_AMX_FP8 = {"amx_fp8"}
+_AVX10 = {"avx10_1", "avx10_2"}
+_AMX_AND_VNNI = {"amx_bf16", "amx_tile", "amx_int8", "amx_fp16", "avx_vnni_int8", "avx_vnni_int16", "avx_ne_convert"}
 
 
 class Layout(NamedTuple):
-    """Where features stand in ``cpuinfo_isa`` on one architecture.
+    """Where features stand in ``cpuinfo_isa``.
 
     Attributes:
         size: of the struct in bytes.
         offsets: field -> byte offset.
-        system_names: field -> name in the operating system's own list, for the fields that it lists.
+        since: commit of pytorch/cpuinfo that made the struct this size, with its date.
     """
 
     size: int
     offsets: dict[str, int]
-    system_names: dict[str, str]
+    since: str
+
+
+def _x86_64(since: str, lacking: set[str]) -> Layout:
+    offsets = {name: at for at, name in enumerate(name for name in _X86_64_FIELDS if name not in lacking)}
+    return Layout(len(offsets), offsets, since)
+
+
+def _arm64(since: str, lacking: set[str]) -> Layout:
+    low = [name for name in _ARM64_LOW if name not in lacking]
+    high_at = -(-len(low) // 4) * 4 + _ARM64_LENGTHS
+    offsets = {name: at for at, name in enumerate(low)} | {name: high_at + at for at, name in enumerate(_ARM64_HIGH)}
+    return Layout(-(-(high_at + len(_ARM64_HIGH)) // 4) * 4, offsets, since)
+
+
+_KNOWN = {
+    "x86_64": (
+        _x86_64("before d6860c4 (2023-11-04)", {"avxvnni"} | _AMX_AND_VNNI | _AVX10 | _AMX_FP8),
+        _x86_64("3c8b153 (2024-04-17)", _AVX10 | _AMX_FP8),
+        _x86_64("6fb6cab (2025-01-30)", _AMX_FP8),
+        _x86_64("9c6d248 (2026-07-14)", set()),
+    ),
+    "aarch64": (_arm64("077e89f (2025-03-27)", _FP8), _arm64("6882af5 (2026-07-16)", set())),
+}
+LAYOUTS = {arch: {layout.size: layout for layout in layouts} for arch, layouts in _KNOWN.items()}
+"""By architecture and size of the struct in bytes."""
+_ORDER = {"x86_64": _X86_64_FIELDS, "aarch64": (*_ARM64_LOW, *_ARM64_HIGH)}
 
 
 class Group(NamedTuple):
@@ -54,63 +90,15 @@ class Group(NamedTuple):
     meaning: str
 
 
-# Names in the flags line of /proc/cpuinfo. Source: arch/x86/include/asm/cpufeatures.h of Linux.
-_X86_SYSTEM_NAMES = {
-    name: name
-    for name in (
-        "ssse3 sse4_1 sse4_2 sse4a avx fma4 xop f16c avx2 avx512f avx512cd avx512dq avx512bw avx512vl avx512ifma "
-        "avx512vbmi amx_bf16 amx_tile amx_int8 movbe popcnt bmi1 bmi2 adx aes vaes vpclmulqdq gfni rdrand rdseed rdtscp"
-    ).split()
-    if name in _X86_64_FIELDS
-} | {
-    "sse3": "pni",
-    "fma3": "fma",
-    "avxvnni": "avx_vnni",
-    "avx512vbmi2": "avx512_vbmi2",
-    "avx512bitalg": "avx512_bitalg",
-    "avx512vpopcntdq": "avx512_vpopcntdq",
-    "avx512vnni": "avx512_vnni",
-    "avx512bf16": "avx512_bf16",
-    "avx512fp16": "avx512_fp16",
-    "cmpxchg16b": "cx16",
-    "bmi": "bmi1",
-    "sha": "sha_ni",
-}
-# Names in the Features line of /proc/cpuinfo. Source: Documentation/arch/arm64/elf_hwcaps.rst of Linux.
-_ARM_SYSTEM_NAMES = {
-    "atomics": "atomics",
-    "bf16": "bf16",
-    "sve": "sve",
-    "sve2": "sve2",
-    "i8mm": "i8mm",
-    "sme": "sme",
-    "sme2": "sme2",
-    "rdm": "asimdrdm",
-    "fp16arith": "asimdhp",
-    "dot": "asimddp",
-    "aes": "aes",
-    "sha1": "sha1",
-    "sha2": "sha2",
-    "pmull": "pmull",
-    "crc32": "crc32",
-}
-
-_ARM64_OFFSETS = {name: offset for offset, name in enumerate(_ARM64_FLAGS_LOW)} | {
-    name: _ARM64_HIGH_OFFSET + offset for offset, name in enumerate(_ARM64_FLAGS_HIGH)
-}
-LAYOUTS = {
-    "x86_64": Layout(85, {name: offset for offset, name in enumerate(_X86_64_FIELDS)}, _X86_SYSTEM_NAMES),
-    "aarch64": Layout(32, _ARM64_OFFSETS, _ARM_SYSTEM_NAMES),
-}
 _ARCHITECTURES = {"x86_64": "x86_64", "amd64": "x86_64", "aarch64": "aarch64", "arm64": "aarch64"}
 
-_AMX = ("amx_tile", "amx_int8", "amx_bf16", "amx_fp16")
+_AMX = ("amx_tile", "amx_int8", "amx_bf16", "amx_fp16", "amx_fp8")
 _AVX512 = (*(name for name in _X86_64_FIELDS if name.startswith("avx512")), "avx10_1", "avx10_2", *_AMX)
 _AVX2 = ("avx2", "fma3", "f16c", "avxvnni", "avx_vnni_int8", "avx_vnni_int16", "avx_ne_convert", *_AVX512)
 _AVX = ("avx", "fma4", "xop", *_AVX2)
 _SSE4 = ("sse4_1", "sse4_2", "sse4a", *_AVX)
 _SME2 = ("sme2", "sme2p1")
-_SME = (*(name for name in _ARM64_FLAGS_LOW if name.startswith("sme")),)
+_SME = (*(name for name in _ARM64_LOW if name.startswith("sme")),)
 
 # Strongest first; a group's first field tells whether the CPU has it.
 GROUPS: dict[str, tuple[Group, ...]] = {
@@ -168,6 +156,11 @@ def group(arch: str, name: str) -> Group:
     raise FeatureError(f"no feature group {name!r}", hint=did_you_mean(name, (g.name for g in GROUPS[arch])))
 
 
+def switchable(arch: str) -> frozenset[str]:
+    """All fields that some group clears."""
+    return frozenset(field for candidate in GROUPS[arch] for field in candidate.fields)
+
+
 def present(arch: str, fields: frozenset[str]) -> list[Group]:
     """The groups that a CPU with these fields has, strongest first."""
     return [candidate for candidate in GROUPS[arch] if candidate.fields[0] in fields]
@@ -210,4 +203,4 @@ def cleared_fields(arch: str, names: list[str], fields: frozenset[str]) -> list[
             have = ", ".join(g.name for g in present(arch, fields)) or "none"
             raise FeatureError(f"this CPU does not have {name}, so it cannot be switched off", hint=f"it has: {have}")
         wanted.update(candidate.fields)
-    return sorted(wanted & fields, key=LAYOUTS[arch].offsets.__getitem__)
+    return sorted(wanted & fields, key=_ORDER[arch].index)

@@ -19,10 +19,11 @@ import msgspec
 
 from opscope.bundle.manifest import Conditions, Target
 from opscope.errors import MissingDependencyError
-from opscope.run import environment, isa
+from opscope.run import environment
 from opscope.run.native import LocalRunner
 from opscope.run.native_jobs import NativeJobs
 from opscope.run.remote_runtime import build_runtime
+from opscope.run.target import feature_groups
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -113,9 +114,8 @@ class QemuTarget:
 
     def environment(self) -> Environment:
         """This machine with the emulated CPU; what is known of the real one only is left out."""
-        groups = [group.name for group in isa.present(_ARCH, frozenset(self.probe().fields))]
         return msgspec.structs.replace(
-            environment.capture(groups),
+            environment.capture(feature_groups(self.probe)),
             machine=_ARCH,
             cpu=self._cpu,
             hypervisor=None,
@@ -136,5 +136,5 @@ class QemuTarget:
         """Run a job in a process group of its own, which is ended when the time is up or the caller is interrupted."""
         return self._jobs.execute(job, directory)
 
-    def roofs(self, clear: list[str], threads: int) -> None:
+    def roofs(self, clear: list[str] | None, threads: int) -> None:
         """No ceilings: an emulated CPU has none."""

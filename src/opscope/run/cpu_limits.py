@@ -1,0 +1,81 @@
+"""How many processors may be used: those of the scheduler's mask, and what control groups grant of their time.
+
+A quota of 1.5 processors keeps threads waiting as soon as two of them compute; so it counts as one.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from pathlib import Path
+
+_V2, _V1 = "cpu.max", ("cpu.cfs_quota_us", "cpu.cfs_period_us")
+
+
+def usable_cpus(root: Path = Path("/")) -> int:
+    """Processors that this process may use, at least one.
+
+    Args:
+        root: of the file system that tells of control groups.
+    """
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return within(allowed, cpu_quota(root)) or 1
+
+
+def within(cpus: int | None, quota: float | None) -> int | None:
+    """Processors that are left of some by a quota; None where they are not known."""
+    return cpus if cpus is None or quota is None else max(1, min(cpus, math.floor(quota)))
+
+
+def cpu_quota(root: Path = Path("/")) -> float | None:
+    """The time of processors that control groups grant this process, in processors; None where nothing is known to.
+
+    Args:
+        root: as for :func:`usable_cpus`.
+    """
+    try:
+        told = (root / "proc/self/cgroup").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    places = [place for line in told.splitlines() for place in _places(line, root / "sys/fs/cgroup")]
+    return quota_of("\n".join(text for place in places for text in (_v2(place), _v1(place))))
+
+
+def _places(line: str, mounts: Path) -> list[Path]:
+    """The directories of a control group and of those that it lies in, if it can have a quota.
+
+    In a container the group's own place may not be visible; the limit then stands where the mount begins.
+    """
+    _, _, rest = line.partition(":")
+    controllers, _, path = rest.partition(":")
+    if controllers and "cpu" not in controllers.split(","):
+        return []
+    inner = Path(path.lstrip("/"))
+    bases = [mounts / controllers, mounts / "cpu"] if controllers else [mounts, mounts / "unified"]
+    return [base / part for base in bases for part in (inner, *inner.parents)]
+
+
+def _v2(place: Path) -> str:
+    return _line(place / _V2)
+
+
+def _v1(place: Path) -> str:
+    return " ".join(_line(place / name) for name in _V1)
+
+
+def _line(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def quota_of(told: str) -> float | None:
+    """The smallest quota of several control groups, in processors; None when none has one.
+
+    Args:
+        told: a line for each, of the granted time and the period, in one unit; ``max`` or a negative time is no limit.
+    """
+    pairs = re.findall(r"^(\d{1,18}) (\d{1,18})$", told, re.MULTILINE)
+    return min((int(time) / int(period) for time, period in pairs if int(time) and int(period)), default=None)

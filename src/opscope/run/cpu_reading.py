@@ -1,0 +1,257 @@
+"""What the processor says of itself, and which fields of ``cpuinfo_isa`` follow from it.
+
+The runtime's cpuinfo asks the processor, not the operating system's list, from which flags are hidden for errata,
+by boot options and in containers. On x86-64 the answer is CPUID with XCR0; on 64-bit Arm Linux the hardware
+capabilities of the process, with the identity of the cores, by which cpuinfo overrules some of them; on macOS
+``hw.optional.arm.*``.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import msgspec
+
+
+class CpuReading(msgspec.Struct, frozen=True):
+    """What one processor said; what does not exist on its architecture is null.
+
+    Attributes:
+        cpuid: x86-64: ``[leaf, subleaf, eax, ebx, ecx, edx]`` of every leaf in :data:`CPUID_LEAVES` that it has.
+        xcr0: x86-64: the register states that the system saves; null when XGETBV may not be executed.
+        hwcaps: Arm Linux: AT_HWCAP and AT_HWCAP2.
+        midrs: Arm Linux: implementer, variant and part of every core as in MIDR_EL1, as far as the system tells them.
+        sysctls: macOS: values below ``hw.optional.arm``, those that it knows.
+    """
+
+    cpuid: list[list[int]] | None = None
+    xcr0: int | None = None
+    hwcaps: list[int] | None = None
+    midrs: list[int] = []
+    sysctls: dict[str, int] | None = None
+
+
+CPUID_LEAVES = ((0, 0), (1, 0), (7, 0), (7, 1), (0xD, 0), (0x1E, 1), (0x24, 0), (0x80000000, 0), (0x80000001, 0))
+"""Leaf and subleaf of everything that the known fields follow from."""
+
+
+def expected_fields(reading: CpuReading) -> dict[str, frozenset[bool]]:
+    """The values that a field of ``cpuinfo_isa`` may have on this processor, for the fields that are known.
+
+    More than one value is possible where cpuinfo overrules what the system says, by the identity of a core that it
+    chooses itself. Empty when the processor told nothing.
+    """
+    if reading.cpuid is not None:
+        return {name: frozenset([value]) for name, value in _x86_fields(reading.cpuid, reading.xcr0).items()}
+    if reading.hwcaps is not None:
+        hwcap, hwcap2 = reading.hwcaps
+        return _arm_fields(hwcap, hwcap2, reading.midrs)
+    if reading.sysctls is not None:
+        return _apple_fields(reading.sysctls)
+    return {}
+
+
+class _Bit(NamedTuple):
+    """Where CPUID states a feature, and the register state without which it cannot be used."""
+
+    leaf: int
+    subleaf: int
+    register: int
+    bit: int
+    state: int
+
+    @classmethod
+    def parse(cls, words: list[str]) -> _Bit:
+        leaf, subleaf, register, bit, state = words
+        return cls(int(leaf, 16), int(subleaf), _REGISTERS.index(register), int(bit), _STATES[state])
+
+
+_REGISTERS = ("eax", "ebx", "ecx", "edx")
+# Bits of XCR0: SSE and AVX; those, opmask, and both halves of the ZMM registers.
+_STATES = {"-": 0, "ymm": 0x06, "zmm": 0xE6}
+# Source: Intel's Software Developer's Manual, volume 2, CPUID; AMD's Architecture Programmer's Manual, volume 3,
+# appendix E. The register states are those that cpuinfo asks for (src/x86/isa.c of pytorch/cpuinfo).
+_X86_BITS = {
+    name: _Bit.parse(words)
+    for name, *words in map(
+        str.split,
+        """
+        sse4_1             1        0 ecx 19 -
+        sse4_2             1        0 ecx 20 -
+        sse4a              80000001 0 ecx 6  -
+        avx                1        0 ecx 28 ymm
+        fma3               1        0 ecx 12 ymm
+        f16c               1        0 ecx 29 ymm
+        fma4               80000001 0 ecx 16 ymm
+        xop                80000001 0 ecx 11 ymm
+        avx2               7        0 ebx 5  ymm
+        avxvnni            7        1 eax 4  ymm
+        avx_vnni_int8      7        1 edx 4  ymm
+        avx_ne_convert     7        1 edx 5  ymm
+        avx_vnni_int16     7        1 edx 10 ymm
+        avx512f            7        0 ebx 16 zmm
+        avx512dq           7        0 ebx 17 zmm
+        avx512ifma         7        0 ebx 21 zmm
+        avx512pf           7        0 ebx 26 zmm
+        avx512er           7        0 ebx 27 zmm
+        avx512cd           7        0 ebx 28 zmm
+        avx512bw           7        0 ebx 30 zmm
+        avx512vl           7        0 ebx 31 zmm
+        avx512vbmi         7        0 ecx 1  zmm
+        avx512vbmi2        7        0 ecx 6  zmm
+        avx512vnni         7        0 ecx 11 zmm
+        avx512bitalg       7        0 ecx 12 zmm
+        avx512vpopcntdq    7        0 ecx 14 zmm
+        avx512_4vnniw      7        0 edx 2  zmm
+        avx512_4fmaps      7        0 edx 3  zmm
+        avx512vp2intersect 7        0 edx 8  zmm
+        avx512fp16         7        0 edx 23 zmm
+        avx512bf16         7        1 eax 5  zmm
+        avx10_1            7        1 edx 19 zmm
+        amx_bf16           7        0 edx 22 zmm
+        amx_tile           7        0 edx 24 zmm
+        amx_int8           7        0 edx 25 zmm
+        amx_fp16           7        1 eax 21 zmm
+        amx_fp8            1e       1 eax 4  zmm
+        rdtscp             80000001 0 edx 27 -
+        rdpid              7        0 ecx 22 -
+        sysenter           1        0 edx 11 -
+        clflush            1        0 edx 19 -
+        clflushopt         7        0 ebx 23 -
+        mwait              1        0 ecx 3  -
+        xsave              1        0 ecx 26 -
+        sse3               1        0 ecx 0  -
+        ssse3              1        0 ecx 9  -
+        misaligned_sse     80000001 0 ecx 7  -
+        cmpxchg16b         1        0 ecx 13 -
+        clwb               7        0 ebx 24 -
+        movbe              1        0 ecx 22 -
+        lahf_sahf          80000001 0 ecx 0  -
+        fs_gs_base         7        0 ebx 0  -
+        lzcnt              80000001 0 ecx 5  -
+        popcnt             1        0 ecx 23 -
+        tbm                80000001 0 ecx 21 -
+        bmi                7        0 ebx 3  -
+        bmi2               7        0 ebx 8  -
+        adx                7        0 ebx 19 -
+        aes                1        0 ecx 25 -
+        vaes               7        0 ecx 9  -
+        pclmulqdq          1        0 ecx 1  -
+        vpclmulqdq         7        0 ecx 10 -
+        gfni               7        0 ecx 8  -
+        rdrand             1        0 ecx 30 -
+        rdseed             7        0 ebx 18 -
+        sha                7        0 ebx 29 -
+        """.strip().splitlines(),
+    )
+}
+_XSAVE_AND_OSXSAVE = 3 << 26
+
+
+def _x86_fields(rows: list[list[int]], xcr0: int | None) -> dict[str, bool]:
+    leaves = {(leaf, subleaf): registers for leaf, subleaf, *registers in rows}
+
+    def register(leaf: int, subleaf: int, name: str) -> int:
+        return leaves.get((leaf, subleaf), (0, 0, 0, 0))[_REGISTERS.index(name)]
+
+    saves = register(1, 0, "ecx") & _XSAVE_AND_OSXSAVE == _XSAVE_AND_OSXSAVE
+    state = (xcr0 or 0) & (register(0xD, 0, "edx") << 32 | register(0xD, 0, "eax")) if saves else 0
+    found = {
+        name: bool(leaves.get((bit.leaf, bit.subleaf), (0, 0, 0, 0))[bit.register] >> bit.bit & 1)
+        and state & bit.state == bit.state
+        for name, bit in _X86_BITS.items()
+    }
+    return {**found, "avx10_2": found["avx10_1"] and register(0x24, 0, "ebx") & 0xFF >= _AVX10_2}
+
+
+_AVX10_2 = 2
+# Bits of AT_HWCAP and AT_HWCAP2. Source: arch/arm64/include/uapi/asm/hwcap.h of Linux.
+_HWCAP = {"atomics": 8, "rdm": 12, "jscvt": 13, "fcma": 14, "dot": 20, "sve": 22, "fhm": 23}
+_HWCAP |= {"aes": 3, "pmull": 4, "sha1": 5, "sha2": 6, "crc32": 7}
+_FP16_SCALAR, _FP16_VECTOR = 9, 10
+_HWCAP2 = {"sve2": 1, "i8mm": 13, "sme": 23, "sme2": 37, "sme2p1": 38}
+_HWCAP2 |= {"sme_i16i32": 39, "sme_bi32i32": 40, "sme_b16b16": 41, "sme_f16f16": 42}
+_SVE_BF16, _BF16 = 12, 14
+# Cores that cpuinfo takes to have a feature, or not to have it, whatever the system says: old Android kernels do not
+# report it, or report it for cores that lack it. Implementer and part as in MIDR_EL1.
+# Source: src/arm/linux/aarch64-isa.c of pytorch/cpuinfo, d610881 (2026-07-23).
+_A55, _A75 = 0x4100D050, 0x4100D0A0
+_HAVE_FP16 = {
+    *(0x4100D060, 0x4100D0B0, 0x4100D0C0, 0x4100D0D0, 0x4100D0E0, 0x4100D400, 0x4100D490, 0x4100D4F0, 0x4800D400),
+    *(0x51008020, 0x51008030, 0x51008040, 0x51008050, 0x53000030, 0x53000040, _A55, _A75),
+}
+_HAVE_DOT = {
+    *(0x4100D060, 0x4100D0B0, 0x4100D0C0, 0x4100D0D0, 0x4100D0E0, 0x4100D400, 0x4100D490, 0x4100D4A0, 0x4100D4F0),
+    *(0x4800D400, 0x51008040, 0x51008050, 0x53000030, 0x53000040),
+}
+# By revision: those before it lack the dot product.
+_DOT_SINCE = {_A55: 1, _A75: 2}
+# The big cores of the Exynos 9810, whose kernel reports what only its little cores have.
+_EXYNOS_M3 = 0x53000020
+_PART, _VARIANT_AT, _VARIANT = 0xFF00FFF0, 20, 0xF
+
+
+def _arm_fields(hwcap: int, hwcap2: int, midrs: list[int]) -> dict[str, frozenset[bool]]:
+    told = {name: bool(hwcap >> bit & 1) for name, bit in _HWCAP.items()}
+    told |= {name: bool(hwcap2 >> bit & 1) for name, bit in _HWCAP2.items()}
+    told["fp16arith"] = bool(hwcap >> _FP16_SCALAR & hwcap >> _FP16_VECTOR & 1)
+    told["bf16"] = bool((hwcap2 >> _BF16 | hwcap2 >> _SVE_BF16) & 1)
+    return {name: frozenset([value, *_overruled(name, midrs)]) for name, value in told.items()}
+
+
+def _overruled(field: str, midrs: list[int]) -> set[bool]:
+    """Values that cpuinfo may give a field because of a core."""
+    parts = {midr & _PART for midr in midrs}
+    if field in {"fp16arith", "rdm"}:
+        return {True for _ in parts & _HAVE_FP16} | {False for _ in parts & {_EXYNOS_M3}}
+    if field != "dot":
+        return set()
+    by_revision = {
+        (midr >> _VARIANT_AT & _VARIANT) >= since
+        for midr in midrs
+        for part, since in _DOT_SINCE.items()
+        if midr & _PART == part
+    }
+    return {True for _ in parts & _HAVE_DOT} | by_revision
+
+
+# Source: src/arm/mach/init.c of pytorch/cpuinfo, and Apple's "Determining Instruction Set Characteristics".
+_SYSCTLS = {
+    "atomics": "FEAT_LSE",
+    "rdm": "FEAT_RDM",
+    "fp16arith": "FEAT_FP16",
+    "fhm": "FEAT_FHM",
+    "bf16": "FEAT_BF16",
+    "fcma": "FEAT_FCMA",
+    "jscvt": "FEAT_JSCVT",
+    "dot": "FEAT_DotProd",
+    "i8mm": "FEAT_I8MM",
+    "sme": "FEAT_SME",
+    "sme2": "FEAT_SME2",
+    "sme2p1": "FEAT_SME2p1",
+    "sme_i16i32": "SME_I16I32",
+    "sme_bi32i32": "SME_BI32I32",
+    "sme_b16b16": "FEAT_SME_B16B16",
+    "sme_f16f16": "FEAT_SME_F16F16",
+}
+SYSCTL_NAMES = tuple(_SYSCTLS.values())
+"""Below ``hw.optional.arm``."""
+# Which cpuinfo derives from the processor's family where macOS does not know the name.
+_BY_FAMILY = {"atomics", "rdm", "fp16arith", "fhm", "fcma", "jscvt", "dot"}
+
+
+# Which it did not read on macOS before 2846baf (2026-01-05), in a struct of the same size.
+_READ_LATE = {"sme2p1", "sme_i16i32", "sme_bi32i32", "sme_b16b16", "sme_f16f16"}
+# What it sets without asking, and what it never sets there.
+_APPLE_ALWAYS = ("aes", "sha1", "sha2", "pmull", "crc32")
+_APPLE_NEVER = ("sve", "sve2")
+
+
+def _apple_fields(values: dict[str, int]) -> dict[str, frozenset[bool]]:
+    told = {field: bool(values.get(name, 0)) for field, name in _SYSCTLS.items()}
+    found = {
+        field: frozenset({value and field not in _READ_LATE, value, value or field in _BY_FAMILY})
+        for field, value in told.items()
+    }
+    fixed = dict.fromkeys(_APPLE_ALWAYS, frozenset({True})) | dict.fromkeys(_APPLE_NEVER, frozenset({False}))
+    return {**found, **fixed}
