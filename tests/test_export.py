@@ -17,6 +17,7 @@ from opscope.api import Settings, export, profile
 from opscope.api.export_record import record_beside
 from opscope.api.exporting import checked
 from opscope.api.method_calls import LOOP_CALLS, planned_calls
+from opscope.bundle.files import sha256_of
 from opscope.errors import (
     ExportError,
     MissingDependencyError,
@@ -27,6 +28,8 @@ from opscope.errors import (
 from opscope.export.choices import Choice
 from opscope.export.process import Exported
 from opscope.export.protocol import Done, ExportRequest
+from opscope.read.etrecord import read_etrecord
+from opscope.read.etrecord_slim import slim_etrecord
 
 pytestmark = [pytest.mark.runtime, pytest.mark.filterwarnings("ignore")]  # torch warns of itself
 MODELS = Path(__file__).parent / "failing_models.py"
@@ -199,6 +202,20 @@ def test_the_template_exports_as_it_is_in_a_process_of_its_own(tmp_path: Path) -
     assert record_beside(program) is not None
     program.write_bytes(program.read_bytes() + b"\0")
     assert record_beside(program) is None, "files are matched by hash, not by name"
+
+
+def test_the_weights_stay_out_of_the_record_where_that_is_asked(tmp_path: Path) -> None:
+    """The record of the export tells the file that is there, which reads like the full one and needs no more room."""
+    source = f"{MODELS}:linear"
+    full = served(tmp_path / "full", source)
+    slim = export(source, out=tmp_path / "slim", slim_record=True).record
+    etrecord = tmp_path / "slim" / slim.etrecord.name
+    assert (slim.etrecord.sha256, slim.etrecord.size) == (sha256_of(etrecord), etrecord.stat().st_size)
+    assert record_beside(tmp_path / "slim" / slim.program.name) == slim
+    assert etrecord.read_bytes() == slim_etrecord(etrecord)
+    assert [graph.nodes for graph in read_etrecord(etrecord).graphs] == [
+        graph.nodes for graph in read_etrecord(full.etrecord).graphs
+    ]
 
 
 def test_a_process_that_is_ended_leaves_nothing_but_its_log(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The process that exports: ``python -m opscope.export.child REQUEST``.
+"""The process that exports, with the argument ``REQUEST``.
 
 Torch stays out of the calling process, and what it prints goes to the log, which is standard error. Standard output
 carries one JSON object a line: the steps, and in the end what was done or why not.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opscope.errors import ExportError, MissingDependencyError, NotFoundError, OpscopeError, UsageError, did_you_mean
@@ -13,7 +14,6 @@ from opscope.export.trouble import export_error, place_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
     from types import ModuleType
 
 _WANTED = "return an EagerModel, or a tuple of the module and its example inputs"
@@ -21,13 +21,16 @@ _INTERFACE = ("get_eager_model", "get_example_inputs")
 
 
 def named_module(name: str) -> ModuleType:
-    """An importable module.
+    """An importable module, which may stand in the current directory.
+
+    That directory comes last: a file there that bears the name of an installed module is not executed in its place.
 
     Raises:
         NotFoundError: there is none of that name.
         MissingDependencyError: it imports a package that is not installed.
         UsageError: importing it fails otherwise.
     """
+    _also_found_in(Path.cwd())
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
@@ -40,23 +43,40 @@ def named_module(name: str) -> ModuleType:
 
 
 def file_module(path: Path) -> ModuleType:
-    """The module in a file; what stands beside the file can be imported by it.
+    """The module in a file; what stands beside the file, or in the current directory, can be imported by it.
+
+    Both come last, see :func:`named_module`.
 
     Raises:
         MissingDependencyError: it imports a package that is not installed.
         UsageError: importing it fails otherwise.
     """
-    spec = importlib.util.spec_from_file_location(path.stem, path.resolve())
+    name = _free_name(path.stem)
+    spec = importlib.util.spec_from_file_location(name, path.resolve())
     if spec is None or spec.loader is None:
         raise UsageError("it is no Python file", where=path, hint="give a file that ends in .py")
     module = importlib.util.module_from_spec(spec)
-    sys.path.insert(0, str(path.resolve().parent))
-    sys.modules[path.stem] = module
+    _also_found_in(path.resolve().parent)
+    _also_found_in(Path.cwd())
+    sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
     except Exception as error:  # likewise
         raise _import_error(str(path), error) from error
     return module
+
+
+def _also_found_in(directory: Path) -> None:
+    """Let modules of a directory be imported, where no installed one has their name."""
+    importlib.import_module("executorch")  # it has no file of its own, so that one of its name would be taken for it
+    if str(directory) not in sys.path:
+        sys.path.append(str(directory))
+
+
+def _free_name(stem: str) -> str:
+    """A name for the module of a file that no other module has: torch may import that one later."""
+    taken = stem in sys.modules or "." in stem or importlib.util.find_spec(stem) is not None
+    return f"model_in_{stem.replace('.', '_')}" if taken else stem
 
 
 def called(module: ModuleType, name: str, where: str) -> EagerModel:

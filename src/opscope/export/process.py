@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import subprocess
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +15,7 @@ from opscope.errors import ExportError, MissingDependencyError, OpscopeError
 from opscope.export.choices import Choice, check_choice
 from opscope.export.protocol import Done, ExportRequest, Line, Refusal, Step
 from opscope.export.sources import models_directory, source_of
+from opscope.interpreter import module_command
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -112,7 +112,7 @@ def _answered(asked: Path, log: Path, model: str, heard: Heard) -> Done:
     Raises:
         OpscopeError: it refused or was ended.
     """
-    command = [sys.executable, "-m", "opscope.export.child", str(asked)]
+    command = [*module_command("opscope.export.child"), str(asked)]
     at, last = "starting", None
     with log.open("wb") as errors_, _process(command, errors_) as process:
         for line in _lines(process):

@@ -1,4 +1,4 @@
-"""The process that runs a model: ``python -m opscope.run.child run REQUEST`` or ``probe ANSWER``.
+"""The process that runs a model, with the arguments ``run REQUEST``, ``probe ANSWER`` or ``versions``.
 
 The order of its steps is the experiment: clear features, then load torch and the runtime, whose backend copies the
 features when it is loaded, then prove what was cleared, then run. One process serves one variant once.
@@ -11,6 +11,7 @@ import hashlib
 import os
 import sys
 import time
+from importlib import import_module
 from importlib.metadata import version
 from itertools import cycle, islice
 from pathlib import Path
@@ -20,11 +21,13 @@ import msgspec
 
 from opscope.bundle.files import write_atomically
 from opscope.bundle.manifest import Measurement, Tensor
-from opscope.errors import FeatureError, OpscopeError, RunError, StorageError
+from opscope.errors import FeatureError, MissingDependencyError, OpscopeError, RunError, StorageError
 from opscope.program.dtypes import program_type
-from opscope.run.cpuinfo import CpuInfo, library_directory, system_features
+from opscope.run.cpuinfo import CpuInfo, switched_off
+from opscope.run.environment import versions
+from opscope.run.installed import installed_runtime
 from opscope.run.launch import end_with_parent, own_peak
-from opscope.run.protocol import ProbeAnswer, RunAnswer, RunRequest
+from opscope.run.protocol import ProbeAnswer, ProbeRefusal, RunAnswer, RunRequest
 from opscope.run.tensors import random_inputs
 
 if TYPE_CHECKING:
@@ -42,10 +45,14 @@ def main(arguments: Sequence[str]) -> int:
     When not even the answer can be written, the exit code is that of a StorageError.
     """
     end_with_parent()
-    what, path = arguments
-    if what == "probe":
-        write_atomically(Path(path), msgspec.json.encode(probe()))
+    what, path = [*arguments, ""][:2]
+    if what == "versions":
+        sys.stdout.write(msgspec.json.encode(versions()).decode())
         return 0
+    if what == "probe":
+        found = _probed()
+        write_atomically(Path(path), msgspec.json.encode(found))
+        return int(isinstance(found, ProbeRefusal))
     request = msgspec.json.decode(Path(path).read_bytes(), type=RunRequest)
     answer = _guarded(request)
     try:
@@ -55,11 +62,17 @@ def main(arguments: Sequence[str]) -> int:
     return 0 if answer.error is None else 1
 
 
+def _probed() -> ProbeAnswer | ProbeRefusal:
+    try:
+        return probe()
+    except (FeatureError, MissingDependencyError) as error:
+        return ProbeRefusal(error.problem, error.where, error.hint, missing=isinstance(error, MissingDependencyError))
+
+
 def probe() -> ProbeAnswer:
-    """The features of this CPU, with the layout checked."""
-    cpu = CpuInfo(library_directory())
-    cpu.check_layout(system_features())
-    return ProbeAnswer(cpu.arch, sorted(cpu.fields()), cpu.struct_size)
+    """The features of this CPU, with the layout proved."""
+    cpu = CpuInfo(installed_runtime())
+    return ProbeAnswer(cpu.arch, sorted(cpu.fields()), cpu.struct_size, cpu.layout.size, cpu.layout.offsets)
 
 
 def stay_on(cpus: Sequence[int]) -> None:
@@ -105,15 +118,13 @@ def run(request: RunRequest, began: int) -> Measurement:
         StorageError: the trace or the outputs could not be written.
     """
     stay_on(request.affinity)
-    cpu = CpuInfo(library_directory())
-    cpu.check_layout(system_features())
-    loaded_before = cpu.backend_loaded()
-    cpu.clear(request.clear)
+    installed = installed_runtime()
+    prove = switched_off(installed, request.clear)
 
     import torch  # noqa: F401 - the runtime's bindings exchange torch tensors; its import belongs to the start-up time
-    from executorch.extension.pybindings import _C as runtime  # noqa: N811 - a module, not a constant
 
-    proof = cpu.prove(request.clear, loaded_before=loaded_before)
+    runtime = import_module(f"executorch.extension.pybindings.{installed.bindings}")
+    proof = prove()
     runtime._unsafe_reset_threadpool(request.threads)  # noqa: SLF001 - the runtime offers no other way
     started = time.perf_counter_ns()
     traced = request.trace is not None
@@ -130,7 +141,7 @@ def run(request: RunRequest, began: int) -> Measurement:
     written = time.perf_counter_ns()
     return Measurement(
         mask=proof,
-        threads=runtime._threadpool_get_thread_count(),  # noqa: SLF001 - likewise
+        threads=_threads(runtime),
         inputs=[_tensor(tensor) for own in inputs.values() for tensor in own],
         outputs=[Tensor(list(array.shape), str(array.dtype)) for array in arrays],
         output_sha256=_digest(arrays),
@@ -141,6 +152,12 @@ def run(request: RunRequest, began: int) -> Measurement:
         versions={name: version(name) for name in _PACKAGES},
         write_ns=written - measured,
     )
+
+
+def _threads(runtime: Module) -> int | None:
+    """Size of the thread pool, read back; None where the bindings do not tell (executorch 0.7)."""
+    count = getattr(runtime, "_threadpool_get_thread_count", None)
+    return None if count is None else int(count())
 
 
 def _calls(module: Module, wanted: Sequence[str]) -> tuple[str, ...]:

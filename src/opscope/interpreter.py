@@ -1,0 +1,68 @@
+"""Starts a module in a Python process of its own that does not look for modules in the current directory.
+
+``python -m`` and ``python -c`` put the current directory first on the path: a user's ``types.py`` or ``numpy.py`` there
+is then executed in place of the real one. ``-I`` would drop ``PYTHONPATH``, too, and ``-P`` is unknown to Python 3.10.
+So this file is run by its path, ``interpreter.py PLACE MODULE ARGUMENT...``, and before anything is imported it takes
+away what that puts on the path: its own directory. PLACE is what holds the package opscope, a directory or a zip file,
+so that both processes are of one opscope wherever the first one found it.
+
+An empty entry of ``PYTHONPATH`` is the current directory by the user's own wish, and stays.
+"""
+
+import sys  # built in, so that no file can take its place
+
+if __name__ == "__main__" and not (sys.flags.isolated or getattr(sys.flags, "safe_path", False)):
+    del sys.path[0]  # with PYTHONSAFEPATH, which Python 3.11 brought, it is not there
+
+import runpy
+from importlib.machinery import PathFinder
+from importlib.util import module_from_spec
+from pathlib import Path
+
+FILE = Path(__file__).absolute()
+"""This file, for where it is sent along."""
+
+
+def module_command(module: str) -> tuple[str, ...]:
+    """What starts a module as a program, with the Python of this process; its arguments come behind.
+
+    Args:
+        module: of opscope, or an installed one.
+    """
+    names = ("-X", "utf8") if sys.flags.utf8_mode else ()  # so that names of files are the same there
+    return (sys.executable, *names, *module_words(str(FILE), str(FILE.parents[1]), module))
+
+
+def module_words(file: str, place: str, module: str) -> tuple[str, ...]:
+    """The arguments that make any Python start a module.
+
+    Args:
+        file: path of this file, where that Python runs.
+        place: directory or zip file with the package opscope, likewise.
+        module: of opscope, or an installed one.
+    """
+    return (file, place, module)
+
+
+def main(place: str, module: str, *arguments: str) -> None:
+    """Run a module as a program, with the package opscope of a place."""
+    _load_package(place)
+    sys.argv[:] = [module, *arguments]
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+def _load_package(place: str) -> None:
+    """Import the package opscope of a place, which stays off the path when it is not there already.
+
+    Raises:
+        ModuleNotFoundError: it is not there.
+    """
+    spec = PathFinder.find_spec("opscope", [place])
+    if spec is None or spec.loader is None:
+        raise ModuleNotFoundError(f"there is no opscope in {place}", name="opscope")
+    package = sys.modules["opscope"] = module_from_spec(spec)
+    spec.loader.exec_module(package)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
