@@ -143,6 +143,12 @@ def test_the_csv_of_simpleperf_is_read(tmp_path: Path) -> None:
     assert found.functions[1].function == "void f(int, int)"
 
 
+def test_zero_bytes_in_the_csv_of_simpleperf_are_shown(tmp_path: Path) -> None:
+    """In a damaged file: the csv module of Python 3.10 refuses them, newer ones do not."""
+    found = read(tmp_path, REPORT_CSV.replace("a, b", "a\0b"))
+    assert {row.thread for row in found.functions} == {"a\ufffdb/812", "a\ufffdb/813"}
+
+
 # ---- macOS
 
 

@@ -10,7 +10,7 @@ from opscope.analyze.analysis import Known, ProgramInfo
 from opscope.analyze.attribution import attribute, method_names
 from opscope.api.export_record import recorded_tokens
 from opscope.bundle.files import sha256_of
-from opscope.errors import MismatchError, OpscopeError
+from opscope.errors import MismatchError, NotFoundError, OpscopeError
 from opscope.program.model import Model
 from opscope.program.roofs import NoRoofs, Roofs
 from opscope.read.etrecord import read_etrecord
@@ -38,34 +38,39 @@ def read_model(program: Path, etrecord: Path | None = None) -> Model:
     Raises:
         NotFoundError: a file is absent.
         TraceFormatError: a file is damaged.
-        MismatchError: the record is of another model.
+        MismatchError: the record is of another model, or was made after lowering.
     """
     stamps = tuple((str(path), path.stat().st_mtime_ns if path.exists() else 0) for path in _files(program, etrecord))
     model = _model(*stamps)
     if model.conflict:
-        raise MismatchError(f"the record is of another model: {model.conflict}", where=etrecord, hint=_OTHER_RECORD)
+        raise MismatchError(model.conflict, where=etrecord, hint=_OTHER_RECORD)
     return model
 
 
 def with_program(side: Side, program: Path, etrecord: Path | None) -> Side:
     """A side attributed with a program that the user named.
 
+    A record that cannot be used costs the layers: the reason is a warning of the table.
+
     Raises:
         NotFoundError: a file is absent.
-        TraceFormatError: a file is damaged.
-        MismatchError: the program is not the one that was traced, or the record is of another model.
+        TraceFormatError: the program is damaged.
+        MismatchError: the program is not the one that was traced.
     """
     expected = side.bundle.manifest.model.sha256 if side.bundle else None
     if expected and sha256_of(program) != expected:
         raise MismatchError("the bundle was made with another program", where=program, hint=_OTHER)
-    model = read_model(program, etrecord)
+    if etrecord is not None and not etrecord.exists():
+        raise NotFoundError("no such file", where=etrecord, hint=_OTHER_RECORD)
+    model, etrecord, problem = _with_usable_record(program, etrecord)
     found, named = _attributions(side, model)
     if found.conflict:
         raise MismatchError(f"the trace is not of this program: {found.conflict}", where=program, hint=_OTHER)
     tokens = side.tokens or recorded_tokens(program)
     called = set(named.table.inference_times().method.texts)
     named = named._replace(tokens={method: count for method, count in tokens.items() if method in called})
-    return _attributed(named, found, _info(program, etrecord, verified=expected is not None))
+    done = _attributed(named, found, _info(program, etrecord, verified=expected is not None))
+    return _without_layers(done, problem) if problem else done
 
 
 def with_bundled_program(side: Side) -> Side:
@@ -80,17 +85,21 @@ def with_bundled_program(side: Side) -> Side:
     try:
         if sha256_of(program) != recorded.sha256:
             raise MismatchError("it is not the program that was run", where=program)
-        model, etrecord, problem = _model_of_bundle(program, etrecord)
+        model, etrecord, problem = _with_usable_record(program, etrecord)
         found, named = _attributions(side, model)
     except OpscopeError as error:
         return _warned(side, "program_unusable", f"operators are known by name only: {error}")
     if found.conflict:
         return _warned(side, "program_unusable", f"operators are known by name only: {found.conflict}")
     done = _attributed(named, found, _info(program, etrecord, verified=True))
-    return _warned(done, "record_unusable", f"modules are not known: {problem}") if problem else done
+    return _without_layers(done, problem) if problem else done
 
 
-def _model_of_bundle(program: Path, etrecord: Path | None) -> tuple[Model, Path | None, str | None]:
+def _without_layers(side: Side, problem: str) -> Side:
+    return _warned(side, "record_unusable", f"layers and source lines are not known: {problem}")
+
+
+def _with_usable_record(program: Path, etrecord: Path | None) -> tuple[Model, Path | None, str | None]:
     """The model, its record when it can be used, and why it cannot."""
     try:
         return read_model(program, etrecord), etrecord, None

@@ -7,6 +7,8 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+import msgspec
+
 from opscope.analyze.exported import (
     ExportedFile,
     ExportRecord,
@@ -24,6 +26,7 @@ from opscope.export.choices import FP16, QUANTISED, Choice
 from opscope.export.process import EXPORT_LOG, export_into
 from opscope.export.protocol import CHECKS, outputs_file
 from opscope.export.sources import source_of
+from opscope.read.etrecord_slim import slim_etrecord
 from opscope.run.clock import SystemClock
 from opscope.version import __version__
 
@@ -60,6 +63,7 @@ def export(  # noqa: PLR0913 - the one call a notebook makes; all but the first 
     models: str | Path | None = None,
     tolerance: float | None = None,
     overwrite: bool = False,
+    slim_record: bool = False,
     heard: Heard = _deaf,
 ) -> ExportDone:
     """Export a model into a directory that appears when everything in it was checked.
@@ -76,6 +80,7 @@ def export(  # noqa: PLR0913 - the one call a notebook makes; all but the first 
         models: the user's directory of models; None: ``OPSCOPE_MODELS``, else ``opscope-models``.
         tolerance: largest error against PyTorch relative to the largest output; None: the number type's.
         overwrite: replace an export that is in the directory.
+        slim_record: leave the weights out of the ``.etrecord``; opscope reads none of them.
         heard: hears of the steps.
 
     Raises:
@@ -96,6 +101,8 @@ def export(  # noqa: PLR0913 - the one call a notebook makes; all but the first 
         staging = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
     try:
         record = _kept_log(path, staging, lambda: checked_export(model, choice, staging, own, tolerance, heard))
+        if slim_record:
+            record = _with_slim_record(record, staging)
         with storage_errors(path):
             staging.chmod(0o755)
             _put(staging, path)
@@ -153,6 +160,15 @@ def checked(done: Exported, model: str, choice: Choice, tolerance: float | None 
     shutil.rmtree(directory / CHECKS, ignore_errors=True)
     write_atomically(directory / RECORD, to_json(record))
     return record
+
+
+def _with_slim_record(record: ExportRecord, directory: Path) -> ExportRecord:
+    """What an export is once the weights are left out of its .etrecord."""
+    etrecord = directory / record.etrecord.name
+    write_atomically(etrecord, slim_etrecord(etrecord))
+    slim = msgspec.structs.replace(record, etrecord=_file(etrecord))
+    write_atomically(directory / RECORD, to_json(slim))
+    return slim
 
 
 def _examined(done: Exported) -> Preflight:

@@ -57,8 +57,23 @@ class ModelMethod:
         self.handles = {row.instruction: row.handles for row in rows if row.method == plan.name}
 
 
+AFTER_LOWERING = (
+    "the record was made after lowering: it holds calls of delegates and not the operators inside them; "
+    "ExecuTorch's generate_etrecord needs the edge program from before to_backend"
+)
+_DELEGATE_CALL = "executorch_call_delegate"
+
+
 def _conflict(executable: Executable, graphs: Sequence[DelegateGraph], record: EtRecord) -> str | None:
-    """Why a record is of another model; None when it can be of this one."""
+    """Why a record tells nothing of this program, as a sentence; None when it does."""
+    if any(node.target.endswith(_DELEGATE_CALL) for graph in record.graphs for node in graph.nodes):
+        return AFTER_LOWERING
+    problem = _difference(executable, graphs, record)
+    return f"the record is of another model: {problem}" if problem else None
+
+
+def _difference(executable: Executable, graphs: Sequence[DelegateGraph], record: EtRecord) -> str | None:
+    """What a record says that is not so in this program; None when it can be of it."""
     plans = {plan.name: plan for plan in executable.plans}
     for edge in record.graphs:
         if edge.method not in plans:

@@ -13,12 +13,20 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
+from opscope.units import share_text
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
 UNSTEADY = 0.25
 """A relative spread above which a rate scatters."""
+
+DISTURBED = 0.25
+"""A share of scattering rates above which other work disturbed the measurement: its ceilings may be too low."""
+
+UNDISTURBED_CPU_SHARE = 0.8
+"""Likewise a share of the measuring time with a processor below which it did, however steady the rates are."""
 
 
 class KernelClass(str, enum.Enum):
@@ -137,6 +145,67 @@ class DispatchRoof(Roof, frozen=True, kw_only=True):
     dispatch: Dispatch
 
 
+class Origin(str, enum.Enum):
+    """Where ceilings come from."""
+
+    MEASURED = "measured"
+    """They were measured after the repetitions."""
+    CACHE = "cache"
+    """They were measured for an earlier run on the same machine, and hold by a short probe."""
+
+
+class DriftCheck(msgspec.Struct, frozen=True):
+    """One kept ceiling beside the rate that a short probe reached now.
+
+    Attributes:
+        ceiling: what is measured, in words: ``f32 gemm``.
+        kept: per second, as it was kept.
+        found: per second, the best that the probe reached; null when it could not be run.
+        tolerance: by which both may differ, relative to the kept one.
+    """
+
+    ceiling: str
+    kept: int
+    found: int | None
+    tolerance: float
+
+    @property
+    def ratio(self) -> float | None:
+        """Found to kept; None when the probe could not be run."""
+        return None if self.found is None else self.found / self.kept
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the difference is within the tolerance."""
+        return self.ratio is not None and abs(self.ratio - 1) <= self.tolerance
+
+
+class Drift(msgspec.Struct, frozen=True):
+    """A short probe of kept ceilings, by which it was decided whether they still hold.
+
+    Attributes:
+        kept_since: when the kept ones were measured, ISO 8601 with time zone.
+        checked_at: when the probe ran, likewise.
+        seconds: how long it took.
+        checks: ceilings that were tried again.
+    """
+
+    kept_since: str
+    checked_at: str
+    seconds: float
+    checks: list[DriftCheck]
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the kept ceilings still hold; without a single check nothing shows that they do."""
+        return bool(self.checks) and all(check.agrees for check in self.checks)
+
+    @property
+    def exceeded(self) -> bool:
+        """Whether a kept ceiling was passed by more than its tolerance: no further probe can make that good."""
+        return any(check.ratio is not None and check.ratio > 1 + check.tolerance for check in self.checks)
+
+
 class Roofs(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.roofs/1"):
     """All ceilings of one variant on one machine.
 
@@ -152,6 +221,13 @@ class Roofs(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.roofs/
         elements: by function and number type.
         memory: by working set, ascending, and pattern.
         dispatch: fixed cost of an operator.
+        cpu_share: of the measuring time, in which the measuring thread had a processor; near 1 on a quiet machine. Null
+            in files of earlier versions, as is the next one.
+        measured_at: when, ISO 8601 with time zone.
+        origin: whether they were measured for this run.
+        drift: the probe of ceilings that were kept from before; of measured ones, why those were not used. Null when
+            there were none.
+        notes: what else is to be known of where they come from.
     """
 
     arch: str
@@ -163,6 +239,15 @@ class Roofs(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.roofs/
     elements: list[ElementRoof]
     memory: list[MemoryRoof]
     dispatch: list[DispatchRoof]
+    cpu_share: float | None = None
+    measured_at: str | None = None
+    origin: Origin = Origin.MEASURED
+    drift: Drift | None = None
+    notes: list[str] = []
+
+    def all(self) -> list[Roof]:
+        """Every ceiling, with a rate or without."""
+        return [*self.compute, *self.elements, *self.memory, *self.dispatch]
 
     def mac_roof(self, dtype: str, kernel: KernelClass, taps: int | None = None) -> MacRoof | None:
         """The ceiling of a class of kernels; None when none was tried.
@@ -207,8 +292,16 @@ class Roofs(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.roofs/
 
         When it is large, other work disturbed the measurement, and ceilings may be too low.
         """
-        rates = [roof.rate for roof in (*self.compute, *self.elements, *self.memory, *self.dispatch) if roof.rate]
+        rates = [roof.rate for roof in self.all() if roof.rate]
         return sum(rate.spread > UNSTEADY for rate in rates) / len(rates) if rates else 0.0
+
+    def disturbance(self) -> str:
+        """What shows that other work disturbed the measurement: ceilings may be too low. Empty when nothing does."""
+        if self.unsteady() > DISTURBED:
+            return f"{share_text(self.unsteady())} of the ceilings scattered"
+        if self.cpu_share is not None and self.cpu_share < UNDISTURBED_CPU_SHARE:
+            return f"other work had the processor for {share_text(1 - self.cpu_share)} of the time"
+        return ""
 
     def dispatch_ns(self) -> float | None:
         """Fixed cost of an operator in ns, shared out among the threads when there are several; None: not measured."""

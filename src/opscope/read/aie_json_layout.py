@@ -167,7 +167,7 @@ def _digit_by_digit(part: NDArray[np.uint8], place: Place) -> tuple[Ints, Mask]:
 def _eight(part: NDArray[np.uint8], end: int, width: int) -> tuple[Ints, Mask]:
     """Up to eight digits that end at a byte: as one word, of which neighbours are added up in three steps."""
     if end >= WORD:
-        digits = np.ndarray((len(part),), "<u8", part, end - WORD, part.strides[:1]).astype(np.uint64)
+        digits: Words = np.ndarray((len(part),), "<u8", part, end - WORD, part.strides[:1]).astype(np.uint64)
     else:
         digits = np.ndarray((len(part),), "<u8", part, 0, part.strides[:1]) << np.uint64(8 * (WORD - end))
     kept = np.uint64((1 << 64) - (1 << 8 * (WORD - width)))

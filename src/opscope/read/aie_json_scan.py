@@ -61,7 +61,7 @@ class _Names:
 
     def __init__(self) -> None:
         self.code = np.full(_MOST_PIDS * _MOST_TIDS, _UNKNOWN, np.int32)
-        self.length = np.zeros(0, np.int64)
+        self.length: Ints = np.zeros(0, np.int64)
         self._names: list[bytes] = []
         self._tables: dict[tuple[int, bytes, bytes], tuple[Words, Words]] = {}
 
@@ -151,7 +151,8 @@ class Scanner:
 
     def _matched(self, starts: Ints, ends: Ints) -> list[_Found]:
         """What matches layouts: first the one that matched last, then that of the record in the middle of the rest."""
-        left, found = np.arange(len(starts)), list[_Found]()
+        left: Ints = np.arange(len(starts))
+        found: list[_Found] = []
         layout = self._layout
         for tries in range(_MOST_LAYOUTS):
             if layout is None or not len(left):
@@ -214,7 +215,7 @@ class Scanner:
 
     def _rows(self, width: int, at: Ints) -> Words:
         """So many bytes from each place on, as words; shape (places, width / 8)."""
-        every = np.ndarray((len(self._bytes) - width + 1,), f"V{width}", self._bytes, 0, (1,))
+        every: NDArray[np.void] = np.ndarray((len(self._bytes) - width + 1,), f"V{width}", self._bytes, 0, (1,))
         rows: Words = every[at].view(np.uint64).reshape(len(at), width // WORD)
         return rows
 

@@ -22,7 +22,7 @@ _WINDOW = 1 << 16
 _GROWTH = 8
 _STRETCH = 1 << 15
 _SPACE = re.compile(rb"[ \t\r\n]*")
-_FILLED = re.compile(rb"\0*+\Z")
+_FILLED = re.compile(rb"(?!\0*[^\0])")
 _SEPARATOR = re.compile(rb"[ \t\r\n]*(?:,[ \t\r\n]*)?")
 _PART_OF_NUMBER = re.compile(r"\.|[eE][+-]?")
 """What stands behind the whole part of a number that is cut off."""

@@ -245,7 +245,8 @@ def _unit(words: Words, owner: int, at: Ints, size: Ints, broken: Mask, own: Mas
 
 def _whole_payload(words: Words, at: Ints) -> Words:
     """The seven words behind each header."""
-    every = np.ndarray((len(words) - _PAYLOAD + 1,), f"V{_PAYLOAD * words.itemsize}", words, 0, words.strides)
+    size = len(words) - _PAYLOAD + 1
+    every: NDArray[np.void] = np.ndarray((size,), f"V{_PAYLOAD * words.itemsize}", words, 0, words.strides)
     found: Words = every[at + 1].view(np.uint32)
     return found
 

@@ -125,7 +125,7 @@ def _regular(data: bytes | memoryview, line: int) -> Words | None:
     lines = text.reshape(-1, line)
     if (lines[:, -1] != ord("\n")).any() or (end > 1 and (lines[:, -2] != ord("\r")).any()):
         return None
-    digits = np.ndarray((len(lines),), "<u8", text, 0, (line,))
+    digits: NDArray[np.uint64] = np.ndarray((len(lines),), "<u8", text, 0, (line,))
     words = np.empty(len(digits), np.uint32)
     for at in range(0, len(digits), _AT_ONCE):
         part = _from_digits(digits[at : at + _AT_ONCE].astype(np.uint64))

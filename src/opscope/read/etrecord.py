@@ -61,6 +61,16 @@ def read_etrecord(path: Path) -> EtRecord:
         )
 
 
+def is_read(name: str) -> bool:
+    """Whether a member is one that :func:`read_etrecord` reads."""
+    return name in {IDENTIFIER, _HANDLES, _DELEGATES, _OUTPUTS} or _is_graph(name)
+
+
+def pickles_of(name: str) -> tuple[str, ...]:
+    """Names of the members with the tensors of a graph; none for another member."""
+    return tuple(f"{name}{kind}" for kind in _PICKLED) if _is_graph(name) else ()
+
+
 def _is_graph(name: str) -> bool:
     """A record of one method, or of the kind before 1.0, has the graph under the bare name."""
     return name == _GRAPH or (name.startswith(f"{_GRAPH}/") and not name.endswith(_PICKLED))

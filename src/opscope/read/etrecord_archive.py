@@ -135,9 +135,14 @@ class Archive:
         if info.header_offset + stored > whole or (info.compress_type == zipfile.ZIP_STORED and stored != size):
             problem = f"{_shown(info.filename)} claims {stored:,} stored bytes for {size:,}, the file has {whole:,}"
             raise self.error(problem, info.header_offset)
-        if size > _FREE_EXPANSION and size > stored * _MOST_EXPANSION:
+        if expands_too_far(size, stored):
             problem = f"{_shown(info.filename)} would grow from {stored:,} to {size:,} bytes: a zip bomb"
             raise self.error(problem, info.header_offset)
+
+
+def expands_too_far(size: int, stored: int) -> bool:
+    """Whether so many bytes in so few stored ones are taken for a zip bomb."""
+    return size > _FREE_EXPANSION and size > stored * _MOST_EXPANSION
 
 
 def _shown(name: str) -> str:

@@ -6,6 +6,7 @@ a small file describe huge values, so the vectors of one field may not be longer
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 import numpy as np
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Number(NamedTuple, Generic[T]):
+@dataclass(frozen=True)
+class Number(Generic[T]):
     """How a number is stored: its width in bytes, how many are read, and what an absent field means."""
 
     width: int

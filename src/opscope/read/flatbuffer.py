@@ -109,6 +109,7 @@ class FlatBuffer:
     def vtables(self, at: Ints) -> tuple[Ints, Ints]:
         """Distinct vtables of the tables at ``at`` and the number of each table's vtable."""
         start = at - self.i32(at)
+        number: Ints
         if len(start) and (start == start[0]).all():
             distinct, number = start[:1], np.zeros(len(start), np.int64)
         else:
@@ -273,8 +274,8 @@ def _peeled(hashes: NDArray[np.uint64] | Ints) -> tuple[Ints, Ints]:
         first.append(int(left[0]))
         left = left[~same]
     if len(left):
-        _, representative, number = np.unique(hashes, return_index=True, return_inverse=True)
-        return representative, number
+        _, representative, inverse = np.unique(hashes, return_index=True, return_inverse=True)
+        return representative, inverse
     return np.array(first, np.int64), number
 
 

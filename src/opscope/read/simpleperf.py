@@ -101,7 +101,7 @@ def parse_report(lines: Iterable[str]) -> Recording:
 
 def _head(line: str) -> tuple[Sequence[str], Sequence[_Column] | None]:
     if "," in line:
-        return next(csv.reader([line])), None
+        return _separated(line), None
     starts = [match.start() for match in re.finditer(r"(?:(?<=  )|^)\S", line)]
     ends = [*starts[1:], None]
     columns = [_Column(line[start:end].strip(), start, end) for start, end in zip(starts, ends, strict=True)]
@@ -110,9 +110,14 @@ def _head(line: str) -> tuple[Sequence[str], Sequence[_Column] | None]:
 
 def _cells(line: str, names: Sequence[str], columns: Sequence[_Column] | None) -> Iterator[tuple[str, str]]:
     if columns is None:
-        yield from zip(names, next(csv.reader([line]), []), strict=False)
+        yield from zip(names, _separated(line), strict=False)
         return
     yield from ((column.name, line[column.start : column.end].strip()) for column in columns)
+
+
+def _separated(line: str) -> list[str]:
+    """Cells of a line of CSV; zero bytes, which Python 3.10 refuses there, are replaced."""
+    return next(csv.reader([line.replace("\0", "\N{REPLACEMENT CHARACTER}")]), [])
 
 
 def _row(tally: Tally, event: str, cells: Mapping[str, str]) -> None:

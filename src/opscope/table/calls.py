@@ -1,4 +1,4 @@
-"""Naming inferences by the order in which their methods were called, and keeping those of one method."""
+"""Calls of methods: naming inferences by their order, and a table of calls that were not traced."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from opscope.table.events import Clock, EventTable
+from opscope.table.nesting import NO_PARENT
+from opscope.table.scope import Scope
 from opscope.table.segment import Coded, Segment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from opscope.table.events import EventTable
+    from opscope.table.events import TraceWarning, Values
 
 
 def named_by_calls(table: EventTable, calls: Sequence[str]) -> EventTable:
@@ -26,6 +29,34 @@ def named_by_calls(table: EventTable, calls: Sequence[str]) -> EventTable:
     """
     traces = tuple(tuple(piece for segment in trace for piece in _named(segment, calls)) for trace in table.traces)
     return replace(table, traces=traces)
+
+
+def table_of_calls(durations: Sequence[int], load_ns: int | None, warning: TraceWarning) -> EventTable:
+    """A table in which every call of a process is one inference without anything inside.
+
+    Args:
+        durations: of the calls in their order, in ns; at least one.
+        load_ns: loading the program, before them; None where that was not timed.
+        warning: why there is nothing inside.
+    """
+    loading = [] if load_ns is None else [load_ns]
+    times = np.array([*loading, *durations], np.int64)
+    kind = (np.arange(len(times)) >= len(loading)).astype(np.int64)
+    columns: dict[str, Values] = {
+        "run": np.arange(len(times)),
+        "scope": Coded(kind, (Scope.LOAD.value, Scope.EXECUTE.value)),
+        "name": Coded(kind, (LOADING, CALL)),
+        "start": np.cumsum(times) - times,
+        "duration": times,
+        "parent": np.full(len(times), NO_PARENT),
+        "synthetic_start": np.ones(len(times), np.bool_),
+    }
+    return EventTable.build(columns, Clock.NS, [warning])
+
+
+CALLS_FORMAT = "calls"
+"""In place of the name of a reader: durations of whole calls, from a runtime that writes no traces."""
+LOADING, CALL = "loading of the program", "call of the method"
 
 
 def _named(segment: Segment, calls: Sequence[str]) -> Iterator[Segment]:
