@@ -355,7 +355,7 @@ def test_clearing_after_the_backend_was_loaded_is_refused() -> None:
     """The backend has taken its copy of the features: these would be the ceilings of another variant."""
     script = (
         "import ctypes, runpy, sys\n"
-        "from opscope.run.cpuinfo import BACKEND, library_directory, library_path\n"
+        "from opscope.run.installed import BACKEND, library_directory, library_path\n"
         "ctypes.CDLL(str(library_path(library_directory(), BACKEND)))\n"
         "runpy.run_module('opscope.run.roofs_child', run_name='__main__')\n"
     )

@@ -32,14 +32,18 @@ _BOUNDS = (-1.0, 1.0)
 _LAST_AXIS = (c_size_t * 1)(1)
 
 
-def memory_probes(threads: int, memory: int) -> Iterator[Probe]:
-    """Copies, sums and updates over working sets from 32 KiB to 256 MiB, each twice the one before.
+def largest_working_set(memory: int) -> int:
+    """Bytes of the largest working set on a machine with so much memory: 256 MiB, or an eighth of it."""
+    return min(_LARGEST_SET, memory // _SHARE_OF_MEMORY)
+
+
+def memory_probes(threads: int, largest: int) -> Iterator[Probe]:
+    """Copies, sums and updates over working sets from 32 KiB on, each twice the one before.
 
     Args:
         threads: size of the thread pool, by which the sums are split.
-        memory: bytes that the machine has; the largest working set is an eighth of it.
+        largest: bytes that no working set exceeds. All of them are made at once.
     """
-    largest = min(_LARGEST_SET, memory // _SHARE_OF_MEMORY)
     arena, sums = Buffer(largest + _APART), Buffer(_WIDTH * _ROWS * threads)
     size = _SMALLEST_SET
     while size <= largest:

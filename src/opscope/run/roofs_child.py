@@ -1,4 +1,4 @@
-"""The process that measures ceilings: ``python -m opscope.run.roofs_child REQUEST``.
+"""The process that measures ceilings, with the argument ``REQUEST``.
 
 As for a repetition, the order of its steps is what makes it true: clear features, load the backend, which copies the
 features when it is loaded, prove what was cleared, then measure. Neither torch nor executorch is imported.
@@ -7,6 +7,7 @@ features when it is loaded, prove what was cleared, then measure. Neither torch 
 from __future__ import annotations
 
 import os
+import platform
 import sys
 import time
 from importlib.metadata import version
@@ -17,12 +18,15 @@ import msgspec
 
 from opscope.bundle.files import write_atomically
 from opscope.errors import FeatureError, OpscopeError, StorageError
+from opscope.program.drift import unmeasured
 from opscope.program.roofs import DispatchRoof, ElementRoof, MacRoof, MemoryRoof, Roofs
-from opscope.run.cpuinfo import CpuInfo, library_directory, system_features
+from opscope.run import isa
+from opscope.run.cpuinfo import switched_off
+from opscope.run.installed import installed_runtime, library_directory
 from opscope.run.launch import end_with_parent
 from opscope.run.probe_compute import compute_probes
 from opscope.run.probe_elements import element_probes
-from opscope.run.probe_memory import dispatch_probes, memory_probes
+from opscope.run.probe_memory import dispatch_probes, largest_working_set, memory_probes
 from opscope.run.protocol import RoofsAnswer, RoofsRequest
 from opscope.run.sampler import measure
 from opscope.run.xnnpack_api import RefusedError, Xnnpack
@@ -66,16 +70,16 @@ def serve(request: RoofsRequest) -> RoofsAnswer:
         RefusedError: XNNPACK cannot be used at all.
     """
     began, directory = time.perf_counter(), library_directory()
-    cpu = CpuInfo(directory)
-    cpu.check_layout(system_features())
-    loaded_before = cpu.backend_loaded()
-    cpu.clear(request.clear)
+    prove = switched_off(installed_runtime(), request.clear)
     xnnpack = Xnnpack(directory, request.threads)
-    proof = cpu.prove(request.clear, loaded_before=loaded_before)
-    found = measure(_probes(xnnpack.threads), lambda candidate: _compiled(xnnpack, candidate), request.seconds, _CLOCK)
+    proof = prove()
+    probes = _probes_again(request.again) if request.again else _probes(xnnpack.threads)
+    measuring, computing = time.perf_counter(), time.thread_time()
+    found = measure(probes, lambda candidate: _compiled(xnnpack, candidate), request.seconds, _CLOCK)
+    share = (time.thread_time() - computing) / (time.perf_counter() - measuring)
     roofs = Roofs(
-        arch=cpu.arch,
-        cleared=request.clear,
+        arch=isa.architecture(platform.machine()),
+        cleared=request.clear or [],
         threads=xnnpack.threads,
         seconds=round(time.perf_counter() - began, 3),
         versions={"executorch": version("executorch")},
@@ -83,6 +87,7 @@ def serve(request: RoofsRequest) -> RoofsAnswer:
         elements=[roof for roof in found if isinstance(roof, ElementRoof)],
         memory=[roof for roof in found if isinstance(roof, MemoryRoof)],
         dispatch=[roof for roof in found if isinstance(roof, DispatchRoof)],
+        cpu_share=round(min(share, 1.0), 3),
     )
     return RoofsAnswer(roofs, proof)
 
@@ -90,10 +95,19 @@ def serve(request: RoofsRequest) -> RoofsAnswer:
 _CLOCK = time.perf_counter_ns
 
 
-def _probes(threads: int) -> list[Probe]:
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+def _probes(threads: int, largest: int | None = None) -> list[Probe]:
+    if largest is None:
+        largest = largest_working_set(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     computing = [*compute_probes(threads), *element_probes(threads)]
-    return [*computing, *memory_probes(threads, memory), *dispatch_probes(threads)]
+    return [*computing, *memory_probes(threads, largest), *dispatch_probes(threads)]
+
+
+def _probes_again(again: Roofs) -> list[Probe]:
+    """The probes of some ceilings, each with the one candidate that was the fastest before."""
+    wanted = [unmeasured(roof) for roof in again.all()]
+    probes = _probes(again.threads, max((roof.working_set for roof in again.memory), default=0))
+    same = [probe._replace(candidates=[one for one in probe.candidates if one.roof in wanted]) for probe in probes]
+    return [probe for probe in same if probe.candidates]
 
 
 def _compiled(xnnpack: Xnnpack, candidate: Candidate) -> Runtime:
