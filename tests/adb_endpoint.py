@@ -81,7 +81,11 @@ class Endpoint:
         self._links.clear()
 
     def reboot(self) -> None:
-        """Break every connection, end all that runs, and come back as a phone that was started anew."""
+        """End all that runs, break every connection, and come back as a phone that was started anew.
+
+        In this order: what runs on the phone must not have the time to notice that the connection is gone.
+        """
+        self.phone.end_all()
         self.unplug()
         self.phone.restart()
         self.plug()

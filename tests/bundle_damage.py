@@ -307,6 +307,12 @@ DAMAGES: Sequence[Damage] = (
     Damage("truncated analysis", cut(ANALYSIS), "documents", "no JSON"),
     Damage("newer analysis", put(ANALYSIS, "schema", "opscope.analysis/2"), "documents", "upgrade opscope"),
     Damage("truncated ceilings", cut(f"{ACCELERATED}/roofs.json"), "documents", "no JSON"),
+    Damage(
+        "ceilings of before without a probe",
+        put(f"{ACCELERATED}/roofs.json", "origin", "cache"),
+        "ceilings conclusions",
+        "no probe agreed with them",
+    ),
     Damage("a temporary file", write(".analysis.json.4711.tmp"), "leftovers", "temporary file"),
     Damage("an unknown attempt", write(f"{BASELINE}/round-99/trace.etdump"), "leftovers", "no repetition"),
     # traces and processes

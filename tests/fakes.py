@@ -10,10 +10,12 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
+import msgspec
 import numpy as np
 
 from opscope.bundle.manifest import Conditions, Environment, Failure, MaskProof, Measurement, Target, Tensor
 from opscope.errors import OpscopeError
+from opscope.program.drift import unmeasured
 from opscope.program.roofs import (
     Dispatch,
     DispatchRoof,
@@ -23,9 +25,12 @@ from opscope.program.roofs import (
     MemoryRoof,
     Pattern,
     Rate,
+    Roof,
     Roofs,
 )
+from opscope.run import isa
 from opscope.run.protocol import ProbeAnswer
+from opscope.run.roofs_cache import MachineIdentity
 from opscope.run.target import Job, Outcome
 from traces import Node, encode
 
@@ -60,13 +65,19 @@ class FakeTarget:
         clock: is moved on by the time that the inferences take.
         fail: called with the number of the job; a Failure it returns is the outcome.
         no_roofs: raised when ceilings are asked for; None: the target has them.
+        no_switch: raised when features are asked for; None: the CPU has AVX-512.
+        untraceable: why the runtime traces nothing; None: it does.
 
     Attributes:
+        machine: what ceilings depend on there; None, at first: no earlier ones may be used.
         jobs: every job it was given.
         roofs_asked: cleared fields and threads of every request for ceilings.
+        roofs_tried: likewise, of every request to measure some of them again.
+        speed: of the machine now, beside its usual one.
+        next_speeds: of single requests to come, before ``speed`` counts; an error is raised.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - each argument is one thing that a target can do otherwise
         self,
         slowdown: float = 2.0,
         noise: float = 0.02,
@@ -74,13 +85,20 @@ class FakeTarget:
         clock: FakeClock | None = None,
         fail: Callable[[int], Failure | None] = lambda _: None,
         no_roofs: OpscopeError | None = None,
+        no_switch: OpscopeError | None = None,
+        untraceable: str | None = None,
     ) -> None:
+        self._no_switch, self.untraceable = no_switch, untraceable
         self._slowdown, self._noise, self._fail = slowdown, noise, fail
         self._random = random.Random(seed)
         self._clock = clock or FakeClock()
         self._no_roofs = no_roofs
+        self.machine: MachineIdentity | None = None
         self.jobs: list[Job] = []
         self.roofs_asked: list[tuple[tuple[str, ...], int]] = []
+        self.roofs_tried: list[tuple[tuple[str, ...], int]] = []
+        self.speed = 1.0
+        self.next_speeds: list[float | OpscopeError] = []
 
     def describe(self) -> Target:
         """Kind and address, for the manifest."""
@@ -88,7 +106,9 @@ class FakeTarget:
 
     def probe(self) -> ProbeAnswer:
         """A CPU with AVX-512."""
-        return ProbeAnswer("x86_64", list(FIELDS), 85)
+        if self._no_switch:
+            raise self._no_switch
+        return ProbeAnswer("x86_64", list(FIELDS), 85, 85, isa.LAYOUTS["x86_64"][85].offsets)
 
     def environment(self) -> Environment:
         """A machine with two processors."""
@@ -128,12 +148,33 @@ class FakeTarget:
         wall = [round(inference.duration * cost) for inference in inferences]
         return Outcome(measurement=_measurement(job, wall))
 
-    def roofs(self, clear: list[str], threads: int) -> Roofs | None:
+    def roofs(self, clear: list[str] | None, threads: int) -> Roofs | None:
         """Ceilings of a machine with round numbers; half as high when features are cleared."""
+        clear = clear or []
         self.roofs_asked.append((tuple(clear), threads))
         if self._no_roofs:
             raise self._no_roofs
-        return round_roofs(clear, threads, slowdown=2 if clear else 1)
+        return at_speed(round_roofs(clear, threads, slowdown=2 if clear else 1), self._speed())
+
+    def identity(self) -> MachineIdentity | None:
+        """The machine that it was given."""
+        return self.machine
+
+    def roofs_again(self, sample: Roofs) -> Roofs:
+        """The same ceilings as those of the whole measurement, at the speed of now."""
+        self.roofs_tried.append((tuple(sample.cleared), sample.threads))
+        whole = at_speed(
+            round_roofs(sample.cleared, sample.threads, slowdown=2 if sample.cleared else 1), self._speed()
+        )
+        wanted = [unmeasured(roof) for roof in sample.all()]
+        lists = {name: [r for r in getattr(whole, name) if unmeasured(r) in wanted] for name in _KINDS}
+        return msgspec.structs.replace(whole, seconds=0.25, **lists)
+
+    def _speed(self) -> float:
+        speed = self.next_speeds.pop(0) if self.next_speeds else self.speed
+        if isinstance(speed, OpscopeError):
+            raise speed
+        return speed
 
     def _inference(self, job: Job) -> Node:
         slow = self._slowdown if job.clear else 1.0
@@ -154,7 +195,9 @@ _CONVOLUTION = "Convolution (NHWC, F32) IGEMM #1"
 
 def _measurement(job: Job, wall: list[int]) -> Measurement:
     return Measurement(
-        mask=MaskProof(job.clear, backend_loaded_before=False, same_symbol=True, struct_size=85),
+        mask=None
+        if job.clear is None
+        else MaskProof(job.clear, backend_loaded_before=False, same_symbol=True, struct_size=85),
         threads=job.threads,
         inputs=[Tensor([1, 3, 8, 8], "float32")],
         outputs=[Tensor([4], "float32")],
@@ -165,6 +208,41 @@ def _measurement(job: Job, wall: list[int]) -> Measurement:
         peak_rss_bytes=1 << 20,
         versions={"executorch": "1.5.1"},
     )
+
+
+_KINDS = ("compute", "elements", "memory", "dispatch")
+
+
+def at_speed(roofs: Roofs, speed: float) -> Roofs:
+    """Ceilings of a machine that is faster or slower."""
+
+    def scaled(roof: Roof) -> Roof:
+        return msgspec.structs.replace(roof, rate=rate(round(roof.rate.best * speed)) if roof.rate else None)
+
+    return msgspec.structs.replace(roofs, **{name: [scaled(r) for r in getattr(roofs, name)] for name in _KINDS})
+
+
+def machine_identity(**changes: object) -> MachineIdentity:
+    """A machine with two processors.
+
+    Args:
+        changes: what is different in another one.
+    """
+    usual = MachineIdentity(
+        host="0123456789abcdef",
+        system="Linux",
+        kernel="6.1",
+        cpu="Test CPU",
+        revision="0x1000065",
+        governor="performance",
+        hypervisor=False,
+        logical_cpus=2,
+        usable_cpus=2,
+        fields=FIELDS,
+        executorch="1.5.1",
+        library="1000 bytes of 1",
+    )
+    return msgspec.structs.replace(usual, **changes)
 
 
 def rate(best: int) -> Rate:

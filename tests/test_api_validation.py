@@ -67,7 +67,7 @@ def test_every_check_of_a_finished_bundle_passes(sound: Path) -> None:
     """None fails, none is skipped, and each says what it compared."""
     found = validate(sound)
     assert [check.name for check in found.checks if check.status is not CheckStatus.PASSED] == []
-    assert len(found.checks) == 25
+    assert len(found.checks) == 26
     messages = {check.name: check.message for check in found.checks}
     assert messages["complete"] == "12 of 12 planned repetitions succeeded"
     assert messages["hashes"] == "6 of 6 traces have the stated SHA-256"
@@ -118,10 +118,11 @@ def test_rewriting_the_derived_files_makes_them_true(bundle: Path) -> None:
 
 
 def test_a_run_without_an_untraced_arm_passes(tmp_path: Path) -> None:
-    """The check of untraced latencies has nothing to check, and says so."""
+    """The checks of untraced latencies and of ceilings have nothing to check, and say so."""
     found = validate(made(tmp_path, Settings(rounds=2, runs=2, warmup=0, untraced=False, roofs=False)))
     assert {check.name: check.message for check in found.with_status(CheckStatus.SKIPPED)} == {
-        "untraced": "nothing was timed without tracing"
+        "ceilings": "no ceilings were measured",
+        "untraced": "nothing was timed without tracing",
     }
     assert found.valid
 

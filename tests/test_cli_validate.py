@@ -55,8 +55,8 @@ def test_a_good_bundle_exits_with_0(sound: Path, tmp_path: Path) -> None:
     done = opscope(sound, "--like", sound, "--json", tmp_path / "found.json")
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
-    assert "valid: 27 checks passed" in lines
-    assert sum(line.startswith("passed ") for line in lines) == 27
+    assert "valid: 28 checks passed" in lines
+    assert sum(line.startswith("passed ") for line in lines) == 28
     assert max(map(len, lines)) <= 80
     assert json.loads((tmp_path / "found.json").read_text())["valid"] is True
 
@@ -66,11 +66,11 @@ def test_what_failed_comes_first_and_the_code_is_15(damaged: Path) -> None:
     done = opscope(damaged)
     assert done.returncode == 15
     text = " ".join(done.stdout.split())
-    assert "not valid: 2 of 25 checks failed: files, latency" in text
+    assert "not valid: 2 of 26 checks failed: files, latency" in text
     assert "failed files 1 problem in 1 file report.md: is missing; every run that succeeds writes it ->" in text
     assert f"{ANALYSIS} at latency.samples_ns[1]: states 5, it is" in text
     assert text.index("failed latency") < text.index("passed manifest")
-    assert "not valid: 2 of 25 checks failed: files, latency (report.md: is missing" in done.stderr
+    assert "not valid: 2 of 26 checks failed: files, latency (report.md: is missing" in done.stderr
     assert "\nhint:  " in done.stderr
     assert "\x1b" not in done.stdout + done.stderr
 

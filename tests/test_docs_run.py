@@ -35,6 +35,7 @@ from opscope.errors import EXIT_INTERNAL, EXIT_INTERRUPTED, EXIT_OK, kinds
 QUICK = opscope.Settings(rounds=6, runs=8, warmup=1, roofs=False)
 SUBSTITUTIONS = (
     (r"opscope profile toy_cnn ", "opscope profile {program} "),
+    (r"opscope profile demo/mobilenet_v3_small_xnnpack_fp32\.pte", "opscope profile {program}"),
     (r"opscope export mobilenet_v3_small", "opscope export toy_cnn"),
     (r"opscope profile mobilenet_v3_small --dtype int8", "opscope profile {program}"),
     (r"opscope profile mobilenet_v3_small(?!.*--resume)", "opscope profile {program}"),
@@ -55,7 +56,7 @@ SUBSTITUTIONS = (
 )
 """The registered model becomes the same small program, exported once; measurements become short. All else is as is."""
 NAMES = (
-    (r"(?:mobilenet_v3_small|toy_cnn)(?: fp32)? on [^\n]*, (?:local|native)", "MODEL on MACHINE"),
+    (r"(?:mobilenet_v3_small_xnnpack_fp32|toy_cnn)(?: fp32)? on [^\n]*, (?:local|native)", "MODEL on MACHINE"),
     (r"(?:ok|note) +(?=load|disk|machine|clock)", "LEVEL "),
     (r", (?:un)?traced(?=;)", ""),
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from datetime import datetime
 from pathlib import Path
 
 import numpy as np
@@ -154,6 +155,12 @@ def test_a_filter_is_a_list_of_keys(text: str, conditions: int, last: int | None
     found = run_filter(text)
     assert (len(found.conditions), found.last) == (conditions, last)
     assert "Test CPU, Linux x86_64" in found.values or "device" not in text
+
+
+@pytest.mark.parametrize("text", ["2026-01-31T12:00:00Z", "2026-01-31T14:00:00+02:00", "2026-01-31 12:00"])
+def test_a_date_in_a_filter_may_have_a_zone(text: str) -> None:
+    """It is compared with the times in a store, which are UTC; Z is understood by Python 3.10 too."""
+    assert run_filter(f"since={text}").values == (datetime(2026, 1, 31, 12),)  # noqa: DTZ001 - as tables hold it
 
 
 @pytest.mark.parametrize("text", ["modle=toy", "model", "last=none", "since=yesterday", "threads=0"])

@@ -158,7 +158,7 @@ def test_the_counter_loads_only_where_it_is_asked_for() -> None:
 
 def test_a_library_for_x86_is_refused() -> None:
     """Its kernels have no names, and none is called through the loader."""
-    from opscope.run.cpuinfo import BACKEND, library_directory, library_path
+    from opscope.run.installed import BACKEND, library_directory, library_path
 
     library = library_path(library_directory(), BACKEND)
     if read_symbols(library.read_bytes(), library).machine == AARCH64:

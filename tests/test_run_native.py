@@ -19,10 +19,11 @@ from native_runner import native_target, runner_path
 from opscope.bundle.manifest import FailureKind, Tensor
 from opscope.errors import MissingDependencyError, StorageError
 from opscope.read.registry import read_trace
-from opscope.run.cpuinfo import BACKEND, library_directory, library_path
+from opscope.run.cache import cache_directory
+from opscope.run.installed import BACKEND, library_directory, library_path
 from opscope.run.native import NativeTarget
 from opscope.run.native_answer import NativeAnswer
-from opscope.run.native_build import build_runner, cache_directory, find_compiler
+from opscope.run.native_build import build_runner, find_compiler
 from opscope.run.target import Job
 from opscope.run.tensors import random_inputs
 
@@ -326,12 +327,9 @@ def test_a_layout_that_is_not_the_known_one_is_refused(
     flags: list[str], message: str, toy_program: Path, tmp_path: Path
 ) -> None:
     """Without the struct's size, with another size, beyond its end, or where a known feature is not found."""
-    from opscope.run import isa
-
     probed = native_target().probe()
-    layout = isa.LAYOUTS[probed.arch]
-    off = next(offset for field, offset in layout.offsets.items() if field not in probed.fields)
-    words = [word.replace("SIZE", str(layout.size)).replace("OFF", str(off)) for word in flags]
+    off = next(offset for field, offset in probed.offsets.items() if field not in probed.fields)
+    words = [word.replace("SIZE", str(probed.layout_size)).replace("OFF", str(off)) for word in flags]
     heard = answer(tmp_path, f"--model_path={toy_program}", *words)
     assert heard.kind == "mask"
     assert message in (heard.error or "")

@@ -18,9 +18,11 @@ from pathlib import Path
 import pytest
 
 import sshd
+from fakes import round_roofs
 from native_runner import native_cache, native_target, runtime_of
 from opscope.bundle.manifest import FailureKind
 from opscope.errors import DeviceError, FeatureError, MissingDependencyError, UsageError
+from opscope.program.drift import drift_sample
 from opscope.run import isa
 from opscope.run.config_files import read_experiments
 from opscope.run.remote_device import Device
@@ -352,6 +354,39 @@ def test_the_python_of_a_device_computes_the_same(board: sshd.Sshd, toy_program:
     (tmp_path / "here").mkdir()
     here = native_target().execute(job(toy_program, clear), tmp_path / "here")
     assert here.measurement.output_sha256 == outcome.measurement.output_sha256
+
+
+@runtime
+def test_files_where_a_session_begins_are_not_executed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One there may have the name of a module; and the PYTHONPATH of the device counts."""
+    home, extra, session = tmp_path / "home", tmp_path / "extra", tmp_path / "session"
+    for directory in (home, extra):
+        directory.mkdir()
+    for name in ("types", "json", "numpy", "opscope"):
+        (home / f"{name}.py").write_text("raise SystemExit('executed')\n")
+    (extra / "sitecustomize.py").write_text(f"open({str(tmp_path / 'seen')!r}, 'a').close()\n")
+    session.write_text(f'#!/bin/sh\ncd {home} && PYTHONPATH={extra} exec sh -c "$SSH_ORIGINAL_COMMAND"\n')
+    session.chmod(0o755)
+    lines = (f"ForceCommand {session}", "Subsystem none /bin/false # no sftp")
+    with sshd.running(tmp_path / "s", lines=lines) as server:
+        monkeypatch.setenv(VARIABLE, server.options)
+        found = RemotePythonTarget(shell(server), str(server.home), sys.executable).environment()
+    assert found.versions["executorch"]
+    assert (tmp_path / "seen").exists()
+
+
+@runtime
+def test_the_python_of_a_device_measures_ceilings_again(board: sshd.Sshd) -> None:
+    """Those that were kept for it and no others; its identity is that of the device, not of this host's files."""
+    used = RemotePythonTarget(shell(board), str(board.home), sys.executable)
+    with used.reserved():
+        identity = used.identity()
+        again = used.roofs_again(drift_sample(round_roofs()))
+    assert identity is not None
+    assert identity == used.identity()
+    assert (identity.executorch, identity.library) == (used.environment().versions["executorch"], "")
+    assert (again.cleared, again.threads) == ([], 1)
+    assert {roof.working_set for roof in again.memory} == {1 << 15, 1 << 20}
 
 
 def test_a_python_that_lacks_something_is_told_what(board: sshd.Sshd, tmp_path: Path) -> None:

@@ -45,7 +45,8 @@ class Cover(NamedTuple):
         if not len(self.start):
             return np.zeros(len(time), np.int64)
         place = np.searchsorted(self.start, time)
-        return self.before[place] - np.where(place > 0, np.maximum(self.end[place - 1] - time, 0), 0)
+        rest: Ints = np.where(place > 0, np.maximum(self.end[place - 1] - time, 0), 0)
+        return self.before[place] - rest
 
 
 def cover(start: Ints, end: Ints) -> Cover:

@@ -74,7 +74,8 @@ def _inside(time: Ints, is_end: Mask) -> Ints:
         return both
     goes_on = np.concatenate([[False], np.diff(both) == 2])  # noqa: PLR2004 - directly behind the pair before
     head = both[np.maximum.accumulate(np.where(goes_on, 0, np.arange(len(both))))]
-    return both[(head > 0) & ~is_end[np.maximum(head - 1, 0)]]
+    inside: Ints = both[(head > 0) & ~is_end[np.maximum(head - 1, 0)]]
+    return inside
 
 
 def matched(marks: Marks) -> Matched:

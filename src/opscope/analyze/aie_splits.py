@@ -75,7 +75,7 @@ def _by_repetitions(pattern: Pattern, each: int) -> Ints:
 def _by_count(kinds: Kinds, each: int) -> Ints:
     first = np.flatnonzero(kinds.work)[::each]
     solid = np.flatnonzero(~kinds.fills)
-    starts = solid[np.maximum(np.searchsorted(solid, first) - 1, 0)] + 1
+    starts: Ints = solid[np.maximum(np.searchsorted(solid, first) - 1, 0)] + 1
     starts[0] = 0
     return starts
 

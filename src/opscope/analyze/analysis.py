@@ -39,6 +39,7 @@ from opscope.analyze.works import works
 from opscope.errors import TraceFormatError
 from opscope.program.roofs import Roofs
 from opscope.table import Clock, TraceWarning
+from opscope.table.calls import CALLS_FORMAT
 from opscope.table.tiles import holds_tiles
 
 if TYPE_CHECKING:
@@ -149,6 +150,11 @@ class Analysis(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.ana
     quality: Quality | None = None
     methods: list[MethodTime] = []
 
+    @property
+    def has_split(self) -> bool:
+        """Whether the latency is split into operators; calls of a runtime that writes no traces are not."""
+        return self.trace.format != CALLS_FORMAT
+
 
 class Known(NamedTuple):
     """What is known of a trace besides its events.
@@ -249,6 +255,7 @@ def rule_evidence(table: EventTable, analysis: Analysis, known: Known | None) ->
         attributed=attributed_share(analysis.coverage) if known else 0.0,
         untraced=analysis.untraced,
         times=process_times(table, analysis.operators),
+        split=analysis.has_split,
         sme={Place(*key): own.sme for key, own in facts.items() if own.sme is not None},
     )
 

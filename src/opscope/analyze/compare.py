@@ -16,7 +16,7 @@ from opscope.analyze.outputs import OutputAgreement
 from opscope.analyze.quality import Quality
 from opscope.analyze.shift import Shift, shift
 from opscope.analyze.split import Change, Split
-from opscope.program.taxonomy import Category
+from opscope.program.taxonomy import FRAMEWORK, Category
 from opscope.stats.effect import Verdict
 from opscope.stats.hierarchy import median_effect
 
@@ -167,6 +167,11 @@ class Comparison(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.c
     shift: Shift
     quality: Quality | None = None
     methods: list[MethodChange] = []
+
+    @property
+    def has_split(self) -> bool:
+        """Whether the change is split into operators; whole calls of a runtime that writes no traces are not."""
+        return any(operator.kind != FRAMEWORK.kind for operator in self.operators)
 
 
 class Beside(NamedTuple):

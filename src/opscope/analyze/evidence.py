@@ -53,6 +53,7 @@ class Evidence(NamedTuple):
         untraced: latency without event tracing; None where only traced runs were made.
         times: mean self time per inference of each operator in each process; shape (processes, operators); None where
             that is not known.
+        split: whether the latency is split into operators; without it there is one, the whole call.
         sme: whether SME can run an operator, for those that multiply and accumulate and whose nodes are known.
     """
 
@@ -65,6 +66,7 @@ class Evidence(NamedTuple):
     attributed: float = 0.0
     untraced: Untraced | None = None
     times: Floats | None = None
+    split: bool = True
     sme: Mapping[Place, Eligibility] = {}
 
     @property

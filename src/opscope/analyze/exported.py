@@ -91,7 +91,8 @@ class ExportRecord(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope
         dtype: number type.
         backend: that took what it could.
         program: the .pte.
-        etrecord: the .etrecord; it was read back and fits the program.
+        etrecord: the .etrecord as it was exported; it was read back and fits the program. A bundle keeps it without
+            weights, and states its hash there in the manifest.
         graph: graph.json.
         methods: in the order of a run.
         versions: of the packages that made it.

@@ -16,6 +16,8 @@ from opscope.units import counted_text
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from numpy.typing import NDArray
+
 
 class Order(str, enum.Enum):
     """What the points of a history stand beside each other by."""
@@ -215,7 +217,7 @@ def _sort_of_character(character: str) -> int:
     return 0 if character.isdecimal() else 1 if character.isalpha() else 2
 
 
-def _not_judged(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> str | None:
+def _not_judged(values: NDArray[np.float64]) -> str | None:
     if len(values) < SHORTEST_SERIES:
         few = counted_text(len(values), "run")
         return f"{few}: at least {SHORTEST_SERIES} are needed to tell a change of level from scatter"
@@ -227,7 +229,7 @@ def _not_judged(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> str | N
 def _change(
     points: Sequence[Point],
     index: int,
-    levels: tuple[np.ndarray[tuple[int], np.dtype[np.float64]], ...],
+    levels: tuple[NDArray[np.float64], ...],
     metric: Metric,
 ) -> LevelChange:
     before, after = levels

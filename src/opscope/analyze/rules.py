@@ -105,25 +105,32 @@ EXPERIMENT_RULES: Final[tuple[Callable[[Experiment], Finding | RuledOut], ...]] 
     sme_number_types,
 )
 """Of a whole experiment."""
+LATENCY_RULES = (slow_first_inference, slow_loading)
+LATENCY_COMPARISON_RULES = (outputs_agree, acceleration_unused, acceleration_effect)
+LATENCY_EXPERIMENT_RULES = (thread_count,)
+"""Of each, those that need no split into operators."""
 DECISIVE = ("outputs_agree", "runner_build", "nothing_delegated", "silent_delegate", "acceleration_unused")
 """Rules whose findings make others meaningless: they are told first."""
 
 
 def examine(evidence: Evidence) -> tuple[list[Finding], list[RuledOut]]:
     """Apply the rules for one variant; findings come most severe first, then by what they would save."""
-    findings, ruled_out = _sorted(rule(evidence) for rule in RULES)
+    rules = RULES if evidence.split else LATENCY_RULES
+    findings, ruled_out = _sorted(rule(evidence) for rule in rules)
     return with_overlaps(findings, [], place_times(evidence.operators)), ruled_out
 
 
 def examine_comparison(pair: Pair | Comparison) -> tuple[list[Finding], list[RuledOut]]:
     """Apply the rules for a pair of variants; a comparison alone tells less."""
     known = pair if isinstance(pair, Pair) else Pair(pair)
-    return _sorted(rule(known) for rule in COMPARISON_RULES)
+    split = known.evidence is None or known.evidence.split
+    return _sorted(rule(known) for rule in (COMPARISON_RULES if split else LATENCY_COMPARISON_RULES))
 
 
 def examine_experiment(experiment: Experiment) -> tuple[list[Finding], list[RuledOut]]:
     """Apply the rules for a whole experiment."""
-    return _sorted(rule(experiment) for rule in EXPERIMENT_RULES)
+    split = experiment.shown is None or experiment.shown.evidence.split
+    return _sorted(rule(experiment) for rule in (EXPERIMENT_RULES if split else LATENCY_EXPERIMENT_RULES))
 
 
 def merged(

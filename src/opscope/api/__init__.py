@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from opscope.api.history_gate import check_history
     from opscope.api.inspection import Inspected, inspect
     from opscope.api.kernel_view import count_kernels, kernel_filter, kernels
-    from opscope.api.machine import Check, FeatureReport, doctor, features
+    from opscope.api.machine import Check, FeatureReport, Readiness, doctor, features
     from opscope.api.notebook import AnalysisResult, ComparisonResult, EventsResult, Profiled
     from opscope.api.own_models import write_model
     from opscope.api.preflight import preflight
@@ -57,6 +57,7 @@ __all__ = [
     "FeatureReport",
     "Inspected",
     "Profiled",
+    "Readiness",
     "RemoveReport",
     "RunReport",
     "Settings",
@@ -120,7 +121,7 @@ _MODULES = {
     "history_gate": ("check_history",),
     "inspection": ("Inspected", "inspect"),
     "kernel_view": ("count_kernels", "kernel_filter", "kernels"),
-    "machine": ("Check", "FeatureReport", "doctor", "features"),
+    "machine": ("Check", "FeatureReport", "Readiness", "doctor", "features"),
     "own_models": ("write_model",),
     "notebook": ("AnalysisResult", "ComparisonResult", "EventsResult", "Profiled"),
     "preflight": ("preflight",),

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from opscope.api.method_calls import planned_calls
+from opscope.api.model_files import bundled_files
 from opscope.api.phones import ADB, phone_runner
 from opscope.api.profiling import (
+    PlannedVariants,
     Settings,
     described_model,
     exported_files,
@@ -18,15 +20,18 @@ from opscope.api.profiling import (
     planned_variants,
     program_source,
     resumed_bundle,
+    untraceable_reason,
     with_calls,
 )
 from opscope.api.targets import target_named
+from opscope.api.threads import check_threads
 from opscope.bundle.bundle import Bundle, check_free
-from opscope.bundle.manifest import Manifest, Plan, Status, Tensor, Variant
+from opscope.bundle.manifest import LeftOut, Manifest, Plan, Status, Tensor, Variant
 from opscope.errors import BundleError
 from opscope.program.plan import Tensor as ProgramTensor
 from opscope.read.pte import read_executable
 from opscope.run import isa
+from opscope.run.emulation import marked
 from opscope.run.executor_runner import ExecutorRunnerTarget
 from opscope.run.schedule import interleaved
 from opscope.run.variant_targets import Place, VariantTargets
@@ -125,23 +130,28 @@ def new_bundle(path: Path, experiment: Experiment, target: RunTarget, clock: Clo
     Raises:
         OpscopeError: of the kind that fits; nothing is left behind.
     """
-    variants = variants_of(experiment, target)
+    variants, not_switched = planned_of(experiment, target)
+    environment = target.environment()
+    check_threads(variants, environment, oversubscribe=experiment.effort.oversubscribe)
+    untraceable = untraceable_reason(target, untraced=experiment.effort.untraced)
     source = program_source(experiment.model)
     check_free(path)
     with tempfile.TemporaryDirectory(prefix="opscope-") as work:
-        model = experiment.model
-        files = exported_files(model, experiment.dtype, Path(work), path) if source is None else given_files(source)
+        model, environment = experiment.model, target.environment()
+        given = exported_files(model, experiment.dtype, Path(work), path) if source is None else given_files(source)
+        files = bundled_files(given, Path(work))
         calls = [] if runs_builds(experiment) else planned_calls(files[0], ())
         manifest = Manifest(
             opscope=__version__,
             created=clock.now().isoformat(timespec="seconds"),
             status=Status.RUNNING,
             model=described_model(model, source, files),
-            plan=with_calls(_plan(experiment, variants), calls),
+            plan=with_calls(_plan(experiment, variants, traced=untraceable is None), calls),
             variants=variants,
-            target=target.describe(),
-            environment=target.environment(),
+            target=marked(target.describe(), environment),
+            environment=environment,
             repetitions=[],
+            left_out=LeftOut(switch=not_switched, trace=untraceable),
         )
         return Bundle.create(path, manifest, files)
 
@@ -155,11 +165,11 @@ def old_bundle(path: Path, experiment: Experiment, target: RunTarget) -> Bundle:
     """
     bundle = resumed_bundle(path, experiment.model)
     manifest = bundle.manifest
-    if manifest.variants != variants_of(experiment, target):
+    if manifest.variants != planned_of(experiment, target).variants:
         names = ", ".join(variant.name for variant in manifest.variants)
         hint = "name the same variants with --only, undo the change of the file, or choose another --out"
         raise BundleError(f"the bundle has other variants than the file asks for: {names}", where=path, hint=hint)
-    asked = with_calls(_plan(experiment, manifest.variants), manifest.plan.calls)
+    asked = with_calls(_plan(experiment, manifest.variants, traced=True), manifest.plan.calls)
     for name in ("runs", "warmup", "seed"):
         if getattr(manifest.plan, name) != getattr(asked, name):
             problem = (
@@ -169,34 +179,39 @@ def old_bundle(path: Path, experiment: Experiment, target: RunTarget) -> Bundle:
     return bundle
 
 
-def variants_of(experiment: Experiment, target: RunTarget) -> list[Variant]:
+def planned_of(experiment: Experiment, target: RunTarget) -> PlannedVariants:
     """The variants as they run on the CPU of the target, with the CPUs they stay on.
 
     Raises:
-        FeatureError: a feature group is not one of its CPU.
+        FeatureError: a feature group that the file names cannot be switched off.
     """
     cpus = {variant.name: variant.affinity for variant in experiment.variants}
-    return [
+    found = _unpinned(experiment, target)
+    pinned_variants = [
         msgspec.structs.replace(variant, affinity=list(cpus.get(variant.name, experiment.affinity)))
-        for variant in _unpinned(experiment, target)
+        for variant in found.variants
     ]
+    return found._replace(variants=pinned_variants)
 
 
-def _unpinned(experiment: Experiment, target: RunTarget) -> list[Variant]:
+def _unpinned(experiment: Experiment, target: RunTarget) -> PlannedVariants:
     if not experiment.variants:
         settings = Settings(ablate=experiment.ablate, ladder=experiment.ladder, threads=experiment.threads)
         return planned_variants(settings, target)
-    if runs_builds(experiment):
-        return [Variant(v.name, v.role, [], [], v.threads) for v in experiment.variants]
+    listed = experiment.variants
+    if runs_builds(experiment) or not any(variant.ablate for variant in listed):
+        return PlannedVariants([Variant(v.name, v.role, [], [], v.threads) for v in listed])
     probed = target.probe()
     fields = frozenset(probed.fields)
-    return [
-        Variant(v.name, v.role, list(v.ablate), isa.cleared_fields(probed.arch, list(v.ablate), fields), v.threads)
-        for v in experiment.variants
-    ]
+    return PlannedVariants(
+        [
+            Variant(v.name, v.role, list(v.ablate), isa.cleared_fields(probed.arch, list(v.ablate), fields), v.threads)
+            for v in listed
+        ]
+    )
 
 
-def _plan(experiment: Experiment, variants: list[Variant]) -> Plan:
+def _plan(experiment: Experiment, variants: list[Variant], *, traced: bool) -> Plan:
     effort = experiment.effort
     names = [variant.name for variant in variants]
     empty = Plan(
@@ -208,7 +223,7 @@ def _plan(experiment: Experiment, variants: list[Variant]) -> Plan:
         timeout_seconds=effort.timeout_seconds,
     )
     untraced = effort.untraced and not runs_builds(experiment)
-    return _with_rounds(empty, names, effort.rounds, untraced=untraced)
+    return _with_rounds(empty, names, effort.rounds, arms=_Arms(traced, untraced))
 
 
 def grow(bundle: Bundle, rounds: int) -> None:
@@ -218,14 +233,23 @@ def grow(bundle: Bundle, rounds: int) -> None:
     """
     manifest = bundle.manifest
     names = [variant.name for variant in manifest.variants]
-    plan = _with_rounds(manifest.plan, names, rounds, untraced=bool(manifest.plan.timed_order))
+    arms = _Arms(manifest.left_out.trace is None, bool(manifest.plan.timed_order))
+    plan = _with_rounds(manifest.plan, names, rounds, arms=arms)
     bundle.manifest = msgspec.structs.replace(manifest, plan=plan)
 
 
-def _with_rounds(plan: Plan, names: list[str], rounds: int, *, untraced: bool) -> Plan:
+class _Arms(NamedTuple):
+    """Whether repetitions with event tracing are planned, and whether those without are."""
+
+    traced: bool
+    untraced: bool
+
+
+def _with_rounds(plan: Plan, names: list[str], rounds: int, *, arms: _Arms) -> Plan:
     """A plan of that many rounds, which begins like the one given: a seed's order of more rounds only goes on."""
     seed = plan.seed or 0
-    traced, timed = interleaved(names, rounds, seed), interleaved(names, rounds, seed + 1) if untraced else []
+    traced = interleaved(names, rounds, seed) if arms.traced else [[] for _ in range(rounds)]
+    timed = interleaved(names, rounds, seed + 1) if arms.untraced else []
     return msgspec.structs.replace(
         plan,
         rounds=rounds,

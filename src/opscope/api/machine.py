@@ -11,18 +11,20 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from opscope.errors import OpscopeError
+from opscope.errors import FeatureError, MissingDependencyError
 from opscope.run import environment, isa
-from opscope.run.cpuinfo import INSTALL_HINT
-from opscope.run.local import LocalTarget
+from opscope.run.installed import RUNTIME_HINT, TRACES_SINCE, TRIED, installed_runtime, library_directory
+from opscope.run.local import NO_RUNNER_HINT, LocalTarget, local_obstacle
+from opscope.run.native_build import find_compiler
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from opscope.bundle.manifest import Conditions, Environment
+    from opscope.run.protocol import ProbeAnswer
 
 _LOAD_LIMIT = 0.5
 _SPACE_LIMIT = 1 << 30
-_EXECUTORCH = "1.5.1"
-_TORCH = "2.13"
 
 
 class FeatureGroup(msgspec.Struct, frozen=True):
@@ -92,12 +94,29 @@ class State(str, enum.Enum):
 
 
 class Check(msgspec.Struct, frozen=True):
-    """One check of this machine: what was looked at, what was found, and what to type when it is not well."""
+    """One check of a machine: what was looked at, what was found, and what to type when it is not well.
+
+    A ``problem`` prevents profiling, a ``note`` limits it.
+    """
 
     name: str
     state: State
     found: str
     action: str = ""
+
+
+class Readiness(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.doctor/1"):
+    """Whether a machine can profile, check by check.
+
+    Attributes:
+        ready: whether no check found a problem.
+        target: that was looked at, as for ``--target``; null for this machine.
+        checks: in the order in which they were made.
+    """
+
+    ready: bool
+    target: str | None
+    checks: list[Check]
 
 
 _HERE = (None, "auto", "local", "native")
@@ -114,13 +133,17 @@ def doctor(directory: Path | None = None, *, target: str | None = None) -> list[
         from opscope.api.target_checks import target_checks
 
         return target_checks(str(target))
+    from opscope.api.surroundings import surroundings_checks
+
     here = environment.capture([])
     return [
         _python(),
-        _package("torch", _TORCH),
-        _package("executorch", _EXECUTORCH),
-        _switching(),
+        _executorch(),
+        _torch(),
+        _runner(),
+        switching_check(LocalTarget().probe),
         _space(directory or Path()),
+        *surroundings_checks(),
         load_check(environment.conditions()),
         governor_check(here),
         virtual_check(here),
@@ -132,25 +155,76 @@ def _python() -> Check:
     return Check("python", State.OK, found)
 
 
-def _package(name: str, wanted: str) -> Check:
+def _installed(name: str) -> str | None:
     try:
-        found = version(name)
+        return version(name)
     except PackageNotFoundError:
-        return Check(name, State.PROBLEM, "not installed; traces can be analysed, models not run", INSTALL_HINT)
-    if not found.startswith(wanted):
-        return Check(name, State.PROBLEM, f"{found}; opscope is tested with {wanted}", INSTALL_HINT)
-    return Check(name, State.OK, found)
+        return None
 
 
-def _switching() -> Check:
+def _executorch() -> Check:
+    name, found = "executorch", _installed("executorch")
+    if found is None:
+        return Check(name, State.PROBLEM, "not installed: traces can be analysed, models cannot be run", RUNTIME_HINT)
     try:
-        report = features()
-    except OpscopeError as error:
-        return Check("acceleration switch", State.PROBLEM, error.problem, error.hint or "")
-    have = ", ".join(group.name for group in report.groups if group.present)
-    if report.default is None:
-        return Check("acceleration switch", State.NOTE, "this CPU has no feature to switch off")
-    return Check("acceleration switch", State.OK, f"{have}; --ablate {report.default} is the default")
+        runtime = installed_runtime()
+    except MissingDependencyError as error:
+        return Check(name, State.PROBLEM, error.problem, error.hint or "")
+    if not runtime.traces:
+        limit = f"{found}: it writes no traces, so latency is measured and not split into operators"
+        return Check(name, State.NOTE, limit, f"executorch {TRACES_SINCE} and later trace")
+    return _tried(name, found)
+
+
+def _tried(name: str, found: str) -> Check:
+    """A version as it is, and whether it is one of those that were tried."""
+    tried = TRIED[name]
+    if found.partition("+")[0] in tried:
+        return Check(name, State.OK, found)
+    return Check(name, State.NOTE, f"{found}: not tried with opscope; tried: {', '.join(tried)}")
+
+
+def _torch() -> Check:
+    found = _installed("torch")
+    if found is None:
+        hint = "to export models: pip install 'opscope[executorch]'"
+        return Check("torch", State.NOTE, "not installed: programs (.pte) can be profiled, models not exported", hint)
+    return _tried("torch", found)
+
+
+def _runner() -> Check:
+    """What runs programs here: the native runner, else the Python bindings."""
+    name = "runner"
+    try:
+        library_directory()
+        compiler = find_compiler()
+    except MissingDependencyError as error:
+        if local_obstacle():
+            return Check(name, State.PROBLEM, f"nothing runs programs here: {error.problem}", NO_RUNNER_HINT)
+        limit = f"Python bindings: {error.problem}; each process takes over a second to start"
+        return Check(name, State.NOTE, limit, error.hint or "")
+    return Check(name, State.OK, f"native, built with {compiler.version}")
+
+
+def switching_check(probe: Callable[[], ProbeAnswer]) -> Check:
+    """What can be switched off on a CPU.
+
+    Args:
+        probe: asks for its features.
+    """
+    name = "acceleration switch"
+    try:
+        probed = probe()
+    except FeatureError as error:
+        return Check(name, State.NOTE, f"not available: {error.problem}", error.hint or "")
+    except MissingDependencyError as error:
+        return Check(name, State.PROBLEM, error.problem, error.hint or "")
+    fields = frozenset(probed.fields)
+    default = isa.strongest(probed.arch, fields)
+    if default is None:
+        return Check(name, State.NOTE, "this CPU has no feature to switch off")
+    have = ", ".join(group.name for group in isa.present(probed.arch, fields))
+    return Check(name, State.OK, f"{have}; --ablate {default.name} is the default")
 
 
 def _space(directory: Path) -> Check:
@@ -184,7 +258,10 @@ def governor_check(machine: Environment) -> Check:
 
 
 def virtual_check(machine: Environment) -> Check:
-    """Whether others share the processor of a machine."""
+    """Whether others share the processor of a machine, or it is none at all."""
+    if machine.emulator:
+        found = f"the CPU is emulated by {machine.emulator}: what it computes counts, how long that takes does not"
+        return Check("machine", State.NOTE, found, "measure times on a real device")
     hypervisor = machine.hypervisor
     if hypervisor:
         return Check("machine", State.NOTE, "virtual: other guests can disturb a measurement", "use more rounds")

@@ -6,21 +6,23 @@ import re
 import shutil
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import msgspec
 
 from opscope.api.export_record import RECORD, record_beside, recorded_tokens
 from opscope.api.exporting import checked_export
 from opscope.api.method_calls import planned_calls
+from opscope.api.model_files import RECORD_SUFFIX, bundled_files
 from opscope.api.notebook import Profiled
 from opscope.api.reports import REPORT_FORMATS, content_of, write_reports
 from opscope.api.roofs import measure_roofs
 from opscope.api.targets import RUNNER, recorded_target, target_named
+from opscope.api.threads import check_threads
 from opscope.bundle.bundle import MODEL, Bundle, check_free
 from opscope.bundle.files import sha256_of, storage_errors
-from opscope.bundle.manifest import Manifest, Model, Plan, Role, Status, Variant
-from opscope.errors import ExportError, RunError, UsageError
+from opscope.bundle.manifest import LeftOut, Manifest, Model, Plan, Role, Status, Variant
+from opscope.errors import ExportError, FeatureError, MissingDependencyError, RunError, UsageError
 from opscope.export.choices import Choice
 from opscope.export.process import EXPORT_LOG
 from opscope.export.sources import source_of
@@ -28,12 +30,14 @@ from opscope.read.pte import read_executable, read_program
 from opscope.read.registry import read_trace
 from opscope.run import isa
 from opscope.run.clock import SystemClock
+from opscope.run.emulation import marked
 from opscope.run.experiment import run_experiment
 from opscope.run.schedule import interleaved
 from opscope.run.target import reserved
 from opscope.version import __version__
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from datetime import datetime
 
     from opscope.bundle.manifest import Repetition
@@ -53,9 +57,11 @@ class Settings(msgspec.Struct, frozen=True):
 
     Attributes:
         target: where it runs, see :func:`opscope.api.targets.target_named`.
-        ablate: feature groups to switch off in the baseline; empty for the strongest of the CPU.
+        ablate: feature groups to switch off in the baseline; empty for the strongest of the CPU; ``none`` alone
+            switches nothing off.
         ladder: run the whole staircase of the CPU's features instead.
         threads: sizes of the thread pool, each a pair of variants.
+        oversubscribe: allow more threads than the target has usable CPUs; they then wait for each other.
         rounds: repetitions of every variant, each in a process of its own.
         runs: measured inferences of each process.
         warmup: inferences before them that are set aside.
@@ -63,7 +69,8 @@ class Settings(msgspec.Struct, frozen=True):
         seed: of the order and of the inputs.
         timeout_seconds: limit for one process.
         untraced: run every variant without event tracing too, for its latency; a traced run is for the split.
-        roofs: measure the ceilings of every variant after its repetitions, which takes some four seconds each.
+        roofs: ceilings of the machine for every variant, after its repetitions. None: those of an earlier run where a
+            short probe agrees with them, else measured, in some four seconds each. True: measured. False: none.
         methods: what a process calls over and over, as ``NAME`` or ``NAME:COUNT``; empty: every method that there is.
             ``runs`` and ``warmup`` then count these rounds of calls.
         models: the user's directory of models; None for the usual one.
@@ -80,9 +87,10 @@ class Settings(msgspec.Struct, frozen=True):
     seed: int = 0
     timeout_seconds: float = 600.0
     untraced: bool = True
-    roofs: bool = True
+    roofs: bool | None = None
     methods: tuple[str, ...] = ()
     models: str | None = None
+    oversubscribe: bool = False
 
 
 def _silent(done: int, total: int, repetition: Repetition | None) -> None:
@@ -161,11 +169,11 @@ def _source(model: str | Path | Module, inputs: Tensors | None, settings: Settin
     return str(export_live(model, inputs, settings.dtype, directory))
 
 
-def _run(bundle: Bundle, runner: RunTarget, clock: Clock, progress: Progress, *, roofs: bool) -> ReportContent:
+def _run(bundle: Bundle, runner: RunTarget, clock: Clock, progress: Progress, *, roofs: bool | None) -> ReportContent:
     with bundle.locked():
         run_experiment(bundle, runner, clock, complete_inferences, progress)
-        if roofs:
-            measure_roofs(bundle, runner)
+        if roofs is not False:
+            measure_roofs(bundle, runner, clock, anew=roofs is True)
     shown = content_of(bundle)
     if shown.shown is None:
         failures = bundle.manifest.failures()
@@ -200,17 +208,22 @@ def resumed_bundle(path: Path, model: str) -> Bundle:
 
 def _planned(path: Path, model: str, settings: Settings, runner: RunTarget, clock: Clock) -> Bundle:
     check_settings(settings)
-    variants = planned_variants(settings, runner)
+    variants, not_switched = planned_variants(settings, runner)
+    environment = runner.environment()
+    check_threads(variants, environment, oversubscribe=settings.oversubscribe)
+    untraceable = untraceable_reason(runner, untraced=settings.untraced)
     models = Path(settings.models) if settings.models else None
     source = program_source(model, models)
     check_free(path)
     with tempfile.TemporaryDirectory(prefix="opscope-") as work:
         work_path = Path(work)
-        files = (
+        given = (
             exported_files(model, settings.dtype, work_path, path, models) if source is None else given_files(source)
         )
+        files = bundled_files(given, work_path)
         foreign = runner.describe().kind == RUNNER and not settings.methods  # it calls the one that it chooses
         calls = [] if foreign else planned_calls(files[0], settings.methods)
+        environment = runner.environment()
         manifest = Manifest(
             opscope=__version__,
             created=clock.now().isoformat(timespec="seconds"),
@@ -218,23 +231,41 @@ def _planned(path: Path, model: str, settings: Settings, runner: RunTarget, cloc
             model=described_model(model, source, files),
             plan=with_calls(_plan(settings, variants, runner), calls),
             variants=variants,
-            target=runner.describe(),
-            environment=runner.environment(),
+            target=marked(runner.describe(), environment),
+            environment=environment,
             repetitions=[],
+            left_out=LeftOut(switch=not_switched, trace=untraceable),
         )
         return Bundle.create(path, manifest, files)
+
+
+def untraceable_reason(runner: RunTarget, *, untraced: bool) -> str | None:
+    """Why the target traces nothing, as one sentence; None where it does.
+
+    Args:
+        runner: the target.
+        untraced: whether runs without tracing are wanted, which are then all there is.
+
+    Raises:
+        MissingDependencyError: only traced runs are wanted, and there are none.
+    """
+    reason: str | None = getattr(runner, "untraceable", None)
+    if reason and not untraced:
+        raise MissingDependencyError(reason, hint="leave out --traced-only: latency is measured without tracing")
+    return reason
 
 
 def _plan(settings: Settings, variants: list[Variant], runner: RunTarget) -> Plan:
     # A foreign runner may have tracing built in, so that there is no run without it.
     untraced = settings.untraced and not getattr(runner, "always_traces", False)
     names = [variant.name for variant in variants]
+    traced = interleaved(names, settings.rounds, settings.seed)
     return Plan(
         rounds=settings.rounds,
         runs=settings.runs,
         warmup=settings.warmup,
         seed=settings.seed,
-        order=interleaved(names, settings.rounds, settings.seed),
+        order=[[] for _ in traced] if getattr(runner, "untraceable", None) else traced,
         timeout_seconds=settings.timeout_seconds,
         timed_order=interleaved(names, settings.rounds, settings.seed + 1) if untraced else [],
     )
@@ -262,40 +293,80 @@ def check_settings(settings: Settings) -> None:
             raise UsageError(f"{value} is not between {low} and {high:,}", where=f"--{name}")
     if not settings.threads or min(settings.threads) < 1:
         raise UsageError("a thread pool has at least one thread", where="--threads", hint="for example --threads 1,2")
+    if NOTHING_OFF in settings.ablate and len(settings.ablate) > 1:
+        raise UsageError("none stands alone", where="--ablate", hint="--ablate none switches nothing off")
     if settings.ladder and settings.ablate:
         raise UsageError("the ladder decides itself what to switch off", where="--ladder", hint="leave out --ablate")
 
 
-def planned_variants(settings: Settings, runner: RunTarget) -> list[Variant]:
+class PlannedVariants(NamedTuple):
+    """The variants of an experiment, and why none of them has a feature switched off; None when one has."""
+
+    variants: list[Variant]
+    not_switched: str | None = None
+
+
+NOTHING_OFF = "none"
+"""In place of feature groups: measure the model as it runs, and switch nothing off."""
+
+
+def planned_variants(settings: Settings, runner: RunTarget) -> PlannedVariants:
     """The variants of an experiment: for each thread count the accelerated one, the steps, and the baseline.
 
+    Where no feature can be switched off, and the user did not ask for one, it is the accelerated variant alone.
     Nothing can be switched off in a runner of the user's: it is one variant, of which nothing tells what it uses.
+
+    Raises:
+        FeatureError: what the user asked for cannot be switched off.
     """
     if runner.describe().kind == RUNNER or getattr(runner, "is_build", False):
-        return _as_it_is(settings)
+        return PlannedVariants(_as_it_is(settings))
+    if settings.ablate == (NOTHING_OFF,):
+        return PlannedVariants(_variants(settings, []), "--ablate none was given")
+    try:
+        steps = _steps(settings, runner)
+    except FeatureError as error:
+        if settings.ablate or settings.ladder:
+            raise
+        return PlannedVariants(_variants(settings, []), str(error))
+    return PlannedVariants(_variants(settings, steps))
+
+
+class _Step(NamedTuple):
+    """Groups that are switched off, and the fields that are cleared for it."""
+
+    groups: list[str]
+    cleared: list[str]
+
+
+def _steps(settings: Settings, runner: RunTarget) -> list[_Step]:
+    """What is switched off, step by step; the last one is the baseline.
+
+    Raises:
+        FeatureError: the switch cannot be proved, or the CPU lacks what is to be switched off.
+    """
     probed = runner.probe()
     fields = frozenset(probed.fields)
-    if settings.ladder:
-        groups = isa.ladder(probed.arch, fields)
-    else:
-        groups = [list(settings.ablate) or [isa.default_ablation(probed.arch, fields).name]]
-    if not groups:
-        isa.default_ablation(probed.arch, fields)  # raises: there is nothing to switch
+    default = isa.default_ablation(probed.arch, fields).name if settings.ladder or not settings.ablate else ""
+    groups = isa.ladder(probed.arch, fields) if settings.ladder else [list(settings.ablate) or [default]]
+    return [_Step(names, isa.cleared_fields(probed.arch, names, fields)) for names in groups]
+
+
+def _variants(settings: Settings, steps: Sequence[_Step]) -> list[Variant]:
     found = []
     for threads in dict.fromkeys(settings.threads):
         suffix = f"-t{threads}" if len(set(settings.threads)) > 1 else ""
         found.append(Variant(f"accelerated{suffix}", Role.ACCELERATED, [], [], threads))
-        for number, names in enumerate(groups, 1):
-            last = number == len(groups)
+        for number, (names, cleared) in enumerate(steps, 1):
+            last = number == len(steps)
             name = "baseline" if last else f"without-{names[-1]}"
             role = Role.BASELINE if last else Role.INTERMEDIATE
-            cleared = isa.cleared_fields(probed.arch, names, fields)
             found.append(Variant(f"{name}{suffix}", role, names, cleared, threads))
     return found
 
 
 def _as_it_is(settings: Settings) -> list[Variant]:
-    if settings.ablate or settings.ladder:
+    if settings.ladder or settings.ablate not in {(), (NOTHING_OFF,)}:
         hint = "leave out --ablate and --ladder; two runners are compared with `opscope run`"
         raise UsageError("nothing can be switched off in a foreign runner", where="--target", hint=hint)
     several = len(set(settings.threads)) > 1
@@ -343,24 +414,31 @@ def exported_files(model: str, dtype: str, work: Path, out: Path, models: Path |
 
 def given_files(source: Path) -> list[Path]:
     """The program that was named, and the records beside it when there are any."""
-    etrecord = source.with_suffix(".etrecord")
+    etrecord = source.with_suffix(RECORD_SUFFIX)
     found = [source, etrecord] if etrecord.is_file() else [source]
     return [*found, source.with_name(RECORD)] if record_beside(source) else found
 
 
 def described_model(model: str, source: Path | None, files: list[Path]) -> Model:
-    """What a manifest says about a model."""
+    """What a manifest says about a model.
+
+    Args:
+        model: as it was named.
+        source: the .pte that was named; None for a model that was exported.
+        files: as the bundle keeps them, the program first.
+    """
     program, record = files[0], record_beside(files[0])
     executable = read_executable(program)
     plan = executable.outline()
     payloads = {delegate.data for own in executable.plans for delegate in own.delegates if delegate.data}
-    records = [file.name for file in files if file.suffix == ".etrecord"]
+    records = [file for file in files if file.suffix == RECORD_SUFFIX]
     return Model(
         name=record.name if source is None and record else Path(program).stem,
         source=model,
         dtype=record.dtype if record else None,
         program=f"{MODEL}/{program.name}",
-        etrecord=f"{MODEL}/{records[0]}" if records else None,
+        etrecord=f"{MODEL}/{records[0].name}" if records else None,
+        etrecord_sha256=sha256_of(records[0]) if records else None,
         sha256=sha256_of(program),
         size=program.stat().st_size,
         methods=[method.name for method in plan.methods],

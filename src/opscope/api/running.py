@@ -16,9 +16,9 @@ from opscope.api.experiment_bundle import (
     new_bundle,
     old_bundle,
     pinned,
+    planned_of,
     rounds_wanted,
     target_of,
-    variants_of,
 )
 from opscope.api.phones import on_phone
 from opscope.api.profiling import complete_inferences
@@ -27,6 +27,8 @@ from opscope.api.roofs import measure_roofs
 from opscope.api.run_report import ExperimentResult, RunReport, with_comparisons
 from opscope.api.selection import selected
 from opscope.api.sides import is_kit
+from opscope.api.surroundings import temporary_cache
+from opscope.api.threads import check_threads
 from opscope.bundle.bundle import Bundle, check_free, is_bundle
 from opscope.bundle.files import write_atomically
 from opscope.errors import (
@@ -92,6 +94,7 @@ def run(  # noqa: PLR0913 - the one call a notebook makes; all but the first are
     resume: bool = False,
     out: str | Path | None = None,
     target: str | None = None,
+    oversubscribe: bool = False,
     means: Means | None = None,
 ) -> RunReport:
     """Run the experiments of a file, each into a bundle with its reports.
@@ -103,6 +106,7 @@ def run(  # noqa: PLR0913 - the one call a notebook makes; all but the first are
         resume: finish bundles that are there; without it they must not be.
         out: directory of the bundles; None: as the file says.
         target: Android device for experiments with runners or of the target adb; None: as the file says.
+        oversubscribe: allow more threads than a target has usable CPUs, whatever the file says.
         means: None: this machine's clock and targets, and nobody watching.
 
     Raises:
@@ -119,6 +123,7 @@ def run(  # noqa: PLR0913 - the one call a notebook makes; all but the first are
     if out is not None:
         asked = msgspec.structs.replace(asked, out=Path(out))
     asked = on_phone(asked, target) if target else asked
+    asked = _oversubscribing(asked) if oversubscribe else asked
     if analysis_only:
         return _analysed(asked)
     if chosen.scheduler is not None:
@@ -126,12 +131,19 @@ def run(  # noqa: PLR0913 - the one call a notebook makes; all but the first are
 
         return run_on_workers(asked, chosen.scheduler, resume=resume)
     _check(asked, chosen, resume=resume)
-    notes = list(asked.notes)
+    notes = [*asked.notes, *filter(None, [temporary_cache()])]
     results = [experiment_result(asked, e, chosen, notes) for e in asked.experiments if not e.evidence]
     evidence = [
         one for e in asked.experiments if e.evidence for one in collect_evidence(e, asked.out / e.name, resume=resume)
     ]
     return RunReport(str(config), with_comparisons(asked, results, notes), evidence, notes)
+
+
+def _oversubscribing(asked: Experiments) -> Experiments:
+    """The same experiments with leave to start more threads than there are usable CPUs."""
+    replace = msgspec.structs.replace
+    found = tuple(replace(e, effort=replace(e.effort, oversubscribe=True)) for e in asked.experiments)
+    return replace(asked, experiments=found)
 
 
 def _analysed(asked: Experiments) -> RunReport:
@@ -178,7 +190,9 @@ def _check(asked: Experiments, means: Means, *, resume: bool) -> None:
         except UsageError as error:
             raise UsageError(error.problem, where=f"{asked.file}: target", hint=error.hint) from error
         with contextlib.suppress(*(_OF_ONE_DEVICE if several else ())), reserved(target):
-            variants_of(experiment, target)
+            variants, _ = planned_of(experiment, target)
+            if not is_bundle(path) and any((variant.threads or 1) > 1 for variant in variants):
+                check_threads(variants, target.environment(), oversubscribe=experiment.effort.oversubscribe)
 
 
 _OF_ONE_DEVICE = (DeviceError, FeatureError)
@@ -219,8 +233,8 @@ def _run_on(
         notes.append(f"{experiment.name}: this machine tells no temperature, so max_temperature has no effect")
     with bundle.locked():
         content = _measured(bundle, experiment.effort, target, means, rest)
-        if experiment.effort.roofs:
-            measure_roofs(bundle, target)
+        if experiment.effort.roofs is not False:
+            measure_roofs(bundle, target, means.clock, anew=experiment.effort.roofs is True)
             content = content_of(bundle)
     if content.shown is None:
         failures = bundle.manifest.failures()

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from opscope.analyze.analysis import Known
     from opscope.analyze.timing import Calls
     from opscope.api.notebook import EventsResult
-    from opscope.bundle.manifest import Variant
+    from opscope.bundle.manifest import Repetition, Variant
     from opscope.table import EventTable
 
 _TRACES = ("*.etdump", "*.etdump.gz", "*.etdump.zst")
@@ -135,14 +135,18 @@ def bundle_side(bundle: Bundle, name: str | None, warmup: Warmup) -> Side:
     from opscope.api.attribution import with_bundled_program
     from opscope.read.registry import read_trace
     from opscope.table import EventTable
-    from opscope.table.calls import named_by_calls
+    from opscope.table.calls import CALLS_FORMAT, named_by_calls
 
     variant = _variant(bundle, name)
     repetitions = bundle.manifest.completed(variant.name)
     if not repetitions:
         hint = "see the failures in manifest.json; --resume tries them again"
         raise RunError(f"no repetition of {variant.name} succeeded", where=bundle.path, hint=hint)
-    tables = [read_trace(bundle.path / str(repetition.trace)).table for repetition in repetitions]
+    untraced = bundle.manifest.left_out.trace
+    tables = [
+        _of_calls(repetition, untraced) if untraced else read_trace(bundle.path / str(repetition.trace)).table
+        for repetition in repetitions
+    ]
     plan, methods = bundle.manifest.plan, bundle.manifest.model.methods
     planned: Warmup = "auto" if plan.warmup is None else plan.warmup
     table = marked(EventTable.concat(tables), planned if warmup is None else warmup)
@@ -150,12 +154,22 @@ def bundle_side(bundle: Bundle, name: str | None, warmup: Warmup) -> Side:
         table = named_by_calls(table, plan.calls)
     elif methods and len(methods) == 1:
         table = table.with_method(methods[0])
-    files = [(str(repetition.trace), str(repetition.trace_sha256)) for repetition in repetitions]
+    files = [(repetition.trace or repetition.directory, repetition.data_sha256) for repetition in repetitions]
     path = str(bundle.path / VARIANTS / variant.name)
     calls, tokens = _calls(bundle, variant, table), _tokens(bundle)
-    return with_bundled_program(
-        Side(table, path, "etdump", files, variant.name, bundle, variant, calls=calls, tokens=tokens)
-    )
+    form = CALLS_FORMAT if untraced else "etdump"
+    side = Side(table, path, form, files, variant.name, bundle, variant, calls=calls, tokens=tokens)
+    return side if untraced else with_bundled_program(side)
+
+
+def _of_calls(repetition: Repetition, reason: str) -> EventTable:
+    """The calls of a process that was not traced, each of them whole."""
+    from opscope.table import TraceWarning
+    from opscope.table.calls import table_of_calls
+
+    measured = repetition.measurement
+    warning = TraceWarning("no_trace", f"there is no split into operators: {reason}", "profile with that version")
+    return table_of_calls(measured.wall_ns if measured else [], measured.load_ns if measured else None, warning)
 
 
 def _tokens(bundle: Bundle) -> dict[str, int]:
@@ -204,5 +218,7 @@ def _variant(bundle: Bundle, name: str | None) -> Variant:
     found = manifest.variant(name)
     if found is None:
         hint = did_you_mean(name, (variant.name for variant in manifest.variants))
-        raise NotFoundError(f"the bundle has no variant {name!r}", where=bundle.path, hint=hint)
+        reason = manifest.left_out.switch
+        why = f": acceleration was not switched off in it ({reason})" if reason else ""
+        raise NotFoundError(f"the bundle has no variant {name!r}{why}", where=bundle.path, hint=hint)
     return found

@@ -186,7 +186,9 @@ def _check_traces(path: Path, manifest: Manifest) -> None:
     inside = path.resolve()
     for variant in manifest.variants:
         for repetition in manifest.completed(variant.name):
-            file = path / str(repetition.trace)
+            if repetition.trace is None:
+                continue
+            file = path / repetition.trace
             if not file.resolve().is_relative_to(inside):
                 raise TraceFormatError("a trace outside of its bundle", where=file, hint=_RESTORE)
             try:
@@ -206,7 +208,7 @@ def _held_analyses(path: Path, manifest: Manifest) -> dict[str, Analysis] | None
     """
     found = {}
     for variant in manifest.variants:
-        done = [repetition.trace_sha256 for repetition in manifest.completed(variant.name)]
+        done = [repetition.data_sha256 for repetition in manifest.completed(variant.name)]
         if not done:
             continue
         analysis = _document(path / VARIANTS / file_name(variant.name) / ANALYSIS, Analysis)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
-from datetime import datetime
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opscope.errors import UsageError, did_you_mean
+from opscope.store.rows import moment
+
+if TYPE_CHECKING:
+    from datetime import datetime
 
 _COLUMNS = ("model", "device", "variant", "role", "dtype", "threads", "target", "commit", "opscope", "arm", "bundle")
 _OTHERS = ("version", "since", "until", "last")
@@ -81,7 +84,7 @@ def _number(key: str, value: str) -> int:
 
 
 def _date(key: str, value: str) -> datetime:
-    try:
-        return datetime.fromisoformat(value)
-    except ValueError:
-        raise UsageError(f"{value!r} is no date", where=f"filter, {key}", hint=f"{key}=2026-01-31") from None
+    found = moment(value)
+    if found is None:
+        raise UsageError(f"{value!r} is no date", where=f"filter, {key}", hint=f"{key}=2026-01-31")
+    return found

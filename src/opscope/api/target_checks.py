@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opscope.api.machine import Check, State, governor_check, load_check, virtual_check
+from opscope.api.machine import Check, State, governor_check, load_check, switching_check, virtual_check
 from opscope.api.phones import ADB, phone_settings
 from opscope.api.targets import QEMU, target_named
 from opscope.errors import OpscopeError, UsageError
-from opscope.run import isa
 from opscope.run.target import reserved
 from opscope.units import size_text
 
@@ -74,7 +73,7 @@ def _device(target: RunTarget) -> list[Check]:
         Check("runtime", State.OK, f"executorch {environment.versions.get('executorch', 'of an unknown version')}"),
         *_storage(target),
         *_phone(target, state),
-        switching_check(target),
+        switching_check(target.probe),
         load_check(state),
         governor_check(environment),
         virtual_check(environment),
@@ -147,17 +146,6 @@ def _battery(phone: PhoneState) -> list[Check]:
     return [Check("battery", State.OK, text)]
 
 
-def switching_check(target: RunTarget) -> Check:
-    """What can be switched off on the CPU of a target."""
-    probed = target.probe()
-    fields = frozenset(probed.fields)
-    default = isa.strongest(probed.arch, fields)
-    if default is None:
-        return Check("acceleration switch", State.NOTE, "this CPU has no feature to switch off")
-    have = ", ".join(group.name for group in isa.present(probed.arch, fields))
-    return Check("acceleration switch", State.OK, f"{have}; --ablate {default.name} is the default")
-
-
 def _emulated(target: RunTarget) -> list[Check]:
     from opscope.run.qemu import QemuTarget, find_emulator
 
@@ -167,6 +155,6 @@ def _emulated(target: RunTarget) -> list[Check]:
     return [
         Check("qemu", state, found.doubt or f"{found.text}: computes int8 with SME2 right", "install QEMU 11.1"),
         Check("runtime", State.OK, f"executorch {target.runtime.versions['executorch']} for aarch64"),
-        switching_check(target),
+        switching_check(target.probe),
         Check("times", State.NOTE, "an emulated CPU tells what is computed, never how fast"),
     ]

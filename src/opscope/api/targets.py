@@ -81,14 +81,19 @@ def _emulated() -> RunTarget:
 
 
 def _here(name: str) -> RunTarget:
-    from opscope.run.local import LocalTarget
+    from opscope.run.local import NO_RUNNER_HINT, LocalTarget, local_obstacle
     from opscope.run.native import NativeTarget
 
+    obstacle = local_obstacle()
     if name == LOCAL:
+        if obstacle:
+            raise MissingDependencyError(obstacle, hint=NO_RUNNER_HINT)
         return LocalTarget()
     try:
         return NativeTarget()
-    except MissingDependencyError:
-        if name == NATIVE:
+    except MissingDependencyError as error:
+        if name == NATIVE or (obstacle and obstacle == error.problem):
             raise
+        if obstacle:
+            raise MissingDependencyError(f"{error.problem}, and {obstacle}", hint=NO_RUNNER_HINT) from None
         return LocalTarget()

@@ -121,6 +121,7 @@ def _checks(opened: Opened, manifest: Manifest) -> list[BundleCheck]:
         files.hash_check(manifest, findings),
         program,
         files.document_check(documents),
+        files.ceilings_check(documents),
         files.leftover_check(manifest, found),
         *traces.trace_checks(manifest, findings),
         processes.thread_check(manifest),

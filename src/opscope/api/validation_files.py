@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from opscope.api.validation_traces import TraceFindings
     from opscope.bundle.inventory import Inventory
-    from opscope.bundle.manifest import Manifest
+    from opscope.bundle.manifest import Manifest, Model
     from opscope.bundle.validation import BundleCheck
 
 _MISSING = "is missing"
@@ -63,7 +63,7 @@ def program_check(manifest: Manifest, found: Inventory) -> BundleCheck:
     faults = [f"{path} {fault}, see files and paths" for path in paths if (fault := found.fault(path))]
     if faults or model.sha256 is None:
         return question.skipped(faults[0] if faults else "the manifest states no hash")
-    problems = [*_untrue_facts(manifest, found), *_record_problems(model.etrecord, found)]
+    problems = [*_untrue_facts(manifest, found), *_record_problems(model, found)]
     return question.answered(problems, f"{model.program}: hash, size, methods and delegates as stated")
 
 
@@ -94,14 +94,19 @@ def _read_facts(manifest: Manifest, found: Inventory) -> dict[str, object]:
     return {name: getattr(read, name) for name in ("methods", "backends", "planned_bytes", "delegate_bytes")}
 
 
-def _record_problems(etrecord: str | None, found: Inventory) -> Iterator[Problem]:
+def _record_problems(model: Model, found: Inventory) -> Iterator[Problem]:
     from opscope.read.etrecord import read_etrecord
 
-    if etrecord is not None:
-        try:
-            read_etrecord(found.root / etrecord)
-        except OpscopeError as error:
-            yield Problem(etrecord, "", error.problem)
+    if model.etrecord is None:
+        return
+    path = found.root / model.etrecord
+    if model.etrecord_sha256 not in {None, true := sha256_of(path)}:
+        text = f"is {shown(model.etrecord_sha256)}, {model.etrecord} has {shown(true)}"
+        yield Problem(MANIFEST, "model.etrecord_sha256", text)
+    try:
+        read_etrecord(path)
+    except OpscopeError as error:
+        yield Problem(model.etrecord, "", error.problem)
 
 
 def derived_documents(manifest: Manifest, found: Inventory) -> dict[str, Document]:
@@ -139,6 +144,23 @@ def document_check(documents: Mapping[str, Document]) -> BundleCheck:
     files = counted_text(len(documents), "JSON document")
     passed = f"{files}: every field is known and of the right type"
     return questions.DOCUMENTS.answered(problems, passed + absent_text(documents.values()))
+
+
+def ceilings_check(documents: Mapping[str, Document]) -> BundleCheck:
+    """Ceilings of an earlier run that nothing showed to hold for this one."""
+    from opscope.program.roofs import Origin, Roofs
+
+    known = {path: document.typed for path, document in documents.items() if isinstance(document.typed, Roofs)}
+    if not known:
+        return questions.CEILINGS.skipped("no ceilings were measured")
+    reused = {path: roofs for path, roofs in known.items() if roofs.origin is Origin.CACHE}
+    problems = [
+        Problem(path, "drift", "the ceilings are those of an earlier run, and no probe agreed with them")
+        for path, roofs in reused.items()
+        if roofs.drift is None or not roofs.drift.agrees
+    ]
+    passed = f"{len(known) - len(reused)} measured, {len(reused)} of an earlier run that a probe agreed with"
+    return questions.CEILINGS.answered(problems, passed)
 
 
 def absent_text(documents: Iterable[Document]) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 from collections import deque
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -15,6 +16,7 @@ from opscope.errors import ClusterError, MissingDependencyError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+    from concurrent.futures import Future
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
@@ -75,11 +77,32 @@ def _in_pool(jobs: int, function: Callable[[_Item], _Result], items: Iterable[_I
     from concurrent.futures import ProcessPoolExecutor
     from concurrent.futures.process import BrokenProcessPool
 
-    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
+    def submitted(item: _Item) -> Future[_Result]:
+        with _elsewhere():
+            return pool.submit(function, item)
+
+    with _elsewhere():
+        pool = ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"))
+    with pool:
         try:
-            yield from _in_order(lambda item: pool.submit(function, item), items, jobs * _EACH, lambda f: f.result())
+            yield from _in_order(submitted, items, jobs * _EACH, lambda future: future.result())
         except BrokenProcessPool:
             raise ClusterError("a process was killed", where="--jobs", hint=_RETRY) from None
+
+
+@contextlib.contextmanager
+def _elsewhere() -> Iterator[None]:
+    """Not in the current directory while a process is started, which looks there for modules until it has begun.
+
+    It goes back to that directory by itself.
+    """
+    here = os.open(".", os.O_RDONLY)
+    os.chdir("/")
+    try:
+        yield
+    finally:
+        os.fchdir(here)
+        os.close(here)
 
 
 def _on_cluster(

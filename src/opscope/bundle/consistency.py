@@ -52,8 +52,9 @@ def plan_problems(manifest: Manifest) -> Iterator[Problem]:
     yield from (_problem("variants", f"{n} are called {name}") for name, n in Counter(names).items() if n > 1)
     for number, variant in enumerate(manifest.variants):
         yield from _variant_problems(variant, f"variants[{number}]")
-    yield from _order_problems("plan.order", plan.order, names, plan.rounds)
-    if plan.timed_order:
+    traced = [] if manifest.left_out.trace else names
+    yield from _order_problems("plan.order", plan.order, traced, plan.rounds)
+    if plan.timed_order or not traced:
         yield from _order_problems("plan.timed_order", plan.timed_order, names, plan.rounds)
     yield from _method_problems(plan, manifest.model.methods)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import hashlib
 from typing import NamedTuple
 
 import msgspec
@@ -58,7 +59,7 @@ class Model(msgspec.Struct, frozen=True):
         source: what was asked for: a registered name or a path.
         dtype: number type; null for a .pte whose export is not known.
         program: path of the .pte within the bundle.
-        etrecord: path of the .etrecord within the bundle; null without.
+        etrecord: path of the .etrecord within the bundle, which is kept without weights; null without.
         sha256: hash of the .pte; never null in a bundle.
         size: of the .pte in bytes; likewise.
         methods: methods of the program; likewise.
@@ -67,6 +68,7 @@ class Model(msgspec.Struct, frozen=True):
         delegate_bytes: payloads of its delegates, without weights that the file keeps in segments of their own;
             likewise.
         tokens: tokens that a call of a method reads or produces, by method, where the record of the export says so.
+        etrecord_sha256: hash of the .etrecord as it lies in the bundle; null without one, and in older bundles.
     """
 
     name: str
@@ -81,6 +83,7 @@ class Model(msgspec.Struct, frozen=True):
     planned_bytes: int | None = None
     delegate_bytes: int | None = None
     tokens: dict[str, int] = {}
+    etrecord_sha256: str | None = None
 
 
 class Variant(msgspec.Struct, frozen=True):
@@ -186,7 +189,15 @@ class PhoneState(msgspec.Struct, frozen=True):
 
 
 class Environment(msgspec.Struct, frozen=True):
-    """The machine and its software, taken once before the first repetition; null where it cannot be read."""
+    """The machine and its software, taken once before the first repetition; null where it cannot be read.
+
+    Attributes:
+        usable_cpus: processors that a process may use there; a quota of their time counts in whole processors.
+        cpu_quota: processors whose time control groups grant; null also where there is no limit.
+        variables: those of the environment that are set and bear on what runs or how fast, such as ``PYTHONPATH``
+            and ``LD_PRELOAD``.
+        emulator: what emulates its CPU, as far as that can be told from inside; null where nothing tells of it.
+    """
 
     system: str | None
     machine: str | None
@@ -200,6 +211,9 @@ class Environment(msgspec.Struct, frozen=True):
     features: list[str] | None
     versions: dict[str, str]
     phone: Phone | None = None
+    cpu_quota: float | None = None
+    variables: dict[str, str] | None = None
+    emulator: str | None = None
 
 
 class Conditions(msgspec.Struct, frozen=True):
@@ -327,6 +341,25 @@ class Repetition(msgspec.Struct, frozen=True):
         """Whether it counts."""
         return self.failure is None
 
+    @property
+    def data_sha256(self) -> str:
+        """Hash of what its figures are computed from: its trace, or without one the durations of its calls."""
+        if self.trace_sha256 is not None or self.measurement is None:
+            return str(self.trace_sha256)
+        return hashlib.sha256(msgspec.json.encode(self.measurement.wall_ns)).hexdigest()
+
+
+class LeftOut(msgspec.Struct, frozen=True):
+    """What a run did without, each with the reason as one sentence; null where nothing was left out.
+
+    Attributes:
+        switch: why no CPU feature was switched off, so that there is one variant without a counterpart.
+        trace: why nothing was traced, so that the latency has no split into operators.
+    """
+
+    switch: str | None = None
+    trace: str | None = None
+
 
 class Manifest(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.bundle/1"):
     """Everything about a bundle but the traces themselves."""
@@ -340,6 +373,12 @@ class Manifest(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.bun
     target: Target
     environment: Environment
     repetitions: list[Repetition]
+    left_out: LeftOut = LeftOut()
+
+    @property
+    def switches(self) -> bool:
+        """Whether some variant has CPU features switched off."""
+        return any(variant.cleared for variant in self.variants)
 
     def variant(self, name: str) -> Variant | None:
         """The variant of that name."""
@@ -349,8 +388,14 @@ class Manifest(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.bun
         """All variants of a role, in the order of the plan."""
         return [variant for variant in self.variants if variant.role is role]
 
-    def completed(self, variant: str, arm: Arm = Arm.TRACED) -> list[Repetition]:
-        """Repetitions of a variant in one arm that count, in order of round."""
+    @property
+    def split_arm(self) -> Arm:
+        """The repetitions that the split into operators is computed from: untraced ones where nothing was traced."""
+        return Arm.TRACED if self.left_out.trace is None else Arm.TIMED
+
+    def completed(self, variant: str, arm: Arm | None = None) -> list[Repetition]:
+        """Repetitions of a variant in one arm that count, in order of round; None: those of :attr:`split_arm`."""
+        arm = arm or self.split_arm
         found = [rep for rep in self.repetitions if (rep.variant, rep.arm) == (variant, arm) and rep.ok]
         return sorted(found, key=lambda rep: rep.round)
 

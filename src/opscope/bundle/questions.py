@@ -37,6 +37,11 @@ DOCUMENTS = Question(
     "`opscope report {bundle}` writes analysis.json and comparison.json anew (opscope {written} wrote the bundle, this "
     "is {checked}); for roofs.json delete the file and measure again with --resume",
 )
+CEILINGS = Question(
+    "ceilings",
+    Area.FILES,
+    "do not trust what operators are held against; measure the ceilings with --resume --roofs",
+)
 LEFTOVERS = Question("leftovers", Area.FILES, "delete them once no run is at work in the bundle")
 
 TRACES = Question("traces", Area.TRACES, _RESTORE)
@@ -76,7 +81,7 @@ FIGURES = (LATENCY, UNTRACED, SUMS, SPLIT, ORIGIN, CONCLUSIONS, COMPARISON, REPO
 """What is computed anew from the traces."""
 BEHIND_MANIFEST = (
     *(PLAN, RECORDS, COMPLETE, PATHS),
-    *(FILES, HASHES, PROGRAM, DOCUMENTS, LEFTOVERS),
+    *(FILES, HASHES, PROGRAM, DOCUMENTS, CEILINGS, LEFTOVERS),
     *(TRACES, NESTING, SELF_TIMES, CALLS, THREADS, MASK, OUTPUTS),
     *FIGURES,
 )

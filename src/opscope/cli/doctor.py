@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from opscope.cli.output import JsonOption, write_json
+
 NAME = "doctor"
 _WIDTH = 20
 
@@ -14,6 +16,7 @@ def command(
     target: Annotated[
         str | None, typer.Option(metavar="NAME", help="Look at a target elsewhere: ssh:HOST, adb or qemu-aarch64.")
     ] = None,
+    json: JsonOption = None,
     restore: Annotated[
         bool, typer.Option("--restore", help="Only put back settings that a run left changed on an Android device.")
     ] = False,
@@ -22,16 +25,18 @@ def command(
 
     Example: opscope doctor --target ssh:board
     """
-    from opscope.api import doctor
+    from opscope.api import Readiness, doctor
     from opscope.api.target_checks import restored_settings
     from opscope.errors import NotReadyError
 
     checks = restored_settings(target or "") if restore else doctor(target=target)
-    for check in checks:
+    problems = [check for check in checks if check.state == "problem"]
+    if json:
+        write_json(Readiness(not problems, target, checks), json)
+    for check in checks if json != "-" else ():
         typer.echo(f"{check.state.value:<8} {check.name:<{_WIDTH}} {check.found}")
         if check.action and check.state != "ok":
             typer.echo(f"{'':<8} {'':<{_WIDTH}} -> {check.action}")
-    problems = [check for check in checks if check.state == "problem"]
     if problems:
         names = ", ".join(check.name for check in problems)
         raise NotReadyError(f"not ready: {names}", hint=problems[0].action or None)

@@ -40,6 +40,9 @@ def command(
         typer.Option(metavar="ERROR", help="Largest error against PyTorch, relative to the largest output."),
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an export that is in the directory.")] = False,
+    slim_record: Annotated[
+        bool, typer.Option("--slim-record", help="Leave the weights out of the .etrecord; opscope reads none of them.")
+    ] = False,
     json: JsonOption = None,
     quiet: QuietOption = False,
 ) -> None:
@@ -61,6 +64,7 @@ def command(
             models=models,
             tolerance=tolerance,
             overwrite=overwrite,
+            slim_record=slim_record,
             heard=heard,
         )
     if json:

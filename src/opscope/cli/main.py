@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import codecs
+import io
 import os
 import signal
 import sys
@@ -32,7 +34,7 @@ from opscope.cli import (
     store,
     validate,
 )
-from opscope.errors import EXIT_INTERNAL, EXIT_INTERRUPTED, InterruptedRunError, OpscopeError
+from opscope.errors import EXIT_INTERNAL, EXIT_INTERRUPTED, InterruptedRunError, OpscopeError, StorageError, UsageError
 from opscope.version import __version__
 
 if TYPE_CHECKING:
@@ -93,6 +95,8 @@ def options(
 
 def main() -> NoReturn:
     """Run the command line and exit with the code of what happened."""
+    _read_names_as_utf8()
+    _print_what_can_be_printed()
     signal.signal(signal.SIGTERM, _terminate)
     try:
         app()
@@ -105,11 +109,44 @@ def main() -> NoReturn:
         # The reader of a pipe went away; writing the rest would only raise again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(EXIT_INTERNAL)
-    except Exception:  # noqa: BLE001 - the last line of defence: a bug must not look like a regression (exit code 1)
+    except Exception as error:  # noqa: BLE001 - the last line of defence: a bug must not look like a regression (exit code 1)
+        known = _surroundings(error)
+        if known is not None:
+            _tell(known)
+            sys.exit(known.exit_code)
         traceback.print_exc()
         typer.echo("error: this is a bug in opscope; please report it with the lines above", err=True)
         sys.exit(EXIT_INTERNAL)
     sys.exit(0)
+
+
+def _read_names_as_utf8() -> None:
+    """Begin again in Python's UTF-8 mode where the locale has ASCII only.
+
+    There names of files with other letters fit neither into JSON nor into what other processes are told.
+    """
+    if codecs.lookup(sys.getfilesystemencoding()).name == "ascii" and not sys.flags.utf8_mode and sys.executable:
+        terminal = f"{sys.stdout.encoding}:backslashreplace"
+        environment = {"PYTHONIOENCODING": terminal, **os.environ}
+        os.execve(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]], environment)  # noqa: S606 - itself
+
+
+def _print_what_can_be_printed() -> None:
+    """Write letters that the terminal's encoding does not have as escapes."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _surroundings(error: Exception) -> OpscopeError | None:
+    """What Python raises anywhere because of where it runs, as an error that can be acted on; None for all else."""
+    if isinstance(error, UnicodeEncodeError) and "surrogates not allowed" in error.reason:
+        # Python keeps the bytes of a file's name that are no text like this.
+        name = error.object.encode("utf-8", "backslashreplace").decode()
+        return UsageError("a name is no text in UTF-8", where=name, hint="rename the file or directory, or link to it")
+    if isinstance(error, FileNotFoundError) and "No usable temporary directory" in str(error):
+        return StorageError("there is nowhere to put temporary files", hint="name a directory for them in TMPDIR")
+    return None
 
 
 def _terminate(_number: int, _frame: FrameType | None) -> None:

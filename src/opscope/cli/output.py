@@ -28,6 +28,9 @@ PowerOption = Annotated[
         "--power", metavar="PROFILE", help="Power settings of an Android device meanwhile: boost or app-developer."
     ),
 ]
+OversubscribeOption = Annotated[
+    bool, typer.Option("--oversubscribe", help="Allow more threads than the target has usable CPUs.")
+]
 WarmupOption = Annotated[
     str | None,
     typer.Option(metavar="N|auto", help="Inferences of each process to set aside; 0: every inference counts."),

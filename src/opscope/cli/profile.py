@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from opscope.cli.models import ModelsOption  # noqa: TC001 - typer reads the annotations at run time
-from opscope.cli.output import JsonOption, PowerOption, QuietOption, RemoteDeviceOption, show, split_words, write_json
+from opscope.cli.output import (
+    JsonOption,
+    OversubscribeOption,
+    PowerOption,
+    QuietOption,
+    RemoteDeviceOption,
+    show,
+    split_words,
+    write_json,
+)
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -37,10 +46,14 @@ def command(
     power: PowerOption = None,
     ablate: Annotated[
         str | None,
-        typer.Option(metavar="FEATURES", help="Feature groups to switch off in the baseline. [default: the strongest]"),
+        typer.Option(
+            metavar="FEATURES",
+            help="Feature groups to switch off in the baseline; none: a plain profile. [default: the strongest]",
+        ),
     ] = None,
     ladder: Annotated[bool, typer.Option("--ladder", help="Run the whole staircase of this CPU's features.")] = False,
     threads: Annotated[str, typer.Option(metavar="N,N...", help="Sizes of the thread pool.")] = "1",
+    oversubscribe: OversubscribeOption = False,
     rounds: Annotated[int, typer.Option(help="Repetitions of every variant, each in a process of its own.")] = 10,
     runs: Annotated[int, typer.Option(help="Measured inferences of each process.")] = 50,
     warmup: Annotated[int, typer.Option(help="Inferences before them that are set aside.")] = 5,
@@ -61,7 +74,13 @@ def command(
         ),
     ] = None,
     models: ModelsOption = None,
-    no_roofs: Annotated[bool, typer.Option("--no-roofs", help="Do not measure the machine's ceilings.")] = False,
+    roofs: Annotated[
+        bool | None,
+        typer.Option(
+            "--roofs/--no-roofs",
+            help="Measure the machine's ceilings anew, or none at all. [default: kept ones that still hold]",
+        ),
+    ] = None,
     json: JsonOption = None,
     quiet: QuietOption = False,
 ) -> None:
@@ -84,6 +103,7 @@ def command(
         ablate=split_words(ablate),
         ladder=ladder,
         threads=_numbers(threads),
+        oversubscribe=oversubscribe,
         rounds=rounds,
         runs=runs,
         warmup=warmup,
@@ -91,7 +111,7 @@ def command(
         seed=seed,
         timeout_seconds=timeout,
         untraced=not traced_only,
-        roofs=not no_roofs,
+        roofs=roofs,
         methods=split_words(methods),
         models=str(models) if models else None,
     )
@@ -137,9 +157,13 @@ def _progress() -> AbstractContextManager[Progress]:
 
 
 def _tell(done: Profiled) -> None:
+    from opscope.api.surroundings import temporary_cache
     from opscope.report.terminal import summary
 
     show(summary(done.content))
+    note = temporary_cache()
+    if note:
+        typer.echo(f"note:  {note}", err=True)
     typer.echo(f"\nreport: {done.path / 'report.html'}")
 
 

@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from opscope.cli.output import JsonOption, PowerOption, QuietOption, RemoteDeviceOption, show, split_words, write_json
+from opscope.cli.output import (
+    JsonOption,
+    OversubscribeOption,
+    PowerOption,
+    QuietOption,
+    RemoteDeviceOption,
+    show,
+    split_words,
+    write_json,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,6 +51,7 @@ def command(
     ] = None,
     remote_device: RemoteDeviceOption = None,
     power: PowerOption = None,
+    oversubscribe: OversubscribeOption = False,
     scheduler: Annotated[
         str | None, typer.Option(metavar="ADDRESS", help="Run them on the workers of this Dask scheduler.")
     ] = None,
@@ -71,10 +81,12 @@ def command(
         analysis_only=analysis_only,
         resume=resume,
         target=phone_name(target, remote_device, power),
+        oversubscribe=oversubscribe,
     )
     words = _words(
         config, only=only, out=out, target=target, remote_device=remote_device, power=power, scheduler=scheduler
     )
+    words += ["--oversubscribe"] * oversubscribe
     shown = sys.stderr.isatty() and not quiet and not analysis_only and scheduler is None
     done = _run(asked, words, scheduler, shown=shown)
     if json:

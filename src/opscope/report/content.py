@@ -98,6 +98,11 @@ class ReportContent(msgspec.Struct, frozen=True, tag_field="schema", tag="opscop
         """The analysis whose operators are listed: of the accelerated variant, else a candidate, else the first."""
         return foreground(self.variants)
 
+    @property
+    def has_split(self) -> bool:
+        """Whether there is a split of the latency into operators to show."""
+        return self.shown is not None and self.shown.has_split
+
     def result(self, name: str) -> VariantResult | None:
         """The result of the variant of that name."""
         return next((result for result in self.variants if result.variant.name == name), None)
@@ -179,6 +184,8 @@ def _agreed(content: ReportContent) -> str:
 
 def _why_alone(content: ReportContent) -> str:
     """Why nothing is compared."""
+    if content.manifest.left_out.switch:
+        return f"acceleration on and off was not compared: {plain(content.manifest.left_out.switch, 600)}"
     others = [result for result in content.variants if result.analysis is not None]
     if len(others) > 1:
         return f"of {plain(others[0].variant.name, 60)}; which of {len(others)} variants is the baseline is not known"
@@ -262,6 +269,12 @@ def _place(operator: Operator | OperatorChange) -> tuple[str, int | None, int | 
     return operator.method, operator.instruction, operator.position, name
 
 
+def no_split_sentence(content: ReportContent) -> str:
+    """Why the latency is not split into operators; empty when it is."""
+    reason = content.manifest.left_out.trace
+    return f"No split into operators and categories: {plain(reason, 600)}." if reason else ""
+
+
 def split_sentence(analysis: Analysis) -> str:
     """That the split is complete, in figures."""
     total = sum(operator.time_ns for operator in analysis.operators)
@@ -287,6 +300,8 @@ def missing(content: ReportContent) -> list[str]:
 
 
 def _how_timed(content: ReportContent) -> str:
+    if content.manifest.left_out.trace:
+        return f"{no_split_sentence(content).removesuffix('.')}; latencies are those of calls as their caller saw them"
     found = content.shown.untraced if content.shown else None
     if found is None:
         return "latencies were measured with event tracing on, which usually costs 1 to 4 %, more for tiny operators"
@@ -377,7 +392,8 @@ def _how_classified(content: ReportContent) -> str:
 
 def limits(content: ReportContent) -> list[str]:
     """What limits the figures, one sentence each."""
-    lines = [_how_timed(content), _how_classified(content)]
+    lines = [_how_timed(content), *([_how_classified(content)] if content.has_split else [])]
     shown = [content.shown, *(result.analysis for result in content.variants)]
-    warnings = dict.fromkeys(w for analysis in shown if analysis for w in analysis.trace.warnings)
+    told = {} if content.has_split else {"no_trace"}  # said above
+    warnings = dict.fromkeys(w for one in shown if one for w in one.trace.warnings if w.code not in told)
     return [*lines, *(f"{warning.message}; {warning.hint}" for warning in warnings)]

@@ -8,7 +8,7 @@ from opscope.analyze.rules import OPERATOR_SHARE
 from opscope.analyze.rules_acceleration import CONTEXT, SME
 from opscope.program.kernels import parse_kernel
 from opscope.program.taxonomy import Category
-from opscope.report.content import category_rows, top_operators
+from opscope.report.content import category_rows, top_operators, verdict_text
 from opscope.report.kernel_view import kernel_rows
 from opscope.stats.effect import Verdict
 from opscope.units import counted_text, milliseconds, ratio_text, share_text
@@ -16,6 +16,7 @@ from opscope.units import counted_text, milliseconds, ratio_text, share_text
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from opscope.analyze.compare import Comparison
     from opscope.report.content import OperatorRow, ReportContent
     from opscope.report.kernel_view import KernelRow
 
@@ -67,8 +68,7 @@ def markdown_values(content: ReportContent) -> dict[str, Any]:
 
 def in_short(content: ReportContent) -> list[str]:
     """What changed, what is slow now, and what to do first."""
-    lines = _changed(content)
-    lines += _slow_now(content)
+    lines = [*_changed(content), *_slow_now(content)] if content.has_split else []
     if content.findings:
         first = content.findings[0]
         lines.append(f"Do first: {first.next_step} ({first.title}).")
@@ -119,6 +119,8 @@ def accelerated(content: ReportContent) -> list[str]:
     comparison = content.primary
     if comparison is None:
         return []
+    if not content.has_split:
+        return [_speed_line(comparison)]
     told = [
         f"{row.category.value} {ratio_text(row.speedup)} ({milliseconds(row.baseline_ns or 0)} to "
         f"{milliseconds(row.time_ns)} ms)"
@@ -127,6 +129,11 @@ def accelerated(content: ReportContent) -> list[str]:
     ]
     lines = [f"By category: {', '.join(told)}."] if told else []
     return [*lines, *_expected(content), *_unhelped(content)]
+
+
+def _speed_line(comparison: Comparison) -> str:
+    found = comparison.end_to_end
+    return f"End to end: {ratio_text(found.speedup)}, {verdict_text(found.verdict)}."
 
 
 def _expected(content: ReportContent) -> list[str]:

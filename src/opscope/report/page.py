@@ -17,6 +17,7 @@ from opscope.report.content import (
     limits,
     measured_latency,
     missing,
+    no_split_sentence,
     off_text,
     operator_rows,
     resources,
@@ -117,30 +118,41 @@ def _values(content: ReportContent) -> dict[str, Any]:
         "limits": limits(content),
         "quality": content.quality,
         "quality_sentence": quality_sentence(content.quality),
-        "change": shift_section(content.primary) if content.primary else None,
+        "change": shift_section(content.primary) if content.primary and content.has_split else None,
         "categories": category_rows(content),
         "operators": operator_rows(content),
         "top_operators": top_operators(content)[:_TOP],
         "backends": shown.backends if shown else [],
         "shown": shown,
         "program": program_sections(shown) if shown else None,
+        "has_split": content.has_split,
+        "no_split": no_split_sentence(content),
         "split": split_sentence(shown) if shown else "",
         "load": _load(shown),
         "first": units.time_text(median(p.first_ns for p in shown.latency.processes)) if shown else "",
         "tiles": _tiles(content),
         "versions": ", ".join(f"{name} {version}" for name, version in manifest.environment.versions.items()),
+        "variables": [f"{name}={value}" for name, value in (manifest.environment.variables or {}).items()],
         "failed": len(manifest.failures()),
         "command": _command(content),
     }
 
 
 def _machine(environment: Environment) -> str:
-    """The CPU, how much of it could be used, and the system; or that nothing of it is known."""
+    """The CPU, how much of it could be used, the system, and what emulates it; or that nothing of it is known."""
     if environment.system is None:
         return NOT_KNOWN
     cpu = _device(environment) or environment.cpu or "unknown CPU"
-    cpus = f"{environment.usable_cpus} of {environment.logical_cpus} CPUs"
-    return f"{cpu}, {cpus}, {environment.system} {environment.kernel} on {environment.machine}"
+    emulator = f", emulated by {environment.emulator}" if environment.emulator else ""
+    system = f"{environment.system} {environment.kernel} on {environment.machine}"
+    return f"{cpu}, {_cpus(environment)}, {system}{emulator}"
+
+
+def _cpus(environment: Environment) -> str:
+    counts = (environment.usable_cpus, environment.logical_cpus)
+    usable, logical = ("an unknown number" if count is None else count for count in counts)
+    granted = "" if environment.cpu_quota is None else f" (control groups grant the time of {environment.cpu_quota:g})"
+    return f"{usable} of {logical} CPUs{granted}"
 
 
 def _device(environment: Environment) -> str | None:
@@ -185,6 +197,8 @@ def _tiles(content: ReportContent) -> list[Tile]:
         interval = f"{result.ci95[0]:.2f} to {result.ci95[1]:.2f}" if result.ci95 else trust_text(comparison)
         tiles.append(Tile(baseline, units.time_text(result.baseline_ns), _off(content)))
         tiles.append(Tile("speedup", units.ratio_text(result.speedup), interval))
+    if not analysis.has_split:
+        return tiles
     moving = sum(row.share for row in analysis.categories if row.category is Category.DATA_MOVEMENT)
     portable = sum(row.share for row in analysis.backends if row.backend == "portable")
     delegated = 1 - portable - sum(row.share for row in analysis.backends if row.backend == "framework")

@@ -159,7 +159,7 @@ def _colour(names: Sequence[str]) -> alt.Color:
     return alt.Color("variant:N", scale=scale, title=None, legend=alt.Legend(orient="top", labelLimit=200))
 
 
-def drawn(chart: alt.Chart | alt.LayerChart) -> str:
+def drawn(chart: alt.Chart | alt.LayerChart | alt.FacetChart) -> str:
     """A chart as SVG, in the style of all pictures."""
     styled = (
         chart.configure(background="transparent", font="system-ui, sans-serif", padding=_PADDING)

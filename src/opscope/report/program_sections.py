@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from opscope.analyze.delegates import attributed_share
 from opscope.program.attribution import Attribution
+from opscope.report.ceilings import ceilings_text
 from opscope.report.text import plain
 from opscope.units import rate_text, share_text, time_text
 
@@ -78,6 +79,7 @@ class ProgramSections(NamedTuple):
         portable: operators that no delegate took, by name and reason.
         roof_rows: operators with most headroom.
         bounds: time by what it is owed to.
+        ceilings: where the ceilings come from, in sentences; empty without any.
         coverage: how sure the attribution is, in one sentence.
     """
 
@@ -94,6 +96,7 @@ class ProgramSections(NamedTuple):
     portable: list[PortableRow]
     roof_rows: list[RoofRow]
     bounds: list[BoundTime]
+    ceilings: str
     coverage: str
 
 
@@ -121,6 +124,7 @@ def program_sections(analysis: Analysis) -> ProgramSections | None:
         portable=_portable_rows(analysis.portable),
         roof_rows=_roof_rows(analysis),
         bounds=analysis.roofline.bounds if analysis.roofline else [],
+        ceilings=ceilings_text(analysis.ceilings) if analysis.ceilings else "",
         coverage=coverage_sentence(analysis),
     )
 

@@ -15,6 +15,7 @@ from opscope.report.content import (
     category_rows,
     headline,
     missing,
+    no_split_sentence,
     off_text,
     operator_rows,
     variant_latencies,
@@ -58,12 +59,18 @@ def summary(content: ReportContent) -> RenderableType:
         Text(),
         _variants(content),
         *_methods(method_rows(content)),
-        _categories(content),
-        _operators([row.operator for row in operator_rows(content)]),
+        *_split(content),
         *findings_text(content.findings),
     ]
     parts += [Text(f"missing: {line}", style="yellow") for line in missing(content)]
     return Group(*parts)
+
+
+def _split(content: ReportContent) -> list[RenderableType]:
+    """Where the time goes, or why that is not known."""
+    if content.shown is not None and not content.has_split:
+        return [Text(no_split_sentence(content))]
+    return [_categories(content), _operators([row.operator for row in operator_rows(content)])]
 
 
 def analysis_summary(analysis: Analysis) -> RenderableType:
@@ -73,9 +80,6 @@ def analysis_summary(analysis: Analysis) -> RenderableType:
     between = f" (95 % interval {time_text(interval[0])} to {time_text(interval[1])})" if interval else ""
     trace = analysis.trace
     warm = f"{trace.inferences} inferences, {trace.warmup} of them warm-up, {len(trace.files)} process"
-    categories = plain_table("category", "ms", "share")
-    for row in analysis.categories:
-        categories.add_row(row.category.value, milliseconds(row.time_ns), share_text(row.share))
     spread = f"p90 {time_text(latency.p90_ns)}, min {time_text(latency.min_ns)}, max {time_text(latency.max_ns)}"
     return Group(
         Text(f"{plain(trace.path)} ({trace.format})", style="dim"),
@@ -84,12 +88,21 @@ def analysis_summary(analysis: Analysis) -> RenderableType:
         *quality_text(analysis.quality),
         Text(),
         *_methods([MethodRow(row, row.untraced or row.latency, None) for row in analysis.methods]),
-        categories,
-        _operators(sorted(analysis.operators, key=lambda o: -o.time_ns)),
+        *_analysed_split(analysis),
         *findings_text(analysis.findings),
-        Text(_how_known(analysis), style="dim"),
+        *([Text(_how_known(analysis), style="dim")] if analysis.has_split else []),
         *(Text(f"note: {warning.message}; {warning.hint}", style="dim") for warning in trace.warnings),
     )
+
+
+def _analysed_split(analysis: Analysis) -> list[RenderableType]:
+    """Categories and operators; nothing where there is no split, which a note says."""
+    if not analysis.has_split:
+        return []
+    categories = plain_table("category", "ms", "share")
+    for row in analysis.categories:
+        categories.add_row(row.category.value, milliseconds(row.time_ns), share_text(row.share))
+    return [categories, _operators(sorted(analysis.operators, key=lambda o: -o.time_ns))]
 
 
 def _how_known(analysis: Analysis) -> str:
@@ -150,11 +163,19 @@ def comparison_summary(comparison: Comparison) -> RenderableType:
         f"candidate {verdict_text(result.verdict)}" if result.verdict.value in _DECIDED else _undecided(comparison)
     )
     answer = Text(f"speedup {ratio_text(result.speedup)} {interval}: {verdict}", style="bold")
-    changed = sorted(comparison.operators, key=lambda change: -abs(change.saved_ns))
     notes = [Text(f"note: {note}", style="dim") for note in comparison.notes]
+    split = _changed_operators(comparison) if comparison.has_split else [Text(_NO_SPLIT)]
+    return Group(*sides, answer, *quality_text(comparison.quality), Text(), *split, *notes)
+
+
+_NO_SPLIT = "the difference is not split into operators: nothing was traced"
+
+
+def _changed_operators(comparison: Comparison) -> list[RenderableType]:
+    changed = sorted(comparison.operators, key=lambda change: -abs(change.saved_ns))
     section = shift_section(comparison)
     told = [Text(line) for line in section.sentences] if section else []
-    return Group(*sides, answer, *quality_text(comparison.quality), Text(), _changes(changed), *told, *notes)
+    return [_changes(changed), *told]
 
 
 _DECIDED = {"faster", "slower"}

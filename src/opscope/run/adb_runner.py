@@ -155,7 +155,7 @@ class AdbRunnerTarget:
         """
         return self._device.state()
 
-    def roofs(self, clear: list[str], threads: int) -> None:
+    def roofs(self, clear: list[str] | None, threads: int) -> None:
         """No ceilings: they would be those of other kernels than the runner's."""
 
     def execute(self, job: Job, directory: Path) -> Outcome:

@@ -74,6 +74,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         ablate: without variants: feature groups to switch off in the baseline; empty for the strongest of the CPU.
         ladder: without variants: run the whole staircase of the CPU's features.
         threads: sizes of the thread pool, each with all variants.
+        oversubscribe: allow more threads than the target has usable CPUs; they then wait for each other.
         affinity: CPUs to stay on; empty for all.
         rounds: repetitions of every variant, each in a process of its own.
         runs: measured inferences of each process.
@@ -81,7 +82,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         seed: of the order and of the inputs.
         timeout: limit for one process, in seconds.
         untraced: run every variant without event tracing too, for its latency; traced runs are for the split.
-        roofs: measure the ceilings of every variant after its repetitions.
+        roofs: ceilings of the machine for every variant, after its repetitions; null: kept ones where a short probe
+            agrees with them, else measured; true: always measured; false: none.
         min_seconds: add rounds until each variant was measured that long, warm-up apart.
         until: add rounds until the 95 % interval of every speedup over a baseline is narrower than this share of it.
         max_rounds: most rounds that these two may lead to; null: four times ``rounds``.
@@ -102,6 +104,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ablate: list[str] = []
     ladder: bool = False
     threads: Threads | ThreadList = 1
+    oversubscribe: bool = False
     affinity: list[Cpu] = []
     rounds: Rounds = 10
     runs: Runs = 50
@@ -109,7 +112,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     seed: Seed = 0
     timeout: Limit = 600.0
     untraced: bool = True
-    roofs: bool = True
+    roofs: bool | None = None
     min_seconds: Seconds = 0.0
     until: Width | None = None
     max_rounds: Rounds | None = None

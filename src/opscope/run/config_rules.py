@@ -68,7 +68,9 @@ def _check(config: Config, file: Path) -> None:
     for problem in (_what(config, file), _where(config, file), _variants(config, file), _how_long(config, file)):
         if problem:
             raise problem
-    lists = [("ablate", config.ablate)] + [(f"variants[{n}].ablate", v.ablate) for n, v in enumerate(config.variants)]
+    lists = [("ablate", [] if config.ablate == ["none"] else config.ablate)] + [
+        (f"variants[{n}].ablate", v.ablate) for n, v in enumerate(config.variants)
+    ]
     for path, names in lists:
         for number, name in enumerate(names):
             if name not in _FEATURES:

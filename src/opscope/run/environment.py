@@ -10,18 +10,29 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from opscope.bundle.manifest import Conditions, Environment
+from opscope.run.cpu_limits import cpu_quota, usable_cpus
+from opscope.run.emulation import emulator_here
 from opscope.version import __version__
 
 _PACKAGES = ("executorch", "torch", "numpy", "polars")
 _CPU = Path("/sys/devices/system/cpu")
 _KIB = 1024
+# Which code is loaded, then how many threads it may start and where, then how memory is given out.
+_VARIABLES = (
+    *("PYTHONPATH", "PYTHONHOME", "LD_PRELOAD", "LD_LIBRARY_PATH", "LD_AUDIT", "LD_BIND_NOW"),
+    *("DYLD_INSERT_LIBRARIES", "DYLD_LIBRARY_PATH", "DYLD_FRAMEWORK_PATH", "DYLD_FALLBACK_LIBRARY_PATH"),
+    *("OMP_NUM_THREADS", "OMP_THREAD_LIMIT", "OMP_PROC_BIND", "OMP_PLACES", "OMP_WAIT_POLICY", "KMP_AFFINITY"),
+    *("KMP_BLOCKTIME", "GOMP_CPU_AFFINITY", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "GLIBC_TUNABLES"),
+    *("MALLOC_ARENA_MAX", "MALLOC_CONF", "MALLOC_PERTURB_", "MALLOC_CHECK_", "QEMU_CPU", "QEMU_LD_PREFIX"),
+)
+_ARM_CORE = ("implementer", "variant", "part", "revision")
 
 
-def capture(features: list[str]) -> Environment:
+def capture(features: list[str] | None) -> Environment:
     """The machine and its software.
 
     Args:
-        features: feature groups that the runtime sees.
+        features: feature groups that the runtime sees; None where that is not known.
     """
     cpuinfo = _text(Path("/proc/cpuinfo")) or ""
     return Environment(
@@ -36,6 +47,9 @@ def capture(features: list[str]) -> Environment:
         governor=_text(_CPU / "cpu0/cpufreq/scaling_governor"),
         features=features,
         versions=versions(),
+        cpu_quota=cpu_quota(),
+        variables=variables(),
+        emulator=emulator_here(),
     )
 
 
@@ -48,11 +62,9 @@ def versions() -> dict[str, str]:
     return found
 
 
-def usable_cpus() -> int:
-    """Processors that this process may run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+def variables() -> dict[str, str]:
+    """Variables of this process's environment that are set and bear on what runs or how fast."""
+    return {name: os.environ[name] for name in _VARIABLES if os.environ.get(name)}
 
 
 def conditions() -> Conditions:
@@ -85,6 +97,25 @@ def cpu_name(cpuinfo: str) -> str | None:
     """The processor's name in the text of Linux's ``/proc/cpuinfo``; None where it tells none."""
     match = re.search(r"^(?:model name|Hardware)\s*:\s*(.+)$", cpuinfo, re.MULTILINE)
     return match[1].strip() if match else None
+
+
+def cpu_revision(cpuinfo: str | None = None) -> str | None:
+    """What tells processors of one name apart: the microcode, or on Arm each kind of core; None where nothing does.
+
+    Args:
+        cpuinfo: text of Linux's ``/proc/cpuinfo``; None: of this machine.
+    """
+    text = (_text(Path("/proc/cpuinfo")) or "") if cpuinfo is None else cpuinfo
+    microcode = re.search(r"^microcode\s*:\s*(\S+)", text, re.MULTILINE)
+    if microcode:
+        return microcode[1]
+    cores = [re.findall(rf"^CPU {name}\s*:\s*(\S+)", text, re.MULTILINE) for name in _ARM_CORE]
+    return ", ".join(sorted({"/".join(core) for core in zip(*cores, strict=False)})) or None
+
+
+def host() -> str:
+    """What this machine says and others do not: its name, and its number where it has one."""
+    return f"{platform.node()}\n{_text(Path('/etc/machine-id')) or ''}"
 
 
 def memory_bytes(meminfo: str) -> int | None:

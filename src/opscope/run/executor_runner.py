@@ -125,7 +125,7 @@ class ExecutorRunnerTarget:
         """The state of the machine now."""
         return environment.conditions()
 
-    def roofs(self, clear: list[str], threads: int) -> None:
+    def roofs(self, clear: list[str] | None, threads: int) -> None:
         """No ceilings: they would be those of other kernels than the runner's."""
 
     def execute(self, job: Job, directory: Path) -> Outcome:

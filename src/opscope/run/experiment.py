@@ -135,7 +135,7 @@ def _job(bundle: Bundle, variant: Variant, *, traced: bool) -> Job:
         raise BundleError("its manifest lacks a part of the plan", where=bundle.path, hint="profile into a new --out")
     return Job(
         program=str(bundle.path / bundle.manifest.model.program),
-        clear=variant.cleared,
+        clear=variant.cleared if bundle.manifest.switches else None,
         threads=threads or 0,
         inferences=(plan.warmup or 0) + (plan.runs or 0),
         seed=plan.seed or 0,
@@ -170,6 +170,6 @@ def _unlike_asked(measurement: Measurement, job: Job, inferences: int) -> Failur
     if measurement.threads not in {None, job.threads}:
         return Failure(FailureKind.EXIT, f"the runtime used {measurement.threads} threads, asked were {job.threads}")
     cleared = measurement.mask.cleared if measurement.mask else []
-    if cleared != job.clear:
+    if cleared != (job.clear or []):
         return Failure(FailureKind.MASK, f"the runtime cleared {cleared}, asked were {job.clear}")
     return None

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from opscope.bundle.files import storage_errors
 from opscope.errors import FeatureError, MissingDependencyError
+from opscope.run.cache import cache_directory
 from opscope.run.elf import AARCH64, read_symbols
-from opscope.run.native_build import cache_directory
 from opscope.run.process import last_line
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from opscope.bundle.kernel_evidence import EvidenceRun, KernelLibrary, evidence_
 from opscope.bundle.manifest import Failure, FailureKind
 from opscope.errors import FeatureError, NotFoundError, TraceFormatError
 from opscope.program.kernel_symbols import parse_symbol
-from opscope.run.cpuinfo import BACKEND, library_directory
 from opscope.run.elf import read_symbols
+from opscope.run.installed import BACKEND, library_directory
 from opscope.run.kernel_counter import COUNTS, build_counter
 from opscope.run.local import TRACE
 from opscope.run.native import NativeTarget
@@ -122,7 +122,7 @@ def count_variant(
         variant=variant.name,
         started=started,
         target=target.describe(),
-        cleared=job.clear,
+        cleared=job.clear or [],
         threads=job.threads,
         inferences=job.inferences,
         library=counted.library,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import tempfile
+from functools import cached_property
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,25 +12,46 @@ import msgspec
 
 from opscope.bundle.files import storage_errors
 from opscope.bundle.manifest import Conditions, Environment, Failure, FailureKind, Target
-from opscope.errors import FeatureError, RunError
-from opscope.run import environment, isa
-from opscope.run.cpuinfo import library_directory
-from opscope.run.process import last_line, log_tail, read_answer, run_process, unanswered
-from opscope.run.protocol import ProbeAnswer, RoofsAnswer, RoofsRequest, RunAnswer, RunRequest
-from opscope.run.target import Outcome
+from opscope.errors import FeatureError, MissingDependencyError, RunError
+from opscope.interpreter import module_command
+from opscope.run import environment
+from opscope.run.installed import BACKEND, TRACES_SINCE, installed_runtime, library_directory, library_path
+from opscope.run.layout import WITHOUT_SWITCH
+from opscope.run.process import log_tail, read_answer, run_process, unanswered
+from opscope.run.protocol import ProbeAnswer, ProbeRefusal, RoofsAnswer, RoofsRequest, RunAnswer, RunRequest
+from opscope.run.roofs_cache import MachineIdentity, fingerprint
+from opscope.run.target import Outcome, feature_groups
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from opscope.program.roofs import Roofs
     from opscope.run.target import Job
 
 TRACE, OUTPUTS, LOG = "trace.etdump", "outputs.npz", "log.txt"
+_ANSWER = "answer.json"
 _PROBE_SECONDS = 60
-_CHILD = (sys.executable, "-m", "opscope.run.child")
-_ROOFS_CHILD = (sys.executable, "-m", "opscope.run.roofs_child")
+_CHILD = module_command("opscope.run.child")
+_ROOFS_CHILD = module_command("opscope.run.roofs_child")
 # Starting and building the graphs adds a second; a slow processor may take five times as long.
 ROOFS_SECONDS, ROOFS_LIMIT = 2.5, 120.0
+# Of trying some of them again: a share of it for each that lets it run as often as in the whole measurement.
+DRIFT_SECONDS = 0.25
+
+
+NO_RUNNER_HINT = (
+    "install a C++17 compiler for the native runner (Debian: apt install g++, macOS: xcode-select --install), "
+    "or torch for the Python bindings (pip install 'opscope[executorch]')"
+)
+
+
+def local_obstacle() -> str | None:
+    """Why the Python bindings cannot run programs here, as one sentence; None when nothing is known against it."""
+    try:
+        installed_runtime()
+    except MissingDependencyError as error:
+        return error.problem
+    return None if find_spec("torch") else "torch is not installed, which the Python bindings of executorch need"
 
 
 class LocalTarget:
@@ -39,31 +60,46 @@ class LocalTarget:
     Args:
         child: command of the process that serves one request; it gets what to do and a path as its last arguments.
         roofs_child: command of the process that measures ceilings; it gets a path as its last argument.
+        features: asks for the CPU's features in place of such a process.
     """
 
-    def __init__(self, child: Sequence[str] = _CHILD, roofs_child: Sequence[str] = _ROOFS_CHILD) -> None:
-        self._child, self._roofs_child = tuple(child), tuple(roofs_child)
+    def __init__(
+        self,
+        child: Sequence[str] = _CHILD,
+        roofs_child: Sequence[str] = _ROOFS_CHILD,
+        features: Callable[[], ProbeAnswer] | None = None,
+    ) -> None:
+        self._child, self._roofs_child, self._features = tuple(child), tuple(roofs_child), features
 
     def describe(self) -> Target:
         """Kind and address, for the manifest."""
         return Target("local", "")
 
     def probe(self) -> ProbeAnswer:
-        """The CPU's features as the runtime sees them; asked of a process of its own, nothing is loaded here."""
-        library_directory()
-        with tempfile.TemporaryDirectory() as directory:
-            answer = Path(directory) / "probe.json"
-            command = [*self._child, "probe", str(answer)]
-            done = subprocess.run(command, capture_output=True, text=True, timeout=_PROBE_SECONDS, check=False)
-            if done.returncode:
-                problem = f"the runtime cannot tell this CPU's features: {last_line(done.stderr)}"
-                raise FeatureError(problem, hint="see `opscope doctor`")
-            return msgspec.json.decode(answer.read_bytes(), type=ProbeAnswer)
+        """The CPU's features as the runtime sees them; asked once of a process of its own, nothing is loaded here."""
+        return self._probed
+
+    @cached_property
+    def _probed(self) -> ProbeAnswer:
+        if self._features:
+            return self._features()
+        installed_runtime()
+        with tempfile.TemporaryDirectory(prefix="opscope-") as directory:
+            answer, log = Path(directory) / "probe.json", Path(directory) / LOG
+            code = run_process([*self._child, "probe", str(answer)], log, _PROBE_SECONDS)
+            return heard_probe(code, answer, log, _PROBE_SECONDS)
 
     def environment(self) -> Environment:
         """The machine and its software."""
-        probed = self.probe()
-        return environment.capture([group.name for group in isa.present(probed.arch, frozenset(probed.fields))])
+        return environment.capture(feature_groups(self.probe))
+
+    @property
+    def untraceable(self) -> str | None:
+        """Why the installed runtime traces nothing, as one sentence; None when it does."""
+        runtime = installed_runtime()
+        if runtime.traces:
+            return None
+        return f"executorch {runtime.version} writes no traces; {TRACES_SINCE} and later do"
 
     def conditions(self) -> Conditions:
         """The state of the machine now."""
@@ -96,14 +132,44 @@ class LocalTarget:
             for file in (request, answer):
                 file.unlink(missing_ok=True)
 
-    def roofs(self, clear: list[str], threads: int) -> Roofs:
+    def roofs(self, clear: list[str] | None, threads: int) -> Roofs:
         """The ceilings of this machine with these features and threads; takes some four seconds."""
+        return self._measured(RoofsRequest(clear, threads, ROOFS_SECONDS, _ANSWER))
+
+    def identity(self) -> MachineIdentity:
+        """What the ceilings of this machine depend on."""
+        library = fingerprint(library_path(library_directory(), BACKEND))
+        host, revision = environment.host(), environment.cpu_revision()
+        return MachineIdentity.of(self.environment(), self.probe().fields, host, revision, library)
+
+    def roofs_again(self, sample: Roofs) -> Roofs:
+        """The same ceilings as these, measured again; takes some tenths of a second."""
+        return self._measured(RoofsRequest(sample.cleared, sample.threads, DRIFT_SECONDS, _ANSWER, sample))
+
+    def _measured(self, asked: RoofsRequest) -> Roofs:
         with tempfile.TemporaryDirectory(prefix="opscope-") as work, storage_errors(Path(work)):
-            request, answer, log = (Path(work) / name for name in ("request.json", "answer.json", LOG))
-            asked = RoofsRequest(clear, threads, ROOFS_SECONDS, str(answer))
+            request, answer, log = (Path(work) / name for name in ("request.json", _ANSWER, LOG))
+            asked = msgspec.structs.replace(asked, answer=str(answer))
             request.write_bytes(msgspec.json.encode(asked))
             code = run_process([*self._roofs_child, str(request)], log, ROOFS_LIMIT)
             return heard_roofs(code, asked, answer, log)
+
+
+def heard_probe(code: int | None, answer: Path, log: Path, timeout: float) -> ProbeAnswer:
+    """The features that a process answered with; the arguments are those of :func:`opscope.run.process.read_answer`.
+
+    Raises:
+        FeatureError: it cannot prove the layout, or it did not answer.
+        MissingDependencyError: something is not installed there.
+    """
+    kind: type[ProbeAnswer | ProbeRefusal] = ProbeRefusal if code == 1 else ProbeAnswer
+    heard = read_answer(code, answer, log, timeout, kind)
+    if isinstance(heard, ProbeRefusal):
+        refusal = MissingDependencyError if heard.missing else FeatureError
+        raise refusal(heard.problem, where=heard.where, hint=heard.hint)
+    if isinstance(heard, Failure):
+        raise FeatureError(f"the runtime cannot tell this CPU's features: {heard.message}", hint=WITHOUT_SWITCH)
+    return heard
 
 
 def heard_roofs(code: int | None, asked: RoofsRequest, answer: Path, log: Path) -> Roofs:
@@ -121,11 +187,11 @@ def heard_roofs(code: int | None, asked: RoofsRequest, answer: Path, log: Path) 
         heard = msgspec.json.decode(answer.read_bytes(), type=RoofsAnswer)
     except msgspec.MsgspecError as error:
         raise RunError(f"measuring ceilings failed: the answer is damaged: {error}") from None
-    if heard.roofs is None or heard.mask is None:
+    if heard.roofs is None or (heard.mask is None and asked.clear is not None):
         kind = FeatureError if heard.kind == "mask" else RunError
         raise kind(f"measuring ceilings failed: {heard.error or 'no result'}")
-    done = (heard.mask.cleared, heard.roofs.cleared, heard.roofs.threads)
-    if done != (asked.clear, asked.clear, asked.threads):
+    done = (heard.mask and heard.mask.cleared, heard.roofs.cleared, heard.roofs.threads)
+    if done != (asked.clear, asked.clear or [], asked.threads):
         raise FeatureError("ceilings were measured with other features or threads than asked")
     return heard.roofs
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import sys
 import time
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from opscope.program.roofs import Roofs
     from opscope.run.native_answer import Call
     from opscope.run.protocol import ProbeAnswer
+    from opscope.run.roofs_cache import MachineIdentity
     from opscope.run.target import Job, Outcome
 
 
@@ -46,9 +48,13 @@ class NativeTarget:
         built = None if runner else build_runner(cache)
         command = (str(built.path),) if built else tuple(runner or ())
         self._versions = {"executorch": built.runtime, "compiler": built.compiler.version} if built else {}
-        self._local = LocalTarget()
         arch = isa.architecture(platform.machine())
-        self._jobs = NativeJobs(LocalRunner(command), self._versions, arch, self._local.probe)
+        # The runner tells features in milliseconds; on macOS it cannot tell the size of cpuinfo_isa, Python can.
+        asks_runner = built is not None and sys.platform == "linux"
+        self._jobs = NativeJobs(
+            LocalRunner(command), self._versions, arch, None if asks_runner else LocalTarget().probe
+        )
+        self._local = LocalTarget(features=lambda: self._jobs.probed)
 
     def describe(self) -> Target:
         """Kind and address, for the manifest."""
@@ -67,9 +73,17 @@ class NativeTarget:
         """The state of the machine now."""
         return self._local.conditions()
 
-    def roofs(self, clear: list[str], threads: int) -> Roofs:
+    def roofs(self, clear: list[str] | None, threads: int) -> Roofs:
         """The ceilings of this machine with these features and threads."""
         return self._local.roofs(clear, threads)
+
+    def identity(self) -> MachineIdentity:
+        """What the ceilings of this machine depend on."""
+        return self._local.identity()
+
+    def roofs_again(self, sample: Roofs) -> Roofs:
+        """The same ceilings as these, measured again."""
+        return self._local.roofs_again(sample)
 
     def execute(self, job: Job, directory: Path) -> Outcome:
         """Run a job in a process group of its own, which is ended when the time is up or the caller is interrupted."""

@@ -10,6 +10,7 @@ import msgspec
 
 from opscope.bundle.manifest import Failure, FailureKind, MaskProof, Tensor
 from opscope.program.dtypes import program_type
+from opscope.run.cpu_reading import CpuReading
 from opscope.run.tensors import from_bytes, random_inputs, to_bytes
 
 if TYPE_CHECKING:
@@ -47,12 +48,12 @@ class RawFeatures(msgspec.Struct, frozen=True):
     Attributes:
         isa: bytes of ``cpuinfo_isa``.
         struct_size: as the symbol table states it; null where it states none.
-        listed: names in the operating system's own list; empty where it has none.
+        processor: what it says of itself.
     """
 
     isa: list[int]
     struct_size: int | None
-    listed: list[str]
+    processor: CpuReading
 
 
 class NativeAnswer(msgspec.Struct, frozen=True):

@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from opscope.bundle.files import storage_errors
 from opscope.errors import MissingDependencyError
-from opscope.run.cpuinfo import library_directory
+from opscope.run.c_library import check_c_library
+from opscope.run.cache import VARIABLE, cache_directory
+from opscope.run.installed import library_directory
 from opscope.run.process import last_line
 
 if TYPE_CHECKING:
@@ -29,6 +31,7 @@ _DEFINES = ("C10_USING_CUSTOM_GENERATED_MACROS", "ET_EVENT_TRACER_ENABLED")
 _TYPES = "executorch/runtime/core/portable_type/c10"
 _COMPILE_SECONDS, _START_SECONDS = 180, 60
 _HINT = "install a C++17 compiler (Debian: apt install g++, macOS: xcode-select --install) or use --target local"
+_ELSEWHERE = f"name another directory in {VARIABLE}, or use --target local"
 
 
 class Compiler(NamedTuple):
@@ -61,7 +64,7 @@ def answering_compiler(command: Sequence[str]) -> Compiler | None:
     """The compiler that a command starts; None when nothing answers to it."""
     if not command or not shutil.which(command[0]):
         return None
-    done = subprocess.run([*command, "--version"], capture_output=True, text=True, check=False)
+    done = subprocess.run([*command, "--version"], capture_output=True, text=True, errors="replace", check=False)
     if done.returncode or not done.stdout.strip():
         return None
     return Compiler(tuple(command), done.stdout.strip().splitlines()[0])
@@ -83,16 +86,18 @@ def find_compiler() -> Compiler:
     raise MissingDependencyError(f"{problem}: the native runner cannot be built", hint=_HINT)
 
 
-def build_runner(cache: Path | None = None) -> Runner:
+def build_runner(cache: Path | None = None, python: Path | None = None) -> Runner:
     """The native runner for the installed package; built when there is none of this source, package and compiler.
 
     Args:
         cache: where built runners are kept; the user's cache directory when it is not given.
+        python: whose C library the runner has to share; the one that runs this when it is not given.
 
     Raises:
-        MissingDependencyError: executorch or a compiler is missing, or the compiler fails.
+        MissingDependencyError: executorch or a compiler is missing, the compiler fails, or there is no glibc.
         StorageError: the cache cannot be written.
     """
+    check_c_library(python)
     libraries, compiler = library_directory(), find_compiler()
     flags = compiler_flags(libraries, str(libraries))
     runtime = version("executorch")
@@ -102,13 +107,6 @@ def build_runner(cache: Path | None = None) -> Runner:
     if not path.exists():
         compile_runner(compiler, flags, path)
     return Runner(path, compiler, runtime)
-
-
-def cache_directory() -> Path:
-    """Where opscope keeps what it can make again: below ``XDG_CACHE_HOME``, or the system's usual place."""
-    base = os.environ.get("XDG_CACHE_HOME")
-    usual = Path.home() / ("Library/Caches" if sys.platform == "darwin" else ".cache")
-    return (Path(base) if base else usual) / "opscope"
 
 
 def compiler_flags(libraries: Path, rpath: str) -> list[str]:
@@ -128,7 +126,7 @@ def compiler_flags(libraries: Path, rpath: str) -> list[str]:
         *("-O2", "-std=c++17", *(f"-D{name}" for name in _DEFINES)),
         *("-isystem", str(include), "-isystem", str(include / _TYPES)),
         str(SOURCE),
-        *(f"-L{libraries}", f"-Wl,-rpath,{rpath}", *(f"-l{name}" for name in _LIBRARIES)),
+        *(f"-L{libraries}", "-Xlinker", "-rpath", "-Xlinker", rpath, *(f"-l{name}" for name in _LIBRARIES)),
         *(() if sys.platform == "darwin" else ("-ldl",)),
     ]
 
@@ -161,6 +159,9 @@ def _must(command: Sequence[str], seconds: float, problem: str) -> None:
         done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=seconds, check=False)
     except subprocess.TimeoutExpired:
         raise MissingDependencyError(f"the compiler {problem}: no end after {seconds} s", hint=_HINT) from None
+    except PermissionError:
+        reason = "nothing may be executed where it is kept"
+        raise MissingDependencyError(f"the compiler {problem}: {reason}", where=command[0], hint=_ELSEWHERE) from None
     if done.returncode:
         words = _complaint(done.stderr) or f"exit code {done.returncode}"
         raise MissingDependencyError(f"the compiler {problem}: {words}", hint=_HINT)

@@ -13,9 +13,9 @@ import numpy as np
 
 from opscope.bundle.manifest import Failure, FailureKind, Measurement
 from opscope.errors import DeviceError, FeatureError, RunError, with_hint
-from opscope.run import isa
-from opscope.run.cpuinfo import checked_fields
+from opscope.run.cpu_reading import CPUID_LEAVES
 from opscope.run.kernel_counter import COUNTS
+from opscope.run.layout import proved_layout
 from opscope.run.local import LOG, OUTPUTS, TRACE
 from opscope.run.native_answer import Call, read_outputs, write_inputs
 from opscope.run.protocol import ProbeAnswer
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from opscope.run.target import Job
 
 _SHORT_SECONDS = 60.0
+_PROBE = {"probe": 1, "cpuid_leaves": ",".join(f"{leaf}/{subleaf}" for leaf, subleaf in CPUID_LEAVES)}
 
 
 class NativeJobs:
@@ -60,11 +61,11 @@ class NativeJobs:
     def _ask_features(self) -> ProbeAnswer:
         with tempfile.TemporaryDirectory(prefix="opscope-") as directory:
             work = Path(directory)
-            heard = self._runner.answer(Call({"probe": 1}, work, work / LOG, _SHORT_SECONDS))
+            heard = self._runner.answer(Call(_PROBE, work, work / LOG, _SHORT_SECONDS))
         if isinstance(heard, Failure):
-            raise RunError(f"the features of the CPU cannot be read: {heard.message}", hint=_ASK_DOCTOR)
+            raise RunError(f"the features of the CPU cannot be read: {heard.message}", hint=_NO_RUNNER)
         if heard.features is None:
-            raise RunError("the runner told no features", hint=_ASK_DOCTOR)
+            raise RunError("the runner told no features", hint=_NO_RUNNER)
         return probe_answer(heard.features, self._arch)
 
     def execute(self, job: Job, directory: Path) -> Outcome:
@@ -129,24 +130,26 @@ class NativeJobs:
             self._described[key] = heard.inputs
         return self._described[key]
 
-    def _features(self, clear: list[str]) -> dict[str, object]:
-        """The flags that clear features, with what the runner needs to check the layout.
+    def _features(self, clear: list[str] | None) -> dict[str, object]:
+        """The flags that clear features, with what the runner needs to check the layout; None: to leave them alone.
 
         Raises:
             FeatureError: there is no such field.
         """
-        layout = isa.LAYOUTS[self.probed.arch]
-        unknown = [field for field in clear if field not in layout.offsets]
+        if clear is None:
+            return {"plain": 1}
+        probed = self.probed
+        unknown = [field for field in clear if field not in probed.offsets]
         if unknown:
             raise FeatureError(f"cpuinfo_isa has no field {', '.join(unknown)}")
         return {
-            "cpuinfo_size": layout.size,
-            "detected": ",".join(f"{field}={layout.offsets[field]}" for field in self.probed.fields),
-            "clear": ",".join(f"{field}={layout.offsets[field]}" for field in clear),
+            "cpuinfo_size": probed.layout_size,
+            "detected": ",".join(f"{field}={probed.offsets[field]}" for field in probed.fields),
+            "clear": ",".join(f"{field}={probed.offsets[field]}" for field in clear),
         }
 
     def _outcome(self, heard: NativeAnswer, job: Job, directory: Path, work: Path) -> Outcome:
-        if heard.mask is None or heard.mask.cleared != job.clear:
+        if (heard.mask and heard.mask.cleared) != job.clear:
             return Outcome(failure=Failure(FailureKind.MASK, "the runner cleared other features than asked"))
         began = time.perf_counter_ns()
         arrays, digest = read_outputs(heard.outputs, work)
@@ -170,7 +173,7 @@ class NativeJobs:
         )
 
 
-_ASK_DOCTOR = "`opscope doctor`, with the same --target, looks at what is there"
+_NO_RUNNER = "where the native runner does not start, Python may: --target local, over ssh ssh:HOST?python=PATH"
 
 
 def probe_answer(told: RawFeatures, arch: str) -> ProbeAnswer:
@@ -183,4 +186,6 @@ def probe_answer(told: RawFeatures, arch: str) -> ProbeAnswer:
     Raises:
         FeatureError: the layout is not the known one.
     """
-    return ProbeAnswer(arch, sorted(checked_fields(arch, told.isa, frozenset(told.listed))), told.struct_size)
+    layout = proved_layout(arch, told.isa, told.struct_size, told.processor)
+    fields = sorted(name for name, offset in layout.offsets.items() if told.isa[offset])
+    return ProbeAnswer(arch, fields, told.struct_size, layout.size, layout.offsets)

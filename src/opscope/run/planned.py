@@ -56,12 +56,13 @@ class Effort(msgspec.Struct, frozen=True):
     seed: int = 0
     timeout_seconds: float = 600.0
     untraced: bool = True
-    roofs: bool = True
+    roofs: bool | None = None
     min_seconds: float = 0.0
     until: float | None = None
     max_rounds: int | None = None
     cooldown_seconds: float = 0.0
     max_temperature: float | None = None
+    oversubscribe: bool = False
 
     @property
     def most_rounds(self) -> int:

@@ -15,11 +15,31 @@ class ProbeAnswer(msgspec.Struct, frozen=True):
         arch: architecture, as in ``opscope.run.isa``.
         fields: set fields of ``cpuinfo_isa``.
         struct_size: of ``cpuinfo_isa``; null where the library's symbol table states none.
+        layout_size: of the layout that was proved.
+        offsets: field -> byte offset in it, of all fields whose place is certain.
     """
 
     arch: str
     fields: list[str]
     struct_size: int | None
+    layout_size: int
+    offsets: dict[str, int]
+
+
+class ProbeRefusal(msgspec.Struct, frozen=True):
+    """Why features cannot be switched, or asked for: the parts of an error.
+
+    Attributes:
+        problem: its sentence.
+        where: the file that it concerns; null for none.
+        hint: what to do next; null likewise.
+        missing: whether something is not installed, rather than not provable.
+    """
+
+    problem: str
+    where: str | None
+    hint: str | None
+    missing: bool = False
 
 
 class RunRequest(msgspec.Struct, frozen=True):
@@ -28,7 +48,8 @@ class RunRequest(msgspec.Struct, frozen=True):
     Attributes:
         program: the .pte.
         calls: methods to call, over and over in this order; empty for ``forward``, or for the only one there is.
-        clear: fields of ``cpuinfo_isa`` to clear before the backend is loaded.
+        clear: fields of ``cpuinfo_isa`` to clear before the backend is loaded; null: the switch is not used, and
+            nothing is proved about it.
         threads: size of the thread pool.
         inferences: calls of methods, warm-up included.
         seed: of the random inputs.
@@ -40,7 +61,7 @@ class RunRequest(msgspec.Struct, frozen=True):
 
     program: str
     calls: tuple[str, ...]
-    clear: list[str]
+    clear: list[str] | None
     threads: int
     inferences: int
     seed: int
@@ -68,16 +89,18 @@ class RoofsRequest(msgspec.Struct, frozen=True):
     """The ceilings of one variant.
 
     Attributes:
-        clear: fields of ``cpuinfo_isa`` to clear before the backend is loaded.
+        clear: fields of ``cpuinfo_isa`` to clear before the backend is loaded; null: the switch is not used.
         threads: size of the thread pool.
         seconds: how long measuring should take.
         answer: where to write the RoofsAnswer.
+        again: ceilings to measure again, in the very shapes that they were seen in, and no others; null for all.
     """
 
-    clear: list[str]
+    clear: list[str] | None
     threads: int
     seconds: float
     answer: str
+    again: Roofs | None = None
 
 
 class RoofsAnswer(msgspec.Struct, frozen=True):

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 from opscope.bundle.manifest import Conditions, Environment
 from opscope.run import environment
+from opscope.run.cpu_limits import quota_of, within
+from opscope.run.emulation import emulator_told
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,13 +38,19 @@ def environment_of(told: Mapping[str, str], features: list[str] | None, versions
         kernel=_line(told, "kernel"),
         cpu=environment.cpu_name(cpuinfo) or _line(told, "model"),
         logical_cpus=_whole(told, "cpus"),
-        usable_cpus=_whole(told, "usable"),
+        usable_cpus=_usable(told),
         memory_bytes=environment.memory_bytes(told.get("meminfo", "")) or _whole(told, "memory"),
         hypervisor=environment.hypervisor(cpuinfo),
         governor=_line(told, "governor"),
         features=features,
         versions={**versions, **_versions(told)},
+        cpu_quota=quota_of(told.get("quota", "")),
+        emulator=emulator_told(told.get("stat", ""), _line(told, "runs") or "", cpuinfo),
     )
+
+
+def _usable(told: Mapping[str, str]) -> int | None:
+    return within(_whole(told, "usable"), quota_of(told.get("quota", "")))
 
 
 def _versions(told: Mapping[str, str]) -> dict[str, str]:
@@ -62,7 +70,7 @@ def conditions_of(told: Mapping[str, str]) -> Conditions:
         load_average=float(load[0]) if load else None,
         frequency_mhz=max(kilohertz) / 1000 if kilohertz else None,
         temperature_celsius=max(millicelsius) / 1000 if millicelsius else None,
-        usable_cpus=_whole(told, "usable"),
+        usable_cpus=_usable(told),
     )
 
 

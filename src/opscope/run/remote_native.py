@@ -17,6 +17,7 @@ from opscope.run.process import log_tail, read_answer
 from opscope.run.remote_device import Device
 from opscope.run.remote_facts import conditions_of, environment_of
 from opscope.run.remote_runtime import Runtime, build_runtime
+from opscope.run.target import feature_groups
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -160,8 +161,7 @@ class RemoteNativeTarget:
 
     def environment(self) -> Environment:
         """The device and its software."""
-        probed = self.probe()
-        groups = [group.name for group in isa.present(probed.arch, frozenset(probed.fields))]
+        groups = feature_groups(self.probe)
         versions = {"opscope": environment.versions()["opscope"], **self._runtime.versions}
         return environment_of(self._facts, groups, versions)
 
@@ -177,7 +177,7 @@ class RemoteNativeTarget:
         """Run a job in a process group of its own on the device, which ends with its time or with the connection."""
         return self._jobs.execute(job, directory)
 
-    def roofs(self, clear: list[str], threads: int) -> None:
+    def roofs(self, clear: list[str] | None, threads: int) -> None:
         """No ceilings: what measures them needs Python."""
 
     @cached_property

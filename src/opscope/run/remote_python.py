@@ -17,13 +17,25 @@ import msgspec
 
 from opscope.bundle.manifest import Failure, FailureKind
 from opscope.errors import DeviceError, MissingDependencyError, with_hint
-from opscope.run import isa
-from opscope.run.local import LOG, OUTPUTS, ROOFS_LIMIT, ROOFS_SECONDS, TRACE, heard_roofs, outcome_of
+from opscope.interpreter import FILE, module_words
+from opscope.run.environment import cpu_revision
+from opscope.run.local import (
+    DRIFT_SECONDS,
+    LOG,
+    OUTPUTS,
+    ROOFS_LIMIT,
+    ROOFS_SECONDS,
+    TRACE,
+    heard_probe,
+    heard_roofs,
+    outcome_of,
+)
 from opscope.run.process import log_tail
 from opscope.run.protocol import ProbeAnswer, RoofsRequest, RunRequest
 from opscope.run.remote_device import Device
 from opscope.run.remote_facts import conditions_of, environment_of
-from opscope.run.target import Outcome
+from opscope.run.roofs_cache import MachineIdentity
+from opscope.run.target import Outcome, feature_groups
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -35,10 +47,10 @@ if TYPE_CHECKING:
     from opscope.run.target import Job
 
 _PACKAGE, _REQUEST, _ANSWER, _PROGRAM = "opscope.zip", "request.json", "answer.json", "program.pte"
+_CHILD, _ROOFS_CHILD = "opscope.run.child", "opscope.run.roofs_child"
 _WANTED = (_ANSWER, LOG, TRACE, OUTPUTS)
 _PROBE_SECONDS = 120.0
 _EPOCH = (1980, 1, 1, 0, 0, 0)
-_VERSIONS = "import json; from opscope.run.environment import versions; print(json.dumps(versions()))"
 
 
 class RemotePythonTarget:
@@ -80,21 +92,21 @@ class RemotePythonTarget:
     def _probed(self) -> ProbeAnswer:
         with tempfile.TemporaryDirectory(prefix="opscope-") as directory:
             place = Path(directory)
-            ended = self._run(["-m", "opscope.run.child", "probe", _ANSWER], place, _PROBE_SECONDS)
-            if ended.code or not (place / _ANSWER).exists():
-                problem = f"the Python of the device cannot run models{log_tail(place / LOG)}"
+            ended = self._run(_CHILD, ["probe", _ANSWER], place, _PROBE_SECONDS)
+            answer, log = place / _ANSWER, place / LOG
+            if ended.code and not answer.exists():
+                problem = f"the Python of the device cannot run models{log_tail(log)}"
                 raise MissingDependencyError(problem, where=f"{self._device.name}: {self._asked}", hint=_INSTALL)
-            return msgspec.json.decode((place / _ANSWER).read_bytes(), type=ProbeAnswer)
+            return heard_probe(ended.code, answer, log, _PROBE_SECONDS)
 
     def environment(self) -> Environment:
         """The device and its software."""
-        probed = self.probe()
-        groups = [group.name for group in isa.present(probed.arch, frozenset(probed.fields))]
+        groups = feature_groups(self.probe)
         return environment_of(self._device.facts(), groups, self._versions)
 
     @cached_property
     def _versions(self) -> dict[str, str]:
-        done = self._shell.run([*self._python, "-c", _VERSIONS], _PROBE_SECONDS)
+        done = self._shell.run([*self._python(_CHILD), "versions"], _PROBE_SECONDS)
         try:
             return msgspec.json.decode(done.stdout, type=dict[str, str])
         except msgspec.MsgspecError:
@@ -123,8 +135,8 @@ class RemotePythonTarget:
                 answer=_ANSWER,
                 affinity=job.affinity,
             )
-            words = ["-m", "opscope.run.child", "run", self._sent(msgspec.json.encode(asked))]
-            ended = self._run(words, directory, job.timeout_seconds)
+            words = ["run", self._sent(msgspec.json.encode(asked))]
+            ended = self._run(_CHILD, words, directory, job.timeout_seconds)
             return self._outcome(ended, directory, job.timeout_seconds)
         except DeviceError as error:
             return Outcome(failure=Failure(FailureKind.DEVICE, with_hint(error)))
@@ -139,19 +151,31 @@ class RemotePythonTarget:
             raise DeviceError(outcome.failure.message, where=self._device.name, hint="free some space there")
         return outcome
 
-    def roofs(self, clear: list[str], threads: int) -> Roofs:
+    def roofs(self, clear: list[str] | None, threads: int) -> Roofs:
         """The ceilings of the device with these features and threads; takes some four seconds."""
-        asked = RoofsRequest(clear, threads, ROOFS_SECONDS, _ANSWER)
+        return self._measured(RoofsRequest(clear, threads, ROOFS_SECONDS, _ANSWER))
+
+    def identity(self) -> MachineIdentity | None:
+        """What the ceilings of the device depend on; None for one that does not tell its name."""
+        facts = self._device.facts()
+        host, revision = facts.get("host", ""), cpu_revision(facts.get("cpuinfo", ""))
+        return MachineIdentity.of(self.environment(), self.probe().fields, host, revision) if host else None
+
+    def roofs_again(self, sample: Roofs) -> Roofs:
+        """The same ceilings as these, measured again on the device."""
+        return self._measured(RoofsRequest(sample.cleared, sample.threads, DRIFT_SECONDS, _ANSWER, sample))
+
+    def _measured(self, asked: RoofsRequest) -> Roofs:
         with tempfile.TemporaryDirectory(prefix="opscope-") as directory:
             place = Path(directory)
             request = self._sent(msgspec.json.encode(asked))
-            ended = self._run(["-m", "opscope.run.roofs_child", request], place, ROOFS_LIMIT)
+            ended = self._run(_ROOFS_CHILD, [request], place, ROOFS_LIMIT)
             return heard_roofs(ended.code, asked, place / _ANSWER, place / LOG)
 
-    def _run(self, words: list[str], into: Path, timeout: float) -> Ended:
+    def _run(self, module: str, words: list[str], into: Path, timeout: float) -> Ended:
         """Run a module there, and bring what it left."""
         work = self._device.work(str(next(self._numbers)))
-        ended = self._device.guarded([*self._python, *words], work, timeout)
+        ended = self._device.guarded([*self._python(module), *words], work, timeout)
         self._device.pull(work, [name for name in ended.files if name in _WANTED], into)
         self._device.remove(work)
         if not (into / LOG).exists():
@@ -165,16 +189,16 @@ class RemotePythonTarget:
             file.write_bytes(request)
             return f"{self._device.keep('requests', {_REQUEST: file})}/{_REQUEST}"
 
-    @property
-    def _python(self) -> list[str]:
-        """What starts that Python with our own package."""
+    def _python(self, module: str) -> list[str]:
+        """What starts a module of our own package with that Python."""
         with tempfile.TemporaryDirectory(prefix="opscope-") as directory:
             package = Path(directory) / _PACKAGE
             package.write_bytes(self._package)
             digest = hashlib.sha256(self._package).hexdigest()[:16]
-            place = self._device.keep_as("packages", digest, {_PACKAGE: package})
+            place = self._device.keep_as("packages", digest, {_PACKAGE: package, FILE.name: FILE})
         program = self._device.absolute(self._asked) if "/" in self._asked else self._asked
-        return ["env", f"PYTHONPATH={place}/{_PACKAGE}", "PYTHONDONTWRITEBYTECODE=1", program]
+        words = module_words(f"{place}/{FILE.name}", f"{place}/{_PACKAGE}", module)
+        return ["env", "PYTHONDONTWRITEBYTECODE=1", program, *words]
 
     @cached_property
     def _package(self) -> bytes:

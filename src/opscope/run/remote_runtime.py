@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from opscope.bundle.files import sha256_of, storage_errors
 from opscope.errors import FeatureError, MissingDependencyError
+from opscope.run.cache import cache_directory
 from opscope.run.native_build import (
     SOURCE,
     answering_compiler,
-    cache_directory,
     compile_runner,
     compiler_flags,
     find_compiler,

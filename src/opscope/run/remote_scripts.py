@@ -97,6 +97,24 @@ read_holder "$lock"
 [ "$pid" = "$$" ] && rm -rf "$lock"
 """
 
+# What control groups grant of the processors' time: time and period, a line for each group that we are in.
+_QUOTA = r"""
+part quota
+[ -r /proc/self/cgroup ] && while IFS=: read -r _ kinds path; do
+  case ,$kinds, in
+    ,,) base=/sys/fs/cgroup ;;
+    *,cpu,*) base=/sys/fs/cgroup/$kinds ;;
+    *) continue ;;
+  esac
+  while :; do
+    cat "$base$path/cpu.max"
+    [ -f "$base$path/cpu.cfs_quota_us" ] && echo $(cat "$base$path/cpu.cfs_quota_us" "$base$path/cpu.cfs_period_us")
+    [ -n "$path" ] || break
+    path=${path%/*}
+  done
+done </proc/self/cgroup
+"""
+
 # What the device is. One part a heading; what is not there is left empty.
 FACTS = r"""
 LC_ALL=C
@@ -110,13 +128,17 @@ part os
 part cpuinfo; head -c 65536 /proc/cpuinfo
 part model; tr '\0' '\n' </proc/device-tree/model || sysctl -n machdep.cpu.brand_string
 part cpus; getconf _NPROCESSORS_CONF
-part usable; nproc || getconf _NPROCESSORS_ONLN
+part usable; (unset OMP_NUM_THREADS OMP_THREAD_LIMIT; nproc || getconf _NPROCESSORS_ONLN)
 part meminfo; head -c 4096 /proc/meminfo
 part memory; sysctl -n hw.memsize
 part governor; cat /sys/devices/system/cpu/cpu0/cpufreq/scaling_governor
 part libc; getconf GNU_LIBC_VERSION
+@QUOTA
+part host; uname -n; cat /etc/machine-id
+part stat; cat /proc/self/stat
+part runs; readlink /proc/thread-self/exe
 part end
-"""
+""".replace("@QUOTA", _QUOTA)
 
 # The state it is in.
 CONDITIONS = r"""
@@ -124,11 +146,12 @@ LC_ALL=C
 export LC_ALL
 part() { printf '\n@@%s\n' "$1"; }
 part load; cat /proc/loadavg || sysctl -n vm.loadavg
-part usable; nproc || getconf _NPROCESSORS_ONLN
+part usable; (unset OMP_NUM_THREADS OMP_THREAD_LIMIT; nproc || getconf _NPROCESSORS_ONLN)
 part khz; cat /sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_cur_freq
 part millicelsius; cat /sys/class/thermal/thermal_zone*/temp
+@QUOTA
 part end
-"""
+""".replace("@QUOTA", _QUOTA)
 
 # $1 directory, of the user's home when it is relative.
 PLACE = r"""

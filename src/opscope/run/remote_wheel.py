@@ -12,9 +12,10 @@ from pathlib import Path
 
 from opscope.bundle.files import storage_errors
 from opscope.errors import FeatureError, MissingDependencyError
+from opscope.interpreter import module_command
 from opscope.run import isa
-from opscope.run.cpuinfo import library_directory
-from opscope.run.native_build import cache_directory
+from opscope.run.cache import cache_directory
+from opscope.run.installed import library_directory
 from opscope.run.process import last_line
 
 _TESTED = "1.5.1"
@@ -70,7 +71,7 @@ def runtime_libraries(arch: str, cache: Path | None = None) -> Path:
 
 
 def _downloaded(wanted: str, arch: str, work: Path) -> Path:
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"]
+    command = [*module_command("pip"), "download", "--quiet", "--no-deps", "--only-binary=:all:"]
     command += [word for name in _PLATFORMS for word in ("--platform", f"{name}_{arch}")]
     command += ["--dest", str(work), f"executorch=={wanted}"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=_DOWNLOAD_SECONDS, check=False)

@@ -58,8 +58,10 @@ class SshShell:
             if shutil.which(name) is None:
                 raise MissingDependencyError(f"{name} is not installed", hint="Debian: apt install openssh-client")
         self._address = address
-        # Sockets have short names only, and a longer directory of temporary files would not do.
-        self._directory = Path(tempfile.mkdtemp(prefix="opscope-", dir="/tmp"))
+        # Sockets have short names only, so that a longer directory of temporary files is the second choice.
+        short = "/tmp"  # noqa: S108 - what is made in it is ours alone
+        usable = os.access(short, os.W_OK | os.X_OK)
+        self._directory = Path(tempfile.mkdtemp(prefix="opscope-", dir=short if usable else None))
         self._master: subprocess.Popen[bytes] | None = None
         self._legacy_copy = False
         self._masters: list[subprocess.Popen[bytes]] = []  # the same, where the end of this object finds it

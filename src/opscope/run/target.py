@@ -8,13 +8,17 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 import msgspec
 
 from opscope.bundle.manifest import Conditions, Environment, Failure, Measurement, Target
+from opscope.errors import FeatureError
+from opscope.run import isa
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from contextlib import AbstractContextManager
     from pathlib import Path
 
     from opscope.program.roofs import Roofs
     from opscope.run.protocol import ProbeAnswer
+    from opscope.run.roofs_cache import MachineIdentity
 
 
 class Job(msgspec.Struct, frozen=True):
@@ -22,7 +26,7 @@ class Job(msgspec.Struct, frozen=True):
 
     Attributes:
         program: the .pte on this machine.
-        clear: fields of ``cpuinfo_isa`` to clear.
+        clear: fields of ``cpuinfo_isa`` to clear; None: the switch is not used, and nothing is proved about it.
         threads: size of the thread pool.
         inferences: calls of methods, warm-up included.
         seed: of the inputs.
@@ -35,7 +39,7 @@ class Job(msgspec.Struct, frozen=True):
     """
 
     program: str
-    clear: list[str]
+    clear: list[str] | None
     threads: int
     inferences: int
     seed: int
@@ -84,17 +88,50 @@ class RunTarget(Protocol):
         """
         ...
 
-    def roofs(self, clear: list[str], threads: int) -> Roofs | None:
+    def roofs(self, clear: list[str] | None, threads: int) -> Roofs | None:
         """The ceilings there, measured in a process of their own; None when this kind of target cannot measure them.
 
         Args:
-            clear: fields of ``cpuinfo_isa`` to clear.
+            clear: fields of ``cpuinfo_isa`` to clear; None: the switch is not used.
             threads: size of the thread pool.
 
         Raises:
             FeatureError: it cannot be proved that the features are off.
             RunError: the process crashed, hung or produced nothing.
             StorageError: there is no room for its answer.
+        """
+        ...
+
+
+def feature_groups(probe: Callable[[], ProbeAnswer]) -> list[str] | None:
+    """Names of the feature groups that the runtime sees; None where it cannot be proved which they are."""
+    try:
+        probed = probe()
+    except FeatureError:
+        return None
+    return [group.name for group in isa.present(probed.arch, frozenset(probed.fields))]
+
+
+@runtime_checkable
+class RecallingTarget(Protocol):
+    """A target that can tell whether ceilings of an earlier run are those of its machine, and still hold."""
+
+    def identity(self) -> MachineIdentity | None:
+        """What ceilings depend on there; None where kept ones must not be used.
+
+        Raises:
+            OpscopeError: it cannot be asked.
+        """
+        ...
+
+    def roofs_again(self, sample: Roofs) -> Roofs:
+        """Some ceilings, measured again in a process of their own, with the features and threads that they say.
+
+        Args:
+            sample: which, see :func:`opscope.program.drift.drift_sample`.
+
+        Raises:
+            OpscopeError: as of :meth:`RunTarget.roofs`.
         """
         ...
 

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from opscope.run.target import reserved
+from opscope.errors import RunError
+from opscope.run.target import RecallingTarget, reserved
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from opscope.bundle.manifest import Conditions, Environment, Target
     from opscope.program.roofs import Roofs
     from opscope.run.protocol import ProbeAnswer
+    from opscope.run.roofs_cache import MachineIdentity
     from opscope.run.target import Job, Outcome, RunTarget
 
 
@@ -66,6 +68,16 @@ class VariantTargets:
         place = self._places[directory.parent.name]
         return place.target.execute(msgspec.structs.replace(job, affinity=place.affinity), directory)
 
-    def roofs(self, clear: list[str], threads: int) -> Roofs | None:
+    def roofs(self, clear: list[str] | None, threads: int) -> Roofs | None:
         """The ceilings, as the first target measures them."""
         return self._first.roofs(clear, threads)
+
+    def identity(self) -> MachineIdentity | None:
+        """What the ceilings of the first target depend on; None where it keeps none."""
+        return self._first.identity() if isinstance(self._first, RecallingTarget) else None
+
+    def roofs_again(self, sample: Roofs) -> Roofs:
+        """The same ceilings as these, as the first target measures them again."""
+        if not isinstance(self._first, RecallingTarget):
+            raise RunError("this target keeps no ceilings")
+        return self._first.roofs_again(sample)

@@ -12,7 +12,7 @@ import enum
 from ctypes import c_float, c_int, c_size_t, c_uint32, c_void_p
 from typing import TYPE_CHECKING, Any
 
-from opscope.run.cpuinfo import BACKEND, THREADPOOL, library_path
+from opscope.run.installed import BACKEND, THREADPOOL, library_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable

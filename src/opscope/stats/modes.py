@@ -71,11 +71,11 @@ def dip(ordered: Floats) -> float:
         ordered: ascending samples without ties.
     """
     if len(ordered) > _MOST:
-        ordered = np.quantile(ordered, (np.arange(_MOST) + 0.5) / _MOST)
+        ordered = np.quantile(ordered, (np.arange(_MOST) + 0.5) / _MOST).astype(np.float64)
     low, high, found = 0, len(ordered) - 1, 1.0
     while low < high:
         part = ordered[low : high + 1]
-        below, above = np.arange(low, high + 1.0), np.arange(low + 1.0, high + 2)
+        below, above = np.arange(low, high + 1, dtype=np.float64), np.arange(low + 1, high + 2, dtype=np.float64)
         minorant, majorant = _hull(part, below, 1), _hull(part, above, -1)
         convex, concave = (
             np.interp(part, part[minorant], below[minorant]),

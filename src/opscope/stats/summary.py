@@ -12,6 +12,8 @@ from opscope.stats.distributions import median_ranks
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from numpy.typing import NDArray
+
 _CONFIDENCE = 0.95
 _FENCE = 1.5
 
@@ -95,18 +97,18 @@ def summarise(samples: Sequence[float]) -> Summary:
     )
 
 
-def _trimmed_mean(ordered: np.ndarray[tuple[int], np.dtype[np.float64]], share: float) -> float:
+def _trimmed_mean(ordered: NDArray[np.float64], share: float) -> float:
     """Mean without that share of the samples at either end."""
     left_out = int(share * len(ordered))
     return float(ordered[left_out : len(ordered) - left_out].mean())
 
 
-def _median_interval(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> tuple[float, float] | None:
+def _median_interval(values: NDArray[np.float64]) -> tuple[float, float] | None:
     ranks = median_ranks(len(values), _CONFIDENCE)
     return None if ranks is None else (float(values[ranks[0]]), float(values[ranks[1]]))
 
 
-def _outliers(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> Outliers:
+def _outliers(values: NDArray[np.float64]) -> Outliers:
     first, third = (float(q) for q in np.percentile(values, (25, 75)))
     low, high = first - _FENCE * (third - first), third + _FENCE * (third - first)
     return Outliers(int(((values < low) | (values > high)).sum()), low, high)

@@ -17,11 +17,9 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
-#include <iterator>
 #include <map>
 #include <memory>
 #include <set>
-#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -29,7 +27,11 @@
 #if defined(__linux__)
 #include <link.h>
 #include <sched.h>
+#include <sys/auxv.h>
 #include <sys/prctl.h>
+#endif
+#if defined(__x86_64__)
+#include <cpuid.h>
 #endif
 
 #include <executorch/devtools/etdump/etdump_flatcc.h>
@@ -111,7 +113,9 @@ const Flags kKnown = {
     {"spawned_ns", "CLOCK_MONOTONIC when this process was asked for"},
     {"answer_path", "where to write the result (JSON)"},
     {"describe", "1: only tell the method's inputs"},
-    {"probe", "1: only tell cpuinfo_isa, byte for byte, and the features that the system lists"},
+    {"plain", "1: leave cpuinfo_isa alone, and prove nothing about it"},
+    {"probe", "1: only tell cpuinfo_isa, byte for byte, and what the processor says of itself"},
+    {"cpuid_leaves", "with --probe on x86-64: leaves of CPUID to tell, LEAF/SUBLEAF,..."},
 };
 
 [[noreturn]] void usage(const std::string& problem) {
@@ -337,18 +341,62 @@ class CpuFeatures {
   bool loaded_before_ = false;
 };
 
-// Features by the names of Linux: the first processor's, none on other systems.
-std::vector<std::string> listed_features() {
+// What the processor says of itself, as opscope.run.cpu_reading describes it. opscope judges it, not this program.
+#if defined(__x86_64__)
+std::vector<int64_t> cpuid_row(uint32_t leaf, uint32_t subleaf) {
+  uint32_t eax = 0, ebx = 0, ecx = 0, edx = 0;
+  __cpuid_count(leaf, subleaf, eax, ebx, ecx, edx);
+  return {leaf, subleaf, eax, ebx, ecx, edx};
+}
+
+std::string xcr0() {
+  constexpr uint32_t kOsxsave = 1u << 27;
+  if ((static_cast<uint32_t>(cpuid_row(1, 0)[4]) & kOsxsave) == 0) return "null";
+  uint32_t low = 0, high = 0;
+  __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+  return std::to_string((uint64_t{high} << 32) | low);
+}
+
+std::string processor(const Flags& flags) {
+  const int64_t last = cpuid_row(0, 0)[2], last_extended = cpuid_row(0x80000000u, 0)[2];
+  std::string rows;
+  for (const auto& pair : list(flags, "cpuid_leaves")) {
+    const size_t slash = std::min(pair.find('/'), pair.size());
+    const int64_t leaf = number(pair.substr(0, slash), "cpuid_leaves");
+    // As cpuinfo does: it asks for leaf 0x24 of every processor that has leaf 7.
+    const int64_t needed = leaf == 0x24 ? 7 : leaf;
+    if (needed > (leaf < 0x80000000 ? last : last_extended)) continue;
+    const int64_t subleaf = number(pair.substr(std::min(slash + 1, pair.size())), "cpuid_leaves");
+    rows += (rows.empty() ? "" : ",") + json_array(cpuid_row(leaf, subleaf));
+  }
+  return "{\"cpuid\":[" + rows + "],\"xcr0\":" + xcr0() + "}";
+}
+#elif defined(__aarch64__) && defined(__linux__)
+// Implementer, variant and part of every core that /proc/cpuinfo names, as in MIDR_EL1.
+std::set<int64_t> midrs() {
+  const std::map<std::string, int> shifts = {{"CPU implementer", 24}, {"CPU variant", 20}, {"CPU part", 4}};
+  std::set<int64_t> found;
   std::ifstream cpuinfo("/proc/cpuinfo");
+  int64_t midr = 0;
   for (std::string line; std::getline(cpuinfo, line);) {
     const size_t colon = line.find(':');
-    const std::string key = line.substr(0, line.find_last_not_of(" \t", colon - 1) + 1);
-    if (colon == std::string::npos || (key != "flags" && key != "Features")) continue;
-    std::istringstream words(line.substr(colon + 1));
-    return {std::istream_iterator<std::string>(words), {}};
+    if (colon == std::string::npos || colon == 0) continue;
+    const auto shift = shifts.find(line.substr(0, line.find_last_not_of(" \t", colon - 1) + 1));
+    if (shift == shifts.end()) continue;
+    if (shift->second == 24 && midr != 0) found.insert(std::exchange(midr, 0));
+    midr |= static_cast<int64_t>(strtoull(line.c_str() + colon + 1, nullptr, 0)) << shift->second;
   }
-  return {};
+  if (midr != 0) found.insert(midr);
+  return found;
 }
+
+std::string processor(const Flags&) {
+  return "{\"hwcaps\":[" + std::to_string(getauxval(AT_HWCAP)) + "," + std::to_string(getauxval(AT_HWCAP2)) +
+      "],\"midrs\":" + json_array(midrs()) + "}";
+}
+#else
+std::string processor(const Flags&) { return "{}"; }
+#endif
 
 void* load_library(const char* name) {
   void* library = dlopen(name, RTLD_NOW | RTLD_GLOBAL);
@@ -639,11 +687,16 @@ std::vector<size_t> order_of(const Names& calls, const std::vector<Called>& meth
 
 // Loads what chooses kernels, with the features switched off, and leaves the proof in the answer.
 void load_runtime(const Flags& flags, Answer& answer) {
-  CpuFeatures features(flags);
-  features.clear();
-  load_library(kKernels);
-  features.prove(load_library(kBackend));
-  answer.set("mask", features.proof());
+  if (number(flags, "plain", 0) != 0) {
+    load_library(kKernels);
+    load_library(kBackend);
+  } else {
+    CpuFeatures features(flags);
+    features.clear();
+    load_library(kKernels);
+    features.prove(load_library(kBackend));
+    answer.set("mask", features.proof());
+  }
   auto* pool = executorch::extension::threadpool::get_threadpool();
   const int64_t threads = number(flags, "cpu_threads", -1);
   if (threads > 0) pool->_unsafe_reset_threadpool(static_cast<uint32_t>(threads));
@@ -660,7 +713,7 @@ void describe(const Flags& flags, Answer& answer) {
 void probe(const Flags& flags, Answer& answer) {
   const CpuFeatures features(flags);
   answer.set("features", "{\"isa\":" + features.bytes() + ",\"struct_size\":" + features.size() +
-      ",\"listed\":" + json_array(listed_features()) + "}");
+      ",\"processor\":" + processor(flags) + "}");
 }
 
 void run(const Flags& flags, int64_t spawned, Answer& answer) {
