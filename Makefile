@@ -1,29 +1,40 @@
 # On Linux torch's default build brings gigabytes of CUDA packages. Set TORCH_INDEX_URL to an index of CPU builds
-# (PyTorch's install page names it) to avoid them: make demo TORCH_INDEX_URL=https://...
+# (PyTorch's install page names it) to avoid them: make test TORCH_INDEX_URL=https://...
+# make demo needs torch only where no C++ compiler works, or for a MODEL that is to be exported.
 PYTHON ?= python3
 VENV ?= .venv
 TORCH_INDEX_URL ?=
-MODEL ?= mobilenet_v3_small
+MODEL ?= demo/mobilenet_v3_small_xnnpack_fp32.pte
 FUZZ_SECONDS ?= 600
 
 BIN := $(VENV)/bin
+# What is tested here, out of the ranges of pyproject.toml.
 TORCH := torch==2.13.0
+EXECUTORCH := executorch==1.5.1
 # The notice is about the future of MkDocs; strict mode would not take it for a warning, but it fills the screen.
 MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
+INSTALL_TORCH := $(PIP) install $(if $(TORCH_INDEX_URL),--index-url $(TORCH_INDEX_URL)) "$(TORCH)"
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench bench-attribution bench-calibration fuzz docs bless clean
+.PHONY: help demo test test-pythons test-arm64 check bench bench-attribution bench-calibration fuzz docs bless clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: $(VENV)/demo.stamp ## install, export MobileNetV3-Small, profile it with acceleration on and off, name the report
+demo: $(VENV)/runtime.stamp $(if $(filter %.pte,$(MODEL)),,$(VENV)/torch.stamp) ## install, profile MobileNetV3-Small with acceleration on and off, name the report
+	@$(BIN)/python demo/runner.py || test -e $(VENV)/torch.stamp || { $(INSTALL_TORCH) && touch $(VENV)/torch.stamp; }
 	$(BIN)/opscope doctor
-	$(BIN)/opscope profile $(MODEL)
+	$(BIN)/opscope profile "$(MODEL)"
 
 test: check ## everything that CI runs: the gates, then all tests
 	$(BIN)/python -m pytest -n auto --dist loadfile
+
+test-pythons: ## every command that needs no torch, in each Python from 3.10 to 3.13 that is found here
+	.ci/pythons
+
+test-arm64: $(VENV)/dev.stamp ## the whole program on 64-bit Arm Linux, under QEMU: on x86-64 Debian, seven minutes
+	.ci/arm64
 
 check: $(VENV)/dev.stamp ## the gates alone: lint, format, types, layers, documentation
 	$(BIN)/ruff check .
@@ -36,6 +47,7 @@ check: $(VENV)/dev.stamp ## the gates alone: lint, format, types, layers, docume
 bench: $(VENV)/dev.stamp ## measure opscope itself, side by side with what it is compared to
 	$(BIN)/python bench/startup.py
 	$(BIN)/python bench/overhead.py
+	$(BIN)/python bench/answer.py
 	$(BIN)/python bench/decode.py
 	$(BIN)/python bench/report.py
 	$(BIN)/python bench/aie.py
@@ -66,13 +78,14 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/torch.stamp: | $(VENV)/bin/python
-	$(PIP) install $(if $(TORCH_INDEX_URL),--index-url $(TORCH_INDEX_URL)) "$(TORCH)"
+	$(INSTALL_TORCH)
 	touch $@
 
-$(VENV)/demo.stamp: pyproject.toml $(VENV)/torch.stamp
-	$(PIP) install -e ".[executorch]"
+# Python compiles what it imports; compiling all of it takes pip half of the time.
+$(VENV)/runtime.stamp: pyproject.toml | $(VENV)/bin/python
+	$(PIP) install --no-compile -e ".[runtime]" "$(EXECUTORCH)"
 	touch $@
 
 $(VENV)/dev.stamp: pyproject.toml $(VENV)/torch.stamp
-	$(PIP) install -e ".[executorch,transformers,store,dev]"
+	$(PIP) install -e ".[executorch,transformers,store,dev]" "$(EXECUTORCH)"
 	touch $@

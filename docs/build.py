@@ -48,7 +48,7 @@ from opscope.analyze.history import History
 from opscope.analyze.kernels import KernelView
 from opscope.analyze.preflight import Preflight
 from opscope.analyze.tiles_result import TilesAnalysis
-from opscope.api import FeatureReport
+from opscope.api import FeatureReport, Readiness
 from opscope.api.run_report import RunReport
 from opscope.api.store import AddReport, RemoveReport
 from opscope.bundle.kernel_evidence import EvidenceRun
@@ -90,6 +90,7 @@ PUBLISHED: dict[str, type[msgspec.Struct]] = {
     "budget": Budgets,
     "manifest": Manifest,
     "preflight": Preflight,
+    "doctor": Readiness,
     "features": FeatureReport,
     "profile": ReportContent,
     "roofs": Roofs,
@@ -292,8 +293,20 @@ def _rule(rule: Callable[..., Any]) -> list[str]:
 def schema(kind: type[msgspec.Struct]) -> str:
     """The JSON Schema of a result or a file."""
     note = _GENERATED.format(source=f"{kind.__module__}.{kind.__name__}")
-    content = {"$comment": note, "$schema": _DRAFT, **msgspec.json.schema(kind)}
+    content = {"$comment": note, "$schema": _DRAFT, **_described(msgspec.json.schema(kind))}
     return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+
+
+def _described(node: Any) -> Any:  # noqa: ANN401 - a schema, or any part of one
+    """Descriptions without the indentation of docstrings, which Python keeps up to 3.12 and drops from 3.13 on."""
+    if isinstance(node, list):
+        return [_described(each) for each in node]
+    if not isinstance(node, dict):
+        return node
+    return {
+        name: inspect.cleandoc(value) if name == "description" and isinstance(value, str) else _described(value)
+        for name, value in node.items()
+    }
 
 
 def _page(title: str, source: str, *parts: str) -> str:
