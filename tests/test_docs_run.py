@@ -31,6 +31,7 @@ from documents import OUTPUT, ROOT, SHELL, Block, blocks, documents, shape
 from documents_given import GIVEN, Store, give
 from opscope.cli.main import app
 from opscope.errors import EXIT_INTERNAL, EXIT_INTERRUPTED, EXIT_OK, kinds
+from opscope.run.isa import GROUPS
 
 QUICK = opscope.Settings(rounds=6, runs=8, warmup=1, roofs=False)
 SUBSTITUTIONS = (
@@ -55,10 +56,15 @@ SUBSTITUTIONS = (
     (r"opscope profile ((?:(?!--resume)[^\n#|])*?)(?= *(?:#|$))", r"opscope profile \1 --no-roofs"),
 )
 """The registered model becomes the same small program, exported once; measurements become short. All else is as is."""
+_GROUP = f"(?:{'|'.join(group.name for groups in GROUPS.values() for group in groups)})"
 NAMES = (
     (r"(?:mobilenet_v3_small_xnnpack_fp32|toy_cnn)(?: fp32)? on [^\n]*, (?:local|native)", "MODEL on MACHINE"),
     (r"(?:ok|note) +(?=load|disk|machine|clock)", "LEVEL "),
     (r", (?:un)?traced(?=;)", ""),
+    (rf"(acceleration switch +){_GROUP}(?:, {_GROUP})*; --ablate {_GROUP}", r"\1GROUPS; --ablate GROUP"),
+    (rf"(?m)^({_GROUP} +)(?:yes|no )", r"\1HAS"),
+    (rf"default of --ablate: {_GROUP}", "default of --ablate: GROUP"),
+    (rf"--ladder: all on(?: -> without {_GROUP})+", "--ladder: STEPS"),
 )
 """What differs between the model and machine of a page and those of this run."""
 VARIES = (
