@@ -40,11 +40,11 @@ def json_traces() -> list[bytes]:
 
 
 def read_json(data: bytes) -> object:
-    """Spans as arrays, of small chunks so that borders are met, compared with those that json.loads leads to."""
+    """Spans as arrays, of small windows so that borders are met, compared with those that json.loads leads to."""
     from aie_traces import plain_spans, spans_read
-    from opscope.read import aie_json, aie_json_scan
+    from opscope.read import aie_json, aie_json_text
 
-    with mock.patch.multiple(aie_json_scan, _CHUNK=400, _WORTH_A_LAYOUT=2):
+    with mock.patch.object(aie_json_text, "_STRETCH", 400):
         found = aie_json.read_json(data, WHERE)
     with suppress(ValueError):  # truncated, or damaged behind the list
         whole = json.loads(data)

@@ -13,15 +13,14 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aie_traces import Span, Tile, flat, json_text, plain_spans, records, spans_read, words_text
+from aie_traces import Span, Tile, flat, plain_spans, records, spans_read, words_text
 from opscope import analyze, read
 from opscope.api import convert
 from opscope.errors import EmptyTraceError, NotFoundError, OpscopeError, StorageError, TraceFormatError
 from opscope.program.aie import aie_devices
-from opscope.read import aie_json_scan
+from opscope.read import aie_json_text
 from opscope.read.aie_files import read_tiles
 from opscope.read.aie_json import AieJsonReader, read_json
-from opscope.read.aie_json_layout import layout_of
 from opscope.read.registry import read_trace
 from opscope.table import TraceWarning
 from opscope.table.tiles import TileTraceSet, Unit
@@ -136,17 +135,14 @@ TILES = [
     layouts(),
     st.sampled_from([200, 700, 1 << 19]),
     st.sampled_from(["list", "object", "mark"]),
-    st.sampled_from([1, 4]),
 )
-def test_any_records_in_any_layout_read_as_plainly(
-    listed: list, layout: dict, chunk: int, around: str, worth: int
-) -> None:
-    """Chunks of a few records, so that every way of going on at a border is taken."""
+def test_any_records_in_any_layout_read_as_plainly(listed: list, layout: dict, window: int, around: str) -> None:
+    """Windows of a few records, so that every way of going on at a border is taken."""
     content = [*TILES, event("LOCK_STALL", 1, "B", tid=3), *listed]
     whole = {"other": [1, {"traceEvents": 3}], "traceEvents": content, "more": {}} if around == "object" else content
     data = (b"\xef\xbb\xbf" if around == "mark" else b"") + json.dumps(whole, **layout).encode()
     expected = {key: spans for key, spans in plain_spans(content).items() if key[0] in {0, 1, 12}}
-    with mock.patch.multiple(aie_json_scan, _CHUNK=chunk, _WORTH_A_LAYOUT=worth):
+    with mock.patch.object(aie_json_text, "_STRETCH", window):
         assert spans_read_or_none(data) == expected
 
 
@@ -173,7 +169,7 @@ def test_a_truncated_file_is_read_as_far_as_its_records_are_whole(
         at += len(text[at:cut]) - len(text[at:cut].lstrip(" \t\r\n,"))
     data = text[:cut].encode() + b"\0" * (64 * zeros)
     expected = {key: spans for key, spans in plain_spans(whole).items() if key[0] in {0, 1, 12}}
-    with mock.patch.object(aie_json_scan, "_CHUNK", 300):
+    with mock.patch.object(aie_json_text, "_STRETCH", 300):
         assert spans_read_or_none(data) == expected
         assert not expected or codes(read_json(data, PATH))[0] == "truncated"
 
@@ -186,14 +182,20 @@ def test_a_file_cut_in_a_number_is_cut_off_not_damaged(end: str) -> None:
     assert codes(read_json(data, PATH))[0] == "truncated"
 
 
-def test_records_of_one_layout_are_scanned_not_read_one_by_one() -> None:
-    """All but those before the layout is known and at the ends; otherwise the speed would be lost unseen."""
-    data = b"".join(json_text([MANY] * 3))
+@pytest.mark.parametrize(
+    "layout",
+    [{}, {"indent": 1}, {"sort_keys": True}, {"separators": (" ,\n", ":")}],
+    ids=["plain", "indented", "sorted", "space before commas"],
+)
+def test_records_are_read_many_at_once(layout: dict) -> None:
+    """All but those at the end; otherwise the speed would be lost unseen."""
+    data = json.dumps(list(records([MANY] * 20)), **layout).encode()
     seen = []
-    real = aie_json_scan.gather_stretch
-    with mock.patch.object(aie_json_scan, "gather_stretch", lambda *a: seen.append(a[2] - a[1]) or real(*a)):
+    real = aie_json_text._gather_each
+    with mock.patch.object(aie_json_text, "_gather_each", lambda *a: seen.append(a[2] - a[1]) or real(*a)):
         found = read_json(data, PATH)
-    assert [tile.spans for tile in found.tiles] == [600] * 3
+    assert [tile.spans for tile in found.tiles] == [600] * 20
+    assert len(seen) < 4
     assert sum(seen) < len(data) / 10
 
 
@@ -304,6 +306,7 @@ REFUSED = {
     "no comma": (trace().replace(b"},\n", b"}\n", 3), "a comma is missing"),
     "no comma before the list": (b'{"a": 1 "traceEvents": []}', "a comma is missing.*at byte 8"),
     "no UTF-8": (trace().replace(b"LOCK_STALL", b"LOCK_\xff"), "no UTF-8"),
+    "no UTF-8 aside": (trace().replace(b'"args": {}', b'"\xff": {}', 1), "no UTF-8"),
     "depth": (b"[" + b'{"a":' * 100_000, "too deeply"),
     "digits": (b"[" + b"9" * 5000 + b"]", "a number is too long"),
     "no JSON": (b"[}", "no JSON"),
@@ -397,34 +400,43 @@ def test_other_formats_are_not_taken_for_it(head: bytes) -> None:
     assert not AieJsonReader().sniff(head)
 
 
-RECORD = b'{"name": "A", "ts": 12, "ph": "B", "pid": 0, "tid": 6, "args": {}},\n'
+RECORD = b'{"name": "LOCK_STALL", "ts": 2000, "ph": "B", "pid": 0, "tid": 3, "args": {}}'
 
 
 @pytest.mark.parametrize(
-    "record",
+    ("old", "new"),
     [
-        RECORD.replace(b"12", b"012"),
-        RECORD.replace(b"12", b"12.0"),
-        RECORD.replace(b"12", b"-12"),
-        RECORD.replace(b"12", b'12, "ts": 13'),
-        RECORD.replace(b'"name"', b'"n\\u0061me"'),
-        RECORD.replace(b"{}", b'{}, "n\\u0061me": "C"'),
-        RECORD.replace(b'"A"', b'"\\u0041"'),
-        RECORD.replace(b'"B"', b'"X"'),
-        RECORD.replace(b",\n", b"\n"),
-        RECORD.replace(b",\n", b"]\n"),
-        RECORD[:-4],
-        RECORD + RECORD,
+        (b"2000", b"2000.0"),
+        (b"2000", b"2e3"),
+        (b"2000", b'1, "ts": 2000'),
+        (b'"name"', b'"n\\u0061me"'),
+        (b"{}", b'{}, "n\\u0061me": "INSTR_VECTOR"'),
+        (b"LOCK", b"\\u004cOCK"),
+        (b'"B"', b'"\\u0042"'),
+        (b"{}", b'{"name": [1, {"ts": 2}, {"ts": 3}]}'),
     ],
 )
-def test_records_that_give_no_layout(record: bytes) -> None:
-    """What json.loads reads differently from what stands there, and what is not one record."""
-    assert layout_of(RECORD) is not None
-    assert layout_of(record) is None
+def test_any_spelling_of_a_record_reads_as_json_loads_reads_it(old: bytes, new: bytes) -> None:
+    """Numbers with a point, keys that are repeated or escaped, lists of objects in a record."""
+    data = trace()[:-2] + b",\n" + b",\n".join([RECORD.replace(old, new)] * 3) + b"]\n"
+    assert spans_read(read_json(data, PATH).tiles) == plain_spans(json.loads(data))
+
+
+@pytest.mark.parametrize(("old", "new"), [(b"2000", b"02000"), (b"{}}", b"{}};"), (b"{}", b"{}}"), (b'"pid"', b"pid")])
+def test_a_record_that_is_no_json_is_refused_at_its_byte(old: bytes, new: bytes) -> None:
+    """Wherever it stands among whole ones."""
+    whole = trace()[:-2] + b",\n"
+    damaged = (
+        whole + b",\n".join([RECORD, RECORD.replace(old, new, 1) if old != b"}," else RECORD + b"\n;", RECORD]) + b"]\n"
+    )
+    with pytest.raises(TraceFormatError) as caught:
+        read_json(damaged, PATH)
+    assert caught.value.offset is not None
+    assert len(whole + RECORD) < caught.value.offset < len(damaged) - len(RECORD)
 
 
 @given(st.integers(0, (1 << 56) - 1), st.sampled_from(["first", "last"]))
-def test_times_of_any_width_are_read_by_the_layout(time: int, where: str) -> None:
+def test_times_of_any_width_are_read(time: int, where: str) -> None:
     """One to seventeen digits, in front of the name and behind it."""
     number = {"name": "LOCK_STALL", "ts": time, "ph": "B", "pid": 0, "tid": 3}
     record = number if where == "last" else {"ts": time, **number}

@@ -11,8 +11,7 @@ import numpy as np
 from opscope.errors import EmptyTraceError, TraceFormatError
 from opscope.program.aie import event_names
 from opscope.read.aie_json_events import EventColumns, Gathered
-from opscope.read.aie_json_scan import Scanner
-from opscope.read.aie_json_text import CutOffError, Position, Values, first_element, gather_stretch, likely_start
+from opscope.read.aie_json_text import CutOffError, Position, Values, first_element, gather_stretch
 from opscope.read.aie_spans import Paired, SlotEvents, paired
 from opscope.read.aie_warnings import no_core, unknown_events
 from opscope.read.mapped import let_go
@@ -77,22 +76,17 @@ def read_json(data: bytes | memoryview, path: Path) -> TileTraceSet:
 
 
 def _gather(values: Values, into: Gathered) -> Position:
-    """Read all records; known layouts by the scanner, everything else in general."""
+    """Read all records."""
     try:
         position = Position(first_element(values))
     except CutOffError:
         return Position(len(values.data), cut=True)
-    scanner, kept = Scanner(values, into), 0
+    kept = 0
     while not position.closed and not position.cut:
         if position.at - kept > _MOST_MAPPED:
             let_go(values.data, position.at)
             kept = position.at
-        if scanner.ready:
-            position = scanner.chunk(position.at)
-        else:
-            position = gather_stretch(values, position.at, likely_start(values, position.at), into)
-            if not (position.closed or position.cut):
-                scanner.learn(position.at)
+        position = gather_stretch(values, position.at, into)
     return position
 
 

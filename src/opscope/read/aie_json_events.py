@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import msgspec
 import numpy as np
@@ -19,6 +19,7 @@ _LARGEST = 1 << 62
 TIMER = 1 << 56
 """Cycles after which a tile's timer starts again: no trace has larger times."""
 _BEGIN, _END, _METADATA = "B", "E", "M"
+_Whole = Annotated[int, msgspec.Meta(ge=-_LARGEST, le=_LARGEST)]
 
 
 class SlotKey(NamedTuple):
@@ -27,6 +28,16 @@ class SlotKey(NamedTuple):
     pid: int
     tid: int
     name: str
+
+
+class Event(msgspec.Struct, gc=False):
+    """A begin or end of which nothing is missing or odd."""
+
+    name: str
+    ph: Literal["B", "E"]
+    ts: Annotated[int, msgspec.Meta(ge=0, lt=TIMER)]
+    pid: _Whole
+    tid: _Whole
 
 
 class RecordArgs(msgspec.Struct, gc=False):
@@ -59,10 +70,6 @@ class EventColumns(NamedTuple):
     time: Ints
     begin: NDArray[np.bool_]
 
-    def rows(self, first: int, last: int) -> EventColumns:
-        """Some of them."""
-        return EventColumns(self.code[first:last], self.time[first:last], self.begin[first:last])
-
 
 class Gathered:
     """Everything that was read so far.
@@ -90,16 +97,24 @@ class Gathered:
         """Code of a slot."""
         return self.slots.setdefault(SlotKey(pid, tid, name), len(self.slots))
 
-    def add_columns(self, part: EventColumns) -> None:
-        """Take over begins and ends that follow those so far."""
-        self._parts.append(part)
+    def add_events(self, events: list[Event]) -> None:
+        """Take over begins and ends in order."""
+        keys = [(event.pid, event.tid, event.name) for event in events]
+        codes = {key: self.code(*key) for key in dict.fromkeys(keys)}
+        self._parts.append(
+            EventColumns(
+                np.array([codes[key] for key in keys], np.int32),
+                np.array([event.ts for event in events], np.int64),
+                np.array([event.ph == _BEGIN for event in events], bool),
+            )
+        )
 
     def add(self, records: Iterable[Record]) -> None:
         """Take over records in order."""
         events = [row for record in records if (row := self._row(record))]
         if events:
             code, time, begin = zip(*events, strict=True)
-            self.add_columns(EventColumns(np.array(code, np.int32), np.array(time, np.int64), np.array(begin, bool)))
+            self._parts.append(EventColumns(np.array(code, np.int32), np.array(time, np.int64), np.array(begin, bool)))
 
     def columns(self) -> EventColumns:
         """All begins and ends."""

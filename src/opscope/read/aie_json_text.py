@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from opscope.errors import TraceFormatError
-from opscope.read.aie_json_events import Gathered, Record, record_of
+from opscope.read.aie_json_events import Event, Gathered, Record, record_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,7 +29,11 @@ _PART_OF_NUMBER = re.compile(r"\.|[eE][+-]?")
 _PARTS_OF_WORDS = ("true", "false", "null", "NaN", "Infinity", "-Infinity")
 _LONGEST_ESCAPE = 12
 _DECODER = json.JSONDecoder()
+_ELEMENTS = re.compile(rb"(.*\})[ \t\r\n]*,[ \t\r\n]*(?=\{)", re.DOTALL)
+"""Up to where the last element is likely to start; a comma between objects in an element looks the same."""
+_EVENTS = msgspec.json.Decoder(list[Event])
 _RECORDS = msgspec.json.Decoder(list[Record])
+_NO_LIST = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _HINT = "the file was edited or is no trace; write it again"
 _NO_COMMA = "no JSON: a comma is missing"
 _MARK = b"\xef\xbb\xbf"
@@ -170,29 +174,45 @@ class Position(NamedTuple):
     cut: bool = False
 
 
-def gather_stretch(values: Values, at: int, end: int, into: Gathered) -> Position:
-    """Read the elements from one start up to a byte that is expected to start another.
+def gather_stretch(values: Values, at: int, into: Gathered) -> Position:
+    """Read the elements of a window from a start on, at least one.
 
-    When it does, and all between are whole elements, they are decoded at once; else one after the other.
+    Whole elements are decoded at once, as events alone if possible; else one after the other.
 
     Raises:
         TraceFormatError: naming the byte.
     """
-    stretch = bytes(values.data[at:end]).rstrip()
-    if stretch.endswith(b","):
-        try:
-            records = _RECORDS.decode(b"[" + stretch[:-1] + b"]")
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            pass
-        else:
-            if records:
-                into.add(records)
-                return Position(end)
-    return _gather_each(values, at, end, into)
+    found = _ELEMENTS.match(bytes(values.data[at : at + _STRETCH]))
+    if found is None:
+        return _gather_each(values, at, at + 1, into)
+    if not _gather_at_once(b"[" + found[1] + b"]", into):
+        return _gather_each(values, at, at + found.end(), into)
+    return Position(at + found.end())
+
+
+def _gather_at_once(elements: bytes, into: Gathered) -> bool:
+    """Whether a list could be taken over whole; nothing of it was otherwise."""
+    try:
+        str(elements, "utf-8")  # the decoders look only at the texts that they keep
+        into.add_events(_EVENTS.decode(elements))
+    except msgspec.ValidationError:
+        return _gather_records(elements, into)
+    except _NO_LIST:
+        return False
+    return True
+
+
+def _gather_records(elements: bytes, into: Gathered) -> bool:
+    """The same of records of any kind."""
+    try:
+        into.add(_RECORDS.decode(elements))
+    except _NO_LIST:
+        return False
+    return True
 
 
 def _gather_each(values: Values, at: int, end: int, into: Gathered) -> Position:
-    """As above, one element after the other, at least one."""
+    """Read the elements up to a byte one after the other, at least one."""
     records, position = list[Record](), Position(at)
     while not (position.closed or position.cut) and (position.at < end or not records):
         position = _next(values, position.at, records)
@@ -216,10 +236,3 @@ def _next(values: Values, at: int, records: list[Record]) -> Position:
         return Position(at, cut=True)
     records.append(record_of(value))
     return Position(values.after_separator(behind) if values.byte(after) == b"," else after)
-
-
-def likely_start(values: Values, at: int) -> int:
-    """Where an element is likely to start, within a window behind a start."""
-    window = bytes(values.data[at : at + _STRETCH])
-    comma = window.rfind(b"},")
-    return values.after_separator(at + comma + 1) if comma >= 0 else at + 1
