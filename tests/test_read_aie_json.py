@@ -95,6 +95,7 @@ ODD = st.sampled_from(
         [],
         {},
         {"ph": "B"},
+        {"ph": {}, "name": [], "args": {"name": {}}},
         {"name": "INSTR_VECTOR", "ph": "i", "ts": 3, "pid": 0, "tid": 2},
         event("INSTR_VECTOR", 12.5, "B", tid=2),
         event("INSTR_VECTOR", 12.0, "B", tid=2),

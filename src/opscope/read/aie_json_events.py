@@ -124,7 +124,7 @@ class Gathered:
 
     def _row(self, record: Record) -> tuple[int, int, bool] | None:
         phase = record.ph
-        if phase not in {_BEGIN, _END}:
+        if phase not in (_BEGIN, _END):  # no set: it may be a list or an object, which have no hash
             self._other(record)
             return None
         time, pid, tid = whole(record.ts), whole(record.pid), whole(record.tid)
