@@ -62,6 +62,7 @@ from opscope.program.taxonomy import KINDS, Category, Kind
 from opscope.report.combined_values import CombinedReport
 from opscope.report.content import ReportContent
 from opscope.run.config import Config
+from opscope.run.target_kinds import KINDS as KINDS_OF_TARGETS
 from opscope.store.checking import StoreCheck
 from opscope.store.schema import SCHEMA, TABLES
 from opscope.table import column_reference
@@ -136,6 +137,7 @@ def pages() -> dict[Path, str]:
         REFERENCE / "errors.md": errors(),
         REFERENCE / "python-api.md": python_api(),
         REFERENCE / "store.md": store_views(),
+        REFERENCE / "targets.md": targets(),
         REFERENCE / "taxonomy.md": taxonomy(),
         REFERENCE / "rules.md": rule_list(),
         REFERENCE / "quality.md": quality_list(),
@@ -203,6 +205,13 @@ def _names(kind: type[OpscopeError]) -> str:
 def python_api() -> str:
     """The Python API, from its docstrings."""
     return _page("Python API", "the docstrings of src/opscope/api", *api_reference.sections())
+
+
+def targets() -> str:
+    """Every kind of target."""
+    text = "What `--target` of the commands and `target` in a configuration take.\n"
+    rows = [[f"`{kind.form}`", kind.meaning] for kind in KINDS_OF_TARGETS]
+    return _page("Targets", "src/opscope/run/target_kinds.py", text, _table(["target", "where models run"], rows))
 
 
 def taxonomy() -> str:

@@ -27,7 +27,7 @@ FIRST = {
     ).split(),
     "concepts": "nested-events bottleneck-shift evidence-ladder verdicts roofline".split(),
     "skills": [f"opscope-{name}" for name in "setup-workspace validate-workflow export-model run-profiling".split()],
-    "reference": "commands python-api columns rules taxonomy errors".split(),
+    "reference": "commands targets python-api columns rules taxonomy errors".split(),
 }
 """Pages that stand first in their section; all others follow by name."""
 _SECTIONS = (("How to", "how-to"), ("Concepts", "concepts"), ("Reference", "reference"), ("Design", "design"))

@@ -31,7 +31,7 @@ from opscope.program.roofs import (
 from opscope.run import isa
 from opscope.run.protocol import ProbeAnswer
 from opscope.run.roofs_cache import MachineIdentity
-from opscope.run.target import Job, Outcome
+from opscope.run.target import Capabilities, Job, Outcome
 from traces import Node, encode
 
 FIELDS = ["avx", "avx2", "avx512bw", "avx512f", "f16c", "fma3", "sse4_1"]
@@ -88,7 +88,7 @@ class FakeTarget:
         no_switch: OpscopeError | None = None,
         untraceable: str | None = None,
     ) -> None:
-        self._no_switch, self.untraceable = no_switch, untraceable
+        self._no_switch, self._untraceable = no_switch, untraceable
         self._slowdown, self._noise, self._fail = slowdown, noise, fail
         self._random = random.Random(seed)
         self._clock = clock or FakeClock()
@@ -103,6 +103,10 @@ class FakeTarget:
     def describe(self) -> Target:
         """Kind and address, for the manifest."""
         return Target("fake", "")
+
+    def capabilities(self) -> Capabilities:
+        """Whether its runtime traces."""
+        return Capabilities(untraceable=self._untraceable)
 
     def probe(self) -> ProbeAnswer:
         """A CPU with AVX-512."""

@@ -10,7 +10,7 @@ import msgspec
 
 from opscope.api.method_calls import planned_calls
 from opscope.api.model_files import bundled_files
-from opscope.api.phones import ADB, phone_runner
+from opscope.api.phones import phone_runner
 from opscope.api.profiling import (
     PlannedVariants,
     Settings,
@@ -34,6 +34,8 @@ from opscope.run import isa
 from opscope.run.emulation import marked
 from opscope.run.executor_runner import ExecutorRunnerTarget
 from opscope.run.schedule import interleaved
+from opscope.run.target_kinds import ADB
+from opscope.run.target_names import kind_named, parse_target
 from opscope.run.variant_targets import Place, VariantTargets
 from opscope.version import __version__
 
@@ -45,13 +47,11 @@ if TYPE_CHECKING:
     from opscope.run.planned import Effort, Experiment, PlannedVariant
     from opscope.run.target import RunTarget
 
-RUNNER, NATIVE = "runner", "native"
-
 
 def runs_builds(experiment: Experiment) -> bool:
     """Whether it runs builds of executor_runner, whose features are fixed and which always trace or never do."""
-    kind = experiment.target.partition(":")[0]
-    return kind == RUNNER or (kind == ADB and any(variant.runner for variant in experiment.variants))
+    kind = kind_named(experiment.target)
+    return kind.only_builds or (kind.builds and any(variant.runner for variant in experiment.variants))
 
 
 def target_of(experiment: Experiment, program: Path | None = None, given: RunTarget | None = None) -> RunTarget:
@@ -100,8 +100,8 @@ def build_of(
         UsageError: it cannot be used.
         DeviceError: an Android device does not answer.
     """
-    kind, _, address = experiment.target.partition(":")
-    if kind == ADB:
+    kind, address = parse_target(experiment.target, builds_named=True)
+    if kind is ADB:
         return phone_runner(address, variant.runner or Path(), variant.arguments, inputs, outputs)
     return ExecutorRunnerTarget(variant.runner or Path(address), variant.arguments, inputs=inputs, outputs=outputs)
 

@@ -16,6 +16,7 @@ from opscope.run import environment, isa
 from opscope.run.installed import RUNTIME_HINT, TRACES_SINCE, TRIED, installed_runtime, library_directory
 from opscope.run.local import NO_RUNNER_HINT, LocalTarget, local_obstacle
 from opscope.run.native_build import find_compiler
+from opscope.run.target_names import parse_target
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -119,9 +120,6 @@ class Readiness(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.do
     checks: list[Check]
 
 
-_HERE = (None, "auto", "local", "native")
-
-
 def doctor(directory: Path | None = None, *, target: str | None = None) -> list[Check]:
     """Whether this machine can profile, and what would disturb a measurement; or a target elsewhere.
 
@@ -129,10 +127,10 @@ def doctor(directory: Path | None = None, *, target: str | None = None) -> list[
         directory: where bundles will be written; None: the current one.
         target: as for ``--target``; None: this machine.
     """
-    if target not in _HERE:
+    if target is not None and not parse_target(target).kind.here:
         from opscope.api.target_checks import target_checks
 
-        return target_checks(str(target))
+        return target_checks(target)
     from opscope.api.surroundings import surroundings_checks
 
     here = environment.capture([])

@@ -11,6 +11,8 @@ import msgspec
 from opscope.errors import UsageError
 from opscope.run.adb_address import parse_address
 from opscope.run.adb_power import PROFILES
+from opscope.run.target_kinds import ADB
+from opscope.run.target_names import kind_named, parse_target
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,8 +23,6 @@ if TYPE_CHECKING:
     from opscope.run.adb_runner import AdbRunnerTarget
     from opscope.run.planned import Experiments
     from opscope.run.target import RunTarget
-
-ADB = "adb"
 
 
 class _Phone(NamedTuple):
@@ -99,15 +99,15 @@ def phone_name(target: str | None, remote_device: str | None, power: str | None)
     """
     name = target
     if remote_device is not None:
-        if target not in {None, ADB}:
+        if target not in {None, ADB.name}:
             raise UsageError("it is an Android device", where="--remote-device", hint="leave out --target")
-        name = f"{ADB}:{remote_device}"
+        name = f"{ADB.name}:{remote_device}"
     if power is None:
         return name
-    kind, _, address = (name or "").partition(":")
-    if kind != ADB:
+    named = parse_target(name) if name else None
+    if named is None or not named.kind.android:
         raise UsageError("only Android devices have power profiles", where="--power", hint="--target adb")
-    return f"{ADB}:{parse_address(address)._replace(power=power).text()}"
+    return f"{ADB.name}:{parse_address(named.address)._replace(power=power).text()}"
 
 
 def on_phone(asked: Experiments, name: str) -> Experiments:
@@ -120,10 +120,9 @@ def on_phone(asked: Experiments, name: str) -> Experiments:
     Raises:
         UsageError: it is no Android device, or no experiment can run there.
     """
-    if name.partition(":")[0] != ADB:
-        raise UsageError("only an Android device can be named here", where="--target", hint="adb or adb:SERIAL")
-    parse_address(name.partition(":")[2])
-    movable = [one for one in asked.experiments if one.target.partition(":")[0] in {"runner", ADB}]
+    if not parse_target(name).kind.android:
+        raise UsageError("only an Android device can be named here", where="--target", hint=ADB.form)
+    movable = [one for one in asked.experiments if kind_named(one.target).builds]
     if not movable:
         hint = "leave it out; experiments with runners, or of the target adb, can run on a device that is named"
         raise UsageError("no experiment of the file runs on Android", where="--target", hint=hint)

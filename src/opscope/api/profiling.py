@@ -17,7 +17,7 @@ from opscope.api.model_files import RECORD_SUFFIX, bundled_files
 from opscope.api.notebook import Profiled
 from opscope.api.reports import REPORT_FORMATS, content_of, write_reports
 from opscope.api.roofs import measure_roofs
-from opscope.api.targets import RUNNER, recorded_target, target_named
+from opscope.api.targets import recorded_target, target_named
 from opscope.api.threads import check_threads
 from opscope.bundle.bundle import MODEL, Bundle, check_free
 from opscope.bundle.files import sha256_of, storage_errors
@@ -33,7 +33,8 @@ from opscope.run.clock import SystemClock
 from opscope.run.emulation import marked
 from opscope.run.experiment import run_experiment
 from opscope.run.schedule import interleaved
-from opscope.run.target import reserved
+from opscope.run.target import capabilities, reserved
+from opscope.run.target_kinds import AUTO
 from opscope.version import __version__
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ class Settings(msgspec.Struct, frozen=True):
         models: the user's directory of models; None for the usual one.
     """
 
-    target: str = "auto"
+    target: str = AUTO.name
     ablate: tuple[str, ...] = ()
     ladder: bool = False
     threads: tuple[int, ...] = (1,)
@@ -221,7 +222,7 @@ def _planned(path: Path, model: str, settings: Settings, runner: RunTarget, cloc
             exported_files(model, settings.dtype, work_path, path, models) if source is None else given_files(source)
         )
         files = bundled_files(given, work_path)
-        foreign = runner.describe().kind == RUNNER and not settings.methods  # it calls the one that it chooses
+        foreign = capabilities(runner).is_build and not settings.methods  # it calls the one that it chooses
         calls = [] if foreign else planned_calls(files[0], settings.methods)
         environment = runner.environment()
         manifest = Manifest(
@@ -249,7 +250,7 @@ def untraceable_reason(runner: RunTarget, *, untraced: bool) -> str | None:
     Raises:
         MissingDependencyError: only traced runs are wanted, and there are none.
     """
-    reason: str | None = getattr(runner, "untraceable", None)
+    reason = capabilities(runner).untraceable
     if reason and not untraced:
         raise MissingDependencyError(reason, hint="leave out --traced-only: latency is measured without tracing")
     return reason
@@ -257,7 +258,7 @@ def untraceable_reason(runner: RunTarget, *, untraced: bool) -> str | None:
 
 def _plan(settings: Settings, variants: list[Variant], runner: RunTarget) -> Plan:
     # A foreign runner may have tracing built in, so that there is no run without it.
-    untraced = settings.untraced and not getattr(runner, "always_traces", False)
+    untraced = settings.untraced and not capabilities(runner).always_traces
     names = [variant.name for variant in variants]
     traced = interleaved(names, settings.rounds, settings.seed)
     return Plan(
@@ -265,7 +266,7 @@ def _plan(settings: Settings, variants: list[Variant], runner: RunTarget) -> Pla
         runs=settings.runs,
         warmup=settings.warmup,
         seed=settings.seed,
-        order=[[] for _ in traced] if getattr(runner, "untraceable", None) else traced,
+        order=[[] for _ in traced] if capabilities(runner).untraceable else traced,
         timeout_seconds=settings.timeout_seconds,
         timed_order=interleaved(names, settings.rounds, settings.seed + 1) if untraced else [],
     )
@@ -319,7 +320,7 @@ def planned_variants(settings: Settings, runner: RunTarget) -> PlannedVariants:
     Raises:
         FeatureError: what the user asked for cannot be switched off.
     """
-    if runner.describe().kind == RUNNER or getattr(runner, "is_build", False):
+    if capabilities(runner).is_build:
         return PlannedVariants(_as_it_is(settings))
     if settings.ablate == (NOTHING_OFF,):
         return PlannedVariants(_variants(settings, []), "--ablate none was given")

@@ -28,6 +28,7 @@ from opscope.api.run_report import ExperimentResult, RunReport, with_comparisons
 from opscope.api.selection import selected
 from opscope.api.sides import is_kit
 from opscope.api.surroundings import temporary_cache
+from opscope.api.targets import recorded_target
 from opscope.api.threads import check_threads
 from opscope.bundle.bundle import Bundle, check_free, is_bundle
 from opscope.bundle.files import write_atomically
@@ -47,6 +48,7 @@ from opscope.run.config_files import read_experiments
 from opscope.run.experiment import run_experiment
 from opscope.run.pacing import Rest
 from opscope.run.target import reserved
+from opscope.run.target_kinds import AUTO
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -186,7 +188,7 @@ def _check(asked: Experiments, means: Means, *, resume: bool) -> None:
             check_free(path)
         check_source(experiment)
         try:
-            target = target_of(experiment, given=means.target)
+            target = _target_of(experiment, path, means)
         except UsageError as error:
             raise UsageError(error.problem, where=f"{asked.file}: target", hint=error.hint) from error
         with contextlib.suppress(*(_OF_ONE_DEVICE if several else ())), reserved(target):
@@ -212,9 +214,16 @@ def experiment_result(asked: Experiments, experiment: Experiment, means: Means, 
 
 
 def _run(asked: Experiments, experiment: Experiment, means: Means, notes: list[str]) -> ReportContent:
-    target = target_of(experiment, given=means.target)
+    target = _target_of(experiment, asked.out / experiment.name, means)
     with reserved(target):
         return _run_on(target, asked, experiment, means, notes)
+
+
+def _target_of(experiment: Experiment, path: Path, means: Means) -> RunTarget:
+    """Where an experiment runs; one on ``auto`` is finished where it began, whatever that stands for by now."""
+    begun = experiment.target == AUTO.name and means.target is None and is_bundle(path)
+    given = recorded_target(Bundle.open(path).manifest.target) if begun else means.target
+    return target_of(experiment, given=given)
 
 
 def _run_on(

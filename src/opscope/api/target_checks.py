@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opscope.api.machine import Check, State, governor_check, load_check, switching_check, virtual_check
-from opscope.api.phones import ADB, phone_settings
-from opscope.api.targets import QEMU, target_named
+from opscope.api.phones import phone_settings
+from opscope.api.targets import target_named
 from opscope.errors import OpscopeError, UsageError
 from opscope.run.target import reserved
+from opscope.run.target_names import parse_target
 from opscope.units import size_text
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def target_checks(name: str) -> list[Check]:
     """
     try:
         target = target_named(name)
-        if name == QEMU:
+        if parse_target(name).kind.emulated:
             return _emulated(target)
         with reserved(target):
             return _device(target)
@@ -56,10 +57,10 @@ def restored_settings(name: str) -> list[Check]:
         UsageError: the name is that of no Android device.
         DeviceError: it does not answer, another host uses it, or a setting cannot be put back.
     """
-    kind, _, address = name.partition(":")
-    if kind != ADB:
+    named = parse_target(name) if name else None
+    if named is None or not named.kind.android:
         raise UsageError("only Android devices have settings to put back", where="--restore", hint="--target adb")
-    return [settings_check(phone_settings(address))]
+    return [settings_check(phone_settings(named.address))]
 
 
 def _device(target: RunTarget) -> list[Check]:

@@ -6,27 +6,21 @@ import functools
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from opscope.api.phones import ADB, phone_target
-from opscope.errors import MissingDependencyError, UsageError, did_you_mean
+from opscope.api.phones import phone_target
+from opscope.errors import MissingDependencyError
+from opscope.run.target_kinds import ADB, LOCAL, NATIVE, QEMU, RUNNER, SSH, TargetKind
+from opscope.run.target_names import parse_target
 
 if TYPE_CHECKING:
     from opscope.bundle.manifest import Target
     from opscope.run.target import RunTarget
-
-AUTO, LOCAL, NATIVE, RUNNER, SSH, QEMU = "auto", "local", "native", "runner", "ssh", "qemu-aarch64"
-TARGETS = (AUTO, LOCAL, NATIVE, RUNNER, SSH, ADB, QEMU)
-_NEEDS = {RUNNER: ("which runner?", "name it: runner:PATH"), SSH: ("which device?", "name it: ssh:HOST")}
 
 
 def target_named(name: str) -> RunTarget:
     """The target of a name.
 
     Args:
-        name: ``native`` for our own runner, built here; ``local`` for the runtime's Python bindings; ``auto`` for the
-            first where a compiler is there and else the second; ``runner:PATH`` for an executor_runner of the user's;
-            ``ssh:HOST`` for a device that ssh reaches, see :mod:`opscope.run.ssh_address`; ``adb`` or ``adb:SERIAL``
-            for an Android device, see :mod:`opscope.run.adb_address`; ``qemu-aarch64`` for 64-bit Arm under an
-            emulator, which is never timed.
+        name: of one of :data:`opscope.run.target_kinds.KINDS`.
 
     Raises:
         UsageError: there is no such target, or a path is missing.
@@ -34,20 +28,16 @@ def target_named(name: str) -> RunTarget:
         NotFoundError: the runner does not exist.
         DeviceError: an Android device does not answer, or it is not clear which one is meant.
     """
-    kind, _, address = name.partition(":")
-    if kind in _NEEDS and not address:
-        raise UsageError(_NEEDS[kind][0], where="--target", hint=_NEEDS[kind][1])
-    if kind == RUNNER:
+    kind, address = parse_target(name)
+    if kind is RUNNER:
         from opscope.run.executor_runner import ExecutorRunnerTarget
 
         return ExecutorRunnerTarget(Path(address))
-    if kind == SSH:
+    if kind is SSH:
         return _ssh_target(address)
-    if kind == ADB:
+    if kind is ADB:
         return phone_target(address)
-    if name not in TARGETS:
-        raise UsageError(f"no target {name!r}", where="--target", hint=did_you_mean(name, TARGETS))
-    return _emulated() if name == QEMU else _here(name)
+    return _emulated() if kind is QEMU else _here(kind)
 
 
 def recorded_target(target: Target) -> RunTarget:
@@ -80,19 +70,19 @@ def _emulated() -> RunTarget:
     return QemuTarget()
 
 
-def _here(name: str) -> RunTarget:
+def _here(kind: TargetKind) -> RunTarget:
     from opscope.run.local import NO_RUNNER_HINT, LocalTarget, local_obstacle
     from opscope.run.native import NativeTarget
 
     obstacle = local_obstacle()
-    if name == LOCAL:
+    if kind is LOCAL:
         if obstacle:
             raise MissingDependencyError(obstacle, hint=NO_RUNNER_HINT)
         return LocalTarget()
     try:
         return NativeTarget()
     except MissingDependencyError as error:
-        if name == NATIVE or (obstacle and obstacle == error.problem):
+        if kind is NATIVE or (obstacle and obstacle == error.problem):
             raise
         if obstacle:
             raise MissingDependencyError(f"{error.problem}, and {obstacle}", hint=NO_RUNNER_HINT) from None

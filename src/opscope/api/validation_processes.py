@@ -8,13 +8,13 @@ import zlib
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
-from opscope.api.targets import RUNNER
 from opscope.bundle import questions
 from opscope.bundle.bundle import MANIFEST
 from opscope.bundle.validation import Problem
 from opscope.errors import TraceFormatError
 from opscope.read.outputs import read_outputs
 from opscope.run.local import OUTPUTS
+from opscope.run.target_kinds import RUNNER
 from opscope.units import counted_text
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ def _read(found: Inventory, name: str) -> tuple[list[list[int]], str]:
 
 def output_files(manifest: Manifest) -> Iterator[str]:
     """Paths of the outputs that a repetition that hashed them left; foreign runners may hash some and keep none."""
-    if manifest.target.kind == RUNNER:
+    if manifest.target.kind == RUNNER.name:
         return
     for repetition in manifest.repetitions:
         measured = repetition.measurement

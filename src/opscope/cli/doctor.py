@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from opscope.cli.output import JsonOption, write_json
+from opscope.run.target_kinds import KINDS, forms
 
 NAME = "doctor"
 _WIDTH = 20
@@ -14,7 +15,11 @@ _WIDTH = 20
 
 def command(
     target: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Look at a target elsewhere: ssh:HOST, adb or qemu-aarch64.")
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help=f"Look at a target elsewhere: {forms(kind for kind in KINDS if kind.remote or kind.emulated)}.",
+        ),
     ] = None,
     json: JsonOption = None,
     restore: Annotated[

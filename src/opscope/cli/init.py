@@ -8,12 +8,15 @@ from typing import Annotated
 import typer
 
 from opscope.cli.output import QuietOption  # noqa: TC001 - typer reads the annotations at run time
+from opscope.run.target_kinds import KINDS, LOCAL, names
 
 NAME = "init"
 
 
 def command(
-    target: Annotated[str, typer.Option(help="Where it shall run: local, native or runner.")] = "local",
+    target: Annotated[
+        str, typer.Option(help=f"Where it shall run: {names(kind for kind in KINDS if kind.template)}.")
+    ] = LOCAL.name,
     out: Annotated[Path, typer.Option(metavar="FILE|-", help="Where to write it; - is standard output.")] = Path(
         "opscope.toml"
     ),

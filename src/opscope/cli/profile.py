@@ -20,6 +20,7 @@ from opscope.cli.output import (
     split_words,
     write_json,
 )
+from opscope.run.target_kinds import AUTO, KINDS, forms
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -39,9 +40,9 @@ def command(
         str,
         typer.Option(
             metavar="NAME",
-            help="Where to run: auto, native, local, runner:PATH, ssh:HOST, adb[:SERIAL] or qemu-aarch64.",
+            help=f"Where to run: {forms(KINDS)}.",
         ),
-    ] = "auto",
+    ] = AUTO.name,
     remote_device: RemoteDeviceOption = None,
     power: PowerOption = None,
     ablate: Annotated[
@@ -99,7 +100,7 @@ def command(
     if resume and out is None:
         raise UsageError("which bundle to finish?", where="--resume", hint="name its directory with --out DIR")
     settings = Settings(
-        target=phone_name(None if target == "auto" else target, remote_device, power) or target,
+        target=phone_name(None if target == AUTO.name else target, remote_device, power) or target,
         ablate=split_words(ablate),
         ladder=ladder,
         threads=_numbers(threads),

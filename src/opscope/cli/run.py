@@ -20,6 +20,7 @@ from opscope.cli.output import (
     split_words,
     write_json,
 )
+from opscope.run.target_kinds import KINDS, forms
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from opscope.bundle.manifest import Repetition
 
 NAME = "run"
+_PHONES = forms(kind for kind in KINDS if kind.android)
 
 
 def command(
@@ -46,7 +48,8 @@ def command(
     target: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME", help="Run on this Android device instead: adb or adb:SERIAL. [default: as the file says]"
+            metavar="NAME",
+            help=f"Run on this Android device instead: {_PHONES}. [default: as the file says]",
         ),
     ] = None,
     remote_device: RemoteDeviceOption = None,

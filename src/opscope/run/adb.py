@@ -21,12 +21,12 @@ from opscope.errors import DeviceError, MissingDependencyError
 from opscope.run.adb_errors import complaint, connection_error, no_device, several_devices, storage_error
 from opscope.run.heard import HeardLines, end_process
 from opscope.run.remote import Finished, command_line, safe_path
+from opscope.run.target_kinds import ADB
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-KIND = "adb"
 _ENDED = "opscope-ended"
 _TRAILER = re.compile(rb"\r?\n" + _ENDED.encode() + rb" (\d{1,3})\r?\n\Z")
 _ENDED_LINE = re.compile(_ENDED + r" (\d{1,3})\Z")
@@ -70,7 +70,7 @@ class AdbShell:
 
     def describe(self) -> Target:
         """Kind and serial number."""
-        return Target(KIND, self.serial)
+        return Target(ADB.name, self.serial)
 
     def run(self, command: Sequence[str], timeout: float) -> Finished:
         """Run a command and wait for its end; without ``shell_v2`` its errors come in its output."""
@@ -117,7 +117,7 @@ class AdbShell:
 
     @property
     def _where(self) -> str:
-        return f"{KIND}:{self.serial}"
+        return f"{ADB.name}:{self.serial}"
 
     def _check(self) -> None:
         """Ask it something.
@@ -136,7 +136,7 @@ class AdbShell:
         done = self._adb(["connect", address], _CONNECT_SECONDS, serial=None)
         words = complaint(done.stdout + done.stderr)
         if "connected to" not in words:
-            raise connection_error(f"{KIND}:{address}", words.encode())
+            raise connection_error(f"{ADB.name}:{address}", words.encode())
 
     def _only_one(self) -> str:
         found = self._listed()

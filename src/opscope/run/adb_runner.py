@@ -31,7 +31,7 @@ from opscope.run.runner_outcome import (
     untraceable,
 )
 from opscope.run.runner_outputs import OUTPUT_FILE, RunnerOutputs
-from opscope.run.target import Outcome
+from opscope.run.target import Capabilities, Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -86,9 +86,6 @@ class AdbRunnerTarget:
         inputs: of the method, as the program declares them.
         outputs: of the method, likewise; with them, and ``--output_file`` in the runner, all output values are read.
 
-    Attributes:
-        is_build: its features were fixed when it was built.
-
     Raises:
         NotFoundError: there is no such file.
         UsageError: it was not built for Android on this device's processor, or an argument is one that opscope sets.
@@ -107,7 +104,6 @@ class AdbRunnerTarget:
         self._device, self._runner = device, runner.resolve()
         self._arguments, self._method = tuple(arguments), method
         self._inputs, self._outputs = list(inputs), list(outputs)
-        self.is_build = True
         self._numbers = itertools.count()
         check_arguments(self._arguments)
         self._check()
@@ -129,6 +125,10 @@ class AdbRunnerTarget:
     def reserved(self) -> AbstractContextManager[None]:
         """Hold the device for this host alone."""
         return self._device.reserved()
+
+    def capabilities(self) -> Capabilities:
+        """Those of a build: its features are fixed, and so may be whether it traces."""
+        return Capabilities(is_build=True, always_traces=self.always_traces is True)
 
     @property
     def always_traces(self) -> bool | None:

@@ -11,6 +11,7 @@ from typing import Annotated, Literal, TypeAlias
 import msgspec
 
 from opscope.bundle.manifest import Role
+from opscope.run.target_kinds import KINDS, forms
 
 PLAIN_NAME = r"^[A-Za-z0-9_][A-Za-z0-9_.+-]{0,99}$"
 """Names of variants are names of directories."""
@@ -18,6 +19,9 @@ _DAY = 86_400.0
 
 Name: TypeAlias = Annotated[str, msgspec.Meta(pattern=PLAIN_NAME)]
 Text: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=4096)]
+TargetText: TypeAlias = Annotated[
+    str, msgspec.Meta(min_length=1, max_length=4096, description=f"One of {forms(KINDS)}.")
+]
 Threads: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=1024)]
 ThreadList: TypeAlias = Annotated[list[Threads], msgspec.Meta(min_length=1, max_length=64)]
 Cpu: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=4095)]
@@ -66,8 +70,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         model: a registered model, or the path of a .pte relative to the file.
         models: several of them, instead of ``model``.
         dtype: number type to export registered models in.
-        target: where to run: ``local``, ``native``, ``runner``, ``runner:PATH``, ``ssh:HOST``, ``adb``, ``adb:SERIAL``
-            or ``qemu-aarch64``.
+        target: where to run; null: ``local``. With ``runner`` alone, each variant names its build.
         targets: several of them, instead of ``target``.
         devices: names of machines to run on, each by itself; for ``opscope run --scheduler``, whose workers own them.
         variants: what is compared; empty: the CPU as it is, and without ``ablate``.
@@ -97,8 +100,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     model: Text | None = None
     models: list[Text] = []
     dtype: Literal["fp32", "fp16", "int8", "dynamic-int8"] = "fp32"
-    target: Text | None = None
-    targets: list[Text] = []
+    target: TargetText | None = None
+    targets: list[TargetText] = []
     devices: list[Name] = []
     variants: list[VariantConfig] = []
     ablate: list[str] = []

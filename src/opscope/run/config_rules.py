@@ -9,22 +9,22 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from opscope.bundle.manifest import Role
-from opscope.errors import did_you_mean
+from opscope.errors import UsageError, did_you_mean
 from opscope.run import isa
 from opscope.run.config import Config, thread_list
 from opscope.run.config_errors import shown, typed, wrong
 from opscope.run.planned import Effort, Experiment, Experiments, PlannedComparison, PlannedVariant
+from opscope.run.target_kinds import ADB, LOCAL, RUNNER
+from opscope.run.target_names import kind_named, parse_target
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opscope.errors import UsageError
     from opscope.run.config import VariantConfig
 
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.+-]+")
 DEFAULT_OUT = "opscope-out"
-TARGETS = ("local", "native", "runner", "ssh", "adb", "qemu-aarch64")
-_ADDRESSED = ("ssh",)
+DEFAULT_TARGET = LOCAL.name
 CHOICES = {
     "dtype": ("fp32", "fp16", "int8", "dynamic-int8"),
     "role": tuple(role.value for role in Role),
@@ -46,7 +46,7 @@ def read_own(raw: object, file: Path) -> Experiments:
     config = typed(raw, Config, file, CHOICES)
     _check(config, file)
     models = [config.model] if config.model else config.models
-    targets = [config.target] if config.target else config.targets or ["local"]
+    targets = [config.target] if config.target else config.targets or [DEFAULT_TARGET]
     variants = _roles(_expanded(config, file), config)
     if config.until is not None and variants and not _has_pairs(variants):
         hint = 'name them in comparisons, or give a variant role = "baseline"'
@@ -65,7 +65,8 @@ def _check(config: Config, file: Path) -> None:
     Raises:
         UsageError: one is broken.
     """
-    for problem in (_what(config, file), _where(config, file), _variants(config, file), _how_long(config, file)):
+    for rule in (_what, _where, _variants, _how_long):  # each may rely on those before it
+        problem = rule(config, file)
         if problem:
             raise problem
     lists = [("ablate", [] if config.ablate == ["none"] else config.ablate)] + [
@@ -89,13 +90,19 @@ def _what(config: Config, file: Path) -> UsageError | None:
 def _where(config: Config, file: Path) -> UsageError | None:
     if config.target and config.targets:
         return wrong(file, "targets", "there is a key target, too", "name all targets in targets, or one in target")
-    for path, target in [("target", config.target or "local"), *_numbered("targets", config.targets)]:
-        if target.partition(":")[0] not in TARGETS:
-            return wrong(file, path, f"no target {shown(target)}", did_you_mean(target, TARGETS))
-        if target in _ADDRESSED:
-            return wrong(file, path, "which device?", f'for example {path.partition("[")[0]} = "{target}:board"')
-        if target == "runner:":
-            return wrong(file, path, "which runner?", "runner:PATH, or runner and a runner in each variant")
+    for path, target in [("target", config.target or DEFAULT_TARGET), *_numbered("targets", config.targets)]:
+        problem = _no_target(target, path, file)
+        if problem:
+            return problem
+    return None
+
+
+def _no_target(name: str, path: str, file: Path) -> UsageError | None:
+    """What is wrong with the name of a target."""
+    try:
+        parse_target(name, builds_named=True)
+    except UsageError as error:
+        return wrong(file, path, error.problem, error.hint)
     return None
 
 
@@ -110,7 +117,7 @@ def _variants(config: Config, file: Path) -> UsageError | None:
         if config.variants and getattr(config, name):
             return wrong(file, name, "there are variants, which say themselves what is off", f"leave out {name}")
     targets = [config.target] if config.target else config.targets
-    if not config.variants and any(target and target.partition(":")[0] == "runner" for target in targets):
+    if not config.variants and any(target and kind_named(target).only_builds for target in targets):
         return wrong(file, "variants", "this key is missing", "the target runner runs the variants that the file lists")
     if not config.variants:
         return wrong(file, "comparisons", "there are no variants to compare") if config.comparisons else None
@@ -119,11 +126,11 @@ def _variants(config: Config, file: Path) -> UsageError | None:
 
 def _runners(config: Config, file: Path) -> UsageError | None:
     targets = [config.target] if config.target else config.targets
-    kinds = {target.partition(":")[0] for target in targets if target}
-    named = any(variant.runner is not None for variant in config.variants)
-    bare = "runner" in targets or ("adb" in kinds and named)
-    fixed = "runner" in kinds or ("adb" in kinds and named)
-    allowed = bare and kinds <= {"runner", "adb"}
+    kinds = {kind_named(target) for target in targets if target}
+    on_phones = any(variant.runner is not None for variant in config.variants) and ADB in kinds
+    bare = RUNNER.name in targets or on_phones
+    fixed = RUNNER in kinds or on_phones
+    allowed = bare and all(kind.builds for kind in kinds)
     for number, variant in enumerate(config.variants):
         place = f"variants[{number}]"
         if fixed and variant.ablate:
@@ -218,14 +225,17 @@ def _experiment(
     config: Config, file: Path, model: str, place: tuple[str, str | None], variants: tuple[PlannedVariant, ...]
 ) -> Experiment:
     target, device = place
-    kind, colon, path = target.partition(":")
+    named = parse_target(target, builds_named=True)
     program = file.parent / model
-    address = _NOT_IN_NAMES.sub("-", path.partition("?")[0]) if kind != "runner" else ""
+    # The path of a runner says less than its variants do.
+    address = "" if named.kind is RUNNER else _NOT_IN_NAMES.sub("-", named.address.partition("?")[0])
+    if named.kind is RUNNER and named.address:
+        named = named._replace(address=str(file.parent / named.address))
     return Experiment(
-        name="-".join(filter(None, (Path(model).stem, kind, address, device))),
+        name="-".join(filter(None, (Path(model).stem, named.kind.name, address, device))),
         model=str(program) if program.suffix == ".pte" or program.is_file() else model,
         dtype=config.dtype,
-        target=f"{kind}:{file.parent / path}" if colon and kind == "runner" else target,
+        target=named.text,
         effort=_effort(config),
         variants=variants,
         ablate=tuple(config.ablate),

@@ -5,8 +5,9 @@ from __future__ import annotations
 from importlib.resources import files
 
 from opscope.errors import UsageError, did_you_mean
+from opscope.run.target_kinds import KINDS
 
-TARGETS = ("local", "native", "runner")
+TARGETS = tuple(kind.name for kind in KINDS if kind.template)
 
 
 def template(target: str) -> str:

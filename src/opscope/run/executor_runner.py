@@ -40,7 +40,8 @@ from opscope.run.runner_outcome import (
     untraceable,
 )
 from opscope.run.runner_outputs import OUTPUT_FILE, RunnerOutputs
-from opscope.run.target import Outcome
+from opscope.run.target import Capabilities, Outcome
+from opscope.run.target_kinds import RUNNER
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -99,6 +100,10 @@ class ExecutorRunnerTarget:
             run_process(command, log, _HELP_SECONDS)
             return parse_help(log.read_text(encoding="utf-8", errors="replace"))
 
+    def capabilities(self) -> Capabilities:
+        """Those of a build: its features are fixed, and so may be whether it traces."""
+        return Capabilities(is_build=True, always_traces=self.always_traces is True)
+
     @property
     def always_traces(self) -> bool | None:
         """True: tracing is built in and cannot be switched off; False: it is not built in; None: not known."""
@@ -106,7 +111,7 @@ class ExecutorRunnerTarget:
 
     def describe(self) -> Target:
         """Kind and address, for the manifest."""
-        return Target("runner", str(self._runner))
+        return Target(RUNNER.name, str(self._runner))
 
     def probe(self) -> ProbeAnswer:
         """A foreign runner cannot be asked for features.

@@ -20,7 +20,8 @@ from opscope.run.layout import WITHOUT_SWITCH
 from opscope.run.process import log_tail, read_answer, run_process, unanswered
 from opscope.run.protocol import ProbeAnswer, ProbeRefusal, RoofsAnswer, RoofsRequest, RunAnswer, RunRequest
 from opscope.run.roofs_cache import MachineIdentity, fingerprint
-from opscope.run.target import Outcome, feature_groups
+from opscope.run.target import Capabilities, Outcome, feature_groups
+from opscope.run.target_kinds import LOCAL
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -73,7 +74,7 @@ class LocalTarget:
 
     def describe(self) -> Target:
         """Kind and address, for the manifest."""
-        return Target("local", "")
+        return Target(LOCAL.name, "")
 
     def probe(self) -> ProbeAnswer:
         """The CPU's features as the runtime sees them; asked once of a process of its own, nothing is loaded here."""
@@ -93,13 +94,12 @@ class LocalTarget:
         """The machine and its software."""
         return environment.capture(feature_groups(self.probe))
 
-    @property
-    def untraceable(self) -> str | None:
-        """Why the installed runtime traces nothing, as one sentence; None when it does."""
+    def capabilities(self) -> Capabilities:
+        """Whether the installed runtime writes traces."""
         runtime = installed_runtime()
         if runtime.traces:
-            return None
-        return f"executorch {runtime.version} writes no traces; {TRACES_SINCE} and later do"
+            return Capabilities()
+        return Capabilities(untraceable=f"executorch {runtime.version} writes no traces; {TRACES_SINCE} and later do")
 
     def conditions(self) -> Conditions:
         """The state of the machine now."""

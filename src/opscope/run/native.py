@@ -17,6 +17,7 @@ from opscope.run.native_answer import ANSWER, INPUT, OUTPUT, NativeAnswer, flag_
 from opscope.run.native_build import build_runner
 from opscope.run.native_jobs import NativeJobs
 from opscope.run.process import read_answer, run_process
+from opscope.run.target_kinds import NATIVE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -58,7 +59,7 @@ class NativeTarget:
 
     def describe(self) -> Target:
         """Kind and address, for the manifest."""
-        return Target("native", "")
+        return Target(NATIVE.name, "")
 
     def probe(self) -> ProbeAnswer:
         """The CPU's features as the runtime sees them."""

@@ -24,6 +24,7 @@ from opscope.run.native import LocalRunner
 from opscope.run.native_jobs import NativeJobs
 from opscope.run.remote_runtime import build_runtime
 from opscope.run.target import feature_groups
+from opscope.run.target_kinds import QEMU
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from opscope.run.protocol import ProbeAnswer
     from opscope.run.target import Job, Outcome
 
-KIND = "qemu-aarch64"
 VARIABLE = "OPSCOPE_QEMU"
 _ARCH = "aarch64"
 # Everything that QEMU can emulate: SME2 included, where the version has it.
@@ -71,7 +71,7 @@ def find_emulator() -> Emulator:
         MissingDependencyError: there is none, or its version computes wrong.
     """
     named = os.environ.get(VARIABLE)
-    command = tuple(shlex.split(named)) if named else (KIND,)
+    command = tuple(shlex.split(named)) if named else (QEMU.name,)
     if not command or shutil.which(command[0]) is None:
         raise MissingDependencyError(f"{shlex.join(command)} is not installed", hint=_INSTALL)
     done = subprocess.run([*command, "--version"], capture_output=True, text=True, errors="replace", check=False)
@@ -106,7 +106,7 @@ class QemuTarget:
 
     def describe(self) -> Target:
         """Kind, and that the CPU is emulated."""
-        return Target(KIND, "", emulated=True)
+        return Target(QEMU.name, "", emulated=True)
 
     def probe(self) -> ProbeAnswer:
         """The emulated CPU's features as the runtime sees them."""

@@ -24,13 +24,13 @@ from opscope.run.heard import end_process
 from opscope.run.remote import Finished, command_line, safe_path
 from opscope.run.ssh_errors import NO_SFTP, connection_error, copy_error
 from opscope.run.ssh_process import BEGAN, ENDED, SshProcess, exit_code
+from opscope.run.target_kinds import SSH
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from opscope.run.ssh_address import SshAddress
 
-KIND = "ssh"
 VARIABLE = "OPSCOPE_SSH_OPTIONS"
 """Environment variable with more options for ssh and scp alike, for example ``-F FILE``."""
 # One line, and nothing in it that login shells other than sh would read in another way.
@@ -69,7 +69,7 @@ class SshShell:
 
     def describe(self) -> Target:
         """Kind and address as it was given."""
-        return Target(KIND, self._address.text)
+        return Target(SSH.name, self._address.text)
 
     def run(self, command: Sequence[str], timeout: float) -> Finished:
         """Run a command and wait for its end."""
@@ -112,7 +112,7 @@ class SshShell:
     @property
     def where(self) -> str:
         """The device, for messages."""
-        return f"{KIND}:{self._address.text}"
+        return f"{SSH.name}:{self._address.text}"
 
     def _connect(self) -> None:
         """Open the connection that all commands share, unless it stands.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 
@@ -110,6 +110,35 @@ def feature_groups(probe: Callable[[], ProbeAnswer]) -> list[str] | None:
     except FeatureError:
         return None
     return [group.name for group in isa.present(probed.arch, frozenset(probed.fields))]
+
+
+class Capabilities(NamedTuple):
+    """What a target can and cannot do, as it declares it itself.
+
+    Attributes:
+        untraceable: why nothing is traced there, as one sentence; None: what is asked to be traced is.
+        always_traces: whether every run is traced, so that none shows the latency without tracing.
+        is_build: whether it is a build of the user's: its features were fixed when it was built, so that nothing can be
+            switched off, and it runs the method that it chooses.
+    """
+
+    untraceable: str | None = None
+    always_traces: bool = False
+    is_build: bool = False
+
+
+@runtime_checkable
+class DeclaringTarget(Protocol):
+    """A target that cannot do everything, or does something always."""
+
+    def capabilities(self) -> Capabilities:
+        """What it can and cannot do."""
+        ...
+
+
+def capabilities(target: RunTarget) -> Capabilities:
+    """What a target can and cannot do; one that declares nothing traces when it is asked to, and can be switched."""
+    return target.capabilities() if isinstance(target, DeclaringTarget) else Capabilities()
 
 
 @runtime_checkable

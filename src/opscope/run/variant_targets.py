@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from opscope.errors import RunError
-from opscope.run.target import RecallingTarget, reserved
+from opscope.run.target import Capabilities, RecallingTarget, capabilities, reserved
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -50,6 +50,10 @@ class VariantTargets:
     def reserved(self) -> AbstractContextManager[None]:
         """Hold the first target: all others are on the same machine."""
         return reserved(self._first)
+
+    def capabilities(self) -> Capabilities:
+        """What the first target can and cannot do."""
+        return capabilities(self._first)
 
     def probe(self) -> ProbeAnswer:
         """The CPU's features, as the first target tells them."""
