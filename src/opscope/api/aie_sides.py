@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from opscope.errors import EmptyTraceError, MismatchError, NotFoundError, OpscopeError, TraceFormatError, UsageError
+from opscope.read.compressed import first_bytes
+from opscope.read.etdump import EtdumpReader
+from opscope.read.registry import file_bytes, trace_reader, traces_in
 
 if TYPE_CHECKING:
     from opscope.analyze.aie_compare import TilesComparison, TilesSide
     from opscope.analyze.aie_gate import TilesGate
     from opscope.analyze.tiles_result import TilesAnalysis
+    from opscope.read.registry import Reader
 
 ANALYSIS = "analysis.json"
-_TRACES = ("*.json", "*.json.gz", "*.json.zst", "*.txt", "*.txt.gz", "*.bin", "*.hex")
 _HEAD = 64
 _MARK = b'"schema"'
 _NAMED = b"opscope.tiles/1"
@@ -33,29 +36,24 @@ def is_tiles(path: str | Path) -> bool:
     """Whether a path is a trace of AI Engine tiles, an analysis of one, or a directory that holds such."""
     place = Path(path)
     if place.is_dir():
-        return any(_is_tiles_file(file) for file in _files_in(place))
-    return place.is_file() and _is_tiles_file(place)
+        return bool(_files_in(place))
+    return place.is_file() and (_is_written(place) or _reads_tiles(trace_reader(place)))
 
 
-def _is_tiles_file(path: Path) -> bool:
-    """By the first bytes, and for JSON by what else is known of it."""
-    from opscope.read.aie_json import AieJsonReader
-    from opscope.read.aie_words import AieWordsReader
-    from opscope.read.compressed import first_bytes
-    from opscope.read.etdump import EtdumpReader
+def _reads_tiles(reader: Reader | None) -> bool:
+    if reader is None or reader.name == EtdumpReader.name:
+        return False  # the usual case, told before the readers of tiles are even imported
+    from opscope.read.aie_files import TilesReader
 
+    return isinstance(reader, TilesReader)
+
+
+def _is_written(path: Path) -> bool:
+    """Whether a file is an analysis of a trace."""
     try:
-        head = first_bytes(path, 1 << 12)
+        return _is_analysis(first_bytes(path, 2 * _HEAD))
     except OpscopeError:
         return False
-    if EtdumpReader().sniff(head[:_HEAD]):
-        return False
-    if AieWordsReader().sniff(head[:_HEAD]) or _is_analysis(head):
-        return True
-    return AieJsonReader().sniff(head[:_HEAD]) and any(word in head for word in _RECORDS)
-
-
-_RECORDS = (b'"ph"', b"traceEvents", b"_trace for tile", b"process_name")
 
 
 def _is_analysis(head: bytes) -> bool:
@@ -63,13 +61,17 @@ def _is_analysis(head: bytes) -> bool:
 
 
 def _files_in(directory: Path) -> list[Path]:
-    """Traces of a directory; when it was written by `opscope aie --out`, or holds such directories, their analyses."""
+    """Traces of tiles in a directory; where `opscope aie --out` wrote it, or directories in it, their analyses."""
     if (directory / ANALYSIS).is_file():
-        return [directory / ANALYSIS]
-    below = sorted(directory.glob(f"*/{ANALYSIS}"))
-    return (
-        below[:_MOST_FILES] or sorted({file for pattern in _TRACES for file in directory.glob(pattern)})[:_MOST_FILES]
-    )
+        return [directory / ANALYSIS] if _is_written(directory / ANALYSIS) else []
+    below = [file for file in sorted(directory.glob(f"*/{ANALYSIS}"))[:_MOST_FILES] if _is_written(file)]
+    if below:
+        return below
+    try:
+        found = traces_in(directory)
+    except NotFoundError:
+        return []
+    return found.files if _reads_tiles(found.reader) else []
 
 
 def tiles_side(path: str | Path) -> TilesTraces:
@@ -82,7 +84,7 @@ def tiles_side(path: str | Path) -> TilesTraces:
     from opscope.analyze.aie_compare import TilesSide
 
     place = Path(path)
-    files = [file for file in _files_in(place) if _is_tiles_file(file)] if place.is_dir() else [place]
+    files = _files_in(place) if place.is_dir() else [place]
     if not files:
         raise NotFoundError("no traces in this directory", where=place, hint="give a trace, or a directory of traces")
     analyses = [_analysis(file) for file in files]
@@ -102,8 +104,6 @@ def written_analysis(path: Path) -> TilesAnalysis | None:
         TraceFormatError: it is an analysis that is damaged.
     """
     from opscope.analyze.tiles_result import TilesAnalysis
-    from opscope.read.compressed import first_bytes
-    from opscope.read.registry import file_bytes
 
     if not path.is_file() or not _is_analysis(first_bytes(path, 2 * _HEAD)):
         return None

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from opscope.bundle.bundle import VARIANTS, Bundle, is_bundle
 from opscope.bundle.manifest import Arm, Role
-from opscope.errors import NotFoundError, RunError, did_you_mean
+from opscope.errors import MismatchError, NotFoundError, RunError, did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from opscope.analyze.timing import Calls
     from opscope.api.notebook import EventsResult
     from opscope.bundle.manifest import Repetition, Variant
-    from opscope.table import EventTable
+    from opscope.read.registry import DirectoryTraces
+    from opscope.table import EventTable, TraceWarning
 
-_TRACES = ("*.etdump", "*.etdump.gz", "*.etdump.zst")
 Warmup: TypeAlias = int | Literal["auto"] | None
 """Inferences of each process to set aside; auto: where latencies settle; None: a bundle's plan, else auto."""
 
@@ -111,23 +111,31 @@ def is_kit(directory: Path) -> bool:
 
 
 def _trace_side(path: Path, warmup: Warmup) -> Side:
-    from opscope.read.registry import read_trace
+    from opscope.read.registry import read_trace, traces_in
     from opscope.table import EventTable
 
-    files = _traces_in(path) if path.is_dir() else [path]
+    found = traces_in(path) if path.is_dir() else None
+    files = found.files if found else [path]
     read_files = [read_trace(file) for file in files]
+    clocks = sorted({one.table.clock.value for one in read_files})
+    if len(clocks) > 1:
+        hint = "give traces of each clock a directory of their own"
+        raise MismatchError(f"its traces are of different clocks: {' and '.join(clocks)}", where=path, hint=hint)
     table = EventTable.concat([one.table for one in read_files])
     table = marked(table, warmup)
+    if found and found.others:
+        table = table.with_warnings(_left_out(found))
     hashes = [(str(file), one.sha256) for file, one in zip(files, read_files, strict=True)]
     return Side(table, str(path), read_files[0].format, hashes, path.name, None, None)
 
 
-def _traces_in(directory: Path) -> list[Path]:
-    files = sorted(file for pattern in _TRACES for file in directory.glob(pattern))
-    if not files:
-        hint = "give a trace, a directory of .etdump files, or a bundle"
-        raise NotFoundError("no traces in this directory", where=directory, hint=hint)
-    return files
+def _left_out(found: DirectoryTraces) -> TraceWarning:
+    """Says that a directory holds traces of other formats, which may be the same ones again."""
+    from opscope.table import TraceWarning
+
+    others = " and ".join(f"{count:,} of the format {name}" for name, count in found.others.items())
+    message = f"the directory holds traces of other formats, which were not read: {others}"
+    return TraceWarning("other_formats", message, "give every format a directory of its own")
 
 
 def bundle_side(bundle: Bundle, name: str | None, warmup: Warmup) -> Side:
@@ -143,10 +151,8 @@ def bundle_side(bundle: Bundle, name: str | None, warmup: Warmup) -> Side:
         hint = "see the failures in manifest.json; --resume tries them again"
         raise RunError(f"no repetition of {variant.name} succeeded", where=bundle.path, hint=hint)
     untraced = bundle.manifest.left_out.trace
-    tables = [
-        _of_calls(repetition, untraced) if untraced else read_trace(bundle.path / str(repetition.trace)).table
-        for repetition in repetitions
-    ]
+    traces = [] if untraced else [read_trace(bundle.path / str(repetition.trace)) for repetition in repetitions]
+    tables = [_of_calls(one, untraced) for one in repetitions] if untraced else [trace.table for trace in traces]
     plan, methods = bundle.manifest.plan, bundle.manifest.model.methods
     planned: Warmup = "auto" if plan.warmup is None else plan.warmup
     table = marked(EventTable.concat(tables), planned if warmup is None else warmup)
@@ -157,7 +163,7 @@ def bundle_side(bundle: Bundle, name: str | None, warmup: Warmup) -> Side:
     files = [(repetition.trace or repetition.directory, repetition.data_sha256) for repetition in repetitions]
     path = str(bundle.path / VARIANTS / variant.name)
     calls, tokens = _calls(bundle, variant, table), _tokens(bundle)
-    form = CALLS_FORMAT if untraced else "etdump"
+    form = traces[0].format if traces else CALLS_FORMAT
     side = Side(table, path, form, files, variant.name, bundle, variant, calls=calls, tokens=tokens)
     return side if untraced else with_bundled_program(side)
 

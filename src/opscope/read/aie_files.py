@@ -5,13 +5,12 @@ from __future__ import annotations
 import hashlib
 import threading
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 from opscope.errors import EmptyTraceError, TraceFormatError
-from opscope.read.aie_json import AieJsonReader, read_json
-from opscope.read.aie_words import AieWordsReader, read_words
 from opscope.read.compressed import inflated_part, is_compressed
 from opscope.read.mapped import mapped_file
+from opscope.read.registry import reader_for
 from opscope.table.events import TraceWarning
 
 if TYPE_CHECKING:
@@ -23,6 +22,25 @@ if TYPE_CHECKING:
 _HEAD = 64
 _PART = 1 << 20
 _HINT = "give the JSON that mlir-aie's trace parser writes, or raw trace words: text in hexadecimal, or binary"
+
+
+@runtime_checkable
+class TilesReader(Protocol):
+    """A reader, of this package or another, of traces of AI Engine tiles: ``opscope aie`` reads what it does."""
+
+    def read_tiles(self, data: memoryview, path: Path, slots: Slots | None) -> TileTraceSet:
+        """The tiles of a trace.
+
+        Args:
+            data: content of the file.
+            path: for messages.
+            slots: names of the slots of each kind of unit, where the user gave them; for formats that lack them.
+
+        Raises:
+            EmptyTraceError: no tile has events.
+            TraceFormatError: it is damaged, or names no tile.
+        """
+        ...
 
 
 class TilesRead(NamedTuple):
@@ -89,8 +107,11 @@ _CUT = TraceWarning(
 
 def _decoded(data: memoryview, path: Path, slots: Slots | None) -> TileTraceSet:
     head = bytes(data[:_HEAD])
-    if AieWordsReader().sniff(head):
-        return read_words(data, path, slots)
-    if AieJsonReader().sniff(head):
-        return read_json(data, path)
-    raise TraceFormatError("neither a trace in JSON nor raw trace words", where=path, hint=_HINT)
+    try:
+        reader = reader_for(head, path)
+    except TraceFormatError:
+        raise TraceFormatError("neither a trace in JSON nor raw trace words", where=path, hint=_HINT) from None
+    if not isinstance(reader, TilesReader):
+        hint = "opscope analyze shows it; traces of AI Engine tiles are JSON or raw words"
+        raise TraceFormatError(f"a trace of the format {reader.name}, not of AI Engine tiles", where=path, hint=hint)
+    return reader.read_tiles(data, path, slots)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
+    from opscope.read.aie_words import Slots
     from opscope.table import EventTable
 
 FORMAT = "aie-json"
@@ -31,6 +32,7 @@ _TILE = re.compile(
     r"(core|mem|shim|shimtile|intfc|memtile)_trace for tile\s*\(?\s*(\d{1,4})\s*,\s*(\d{1,4})\s*\)?\s*\Z"
 )
 _UNITS = {"intfc": Unit.SHIM, "shimtile": Unit.SHIM} | {unit.value: unit for unit in Unit}
+_RECORDS = (b'"ph"', b"traceEvents", b"_trace for tile", b"process_name")
 _NO_TILE = "a trace of an AI Engine names its tiles by process_name records, such as 'core_trace for tile2,4'"
 
 
@@ -42,6 +44,14 @@ class AieJsonReader:
     def sniff(self, head: bytes) -> bool:
         """Whether a file starts like JSON of objects."""
         return bool(_HEAD.match(head))
+
+    def confirms(self, start: bytes) -> bool:
+        """Whether JSON holds, as far as it is here, what records of a trace do."""
+        return any(word in start for word in _RECORDS)
+
+    def read_tiles(self, data: memoryview, path: Path, slots: Slots | None) -> TileTraceSet:  # noqa: ARG002 - it has its own
+        """The tiles of a trace; raises as :meth:`read` does."""
+        return read_json(data, path)
 
     def read(self, data: bytes, path: Path) -> EventTable:
         """All spans of all tiles.

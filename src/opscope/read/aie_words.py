@@ -52,6 +52,10 @@ class AieWordsReader:
         """Whether a file starts with hexadecimal words, or with headers of trace packets in binary."""
         return bool(_HEAD.match(head)) or _is_binary(head)
 
+    def read_tiles(self, data: memoryview, path: Path, slots: Slots | None) -> TileTraceSet:
+        """The tiles of a trace, with the names of slots that were given; raises as :meth:`read` does."""
+        return read_words(data, path, slots)
+
     def read(self, data: bytes, path: Path) -> EventTable:
         """All spans of all tiles.
 

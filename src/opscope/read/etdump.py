@@ -52,6 +52,7 @@ class EtdumpReader:
     """Reads ETDump files, with or without size prefix."""
 
     name: ClassVar[str] = "etdump"
+    suffixes: ClassVar[tuple[str, ...]] = (".etdump",)
 
     def sniff(self, head: bytes) -> bool:
         """Whether a file starts like an ETDump."""

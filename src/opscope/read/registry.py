@@ -11,17 +11,28 @@ import threading
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 from opscope.errors import EmptyTraceError, NotFoundError, StorageError, TraceFormatError
-from opscope.read.compressed import inflated
+from opscope.read.compressed import first_bytes, inflated
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
     from importlib.metadata import EntryPoint
     from pathlib import Path
 
     from opscope.table import EventTable
 
 GROUP = "opscope.readers"
-_COMMON = "etdump"
+BUILT_IN = (
+    ("opscope.read.etdump", "EtdumpReader"),
+    ("opscope.read.aie_json", "AieJsonReader"),
+    ("opscope.read.aie_words", "AieWordsReader"),
+    ("opscope.read.events_table", "EventsCsvReader"),
+    ("opscope.read.events_table", "EventsParquetReader"),
+    ("opscope.read.kit_csv", "KitTimelineReader"),
+)
+"""Readers of this package, the most common format first; also published in the group, for other packages to see."""
 _HEAD = 64
+_START = 1 << 12
+_PACKED = (".gz", ".zst")
 
 
 @runtime_checkable
@@ -43,6 +54,26 @@ class Reader(Protocol):
         ...
 
 
+@runtime_checkable
+class DoubtingReader(Protocol):
+    """A reader of a format whose first bytes others share, such as JSON."""
+
+    def confirms(self, start: bytes) -> bool:
+        """Whether a file of a directory that was sniffed is a trace, by its first 4,096 bytes."""
+        ...
+
+
+@runtime_checkable
+class NamedFormat(Protocol):
+    """A reader of a format that has ends of file names to itself, such as ``.etdump``.
+
+    A file of such a name in a directory is taken for a trace even when it is damaged or empty, so that it is refused
+    instead of being overlooked.
+    """
+
+    suffixes: ClassVar[tuple[str, ...]]
+
+
 class TraceRead(NamedTuple):
     """A trace that was read: its events, the name of its format, and the hash of the file as it is stored."""
 
@@ -51,16 +82,42 @@ class TraceRead(NamedTuple):
     sha256: str
 
 
+class DirectoryTraces(NamedTuple):
+    """The traces of a directory, all of one format.
+
+    Attributes:
+        files: by name.
+        reader: of their format.
+        others: how many files are traces of other formats, by format; they are left out.
+    """
+
+    files: list[Path]
+    reader: Reader
+    others: dict[str, int]
+
+
 def readers() -> list[Reader]:
     """All installed readers that can be loaded, built-in ones first."""
-    return [reader for reader in map(_loaded, _points()) if not isinstance(reader, str)]
+    return [reader for reader in _candidates() if not isinstance(reader, str)]
+
+
+def _candidates() -> Iterator[Reader | str]:
+    """Readers in the order in which they are asked, loaded one by one; for one that cannot be loaded, why.
+
+    Those of opscope itself are found without asking what is installed, which takes longer than most files do.
+    """
+    from importlib import import_module  # noqa: PLC0415 - only for readers that are asked
+
+    for module, name in BUILT_IN:
+        yield _instance(getattr(import_module(module), name))
+    yield from map(_loaded, _points())
 
 
 def _points() -> list[EntryPoint]:
-    from importlib.metadata import entry_points  # noqa: PLC0415 - looked up only when the common format is not it
+    from importlib.metadata import entry_points  # noqa: PLC0415 - looked up only when no format of ours is it
 
-    found = entry_points(group=GROUP)
-    return sorted(found, key=lambda point: (point.name != _COMMON, not point.value.startswith("opscope."), point.name))
+    found = (point for point in entry_points(group=GROUP) if not point.value.startswith("opscope."))
+    return sorted(found, key=lambda point: point.name)
 
 
 def _loaded(point: EntryPoint) -> Reader | str:
@@ -81,13 +138,8 @@ def reader_for(head: bytes, path: Path) -> Reader:
     Raises:
         TraceFormatError: none does; the formats that are known are listed.
     """
-    from opscope.read.etdump import EtdumpReader  # noqa: PLC0415 - it imports nothing that needs this module
-
-    if EtdumpReader().sniff(head):
-        return EtdumpReader()
     names, broken = [], []
-    for point in _points():
-        reader = _loaded(point)
+    for reader in _candidates():
         if isinstance(reader, str):
             broken.append(reader)
         elif reader.sniff(head):
@@ -96,6 +148,69 @@ def reader_for(head: bytes, path: Path) -> Reader:
             names.append(reader.name)
     hint = "; ".join([f"formats that are read: {', '.join(names)}", *broken])
     raise TraceFormatError("the format is not recognised", where=path, hint=hint)
+
+
+def trace_reader(path: Path) -> Reader | None:
+    """The reader of a file of a directory, which may be compressed; None when it is no trace, or cannot be read."""
+    return _reader_of(_start(path), _candidates())
+
+
+def _reader_of(start: bytes, candidates: Iterable[Reader | str]) -> Reader | None:
+    for reader in candidates if start else ():
+        sniffed = not isinstance(reader, str) and reader.sniff(start[:_HEAD])
+        if sniffed and (not isinstance(reader, DoubtingReader) or reader.confirms(start)):
+            return reader if not isinstance(reader, str) else None
+    return None
+
+
+def _start(path: Path) -> bytes:
+    try:
+        return first_bytes(path, _START)
+    except (NotFoundError, StorageError):
+        return b""
+
+
+def traces_in(directory: Path) -> DirectoryTraces:
+    """The traces of a directory, whatever their format; of several formats, those of the first in :func:`readers`.
+
+    Files that are no traces are passed over; those that are named like the traces and have no content are not, nor
+    those with a name that only traces have: reading them says what is wrong.
+
+    Raises:
+        NotFoundError: there is none; the formats that are known are listed.
+        StorageError: it cannot be read.
+    """
+    known = readers()
+    try:
+        files = sorted(file for file in directory.iterdir() if file.is_file() and not file.name.startswith("."))
+    except OSError as error:
+        raise StorageError(f"cannot be read: {error.strerror}", where=directory) from error
+    found: dict[str, list[Path]] = {reader.name: [] for reader in known}
+    hollow: list[Path] = []
+    for file in files:
+        start = _start(file)
+        reader = _reader_of(start, known) or _reader_by_name(file, known)
+        if reader is not None:
+            found[reader.name].append(file)
+        elif not start:
+            hollow.append(file)
+    held = [reader for reader in known if found[reader.name]]
+    if not held:
+        hint = f"give a trace, a directory of traces, or a bundle; formats that are read: {', '.join(found)}"
+        raise NotFoundError("no traces in this directory", where=directory, hint=hint)
+    chosen = found.pop(held[0].name)
+    suffixes = {_suffix(file) for file in chosen}
+    chosen += [file for file in hollow if _suffix(file) in suffixes]
+    return DirectoryTraces(sorted(chosen), held[0], {name: len(others) for name, others in found.items() if others})
+
+
+def _reader_by_name(file: Path, known: Sequence[Reader]) -> Reader | None:
+    return next((one for one in known if isinstance(one, NamedFormat) and _suffix(file) in one.suffixes), None)
+
+
+def _suffix(file: Path) -> str:
+    """The end of a file's name that tells its format, without that of its compression."""
+    return (file.with_suffix("") if file.suffix in _PACKED else file).suffix
 
 
 def read_trace(path: Path) -> TraceRead:
