@@ -2,7 +2,9 @@
 
 Three real dumps, made here once: MobileNetV3-Small with 10,000 and with 100 inferences, ViT-Tiny with 1,000. For each,
 two whole processes in turn, `opscope analyze FILE --json -` and Inspector with to_dataframe, by wall time and largest
-resident memory; then the decode alone, of repeated blocks and by the general way. Inspector takes minutes on these.
+resident memory; then the decode alone: as opscope reads the file, as repeated blocks and by the general way. Inspector
+takes minutes on these. With --crossover only the decode alone, on traces of more lengths: where the two ways take the
+same is what ``opscope.read.repeats.WORTH_BYTES`` says.
 """
 
 from __future__ import annotations
@@ -11,18 +13,25 @@ import statistics
 import sys
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from processes import median_seconds, run
 
 from opscope.export.process import export_model
-from opscope.read import etdump
-from opscope.read.flatbuffer import FlatBuffer, Tables
+from opscope.read import etdump, repeats
 from opscope.read.registry import read_trace
 from opscope.run.local import TRACE, LocalTarget
 from opscope.run.target import Job
-from opscope.table import Clock, EventTable
+
+if TYPE_CHECKING:
+    from opscope.table import EventTable
 
 _FILES = (("mobilenet_v3_small", 100), ("vit_tiny", 1_000), ("mobilenet_v3_small", 10_000))
+_CROSSOVER = (
+    *(("toy_cnn", inferences) for inferences in (50, 200, 500, 1_000, 2_000, 10_000)),
+    *(("mobilenet_v3_small", inferences) for inferences in (10, 50, 100, 200, 500)),
+    *(("vit_tiny", inferences) for inferences in (10, 50, 200)),
+)
 _INSPECTOR = (
     "import sys\nfrom executorch.devtools import Inspector\nInspector(etdump_path=sys.argv[1]).to_dataframe()\n"
 )
@@ -52,13 +61,13 @@ def whole_processes(trace: Path) -> None:
     print(f"  ratio             {inspector.seconds / seconds:8.0f} x  {inspector.kilobytes / memory:7.1f} x")
 
 
-def generally(data: bytes) -> EventTable:
-    """The table by the general way, without looking for repetition."""
-    buffer = FlatBuffer(data, "trace", 4)
-    blocks = Tables(buffer, buffer.root().children(1)[0])
-    parts = list(etdump._pieces(buffer, blocks, 0, len(blocks)))  # noqa: SLF001 - the way that is measured
-    quantised = all(part.whole_microseconds for part in parts)
-    return EventTable.of_segments([part.segment("XNNPACK", quantised=quantised) for part in parts], Clock.NS)
+def decoded(data: bytes, trace: Path, worth: int) -> EventTable:
+    """The table, with blocks compared from so many bytes on: 0 for always, more than the file has for never."""
+    usual, repeats.WORTH_BYTES = repeats.WORTH_BYTES, worth
+    try:
+        return etdump.EtdumpReader().read(data, trace)
+    finally:
+        repeats.WORTH_BYTES = usual
 
 
 def decode_alone(trace: Path) -> None:
@@ -66,8 +75,9 @@ def decode_alone(trace: Path) -> None:
     data, events = trace.read_bytes(), read_trace(trace).table.events
     ways = {
         "reading the bytes": trace.read_bytes,
-        "repeated blocks": lambda: etdump.EtdumpReader().read(data, trace),
-        "general way": lambda: generally(data),
+        "opscope": lambda: decoded(data, trace, repeats.WORTH_BYTES),
+        "repeated blocks": lambda: decoded(data, trace, 0),
+        "general way": lambda: decoded(data, trace, len(data)),
     }
     for name, way in ways.items():
         seconds = median_seconds(way, _RUNS)
@@ -76,12 +86,14 @@ def decode_alone(trace: Path) -> None:
 
 def main() -> None:
     """Make the files and print the figures."""
+    crossover = "--crossover" in sys.argv[1:]
     with tempfile.TemporaryDirectory() as directory:
-        for model, inferences in _FILES:
+        for model, inferences in _CROSSOVER if crossover else _FILES:
             trace = real_trace(model, inferences, Path(directory))
             events, size = read_trace(trace).table.events, trace.stat().st_size
             print(f"{model}, {inferences:,} inferences: {events:,} events, {size / 1e6:.1f} MB", flush=True)
-            whole_processes(trace)
+            if not crossover:
+                whole_processes(trace)
             decode_alone(trace)
 
 

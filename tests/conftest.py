@@ -23,6 +23,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(skip)
 
 
+@pytest.fixture
+def small_repeats(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Traces of a few lines are read the way that is for long ones."""
+    from opscope.read import repeats
+
+    monkeypatch.setattr(repeats, "WORTH_BYTES", 0)
+
+
 @pytest.fixture(scope="session")
 def toy_program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """toy_cnn, exported once by the real exporter."""

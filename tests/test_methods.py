@@ -24,6 +24,8 @@ from opscope.table import Clock, EventTable
 from opscope.table.calls import named_by_calls
 from traces import Node, encode, etdump
 
+pytestmark = pytest.mark.usefixtures("small_repeats")
+
 TWO_METHODS = Path(__file__).parent / "data" / "two_methods.pte"
 CALLS = ("prefill", "decode", "decode")
 

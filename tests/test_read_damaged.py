@@ -15,6 +15,8 @@ from opscope.read.etrecord import read_etrecord
 from opscope.read.flatbuffer import FlatBuffer, Tables
 from traces import etdump
 
+pytestmark = pytest.mark.usefixtures("small_repeats")
+
 INFERENCE = """
     Method::execute 100
       OPERATOR_CALL @3 60

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from opscope.errors import TraceFormatError
 from opscope.read import etdump as reader
+from opscope.read import repeats
 from opscope.read.compressed import inflated
 from opscope.read.etdump import EtdumpReader
 from opscope.read.flatbuffer import FlatBuffer, Tables
@@ -25,6 +26,8 @@ from opscope.read.repeats import stretches
 from opscope.table import Clock, EventTable
 from opscope.table.side import Allocation
 from traces import Node, _event, _table, _vector, encode, etdump
+
+pytestmark = pytest.mark.usefixtures("small_repeats")
 
 MODEL = """
     Program::load_method 900
@@ -68,6 +71,14 @@ def test_repeated_inferences_give_the_same_table(repeat: int) -> None:
 def test_repetition_is_found_and_used() -> None:
     """Of forty equal inferences all but the first few are one segment."""
     assert repeated(etdump(MODEL, repeat=40)) >= 36
+
+
+def test_short_traces_are_not_searched_for_repetition(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Comparing costs more than decoding until blocks fill the bytes that are worth it."""
+    data = etdump(MODEL, repeat=40)
+    monkeypatch.setattr(repeats, "WORTH_BYTES", len(data))
+    assert repeated(data) == 1
+    assert read(data).frame.equals(generally(data).frame)
 
 
 def test_a_real_file_gives_the_same_table() -> None:

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 _WORD = 4
 _FEWEST = 4
 _CHUNK_BYTES = 1 << 20
+WORTH_BYTES = 1 << 20
+"""Blocks of fewer bytes together are decoded faster than they are compared; measured by bench/decode.py, see
+docs/design/etdump.md."""
 
 
 class Footprint(NamedTuple):
@@ -56,20 +59,20 @@ class Times(NamedTuple):
 
 
 def stretches(at: Ints) -> Iterator[tuple[int, int, bool]]:
-    """Split blocks into consecutive ones at a constant distance and the others.
+    """Split blocks into consecutive ones at a constant distance, where they are worth it, and the others.
 
     Args:
         at: byte positions of the blocks, in file order.
 
     Yields:
-        First block, the one behind the last, and whether their distance is constant.
+        First block, the one behind the last, and whether they are enough of them at a constant distance.
     """
     step = np.diff(at)
     border = (np.flatnonzero(np.diff(step)) + 1).tolist()
     first = 0
     # A block fills the distance to the one before it, so those of one size begin behind the first of a stretch.
     for begin, end in zip([0, *border], [*border, len(step)], strict=True):
-        if end - begin >= _FEWEST:
+        if end - begin >= _FEWEST and abs(int(at[end] - at[begin])) >= WORTH_BYTES:
             if first < begin + 1:
                 yield first, begin + 1, False
             first = end + 1
