@@ -7,7 +7,7 @@ import pytest
 
 from aie_gemm import CAPTURES, NAMES, NPU1_GEMM, NPU2_GEMM, Gemm, capture, read, traced
 from aie_traces import Span, Tile, commands, plain_command
-from opscope.analyze.aie_advice import TraceAdvice, advise, buffer_line
+from opscope.analyze.aie_advice import TraceAdvice, advise
 from opscope.analyze.aie_calls import pair_calls
 from opscope.analyze.aie_given import Given, given
 from opscope.analyze.aie_kinds import find_kinds
@@ -94,7 +94,7 @@ def test_a_whole_run_needs_no_advice() -> None:
     """All twelve calls are there: not cut, no steps, no finding."""
     found = advised(traced(Gemm())[0], SMALL)
     assert (found.cut, found.coverage, found.steps, found.findings) == (False, 1.0, (), ())
-    assert "the whole run needs about" in buffer_line(found)
+    assert found.buffer_bytes is not None
 
 
 def test_what_leaving_an_event_out_costs_is_said() -> None:

@@ -11,7 +11,7 @@ from opscope.analyze.aie_calls import pair_calls
 from opscope.analyze.aie_given import Given, doubts, given
 from opscope.analyze.aie_iterations import Iteration
 from opscope.analyze.aie_kinds import find_kinds
-from opscope.analyze.aie_rates import Rate, iteration_rates, rate, rate_line
+from opscope.analyze.aie_rates import Rate, iteration_rates, rate
 from opscope.analyze.aie_work import Work, multiplying
 from opscope.errors import UsageError
 from opscope.program.gemm import tiling
@@ -89,7 +89,7 @@ def test_rates_above_the_peak_are_refused() -> None:
     assert (found.mac_per_cycle, found.in_call_mac_per_cycle, found.utilisation) == (None, None, None)
     assert (found.macs, found.coverage, found.gmac_per_s) == (None, None, None)
     assert rules(found)[-1] == "above_peak"
-    assert "above the peak of 128 MAC a cycle" in rate_line(found)
+    assert "above the peak of 128 MAC a cycle" in found.reason
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphs import graph
-from opscope.program.cost import Cost, GraphCosts, nodes_cost, step_cost
+from opscope.program.cost import Cost, GraphCosts, step_cost
 from opscope.program.dtypes import NumberType
 from opscope.program.plan import InstructionKind, Step
 from opscope.program.xnn_graph import Quantisation, QuantisationKind, XnnGraph, XnnValue
@@ -19,7 +19,7 @@ NO = False  # an option that is not set
 
 def cost(text: str, *nodes: int) -> Cost | None:
     """Cost of one event of a graph; of its first node unless others are named."""
-    return nodes_cost(graph(text), nodes or (0,))
+    return GraphCosts(graph(text)).nodes(nodes or (0,))
 
 
 def portable(operator: str, *arguments: object, out: object = None) -> Cost | None:
@@ -109,7 +109,7 @@ def test_a_stride_beyond_the_window_reads_only_what_it_meets():
         output y
     """
     found = with_options(graph(text), subsampling_height=2, subsampling_width=2)
-    assert nodes_cost(found, [0]).read_bytes == 8 * 8 * 4 * 4 // 4
+    assert GraphCosts(found).nodes([0]).read_bytes == 8 * 8 * 4 * 4 // 4
 
 
 def test_a_fully_connected_layer():
@@ -122,7 +122,7 @@ def test_a_fully_connected_layer():
     """
     assert cost(text) == Cost(2 * 3 * 7 * 5, 2 * 2 * 3 * 7 * 5, 2 * 3 * 5 * 4, 2 * 3 * 7 * 4, 7 * 5 * 4)
     transposed = with_options(graph(text.replace("7x5", "5x7")), flags=1)
-    assert nodes_cost(transposed, [0]).macs == 2 * 3 * 7 * 5
+    assert GraphCosts(transposed).nodes([0]).macs == 2 * 3 * 7 * 5
 
 
 def test_eight_bit_weights_have_a_scale_of_four_bytes_for_each_channel():
@@ -139,7 +139,7 @@ def test_eight_bit_weights_have_a_scale_of_four_bytes_for_each_channel():
     found = msgspec.structs.replace(found, values=(*found.values[:2], bias, *found.values[3:]))
     for number in (1, 2):
         found = with_scales(found, number, QuantisationKind.PER_CHANNEL, 7)
-    assert nodes_cost(found, [0]) == Cost(2 * 7 * 5, 2 * 2 * 7 * 5, 2 * 5, 2 * 7, 7 * 5 + 7 * 4 + 7 * 4)
+    assert GraphCosts(found).nodes([0]) == Cost(2 * 7 * 5, 2 * 2 * 7 * 5, 2 * 5, 2 * 7, 7 * 5 + 7 * 4 + 7 * 4)
 
 
 def test_four_bit_weights_have_scales_of_two_bytes_for_each_group():
@@ -151,9 +151,9 @@ def test_four_bit_weights_have_scales_of_two_bytes_for_each_group():
         output y
     """
     found = with_scales(graph(text), 1, QuantisationKind.PER_CHANNEL_GROUP, 48 * 2)
-    assert nodes_cost(found, [0]).weight_bytes == 48 * 32 + 48 * 2 * 2
+    assert GraphCosts(found).nodes([0]).weight_bytes == 48 * 32 + 48 * 2 * 2
     odd = with_scales(graph(text.replace("x64", "x63")), 1, QuantisationKind.PER_CHANNEL, 48)
-    assert nodes_cost(odd, [0]).weight_bytes == 48 * 32 + 48 * 4, "rows are filled up to whole bytes"
+    assert GraphCosts(odd).nodes([0]).weight_bytes == 48 * 32 + 48 * 4, "rows are filled up to whole bytes"
 
 
 def test_a_matrix_product_with_broadcast_reads_the_small_side_once():
@@ -274,9 +274,9 @@ def test_attention():
 def test_real_shapes_replace_those_of_the_file():
     """The file has the upper bound. With real shapes given, a value without one makes the cost unknown."""
     text = "input x fp32 100x8\nconst w fp32 4x8\ny fp32 100x4 = FullyConnected x w\noutput y"
-    assert nodes_cost(graph(text), [0], {0: (3, 8), 2: (3, 4)}) == Cost(96, 192, 96, 48, 128)
-    assert nodes_cost(graph(text), [0], {0: (3, 8)}) is None
-    assert nodes_cost(graph(text), [0], {}) is None
+    assert GraphCosts(graph(text), {0: (3, 8), 2: (3, 4)}).nodes([0]) == Cost(96, 192, 96, 48, 128)
+    assert GraphCosts(graph(text), {0: (3, 8)}).nodes([0]) is None
+    assert GraphCosts(graph(text), {}).nodes([0]) is None
 
 
 def test_what_is_not_known_costs_nothing_we_could_name():
@@ -284,8 +284,8 @@ def test_what_is_not_known_costs_nothing_we_could_name():
     assert cost("input x fp32 8\ny fp32 8 = Wavelet x\noutput y") is None
     found = graph("input x fp32 8\ny fp32 8 = Exp x\noutput y")
     odd = msgspec.structs.replace(found.values[0], dtype=NumberType("unknown-99", None))
-    assert nodes_cost(msgspec.structs.replace(found, values=(odd, *found.values[1:])), [0]) is None
-    assert [nodes_cost(found, nodes) for nodes in ([], [1], [-1], [0, 7])] == [None] * 4
+    assert GraphCosts(msgspec.structs.replace(found, values=(odd, *found.values[1:]))).nodes([0]) is None
+    assert [GraphCosts(found).nodes(nodes) for nodes in ([], [1], [-1], [0, 7])] == [None] * 4
     assert [GraphCosts(found).activation(number) for number in (-1, 1)] == [None, None]
     assert cost(CONVOLUTION.replace("16x3x3x4", "16x36")) is None
     assert cost("input x fp32 8\ny fp32 8 = Conv2d x\noutput y") is None
@@ -303,7 +303,7 @@ def test_a_shape_beyond_every_runtime_is_not_multiplied_out():
     """A damaged file can state a shape of thousands of dimensions."""
     found = graph("input x fp32 8\ny fp32 8 = Exp x\noutput y")
     values = tuple(msgspec.structs.replace(value, dims=(2**32 - 1,) * 5000) for value in found.values)
-    assert nodes_cost(msgspec.structs.replace(found, values=values), [0]) is None
+    assert GraphCosts(msgspec.structs.replace(found, values=values)).nodes([0]) is None
 
 
 def test_portable_products():
@@ -481,7 +481,7 @@ def test_whatever_a_damaged_graph_says_there_is_a_cost_or_none(kind, shapes, inp
         for n, dims in enumerate(shapes)
     ]
     node = msgspec.structs.replace(found.nodes[0], inputs=tuple(range(inputs)), outputs=(3,) if inputs else (9,))
-    known = nodes_cost(msgspec.structs.replace(found, values=tuple(names), nodes=(node,)), [0])
+    known = GraphCosts(msgspec.structs.replace(found, values=tuple(names), nodes=(node,))).nodes([0])
     assert known is None or min(msgspec.structs.astuple(known)) >= 0
 
 

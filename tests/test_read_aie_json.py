@@ -215,7 +215,7 @@ def test_tiles_and_slots() -> None:
         trace(tiles=(CORE._replace(names=["Event0", *NAMES[1:4], "PortRunning0", *NAMES[5:]]),)), PATH
     ).tiles[0]
     assert (tile.row, tile.column, tile.tile, tile.unit, tile.pid, tile.last) == (2, 4, "2,4", Unit.CORE, 0, 1101)
-    assert tile.slot_names == (*NAMES[:4], "PORT_RUNNING_0", *["NONE"] * 3)
+    assert [(slot.number, slot.name) for slot in tile.slots] == [*enumerate((*NAMES[:4], "PORT_RUNNING_0"))]
     assert [(slot.name, slot.recorded, len(slot.spans.start)) for slot in tile.slots][0::4] == [
         ("INSTR_EVENT_0", "Event0", 1),
         ("PORT_RUNNING_0", "PortRunning0", 0),

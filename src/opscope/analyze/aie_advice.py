@@ -14,7 +14,7 @@ from opscope.analyze.aie_findings import TileFinding, place
 from opscope.analyze.aie_ports import PORT
 from opscope.analyze.aie_traffic import Levels, Traffic, levels, traffic
 from opscope.analyze.findings import Severity
-from opscope.units import ratio_text, share_text, size_text
+from opscope.units import ratio_text, share_text
 
 if TYPE_CHECKING:
     from opscope.analyze.aie_rates import Rate
@@ -205,9 +205,3 @@ def _next(steps: tuple[Unslot, ...]) -> str:
     whole = ", which is the whole run" if best.coverage == 1 else ""
     named = ", ".join(best.events)
     return f"trace without {named}: the same buffer reaches about {ratio_text(best.reach)} as far{whole}; or enlarge it"
-
-
-def buffer_line(advice: TraceAdvice) -> str:
-    """What the whole run would take, for a summary."""
-    written = f"{size_text(advice.bytes)} of commands in the trace (estimated)"
-    return f"{written}, the whole run needs about {size_text(advice.buffer_bytes)}" if advice.buffer_bytes else written

@@ -12,7 +12,7 @@ import msgspec
 
 from opscope.analyze.aie_findings import TileFinding, place
 from opscope.analyze.findings import Severity
-from opscope.units import counted_text, rate_text, share_text
+from opscope.units import counted_text, rate_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -228,11 +228,3 @@ def _over_levels(mac_per_cycle: float, device: AieDevice) -> GmacRange:
     low, high = min(levels), max(levels)
     basis = f"no clock was given: the lowest and the highest level of the driver of {device.name}"
     return GmacRange(mac_per_cycle * low / 1e3, mac_per_cycle * high / 1e3, low, high, basis)
-
-
-def rate_line(found: Rate) -> str:
-    """The rate in one line, for a summary."""
-    if found.mac_per_cycle is None:
-        return f"no rate: {found.reason}"
-    share = f", {share_text(found.utilisation)} of the peak" if found.utilisation is not None else ""
-    return f"{rate_text(found.mac_per_cycle)} MAC a cycle{share}"

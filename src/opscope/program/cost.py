@@ -111,20 +111,6 @@ class GraphCosts:
         return found.macs, found.flops + activation_operations(shaped.node, shaped.output())
 
 
-def nodes_cost(graph: XnnGraph, nodes: Sequence[int], dims: Mapping[int, Shape] | None = None) -> Cost | None:
-    """Cost of one event that computes these nodes of a graph; for many events of one graph use :class:`GraphCosts`.
-
-    Args:
-        graph: of the delegate.
-        nodes: their numbers.
-        dims: real shapes by value number; None: those of the file.
-
-    Returns:
-        None when a kind, a width or a shape is unknown.
-    """
-    return GraphCosts(graph, dims).nodes(nodes)
-
-
 def step_cost(plan: Plan, step: Step, sizes: Mapping[int, Shape] | None = None) -> Cost | None:
     """Cost of one instruction that calls a portable kernel.
 

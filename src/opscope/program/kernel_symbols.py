@@ -83,8 +83,6 @@ _FAMILIES = {
     "int4": re.compile(r"q[a-z]*4"),
     "int2": re.compile(r"q[a-z]*2"),
 }
-NUMBER_TYPES = tuple(_FAMILIES)
-"""Families that kernels can be chosen by."""
 
 
 class KernelSymbol(msgspec.Struct, frozen=True):

@@ -49,7 +49,6 @@ _PLAIN = """
 abs bmm ceil clamp div exp floor hardtanh hardswish leaky_relu log maximum minimum mul neg permute_copy rsqrt relu
 tanh sigmoid sin cos sqrt
 """
-_INDICES = "pooling that returns indices is not taken"
 _OVERLOADED = {"div": "div.Tensor", "mul": "mul.Tensor"}
 
 RULES: dict[str, OperatorRule] = {

@@ -47,7 +47,6 @@ _NUMBER = re.compile(r"[+-]?(?:\d{1,30}(?:\.\d{0,30})?|\.\d{1,30})(?:[eE][+-]?\d
 _LIMIT = 1 << 62
 _MICRO, _MILLI = 1_000, 1_000_000
 _PERCENT = 0.01
-_LONG_FIELD = 1 << 17
 # How far out the framework's events are when two have the same times; operators are innermost.
 _LEVELS = {Scope.EXECUTE: 0, Scope.LOAD: 0, Scope.INIT: 1}
 _CALLS = (Scope.DELEGATE_CALL, Scope.OPERATOR_CALL, Scope.CONTROL)

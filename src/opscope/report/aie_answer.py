@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from opscope.analyze.aie_array import ArrayView
-    from opscope.analyze.aie_cycles import CycleSplit
     from opscope.analyze.aie_findings import TileFinding
     from opscope.analyze.aie_rates import GmacRange
     from opscope.analyze.tiles_result import TileRow, TilesAnalysis
@@ -262,11 +261,6 @@ def _places(found: Sequence[TileFinding]) -> str:
     tiles = {own.place.partition(",")[0] + own.place.partition(",")[2].partition(",")[0] for own in found}
     more = counted_text(len(found) - 1, "more place") if len(tiles) < len(found) else f"{len(found) - 1} more tiles"
     return f"{first}, and {more}"
-
-
-def cycle_shares(split: CycleSplit, window: int) -> dict[str, float]:
-    """A split as parts of a window."""
-    return {name: count / window for name, count in msgspec.structs.asdict(split).items()} if window else {}
 
 
 def _no_answer(analysis: TilesAnalysis) -> str:

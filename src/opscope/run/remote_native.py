@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 # What shells say of a program that is not theirs to execute, and of one that is not there; some take it for a script.
 _CANNOT_START = (2, 126, 127)
-_OWN_PYTHON = "use a Python there that has executorch: ?python=PATH"
 _PROGRAM, _COUNTER = "program.pte", "libopscope_counter.so"
 
 

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     Column: TypeAlias = "NDArray[Any] | Coded"
 
 NULL = -1
-NUMBERS = ("run", "chain", "instruction", "delegate_id", "bundled_input", "resolution", "parent")
 TEXTS = ("scope", "name", "backend", "method", "delegate_label", "block")
 SCOPES = tuple(scope.value for scope in Scope)
 

@@ -115,12 +115,6 @@ class TileTrace:
         return f"{self.row},{self.column}"
 
     @property
-    def slot_names(self) -> tuple[str, ...]:
-        """Names of the eight slots; ``NONE`` where a slot has no event."""
-        names = {slot.number: slot.name for slot in reversed(self.slots)}
-        return tuple(names.get(number, UNUSED) for number in range(SLOTS))
-
-    @property
     def spans(self) -> int:
         """Number of spans in all slots."""
         return sum(len(slot.spans.start) for slot in self.slots)
