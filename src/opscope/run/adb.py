@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import threading
@@ -20,7 +21,7 @@ from opscope.bundle.manifest import Target
 from opscope.errors import DeviceError, MissingDependencyError
 from opscope.run.adb_errors import complaint, connection_error, no_device, several_devices, storage_error
 from opscope.run.heard import HeardLines, end_process
-from opscope.run.remote import Finished, command_line, safe_path
+from opscope.run.remote import Finished, safe_path
 from opscope.run.target_kinds import ADB
 
 if TYPE_CHECKING:
@@ -237,4 +238,4 @@ class AdbProcess:
 
 def _told(command: Sequence[str]) -> str:
     """A command for the device's shell, which tells its exit code in a last line."""
-    return f"{command_line(command)}; c=$?; echo; echo {_ENDED} $c"
+    return f"{shlex.join(command)}; c=$?; echo; echo {_ENDED} $c"

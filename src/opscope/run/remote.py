@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 from urllib.parse import parse_qsl
 
@@ -109,11 +108,6 @@ class RemoteShell(Protocol):
             OSError: there is no room here.
         """
         ...
-
-
-def command_line(command: Sequence[str]) -> str:
-    """A command as one line for a shell there: every word arrives as it is."""
-    return shlex.join(command)
 
 
 def address_options(query: str, known: Sequence[str], where: str, example: str) -> dict[str, str]:

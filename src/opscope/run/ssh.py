@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from opscope.bundle.manifest import Target
 from opscope.errors import DeviceError, MissingDependencyError
 from opscope.run.heard import end_process
-from opscope.run.remote import Finished, command_line, safe_path
+from opscope.run.remote import Finished, safe_path
 from opscope.run.ssh_errors import NO_SFTP, connection_error, copy_error
 from opscope.run.ssh_process import BEGAN, ENDED, SshProcess, exit_code
 from opscope.run.target_kinds import SSH
@@ -151,7 +151,7 @@ class SshShell:
         return [program, *given, *port, *(word for option in ours for word in ("-o", option))]
 
     def _ssh(self, command: Sequence[str]) -> list[str]:
-        line = command_line(["exec", "sh", "-c", _TOLD, "opscope", *command])
+        line = shlex.join(["exec", "sh", "-c", _TOLD, "opscope", *command])
         return [*self._options("ssh"), "-o", "ControlMaster=no", "--", self._address.host, line]
 
     def _copy(self, arguments: Sequence[str], size: int) -> None:
