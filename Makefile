@@ -69,7 +69,7 @@ docs: $(VENV)/dev.stamp ## generate the reference pages from the code, and build
 	$(MKDOCS)
 
 bless: $(VENV)/dev.stamp ## write the expected reports anew, after looking at the difference
-	$(BIN)/python -m pytest tests/test_report_golden.py --bless
+	$(BIN)/python -m pytest tests/reports/test_golden.py --bless
 
 clean: ## remove the virtual environment and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

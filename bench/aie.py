@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING
 
 from processes import Process, median_seconds, run
 
-from opscope.read.aie_words import read_words
+from opscope.npu.readers.words import read_words
 
-sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
+sys.path.append(str(Path(__file__).resolve().parents[1] / "tests" / "support"))
 from aie_traces import Span, Tile, json_text, words_text
 
 if TYPE_CHECKING:
@@ -67,12 +67,12 @@ with open(sys.argv[1], "rb", buffering=0) as file:
         pass
 """
 _START = """
-import opscope.read.aie_files
+import opscope.npu.readers.files
 """
 _OURS = """
 import sys
 from pathlib import Path
-from opscope.read.aie_files import read_tiles
+from opscope.npu.readers.files import read_tiles
 tiles = read_tiles(Path(sys.argv[1])).tiles
 print(sum(len(slot.spans.start) - int(slot.spans.open.sum()) for tile in tiles for slot in tile.slots))
 """

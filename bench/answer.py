@@ -15,7 +15,7 @@ from pathlib import Path
 
 from processes import Process, run
 
-from opscope.export.process import export_model
+from opscope.runtimes.executorch.export.process import export_model
 
 _MODEL = "toy_cnn"
 _ROUNDS = 3

@@ -23,12 +23,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 from attribution_truth import NoTruthError, TrueDelegate, TrueEvent, read_records, true_delegates
 
-from opscope.program.attribution import Attribution, EventNodes, match_events
-from opscope.read.registry import read_trace
-from opscope.read.xnnpack_payload import read_xnn_graphs
-from opscope.run.isa import group
-from opscope.run.local import TRACE, LocalTarget
-from opscope.run.target import Job
+from opscope.experiment.target import Job
+from opscope.machine.isa import group
+from opscope.program.xnnpack.attribution import Attribution, EventNodes, match_events
+from opscope.readers.registry import read_trace
+from opscope.runtimes.executorch.runners.local import TRACE, LocalTarget
+from opscope.runtimes.executorch.xnnpack.payload import read_xnn_graphs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -23,7 +23,7 @@ from torchao.quantization import Int8DynamicActivationIntxWeightConfig, quantize
 from torchao.quantization.granularity import PerAxis, PerGroup
 from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 
-from opscope.export.registry import build
+from opscope.runtimes.executorch.export.registry import build
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-    from opscope.program.xnn_graph import DelegateGraph, XnnGraph
+    from opscope.program.xnnpack.graph import DelegateGraph, XnnGraph
 
 # Values of enum xnn_node_type, from src/xnnpack/node-type-defs.inc of XNNPACK.
 _BINARY, _CONVERT, _CONVOLUTION, _COPY, _FULLY_CONNECTED, _RESHAPE, _UNARY = 4, 6, 7, 8, 13, 33, 39

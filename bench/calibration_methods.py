@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from opscope.stats.distributions import t_quantile
-from opscope.stats.effect import ALPHA, Effect, Verdict, paired_effects, unpaired_effects
-from opscope.stats.hierarchy import median_effect
+from opscope.core.stats.distributions import t_quantile
+from opscope.core.stats.effect import ALPHA, Effect, Verdict, paired_effects, unpaired_effects
+from opscope.core.stats.hierarchy import median_effect
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -18,21 +18,21 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from opscope.api.profiling import complete_inferences, described_model
 from opscope.bundle.bundle import Bundle
 from opscope.bundle.manifest import Manifest, Plan, Role, Status, Variant
-from opscope.export.process import export_model
-from opscope.run.clock import SystemClock
-from opscope.run.experiment import run_experiment
-from opscope.run.native import NativeTarget
-from opscope.run.schedule import interleaved
-from opscope.version import __version__
+from opscope.core.version import __version__
+from opscope.experiment.engine import run_experiment
+from opscope.experiment.schedule import interleaved
+from opscope.machine.clock import SystemClock
+from opscope.runtimes.executorch.export.process import export_model
+from opscope.runtimes.executorch.runners.native import NativeTarget
+from opscope.workflows.measure.profiling import complete_inferences, described_model
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from opscope.bundle.manifest import Repetition
-    from opscope.run.target import RunTarget
+    from opscope.experiment.target import RunTarget
 
 ROUNDS = 10
 _RUNS, _WARMUP = 20, 5

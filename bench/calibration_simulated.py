@@ -14,7 +14,7 @@ from calibration_methods import NAIVE, Signs, effect, opscope, sign, t_test
 from calibration_noise import NOISES, Floats, Noise, interleaved, normal, one_after_other
 from calibration_shares import Share, share
 
-from opscope.stats.effect import ALPHA, Effect, Verdict, adjust_for_many, paired_effects
+from opscope.core.stats.effect import ALPHA, Effect, Verdict, adjust_for_many, paired_effects
 
 UNPAIRED = 0
 """In the place of a number of rounds: two groups of ten processes, one after the other."""

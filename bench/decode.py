@@ -4,7 +4,7 @@ Three real dumps, made here once: MobileNetV3-Small with 10,000 and with 100 inf
 two whole processes in turn, `opscope analyze FILE --json -` and Inspector with to_dataframe, by wall time and largest
 resident memory; then the decode alone: as opscope reads the file, as repeated blocks and by the general way. Inspector
 takes minutes on these. With --crossover only the decode alone, on traces of more lengths: where the two ways take the
-same is what ``opscope.read.repeats.WORTH_BYTES`` says.
+same is what ``opscope.runtimes.executorch.etdump.repeats.WORTH_BYTES`` says.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING
 
 from processes import median_seconds, run
 
-from opscope.export.process import export_model
-from opscope.read import etdump, repeats
-from opscope.read.registry import read_trace
-from opscope.run.local import TRACE, LocalTarget
-from opscope.run.target import Job
+from opscope.experiment.target import Job
+from opscope.readers.registry import read_trace
+from opscope.runtimes.executorch.etdump import etdump, repeats
+from opscope.runtimes.executorch.export.process import export_model
+from opscope.runtimes.executorch.runners.local import TRACE, LocalTarget
 
 if TYPE_CHECKING:
-    from opscope.table import EventTable
+    from opscope.core.table import EventTable
 
 _FILES = (("mobilenet_v3_small", 100), ("vit_tiny", 1_000), ("mobilenet_v3_small", 10_000))
 _CROSSOVER = (

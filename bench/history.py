@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from opscope.analyze.gate import DEFAULT_THRESHOLD
-from opscope.analyze.history_gate import current_level
-from opscope.stats.changes import SHORTEST_SERIES, level_changes
-from opscope.stats.effect import Verdict
-from opscope.stats.prediction import FEWEST, predict
+from opscope.analysis.gate.gate import DEFAULT_THRESHOLD
+from opscope.core.stats.changes import SHORTEST_SERIES, level_changes
+from opscope.core.stats.effect import Verdict
+from opscope.core.stats.prediction import FEWEST, predict
+from opscope.fleet.analysis.history_gate import current_level
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

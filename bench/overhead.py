@@ -7,10 +7,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from opscope.export.process import export_model
-from opscope.run.local import LocalTarget
-from opscope.run.native import NativeTarget
-from opscope.run.target import Job, RunTarget
+from opscope.experiment.target import Job, RunTarget
+from opscope.runtimes.executorch.export.process import export_model
+from opscope.runtimes.executorch.runners.local import LocalTarget
+from opscope.runtimes.executorch.runners.native import NativeTarget
 
 _ROUNDS = 7
 _INFERENCES = 20

@@ -15,14 +15,14 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-sys.path.append(str(Path(__file__).resolve().parent.parent / "tests"))
+sys.path.append(str(Path(__file__).resolve().parents[1] / "tests" / "support"))
 
 from chromium import COMMAND, Chromium
 from large_content import large_content
-from opscope.report.page import html
+from opscope.reports.html.page import html
 
 if TYPE_CHECKING:
-    from opscope.report.content import ReportContent
+    from opscope.reports.content.content import ReportContent
 
 _OPERATORS, _INFERENCES = 2_000, 10_000
 _RUNS = 5

@@ -15,12 +15,12 @@ import tempfile
 import time
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).resolve().parent.parent / "tests"))
+sys.path.append(str(Path(__file__).resolve().parents[1] / "tests" / "support"))
 
 from dask_cluster import Cluster
 from many_bundles import Mint, fleet
 from opscope.api import query_store, store_entries
-from opscope.store.schema import TABLES
+from opscope.fleet.store.schema import TABLES
 
 _OPERATORS, _ROUNDS, _RUNS = 200, 5, 10
 _ON_WORKERS = 16

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 
-from opscope.errors import OpscopeError
-from opscope.run.native_build import build_runner
+from opscope.core.errors import OpscopeError
+from opscope.runtimes.executorch.runners.native_build import build_runner
 
 try:
     build_runner()

@@ -8,11 +8,11 @@ from textwrap import dedent
 from typing import TYPE_CHECKING, Any
 
 import opscope
-from opscope.analyze.compare import Comparison, EndToEnd, OperatorChange
-from opscope.analyze.latency import Latency
-from opscope.analyze.operators import CategoryTime, Operator
-from opscope.api.notebook import AnalysisResult, ComparisonResult, EventsResult, Pandas, Profiled
-from opscope.table import EventTable
+from opscope.analysis.compare.compare import Comparison, EndToEnd, OperatorChange
+from opscope.analysis.latency.latency import Latency
+from opscope.analysis.operators.operators import CategoryTime, Operator
+from opscope.core.table import EventTable
+from opscope.measurements.results import AnalysisResult, ComparisonResult, EventsResult, Pandas, Profiled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -36,7 +36,7 @@ def sections() -> list[str]:
     """The page below its title."""
     intro = (
         "`import opscope` gives these names. It loads neither torch nor a table library; both come when they are "
-        "needed.\nEvery error is an `opscope.errors.OpscopeError`: [errors](errors.md).\n"
+        "needed.\nEvery error is an `opscope.core.errors.OpscopeError`: [errors](errors.md).\n"
     )
     functions = [_function(getattr(opscope, name), f"opscope.{name}", "###") for name in FUNCTIONS]
     results = [_result(kind) for kind in RESULTS]

@@ -21,51 +21,47 @@ from typing import TYPE_CHECKING, Any
 import api_reference
 import msgspec
 
-from opscope.analyze import (
-    aie_remedies,
-    evidence,
-    quality,
-    quality_machine,
-    rules,
-    rules_acceleration,
-    rules_experiment,
-    rules_movement,
-    rules_operators,
-    rules_runtime,
-    rules_time,
-)
-from opscope.analyze.aie_compare import TilesComparison
-from opscope.analyze.aie_gate import TilesGate
-from opscope.analyze.aie_sweep import Sweep
-from opscope.analyze.analysis import Analysis
-from opscope.analyze.budgets import Budgets
-from opscope.analyze.compare import Comparison
-from opscope.analyze.contents import KernelSummary, ProgramSummary, RecordSummary
-from opscope.analyze.exported import ExportRecord
-from opscope.analyze.fleet import Fleet
-from opscope.analyze.gate import GateReport
-from opscope.analyze.history import History
-from opscope.analyze.kernels import KernelView
-from opscope.analyze.preflight import Preflight
-from opscope.analyze.tiles_result import TilesAnalysis
+from opscope.analysis.analysis import Analysis
+from opscope.analysis.compare.compare import Comparison
+from opscope.analysis.gate.budgets import Budgets
+from opscope.analysis.gate.gate import GateReport
+from opscope.analysis.kernels.kernels import KernelView
+from opscope.analysis.preflight.contents import KernelSummary, ProgramSummary, RecordSummary
+from opscope.analysis.preflight.exported import ExportRecord
+from opscope.analysis.preflight.preflight import Preflight
+from opscope.analysis.quality import quality, quality_machine
+from opscope.analysis.rules import acceleration as rules_acceleration
+from opscope.analysis.rules import evidence, rules
+from opscope.analysis.rules import experiment as rules_experiment
+from opscope.analysis.rules import movement as rules_movement
+from opscope.analysis.rules import operators as rules_operators
+from opscope.analysis.rules import runtime as rules_runtime
+from opscope.analysis.rules import time as rules_time
 from opscope.api import FeatureReport, Readiness
-from opscope.api.run_report import RunReport
-from opscope.api.store import AddReport, RemoveReport
 from opscope.bundle.kernel_evidence import EvidenceRun
 from opscope.bundle.manifest import Manifest
 from opscope.bundle.validation import Validation
 from opscope.cli.main import app
-from opscope.errors import EXIT_INTERNAL, EXIT_OK, OpscopeError, kinds
-from opscope.export.graph import ModelGraph
-from opscope.program.roofs import Roofs
-from opscope.program.taxonomy import KINDS, Category, Kind
-from opscope.report.combined_values import CombinedReport
-from opscope.report.content import ReportContent
-from opscope.run.config import Config
-from opscope.run.target_kinds import KINDS as KINDS_OF_TARGETS
-from opscope.store.checking import StoreCheck
-from opscope.store.schema import SCHEMA, TABLES
-from opscope.table import column_reference
+from opscope.core.errors import EXIT_INTERNAL, EXIT_OK, OpscopeError, kinds
+from opscope.core.table import column_reference
+from opscope.experiment.config import Config
+from opscope.fleet.analysis.fleet import Fleet
+from opscope.fleet.analysis.history import History
+from opscope.fleet.store.checking import StoreCheck
+from opscope.fleet.store.schema import SCHEMA, TABLES
+from opscope.fleet.stores import AddReport, RemoveReport
+from opscope.hosts.target_kinds import KINDS as KINDS_OF_TARGETS
+from opscope.npu.analysis import remedies as aie_remedies
+from opscope.npu.analysis.compare import TilesComparison
+from opscope.npu.analysis.gate import TilesGate
+from opscope.npu.analysis.sweep import Sweep
+from opscope.npu.analysis.tiles_result import TilesAnalysis
+from opscope.program.ceilings.ceilings import Roofs
+from opscope.program.operators.taxonomy import KINDS, Category, Kind
+from opscope.reports.combined.values import CombinedReport
+from opscope.reports.content.content import ReportContent
+from opscope.runtimes.executorch.export.lower import ModelGraph
+from opscope.workflows.measure.run_report import RunReport
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -171,7 +167,7 @@ def _help(*words: str) -> str:
 def columns() -> str:
     """The columns of an EventTable."""
     text = "What `opscope.read(path).frame` holds: one row an event, in file order. The clock is `ns` or `cycles`.\n"
-    return _page("Columns of an event table", "src/opscope/table/schema.py", text, column_reference())
+    return _page("Columns of an event table", "src/opscope/core/table/schema.py", text, column_reference())
 
 
 def store_views() -> str:
@@ -182,7 +178,7 @@ def store_views() -> str:
         + _table(["column", "type", "meaning"], [[f"`{c.name}`", c.type.sql, c.meaning] for c in table.columns])
         for table in TABLES.values()
     ]
-    return _page("Views of a store", "src/opscope/store/schema.py", text, *sections)
+    return _page("Views of a store", "src/opscope/fleet/store/schema.py", text, *sections)
 
 
 def errors() -> str:
@@ -193,7 +189,7 @@ def errors() -> str:
     rows.sort(key=lambda row: int(row[0]))
     text = "Errors are written to standard error as one `error:` line and, where there is one, a `hint:` line.\n"
     table = _table(["exit code", "error", "meaning"], rows)
-    return _page("Errors and exit codes", "src/opscope/errors.py", text, table)
+    return _page("Errors and exit codes", "src/opscope/core/errors.py", text, table)
 
 
 def _names(kind: type[OpscopeError]) -> str:
@@ -211,7 +207,7 @@ def targets() -> str:
     """Every kind of target."""
     text = "What `--target` of the commands and `target` in a configuration take.\n"
     rows = [[f"`{kind.form}`", kind.meaning] for kind in KINDS_OF_TARGETS]
-    return _page("Targets", "src/opscope/run/target_kinds.py", text, _table(["target", "where models run"], rows))
+    return _page("Targets", "src/opscope/hosts/target_kinds.py", text, _table(["target", "where models run"], rows))
 
 
 def taxonomy() -> str:
@@ -219,11 +215,11 @@ def taxonomy() -> str:
     text = (
         "Names are looked up whole; of a shader, the longest beginning of whole words counts. What is in no table is "
         "`unknown`, in the category Other.\n\n"
-        "Where the names are from, and which delegates record none: `src/opscope/program/operator_kinds.py`. Nodes of "
+        "Where the names are from, and which delegates record none: `src/opscope/program/operators/kinds.py`. Nodes of "
         "QNN carry names of ATen.\n"
     )
     sections = [_category(category) for category in Category]
-    return _page("Taxonomy of operators", "src/opscope/program/operator_kinds.py", text, *sections)
+    return _page("Taxonomy of operators", "src/opscope/program/operators/kinds.py", text, *sections)
 
 
 def _category(category: Category) -> str:
@@ -264,7 +260,7 @@ def rule_list() -> str:
     ]
     return _page(
         "Rules",
-        "src/opscope/analyze/rules.py and the modules that it names",
+        "src/opscope/analysis/rules/rules.py and the modules that it names",
         text,
         "## On one variant\n\n" + _table(["rule", "looks for"], [_rule(rule) for rule in rules.RULES]),
         "## On a pair of variants\n\n" + _table(["rule", "looks for"], [_rule(r) for r in rules.COMPARISON_RULES]),
@@ -288,7 +284,7 @@ def quality_list() -> str:
     machine_checks = (*quality_machine.CHECKS, quality_machine.not_throttled)
     return _page(
         "Quality of a measurement",
-        "src/opscope/analyze/quality.py and quality_machine.py",
+        "src/opscope/analysis/quality/quality.py and quality_machine.py",
         text,
         "## What the figures say\n\n" + _table(heads, [_rule(check) for check in quality.CHECKS]),
         "## What the machine says\n\n" + _table(heads, [_rule(check) for check in machine_checks]),

@@ -12,7 +12,7 @@ from unittest import mock
 if TYPE_CHECKING:
     from aie_traces import Tile
 
-TESTS = Path(__file__).resolve().parents[1] / "tests"
+TESTS = Path(__file__).resolve().parents[1] / "tests" / "support"
 WHERE = Path("fuzzed")
 if str(TESTS) not in sys.path:
     sys.path.append(str(TESTS))
@@ -42,7 +42,8 @@ def json_traces() -> list[bytes]:
 def read_json(data: bytes) -> object:
     """Spans as arrays, of small windows so that borders are met, compared with those that json.loads leads to."""
     from aie_traces import plain_spans, spans_read
-    from opscope.read import aie_json, aie_json_text
+    from opscope.npu.readers import json as aie_json
+    from opscope.npu.readers import json_text as aie_json_text
 
     with mock.patch.object(aie_json_text, "_STRETCH", 400):
         found = aie_json.read_json(data, WHERE)
@@ -65,7 +66,8 @@ def words_traces() -> list[bytes]:
 def read_words(data: bytes) -> object:
     """Spans as arrays, those of units that lost nothing compared with a decoding command by command."""
     from aie_traces import flat, plain_events
-    from opscope.read import aie_packets, aie_words
+    from opscope.npu.readers import packets as aie_packets
+    from opscope.npu.readers import words as aie_words
 
     found = aie_words.read_words(data, WHERE)
     units = aie_packets.framed(aie_words._words(data, WHERE)[0]).units  # noqa: SLF001 - what is compared

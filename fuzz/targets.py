@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     Read: TypeAlias = Callable[[bytes], object]
     Seeds: TypeAlias = Callable[[], list[bytes]]
 
-TESTS = Path(__file__).resolve().parents[1] / "tests"
+TESTS = Path(__file__).resolve().parents[1] / "tests" / "support"
 DATA = TESTS / "data"
 WHERE = Path("fuzzed")
 _LOOP = """
@@ -109,8 +109,8 @@ def _traces() -> list[bytes]:
 def _read_etdump(data: bytes) -> object:
     """Events as columns, compared with those that a plain walk through the file finds."""
     from fuzz.plain_etdump import PlainEvent, plain_events
-    from opscope.read import repeats
-    from opscope.read.etdump import EtdumpReader
+    from opscope.runtimes.executorch.etdump import repeats
+    from opscope.runtimes.executorch.etdump.etdump import EtdumpReader
 
     repeats.WORTH_BYTES = 0  # small inputs go the way of long ones
 
@@ -135,8 +135,8 @@ def _table_of(reader: str, module: str) -> Read:
 
 def _read_flatbuffer(data: bytes) -> object:
     """Every kind of field in every slot, whatever it means, of the root and of what three levels of vectors hold."""
-    from opscope.errors import TraceFormatError
-    from opscope.read.flatbuffer import FlatBuffer, Tables
+    from opscope.core.errors import TraceFormatError
+    from opscope.readers.flatbuffer import FlatBuffer, Tables
 
     tables = FlatBuffer(data, str(WHERE), 4 if data[8:12] == b"ED00" else 0).root()
     for _ in range(3):
@@ -162,7 +162,7 @@ def _programs() -> list[bytes]:
 
 
 def _read_program(data: bytes) -> object:
-    from opscope.read.pte import read_program
+    from opscope.runtimes.executorch.pte import read_program
 
     return on_path(read_program)(data)
 
@@ -176,17 +176,17 @@ def _payloads() -> list[bytes]:
 
 
 def _read_payload(data: bytes) -> object:
-    from opscope.read.xnnpack_payload import decode_xnn_graph
+    from opscope.runtimes.executorch.xnnpack.payload import decode_xnn_graph
 
     return decode_xnn_graph(data, str(WHERE))
 
 
 def _follow_graph(data: bytes) -> object:
     """A payload that can be read is replayed, aligned, attributed and costed; whatever it holds, that must end well."""
-    from opscope.program.attribution import match_events, predict_events
-    from opscope.program.borders import Neighbours
-    from opscope.program.cost import GraphCosts
-    from opscope.read.xnnpack_payload import decode_xnn_graph
+    from opscope.program.cost.cost import GraphCosts
+    from opscope.program.xnnpack.attribution import match_events, predict_events
+    from opscope.program.xnnpack.borders import Neighbours
+    from opscope.runtimes.executorch.xnnpack.payload import decode_xnn_graph
 
     graph = decode_xnn_graph(data, str(WHERE))
     names = [f"{event.operator} (NC) #1" for event in predict_events(graph)]
@@ -202,14 +202,14 @@ def _follow_graph(data: bytes) -> object:
 
 def _follow_program(data: bytes) -> object:
     """A program that can be read: costs, shapes from its inputs, links and reasons of every instruction."""
-    from opscope.errors import TraceFormatError
-    from opscope.program.cost import step_cost
-    from opscope.program.links import Links
-    from opscope.program.partition_reasons import PortableReasons
-    from opscope.program.plan import Tensor
-    from opscope.program.shapes import propagate
-    from opscope.read.pte import decode_executable
-    from opscope.read.xnnpack_payload import delegate_graphs
+    from opscope.core.errors import TraceFormatError
+    from opscope.program.cost.cost import step_cost
+    from opscope.program.cost.shapes import propagate
+    from opscope.program.partition.partition_reasons import PortableReasons
+    from opscope.program.structure.plan import Tensor
+    from opscope.program.xnnpack.links import Links
+    from opscope.runtimes.executorch.pte import decode_executable
+    from opscope.runtimes.executorch.xnnpack.payload import delegate_graphs
 
     program = decode_executable(data, str(WHERE))
     with suppress(TraceFormatError):
@@ -227,7 +227,7 @@ def _follow_program(data: bytes) -> object:
 
 
 def _read_log(data: bytes) -> object:
-    from opscope.read.xnnpack_log import parse_kernel_log
+    from opscope.runtimes.executorch.xnnpack.log import parse_kernel_log
 
     return parse_kernel_log(data)
 
@@ -241,7 +241,7 @@ def _logs() -> list[bytes]:
 
 
 def _read_counts(data: bytes) -> object:
-    from opscope.read.kernel_counts import parse_kernel_counts
+    from opscope.readers.kernel_counts import parse_kernel_counts
 
     return parse_kernel_counts(data, WHERE)
 
@@ -255,7 +255,7 @@ def _counts() -> list[bytes]:
 
 
 def _read_recording(data: bytes) -> object:
-    from opscope.read.recording import read_recording
+    from opscope.readers.recordings.recording import read_recording
 
     return on_path(read_recording)(data)
 
@@ -270,8 +270,8 @@ def _recordings() -> list[bytes]:
 
 def _read_kit(data: bytes) -> object:
     """As a timeline, as statistics or as kernels."""
-    from opscope.errors import TraceFormatError
-    from opscope.read import kit_csv
+    from opscope.core.errors import TraceFormatError
+    from opscope.kit.readers import csv as kit_csv
 
     with suppress(TraceFormatError):
         return kit_csv.timeline(data, str(WHERE)).frame
@@ -282,8 +282,8 @@ def _read_kit(data: bytes) -> object:
 
 def _read_kit_run(data: bytes) -> object:
     """As the manifest of a run directory; one that names nothing of the kit's is not found, as documented."""
-    from opscope.errors import NotFoundError
-    from opscope.read.kit import read_kit
+    from opscope.core.errors import NotFoundError
+    from opscope.kit.readers.directory import read_kit
 
     directory = _directory() / "run"
     directory.mkdir(exist_ok=True)
@@ -329,7 +329,7 @@ def _tables_written(module: str, function: str) -> Seeds:
     def seeds() -> list[bytes]:
         from importlib import import_module
 
-        from opscope.read.etdump import EtdumpReader
+        from opscope.runtimes.executorch.etdump.etdump import EtdumpReader
 
         write = getattr(import_module(module), function)
         written = [write(EtdumpReader().read(trace, WHERE)) for trace in _traces()]
@@ -339,7 +339,7 @@ def _tables_written(module: str, function: str) -> Seeds:
 
 
 def _read_etrecord(data: bytes) -> object:
-    from opscope.read.etrecord import read_etrecord
+    from opscope.runtimes.executorch.etrecord.etrecord import read_etrecord
 
     return on_path(read_etrecord)(data)
 
@@ -386,7 +386,7 @@ def _json_members() -> list[bytes]:
 
 
 def _read_compressed(data: bytes) -> object:
-    from opscope.read.compressed import inflated
+    from opscope.readers.compressed import inflated
 
     return inflated(data, WHERE)
 
@@ -405,38 +405,70 @@ _TILES_WORDS = (b"00820001\n", b"00000000\n", b"ffffffff\n", b"f0000000\n", b"e1
 _CSV = (b",", b"\n", b'"', b'""', b"\r\n", b"\xef\xbb\xbf", b"Method::execute", b"DELEGATE_CALL", b"\0", b"-1")
 
 TARGETS = (
-    Target("etdump", "opscope.read.etdump", _read_etdump, _traces, (b"ED00", b"\0" * 8, b"Method::execute")),
-    Target("pte", "opscope.read.pte", _read_program, _programs, (b"ET12", b"eh00", b"\0" * 8)),
-    Target("attribution", "opscope.program.attribution", _follow_graph, _payloads, (b"XN01", b"\0" * 8)),
-    Target("model", "opscope.program.model", _follow_program, _programs, (b"ET12", b"\0" * 8)),
-    Target("flatbuffer", "opscope.read.flatbuffer", _read_flatbuffer, lambda: _traces() + _programs()),
-    Target("xnnpack-payload", "opscope.read.xnnpack_payload", _read_payload, _payloads, (b"XH00", b"XN01", b"XN00")),
-    Target("xnnpack-log", "opscope.read.xnnpack_log", _read_log, _logs, (b"microkernel '", b"Using ", b" (", b": ")),
-    Target("kernel-counts", "opscope.read.kernel_counts", _read_counts, _counts, (b"OPKCNT01", b"\xff" * 4, b"\0" * 8)),
     Target(
-        "recording", "opscope.read.recording", _read_recording, _recordings, (b"sample:", b" (in ", b'ref="', b": ")
+        "etdump",
+        "opscope.runtimes.executorch.etdump.etdump",
+        _read_etdump,
+        _traces,
+        (b"ED00", b"\0" * 8, b"Method::execute"),
     ),
-    Target("etrecord", "opscope.read.etrecord", _read_etrecord, _etrecords, (b"PK\1\2", b"PK\3\4", b"PK\5\6", b"../")),
-    Target("etrecord-json", "opscope.read.etrecord", _member, _json_members, _JSON),
-    Target("kit-csv", "opscope.read.kit_csv", _read_kit, _kit, _CSV),
-    Target("kit-run", "opscope.read.kit", _read_kit_run, _manifests, _JSON),
+    Target("pte", "opscope.runtimes.executorch.pte", _read_program, _programs, (b"ET12", b"eh00", b"\0" * 8)),
+    Target("attribution", "opscope.program.xnnpack.attribution", _follow_graph, _payloads, (b"XN01", b"\0" * 8)),
+    Target("model", "opscope.program.model", _follow_program, _programs, (b"ET12", b"\0" * 8)),
+    Target("flatbuffer", "opscope.readers.flatbuffer", _read_flatbuffer, lambda: _traces() + _programs()),
+    Target(
+        "xnnpack-payload",
+        "opscope.runtimes.executorch.xnnpack.payload",
+        _read_payload,
+        _payloads,
+        (b"XH00", b"XN01", b"XN00"),
+    ),
+    Target(
+        "xnnpack-log",
+        "opscope.runtimes.executorch.xnnpack.log",
+        _read_log,
+        _logs,
+        (b"microkernel '", b"Using ", b" (", b": "),
+    ),
+    Target(
+        "kernel-counts", "opscope.readers.kernel_counts", _read_counts, _counts, (b"OPKCNT01", b"\xff" * 4, b"\0" * 8)
+    ),
+    Target(
+        "recording",
+        "opscope.readers.recordings.recording",
+        _read_recording,
+        _recordings,
+        (b"sample:", b" (in ", b'ref="', b": "),
+    ),
+    Target(
+        "etrecord",
+        "opscope.runtimes.executorch.etrecord.etrecord",
+        _read_etrecord,
+        _etrecords,
+        (b"PK\1\2", b"PK\3\4", b"PK\5\6", b"../"),
+    ),
+    Target("etrecord-json", "opscope.runtimes.executorch.etrecord.etrecord", _member, _json_members, _JSON),
+    Target("kit-csv", "opscope.kit.readers.csv", _read_kit, _kit, _CSV),
+    Target("kit-run", "opscope.kit.readers.directory", _read_kit_run, _manifests, _JSON),
     Target(
         "events-csv",
-        "opscope.read.events_table",
-        _table_of("EventsCsvReader", "opscope.read.events_table"),
-        _tables_written("opscope.report.events_csv", "events_csv"),
+        "opscope.readers.events_table",
+        _table_of("EventsCsvReader", "opscope.readers.events_table"),
+        _tables_written("opscope.reports.formats.events_csv", "events_csv"),
         _CSV,
     ),
     Target(
         "events-parquet",
-        "opscope.read.events_table",
-        _table_of("EventsParquetReader", "opscope.read.events_table"),
-        _tables_written("opscope.report.parquet", "parquet"),
+        "opscope.readers.events_table",
+        _table_of("EventsParquetReader", "opscope.readers.events_table"),
+        _tables_written("opscope.reports.formats.parquet", "parquet"),
         (b"PAR1",),
     ),
-    Target("aie-json", "opscope.read.aie_json", aie_tiles.read_json, aie_tiles.json_traces, _TILES_JSON),
-    Target("aie-words", "opscope.read.aie_words", aie_tiles.read_words, aie_tiles.words_traces, _TILES_WORDS),
-    Target("compressed", "opscope.read.compressed", _read_compressed, _compressed, (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")),
+    Target("aie-json", "opscope.npu.readers.json", aie_tiles.read_json, aie_tiles.json_traces, _TILES_JSON),
+    Target("aie-words", "opscope.npu.readers.words", aie_tiles.read_words, aie_tiles.words_traces, _TILES_WORDS),
+    Target(
+        "compressed", "opscope.readers.compressed", _read_compressed, _compressed, (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
+    ),
 )
 
 

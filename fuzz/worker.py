@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from fuzz.coverage import Lines
 from fuzz.mutate import LARGEST, mutated
 from fuzz.targets import target_named
-from opscope.errors import TraceFormatError
+from opscope.core.errors import TraceFormatError
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -241,7 +241,7 @@ def main(arguments: list[str]) -> int:
     """Fuzz and print a Report as JSON; or, given a file, read it once and end with 1 where that fails."""
     warnings.simplefilter("error")  # arithmetic that only warns would reach the user as noise, or as a wrong figure
     name, current, *rest = arguments
-    import_module("opscope.table.schema")  # and polars with it: an alarm within its import would leave half of it
+    import_module("opscope.core.table.schema")  # and polars with it: an alarm within its import would leave half of it
     target = target_named(name)
     if len(rest) == 1:
         executor = Executor(target)

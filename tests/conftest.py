@@ -26,7 +26,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture
 def small_repeats(monkeypatch: pytest.MonkeyPatch) -> None:
     """Traces of a few lines are read the way that is for long ones."""
-    from opscope.read import repeats
+    from opscope.runtimes.executorch.etdump import repeats
 
     monkeypatch.setattr(repeats, "WORTH_BYTES", 0)
 
@@ -34,6 +34,6 @@ def small_repeats(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="session")
 def toy_program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """toy_cnn, exported once by the real exporter."""
-    from opscope.export.process import export_model
+    from opscope.runtimes.executorch.export.process import export_model
 
     return export_model("toy_cnn", "fp32", tmp_path_factory.mktemp("toy"))[0]

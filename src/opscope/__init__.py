@@ -9,7 +9,7 @@ import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from opscope.version import __version__
+from opscope.core.version import __version__
 
 if TYPE_CHECKING:
     from opscope.api import Settings, analyze, check, compare, profile, read, report, validate

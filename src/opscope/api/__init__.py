@@ -9,30 +9,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from opscope.api.agent_skills import Skill, install_skills, skills
-    from opscope.api.aie import Tiles, TilesRequest, analyze_tiles, write_tiles
-    from opscope.api.aie_sweep import sweep_tiles, write_sweep
-    from opscope.api.analyses import analyze, compare
-    from opscope.api.combined import combined, combined_report
-    from opscope.api.conversion import CONVERT_FORMATS, convert, converted
-    from opscope.api.encode import to_json
-    from opscope.api.exporting import ExportDone, export
-    from opscope.api.fleet import fleet_report, stored_fleet
-    from opscope.api.gate import check
-    from opscope.api.history import stored_history
-    from opscope.api.history_gate import check_history
-    from opscope.api.inspection import Inspected, inspect
-    from opscope.api.kernel_view import count_kernels, kernel_filter, kernels
-    from opscope.api.machine import Check, FeatureReport, Readiness, doctor, features
-    from opscope.api.notebook import AnalysisResult, ComparisonResult, EventsResult, Profiled
-    from opscope.api.own_models import write_model
-    from opscope.api.preflight import preflight
-    from opscope.api.profiling import Settings, default_directory, profile
-    from opscope.api.reports import REPORT_FORMATS, content, report
-    from opscope.api.run_report import RunReport
-    from opscope.api.running import run
-    from opscope.api.sides import read
-    from opscope.api.store import (
+    from opscope.core.json import to_json
+    from opscope.fleet.fleet import fleet_report, stored_fleet
+    from opscope.fleet.history import stored_history
+    from opscope.fleet.history_gate import check_history
+    from opscope.fleet.stores import (
         AddReport,
         RemoveReport,
         add_to_store,
@@ -43,7 +24,26 @@ if TYPE_CHECKING:
         store_entries,
         verify_store,
     )
-    from opscope.api.validation import validate
+    from opscope.measurements.analyses import analyze, compare
+    from opscope.measurements.results import AnalysisResult, ComparisonResult, EventsResult, Profiled
+    from opscope.measurements.sides import read
+    from opscope.npu.workflows.aie import Tiles, TilesRequest, analyze_tiles, write_tiles
+    from opscope.npu.workflows.sweep import sweep_tiles, write_sweep
+    from opscope.workflows.agent_skills import Skill, install_skills, skills
+    from opscope.workflows.analyze.gate import check
+    from opscope.workflows.analyze.inspection import Inspected, inspect
+    from opscope.workflows.analyze.preflight import preflight
+    from opscope.workflows.export.exporting import ExportDone, export
+    from opscope.workflows.export.own_models import write_model
+    from opscope.workflows.kernels.kernel_view import count_kernels, kernel_filter, kernels
+    from opscope.workflows.measure.machine import Check, FeatureReport, Readiness, doctor, features
+    from opscope.workflows.measure.profiling import Settings, default_directory, profile
+    from opscope.workflows.measure.run_report import RunReport
+    from opscope.workflows.measure.running import run
+    from opscope.workflows.reports.combined import combined, combined_report
+    from opscope.workflows.reports.conversion import CONVERT_FORMATS, convert, converted
+    from opscope.workflows.reports.reports import REPORT_FORMATS, content, report
+    from opscope.workflows.validate.validation import validate
 
 __all__ = [
     "CONVERT_FORMATS",

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from opscope.bundle.files import storage_errors, write_atomically
 from opscope.bundle.manifest import Arm, Manifest, Repetition, Status
-from opscope.errors import BundleError, NotFoundError, StorageError, TraceFormatError
-from opscope.program.roofs import NoRoofs, Roofs
+from opscope.core.errors import BundleError, NotFoundError, StorageError, TraceFormatError
+from opscope.core.files import storage_errors, write_atomically
+from opscope.program.ceilings.ceilings import NoRoofs, Roofs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

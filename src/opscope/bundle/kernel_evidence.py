@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from opscope.bundle.files import sha256_of, storage_errors, write_atomically
 from opscope.bundle.manifest import Failure, Target
-from opscope.errors import BundleError, StorageError, TraceFormatError
+from opscope.core.errors import BundleError, StorageError, TraceFormatError
+from opscope.core.files import sha256_of, storage_errors, write_atomically
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,7 +10,7 @@ import typer
 from opscope.cli.output import JsonOption, QuietOption, show, write_json
 
 if TYPE_CHECKING:
-    from opscope.api.aie import Tiles, TilesRequest
+    from opscope.npu.workflows.aie import Tiles, TilesRequest
 
 NAME = "aie"
 
@@ -77,7 +77,7 @@ def command(
     and the files of the published post-processor: a JSON for each core, details.md, index.json, aggregate_perf.json.
     Exit code 11: part of the trace is missing, and what is whole was analysed.
     """
-    from opscope.api.aie import TilesRequest
+    from opscope.npu.workflows.aie import TilesRequest
 
     request = TilesRequest(
         M=M,
@@ -116,8 +116,8 @@ def _traces(traces: list[Path] | None, request: TilesRequest) -> list[Path]:
     Raises:
         UsageError: none is named, and the flags do not say where one is.
     """
-    from opscope.api.aie_sweep import published_path
-    from opscope.errors import UsageError
+    from opscope.core.errors import UsageError
+    from opscope.npu.workflows.sweep import published_path
 
     if traces:
         return traces
@@ -129,14 +129,14 @@ def _traces(traces: list[Path] | None, request: TilesRequest) -> list[Path]:
 
 
 def _one(path: Path, request: TilesRequest, out: Path | None, json: str | None, *, quiet: bool) -> None:
-    from opscope.api.aie import analyze_tiles, missing, write_tiles
+    from opscope.npu.workflows.aie import analyze_tiles, missing, write_tiles
 
     tiles = analyze_tiles(path, request)
     if json:
         write_json(tiles.analysis, json)
     written = write_tiles(tiles, out) if out else []
     if not quiet and json != "-":
-        from opscope.report.aie_terminal import tiles_summary
+        from opscope.npu.reports.terminal import tiles_summary
 
         show(tiles_summary(tiles.analysis))
         _name(written, "report.html")
@@ -146,8 +146,8 @@ def _one(path: Path, request: TilesRequest, out: Path | None, json: str | None, 
 
 
 def _sweep(paths: list[Path], request: TilesRequest, out: Path | None, json: str | None, *, quiet: bool) -> None:
-    from opscope.api.aie import write_tiles
-    from opscope.api.aie_sweep import sweep_problem, sweep_tiles, write_sweep
+    from opscope.npu.workflows.aie import write_tiles
+    from opscope.npu.workflows.sweep import sweep_problem, sweep_tiles, write_sweep
 
     written: list[Path] = []
     used: set[str] = set()
@@ -165,7 +165,7 @@ def _sweep(paths: list[Path], request: TilesRequest, out: Path | None, json: str
     if out:
         written.extend(write_sweep(swept.sweep, out))
     if not quiet and json != "-":
-        from opscope.report.aie_sweep import sweep_summary
+        from opscope.npu.reports.sweep import sweep_summary
 
         show(sweep_summary(swept.sweep))
         _name(written, "sweep.html")

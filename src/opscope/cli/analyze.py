@@ -10,7 +10,7 @@ import typer
 from opscope.cli.output import JsonOption, QuietOption, WarmupOption, show, warmup_count, write_json
 
 if TYPE_CHECKING:
-    from opscope.analyze.analysis import Analysis
+    from opscope.analysis.analysis import Analysis
     from opscope.api import Inspected
 
 NAME = "analyze"
@@ -55,7 +55,7 @@ def command(
 
 
 def _show(found: list[Inspected]) -> None:
-    from opscope.report.terminal import inspected_summary
+    from opscope.reports.terminal import inspected_summary
 
     for number, value in enumerate(found):
         if number:
@@ -65,7 +65,7 @@ def _show(found: list[Inspected]) -> None:
 
 def _write_all_csv(found: list[Inspected], directory: Path) -> None:
     """Tables of every trace; of several, each in a directory of its own, numbered as they were given."""
-    from opscope.analyze.analysis import Analysis
+    from opscope.analysis.analysis import Analysis
 
     for number, value in enumerate(found):
         if isinstance(value, Analysis):
@@ -74,8 +74,8 @@ def _write_all_csv(found: list[Inspected], directory: Path) -> None:
 
 
 def _write_csv(analysis: Analysis, directory: Path) -> None:
-    from opscope.bundle.files import write_atomically
-    from opscope.report.tables import csv_files
+    from opscope.core.files import write_atomically
+    from opscope.reports.formats.tables import csv_files
 
     for name, text in csv_files(analysis).items():
         write_atomically(directory / name, text.encode())

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from opscope.analyze.aie_gate import TilesGate
-    from opscope.analyze.gate import GateReport, Outcome
+    from opscope.analysis.gate.gate import GateReport, Outcome
+    from opscope.npu.analysis.gate import TilesGate
 
 NAME = "check"
 _STANDARD_OUTPUT = "-"
@@ -69,7 +69,7 @@ def command(
     _check_outputs({"--json": json, "--markdown": markdown, "--junit": junit})
     share = None if threshold is None else threshold_share(threshold)
     if against.startswith("store:"):
-        from opscope.api.history_gate import check_history
+        from opscope.fleet.history_gate import check_history
 
         _check_alone({"--budget": budget, "--force": force or None, "--warmup": warmup})
         report: GateReport | TilesGate = check_history(candidate, against, store=store, threshold=share)
@@ -97,18 +97,18 @@ class _Told(NamedTuple):
 
 
 def _told(report: GateReport | TilesGate, *, lenient: bool) -> _Told:
-    from opscope.analyze.gate import GateReport
+    from opscope.analysis.gate.gate import GateReport
 
     return _of_operators(report, lenient) if isinstance(report, GateReport) else _of_tiles(report, lenient)
 
 
 def _of_operators(found: GateReport, lenient: bool) -> _Told:
-    from opscope.analyze.gate import lenient as leniently
+    from opscope.analysis.gate.gate import lenient as leniently
     from opscope.api import to_json
-    from opscope.report.gate import failing, gate_markdown, gate_summary
+    from opscope.reports.gate import failing, gate_markdown, gate_summary
 
     def junit() -> bytes:
-        from opscope.report.junit import junit_xml
+        from opscope.reports.formats.junit import junit_xml
 
         return junit_xml(report)
 
@@ -121,10 +121,10 @@ def _of_operators(found: GateReport, lenient: bool) -> _Told:
 
 
 def _of_tiles(found: TilesGate, lenient: bool) -> _Told:
-    from opscope.analyze.aie_gate import lenient as leniently
-    from opscope.analyze.gate import Outcome
+    from opscope.analysis.gate.gate import Outcome
     from opscope.api import to_json
-    from opscope.report.aie_comparison import tiles_gate_markdown, tiles_gate_summary, tiles_junit
+    from opscope.npu.analysis.gate import lenient as leniently
+    from opscope.npu.reports.comparison import tiles_gate_markdown, tiles_gate_summary, tiles_junit
 
     report = leniently(found) if lenient else found
     problem = None if report.outcome is Outcome.PASSED else f"{report.figure.name}: {report.reason}"
@@ -142,7 +142,7 @@ def threshold_share(text: str) -> float:
     Raises:
         UsageError: it is no number, negative, or 100 % and more.
     """
-    from opscope.errors import UsageError
+    from opscope.core.errors import UsageError
 
     word = text.strip()
     try:
@@ -161,7 +161,7 @@ def _check_alone(options: dict[str, object]) -> None:
     Raises:
         UsageError: naming the first one.
     """
-    from opscope.errors import UsageError
+    from opscope.core.errors import UsageError
 
     for name, value in options.items():
         if value is not None:
@@ -176,7 +176,7 @@ def _check_outputs(targets: dict[str, str | None]) -> None:
         UsageError: two outputs would be mixed on standard output.
         NotFoundError: the directory of a file is missing.
     """
-    from opscope.errors import NotFoundError, UsageError
+    from opscope.core.errors import NotFoundError, UsageError
 
     printed = [name for name, target in targets.items() if target == _STANDARD_OUTPUT]
     if len(printed) > 1:
@@ -193,7 +193,7 @@ def _write(told: _Told, targets: dict[str, str | None]) -> None:
 
 
 def _put(target: str, content: Callable[[], bytes]) -> None:
-    from opscope.bundle.files import write_atomically
+    from opscope.core.files import write_atomically
 
     if target == _STANDARD_OUTPUT:
         sys.stdout.buffer.write(content())
@@ -209,8 +209,8 @@ def _decide(told: _Told, candidate: str) -> None:
         RegressionError: a criterion is not kept.
         InconclusiveError: a criterion cannot be decided, and that is not let through.
     """
-    from opscope.analyze.gate import Outcome
-    from opscope.errors import InconclusiveError, RegressionError
+    from opscope.analysis.gate.gate import Outcome
+    from opscope.core.errors import InconclusiveError, RegressionError
 
     if told.problem is None:
         return

@@ -9,8 +9,8 @@ import typer
 from opscope.cli.output import JsonOption, QuietOption, WarmupOption, show, warmup_count, write_json
 
 if TYPE_CHECKING:
-    from opscope.analyze.aie_compare import TilesComparison
-    from opscope.analyze.compare import Comparison
+    from opscope.analysis.compare.compare import Comparison
+    from opscope.npu.analysis.compare import TilesComparison
 
 NAME = "compare"
 
@@ -41,13 +41,13 @@ def command(
 
 
 def _show(comparison: Comparison | TilesComparison) -> None:
-    from opscope.analyze.compare import Comparison
+    from opscope.analysis.compare.compare import Comparison
 
     if isinstance(comparison, Comparison):
-        from opscope.report.terminal import comparison_summary
+        from opscope.reports.terminal import comparison_summary
 
         show(comparison_summary(comparison))
     else:
-        from opscope.report.aie_comparison import tiles_comparison_summary
+        from opscope.npu.reports.comparison import tiles_comparison_summary
 
         show(tiles_comparison_summary(comparison))

@@ -62,7 +62,7 @@ def command(
     written beside PATH.
     """
     from opscope.api import convert, converted
-    from opscope.api.conversion import ConvertOptions
+    from opscope.workflows.reports.conversion import ConvertOptions
 
     count, options = warmup_count(warmup), ConvertOptions(program, etrecord, by)
     if out == "-":

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from opscope.cli.output import JsonOption, write_json
-from opscope.run.target_kinds import KINDS, forms
+from opscope.hosts.target_kinds import KINDS, forms
 
 NAME = "doctor"
 _WIDTH = 20
@@ -31,8 +31,8 @@ def command(
     Example: opscope doctor --target ssh:board
     """
     from opscope.api import Readiness, doctor
-    from opscope.api.target_checks import restored_settings
-    from opscope.errors import NotReadyError
+    from opscope.core.errors import NotReadyError
+    from opscope.workflows.measure.target_checks import restored_settings
 
     checks = restored_settings(target or "") if restore else doctor(target=target)
     problems = [check for check in checks if check.state == "problem"]

@@ -15,7 +15,7 @@ from opscope.cli.output import JsonOption, QuietOption, show, write_json
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from opscope.export.lower import Heard
+    from opscope.runtimes.executorch.export.lower import Heard
 
 NAME = "export"
 
@@ -70,7 +70,7 @@ def command(
     if json:
         write_json(done.record, json)
     if not quiet and json != "-":
-        from opscope.report.exporting import export_summary
+        from opscope.reports.exporting import export_summary
 
         show(export_summary(done.record, str(done.path)))
 

@@ -44,12 +44,12 @@ def command(
     if json:
         write_json(found, json)
     if html is not None:
-        from opscope.bundle.files import write_atomically
-        from opscope.report.history import history_html
+        from opscope.core.files import write_atomically
+        from opscope.fleet.reports.history import history_html
 
         write_atomically(html, history_html(found).encode())
     if not quiet and json != "-":
-        from opscope.report.history import history_summary
+        from opscope.fleet.reports.history import history_summary
 
         show(history_summary(found))
         if html is not None:

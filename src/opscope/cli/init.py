@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from opscope.cli.output import QuietOption  # noqa: TC001 - typer reads the annotations at run time
-from opscope.run.target_kinds import KINDS, LOCAL, names
+from opscope.hosts.target_kinds import KINDS, LOCAL, names
 
 NAME = "init"
 
@@ -26,7 +26,7 @@ def command(
 
     Example: opscope init --target local --out experiments.toml
     """
-    from opscope.api.configuration import template, write_new
+    from opscope.workflows.measure.configuration import template, write_new
 
     text = template(target)
     if str(out) == "-":

@@ -55,9 +55,9 @@ def command(
     bundle's evidence arm, and nothing of them is ever a time.
     """
     from opscope.api import kernel_filter, kernels
-    from opscope.bundle.files import write_atomically
-    from opscope.report.kernel_csv import kernel_csv
-    from opscope.report.kernel_evidence import kernel_markdown, kernel_summary
+    from opscope.core.files import write_atomically
+    from opscope.reports.formats.kernel_csv import kernel_csv
+    from opscope.reports.kernel_evidence import kernel_markdown, kernel_summary
 
     wanted = kernel_filter(split_words(isa), split_words(dtype), split_words(op))
     if count:
@@ -75,8 +75,8 @@ def command(
 
 def _count(paths: Sequence[str], *, quiet: bool) -> None:
     from opscope.api import count_kernels
-    from opscope.api.kernel_sources import split_label
-    from opscope.errors import UsageError
+    from opscope.core.errors import UsageError
+    from opscope.workflows.kernels.kernel_sources import split_label
 
     bundles = [path for path in paths if (split_label(path)[0] / "manifest.json").exists()]
     if not bundles:
@@ -88,7 +88,7 @@ def _count(paths: Sequence[str], *, quiet: bool) -> None:
 
 
 def _tell_failures(runs: Sequence[EvidenceRun]) -> None:
-    from opscope.errors import RunError
+    from opscope.core.errors import RunError
 
     failed = [run for run in runs if run.failure]
     for run in failed:

@@ -34,8 +34,15 @@ from opscope.cli import (
     store,
     validate,
 )
-from opscope.errors import EXIT_INTERNAL, EXIT_INTERRUPTED, InterruptedRunError, OpscopeError, StorageError, UsageError
-from opscope.version import __version__
+from opscope.core.errors import (
+    EXIT_INTERNAL,
+    EXIT_INTERRUPTED,
+    InterruptedRunError,
+    OpscopeError,
+    StorageError,
+    UsageError,
+)
+from opscope.core.version import __version__
 
 if TYPE_CHECKING:
     from types import FrameType

@@ -24,9 +24,9 @@ def command(models: ModelsOption = None) -> None:
 
     Your own models are the files of a directory; their first docstring line is shown, and they are not run.
     """
-    from opscope.export.registry import MODELS
-    from opscope.export.sources import models_directory
-    from opscope.export.user_models import user_models
+    from opscope.runtimes.executorch.export.registry import MODELS
+    from opscope.runtimes.executorch.export.sources import models_directory
+    from opscope.runtimes.executorch.export.user_models import user_models
 
     directory = models_directory(models)
     own = user_models(directory)
@@ -34,7 +34,7 @@ def command(models: ModelsOption = None) -> None:
     for row in MODELS:
         typer.echo(f"{row.name:<{width}}  {row.summary}")
     if own:
-        from opscope.report.text import plain
+        from opscope.reports.content.text import plain
 
         typer.echo(f"\nin {directory}:")
         for mine in own:
@@ -44,7 +44,7 @@ def command(models: ModelsOption = None) -> None:
 
 def _tell_registries() -> None:
     """What else can be named: ExecuTorch's examples with what they need, and architectures of transformers."""
-    from opscope.export.executorch_models import BUILT_HERE, NEEDS
+    from opscope.runtimes.executorch.export.executorch_models import BUILT_HERE, NEEDS
 
     typer.echo(f"\nexecutorch:NAME, of ExecuTorch's example registry: {', '.join(BUILT_HERE)}")
     for needed, names in NEEDS.items():

@@ -55,7 +55,7 @@ def show(renderable: RenderableType) -> None:
 def write_json(value: msgspec.Struct | Sequence[msgspec.Struct], target: str) -> None:
     """Write a result, or a list of them, as JSON to a file or, for ``-``, to standard output."""
     from opscope.api import to_json
-    from opscope.bundle.files import write_atomically
+    from opscope.core.files import write_atomically
 
     if target == "-":
         sys.stdout.buffer.write(to_json(value))
@@ -70,7 +70,7 @@ def warmup_count(text: str | None) -> int | Literal["auto"] | None:
     Raises:
         UsageError: it is neither.
     """
-    from opscope.errors import UsageError
+    from opscope.core.errors import UsageError
 
     if text is None:
         return None

@@ -30,6 +30,6 @@ def command(
     if json:
         write_json(found, json)
     if not quiet and json != "-":
-        from opscope.report.preflight import preflight_summary
+        from opscope.reports.preflight import preflight_summary
 
         show(preflight_summary(found))

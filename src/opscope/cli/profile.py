@@ -20,14 +20,14 @@ from opscope.cli.output import (
     split_words,
     write_json,
 )
-from opscope.run.target_kinds import AUTO, KINDS, forms
+from opscope.hosts.target_kinds import AUTO, KINDS, forms
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from opscope.api import Profiled, Settings
     from opscope.bundle.manifest import Repetition
-    from opscope.run.experiment import Progress
+    from opscope.experiment.engine import Progress
 
 NAME = "profile"
 
@@ -93,9 +93,9 @@ def command(
     report.html, report.md, analysis.json and comparison.json.
     """
     from opscope.api import Settings, default_directory
-    from opscope.api.phones import phone_name
-    from opscope.errors import UsageError
-    from opscope.run.clock import SystemClock
+    from opscope.core.errors import UsageError
+    from opscope.machine.clock import SystemClock
+    from opscope.workflows.measure.phones import phone_name
 
     if resume and out is None:
         raise UsageError("which bundle to finish?", where="--resume", hint="name its directory with --out DIR")
@@ -127,7 +127,7 @@ def command(
 
 def _profile(model: str, settings: Settings, out: Path, *, resume: bool, quiet: bool) -> Profiled:
     from opscope.api import profile
-    from opscope.errors import InterruptedRunError
+    from opscope.core.errors import InterruptedRunError
 
     shown = sys.stderr.isatty() and not quiet
     try:
@@ -158,8 +158,8 @@ def _progress() -> AbstractContextManager[Progress]:
 
 
 def _tell(done: Profiled) -> None:
-    from opscope.api.surroundings import temporary_cache
-    from opscope.report.terminal import summary
+    from opscope.reports.terminal import summary
+    from opscope.workflows.measure.surroundings import temporary_cache
 
     show(summary(done.content))
     note = temporary_cache()
@@ -174,8 +174,8 @@ def _check_complete(done: Profiled) -> None:
     Raises:
         IncompleteError: some failed.
     """
-    from opscope.errors import IncompleteError
-    from opscope.report.content import missing
+    from opscope.core.errors import IncompleteError
+    from opscope.reports.content.content import missing
 
     lines = missing(done.content)
     if lines:
@@ -184,7 +184,7 @@ def _check_complete(done: Profiled) -> None:
 
 
 def _numbers(text: str) -> tuple[int, ...]:
-    from opscope.errors import UsageError
+    from opscope.core.errors import UsageError
 
     words = split_words(text)
     if not words or not all(word.isdecimal() for word in words):

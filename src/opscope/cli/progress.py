@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from opscope.bundle.manifest import Repetition
-    from opscope.export.lower import Heard
-    from opscope.run.experiment import Progress as RunProgress
+    from opscope.experiment.engine import Progress as RunProgress
+    from opscope.runtimes.executorch.export.lower import Heard
 
 
 @contextmanager

@@ -51,7 +51,7 @@ def _written(bundles: list[Path], formats: tuple[str, ...], out: Path | None, ti
         UsageError: several bundles, and nothing says where their report goes.
     """
     from opscope.api import combined_report, report
-    from opscope.errors import UsageError
+    from opscope.core.errors import UsageError
 
     if len(bundles) == 1:
         return report(bundles[0], formats, out=out, title=title)

@@ -20,14 +20,14 @@ from opscope.cli.output import (
     split_words,
     write_json,
 )
-from opscope.run.target_kinds import KINDS, forms
+from opscope.hosts.target_kinds import KINDS, forms
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from opscope.analyze.compare import Comparison
-    from opscope.api.run_report import RunReport
+    from opscope.analysis.compare.compare import Comparison
     from opscope.bundle.manifest import Repetition
+    from opscope.workflows.measure.run_report import RunReport
 
 NAME = "run"
 _PHONES = forms(kind for kind in KINDS if kind.android)
@@ -68,9 +68,9 @@ def command(
     Every model on every target becomes a bundle of its own in the output directory, with report.html, report.md,
     analysis.json and comparison.json. When one fails, the others still run.
     """
-    from opscope.api.phones import phone_name
-    from opscope.api.running import run
-    from opscope.errors import UsageError
+    from opscope.core.errors import UsageError
+    from opscope.workflows.measure.phones import phone_name
+    from opscope.workflows.measure.running import run
 
     if analysis_only and resume:
         raise UsageError("nothing is run with --analysis-only", where="--resume", hint="leave out one of the two")
@@ -104,9 +104,9 @@ def command(
 def _run(asked: Callable[..., RunReport], words: list[str], scheduler: str | None, *, shown: bool) -> RunReport:
     import shlex
 
-    from opscope.api.running import Means
     from opscope.cli.progress import run_progress
-    from opscope.errors import InterruptedRunError
+    from opscope.core.errors import InterruptedRunError
+    from opscope.workflows.measure.running import Means
 
     try:
         with run_progress() if shown else nullcontext(_silent) as progress:
@@ -127,7 +127,7 @@ def _silent(done: int, total: int, repetition: Repetition | None) -> None:
 
 
 def _tell(done: RunReport) -> None:
-    from opscope.report.terminal import summary
+    from opscope.reports.terminal import summary
 
     for number, result in enumerate(done.experiments):
         typer.echo(f"{'' if number == 0 else chr(10)}{result.name}")
@@ -144,8 +144,8 @@ def _tell(done: RunReport) -> None:
 
 
 def _line(compared: Comparison) -> str:
-    from opscope.report.content import verdict_text
-    from opscope.units import ratio_text
+    from opscope.core.units import ratio_text
+    from opscope.reports.content.content import verdict_text
 
     found = compared.end_to_end
     sides = f"{compared.candidate.label} against {compared.baseline.label}"
@@ -159,8 +159,8 @@ def _check_complete(done: RunReport, config: Path) -> None:
         IncompleteError: some experiments or repetitions failed.
         OpscopeError: all experiments failed; of the kind of the first.
     """
-    from opscope.errors import IncompleteError, kinds
-    from opscope.report.content import missing
+    from opscope.core.errors import IncompleteError, kinds
+    from opscope.reports.content.content import missing
 
     failed = [f"{result.name} failed: {result.error}" for result in done.experiments if result.error]
     failed += [f"{one.experiment} {one.variant} failed: {one.failure}" for one in done.evidence if one.failure]

@@ -14,7 +14,7 @@ from opscope.cli.output import JsonOption, QuietOption, StoreOption, show, split
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from opscope.api.store import AddReport
+    from opscope.fleet.stores import AddReport
 
 NAME = "store"
 app = typer.Typer(
@@ -55,8 +55,8 @@ def add(
     A bundle that cannot be read is named and left out; the exit code is then 11.
     """
     from opscope.api import add_to_store
-    from opscope.api.workers import Where
-    from opscope.store.rows import Given
+    from opscope.fleet.store.rows import Given
+    from opscope.workflows.measure.workers import Where
 
     with _bar(shown=sys.stderr.isatty() and not quiet) as progress:
         done = add_to_store(
@@ -88,24 +88,24 @@ def query(
     Example: opscope store query "SELECT device, model, speedup FROM runs WHERE role = 'accelerated'"
     """
     from opscope.api import query_store
-    from opscope.errors import UsageError
+    from opscope.core.errors import UsageError
 
     if output == "parquet" and out is None:
         raise UsageError("Parquet is no text", where="--format", hint="write it to a file: --out FILE")
     answer = query_store(sql, store)
     if output == "table" and out is None:
-        from opscope.report.answer import answer_table
+        from opscope.fleet.reports.answer import answer_table
 
         show(answer_table(answer.columns, answer.types, answer.rows))
         return
-    from opscope.report.answer import answer_bytes
+    from opscope.fleet.reports.answer import answer_bytes
 
     content = answer_bytes(answer.columns, answer.types, answer.rows, output)
     if out is None:
         sys.stdout.buffer.write(content)
         sys.stdout.buffer.flush()
     else:
-        from opscope.bundle.files import write_atomically
+        from opscope.core.files import write_atomically
 
         write_atomically(out, content)
 
@@ -118,8 +118,8 @@ def views(
 
     Example: opscope store views operators
     """
-    from opscope.errors import NotFoundError, did_you_mean
-    from opscope.store.schema import TABLES
+    from opscope.core.errors import NotFoundError, did_you_mean
+    from opscope.fleet.store.schema import TABLES
 
     if view is None:
         for table in TABLES.values():
@@ -143,7 +143,7 @@ def list_bundles(store: StoreOption = None, json: JsonOption = None) -> None:
     if json:
         write_json(entries, json)
     if json != "-":
-        from opscope.report.answer import answer_table
+        from opscope.fleet.reports.answer import answer_table
 
         rows = [(e.bundle[:12], e.created[:16], e.model, e.device, ", ".join(e.variants)) for e in entries]
         show(answer_table(["bundle", "created", "model", "device", "variants"], ["VARCHAR"] * 5, rows))
@@ -179,8 +179,8 @@ def verify(store: StoreOption = None, json: JsonOption = None, quiet: QuietOptio
     Exit code 15 when a file is missing or damaged.
     """
     from opscope.api import verify_store
-    from opscope.errors import InvalidBundleError
-    from opscope.units import counted_text, size_text
+    from opscope.core.errors import InvalidBundleError
+    from opscope.core.units import counted_text, size_text
 
     found = verify_store(store)
     if json:
@@ -260,7 +260,7 @@ def _check_whole(done: AddReport) -> None:
     Raises:
         IncompleteError: naming the first one.
     """
-    from opscope.errors import IncompleteError
+    from opscope.core.errors import IncompleteError
 
     for one in done.skipped:
         typer.echo(f"left out: {one.problem}{f' ({one.hint})' if one.hint else ''}", err=True)

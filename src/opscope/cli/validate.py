@@ -37,22 +37,22 @@ def command(
     to do. 8: it is no bundle. Nothing is changed. Results are written before it exits.
     """
     from opscope.api import validate
-    from opscope.errors import UsageError
+    from opscope.core.errors import UsageError
 
     if json == _STANDARD_OUTPUT == markdown:
         raise UsageError("--json is printed already", where="--markdown", hint="write one of the two to a file")
     validation = validate(bundle, like=like)
     _write(validation, json, markdown)
     if not quiet and _STANDARD_OUTPUT not in {json, markdown}:
-        from opscope.report.validation import validation_summary
+        from opscope.reports.validation import validation_summary
 
         show(validation_summary(validation))
     _decide(validation)
 
 
 def _write(validation: Validation, json: str | None, markdown: str | None) -> None:
-    from opscope.bundle.files import write_atomically
-    from opscope.report.validation import validation_markdown
+    from opscope.core.files import write_atomically
+    from opscope.reports.validation import validation_markdown
 
     if json:
         write_json(validation, json)
@@ -69,9 +69,9 @@ def _decide(validation: Validation) -> None:
     Raises:
         InvalidBundleError: a check failed.
     """
-    from opscope.errors import InvalidBundleError
-    from opscope.report.text import plain
-    from opscope.report.validation import answer, place_and_message
+    from opscope.core.errors import InvalidBundleError
+    from opscope.reports.content.text import plain
+    from opscope.reports.validation import answer, place_and_message
 
     failed = validation.failed()
     if failed:

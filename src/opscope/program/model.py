@@ -6,14 +6,14 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from opscope.program.origin import Origins
-from opscope.program.plan import InstructionKind
+from opscope.program.structure.plan import InstructionKind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from opscope.program.etrecord import EtRecord
-    from opscope.program.plan import Executable, Plan
-    from opscope.program.xnn_graph import DelegateGraph, XnnGraph
+    from opscope.program.structure.etrecord import EtRecord
+    from opscope.program.structure.plan import Executable, Plan
+    from opscope.program.xnnpack.graph import DelegateGraph, XnnGraph
 
 
 class Model:

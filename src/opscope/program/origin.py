@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from opscope.program.etrecord import Frame
-from opscope.program.taxonomy import aten_operator
-from opscope.program.xnn_graph import NO_HANDLE
+from opscope.program.operators.taxonomy import aten_operator
+from opscope.program.structure.etrecord import Frame
+from opscope.program.xnnpack.graph import NO_HANDLE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from opscope.program.etrecord import EdgeGraph, EdgeNode
-    from opscope.program.xnn_graph import XnnGraph, XnnNode
+    from opscope.program.structure.etrecord import EdgeGraph, EdgeNode
+    from opscope.program.xnnpack.graph import XnnGraph, XnnNode
 
 _ATEN = {
     "Add": "add",

@@ -1,0 +1,358 @@
+"""The analysis of one trace or of one variant of a bundle: schema ``opscope.analysis/1``."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+import numpy as np
+
+from opscope.analysis.compare.matching import process_times
+from opscope.analysis.latency.latency import Latency, latency
+from opscope.analysis.latency.methods import MethodTime, method_times, timed_by_method
+from opscope.analysis.latency.timing import Untraced, untraced
+from opscope.analysis.operators.delegates import (
+    Coverage,
+    DelegateTime,
+    LayoutTime,
+    PortableTime,
+    attributed_share,
+    coverage,
+    delegate_times,
+    layout_times,
+    portable_times,
+)
+from opscope.analysis.operators.modules import ModuleTime, SourceTime, module_times, source_times
+from opscope.analysis.operators.operator_facts import OperatorFacts, OperatorKey
+from opscope.analysis.operators.operators import (
+    UNKNOWN_METHOD,
+    BackendTime,
+    CategoryTime,
+    Operator,
+    backends,
+    categories,
+    operators,
+)
+from opscope.analysis.quality.quality import Quality, evidence_of, examine_measurement, judge
+from opscope.analysis.roofline.roofline import OperatorWork, Roofline, roofline
+from opscope.analysis.rules.rules import Evidence, Finding, Place, RuledOut, examine
+from opscope.core.errors import TraceFormatError
+from opscope.core.table import Clock, TraceWarning
+from opscope.core.table.calls import CALLS_FORMAT
+from opscope.core.table.tiles import holds_tiles
+from opscope.program.ceilings.ceilings import KernelClass, KernelUse, Roofs, kernel_use, operator_name
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from opscope.analysis.latency.timing import Calls
+    from opscope.analysis.operators.attribution import Attributions
+    from opscope.core.table import EventTable
+
+
+_TYPES = {
+    "fp32": "f32",
+    "float32": "f32",
+    "fp16": "f16",
+    "float16": "f16",
+    "qint8": "qs8",
+}
+_PORTABLE = "portable"
+_KERNELS = {
+    "convolution": KernelClass.IGEMM,
+    "depthwise": KernelClass.DWCONV,
+    "linear": KernelClass.GEMM,
+    "matmul": KernelClass.BMM,
+}
+
+
+def works(rows: Sequence[Operator], facts: Mapping[OperatorKey, OperatorFacts]) -> list[OperatorWork]:
+    """The work of every operator whose cost is known; framework time has none."""
+    return [_work(row, _facts(row, facts)) for row in rows if row.position is not None and row.bytes is not None]
+
+
+def _facts(row: Operator, facts: Mapping[OperatorKey, OperatorFacts]) -> OperatorFacts:
+    assert row.instruction is not None  # noqa: S101 - an operator has a place, or it has no cost either
+    assert row.position is not None  # noqa: S101 - likewise
+    return facts.get(OperatorKey(row.method, row.instruction, row.position), OperatorFacts())
+
+
+def _work(row: Operator, facts: OperatorFacts) -> OperatorWork:
+    use = _kernel(row)
+    dtype = use.dtype if use else _TYPES.get(row.dtype or "")
+    moved = None if row.bytes is None or row.weight_bytes is None else row.bytes - row.weight_bytes
+    return OperatorWork(
+        method=row.method,
+        instruction=row.instruction,
+        position=row.position,
+        name=row.name,
+        dtype=dtype,
+        kernel=use.kernel if use else None,
+        function=None if row.backend == _PORTABLE else operator_name(row.name),
+        taps=facts.taps,
+        macs=row.macs,
+        flops=row.flops,
+        elements=None if facts.elements is None else round(facts.elements * row.calls),
+        activation_bytes=moved,
+        weight_bytes=row.weight_bytes,
+        calls=row.calls,
+        time_ns=row.time_ns,
+        uncertainty_ns=row.uncertainty_ns,
+    )
+
+
+def _kernel(row: Operator) -> KernelUse | None:
+    """The kernels that ran; for a portable operator those that XNNPACK has for the same work and type."""
+    if row.backend != _PORTABLE:
+        rows = math.prod(row.shape[:-1]) if row.shape else None
+        return kernel_use(row.name, rows)
+    kernel, dtype = _KERNELS.get(row.kind), _TYPES.get(row.dtype or "")
+    return KernelUse(dtype, kernel) if kernel and dtype else None
+
+
+class TraceFile(msgspec.Struct, frozen=True):
+    """One file that was read: its path, hash, and number of inferences and of warm-up inferences."""
+
+    path: str
+    sha256: str
+    inferences: int
+    warmup: int
+
+
+class TraceInfo(msgspec.Struct, frozen=True):
+    """What was read.
+
+    Attributes:
+        path: the file, or the directory of several files.
+        format: name of the reader.
+        sha256: of the file; null when there are several, see ``files``.
+        clock: unit of the trace's times.
+        inferences: inferences in all files, warm-up included.
+        warmup: how many of them are warm-up.
+        methods: methods of the program that were run.
+        warnings: what limits the meaning of the figures.
+        files: every file.
+    """
+
+    path: str
+    format: str
+    sha256: str | None
+    clock: Clock
+    inferences: int
+    warmup: int
+    methods: list[str]
+    warnings: list[TraceWarning]
+    files: list[TraceFile]
+
+
+class ProgramInfo(msgspec.Struct, frozen=True):
+    """The program that operators were attributed with.
+
+    Attributes:
+        path: of the .pte.
+        sha256: of it.
+        etrecord: path of the ETRecord; null without one, so that modules and source lines are not known.
+        etrecord_sha256: of it.
+        verified: whether the bundle says that this very file was run; else that it fits the trace.
+    """
+
+    path: str
+    sha256: str
+    etrecord: str | None
+    etrecord_sha256: str | None
+    verified: bool
+
+
+class Analysis(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.analysis/1"):
+    """Where the time of one variant goes. Times in ns; ``time_ns`` is the mean per measured inference.
+
+    Attributes:
+        variant: name in its bundle; null for a trace.
+        trace: what was read.
+        latency: end-to-end.
+        categories: a split of it.
+        backends: another one.
+        operators: the finest one.
+        findings: what stands out.
+        ruled_out: what was checked and found in order.
+        program: the program that operators were attributed with; null without.
+        coverage: how the operators of delegates are known.
+        delegates: calls of delegates.
+        modules: the module tree; empty when modules are not known.
+        sources: time by line of the model's code; likewise.
+        layout: moves and conversions for which the model did not ask; empty without the program.
+        portable: operators that no delegate took, and why not.
+        roofline: operators under the measured ceilings of the machine; null where none were measured.
+        ceilings: these ceilings.
+        untraced: latency without event tracing, and what tracing costs; null where only traced runs were made.
+        quality: how far these latencies can be trusted, by what they show themselves.
+        methods: the methods one by one, where several were called or calls stand for tokens; else empty.
+    """
+
+    variant: str | None
+    trace: TraceInfo
+    latency: Latency
+    categories: list[CategoryTime]
+    backends: list[BackendTime]
+    operators: list[Operator]
+    findings: list[Finding]
+    ruled_out: list[RuledOut]
+    program: ProgramInfo | None = None
+    coverage: list[Coverage] = []
+    delegates: list[DelegateTime] = []
+    modules: list[ModuleTime] = []
+    sources: list[SourceTime] = []
+    layout: list[LayoutTime] = []
+    portable: list[PortableTime] = []
+    roofline: Roofline | None = None
+    ceilings: Roofs | None = None
+    untraced: Untraced | None = None
+    quality: Quality | None = None
+    methods: list[MethodTime] = []
+
+    @property
+    def has_split(self) -> bool:
+        """Whether the latency is split into operators; calls of a runtime that writes no traces are not."""
+        return self.trace.format != CALLS_FORMAT
+
+
+class Known(NamedTuple):
+    """What is known of a trace besides its events.
+
+    Attributes:
+        program: the program that was run.
+        attributions: what it says about the trace.
+        roofs: ceilings of the machine in this variant; None where none were measured.
+    """
+
+    program: ProgramInfo
+    attributions: Attributions
+    roofs: Roofs | None = None
+
+
+class Source(msgspec.Struct, frozen=True):
+    """Where a table came from: path, format, and the hash of each file in order of process."""
+
+    path: str
+    format: str
+    files: list[tuple[str, str]]
+
+
+def analyse(
+    table: EventTable,
+    source: Source,
+    variant: str | None = None,
+    known: Known | None = None,
+    calls: Calls | None = None,
+    tokens: Mapping[str, int] | None = None,
+) -> Analysis:
+    """Analyse the measured inferences of a table.
+
+    Args:
+        table: one process or more, warm-up marked.
+        source: where it came from.
+        variant: name of the variant in its bundle.
+        known: what its program says about it; None: names are all there is.
+        calls: durations that the caller saw, without tracing too; None where that was not measured.
+        tokens: of a call, by method; None where no record of an export tells.
+
+    Raises:
+        TraceFormatError: no inference is left to measure.
+    """
+    measured = measured_latency(table, source.path)
+    rows = operators(table, known.attributions.operators if known else None)
+    info = _trace_info(table, source)
+    by_category, by_backend = categories(rows), backends(rows)
+    layout, portable = layout_times(rows), portable_times(rows, known.attributions.reasons if known else {})
+    covered = coverage(rows)
+    worked = works(rows, known.attributions.operators) if known else []
+    limits = roofline(worked, known.roofs) if known and known.roofs and worked else None
+    timing = untraced(calls) if calls else None
+    methods = method_times(table, rows, calls, tokens or {})
+    judged = timed_by_method(variant or source.path, measured, timing, methods)
+    analysis = Analysis(
+        variant=variant,
+        trace=info,
+        latency=measured,
+        categories=by_category,
+        backends=by_backend,
+        operators=rows,
+        findings=[],
+        ruled_out=[],
+        program=known.program if known else None,
+        coverage=covered,
+        delegates=delegate_times(rows, known.attributions.calls if known else ()),
+        modules=module_times(rows, known.attributions.module_types if known else {}),
+        sources=source_times(rows),
+        layout=layout,
+        portable=portable,
+        roofline=limits,
+        ceilings=known.roofs if known else None,
+        untraced=timing,
+        quality=judge(examine_measurement(evidence_of(judged))),
+        methods=methods,
+    )
+    findings, ruled_out = examine(rule_evidence(table, analysis, known))
+    return msgspec.structs.replace(analysis, findings=findings, ruled_out=ruled_out)
+
+
+def rule_evidence(table: EventTable, analysis: Analysis, known: Known | None) -> Evidence:
+    """What rules may look at.
+
+    Args:
+        table: that was analysed.
+        analysis: of it, its findings left out.
+        known: what its program says about it.
+    """
+    facts = known.attributions.operators if known else {}
+    return Evidence(
+        latency=analysis.latency,
+        operators=analysis.operators,
+        layout=analysis.layout,
+        portable=analysis.portable,
+        delegates=analysis.delegates,
+        roofline=analysis.roofline,
+        attributed=attributed_share(analysis.coverage) if known else 0.0,
+        untraced=analysis.untraced,
+        times=process_times(table, analysis.operators),
+        split=analysis.has_split,
+        sme={Place(*key): own.sme for key, own in facts.items() if own.sme is not None},
+    )
+
+
+def measured_latency(table: EventTable, path: str) -> Latency:
+    """Latency of the measured inferences.
+
+    Raises:
+        TraceFormatError: there is none.
+    """
+    found = latency(table)
+    if found is None and holds_tiles(table):
+        hint = "opscope aie TRACE analyses the file that its tiles wrote"
+        raise TraceFormatError("a trace of AI Engine tiles, which has no inferences", where=path, hint=hint)
+    if found is None:
+        hint = "run more inferences than warm-up ones, or count them all with --warmup 0"
+        raise TraceFormatError("no complete inference is left to measure", where=path, hint=hint)
+    return found
+
+
+def _trace_info(table: EventTable, source: Source) -> TraceInfo:
+    found = table.inference_times()
+    files = [
+        TraceFile(path, sha256, int((found.process == p).sum()), int(found.warmup[found.process == p].sum()))
+        for p, (path, sha256) in enumerate(source.files)
+    ]
+    named = [None if code < 0 else found.method.texts[code] for code in np.unique(found.method.codes).tolist()]
+    methods = [UNKNOWN_METHOD if name is None else name for name in named]
+    return TraceInfo(
+        path=source.path,
+        format=source.format,
+        sha256=files[0].sha256 if len(files) == 1 else None,
+        clock=table.clock,
+        inferences=sum(file.inferences for file in files),
+        warmup=sum(file.warmup for file in files),
+        methods=methods,
+        warnings=list(table.warnings),
+        files=files,
+    )

@@ -1,0 +1,471 @@
+"""Two variants side by side: is there a difference, how large, and which operators make it."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+import msgspec
+import numpy as np
+
+from opscope.analysis.compare.matching import match, process_times
+from opscope.analysis.compare.outputs import OutputAgreement
+from opscope.analysis.compare.shift import Shift, shift
+from opscope.analysis.latency.latency import measured_durations
+from opscope.analysis.latency.methods import durations_by_method
+from opscope.analysis.operators.operators import Operator, operators
+from opscope.analysis.quality.quality import Quality
+from opscope.core.stats.effect import Effect, Verdict, adjust_for_many, paired_effects, unpaired_effects
+from opscope.core.stats.hierarchy import median_effect
+from opscope.program.operators.taxonomy import FRAMEWORK, Category
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from opscope.analysis.compare.matching import OperatorPair
+    from opscope.analysis.operators.operator_facts import OperatorFacts
+    from opscope.analysis.operators.operator_facts import OperatorKey as FactKey
+    from opscope.core.table import EventTable
+
+    Floats: TypeAlias = NDArray[np.float64]
+    Labels: TypeAlias = NDArray[np.int64]
+    _Facts: TypeAlias = Mapping[FactKey, OperatorFacts]
+    _Processes: TypeAlias = Sequence[Floats]
+
+
+_NORMAL_95 = 1.959964
+
+
+class Change(NamedTuple):
+    """Time of a group on both sides.
+
+    Attributes:
+        baseline_ns: mean self time per inference.
+        candidate_ns: likewise.
+        saved_ns: their difference, positive when the candidate takes less.
+        speedup: their ratio; None where one side has no measurable time.
+        ci95_saved_ns: 95 % interval of ``saved_ns``, what was cut off included; None with fewer than two processes.
+        verdict: corrected for the number of groups (false discovery rate of 5 %).
+        resolution_ns: the part of the interval that is due to durations that were cut off.
+    """
+
+    baseline_ns: float
+    candidate_ns: float
+    saved_ns: float
+    speedup: float | None
+    ci95_saved_ns: tuple[float, float] | None
+    verdict: Verdict
+    resolution_ns: float
+
+
+class Split(NamedTuple):
+    """Operators of two sides in pairs, and the time that each process spent in them.
+
+    Attributes:
+        pairs: the operators; a side that has no such operator is None.
+        baseline: mean self time per inference of each; shape (processes, pairs).
+        candidate: likewise; of paired sides, rows of both are of the same rounds.
+        paired: whether they are.
+    """
+
+    pairs: Sequence[OperatorPair]
+    baseline: Floats
+    candidate: Floats
+    paired: bool
+
+    def changes(self, groups: tuple[Labels, Labels], count: int) -> list[Change]:
+        """The change of each group.
+
+        Args:
+            groups: number of the group of each pair's baseline, and of each pair's candidate; -1 for none.
+            count: number of groups.
+        """
+        if not count:
+            return []
+        before, after = (
+            _sums(times, labels, count) for times, labels in zip((self.baseline, self.candidate), groups, strict=True)
+        )
+        effects = (paired_effects if self.paired else unpaired_effects)(before, after)
+        widened = [_widen(effect, *lost) for effect, lost in zip(effects, self._lost(groups, count), strict=True)]
+        verdicts = _corrected([effect for effect, _ in widened])
+        rows = zip(before.mean(axis=0).tolist(), after.mean(axis=0).tolist(), widened, verdicts, strict=True)
+        return [
+            Change(b, c, effect.estimate, _ratio(b, c), _bounds(effect), verdict, resolution)
+            for b, c, (effect, resolution), verdict in rows
+        ]
+
+    def _lost(self, groups: tuple[Labels, Labels], count: int) -> list[tuple[float, float]]:
+        """Mean and standard deviation of what cut-off durations hide of each group's saving."""
+        (mean, variance), (other_mean, other_variance) = (
+            _cut_off([pair[side] for pair in self.pairs], labels, count) for side, labels in enumerate(groups)
+        )
+        return list(zip((mean - other_mean).tolist(), np.sqrt(variance + other_variance).tolist(), strict=True))
+
+
+def _sums(times: Floats, labels: Labels, count: int) -> Floats:
+    """Time of each group in each process; shape (processes, groups)."""
+    sums = np.zeros((len(times), count))
+    used = labels >= 0
+    np.add.at(sums.T, labels[used], times[:, used].T)
+    return sums
+
+
+def _cut_off(operators: Sequence[Operator | None], labels: Labels, count: int) -> tuple[Floats, Floats]:
+    """Mean and variance of the time that each group lacks.
+
+    What an operator lacks, the call around it has too much; a group that holds both lacks nothing by it.
+    """
+    calls = {
+        (operator.method, operator.instruction): int(label)
+        for operator, label in zip(operators, labels, strict=True)
+        if operator is not None and operator.position is None
+    }
+    mean, variance = np.zeros(count), np.zeros(count)
+    for operator, label in zip(operators, labels.tolist(), strict=True):
+        if operator is None or not operator.uncertainty_ns or operator.position is None:
+            continue
+        around = calls.get((operator.method, operator.instruction), -1)
+        if around == label:
+            continue
+        for group, sign in ((label, 1), (around, -1)):
+            if group >= 0:
+                mean[group] += sign * operator.uncertainty_ns / 2
+                variance[group] += operator.uncertainty_ns**2 / 12
+    return mean, variance
+
+
+def _widen(effect: Effect, shift: float, deviation: float) -> tuple[Effect, float]:
+    """The effect with an interval that holds what was cut off, and by how much that widened an end at most."""
+    below, above = _NORMAL_95 * deviation - min(shift, 0), _NORMAL_95 * deviation + max(shift, 0)
+    resolution = max(below, above)
+    if effect.low is None or effect.high is None or math.isclose(resolution, 0.0, abs_tol=1e-9):
+        return effect, resolution
+    return msgspec.structs.replace(effect, low=effect.low - below, high=effect.high + above), resolution
+
+
+def _corrected(found: list[Effect]) -> list[Verdict]:
+    p_values = [effect.p_value for effect in found]
+    known = [p for p in p_values if p is not None]
+    if len(known) != len(found):
+        return [Verdict.UNDECIDABLE] * len(found)
+    return [effect.verdict(p) for effect, p in zip(found, adjust_for_many(known), strict=True)]
+
+
+def _bounds(effect: Effect) -> tuple[float, float] | None:
+    return None if effect.low is None or effect.high is None else (effect.low, effect.high)
+
+
+def _ratio(baseline_ns: float, candidate_ns: float) -> float | None:
+    return baseline_ns / candidate_ns if baseline_ns > 0 and candidate_ns > 0 else None
+
+
+class EndToEnd(msgspec.Struct, frozen=True):
+    """The verdict on end-to-end latency.
+
+    Attributes:
+        baseline_ns: geometric mean over processes of each process's median latency.
+        candidate_ns: the same of the candidate.
+        speedup: baseline / candidate.
+        ci95: 95 % interval of the speedup, null with fewer than two processes a side.
+        verdict: whether the candidate is faster.
+        minimum_detectable: smallest relative change of latency that such data would show in 80 of 100 experiments.
+        p_value: of the permutation test.
+        design: ``paired`` when both sides were measured in the same rounds, else ``unpaired``.
+        baseline_processes: number of processes of the baseline.
+        candidate_processes: number of processes of the candidate.
+        arm: ``untraced`` when it rests on calls without event tracing, ``traced`` when on Method::execute in traces.
+    """
+
+    baseline_ns: float
+    candidate_ns: float
+    speedup: float
+    ci95: tuple[float, float] | None
+    verdict: Verdict
+    minimum_detectable: float | None
+    p_value: float | None
+    design: str
+    baseline_processes: int
+    candidate_processes: int
+    arm: str = "traced"
+
+
+class MethodChange(msgspec.Struct, frozen=True):
+    """The verdict on the latency of one method, on sides that call several."""
+
+    method: str
+    end_to_end: EndToEnd
+
+
+class CategoryChange(msgspec.Struct, frozen=True):
+    """Mean self time per inference of a category on both sides; ``saved_ns`` is positive when the candidate is faster.
+
+    The interval and the verdict are those of ``saved_ns``; verdicts are corrected for the number of categories.
+    ``resolution_ns`` is the part of the interval that is due to durations that the delegate cuts off.
+    """
+
+    category: Category
+    baseline_ns: float
+    candidate_ns: float
+    saved_ns: float
+    speedup: float | None
+    ci95_saved_ns: tuple[float, float] | None
+    verdict: Verdict
+    resolution_ns: float = 0.0
+
+
+class KindChange(msgspec.Struct, frozen=True):
+    """Like CategoryChange, for a kind of the taxonomy's lower level and one backend."""
+
+    kind: str
+    category: Category
+    backend: str
+    baseline_ns: float
+    candidate_ns: float
+    saved_ns: float
+    speedup: float | None
+    ci95_saved_ns: tuple[float, float] | None
+    verdict: Verdict
+    resolution_ns: float = 0.0
+
+
+class OperatorChange(msgspec.Struct, frozen=True):
+    """One operator on both sides, matched by its place in the program; a side that does not have it is null.
+
+    ``module`` and ``aten`` are those of the layer, null where the program does not tell. Verdicts are corrected for the
+    number of operators (false discovery rate of 5 %).
+    """
+
+    method: str
+    instruction: int | None
+    position: int | None
+    name: str
+    baseline_name: str | None
+    candidate_name: str | None
+    category: Category
+    kind: str
+    backend: str
+    baseline_ns: float | None
+    candidate_ns: float | None
+    saved_ns: float
+    speedup: float | None
+    ci95_saved_ns: tuple[float, float] | None
+    verdict: Verdict
+    module: str | None = None
+    aten: str | None = None
+    resolution_ns: float = 0.0
+
+
+class Side(msgspec.Struct, frozen=True):
+    """What stands on one side: where it came from, and its mean latency, which the split adds up to."""
+
+    label: str
+    path: str
+    mean_ns: float
+
+
+class Comparison(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.comparison/1"):
+    """Verdict and split of the difference of two variants.
+
+    Attributes:
+        baseline: what stands on the one side.
+        candidate: what stands on the other.
+        end_to_end: the verdict.
+        categories: a split of the change of mean latency.
+        kinds: a finer one.
+        operators: the finest one; in each of the three, ``saved_ns`` sums to the difference of the sides' ``mean_ns``.
+        outputs: agreement of what was computed; null when that was not compared.
+        notes: what limits the meaning of the figures.
+        shift: what the change did to the balance of the model.
+        quality: how far all this can be trusted; null where that was not judged.
+        methods: the verdict on every method, where both sides call the same several; else empty.
+    """
+
+    baseline: Side
+    candidate: Side
+    end_to_end: EndToEnd
+    categories: list[CategoryChange]
+    kinds: list[KindChange]
+    operators: list[OperatorChange]
+    outputs: OutputAgreement | None
+    notes: list[str]
+    shift: Shift
+    quality: Quality | None = None
+    methods: list[MethodChange] = []
+
+    @property
+    def has_split(self) -> bool:
+        """Whether the change is split into operators; whole calls of a runtime that writes no traces are not."""
+        return any(operator.kind != FRAMEWORK.kind for operator in self.operators)
+
+
+class Beside(NamedTuple):
+    """What is known of two sides besides their events.
+
+    Attributes:
+        facts: what the program says about the operators of the baseline, then of the candidate.
+        untraced: durations of each untraced process, of the baseline and of the candidate; the verdict then rests on
+            these. Of paired sides they are of the same rounds.
+        methods: the same by method, where several were called.
+    """
+
+    facts: tuple[_Facts, _Facts] = ({}, {})
+    untraced: tuple[_Processes, _Processes] | None = None
+    methods: Mapping[str, tuple[_Processes, _Processes]] = {}
+
+
+def compare(
+    baseline: EventTable,
+    candidate: EventTable,
+    *,
+    labels: tuple[tuple[str, str], tuple[str, str]],
+    paired: bool,
+    outputs: OutputAgreement | None = None,
+    beside: Beside | None = None,
+) -> Comparison:
+    """Compare two variants.
+
+    Args:
+        baseline: one process or more, warm-up marked, at least one measured inference each.
+        candidate: likewise; with ``paired``, process i ran in the same round as the baseline's process i.
+        labels: name and path of the baseline, then of the candidate.
+        paired: whether processes were measured in interleaved rounds.
+        outputs: agreement of the outputs, when they were compared.
+        beside: what is known besides the events; None: nothing.
+    """
+    beside = beside or Beside()
+    measured = beside.untraced or (measured_durations(baseline), measured_durations(candidate))
+    end_to_end = _end_to_end(*measured, paired=paired, arm="untraced" if beside.untraced else "traced")
+    pairs = list(match(operators(baseline, beside.facts[0]), operators(candidate, beside.facts[1])))
+    split = Split(
+        pairs,
+        process_times(baseline, [b for b, _ in pairs]),
+        process_times(candidate, [c for _, c in pairs]),
+        paired,
+    )
+    by_category, by_kind, by_operator = _category_changes(split), _kind_changes(split), _operator_changes(split)
+    return Comparison(
+        baseline=Side(*labels[0], float(split.baseline.sum(axis=1).mean())),
+        candidate=Side(*labels[1], float(split.candidate.sum(axis=1).mean())),
+        end_to_end=end_to_end,
+        categories=by_category,
+        kinds=by_kind,
+        operators=by_operator,
+        outputs=outputs,
+        notes=_notes(end_to_end, pairs),
+        shift=shift(by_operator, by_kind, [(change.category, change.candidate_ns) for change in by_category]),
+        methods=_method_changes(baseline, candidate, beside, paired=paired),
+    )
+
+
+def _method_changes(baseline: EventTable, candidate: EventTable, beside: Beside, *, paired: bool) -> list[MethodChange]:
+    """A verdict for each of several methods, by the same rules as the one for all calls together."""
+    sides = [durations_by_method(table) for table in (baseline, candidate)]
+    if len(sides[0]) < 2 or set(sides[0]) != set(sides[1]):  # noqa: PLR2004 - one method is the whole
+        return []
+    found = []
+    for method in sides[0]:
+        measured = beside.methods.get(method) or tuple(_filled(side[method]) for side in sides)
+        arm = "untraced" if method in beside.methods else "traced"
+        found.append(MethodChange(method, _end_to_end(measured[0], measured[1], paired=paired, arm=arm)))
+    return found
+
+
+def _filled(processes: Sequence[NDArray[np.int64]]) -> _Processes:
+    return [own.astype(np.float64) for own in processes if len(own)]
+
+
+def _notes(end_to_end: EndToEnd, pairs: Sequence[OperatorPair]) -> list[str]:
+    notes = []
+    if end_to_end.verdict is Verdict.UNDECIDABLE:
+        notes.append(
+            "too few processes for any difference to be shown, since processes differ by themselves: "
+            "6 paired rounds are the fewest that can decide, or 4 unpaired processes a side"
+        )
+    one_sided = sum(1 for baseline, candidate in pairs if baseline is None or candidate is None)
+    if one_sided:
+        notes.append(f"{one_sided} operators exist on one side only: the delegate built another sequence")
+    return notes
+
+
+def _end_to_end(baseline: _Processes, candidate: _Processes, *, paired: bool, arm: str) -> EndToEnd:
+    effect = median_effect(baseline, candidate, paired=paired)
+    interval = None if effect.low is None or effect.high is None else (math.exp(effect.low), math.exp(effect.high))
+    detectable = None if effect.minimum_detectable is None else math.expm1(effect.minimum_detectable)
+    return EndToEnd(
+        baseline_ns=_typical(baseline),
+        candidate_ns=_typical(candidate),
+        speedup=math.exp(effect.estimate),
+        ci95=interval,
+        verdict=effect.verdict(),
+        minimum_detectable=detectable,
+        p_value=effect.p_value,
+        design="paired" if paired else "unpaired",
+        baseline_processes=len(baseline),
+        candidate_processes=len(candidate),
+        arm=arm,
+    )
+
+
+def _typical(processes: _Processes) -> float:
+    """Geometric mean of the processes' medians."""
+    return math.exp(float(np.mean([math.log(max(float(np.median(own)), 1.0)) for own in processes])))
+
+
+def _category_changes(split: Split) -> list[CategoryChange]:
+    wanted = list(Category)
+    changes = _group_changes(split, wanted, lambda operator: operator.category)
+    return [CategoryChange(category, *change) for category, change in zip(wanted, changes, strict=True)]
+
+
+def _kind_changes(split: Split) -> list[KindChange]:
+    found = dict.fromkeys(_kind(operator) for pair in split.pairs for operator in pair if operator is not None)
+    changes = _group_changes(split, list(found), _kind)
+    rows = zip(found, changes, strict=True)
+    return [KindChange(kind, category, backend, *change) for (kind, category, backend), change in rows]
+
+
+def _kind(operator: Operator) -> tuple[str, Category, str]:
+    return operator.kind, operator.category, operator.backend
+
+
+def _group_changes(split: Split, wanted: Sequence[object], group: Callable[[Operator], object]) -> list[Change]:
+    """Changes of the groups of operators, in the order in which they are wanted."""
+    numbers = {key: number for number, key in enumerate(wanted)}
+    baseline, candidate = (
+        np.array([-1 if operator is None else numbers[group(operator)] for operator in side], np.int64)
+        for side in zip(*split.pairs, strict=True)
+    )
+    return split.changes((baseline, candidate), len(wanted))
+
+
+def _operator_changes(split: Split) -> list[OperatorChange]:
+    each = np.arange(len(split.pairs))
+    return [_operator_change(*row) for row in zip(split.pairs, split.changes((each, each), len(each)), strict=True)]
+
+
+def _operator_change(pair: OperatorPair, change: Change) -> OperatorChange:
+    baseline, candidate = pair
+    shown = candidate or baseline
+    assert shown is not None  # noqa: S101 - a pair has at least one side by construction
+    return OperatorChange(
+        method=shown.method,
+        instruction=shown.instruction,
+        position=shown.position,
+        name=shown.name,
+        baseline_name=baseline.name if baseline else None,
+        candidate_name=candidate.name if candidate else None,
+        category=shown.category,
+        kind=shown.kind,
+        backend=shown.backend,
+        baseline_ns=change.baseline_ns if baseline else None,
+        candidate_ns=change.candidate_ns if candidate else None,
+        saved_ns=change.saved_ns,
+        speedup=change.speedup if baseline and candidate else None,
+        ci95_saved_ns=change.ci95_saved_ns,
+        verdict=change.verdict,
+        module=shown.module,
+        aten=shown.aten,
+        resolution_ns=change.resolution_ns,
+    )

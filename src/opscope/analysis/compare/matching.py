@@ -1,0 +1,93 @@
+"""Operators of two sides in pairs, by their place in the program, and the time each process spent in them."""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+
+from opscope.analysis.operators.operators import UNKNOWN_METHOD, Operator
+from opscope.core.table.places import spent_by_place
+from opscope.program.operators.taxonomy import classify
+from opscope.program.xnnpack.attribution import Attribution
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from opscope.core.table import EventTable
+    from opscope.core.table.places import Place
+
+    Floats: TypeAlias = NDArray[np.float64]
+    OperatorPair: TypeAlias = tuple[Operator | None, Operator | None]
+    OperatorKey: TypeAlias = tuple[str, int | None, int | None, str | None]
+
+
+def match(baseline: list[Operator], candidate: list[Operator]) -> Iterator[OperatorPair]:
+    """Operators of the same place in the program.
+
+    Within an instruction the two sides are aligned by kind, since another instruction set may insert operators.
+    """
+    left, right = _by_instruction(baseline), _by_instruction(candidate)
+    for place in dict.fromkeys([*left, *right]):
+        yield from _align(left.get(place, []), right.get(place, []))
+
+
+def _by_instruction(rows: list[Operator]) -> dict[tuple[str, int | None, bool], list[Operator]]:
+    found: dict[tuple[str, int | None, bool], list[Operator]] = {}
+    for row in rows:
+        found.setdefault((row.method, row.instruction, row.position is None), []).append(row)
+    return found
+
+
+def _align(left: list[Operator], right: list[Operator]) -> Iterator[OperatorPair]:
+    """Operators of one instruction in pairs: by the nodes they compute where both sides are known, else by kind.
+
+    Kinds then come from names on both sides, since the program would call a convolution so on one side only.
+    """
+    known = all(operator.attribution is Attribution.EXACT for operator in (*left, *right))
+    kinds = [[_nodes(operator) if known else _sort(operator) for operator in side] for side in (left, right)]
+    if kinds[0] == kinds[1]:
+        yield from zip(left, right, strict=True)
+        return
+    matcher = difflib.SequenceMatcher(None, kinds[0], kinds[1], autojunk=False)
+    for tag, a, b, c, d in matcher.get_opcodes():
+        if tag == "equal":
+            yield from zip(left[a:b], right[c:d], strict=True)
+        else:
+            yield from ((operator, None) for operator in left[a:b])
+            yield from ((None, operator) for operator in right[c:d])
+
+
+def _nodes(operator: Operator) -> tuple[object, ...]:
+    return operator.computes, tuple(operator.handles), operator.kind, operator.activation
+
+
+def _sort(operator: Operator) -> str:
+    return operator.name if operator.position is None else classify(operator.name).kind
+
+
+def process_times(table: EventTable, wanted: Sequence[Operator | None]) -> Floats:
+    """Mean self time per inference of each operator in each process; shape (processes, operators)."""
+    found = table.inference_times()
+    counts = [int(((found.process == process) & ~found.warmup).sum()) for process in range(table.processes)]
+    columns = {_key(operator): column for column, operator in enumerate(wanted) if operator is not None}
+    rows = []
+    for spent, count in zip(spent_by_place(table), counts, strict=True):
+        if count:
+            row = np.zeros(len(wanted))
+            for place, own in spent.items():
+                row[columns[_place_key(place)]] += own.self_time / count
+            rows.append(row)
+    return np.stack(rows)
+
+
+def _key(operator: Operator) -> OperatorKey:
+    framework = operator.name if operator.position is None else None
+    return operator.method, operator.instruction, operator.position, framework
+
+
+def _place_key(place: Place) -> OperatorKey:
+    return place.method or UNKNOWN_METHOD, place.instruction, place.position, place.framework

@@ -1,0 +1,179 @@
+"""What a rule says: a finding with its figures, what acting on it would save, and the next step; or why there is none.
+
+A saving is never a wish. It rests on one of two things, and says on which: a limit (what would be left if the time in
+question were zero: Amdahl's law), or a rate that was measured on this machine. Its interval is that of the measurement.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from opscope.core.units import milliseconds
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+NOT_CHECKED = "not checked: "
+"""How the reason of a rule that could not be checked begins."""
+_MENTIONED = 0.01
+"""Share of a finding's time from which it is said that another finding counts the same time."""
+
+
+class Severity(str, enum.Enum):
+    """How much a finding matters."""
+
+    HIGH = "high"
+    MEDIUM = "medium"
+    INFO = "info"
+
+
+class Place(NamedTuple):
+    """Which operator: method, instruction, and position within the instruction's call."""
+
+    method: str
+    instruction: int
+    position: int
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """Something worth knowing or doing.
+
+    Attributes:
+        rule: stable identifier of the rule.
+        severity: how much it matters.
+        title: the finding in one sentence.
+        evidence: the figures it rests on.
+        saving_ns: what acting on it would save per inference, as ``saving_basis`` says; null where that cannot be said.
+        next_step: what to do.
+        saving_ci95_ns: 95 % interval of ``saving_ns``; null with fewer than two processes, or without a saving.
+        saving_basis: what the saving supposes, or why there is none.
+        context: what is usual elsewhere, with its source; null where nothing is known that applies.
+        operators: those whose time it is about; empty when it is about none in particular.
+    """
+
+    rule: str
+    severity: Severity
+    title: str
+    evidence: str
+    saving_ns: float | None
+    next_step: str
+    saving_ci95_ns: tuple[float, float] | None = None
+    saving_basis: str | None = None
+    context: str | None = None
+    operators: list[Place] = []
+
+
+class RuledOut(msgspec.Struct, frozen=True):
+    """A rule that was checked and found nothing; or that could not be checked, as ``checked`` says."""
+
+    rule: str
+    reason: str
+
+    @property
+    def checked(self) -> bool:
+        """Whether there was enough to check it by."""
+        return not self.reason.startswith(NOT_CHECKED)
+
+
+def not_checked(rule: str, why: str) -> RuledOut:
+    """A rule that could not be checked, and why."""
+    return RuledOut(rule, f"{NOT_CHECKED}{why}")
+
+
+class Saving(NamedTuple):
+    """What acting on a finding would save.
+
+    Attributes:
+        ns: per inference; None where that cannot be said.
+        ci95: its 95 % interval; None with fewer than two processes, or without a saving.
+        basis: what it supposes, or why there is none.
+    """
+
+    ns: float | None
+    ci95: tuple[float, float] | None
+    basis: str
+
+
+def no_saving(why: str) -> Saving:
+    """No saving can be said, and why."""
+    return Saving(None, None, f"not said: {why}")
+
+
+def finding(
+    rule: str, severity: Severity, words: tuple[str, str, str], saving: Saving, operators: Sequence[Place] = ()
+) -> Finding:
+    """A finding.
+
+    Args:
+        rule: its identifier.
+        severity: how much it matters.
+        words: title, evidence and next step.
+        saving: what acting on it would save.
+        operators: whose time it is about.
+    """
+    title, evidence, step = words
+    return Finding(
+        rule, severity, title, evidence, saving.ns, step, saving.ci95, saving.basis, operators=list(operators)
+    )
+
+
+def with_context(found: Finding, context: str) -> Finding:
+    """The finding with what is usual elsewhere."""
+    return msgspec.structs.replace(found, context=context)
+
+
+def ordered(findings: Sequence[Finding], first: Sequence[str] = ()) -> list[Finding]:
+    """Most severe first; within a severity by the lower end of the saving; ties in the order given.
+
+    Args:
+        findings: of any rules.
+        first: rules without which no other figure counts; they stand before all others of their severity.
+    """
+    severities = list(Severity)
+    return sorted(findings, key=lambda f: (severities.index(f.severity), f.rule not in first, -_least(f)))
+
+
+def _least(found: Finding) -> float:
+    """The least that acting on it saves, as far as that is known; 0 where nothing is."""
+    if found.saving_ci95_ns is not None:
+        return max(0.0, found.saving_ci95_ns[0])
+    return found.saving_ns or 0.0
+
+
+def with_overlaps(findings: Sequence[Finding], known: Sequence[Finding], times: Mapping[Place, float]) -> list[Finding]:
+    """The same findings; those whose time an earlier one counts, too, say so in their evidence.
+
+    Args:
+        findings: in the order in which they are shown.
+        known: findings that count as earlier than all of these.
+        times: mean per inference of every operator.
+    """
+    seen, done = list(known), []
+    for found in findings:
+        note = _overlap(found, seen, times) if found.operators else None
+        done.append(msgspec.structs.replace(found, evidence=f"{found.evidence}; {note}") if note else found)
+        seen.append(found)
+    return done
+
+
+def _overlap(found: Finding, seen: Sequence[Finding], times: Mapping[Place, float]) -> str | None:
+    """Which earlier finding with a saving counts most of the same time; None when none counts any worth mentioning."""
+    own = {place: times.get(place, 0.0) for place in found.operators}
+    whole = sum(own.values())
+    shared = [
+        (sum(own[place] for place in other.operators if place in own), other.rule)
+        for other in seen
+        if other.saving_ns is not None and other.operators
+    ]
+    most, rule = max(shared, default=(0.0, ""), key=lambda pair: pair[0])
+    if found.saving_ns is None:
+        same = [other.rule for other in seen if set(other.operators) == set(own)]
+        return f"these are the operators of {same[0]}" if same else None
+    if not whole or most < _MENTIONED * whole:
+        return None
+    if most >= (1 - _MENTIONED) * whole:
+        return f"the time of these operators is part of {rule}: do not add the savings up"
+    return f"{milliseconds(most)} ms of the time of these operators is part of {rule}: do not add the savings up"

@@ -1,0 +1,1 @@
+"""Whether a change passes: thresholds and budgets."""

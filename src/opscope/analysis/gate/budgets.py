@@ -1,0 +1,354 @@
+"""Budgets: limits of end-to-end latency and of chosen operators, judged by how processes differ.
+
+An absolute limit is a constant, so the processes of the candidate alone are compared with it; for a limit relative to
+the baseline both sides are. Operators are chosen on each side by the same words.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeAlias
+
+import msgspec
+import numpy as np
+
+from opscope.analysis.compare.matching import process_times
+from opscope.analysis.gate.gate import Criterion, Outcome, Quantity, Slowdown, judge
+from opscope.analysis.operators.operators import operators
+from opscope.core.stats.effect import ALPHA, Verdict, adjust_for_many, paired_effects, unpaired_effects
+from opscope.program.operators.taxonomy import Category
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from opscope.analysis.operators.operator_facts import OperatorFacts, OperatorKey
+    from opscope.analysis.operators.operators import Operator
+    from opscope.core.stats.effect import Effect
+    from opscope.core.table import EventTable
+
+    Floats: TypeAlias = NDArray[np.float64]
+
+Word: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=4096)]
+Number: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=(1 << 31) - 1)]
+Milliseconds: TypeAlias = Annotated[float, msgspec.Meta(gt=0, le=1e9)]
+Share: TypeAlias = Annotated[float, msgspec.Meta(gt=0, le=1)]
+Fraction: TypeAlias = Annotated[float, msgspec.Meta(ge=0, lt=1)]
+SELECTORS = ("module", "operator", "instruction", "position", "category", "kind", "backend", "method")
+LIMITS = ("max_ms", "max_share", "max_slower")
+
+
+class EndToEndBudget(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Limits of end-to-end latency.
+
+    Attributes:
+        max_ms: the longest it may be, in milliseconds.
+        max_slower: the largest slowdown against the baseline, as a fraction; the threshold of the gate.
+    """
+
+    max_ms: Milliseconds | None = None
+    max_slower: Fraction | None = None
+
+
+class Budget(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Limits of the operators that all given words choose, taken together.
+
+    Attributes:
+        module: path of a module; those below it are chosen with it.
+        operator: name of an operator, as recorded or as ATen calls it.
+        instruction: of the program.
+        position: order of the operator within its instruction's call, from 0.
+        category: upper level of the taxonomy.
+        kind: lower level.
+        backend: a delegate's name, ``portable`` or ``framework``.
+        method: of the program.
+        max_ms: the longest they may take per inference, in milliseconds.
+        max_share: their largest share of an inference, as a fraction.
+        max_slower: the largest slowdown against the baseline, as a fraction.
+    """
+
+    module: Word | None = None
+    operator: Word | None = None
+    instruction: Number | None = None
+    position: Number | None = None
+    category: Category | None = None
+    kind: Word | None = None
+    backend: Word | None = None
+    method: Word | None = None
+    max_ms: Milliseconds | None = None
+    max_share: Share | None = None
+    max_slower: Fraction | None = None
+
+
+class Budgets(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a budget file holds: limits of end-to-end latency, and entries for operators."""
+
+    end_to_end: EndToEndBudget = EndToEndBudget()
+    budget: Annotated[list[Budget], msgspec.Meta(max_length=1000)] = []
+
+
+class SplitTimes(NamedTuple):
+    """Where the time of one side goes, for each of its processes.
+
+    Attributes:
+        operators: in program order.
+        times: mean self time per inference; shape (processes, operators).
+        unresolved: how much longer each operator may have taken, where durations are cut off; shape (operators).
+    """
+
+    operators: Sequence[Operator]
+    times: Floats
+    unresolved: Floats
+
+
+class Sides(NamedTuple):
+    """Both sides of a gate.
+
+    Attributes:
+        baseline: its split.
+        candidate: its split.
+        paired: whether process i of one side was measured in the same round as process i of the other.
+        latency: logarithm of the median end-to-end latency of each process of the candidate; shape (processes, 1).
+    """
+
+    baseline: SplitTimes
+    candidate: SplitTimes
+    paired: bool
+    latency: Floats
+
+
+class _Judged(NamedTuple):
+    """One limit before correction: its effect, and how to decide by a corrected p-value."""
+
+    effect: Effect | None
+    decide: Callable[[Verdict], Criterion]
+
+
+def split_times(table: EventTable, facts: Mapping[OperatorKey, OperatorFacts] | None) -> SplitTimes:
+    """Time of every operator in each process that measured any inference.
+
+    Args:
+        table: one process or more, at least one measured inference.
+        facts: what the program says about its operators.
+    """
+    rows = operators(table, facts)
+    return SplitTimes(rows, process_times(table, rows), np.array([row.uncertainty_ns for row in rows]))
+
+
+def chosen(budget: Budget, rows: Iterable[Operator]) -> list[int]:
+    """Numbers of the operators that an entry chooses."""
+    return [number for number, row in enumerate(rows) if _chooses(budget, row)]
+
+
+def _chooses(budget: Budget, row: Operator) -> bool:
+    exact = (
+        (budget.instruction, row.instruction),
+        (budget.position, row.position),
+        (budget.category, row.category),
+        (budget.kind, row.kind),
+        (budget.backend, row.backend),
+        (budget.method, row.method),
+    )
+    if any(wanted is not None and wanted != own for wanted, own in exact):
+        return False
+    if budget.operator is not None and budget.operator not in {row.name, row.aten}:
+        return False
+    return budget.module is None or _within(row.module, budget.module)
+
+
+def _within(path: str | None, module: str) -> bool:
+    return path is not None and (path == module or path.startswith(f"{module}."))
+
+
+def known_words(selector: str, rows: Iterable[Operator]) -> list[str]:
+    """What an entry could have said to choose one of these operators, for the word of one name; sorted."""
+    found: set[str] = set()
+    for row in rows:
+        if selector == "operator":
+            found |= {name for name in (row.name, row.aten) if name}
+        elif selector == "module":
+            parts = (row.module or "").split(".")
+            found |= {".".join(parts[:count]) for count in range(1, len(parts) + 1)} - {""}
+        else:
+            value = getattr(row, selector)
+            found |= set() if value is None else {str(getattr(value, "value", value))}
+    return sorted(found)
+
+
+def judge_budgets(budgets: Budgets, sides: Sides) -> list[Criterion]:
+    """Every limit of a file but the end-to-end slowdown, which is the gate's threshold, in the order of the file.
+
+    Verdicts are corrected together for their number (false discovery rate of 5 %).
+
+    Args:
+        budgets: each entry chooses at least one operator of the candidate.
+        sides: the two sides.
+    """
+    judged = list(_latency_limit(budgets.end_to_end, sides))
+    for number, budget in enumerate(budgets.budget):
+        judged += _entry_limits(number, budget, sides)
+    p_values = [one.effect.p_value for one in judged if one.effect and one.effect.p_value is not None]
+    corrected = iter(adjust_for_many(p_values))
+    return [one.decide(_verdict(one.effect, corrected)) for one in judged]
+
+
+def _verdict(effect: Effect | None, corrected: Iterator[float]) -> Verdict:
+    if effect is None or effect.p_value is None:
+        return Verdict.UNDECIDABLE
+    return effect.verdict(next(corrected))
+
+
+def describe(budget: Budget) -> str:
+    """The words of an entry: ``module features.3, backend portable``."""
+    given = [(name, getattr(budget, name)) for name in SELECTORS]
+    return ", ".join(f"{name} {getattr(value, 'value', value)}" for name, value in given if value is not None)
+
+
+def _latency_limit(budget: EndToEndBudget, sides: Sides) -> Iterable[_Judged]:
+    if budget.max_ms is None:
+        return
+    limit = budget.max_ms * 1e6
+    effect = paired_effects(np.full_like(sides.latency, math.log(limit)), sides.latency)[0]
+    measured = math.exp(float(sides.latency.mean()))
+    interval = _mapped(effect, lambda saved: limit * math.exp(-saved))
+    shown = Criterion(
+        name="end-to-end latency",
+        quantity=Quantity.TIME,
+        limit=limit,
+        measured=measured,
+        ci95=interval,
+        outcome=Outcome.INCONCLUSIVE,
+        reason="",
+        candidate_ns=measured,
+    )
+    yield _Judged(effect, lambda verdict: _absolute(shown, effect, verdict, 0.0))
+
+
+def _entry_limits(number: int, budget: Budget, sides: Sides) -> Iterable[_Judged]:
+    picked = chosen(budget, sides.candidate.operators)
+    own = sides.candidate.times[:, picked].sum(axis=1, keepdims=True)
+    unresolved = float(sides.candidate.unresolved[picked].sum())
+    base = Criterion(
+        name=describe(budget),
+        quantity=Quantity.TIME,
+        limit=0.0,
+        measured=None,
+        ci95=None,
+        outcome=Outcome.INCONCLUSIVE,
+        reason="",
+        candidate_ns=float(own.mean()),
+        entry=number,
+        operators=len(picked),
+    )
+    if budget.max_ms is not None:
+        yield _constant(base, Quantity.TIME, budget.max_ms * 1e6, own, unresolved)
+    if budget.max_share is not None:
+        total = sides.candidate.times.sum(axis=1, keepdims=True)
+        yield _constant(base, Quantity.SHARE, budget.max_share, own / total, unresolved / float(total.mean()))
+    if budget.max_slower is not None:
+        yield _relative(base, budget, sides, own)
+
+
+def _constant(base: Criterion, quantity: Quantity, limit: float, values: Floats, unresolved: float) -> _Judged:
+    """A limit that does not depend on the baseline.
+
+    Args:
+        base: the criterion without figures.
+        quantity: what is limited.
+        limit: the largest value that is let through.
+        values: of each process; shape (processes, 1).
+        unresolved: how much larger the true value may be, since durations are cut off.
+    """
+    effect = paired_effects(np.full_like(values, limit), values)[0]
+    shown = msgspec.structs.replace(
+        base,
+        name=f"{base.name}: {'time' if quantity is Quantity.TIME else 'share'}",
+        quantity=quantity,
+        limit=limit,
+        measured=float(values.mean()),
+        ci95=_mapped(effect, lambda saved: limit - saved),
+    )
+    return _Judged(effect, lambda verdict: _absolute(shown, effect, verdict, unresolved))
+
+
+def _absolute(shown: Criterion, effect: Effect, verdict: Verdict, unresolved: float) -> Criterion:
+    """The criterion with its outcome: beyond the limit, within it, or too close to tell."""
+    if shown.ci95 is None or effect.smallest_p > ALPHA:
+        outcome, reason = Outcome.INCONCLUSIVE, "there are too few processes for any verdict"
+    elif verdict is Verdict.SLOWER:
+        outcome, reason = Outcome.REGRESSION, "the whole 95 % interval is beyond the limit"
+    elif shown.ci95[1] + unresolved <= shown.limit:
+        outcome, reason = Outcome.PASSED, "the whole 95 % interval is within the limit"
+    elif shown.ci95[1] <= shown.limit:
+        outcome, reason = Outcome.INCONCLUSIVE, "too close to the limit for a clock that cuts off"
+    elif shown.ci95[0] > shown.limit:
+        outcome, reason = Outcome.INCONCLUSIVE, "beyond the limit, which may be chance among so many limits"
+    else:
+        outcome, reason = Outcome.INCONCLUSIVE, "the limit is within the noise between processes"
+    return msgspec.structs.replace(shown, outcome=outcome, reason=reason)
+
+
+def _relative(base: Criterion, budget: Budget, sides: Sides, own: Floats) -> _Judged:
+    """A limit of the slowdown of the chosen operators against those that the same words choose in the baseline."""
+    picked = chosen(budget, sides.baseline.operators)
+    before = sides.baseline.times[:, picked].sum(axis=1, keepdims=True)
+    shown = msgspec.structs.replace(
+        base,
+        name=f"{base.name}: slowdown",
+        quantity=Quantity.SLOWDOWN,
+        limit=budget.max_slower or 0.0,
+        baseline_ns=float(before.mean()) if picked else None,
+        verdict=Verdict.UNDECIDABLE,
+    )
+    if before.min() <= 0 or own.min() <= 0:
+        problem = "too short to be timed" if picked else "the baseline has no such operators"
+        return _Judged(None, lambda _: msgspec.structs.replace(shown, reason=problem))
+    effects = paired_effects if sides.paired else unpaired_effects
+    effect = effects(np.log(before), np.log(own))[0]
+    cut = _cut_off(sides.baseline.unresolved[picked], float(before.mean()))
+    cut = math.hypot(cut, _cut_off(sides.candidate.unresolved[chosen(budget, sides.candidate.operators)], own.mean()))
+    return _Judged(effect, lambda verdict: _compared(shown, effect, verdict, cut))
+
+
+def _cut_off(unresolved: Floats, time: float) -> float:
+    """How far a sum of cut-off durations may be from its middle, relative to it, in 95 of 100 cases.
+
+    What was cut off from a duration is uniform between nothing and ``unresolved``, whose standard deviation is
+    unresolved / sqrt(12), and independent of that of other operators (JCGM 100:2008, 4.3.7 and 5.1.2).
+    """
+    return 2 * float(np.linalg.norm(unresolved)) / math.sqrt(12) / time
+
+
+def _compared(shown: Criterion, effect: Effect, verdict: Verdict, cut: float) -> Criterion:
+    """The criterion with its outcome, which must be the same wherever within ``cut`` the true slowdown lies."""
+    smallest = None if effect.minimum_detectable is None else math.expm1(effect.minimum_detectable)
+    slowdown = Slowdown(
+        estimate=math.expm1(-effect.estimate),
+        interval=_mapped(effect, lambda saved: math.expm1(-saved)),
+        verdict=verdict,
+        minimum_detectable=smallest,
+        decidable=effect.verdict() is not Verdict.UNDECIDABLE,
+    )
+    outcome, reason = judge(slowdown, shown.limit)
+    if {judge(_shifted(slowdown, by), shown.limit)[0] for by in (-cut, cut)} != {outcome}:
+        outcome, reason = Outcome.INCONCLUSIVE, "too close to the limit for a clock that cuts off"
+    return msgspec.structs.replace(
+        shown,
+        measured=slowdown.estimate,
+        ci95=slowdown.interval,
+        outcome=outcome,
+        reason=reason,
+        verdict=verdict,
+        minimum_detectable=smallest,
+    )
+
+
+def _shifted(slowdown: Slowdown, by: float) -> Slowdown:
+    interval = slowdown.interval and (slowdown.interval[0] + by, slowdown.interval[1] + by)
+    return slowdown._replace(estimate=slowdown.estimate + by, interval=interval)
+
+
+def _mapped(effect: Effect, value: Callable[[float], float]) -> tuple[float, float] | None:
+    """The interval of a falling function of the effect; None where the effect has none."""
+    return None if effect.low is None or effect.high is None else (value(effect.high), value(effect.low))

@@ -1,0 +1,312 @@
+"""A gate: is the candidate slower than a limit lets through, or is that more than the measurements can tell.
+
+The decision is made from a comparison that is there already; nothing is estimated anew. Schema ``opscope.check/1``.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from opscope.analysis.compare.compare import EndToEnd, OperatorChange, Side
+from opscope.analysis.quality.quality import Quality
+from opscope.core.stats.effect import Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from opscope.analysis.compare.compare import Comparison
+
+DEFAULT_THRESHOLD = 0.03
+MOST_ROUNDS = 1_000
+"""More processes than that are never advised: the noise is the problem then, not their number."""
+
+
+class Outcome(str, enum.Enum):
+    """What a gate says about one criterion, or about all of them."""
+
+    PASSED = "passed"
+    REGRESSION = "regression"
+    INCONCLUSIVE = "inconclusive"
+    """The measurements are too few or too noisy for the limit."""
+
+
+class Quantity(str, enum.Enum):
+    """What a criterion limits, and so the unit of its figures."""
+
+    SLOWDOWN = "slowdown"
+    """Candidate / baseline - 1, as a fraction: 0.03 is 3 % slower."""
+    TIME = "time_ns"
+    """Time per inference in ns."""
+    SHARE = "share"
+    """Part of the time of an inference, as a fraction."""
+
+
+class Criterion(msgspec.Struct, frozen=True):
+    """One limit, and how the candidate stands to it.
+
+    Attributes:
+        name: what is limited, in words; unique in its report.
+        quantity: unit of ``limit``, ``measured`` and ``ci95``.
+        limit: the largest value that is let through.
+        measured: estimate of the candidate.
+        ci95: its 95 % interval over processes; null with too few processes, or where it cannot be compared.
+        outcome: whether it is kept.
+        reason: why, as one sentence without a full stop.
+        verdict: of a slowdown: whether the candidate is slower than the baseline at all, corrected for the number of
+            limits of the budget file; null for other quantities.
+        minimum_detectable: of a slowdown: the smallest one that such data would show in 80 of 100 experiments; else
+            null.
+        entry: number of the entry in the budget file, from 0; null for end-to-end latency.
+        operators: how many operators of the candidate it is about; null for end-to-end latency.
+        candidate_ns: time per inference of what it is about, on the candidate.
+        baseline_ns: likewise on the baseline; null where the baseline was not asked, or has nothing like it.
+    """
+
+    name: str
+    quantity: Quantity
+    limit: float
+    measured: float | None
+    ci95: tuple[float, float] | None
+    outcome: Outcome
+    reason: str
+    candidate_ns: float
+    verdict: Verdict | None = None
+    minimum_detectable: float | None = None
+    entry: int | None = None
+    operators: int | None = None
+    baseline_ns: float | None = None
+
+
+class GateReport(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.check/1"):
+    """The decision of a gate, and everything that it rests on.
+
+    Attributes:
+        outcome: regression when any criterion is one, else inconclusive when any is, else passed.
+        let_through: whether the candidate may pass: it passed, or is inconclusive where that was allowed.
+        model: name of the candidate's model; null where it is not known.
+        baseline: the side that the candidate is measured by.
+        candidate: the side that is judged.
+        threshold: the largest end-to-end slowdown that is let through, as a fraction.
+        slowdown: candidate / baseline - 1, end to end.
+        ci95_slowdown: its 95 % interval; null with fewer than two processes a side.
+        end_to_end: the verdict of the comparison.
+        criteria: every limit; the end-to-end slowdown first, then those of the budget file in its order.
+        slower: operators that became slower, the largest loss first; verdicts are corrected for their number.
+        advice: what to do when it is no pass; null for a pass.
+        mismatches: why the sides are not comparable; only with force, and empty otherwise.
+        notes: what else limits the meaning of the figures.
+        quality: how far the measurements can be trusted.
+    """
+
+    outcome: Outcome
+    let_through: bool
+    model: str | None
+    baseline: Side
+    candidate: Side
+    threshold: float
+    slowdown: float
+    ci95_slowdown: tuple[float, float] | None
+    end_to_end: EndToEnd
+    criteria: list[Criterion]
+    slower: list[OperatorChange]
+    advice: str | None
+    mismatches: list[str]
+    notes: list[str]
+    quality: Quality | None = None
+
+
+class Slowdown(NamedTuple):
+    """A slowdown as far as it is known.
+
+    Attributes:
+        estimate: candidate / baseline - 1.
+        interval: its 95 % interval; None with too few processes.
+        verdict: whether the candidate is slower.
+        minimum_detectable: the smallest change that would have shown; None likewise.
+        decidable: whether there are enough processes for any verdict.
+    """
+
+    estimate: float
+    interval: tuple[float, float] | None
+    verdict: Verdict
+    minimum_detectable: float | None
+    decidable: bool
+
+
+class Terms(NamedTuple):
+    """What the gate was asked, and what is known besides the figures.
+
+    Attributes:
+        threshold: the largest end-to-end slowdown that is let through, as a fraction.
+        model: name of the candidate's model.
+        mismatches: why the sides are not comparable, when they are compared all the same.
+        notes: of the sides, beside those of the comparison.
+    """
+
+    threshold: float = DEFAULT_THRESHOLD
+    model: str | None = None
+    mismatches: Sequence[str] = ()
+    notes: Sequence[str] = ()
+
+
+def gate(comparison: Comparison, terms: Terms, budgets: Sequence[Criterion] = ()) -> GateReport:
+    """The decision on a comparison.
+
+    Args:
+        comparison: of the two sides.
+        terms: what was asked.
+        budgets: limits of a budget file, judged already (``opscope.analysis.gate.budgets``).
+    """
+    found = comparison.end_to_end
+    shown = end_to_end_slowdown(found)
+    criteria = [_end_to_end(found, shown, terms.threshold), *budgets]
+    outcome, slower = overall(criteria), slower_operators(comparison.operators)
+    return GateReport(
+        outcome=outcome,
+        let_through=outcome is Outcome.PASSED,
+        model=terms.model,
+        baseline=comparison.baseline,
+        candidate=comparison.candidate,
+        threshold=terms.threshold,
+        slowdown=shown.estimate,
+        ci95_slowdown=shown.interval,
+        end_to_end=found,
+        criteria=criteria,
+        slower=slower,
+        advice=advice(criteria, found, slower),
+        mismatches=list(terms.mismatches),
+        notes=list(dict.fromkeys([*terms.notes, *comparison.notes])),
+        quality=comparison.quality,
+    )
+
+
+def lenient(report: GateReport) -> GateReport:
+    """The report with an inconclusive outcome let through, which a note then says; any other as it is."""
+    if report.outcome is not Outcome.INCONCLUSIVE:
+        return report
+    notes = ["inconclusive results are let through, as was asked for", *report.notes]
+    return msgspec.structs.replace(report, let_through=True, notes=notes)
+
+
+def end_to_end_slowdown(found: EndToEnd) -> Slowdown:
+    """The slowdown of a comparison: its speedup, seen from the other side."""
+    interval = None if found.ci95 is None else (1 / found.ci95[1] - 1, 1 / found.ci95[0] - 1)
+    decidable = found.verdict is not Verdict.UNDECIDABLE
+    return Slowdown(1 / found.speedup - 1, interval, found.verdict, found.minimum_detectable, decidable)
+
+
+def judge(shown: Slowdown, limit: float) -> tuple[Outcome, str]:
+    """Whether a slowdown keeps a limit, and why.
+
+    A regression is shown to be slower, and estimated beyond the limit. A pass is shown to be within it, or estimated
+    within it by data in which a change of that size would have shown.
+
+    Args:
+        shown: the slowdown.
+        limit: the largest that is let through, as a fraction.
+    """
+    if not shown.decidable or shown.interval is None:
+        return Outcome.INCONCLUSIVE, "there are too few processes for any verdict"
+    if shown.estimate > limit:
+        if shown.verdict is Verdict.SLOWER:
+            return Outcome.REGRESSION, f"slower, by {_percent(shown.estimate)} where {_percent(limit)} is let through"
+        return Outcome.INCONCLUSIVE, f"{_percent(shown.estimate)} is beyond the limit, and may be noise"
+    return _estimated_within(shown, limit, shown.interval[1])
+
+
+def _estimated_within(shown: Slowdown, limit: float, highest: float) -> tuple[Outcome, str]:
+    """The decision on a slowdown that is estimated within its limit, where its interval ends at ``highest``."""
+    if highest <= limit:
+        return Outcome.PASSED, "the whole 95 % interval is within the limit"
+    smallest = shown.minimum_detectable
+    if smallest is None or smallest > limit:
+        shows = "no change would" if smallest is None else f"only a change of {_percent(smallest)} would"
+        return Outcome.INCONCLUSIVE, f"too noisy: {shows} have shown"
+    if shown.verdict is Verdict.SLOWER:
+        return Outcome.PASSED, f"slower, and within the limit; the interval reaches {_percent(highest)}"
+    return Outcome.PASSED, f"not slower as far as shown; a change of {_percent(smallest)} would have been"
+
+
+def overall(criteria: Sequence[Criterion]) -> Outcome:
+    """The worst outcome of all criteria."""
+    outcomes = {criterion.outcome for criterion in criteria}
+    return next((o for o in (Outcome.REGRESSION, Outcome.INCONCLUSIVE) if o in outcomes), Outcome.PASSED)
+
+
+def slower_operators(changes: Sequence[OperatorChange]) -> list[OperatorChange]:
+    """Operators that are shown to be slower, the largest loss first."""
+    return sorted((c for c in changes if c.verdict is Verdict.SLOWER), key=lambda change: change.saved_ns)
+
+
+def advice(criteria: Sequence[Criterion], found: EndToEnd, slower: Sequence[OperatorChange]) -> str | None:
+    """What to do about the first criterion that decides the outcome; None when all passed.
+
+    Args:
+        criteria: of the gate.
+        found: the verdict of the comparison.
+        slower: operators that are shown to be slower.
+    """
+    outcome = overall(criteria)
+    if outcome is Outcome.PASSED:
+        return None
+    first = next(criterion for criterion in criteria if criterion.outcome is outcome)
+    if outcome is Outcome.REGRESSION:
+        return _remedy(first, slower)
+    return _more_data(first, found)
+
+
+def _remedy(first: Criterion, slower: Sequence[OperatorChange]) -> str:
+    if first.quantity is not Quantity.SLOWDOWN:
+        return "make it cheaper, or raise the limit where the new time is meant; `opscope analyze` shows where it goes"
+    if slower:
+        return "the operators that became slower say where; `opscope compare` shows all of them"
+    return "no single operator is shown to be slower; `opscope compare` shows how the time moved"
+
+
+def _more_data(first: Criterion, found: EndToEnd) -> str:
+    """How many rounds would decide a criterion, as far as that can be told."""
+    fewest = min(found.baseline_processes, found.candidate_processes)
+    if found.verdict is Verdict.UNDECIDABLE:
+        return "measure more rounds: 6 paired ones are the fewest that can decide, or 4 unpaired processes a side"
+    wanted = rounds_for(first, fewest)
+    if wanted is None:
+        return f"measure more than {fewest} rounds, or on a quieter machine"
+    if wanted > MOST_ROUNDS:
+        return f"make the machine quieter or raise the limit: {_percent(first.limit)} is far below the noise"
+    return f"measure about {wanted} rounds instead of {fewest}, or on a quieter machine"
+
+
+def rounds_for(criterion: Criterion, processes: int) -> int | None:
+    """How many processes would show a slowdown as large as the limit; None where that cannot be told.
+
+    The smallest change that shows falls with the square root of their number.
+    """
+    smallest = criterion.minimum_detectable
+    if smallest is None or criterion.limit <= 0 or smallest <= criterion.limit:
+        return None
+    return math.ceil(processes * (smallest / criterion.limit) ** 2)
+
+
+def _end_to_end(found: EndToEnd, shown: Slowdown, threshold: float) -> Criterion:
+    outcome, reason = judge(shown, threshold)
+    return Criterion(
+        name="end-to-end latency against the baseline",
+        quantity=Quantity.SLOWDOWN,
+        limit=threshold,
+        measured=shown.estimate,
+        ci95=shown.interval,
+        outcome=outcome,
+        reason=reason,
+        candidate_ns=found.candidate_ns,
+        verdict=shown.verdict,
+        minimum_detectable=shown.minimum_detectable,
+        baseline_ns=found.baseline_ns,
+    )
+
+
+def _percent(fraction: float) -> str:
+    return f"{fraction * 100:.1f} %"

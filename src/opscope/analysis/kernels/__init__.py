@@ -1,0 +1,1 @@
+"""Which kernels ran, and how that is known."""

@@ -1,0 +1,427 @@
+"""The evidence ladder of an operator: could an accelerated kernel run it, is one there, chosen, run, and faster?
+
+Each rung has its own source, and none follows from another: a kernel that is in the library need not be chosen, one
+that is chosen need not be faster. What no source tells is "not known here", with the reason. The questions are about
+one instruction set, the one that the experiment switches: SME on Arm, where rules for operators are known, or a group
+of x86-64, where only the last rung can be answered from timings.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+import msgspec
+
+from opscope.analysis.findings.finding import Place
+from opscope.core.stats.effect import Verdict as Effect
+from opscope.core.units import milliseconds, ratio_text, share_text
+from opscope.program.kernels.symbols import SME_FAMILY, IsaClass, parse_symbol
+from opscope.program.operators.taxonomy import Category
+from opscope.program.partition.sme_rules import RULES, TABLE, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from opscope.analysis.compare.compare import Comparison, OperatorChange
+    from opscope.analysis.kernels.kernel_sources import KernelSource
+    from opscope.analysis.operators.operators import Operator
+    from opscope.program.kernels.calls import OperatorCalls
+    from opscope.program.partition.eligibility import Eligibility
+
+
+class Rung(str, enum.Enum):
+    """A question, in the order in which they build on each other."""
+
+    ELIGIBLE = "eligible"
+    IN_BINARY = "in binary"
+    SELECTED = "selected"
+    EXECUTED = "executed"
+    FASTER = "faster"
+
+
+class Answer(str, enum.Enum):
+    """The answer to one question."""
+
+    YES = "yes"
+    NO = "no"
+    UNKNOWN = "not known here"
+
+
+class Step(msgspec.Struct, frozen=True):
+    """One rung.
+
+    Attributes:
+        rung: the question.
+        answer: to it.
+        detail: what the answer rests on, or why there is none.
+        source: where that is from; null without a source.
+        isa: the strongest instruction set of kernels that ran; null where none is known to have run.
+    """
+
+    rung: Rung
+    answer: Answer
+    detail: str
+    source: str | None = None
+    isa: IsaClass | None = None
+
+
+class Known(NamedTuple):
+    """What is known of one variant.
+
+    Attributes:
+        variant: its name.
+        threads: size of its thread pool.
+        operators: of its analysis.
+        sme: whether SME can run an operator, where the program tells.
+        machine: architecture as the operating system names it; None where it is not known.
+        features: feature groups that the CPU has and that are on; likewise.
+        emulated: whether an emulator ran it, so that times mean nothing.
+        switched: groups that the experiment switches off elsewhere; empty when none is.
+        exported: kernels that the library exports; None where nobody looked.
+        calls: of every operator, by a counter; None where nothing was counted.
+        problem: why calls could not be given to operators; None when they could.
+        counted: everything that was counted in the process.
+        sampled: what a profiler saw in it.
+        registered: what the library listed in it.
+        comparison: with the baseline, where this variant is the candidate.
+    """
+
+    variant: str
+    threads: int | None
+    operators: Sequence[Operator]
+    sme: Mapping[Place, Eligibility]
+    machine: str | None = None
+    features: frozenset[str] | None = None
+    emulated: bool = False
+    switched: tuple[str, ...] = ()
+    exported: frozenset[str] | None = None
+    calls: Mapping[Place, OperatorCalls] | None = None
+    problem: str | None = None
+    counted: KernelSource | None = None
+    sampled: KernelSource | None = None
+    registered: KernelSource | None = None
+    comparison: Comparison | None = None
+
+    @property
+    def arm(self) -> bool:
+        """Whether the questions are about SME: on Arm, and where nothing says otherwise for packed number types."""
+        return self.machine in {"aarch64", "arm64"}
+
+    @property
+    def about(self) -> str:
+        """The instruction sets in question."""
+        return "SME and SME2" if self.arm else ", ".join(self.switched) or "acceleration"
+
+
+Amount = TypeVar("Amount", int, "int | None")
+_PACKED = ("PF", "PQS")
+_DYNAMIC = ("QP",)
+_X86 = "on x86-64 the library's kernels have no exported names"
+
+
+def _unknown(rung: Rung, why: str) -> Step:
+    return Step(rung, Answer.UNKNOWN, why)
+
+
+def eligible(known: Known, place: Place) -> Step:
+    """Whether an accelerated kernel could run an operator, by its types and shape and by what the CPU has."""
+    rung = Rung.ELIGIBLE
+    if not known.arm:
+        return _unknown(rung, f"no rules are known that tell which operators {known.about} can run")
+    found = known.sme.get(place)
+    if found is None:
+        return _unknown(rung, "the program does not tell what this operator computes")
+    if found.verdict is not Verdict.ELIGIBLE:
+        answer = Answer.NO if found.verdict is Verdict.NOT_ELIGIBLE else Answer.UNKNOWN
+        return Step(rung, answer, found.reason, found.source)
+    if known.features is None:
+        return _unknown(rung, "by its types and shape it is; what the CPU has is not known")
+    if "sme" not in known.features:
+        return Step(rung, Answer.NO, "by its types and shape it is, but SME is absent or off here", "features")
+    return Step(rung, Answer.YES, f"{found.types}: {found.reason}", f"{TABLE}: {found.source}")
+
+
+def _names(known: Known, place: Place) -> list[str]:
+    """Kernels of the SME family that can run an operator; empty where no rule names any."""
+    found = known.sme.get(place)
+    rules = [rule for rule in RULES if found and rule.form is found.form and rule.types_name == found.types]
+    texts = [text for rule in rules if rule.kernels for text in rule.kernels]
+    return [f"kai_run_matmul_clamp_{name}" for text in texts for name in text.split(", ")]
+
+
+def in_binary(known: Known, place: Place) -> Step:
+    """Whether the library has such a kernel, by its exported names."""
+    rung = Rung.IN_BINARY
+    if not known.arm:
+        return _unknown(rung, _X86)
+    if known.exported is None:
+        return _unknown(rung, "nobody looked into the library: count kernels, or name it with --library")
+    names = _names(known, place)
+    there = [name for name in names if name in known.exported]
+    if there:
+        return Step(rung, Answer.YES, ", ".join(there), "exported symbols of the library")
+    why = "no kernel is known for it" if not names else "none of its kernels is exported, which proves nothing"
+    return _unknown(rung, why)
+
+
+def selected(known: Known, row: Operator) -> Step:
+    """Whether the library chose one, by the operator's name in the trace."""
+    rung, types = Rung.SELECTED, _types(row.name)
+    source = "operator name in the trace"
+    if any(word.startswith(_PACKED) for word in types):
+        return Step(rung, Answer.YES, f"{', '.join(types)}: packed types, which only the SME family has", source)
+    if not known.arm:
+        return _unknown(rung, "on x86-64 names are the same whichever instruction set is used")
+    if not types:
+        return _unknown(rung, "the name tells no number types")
+    if any(word.startswith(_DYNAMIC) for word in types):
+        return _unknown(
+            rung, f"{', '.join(types)}: types quantised at run time have the same name with and without SME"
+        )
+    return Step(rung, Answer.NO, f"{', '.join(types)}: types that are not packed for SME", source)
+
+
+def _types(name: str) -> list[str]:
+    """Number types in the name of an event, the layout left out: ``Convolution (NHWC, PF32) IGEMM #1``."""
+    inside = name.partition("(")[2].partition(")")[0]
+    return [word.strip() for word in inside.split(",")[1:]]
+
+
+def executed(known: Known, place: Place) -> Step:
+    """Whether one was called, by counts or else by samples."""
+    own = known.calls.get(place) if known.calls else None
+    if own is not None and known.counted:
+        return _counted(own, known.counted)
+    if known.counted and not _sme(known.counted.amounts):
+        detail = f"none of {len(known.counted.universe or ())} counted kernels of the SME family was called"
+        return Step(Rung.EXECUTED, Answer.NO, detail, _calls_of(known.counted))
+    if known.sampled:
+        return _by_samples(known, place, known.sampled)
+    return _unknown(Rung.EXECUTED, _why_not_executed(known))
+
+
+def _why_not_executed(known: Known) -> str:
+    if known.problem:
+        return known.problem
+    if not known.arm:
+        return f"{_X86}; a profiler can tell functions and instructions"
+    if known.registered:
+        return "the log lists what was registered, which is not run"
+    return "no calls were counted, and no recording was given"
+
+
+def _counted(own: OperatorCalls, source: KernelSource) -> Step:
+    sme = _sme(own.calls)
+    runs = f"in {own.runs} run{'' if own.runs == 1 else 's'}"
+    if sme:
+        told = _told(sme)
+        return Step(Rung.EXECUTED, Answer.YES, f"{told} {runs}", _calls_of(source), _strongest(sme))
+    others = f", but {_told(own.calls)}" if own.calls else ""
+    detail = f"no kernel of the SME family {runs}{others}"
+    return Step(Rung.EXECUTED, Answer.NO, detail, _calls_of(source))
+
+
+def _told(calls: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {count} time{'' if count == 1 else 's'}" for name, count in calls.items())
+
+
+def _sme(calls: Mapping[str, Amount]) -> dict[str, Amount]:
+    """Calls of kernels of the SME family that compute; those that only lay data out are left out."""
+    found = {name: parse_symbol(name) for name in calls}
+    return {n: calls[n] for n, symbol in found.items() if symbol and symbol.isa in SME_FAMILY and not symbol.packs}
+
+
+def _strongest(names: Iterable[str]) -> IsaClass | None:
+    found = {symbol.isa for name in names if (symbol := parse_symbol(name))}
+    return next((isa for isa in IsaClass if isa in found), None)
+
+
+def _calls_of(source: KernelSource) -> str:
+    return f"calls counted, {source.path}"
+
+
+def _by_samples(known: Known, place: Place, sampled: KernelSource) -> Step:
+    """A profiler knows processes and threads, no operators: it speaks for one only where no other could be meant."""
+    rung, names = Rung.EXECUTED, set(_names(known, place))
+    seen = sorted(names & set(sampled.amounts))
+    if not names or not known.arm:
+        isa = _classes(sampled)
+        return _unknown(
+            rung, f"the recording names kernels of {isa or 'no known instruction set'}, not their operators"
+        )
+    if not seen:
+        return _unknown(rung, "none of its kernels has a sample; it may have run between two samples")
+    rivals = sum(1 for other in known.sme if names & set(_names(known, other)))
+    if rivals == 1:
+        told = f"samples in {', '.join(seen)}"
+        return Step(rung, Answer.YES, told, f"recording {sampled.path}", _strongest(seen))
+    return _unknown(rung, f"{', '.join(seen)} ran, in one of {rivals} operators of these types")
+
+
+def _classes(source: KernelSource) -> str:
+    found = {symbol.isa for name in source.amounts if (symbol := parse_symbol(name))}
+    return ", ".join(isa.value for isa in IsaClass if isa in found and isa is not IsaClass.UNKNOWN)
+
+
+def faster(known: Known, place: Place) -> Step:
+    """Whether the operator is faster than on the baseline, by the verdict of the comparison."""
+    rung = Rung.FASTER
+    if known.emulated:
+        return _unknown(rung, "an emulator ran it: its times mean nothing")
+    if known.comparison is None:
+        return _unknown(rung, "it is not compared with a baseline")
+    rows = known.comparison.operators
+    found = next((row for row in rows if (row.method, row.instruction, row.position) == place), None)
+    if found is None or found.speedup is None:
+        return _unknown(rung, "the baseline has no such operator")
+    source = f"{known.comparison.baseline.label} against {known.comparison.candidate.label}"
+    return Step(rung, _VERDICTS[found.verdict], _effect(found), source)
+
+
+_VERDICTS = {
+    Effect.FASTER: Answer.YES,
+    Effect.SLOWER: Answer.NO,
+    Effect.NO_DIFFERENCE: Answer.NO,
+    Effect.UNDECIDABLE: Answer.UNKNOWN,
+}
+
+
+def _effect(change: OperatorChange) -> str:
+    words = change.verdict.value.replace("_", " ")
+    saved = change.ci95_saved_ns
+    interval = f", 95 % interval {milliseconds(saved[0])} to {milliseconds(saved[1])} ms saved" if saved else ""
+    return f"{words}: {ratio_text(change.speedup or 0.0)}{interval}"
+
+
+_HEAVY = (Category.CONVOLUTION, Category.GEMM)
+_NOT_DELEGATED = ("portable", "framework")
+# Number types of a program by the families that kernels are chosen by; those that are their own family are left out.
+_FAMILIES = dict.fromkeys(("qint8", "quint8", "qdint8", "qduint8", "qcint8", "qpint8"), "int8")
+
+
+class OperatorLadder(msgspec.Struct, frozen=True):
+    """All rungs of one operator in one variant.
+
+    Attributes:
+        method: of the program.
+        instruction: of its chain.
+        position: order within the instruction's call.
+        name: as recorded.
+        module: the layer, null where it is not known.
+        dtype: number type of its first input, likewise.
+        share: of end-to-end latency.
+        steps: one for each rung, in their order.
+    """
+
+    method: str
+    instruction: int
+    position: int
+    name: str
+    module: str | None
+    dtype: str | None
+    share: float
+    steps: list[Step]
+
+    def answer(self, rung: Rung) -> Answer:
+        """The answer at a rung."""
+        return next(step.answer for step in self.steps if step.rung is rung)
+
+
+class VariantLadder(msgspec.Struct, frozen=True):
+    """The ladders of a variant.
+
+    Attributes:
+        variant: its name.
+        threads: size of its thread pool; null where it is not known.
+        about: the instruction sets in question.
+        operators: convolutions and matrix products of delegates, longest first.
+        problem: why calls could not be given to operators; null when they could, or nothing was counted.
+        emulated: whether an emulator ran it, so that shares of latency mean nothing.
+    """
+
+    variant: str
+    threads: int | None
+    about: str
+    operators: list[OperatorLadder]
+    problem: str | None = None
+    emulated: bool = False
+
+
+def variant_ladder(known: Known) -> VariantLadder:
+    """The ladders of every convolution and matrix product of a variant's delegates."""
+    rows = [row for row in known.operators if _asked(row)]
+    ladders = [_ladder(known, row) for row in sorted(rows, key=lambda row: -row.time_ns)]
+    return VariantLadder(known.variant, known.threads, known.about, ladders, known.problem, known.emulated)
+
+
+def _asked(row: Operator) -> bool:
+    """Whether the questions make sense: a product in a delegate, alone or with what is fused into it."""
+    heavy = row.category in _HEAVY and row.backend not in _NOT_DELEGATED
+    return heavy and row.instruction is not None and row.position is not None
+
+
+def _ladder(known: Known, row: Operator) -> OperatorLadder:
+    place = Place(row.method, row.instruction or 0, row.position or 0)
+    steps = [
+        eligible(known, place),
+        in_binary(known, place),
+        selected(known, row),
+        executed(known, place),
+        faster(known, place),
+    ]
+    return OperatorLadder(*place, row.name, row.module, row.dtype, row.share, steps)
+
+
+def chosen(ladder: VariantLadder, dtypes: Sequence[str], operators: Sequence[str]) -> VariantLadder:
+    """The ladder with those operators that are wanted; empty choices take all.
+
+    Args:
+        ladder: of a variant.
+        dtypes: families of number types, or words of the operators' names such as ``PF32``.
+        operators: parts of the names of operators, of layers, or of kernels that ran.
+    """
+    rows = [own for own in ladder.operators if _of_types(own, dtypes) and _called(own, operators)]
+    return msgspec.structs.replace(ladder, operators=rows)
+
+
+def _of_types(own: OperatorLadder, dtypes: Sequence[str]) -> bool:
+    words = own.name.replace("(", " ").replace(")", " ").replace(",", " ").lower().split()
+    families = {_FAMILIES.get(own.dtype or "", own.dtype or "")}
+    return not dtypes or any(dtype.lower() in {*words, *families} for dtype in dtypes)
+
+
+def _called(own: OperatorLadder, operators: Sequence[str]) -> bool:
+    ran = next(step.detail for step in own.steps if step.rung is Rung.EXECUTED)
+    text = f"{own.name} {own.module or ''} {ran}".lower()
+    return not operators or any(part.lower() in text for part in operators)
+
+
+class RungCount(NamedTuple):
+    """How many operators have each answer at a rung.
+
+    Attributes:
+        rung: the question.
+        yes: operators with this answer.
+        no: likewise.
+        unknown: likewise.
+        share: of latency, of those with a yes, in words; empty where times mean nothing.
+    """
+
+    rung: Rung
+    yes: int
+    no: int
+    unknown: int
+    share: str
+
+
+def rung_counts(ladder: VariantLadder) -> list[RungCount]:
+    """The ladder of a variant in five lines."""
+    return [_count(ladder, rung) for rung in Rung]
+
+
+def _count(ladder: VariantLadder, rung: Rung) -> RungCount:
+    answers = [own.answer(rung) for own in ladder.operators]
+    share = sum(own.share for own in ladder.operators if own.answer(rung) is Answer.YES)
+    yes, no, unknown = (answers.count(answer) for answer in (Answer.YES, Answer.NO, Answer.UNKNOWN))
+    return RungCount(rung, yes, no, unknown, "" if ladder.emulated else share_text(share))

@@ -1,0 +1,1 @@
+"""Latency: of inferences, of methods, with and without tracing."""

@@ -1,0 +1,167 @@
+"""The methods of a program one by one: latency, share of the time, tokens per second."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from opscope.analysis.latency.latency import Latency, latency_of
+from opscope.analysis.latency.timing import Untraced
+from opscope.analysis.operators.operators import UNKNOWN_METHOD, CategoryTime, Operator, categories
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from opscope.analysis.latency.timing import Calls
+    from opscope.core.table import EventTable
+
+_SECOND = 1e9
+
+
+class MethodTime(msgspec.Struct, frozen=True):
+    """One method of a program that calls several, or whose calls stand for tokens.
+
+    Attributes:
+        method: its name.
+        calls: measured calls in all traced processes.
+        share: of the time of all measured calls.
+        latency: Method::execute of its traced calls.
+        untraced: of its calls without event tracing, as the caller saw them; null where there are none.
+        categories: mean self time per call of this method, and share of it.
+        tokens: tokens that a call reads or produces; null where that is not known.
+        tokens_per_second: tokens by the median of the untraced calls, else of the traced ones; null likewise.
+        tokens_ci95: 95 % interval of it; null where the median has none.
+        arm: what ``tokens_per_second`` rests on, ``untraced`` or ``traced``.
+    """
+
+    method: str
+    calls: int
+    share: float
+    latency: Latency
+    untraced: Latency | None
+    categories: list[CategoryTime]
+    tokens: int | None
+    tokens_per_second: float | None
+    tokens_ci95: tuple[float, float] | None
+    arm: str
+
+
+def method_times(
+    table: EventTable, operators: Sequence[Operator], calls: Calls | None, tokens: Mapping[str, int]
+) -> list[MethodTime]:
+    """Every method that was called, in the order of their first calls; empty where one method stands for all.
+
+    Args:
+        table: one process or more.
+        operators: of the table, times per inference of any method.
+        calls: durations that the caller saw, with the order of methods.
+        tokens: of a call, by method; a single method that has them is listed too.
+    """
+    measured = _durations(table)
+    if len(measured) < 2 and not tokens:  # noqa: PLR2004 - one method is the whole
+        return []
+    total = sum(sum(map(sum, own)) for own in measured.values())
+    count = sum(len(one) for own in measured.values() for one in own)
+    without = _untraced(calls) if calls else {}
+    return [
+        _method(name, own, without.get(name), _shares(operators, name, count, own), total, tokens.get(name))
+        for name, own in measured.items()
+    ]
+
+
+def _method(
+    name: str,
+    measured: list[list[int]],
+    without: Latency | None,
+    parts: list[CategoryTime],
+    total: int,
+    tokens: int | None,
+) -> MethodTime:
+    traced = latency_of(measured, [[]] * len(measured), [None] * len(measured))
+    used = without or traced
+    interval = used.ci95_median_ns
+    return MethodTime(
+        method=name,
+        calls=traced.n,
+        share=sum(map(sum, measured)) / total if total else 0.0,
+        latency=traced,
+        untraced=without,
+        categories=parts,
+        tokens=tokens,
+        tokens_per_second=_rate(tokens, used.median_ns),
+        tokens_ci95=_rates(tokens, interval) if interval else None,
+        arm="untraced" if without else "traced",
+    )
+
+
+def _rate(tokens: int | None, nanoseconds: float) -> float | None:
+    return tokens * _SECOND / nanoseconds if tokens and nanoseconds else None
+
+
+def _rates(tokens: int | None, interval: tuple[float, float]) -> tuple[float, float] | None:
+    slowest, fastest = _rate(tokens, interval[1]), _rate(tokens, interval[0])
+    return None if slowest is None or fastest is None else (slowest, fastest)
+
+
+def _shares(operators: Sequence[Operator], method: str, count: int, measured: list[list[int]]) -> list[CategoryTime]:
+    """Self time by category per call of a method, from times that are per call of any."""
+    own = sum(map(len, measured))
+    found = categories(operator for operator in operators if operator.method == method)
+    whole = sum(row.time_ns for row in found)
+    return [
+        CategoryTime(row.category, row.time_ns * count / own, row.time_ns / whole if whole else 0.0) for row in found
+    ]
+
+
+def _durations(table: EventTable) -> dict[str, list[list[int]]]:
+    """Measured durations of each process by method, processes without any left out."""
+    listed = {name: [own.tolist() for own in each if len(own)] for name, each in durations_by_method(table).items()}
+    return {name: own for name, own in listed.items() if own}
+
+
+def durations_by_method(table: EventTable) -> dict[str, list[NDArray[np.int64]]]:
+    """Measured durations of every process by method, in the order of first calls."""
+    found = table.inference_times()
+    texts = [*found.method.texts, UNKNOWN_METHOD]
+    kept = ~found.warmup
+    return {
+        texts[code]: [
+            found.duration[kept & (found.method.codes == code) & (found.process == process)]
+            for process in range(table.processes)
+        ]
+        for code in dict.fromkeys(found.method.codes[kept].tolist())
+    }
+
+
+def timed_by_method(
+    name: str, latency: Latency, untraced: Untraced | None, methods: Sequence[MethodTime]
+) -> dict[str, tuple[Latency, Untraced | None]]:
+    """What the quality of a measurement is judged by: the methods one by one, since together they have several modes.
+
+    Args:
+        name: of the variant.
+        latency: of all its calls.
+        untraced: likewise.
+        methods: of the variant; one or none stands for the whole.
+    """
+    if len(methods) < 2:  # noqa: PLR2004 - one method is the whole
+        return {name: (latency, untraced)}
+    return {
+        f"{name}, {row.method}": (
+            row.latency,
+            Untraced(row.untraced, untraced.tracing if untraced else None) if row.untraced else None,
+        )
+        for row in methods
+    }
+
+
+def _untraced(calls: Calls) -> dict[str, Latency]:
+    """Latency of the settled untraced calls of each method."""
+    if not calls.order:
+        return {}
+    each = {method: [own for _, own in sorted(calls.of_method(method).items())] for method in calls.order}
+    return {method: latency_of(own, [[]] * len(own), [None] * len(own)) for method, own in each.items() if own}

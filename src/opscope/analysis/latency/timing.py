@@ -1,0 +1,111 @@
+"""Latency without event tracing, and what tracing costs.
+
+Tracing makes an inference longer, on ordinary models by 1 to 4 %, on many tiny operators by far more. So the latency of
+a product is that of untraced runs, and the traced ones are for the split.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+import msgspec
+import numpy as np
+
+from opscope.analysis.latency.latency import Latency, latency_of
+from opscope.core.stats.hierarchy import median_effect
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    Floats: TypeAlias = NDArray[np.float64]
+
+
+class Calls(NamedTuple):
+    """Durations of a method's calls as the caller saw them, by round.
+
+    Attributes:
+        untraced: without event tracing, warm-up included.
+        traced: with it.
+        warmup: calls of each process to set aside.
+        load_ns: loading the program in the untraced processes.
+        order: the methods that a process called, over and over in this order; empty for a single one.
+    """
+
+    untraced: Mapping[int, Sequence[int]]
+    traced: Mapping[int, Sequence[int]]
+    warmup: int
+    load_ns: Mapping[int, int]
+    order: tuple[str, ...] = ()
+
+    def settled(self) -> dict[int, list[int]]:
+        """Untraced calls behind the warm-up, of every process that has any."""
+        return {number: list(calls[self.warmup :]) for number, calls in self.untraced.items() if calls[self.warmup :]}
+
+    def durations(self, rounds: Sequence[int], method: str | None = None) -> list[Floats]:
+        """Untraced calls behind the warm-up of each of these rounds; of one method, or of all."""
+        settled = self.settled()
+        return [np.asarray(self._of(method, settled[number]), np.float64) for number in rounds]
+
+    def of_method(self, method: str) -> dict[int, list[int]]:
+        """Untraced calls of a method behind the warm-up, of every process that has any."""
+        found = {number: self._of(method, own) for number, own in self.settled().items()}
+        return {number: own for number, own in found.items() if own}
+
+    def _of(self, method: str | None, settled: Sequence[int]) -> list[int]:
+        if method is None or not self.order:
+            return list(settled)
+        return [own for at, own in enumerate(settled, self.warmup) if self.order[at % len(self.order)] == method]
+
+
+class TracingCost(msgspec.Struct, frozen=True):
+    """How much longer a call takes with event tracing.
+
+    Attributes:
+        ratio: traced over untraced, of geometric means over processes of each one's median.
+        ci95: its 95 % interval; null with fewer than two processes a side.
+        processes: number of untraced and of traced ones.
+    """
+
+    ratio: float
+    ci95: tuple[float, float] | None
+    processes: tuple[int, int]
+
+
+class Untraced(msgspec.Struct, frozen=True):
+    """What was measured without event tracing, as the caller of the method saw it.
+
+    Attributes:
+        latency: of the calls; ``process`` counts the untraced processes.
+        tracing: what tracing costs; null when nothing was traced.
+    """
+
+    latency: Latency
+    tracing: TracingCost | None
+
+
+def untraced(calls: Calls) -> Untraced | None:
+    """The untraced arm of a variant; None when no call is left to measure."""
+    settled = calls.settled()
+    if not settled:
+        return None
+    rounds = sorted(settled)
+    found = latency_of(
+        [settled[number] for number in rounds],
+        [list(calls.untraced[number][: calls.warmup]) for number in rounds],
+        [calls.load_ns.get(number) for number in rounds],
+    )
+    return Untraced(found, _tracing_cost(calls, settled))
+
+
+def _tracing_cost(calls: Calls, settled: Mapping[int, Sequence[int]]) -> TracingCost | None:
+    traced = {number: list(own[calls.warmup :]) for number, own in calls.traced.items() if own[calls.warmup :]}
+    if not traced:
+        return None
+    common = sorted(set(settled) & set(traced))
+    sides = [[np.asarray(own[number], np.float64) for number in common or sorted(own)] for own in (traced, settled)]
+    effect = median_effect(sides[0], sides[1], paired=bool(common))
+    interval = None if effect.low is None or effect.high is None else (math.exp(effect.low), math.exp(effect.high))
+    return TracingCost(math.exp(effect.estimate), interval, (len(sides[1]), len(sides[0])))

@@ -1,0 +1,1 @@
+"""What the program says about the operators of a trace."""

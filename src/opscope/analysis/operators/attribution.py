@@ -1,0 +1,471 @@
+"""What the program says about each operator of a trace: its nodes, origin, shapes and cost."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+from opscope.analysis.operators.operator_facts import LayoutChange, OperatorFacts, OperatorKey, with_origin
+from opscope.core.table.places import spent_by_place
+from opscope.program.cost.cost import Cost, GraphCosts, step_cost
+from opscope.program.cost.shapes import Shapes, is_dynamic, propagate, static_inputs
+from opscope.program.operators.taxonomy import classify, classify_node
+from opscope.program.partition.eligibility import eligibility
+from opscope.program.partition.partition_reasons import PortableReason, PortableReasons
+from opscope.program.structure.plan import InstructionKind, Tensor
+from opscope.program.xnnpack.attribution import Attribution, match_events
+from opscope.program.xnnpack.borders import Neighbours, is_added
+from opscope.program.xnnpack.links import Links
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from typing import TypeAlias
+
+    from opscope.core.table import EventTable
+    from opscope.core.table.places import Place
+    from opscope.program.model import Model, ModelMethod
+    from opscope.program.origin import Origin, Origins
+    from opscope.program.structure.plan import Plan, Step
+    from opscope.program.xnnpack.attribution import EventNodes
+    from opscope.program.xnnpack.graph import XnnGraph, XnnNode
+    from opscope.program.xnnpack.links import Link
+
+    Shape: TypeAlias = tuple[int, ...]
+
+
+class Outside:
+    """Who is on the other side of the inputs and outputs of one delegate call.
+
+    Args:
+        method: of the model.
+        links: makers and readers of its values.
+        step: the call.
+    """
+
+    def __init__(self, method: ModelMethod, links: Links, step: Step) -> None:
+        self._method = method
+        self._links = links
+        self._step = step
+
+    def given(self, values: Iterable[int]) -> list[str]:
+        """Who makes the values that the delegate is given."""
+        return self._names(self._passed(values, self._links.makers), "input of the model")
+
+    def taken(self, values: Iterable[int]) -> list[str]:
+        """Who reads the values that the delegate leaves."""
+        return self._names(self._passed(values, self._links.readers), "output of the model")
+
+    def makers(self, values: Iterable[int]) -> list[str]:
+        """Who makes values of the plan."""
+        return self._names([(value, self._links.makers(value)) for value in values], "a constant or input of the model")
+
+    def readers(self, values: Iterable[int]) -> list[str]:
+        """Who reads values of the plan."""
+        return self._names([(value, self._links.readers(value)) for value in values], "output of the model")
+
+    def _passed(self, values: Iterable[int], ends: _Ends) -> list[tuple[int, list[Link]]]:
+        """For values of the delegate's graph, who is on the other side."""
+        arguments = ((value, self._links.argument(self._step, value)) for value in values)
+        return [(value, [] if argument is None else ends(argument)) for value, argument in arguments]
+
+    def _names(self, ends: Iterable[tuple[int, list[Link]]], otherwise: str) -> list[str]:
+        found = [name for _, links in ends for name in [self._name(link) for link in links] or [otherwise]]
+        return list(dict.fromkeys(found))
+
+    def _name(self, link: Link) -> str:
+        plan = self._method.plan
+        step = plan.chains[0].steps[link.instruction]
+        if step.kind is InstructionKind.DELEGATE:
+            graph = self._method.graphs.get(step.target)
+            layer = _layer(graph, link.inside, self._method.origins) if graph else None
+            return layer or f"{plan.called(step)} at instruction {link.instruction}"
+        return f"{plan.called(step) or step.kind.value} at instruction {link.instruction}"
+
+
+def node_label(graph: XnnGraph, number: int, origins: Origins | None) -> str:
+    """A name for a node: its module and kind, else its aten operator, else its kind and number."""
+    node = graph.nodes[number]
+    origin = node_origin(graph, number, origins)
+    if origin is None:
+        return f"{node.kind} {number}"
+    return f"{origin.module} ({node.kind})" if origin.module else f"{origin.aten} ({node.kind} {number})"
+
+
+def node_origin(graph: XnnGraph, number: int, origins: Origins | None) -> Origin | None:
+    """What caused a node; None without a record."""
+    if origins is None:
+        return None
+    node = graph.nodes[number]
+    dims = next((value.dims for value in graph.values if value.id == node.outputs[0]), ())
+    return origins.of_node(node, dims)
+
+
+def _layer(graph: XnnGraph, inside: int | None, origins: Origins | None) -> str | None:
+    """The layer of another delegate that makes or reads a value; the added nodes in between are passed."""
+    for number, node in enumerate(graph.nodes):
+        if inside in node.outputs or inside in node.inputs:
+            border = Neighbours(graph).around(number)
+            near = border.before if inside in node.outputs else border.after
+            numbers = near if is_added(node) else (number,)
+            return node_label(graph, numbers[0], origins) if numbers else None
+    return None
+
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import TypeAlias
+
+    _Ends: TypeAlias = Callable[[int], list[Link]]
+
+
+class GraphView:
+    """Facts of the events of one delegate.
+
+    Args:
+        graph: its payload.
+        method: with the origins of its nodes.
+        listed: debug handles of the instruction.
+        dims: real shapes by value; None where those of the file hold.
+        outside: who is on the other side of the delegate's inputs and outputs.
+    """
+
+    def __init__(
+        self,
+        graph: XnnGraph,
+        method: ModelMethod,
+        listed: Sequence[int],
+        dims: Mapping[int, Shape] | None,
+        outside: Outside,
+    ) -> None:
+        self._outside = outside
+        self._graph = graph
+        self._origins = method.origins
+        self._values = graph.by_id()
+        self._neighbours = Neighbours(graph)
+        self._costs = GraphCosts(graph, dims)
+        self._dims = dims
+        carried = {node.debug_handle for node in graph.nodes}
+        self._fused = method.origins.fused(carried, listed) if method.origins else {}
+        self._shown: set[int] = set()
+
+    def facts(self, event: EventNodes) -> OperatorFacts:
+        """Facts of one event."""
+        if event.main is None:
+            names = tuple(dict.fromkeys(self.label(number) for number in event.candidates))
+            return OperatorFacts(attribution=event.attribution, candidates=names)
+        node = self._graph.nodes[event.main]
+        known = self._own(event, node)
+        carrier = self._neighbours.carrier(event.main) if is_added(node) else event.main
+        origin = self._origin(carrier)
+        if origin is None:
+            return known
+        return with_origin(known, origin, aten=not is_added(node) and not event.inserted)
+
+    def _own(self, event: EventNodes, node: XnnNode) -> OperatorFacts:
+        handles = tuple(dict.fromkeys(self._handles(event.nodes)))
+        operator_class = classify_node(node.kind)
+        if event.inserted:
+            operator_class = classify("Convert (NC)")
+        elif event.activation:
+            operator_class = classify_node("Clamp")
+        return OperatorFacts(
+            operator_class=operator_class,
+            attribution=event.attribution,
+            handles=handles,
+            computes=tuple(self._graph.nodes[number].kind for number in event.nodes),
+            fused=() if event.inserted or event.activation else self._fused_into(handles),
+            cost=self._cost(event),
+            change=self._change(event, node),
+            activation=event.activation,
+            dtype=self._type_of(node.inputs[:1]),
+            weights=self._type_of([name for name in node.inputs[1:2] if self._values[name].is_constant]),
+            shape=self._shape_of(node.outputs[0]),
+            elements=self._elements(node),
+            taps=self._taps(node),
+            sme=None if event.inserted or event.activation else eligibility(node, self._values),
+        )
+
+    def _handles(self, nodes: Iterable[int]) -> list[int]:
+        return [self._graph.nodes[number].debug_handle for number in nodes if not is_added(self._graph.nodes[number])]
+
+    def _fused_into(self, handles: Iterable[int]) -> tuple[str, ...]:
+        """Operators fused into these handles; each is shown once, with the first event of its handle."""
+        new = [handle for handle in handles if handle in self._fused and handle not in self._shown]
+        self._shown.update(new)
+        return tuple(target for handle in new for target in self._fused[handle])
+
+    def _cost(self, event: EventNodes) -> Cost | None:
+        if event.inserted or event.main is None:
+            return None
+        return self._costs.activation(event.main) if event.activation else self._costs.nodes(event.nodes)
+
+    def _change(self, event: EventNodes, node: XnnNode) -> LayoutChange | None:
+        if event.main is None or not (event.inserted or is_added(node)):
+            return None
+        border = self._neighbours.around(event.main)
+        if event.inserted and not is_added(node):
+            return LayoutChange("runtime", [], [self.label(event.main)])
+        before = [self.label(n) for n in border.before] + self._outside.given(border.inputs)
+        after = [self.label(n) for n in border.after] + self._outside.taken(border.outputs)
+        return LayoutChange("runtime" if event.inserted else "partitioner", before, after)
+
+    def label(self, number: int) -> str:
+        """A name for a node that a person finds in the model."""
+        return node_label(self._graph, number, self._origins)
+
+    def _origin(self, number: int | None) -> Origin | None:
+        return None if number is None else node_origin(self._graph, number, self._origins)
+
+    def _elements(self, node: XnnNode) -> int | None:
+        shapes = [self._shape_of(name) for name in (*node.inputs[:1], node.outputs[0])]
+        return None if None in shapes else max(math.prod(shape or ()) for shape in shapes)
+
+    def _taps(self, node: XnnNode) -> int | None:
+        """Positions of a depthwise filter, which has the shape 1, height, width, channels."""
+        return math.prod(self._values[node.inputs[1]].dims[1:3]) if node.kind == "DepthwiseConv2d" else None
+
+    def _type_of(self, names: Sequence[int]) -> str | None:
+        return self._values[names[0]].dtype.name if names else None
+
+    def _shape_of(self, name: int) -> Shape | None:
+        return self._values[name].dims if self._dims is None else self._dims.get(name)
+
+
+_CALLS = {"DELEGATE_CALL": InstructionKind.DELEGATE, "OPERATOR_CALL": InstructionKind.KERNEL}
+_KERNEL = "native_call_"
+
+
+class DelegateCall(NamedTuple):
+    """One call of a delegate: which, how many events, and how they were attributed."""
+
+    method: str
+    instruction: int
+    delegate: int
+    backend: str
+    nodes: int | None
+    events: int
+    profile: str | None
+    problem: str | None
+
+
+class Attributions(NamedTuple):
+    """What a program says about a trace.
+
+    Attributes:
+        operators: facts by operator; operators of unknown methods are absent.
+        calls: the delegate calls that ran.
+        conflict: why the trace cannot be of this program; None when it can.
+        unknown_shapes: methods whose shapes differ between calls, and whose real ones are not known.
+        module_types: class of each recorded module, by method and path.
+        reasons: why operators were not delegated, by method and instruction.
+    """
+
+    operators: dict[OperatorKey, OperatorFacts]
+    calls: list[DelegateCall]
+    conflict: str | None
+    unknown_shapes: list[str]
+    module_types: dict[tuple[str, str], str]
+    reasons: dict[tuple[str, int], PortableReason]
+
+
+def method_names(table: EventTable, model: Model) -> dict[str | None, str]:
+    """Names for the trace's methods, where exactly one method of the program calls what they call."""
+    found = {}
+    for method, called in _called(table).items():
+        fitting = [name for name, own in model.methods.items() if _misfit(own.plan, called) is None]
+        if method not in model.methods and len(fitting) == 1:
+            found[method] = fitting[0]
+    return found
+
+
+def attribute(table: EventTable, model: Model, inputs: Mapping[str, Sequence[Shape]] | None = None) -> Attributions:
+    """Attribute the measured operators of a table, whose methods have the program's names.
+
+    Args:
+        table: one process or more, of one variant.
+        model: what was run.
+        inputs: real shapes of the input tensors by method; of methods with dynamic shapes that are not in it the
+            costs stay unknown.
+    """
+    operators: dict[OperatorKey, OperatorFacts] = {}
+    calls: list[DelegateCall] = []
+    reasons: dict[tuple[str, int], PortableReason] = {}
+    unknown, conflict = [], None
+    for method, called in _called(table).items():
+        own = model.methods.get(method or "")
+        if own is None:
+            conflict = conflict or _stranger(model, called)
+            continue
+        conflict = conflict or _misfit(own.plan, called)
+        if conflict:
+            continue
+        walk = _MethodWalk(own, (inputs or {}).get(own.plan.name))
+        unknown += [own.plan.name] if walk.guessing else []
+        conflict = walk.run(called, operators, calls)
+        reasons |= _reasons(own.plan, called)
+    return Attributions(operators, calls, conflict, unknown, _module_types(model), reasons)
+
+
+def _reasons(plan: Plan, called: _Calls) -> dict[tuple[str, int], PortableReason]:
+    found = PortableReasons(plan)
+    known = ((instruction, found.of(instruction)) for instruction in called)
+    return {(plan.name, instruction): reason for instruction, reason in known if reason is not None}
+
+
+def _stranger(model: Model, called: _Calls) -> str:
+    """Why the calls are those of no method."""
+    problems = {name: _misfit(method.plan, called) for name, method in model.methods.items()}
+    if len(problems) == 1 and all(problems.values()):
+        return str(next(iter(problems.values())))
+    return "its calls fit none, or several, of the program's methods"
+
+
+def _module_types(model: Model) -> dict[tuple[str, str], str]:
+    return {
+        (name, path): module_type
+        for name, method in model.methods.items()
+        if method.origins
+        for path, module_type in method.origins.modules.items()
+    }
+
+
+class _Calls(dict[int, dict[int, str]]):
+    """Names of events by instruction and position, and the framework's name of the call by instruction."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kinds: dict[int, str] = {}
+
+
+def _called(table: EventTable) -> dict[str | None, _Calls]:
+    """What each method of a trace calls, from the measured inferences of all processes."""
+    found: dict[str | None, _Calls] = {}
+    for process in spent_by_place(table):
+        for place, spent in process.items():
+            if place.instruction is not None:
+                _enter(found.setdefault(place.method, _Calls()), place, spent.name)
+    return found
+
+
+def _enter(calls: _Calls, place: Place, name: str) -> None:
+    assert place.instruction is not None  # noqa: S101 - the caller has looked
+    if place.position is None:
+        calls.kinds.setdefault(place.instruction, name)
+    else:
+        calls.setdefault(place.instruction, {}).setdefault(place.position, name)
+
+
+def _misfit(plan: Plan, called: _Calls) -> str | None:
+    """Why a method cannot have made these calls; None when it can."""
+    steps = plan.chains[0].steps if plan.chains else ()
+    for instruction in sorted({*called, *called.kinds}):
+        if instruction >= len(steps):
+            return f"the trace has instruction {instruction}, the method {plan.name!r} ends before it"
+        step = steps[instruction]
+        wanted = _CALLS.get(called.kinds.get(instruction, ""))
+        if wanted is not None and wanted is not step.kind:
+            return f"instruction {instruction} was a {wanted.value} call, in the program it is {step.kind.value}"
+        kernels = [name for name in called.get(instruction, {}).values() if name.startswith(_KERNEL)]
+        if step.kind is InstructionKind.KERNEL and kernels and _kernel_name(plan, step) not in kernels:
+            return f"instruction {instruction} ran {kernels[0]}, in the program it is {plan.called(step)}"
+    return None
+
+
+def _kernel_name(plan: Plan, step: Step) -> str:
+    return _KERNEL + plan.called(step).rpartition("::")[2]
+
+
+class _MethodWalk:
+    """Goes through the calls of one method.
+
+    Args:
+        method: of the model.
+        inputs: real shapes of its inputs, when they are known.
+    """
+
+    def __init__(self, method: ModelMethod, inputs: Sequence[Shape] | None) -> None:
+        self._method = method
+        self._links = Links(method.plan, method.graphs)
+        given = static_inputs(method.plan) if inputs is None else inputs
+        self.guessing = is_dynamic(method.plan) and given is None
+        self._known: Shapes | None = None
+        if is_dynamic(method.plan):
+            self._known = Shapes({}, {}) if given is None else propagate(method.plan, method.graphs, given)
+
+    def run(self, called: _Calls, operators: dict[OperatorKey, OperatorFacts], calls: list[DelegateCall]) -> str | None:
+        """Attribute every call; why the program cannot be the one that was run, None when it can."""
+        plan, conflict = self._method.plan, None
+        for instruction, names in sorted(called.items()):
+            step = plan.chains[0].steps[instruction]
+            if step.kind is InstructionKind.KERNEL:
+                facts: Iterable[OperatorFacts] = self._kernel(instruction, step, names)
+            elif step.kind is InstructionKind.DELEGATE:
+                call, facts, foreign = self._delegate(instruction, step, names)
+                calls.append(call)
+                conflict = conflict or (f"instruction {instruction}: {call.problem}" if foreign else None)
+            else:
+                continue
+            for position, fact in zip(sorted(names), facts, strict=True):
+                operators[OperatorKey(plan.name, instruction, position)] = fact
+        return conflict
+
+    def _kernel(self, instruction: int, step: Step, names: Mapping[int, str]) -> list[OperatorFacts]:
+        """Facts of a portable operator; of several kernels within one call only the named one costs."""
+        plan = self._method.plan
+        handles = self._method.handles.get(instruction, ())
+        origins = self._method.origins
+        origin = origins.of_handles(handles, plan.called(step)) if origins else None
+        cost = step_cost(plan, step, None if self._known is None else self._known.sizes)
+        operator_class = classify(plan.called(step))
+        change = None
+        if operator_class.kind == "layout" and "to_dim_order" in plan.called(step):
+            read, made = plan.tensors(step)[:-1], plan.tensors(step)[-1:]
+            outside = Outside(self._method, self._links, step)
+            change = LayoutChange("exporter", outside.makers(read), outside.readers(made))
+        shape = self._shape(step)
+        known = OperatorFacts(
+            operator_class=operator_class,
+            attribution=Attribution.EXACT,
+            handles=tuple(handles),
+            cost=cost,
+            change=change,
+            dtype=self._dtype(step),
+            shape=shape,
+            elements=None if shape is None else math.prod(shape),
+        )
+        if origin:
+            known = with_origin(known, origin)
+        wanted = _kernel_name(plan, step)
+        return [known if name == wanted or len(names) == 1 else OperatorFacts() for _, name in sorted(names.items())]
+
+    def _dtype(self, step: Step) -> str | None:
+        first = [self._method.plan.values[number] for number in self._method.plan.tensors(step)[:1]]
+        return first[0].dtype.name if first and isinstance(first[0], Tensor) else None
+
+    def _shape(self, step: Step) -> Shape | None:
+        """Of the output, which is the last argument."""
+        last = self._method.plan.tensors(step)[-1:]
+        value = self._method.plan.values[last[0]] if last else None
+        if self._known is not None:
+            return self._known.sizes.get(last[0]) if last else None
+        return value.sizes if isinstance(value, Tensor) else None
+
+    def _delegate(
+        self, instruction: int, step: Step, names: Mapping[int, str]
+    ) -> tuple[DelegateCall, list[OperatorFacts], bool]:
+        plan, number = self._method.plan, step.target
+        graph = self._method.graphs.get(number)
+        backend = plan.delegates[number].id
+        ordered = [name for _, name in sorted(names.items())]
+        if graph is None:
+            problem = f"payloads of {backend} cannot be read"
+            call = DelegateCall(plan.name, instruction, number, backend, None, len(names), None, problem)
+            return call, [OperatorFacts() for _ in ordered], False
+        match = match_events(graph, ordered)
+        listed = self._method.handles.get(instruction, ())
+        dims = None if self._known is None else self._known.dims.get(number, {})
+        view = GraphView(graph, self._method, listed, dims, Outside(self._method, self._links, step))
+        call = DelegateCall(
+            plan.name, instruction, number, backend, len(graph.nodes), len(names), match.profile, match.problem
+        )
+        return call, [view.facts(event) for event in match.events], match.foreign

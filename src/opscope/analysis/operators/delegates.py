@@ -1,0 +1,232 @@
+"""What each delegate call costs, what standing between delegates costs, and how sure the attribution is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from opscope.program.partition.partition_reasons import Cause
+from opscope.program.xnnpack.attribution import Attribution
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from opscope.analysis.operators.attribution import DelegateCall
+    from opscope.analysis.operators.operators import Operator
+    from opscope.program.partition.partition_reasons import PortableReason
+
+_PORTABLE = "portable"
+
+
+class DelegateTime(msgspec.Struct, frozen=True):
+    """One call of a delegate, in mean time per inference.
+
+    Attributes:
+        method: the program's method.
+        instruction: of its chain.
+        delegate: number among the delegates of the method; null without the program.
+        backend: the delegate's name.
+        events: operators that it reports.
+        nodes: of its payload; null when it cannot be read.
+        operators_ns: of these operators together.
+        boundary_ns: of the call without its operators: entering, leaving, and writing the trace.
+        time_ns: both.
+        share: of end-to-end latency.
+        profile: the instruction set whose replay foretold its events; null when none did.
+        problem: why the attribution is not exact; null when it is.
+    """
+
+    method: str
+    instruction: int
+    delegate: int | None
+    backend: str
+    events: int
+    nodes: int | None
+    operators_ns: float
+    boundary_ns: float
+    time_ns: float
+    share: float
+    profile: str | None
+    problem: str | None
+
+
+class Coverage(msgspec.Struct, frozen=True):
+    """How the operators of delegates are known: time and number by attribution."""
+
+    attribution: Attribution
+    operators: int
+    time_ns: float
+    share_of_delegates: float
+
+
+class LayoutTime(msgspec.Struct, frozen=True):
+    """Moving or converting data for which the model did not ask, in mean time per inference.
+
+    Attributes:
+        method: the program's method.
+        instruction: of its chain.
+        position: within the call.
+        name: as recorded.
+        cause: who added it: ``partitioner``, ``runtime`` or ``exporter``.
+        before: the layers whose output is changed, or what the delegate is given.
+        after: the layers that want it changed, or who gets it from the delegate.
+        time_ns: mean per inference.
+        share: of end-to-end latency.
+        uncertainty_ns: the true time lies in [time_ns, time_ns + uncertainty_ns).
+        bytes: least bytes moved per inference, null when not known.
+    """
+
+    method: str
+    instruction: int | None
+    position: int | None
+    name: str
+    cause: str
+    before: list[str]
+    after: list[str]
+    time_ns: float
+    share: float
+    uncertainty_ns: float
+    bytes: int | None
+
+
+class PortableTime(msgspec.Struct, frozen=True):
+    """An operator that no delegate took.
+
+    Attributes:
+        method: the program's method.
+        instruction: of its chain.
+        name: as recorded.
+        module: that it belongs to; null when not known.
+        time_ns: mean per inference.
+        share: of end-to-end latency.
+        cause: sort of the reason; null when that cannot be known.
+        reason: why it was not delegated, in words; null likewise.
+        evidence: what the program shows; null where the name is all it takes.
+        rule: the file of ExecuTorch that the rule is from; null when the reason is not known.
+    """
+
+    method: str
+    instruction: int | None
+    name: str
+    module: str | None
+    time_ns: float
+    share: float
+    cause: str | None
+    reason: str | None
+    evidence: str | None
+    rule: str | None
+
+
+def portable_times(rows: Iterable[Operator], reasons: Mapping[tuple[str, int], PortableReason]) -> list[PortableTime]:
+    """Operators that no delegate took, longest first.
+
+    Args:
+        rows: every operator.
+        reasons: why, by method and instruction.
+    """
+    found = [_portable(row, reasons.get((row.method, row.instruction or 0))) for row in rows if is_portable(row)]
+    return sorted(found, key=lambda row: -row.time_ns)
+
+
+def is_portable(row: Operator) -> bool:
+    """Whether the runtime's own kernels computed an operator."""
+    return row.backend == _PORTABLE and row.instruction is not None
+
+
+def _portable(row: Operator, reason: PortableReason | None) -> PortableTime:
+    known = reason if reason and reason.cause is not Cause.NOT_KNOWN else None
+    return PortableTime(
+        method=row.method,
+        instruction=row.instruction,
+        name=row.name,
+        module=row.module,
+        time_ns=row.time_ns,
+        share=row.share,
+        cause=known.cause.value if known else None,
+        reason=known.text if known else None,
+        evidence=known.evidence if known else None,
+        rule=known.source if known else None,
+    )
+
+
+def delegate_times(rows: Sequence[Operator], calls: Sequence[DelegateCall] = ()) -> list[DelegateTime]:
+    """Every delegate call of the trace, in program order."""
+    known = {(call.method, call.instruction): call for call in calls}
+    groups: dict[tuple[str, int], list[Operator]] = {}
+    for row in rows:
+        if row.instruction is not None:
+            groups.setdefault((row.method, row.instruction), []).append(row)
+    total = sum(row.time_ns for row in rows)
+    found = (_delegate(*key, own, known.get(key), total) for key, own in groups.items())
+    return [each for each in found if each is not None]
+
+
+def coverage(rows: Iterable[Operator]) -> list[Coverage]:
+    """Time of delegates' operators by how they are known, surest first."""
+    own = [row for row in rows if is_delegated(row)]
+    total = sum(row.time_ns for row in own)
+    found = []
+    for attribution in Attribution:
+        some = [row for row in own if row.attribution is attribution]
+        time_ns = sum(row.time_ns for row in some)
+        if some:
+            found.append(Coverage(attribution, len(some), time_ns, time_ns / total if total else 0.0))
+    return found
+
+
+def attributed_share(rows: Sequence[Coverage]) -> float:
+    """Share of delegate time whose nodes are known, exactly or by alignment; 1 when nothing ran in a delegate."""
+    known = (Attribution.EXACT, Attribution.ALIGNED)
+    return sum(row.share_of_delegates for row in rows if row.attribution in known) if rows else 1.0
+
+
+def layout_times(rows: Iterable[Operator]) -> list[LayoutTime]:
+    """The layout tax, longest first."""
+    found = [
+        LayoutTime(
+            method=row.method,
+            instruction=row.instruction,
+            position=row.position,
+            name=row.name,
+            cause=row.change.cause,
+            before=row.change.before,
+            after=row.change.after,
+            time_ns=row.time_ns,
+            share=row.share,
+            uncertainty_ns=row.uncertainty_ns,
+            bytes=row.bytes,
+        )
+        for row in rows
+        if row.change is not None
+    ]
+    return sorted(found, key=lambda row: -row.time_ns)
+
+
+def is_delegated(row: Operator) -> bool:
+    """Whether a delegate computed an operator."""
+    return row.position is not None and row.backend != _PORTABLE
+
+
+def _delegate(
+    method: str, instruction: int, rows: Sequence[Operator], call: DelegateCall | None, total: float
+) -> DelegateTime | None:
+    own = [row for row in rows if is_delegated(row)]
+    border = [row for row in rows if row.name == "DELEGATE_CALL" and row.position is None]
+    if not own and not border:
+        return None
+    inside, outside = (sum((row.time_ns for row in rows), 0.0) for rows in (own, border))
+    return DelegateTime(
+        method=method,
+        instruction=instruction,
+        delegate=call.delegate if call else None,
+        backend=call.backend if call else own[0].backend if own else "unknown",
+        events=len(own),
+        nodes=call.nodes if call else None,
+        operators_ns=inside,
+        boundary_ns=outside,
+        time_ns=inside + outside,
+        share=(inside + outside) / total if total else 0.0,
+        profile=call.profile if call else None,
+        problem=call.problem if call else None,
+    )

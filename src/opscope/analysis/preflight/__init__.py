@@ -1,0 +1,1 @@
+"""What a program tells before it runs."""

@@ -1,0 +1,160 @@
+"""What is in a file that is no trace: a program, an export record, a log of kernels."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from opscope.program.structure.plan import InstructionKind, Tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from opscope.program.kernels.names import KernelLog
+    from opscope.program.structure.etrecord import EtRecord
+    from opscope.program.structure.plan import Executable, Plan
+    from opscope.program.xnnpack.graph import DelegateGraph
+
+
+class Count(msgspec.Struct, frozen=True):
+    """How often something occurs."""
+
+    name: str
+    count: int
+
+
+class TensorSummary(msgspec.Struct, frozen=True):
+    """Shape and number type of an input or output."""
+
+    shape: list[int]
+    dtype: str
+
+
+class DelegateSummary(msgspec.Struct, frozen=True):
+    """One delegate of a method: its backend, the instructions that call it, and its nodes by kind where it is read."""
+
+    backend: str
+    instructions: list[int]
+    nodes: list[Count]
+
+
+class MethodSummary(msgspec.Struct, frozen=True):
+    """One method of a program.
+
+    Attributes:
+        name: of the method.
+        inputs: tensors that the caller sets.
+        outputs: tensors that the caller gets.
+        instructions: number of instructions.
+        portable: operators outside of delegates with the number of calls.
+        delegates: in the order of the program.
+        planned_bytes: of memory planned ahead.
+    """
+
+    name: str
+    inputs: list[TensorSummary]
+    outputs: list[TensorSummary]
+    instructions: int
+    portable: list[Count]
+    delegates: list[DelegateSummary]
+    planned_bytes: int
+
+
+class ProgramSummary(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.program/1"):
+    """What a .pte holds."""
+
+    path: str
+    sha256: str
+    methods: list[MethodSummary]
+
+
+class RecordSummary(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.etrecord/1"):
+    """What an .etrecord holds: nodes by operator for each method, and how many of them name their source line."""
+
+    path: str
+    sha256: str
+    methods: list[str]
+    nodes: list[Count]
+    with_source: int
+    handles: int
+
+
+class KernelSummary(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.kernels/1"):
+    """Kernels that an XNNPACK log names. They were registered; the log does not tell which ones ran, or how often."""
+
+    path: str
+    sha256: str
+    evidence: str
+    kernels: list[str]
+    categories: list[Count]
+    unparsed: list[str]
+
+
+def summarise_program(
+    executable: Executable, graphs: Sequence[DelegateGraph], path: str, sha256: str
+) -> ProgramSummary:
+    """Methods, operators and delegates of a program."""
+    return ProgramSummary(path, sha256, [_method(plan, graphs) for plan in executable.plans])
+
+
+def summarise_record(record: EtRecord, path: str, sha256: str) -> RecordSummary:
+    """Nodes of an export record."""
+    nodes = [node for graph in record.graphs for node in graph.nodes]
+    return RecordSummary(
+        path=path,
+        sha256=sha256,
+        methods=[graph.method for graph in record.graphs],
+        nodes=counted(node.target for node in nodes),
+        with_source=sum(1 for node in nodes if node.frames),
+        handles=len({handle for node in nodes for handle in node.handles}),
+    )
+
+
+def summarise_kernels(log: KernelLog, path: str, sha256: str) -> KernelSummary:
+    """Kernels of a log, each once, in order of first registration."""
+    names = dict.fromkeys(entry.kernel.whole for entry in log.entries)
+    return KernelSummary(
+        path=path,
+        sha256=sha256,
+        evidence=log.evidence,
+        kernels=list(names),
+        categories=counted(entry.category for entry in log.entries),
+        unparsed=list(dict.fromkeys(entry.kernel.whole for entry in log.entries if not entry.kernel.parsed)),
+    )
+
+
+def _method(plan: Plan, graphs: Sequence[DelegateGraph]) -> MethodSummary:
+    steps = plan.chains[0].steps if plan.chains else ()
+    portable = [plan.called(step) for step in steps if step.kind is InstructionKind.KERNEL]
+    own = {graph.delegate: graph for graph in graphs if graph.method == plan.name}
+    callers = plan.callers()
+    return MethodSummary(
+        name=plan.name,
+        inputs=tensors_of(plan, plan.inputs),
+        outputs=tensors_of(plan, plan.outputs),
+        instructions=len(steps),
+        portable=counted(portable),
+        delegates=[
+            DelegateSummary(delegate.id, list(callers.get(number, ())), _nodes(own.get(number)))
+            for number, delegate in enumerate(plan.delegates)
+        ],
+        planned_bytes=sum(plan.planned_buffers),
+    )
+
+
+def _nodes(graph: DelegateGraph | None) -> list[Count]:
+    return [] if graph is None else counted(node.kind for node in graph.graph.nodes)
+
+
+def tensors_of(plan: Plan, numbers: Iterable[int]) -> list[TensorSummary]:
+    """Shape and number type of the tensors among these values."""
+    values = (plan.values[number] for number in numbers if 0 <= number < len(plan.values))
+    return [TensorSummary(list(v.sizes), v.dtype.name) for v in values if isinstance(v, Tensor)]
+
+
+def counted(names: Iterable[str]) -> list[Count]:
+    """Names with their number, most frequent first, equal ones by name."""
+    counts = Counter(names)
+    return [Count(name, count) for name, count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))]

@@ -1,0 +1,156 @@
+"""The record of an export: schema ``opscope.export/1``. What was made, what was delegated, and how well it agrees."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from opscope.analysis.compare.outputs import OutputAgreement, compare_outputs
+from opscope.analysis.preflight.parts import PortableGroup
+from opscope.program.structure.exported import ExportedMethod, TensorSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from opscope.analysis.compare.outputs import Array
+    from opscope.analysis.preflight.preflight import MethodPreflight
+
+EAGER_TOLERANCES = {"fp32": 1e-4, "fp16": 2e-2, "int8": 0.5, "dynamic-int8": 0.1}
+"""Largest error against the model in PyTorch and fp32, relative to the largest value of the output.
+
+Those of 8 bits are three times the largest that a registered model showed: 0.155 (vit_tiny) and 0.029 (segmenter).
+"""
+GRAPH_TOLERANCE = 0.25
+"""The same against the quantised graph in PyTorch, which rounds where kernels do; most seen: 0.083 (vit_tiny)."""
+
+
+class Delegation(msgspec.Struct, frozen=True):
+    """What of a method was handed to XNNPACK.
+
+    Attributes:
+        calls: of delegates, in one inference.
+        operators: that XNNPACK runs.
+        portable_operators: that the runtime's own kernels run on tensors.
+        size_operators: instructions that only compute sizes.
+        macs: multiply-accumulates of all operators whose work is known.
+        delegated_macs: of those, the part that XNNPACK runs.
+        share: that part; null when there are no multiply-accumulates.
+        unknown: operators whose work is not known.
+        portable: what stayed, with the reason, most work first.
+    """
+
+    calls: int
+    operators: int
+    portable_operators: int
+    size_operators: int
+    macs: int
+    delegated_macs: int
+    share: float | None
+    unknown: int
+    portable: list[PortableGroup]
+
+
+class MethodExport(msgspec.Struct, frozen=True):
+    """One method of an export.
+
+    Attributes:
+        method: what was exported.
+        delegation: what XNNPACK got of it.
+        eager: the program's outputs against those of the model in PyTorch, on the example inputs.
+        graph: against those of the quantised graph in PyTorch; null for number types that are not quantised.
+    """
+
+    method: ExportedMethod
+    delegation: Delegation
+    eager: OutputAgreement
+    graph: OutputAgreement | None
+
+    @property
+    def agrees(self) -> bool:
+        """Whether every comparison is within its tolerance."""
+        return self.eager.agree and (self.graph is None or self.graph.agree)
+
+
+class ExportedFile(msgspec.Struct, frozen=True):
+    """A file of an export: its name in the directory, hash and bytes."""
+
+    name: str
+    sha256: str
+    size: int
+
+
+class ExportRecord(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.export/1"):
+    """What an export made, and how it was checked.
+
+    Attributes:
+        opscope: version that exported.
+        created: when, in UTC.
+        source: the model as it was named.
+        name: of the model in the names of files.
+        dtype: number type.
+        backend: that took what it could.
+        program: the .pte.
+        etrecord: the .etrecord as it was exported; it was read back and fits the program. A bundle keeps it without
+            weights, and states its hash there in the manifest.
+        graph: graph.json.
+        methods: in the order of a run.
+        versions: of the packages that made it.
+        partition_rules: release that the reasons of portable operators are of.
+    """
+
+    opscope: str
+    created: str
+    source: str
+    name: str
+    dtype: str
+    backend: str
+    program: ExportedFile
+    etrecord: ExportedFile
+    graph: ExportedFile
+    methods: list[MethodExport]
+    versions: dict[str, str]
+    partition_rules: str
+
+
+def delegation(method: MethodPreflight) -> Delegation:
+    """What of a method was delegated, as its program tells before it runs."""
+    delegated = sum(row.delegated.macs for row in method.work)
+    macs = delegated + sum(row.portable.macs for row in method.work)
+    return Delegation(
+        calls=method.partition.calls,
+        operators=method.partition.delegated_operators,
+        portable_operators=method.partition.portable_operators,
+        size_operators=method.partition.size_operators,
+        macs=macs,
+        delegated_macs=delegated,
+        share=delegated / macs if macs else None,
+        unknown=sum(row.delegated.unknown + row.portable.unknown for row in method.work),
+        portable=method.portable,
+    )
+
+
+_NARROW = {"float16": 2e-2, "bfloat16": 6e-2}
+"""The least tolerance of a model that was built in such a type, whatever it is exported as."""
+
+
+def agreement_with_eager(
+    eager: Sequence[Array], computed: Sequence[Array], choice: tuple[str, Sequence[TensorSpec]], tolerance: float | None
+) -> OutputAgreement:
+    """The program's outputs against those of the model in PyTorch.
+
+    Args:
+        eager: outputs in fp32.
+        computed: the program's, on the same inputs.
+        choice: number type that it was exported in, and the inputs; they set the tolerance.
+        tolerance: instead of that; None for the number type's.
+    """
+    dtype, inputs = choice
+    usual = max([EAGER_TOLERANCES[dtype], *(_NARROW.get(spec.dtype, 0.0) for spec in inputs)])
+    limit = usual if tolerance is None else tolerance
+    return compare_outputs(eager, computed, dtype, limit)
+
+
+def agreement_with_graph(graph: Sequence[Array], computed: Sequence[Array], dtype: str) -> OutputAgreement:
+    """The program's outputs against those of the quantised graph in PyTorch."""
+    return compare_outputs(graph, computed, dtype, GRAPH_TOLERANCE)

@@ -1,0 +1,153 @@
+"""What a method will run, operator by operator, as its program tells it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from opscope.program.cost.cost import GraphCosts, step_cost
+from opscope.program.operators.taxonomy import Category, classify, classify_node
+from opscope.program.partition.eligibility import GraphEligibility
+from opscope.program.partition.partition_reasons import Cause, PortableReasons
+from opscope.program.xnnpack.attribution import predict_events
+from opscope.program.xnnpack.borders import Neighbours, is_added
+
+if TYPE_CHECKING:
+    from opscope.program.cost.cost import Cost
+    from opscope.program.model import ModelMethod
+    from opscope.program.partition.eligibility import Eligibility
+    from opscope.program.partition.partition_reasons import PortableReason
+    from opscope.program.xnnpack.attribution import PredictedEvent
+    from opscope.program.xnnpack.graph import XnnGraph
+
+_CONVERT = "Convert"
+
+
+_LARGEST = 1 << 60  # no operator computes or moves so much; sizes that lead there are damaged
+
+
+class Planned(NamedTuple):
+    """An operator that will run.
+
+    Attributes:
+        name: XNNPACK's name of it, or the portable kernel's.
+        calls: how often in one inference without loops; a delegate may be called by several instructions.
+        category: what it is.
+        cost: None when its kind, a number type or a shape is not known.
+        bits: width of its data; None when not known.
+        eligibility: for delegated operators that multiply and accumulate.
+        added: a layout change that the partitioner added.
+        converts: it converts number types.
+        at_border: it is added, and no layer of the delegate stands before it, or none behind.
+        reason: why it is portable; None when it is delegated.
+    """
+
+    name: str
+    calls: int
+    category: Category
+    cost: Cost | None
+    bits: int | None
+    eligibility: Eligibility | None = None
+    added: bool = False
+    converts: bool = False
+    at_border: bool = False
+    reason: PortableReason | None = None
+
+    @property
+    def delegated(self) -> bool:
+        """XNNPACK runs it."""
+        return self.reason is None
+
+    @property
+    def only_sizes(self) -> bool:
+        """It computes with sizes and touches no tensor's data."""
+        return self.reason is not None and self.reason.cause is Cause.SIZES
+
+    @property
+    def macs(self) -> int | None:
+        """Multiply-accumulates of all calls; None when not known."""
+        return None if self.cost is None else self.cost.macs * self.calls
+
+    @property
+    def bytes(self) -> int | None:
+        """Least bytes that all calls move; None when not known."""
+        return None if self.cost is None else self.cost.bytes * self.calls
+
+
+def planned_operators(method: ModelMethod) -> list[Planned]:
+    """Operators of the first chain: portable ones in order, then those of each delegate whose graph is known.
+
+    Shapes that can differ between calls are taken at their upper bound.
+    """
+    reasons = PortableReasons(method.plan)
+    steps = method.plan.chains[0].steps if method.plan.chains else ()
+    found = [_portable(method, number, reason) for number in range(len(steps)) if (reason := reasons.of(number))]
+    callers = method.plan.callers()
+    for number, graph in method.graphs.items():
+        found += _delegated(graph, len(callers.get(number, ())))
+    return found
+
+
+def _portable(method: ModelMethod, instruction: int, reason: PortableReason) -> Planned:
+    plan, step = method.plan, method.plan.chains[0].steps[instruction]
+    name = plan.called(step)
+    return Planned(name, 1, classify(name).category, _plausible(step_cost(plan, step)), None, reason=reason)
+
+
+def _delegated(graph: XnnGraph, calls: int) -> list[Planned]:
+    """What XNNPACK runs natively; the nodes as they stand when its rewrites cannot be followed."""
+    view = _Graph(graph, calls)
+    events = predict_events(graph)
+    if not events:
+        return [view.node(number) for number in range(len(graph.nodes))]
+    return [view.event(event) for event in events]
+
+
+class _Graph:
+    """Facts of the nodes of one delegate."""
+
+    def __init__(self, graph: XnnGraph, calls: int) -> None:
+        self._calls = calls
+        self._nodes = graph.nodes
+        self._values = graph.by_id()
+        self._costs = GraphCosts(graph)
+        self._eligibility = GraphEligibility(graph)
+        self._neighbours = Neighbours(graph)
+
+    def event(self, event: PredictedEvent) -> Planned:
+        """An operator that XNNPACK runs for one node or several."""
+        if event.activation:
+            cost = _plausible(self._costs.activation(event.main))
+            return Planned(event.operator, self._calls, Category.ELEMENTWISE, cost, self._bits(event.main))
+        operator = self.node(event.main)
+        if event.inserted:
+            return operator._replace(name=event.operator, cost=None, eligibility=None, converts=True)
+        return operator._replace(name=event.operator, cost=_plausible(self._costs.nodes(event.nodes)))
+
+    def node(self, number: int) -> Planned:
+        """A node by itself."""
+        node = self._nodes[number]
+        added = is_added(node)
+        border = self._neighbours.around(number) if added else None
+        return Planned(
+            name=node.kind,
+            calls=self._calls,
+            category=classify_node(node.kind).category,
+            cost=_plausible(self._costs.nodes([number])),
+            bits=self._bits(number),
+            eligibility=self._eligibility.of(number),
+            added=added,
+            converts=node.kind == _CONVERT,
+            at_border=border is not None and not (border.before and border.after),
+        )
+
+    def _bits(self, number: int) -> int | None:
+        """Width of the narrower of the first input and the result: integers are multiplied as integers."""
+        node = self._nodes[number]
+        names = (*node.inputs[:1], *node.outputs[:1])
+        widths = [self._values[name].dtype.bits for name in names if name in self._values]
+        return min((bits for bits in widths if bits is not None), default=None)
+
+
+def _plausible(cost: Cost | None) -> Cost | None:
+    """A cost, or None when no model can have it."""
+    return None if cost is None or max(cost.macs, cost.flops, cost.bytes) > _LARGEST else cost

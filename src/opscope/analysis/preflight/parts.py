@@ -1,0 +1,266 @@
+"""The work of a method in parts: by category, by what SME can run, in layout changes, at borders, portable."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+
+from opscope.program.operators.taxonomy import Category
+from opscope.program.partition.partition_reasons import PortableReason
+from opscope.program.partition.sme_rules import Verdict
+from opscope.program.structure.plan import InstructionKind, Tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from opscope.analysis.preflight.operators import Planned
+    from opscope.program.model import ModelMethod
+
+    K = TypeVar("K")
+
+PORTABLE = "portable"
+"""The form of operators that XNNPACK does not run."""
+
+
+class Work(msgspec.Struct, frozen=True):
+    """What a group of operators does in one inference.
+
+    Attributes:
+        operators: that run.
+        macs: multiply-accumulates of those whose work is known.
+        bytes: least bytes that they move.
+        unknown: operators whose work is not known, which the other figures leave out.
+    """
+
+    operators: int
+    macs: int
+    bytes: int
+    unknown: int
+
+
+class CategoryWork(msgspec.Struct, frozen=True):
+    """One category, delegated and portable."""
+
+    category: Category
+    delegated: Work
+    portable: Work
+
+
+class MatrixGroup(msgspec.Struct, frozen=True):
+    """Operators that multiply and accumulate and share a rule.
+
+    Attributes:
+        verdict: whether SME and SME2 can run them.
+        form: what XNNPACK makes of them; ``PORTABLE`` outside of delegates.
+        types: number types, as XNNPACK names them.
+        operators: that run.
+        macs: of those whose work is known.
+        share: of all multiply-accumulates.
+        reason: why.
+        source: of the rule; null when there is none.
+        tried: the rule was tried under an emulator.
+        advice: what would make them eligible; null when nothing simple does.
+    """
+
+    verdict: Verdict
+    form: str
+    types: str
+    operators: int
+    macs: int
+    share: float
+    reason: str
+    source: str | None
+    tried: bool
+    advice: str | None
+
+
+class MatrixWork(msgspec.Struct, frozen=True):
+    """Multiply-accumulates by whether SME and SME2 can run them; of portable operators they cannot.
+
+    Attributes:
+        macs: of all operators whose work is known.
+        eligible: of those that can.
+        share: of them; null when there are no multiply-accumulates.
+        highest_share: when everything of which it is not known could; null likewise.
+        unknown: operators that multiply and accumulate and whose work is not known.
+        groups: most work first.
+    """
+
+    macs: int
+    eligible: int
+    share: float | None
+    highest_share: float | None
+    unknown: int
+    groups: list[MatrixGroup]
+
+
+class Layout(msgspec.Struct, frozen=True):
+    """Moving data for which no line of the model asks, and converting number types.
+
+    Attributes:
+        transposes: that the partitioner added.
+        at_border: of these, those at the border of a delegate.
+        conversions: operators that convert number types, also those that the model asks for.
+        bytes: least bytes that all of these move.
+        share: of the bytes of all operators; null when nothing is known of them.
+    """
+
+    transposes: int
+    at_border: int
+    conversions: int
+    bytes: int
+    share: float | None
+
+
+class Borders(msgspec.Struct, frozen=True):
+    """What passes between delegates and the rest of a method.
+
+    Attributes:
+        calls: of delegates, of every backend.
+        tensors: that are given to them or got from them, over all calls.
+        bytes: of these.
+        inner_tensors: of these, those that are neither an input nor an output of the method.
+        inner_bytes: of these.
+    """
+
+    calls: int
+    tensors: int
+    bytes: int
+    inner_tensors: int
+    inner_bytes: int
+
+
+class PortableGroup(msgspec.Struct, frozen=True):
+    """Portable operators of one name that stayed for one reason.
+
+    Attributes:
+        operator: its name in the program.
+        category: what it is.
+        work: of all of them.
+        share: of the bytes of all operators; null when nothing is known of them.
+        reason: why, with the evidence of the first of them.
+    """
+
+    operator: str
+    category: Category
+    work: Work
+    share: float | None
+    reason: PortableReason
+
+
+def by_category(operators: Sequence[Planned]) -> list[CategoryWork]:
+    """Work by category, delegated and portable; categories without operators are left out."""
+    rows = []
+    for category in Category:
+        own = [operator for operator in operators if operator.category is category and not operator.only_sizes]
+        if own:
+            sides = ([operator for operator in own if operator.delegated is side] for side in (True, False))
+            rows.append(CategoryWork(category, *map(work_of, sides)))
+    return rows
+
+
+def work_of(operators: Iterable[Planned]) -> Work:
+    """The work of some operators together."""
+    listed = list(operators)
+    return Work(
+        operators=sum(operator.calls for operator in listed),
+        macs=sum(operator.macs or 0 for operator in listed),
+        bytes=sum(operator.bytes or 0 for operator in listed),
+        unknown=sum(operator.calls for operator in listed if operator.cost is None),
+    )
+
+
+def matrix_work(operators: Sequence[Planned]) -> MatrixWork:
+    """Multiply-accumulates by verdict, form and number types."""
+    own = [operator for operator in operators if operator.eligibility or operator.macs]
+    total = sum(operator.macs or 0 for operator in own)
+    groups = [_matrix_group(group, total) for group in _grouped(own, _matrix_key)]
+    groups.sort(key=lambda group: -group.macs)
+    eligible, open_ = (
+        sum(group.macs for group in groups if group.verdict is verdict)
+        for verdict in (Verdict.ELIGIBLE, Verdict.UNKNOWN)
+    )
+    return MatrixWork(
+        macs=total,
+        eligible=eligible,
+        share=eligible / total if total else None,
+        highest_share=(eligible + open_) / total if total else None,
+        unknown=work_of(own).unknown,
+        groups=groups,
+    )
+
+
+def _matrix_key(operator: Planned) -> tuple[str, ...]:
+    found = operator.eligibility
+    return (found.verdict.value, found.form.value, found.types, found.reason) if found else ()
+
+
+def _matrix_group(operators: Sequence[Planned], total: int) -> MatrixGroup:
+    work, found = work_of(operators), operators[0].eligibility
+    return MatrixGroup(
+        verdict=found.verdict if found else Verdict.NOT_ELIGIBLE,
+        form=found.form.value if found else PORTABLE,
+        types=found.types if found else "",
+        operators=work.operators,
+        macs=work.macs,
+        share=work.macs / total if total else 0.0,
+        reason=found.reason if found else "portable kernels use no matrix unit",
+        source=found.source if found else None,
+        tried=found.tried if found else True,
+        advice=found.advice if found else None,
+    )
+
+
+def layout(operators: Sequence[Planned]) -> Layout:
+    """Layout changes and conversions, those of portable kernels that convert included."""
+    added = [operator for operator in operators if operator.added]
+    converting = [operator for operator in operators if operator.converts and not operator.added]
+    moved = work_of([*added, *converting]).bytes
+    whole = work_of(operators).bytes
+    return Layout(
+        transposes=sum(operator.calls for operator in added),
+        at_border=sum(operator.calls for operator in added if operator.at_border),
+        conversions=sum(operator.calls for operator in converting),
+        bytes=moved,
+        share=moved / whole if whole else None,
+    )
+
+
+def borders(method: ModelMethod) -> Borders:
+    """What the calls of delegates are given and leave."""
+    plan = method.plan
+    tensors = {number: value for number, value in enumerate(plan.values) if isinstance(value, Tensor)}
+    outer = {*plan.inputs, *plan.outputs}
+    calls = [step for step in (plan.chains[0].steps if plan.chains else ()) if step.kind is InstructionKind.DELEGATE]
+    passed = [number for step in calls for number in step.arguments if number in tensors]
+    inner = [number for number in passed if number not in outer]
+    sizes = [sum(tensors[number].size_bytes or 0 for number in side) for side in (passed, inner)]
+    return Borders(len(calls), len(passed), sizes[0], len(inner), sizes[1])
+
+
+def portable_groups(operators: Sequence[Planned]) -> list[PortableGroup]:
+    """Portable operators by name and reason, most bytes first; those that only compute sizes are left out."""
+    whole = work_of(operators).bytes
+    own = [operator for operator in operators if not operator.delegated and not operator.only_sizes]
+    groups = [_portable_group(group, whole) for group in _grouped(own, _portable_key)]
+    return sorted(groups, key=lambda group: (-group.work.macs, -group.work.bytes, group.operator))
+
+
+def _portable_key(operator: Planned) -> tuple[str, ...]:
+    reason = operator.reason
+    return (operator.name, reason.cause.value, reason.text) if reason else ()
+
+
+def _portable_group(operators: Sequence[Planned], whole: int) -> PortableGroup:
+    first, work = operators[0], work_of(operators)
+    assert first.reason is not None  # noqa: S101 - only portable operators are grouped here
+    return PortableGroup(first.name, first.category, work, work.bytes / whole if whole else None, first.reason)
+
+
+def _grouped(operators: Iterable[Planned], key: Callable[[Planned], K]) -> list[list[Planned]]:
+    """Operators with equal keys together, in order of the first."""
+    found: dict[K, list[Planned]] = {}
+    for operator in operators:
+        found.setdefault(key(operator), []).append(operator)
+    return list(found.values())

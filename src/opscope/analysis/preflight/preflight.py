@@ -1,0 +1,336 @@
+"""What a program tells before it runs: schema ``opscope.preflight/1``.
+
+Will it be accelerated, what share of its work, what holds it back, and what to do. All counts are of one inference in
+which every instruction runs once, at the upper bounds of shapes that can differ.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from opscope.analysis.findings.finding import Finding, Severity
+from opscope.analysis.preflight.contents import Count, TensorSummary, counted, tensors_of
+from opscope.analysis.preflight.forecast import Forecast, forecast
+from opscope.analysis.preflight.operators import Planned, planned_operators
+from opscope.analysis.preflight.parts import (
+    PORTABLE,
+    Borders,
+    CategoryWork,
+    Layout,
+    MatrixWork,
+    PortableGroup,
+    borders,
+    by_category,
+    layout,
+    matrix_work,
+    portable_groups,
+)
+from opscope.analysis.rules.partition_advice import advice
+from opscope.core.units import counted_text, macs_text, share_text, size_text
+from opscope.program.cost.shapes import is_dynamic
+from opscope.program.partition.partition_reasons import Cause
+from opscope.program.partition.partition_rules import RULES_OF
+from opscope.program.partition.sme_rules import TABLE, Form, Verdict
+from opscope.program.structure.plan import InstructionKind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from opscope.analysis.preflight.parts import MatrixGroup
+    from opscope.program.model import Model, ModelMethod
+    from opscope.program.structure.plan import Step
+
+
+XNNPACK = "XnnpackBackend"
+
+
+class Partition(msgspec.Struct, frozen=True):
+    """What goes to XNNPACK and what stays.
+
+    Attributes:
+        delegates: of XNNPACK.
+        calls: instructions that call them.
+        delegated_operators: that XNNPACK will run, over all calls.
+        portable_operators: instructions that call a portable kernel on tensors.
+        size_operators: instructions that only compute sizes.
+        unread: delegates of XNNPACK whose graph the program does not hold: their work is not known.
+        other_backends: delegates of other backends, which are not looked into.
+    """
+
+    delegates: int
+    calls: int
+    delegated_operators: int
+    portable_operators: int
+    size_operators: int
+    unread: int
+    other_backends: list[Count]
+
+
+class MethodPreflight(msgspec.Struct, frozen=True):
+    """One method of a program.
+
+    Attributes:
+        name: of the method.
+        inputs: tensors that the caller sets.
+        outputs: tensors that the caller gets.
+        dynamic: shapes can differ between calls; the figures are for the largest.
+        branches: it has branches or loops; the figures count every instruction once.
+        partition: what is delegated.
+        work: by category.
+        matrix: multiply-accumulates by whether SME and SME2 can run them.
+        layout: layout changes and conversions.
+        borders: what passes between delegates and the rest.
+        portable: operators outside of delegates, with the reason; most bytes first.
+        forecast: what will take the time; null when the work is not known.
+        findings: what holds it back, and what to do.
+    """
+
+    name: str
+    inputs: list[TensorSummary]
+    outputs: list[TensorSummary]
+    dynamic: bool
+    branches: bool
+    partition: Partition
+    work: list[CategoryWork]
+    matrix: MatrixWork
+    layout: Layout
+    borders: Borders
+    portable: list[PortableGroup]
+    forecast: Forecast | None
+    findings: list[Finding]
+
+
+class Preflight(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.preflight/1"):
+    """What a program tells before it runs.
+
+    Attributes:
+        path: of the program.
+        sha256: of the program.
+        acceleration_rules: the release that the table of SME and SME2 kernels is of.
+        partition_rules: the release that the rules of the partitioner are of.
+        methods: in the order of the program.
+    """
+
+    path: str
+    sha256: str
+    acceleration_rules: str
+    partition_rules: str
+    methods: list[MethodPreflight]
+
+
+def preflight(model: Model, path: str, sha256: str) -> Preflight:
+    """What a model's program tells before it runs.
+
+    Args:
+        model: its program and the graphs of its delegates.
+        path: of the program.
+        sha256: of the program.
+    """
+    return Preflight(path, sha256, TABLE, RULES_OF, [_method(method) for method in model.methods.values()])
+
+
+def _method(method: ModelMethod) -> MethodPreflight:
+    plan = method.plan
+    operators = planned_operators(method)
+    steps = plan.chains[0].steps if plan.chains else ()
+    partition = _partition(method, operators, steps)
+    work, matrix, moved = by_category(operators), matrix_work(operators), layout(operators)
+    passing, left = borders(method), portable_groups(operators)
+    predicted = None if partition.unread else forecast(operators, partition.calls)
+    found = MethodPreflight(
+        name=plan.name,
+        inputs=tensors_of(plan, plan.inputs),
+        outputs=tensors_of(plan, plan.outputs),
+        dynamic=is_dynamic(plan),
+        branches=any(step.kind is InstructionKind.JUMP for step in steps),
+        partition=partition,
+        work=work,
+        matrix=matrix,
+        layout=moved,
+        borders=passing,
+        portable=left,
+        forecast=predicted,
+        findings=[],
+    )
+    return msgspec.structs.replace(found, findings=examine_plan(found))
+
+
+def _partition(method: ModelMethod, operators: Sequence[Planned], steps: Sequence[Step]) -> Partition:
+    plan = method.plan
+    own = [number for number, delegate in enumerate(plan.delegates) if delegate.id == XNNPACK]
+    portable = [operator for operator in operators if not operator.delegated]
+    sizes = sum(operator.only_sizes for operator in portable)
+    return Partition(
+        delegates=len(own),
+        calls=sum(plan.called(step) == XNNPACK for step in steps if step.kind is InstructionKind.DELEGATE),
+        delegated_operators=sum(operator.calls for operator in operators if operator.delegated),
+        portable_operators=len(portable) - sizes,
+        size_operators=sizes,
+        unread=sum(number not in method.graphs for number in own),
+        other_backends=counted(delegate.id for delegate in plan.delegates if delegate.id != XNNPACK),
+    )
+
+
+MATRIX_SHARE = 0.05
+"""Of multiply-accumulates, from which a group that SME cannot run is named."""
+PORTABLE_BYTES = 0.02
+"""Of bytes, from which a portable operator is named."""
+LAYOUT_BYTES = 0.05
+"""Of bytes, from which layout changes are named."""
+MANY_CALLS = 8
+"""Calls of delegates from which a method is called cut up."""
+NAMED = 3
+"""Portable operators that are named for it."""
+
+
+def next_step(group: PortableGroup) -> str:
+    """What to do about portable operators of one name and reason."""
+    return advice(group.operator, group.reason.cause, group.reason.evidence)
+
+
+def examine_plan(method: MethodPreflight) -> list[Finding]:
+    """Findings on one method, those that matter most first."""
+    found = [finding for rule in RULES for finding in rule(method)]
+    return sorted(found, key=lambda finding: list(Severity).index(finding.severity))
+
+
+def nothing_delegated(method: MethodPreflight) -> list[Finding]:
+    """No operator goes to XNNPACK."""
+    partition = method.partition
+    if partition.calls or not partition.portable_operators:
+        return []
+    evidence = f"{counted_text(partition.portable_operators, 'portable operator')}, no call of XNNPACK"
+    return [
+        _finding(
+            "nothing_delegated", Severity.HIGH, "nothing is accelerated", evidence, advice("", Cause.NOT_LOWERED, None)
+        )
+    ]
+
+
+def not_looked_into(method: MethodPreflight) -> list[Finding]:
+    """Delegates whose work is not known."""
+    partition = method.partition
+    found = []
+    if partition.unread:
+        evidence = f"{partition.unread} of {counted_text(partition.delegates, 'delegate')}: no payload in the file"
+        title = "the work of delegates is not known"
+        found.append(_finding("unread", Severity.HIGH, title, evidence, "give the program that the exporter wrote"))
+    for backend in partition.other_backends:
+        evidence, title = counted_text(backend.count, "delegate"), f"what {backend.name} runs is not looked into"
+        step = "the figures hold for XNNPACK and portable operators only"
+        found.append(_finding("other_backend", Severity.MEDIUM, title, evidence, step))
+    return found
+
+
+def not_loadable(method: MethodPreflight) -> list[Finding]:
+    """Operators with which the library was seen to refuse a model on CPUs with SME."""
+    for group in method.matrix.groups:
+        if group.form == Form.PRODUCT.value and group.types == "QD8, F16, QB4W":
+            title = "on CPUs with SME the library refuses to load such a model"
+            sort = "half-precision data, 4-bit weights with a scale per block"
+            evidence = f"{counted_text(group.operators, 'matrix product')}: {sort}"
+            return [_finding("not_loadable", Severity.HIGH, title, evidence, group.advice or "")]
+    return []
+
+
+def not_eligible(method: MethodPreflight) -> list[Finding]:
+    """Matrix work that SME cannot run."""
+    return [
+        _not_eligible(group)
+        for group in method.matrix.groups
+        if group.verdict is not Verdict.ELIGIBLE and group.share >= MATRIX_SHARE and group.form != PORTABLE
+    ]
+
+
+def _not_eligible(group: MatrixGroup) -> Finding:
+    sort = f"{group.form} ({group.types})" if group.types else group.form
+    known = "cannot run" if group.verdict is Verdict.NOT_ELIGIBLE else "may not run"
+    title = f"{share_text(group.share)} of the multiply-accumulates {known} with SME: {sort}"
+    evidence = f"{counted_text(group.operators, 'operator')}, {macs_text(group.macs)}: {group.reason}"
+    severity = Severity.HIGH if group.advice and group.share >= 2 * MATRIX_SHARE else Severity.MEDIUM
+    step = group.advice or "nothing simple helps: look at what it costs in a profile"
+    return _finding("not_eligible", severity, title, evidence, step)
+
+
+def portable(method: MethodPreflight) -> list[Finding]:
+    """Portable operators that compute or move much."""
+    found = []
+    for group in method.portable if method.partition.calls else []:
+        share = group.work.macs / method.matrix.macs if method.matrix.macs else 0.0
+        if share < MATRIX_SHARE and (group.share or 0.0) < PORTABLE_BYTES:
+            continue
+        part = f"{share_text(share)} of the multiply-accumulates" if share >= MATRIX_SHARE else ""
+        part = part or f"{share_text(group.share or 0.0)} of the bytes"
+        title = f"{group.work.operators} x {group.operator} left portable: {part}"
+        shown = f" ({group.reason.evidence})" if group.reason.evidence else ""
+        severity = Severity.HIGH if share >= MATRIX_SHARE else Severity.MEDIUM
+        found.append(_finding("portable", severity, title, f"{group.reason.text}{shown}", next_step(group)))
+    return found
+
+
+def cut_up(method: MethodPreflight) -> list[Finding]:
+    """Many calls of delegates, and the portable operators that stand between them."""
+    calls, passing = method.borders.calls, method.borders
+    if calls < MANY_CALLS:
+        return []
+    counts = Counter[str]()
+    for group in method.portable:
+        counts[group.operator] += group.work.operators
+    frequent = counts.most_common(NAMED)
+    names = ", ".join(f"{count} x {operator}" for operator, count in frequent)
+    passed = f"{counted_text(passing.inner_tensors, 'tensor')}, {size_text(passing.inner_bytes)}, between them"
+    evidence = f"{passed}; portable operators: {names}" if names else passed
+    first = next((group for group in method.portable if group.operator == frequent[0][0]), None) if frequent else None
+    step = f"{first.operator}: {next_step(first)}" if first else "see what splits them in the exporter"
+    return [_finding("cut_up", Severity.MEDIUM, f"the model is cut into {calls} calls of delegates", evidence, step)]
+
+
+def layout_changes(method: MethodPreflight) -> list[Finding]:
+    """Layout changes and conversions that move much."""
+    moved = method.layout
+    if (moved.share or 0.0) < LAYOUT_BYTES:
+        return []
+    title = f"layout changes and conversions move {share_text(moved.share or 0.0)} of the bytes"
+    transposes, conversions = (
+        counted_text(count, noun)
+        for count, noun in ((moved.transposes, "transpose"), (moved.conversions, "conversion"))
+    )
+    evidence = f"{transposes}, {moved.at_border} at borders of delegates, and {conversions}: {size_text(moved.bytes)}"
+    step = "keep image operators in one delegate, and quantise neighbouring operators alike"
+    return [_finding("layout_changes", Severity.MEDIUM, title, evidence, step)]
+
+
+def limits(method: MethodPreflight) -> list[Finding]:
+    """What the figures do not cover."""
+    found = []
+    if method.dynamic:
+        step = "export with the shapes that you will use to see their figures"
+        found.append(_finding("dynamic", Severity.INFO, "shapes can differ between calls", "upper bounds count", step))
+    if method.branches:
+        title, evidence = "there are branches or loops", "every instruction counts once"
+        found.append(_finding("branches", Severity.INFO, title, evidence, "a profile tells how often each one runs"))
+    unknown = sum(side.unknown for row in method.work for side in (row.delegated, row.portable))
+    if unknown:
+        title = "the work of some operators is not known"
+        evidence = f"left out of the figures: {counted_text(unknown, 'operator')}"
+        found.append(_finding("unknown_work", Severity.INFO, title, evidence, "a profile tells what they cost"))
+    return found
+
+
+def _finding(rule: str, severity: Severity, title: str, evidence: str, step: str) -> Finding:
+    return Finding(rule, severity, title, evidence, None, step)
+
+
+RULES: tuple[Callable[[MethodPreflight], list[Finding]], ...] = (
+    nothing_delegated,
+    not_looked_into,
+    not_loadable,
+    not_eligible,
+    portable,
+    cut_up,
+    layout_changes,
+    limits,
+)

@@ -1,0 +1,1 @@
+"""Whether a measurement can be trusted."""

@@ -1,0 +1,396 @@
+"""How far a measurement can be trusted: good, usable or do not trust, with the reasons and what to do about each."""
+
+from __future__ import annotations
+
+import enum
+import math
+from statistics import median
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+import numpy as np
+
+from opscope.analysis.rules.rules import RuledOut
+from opscope.core.stats.shape import Shape
+from opscope.core.stats.steady import Steadiness, steadiness
+from opscope.core.stats.trend import trend
+from opscope.core.units import ratio_text, share_text, time_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from opscope.analysis.compare.compare import EndToEnd
+    from opscope.analysis.latency.latency import Latency
+    from opscope.analysis.latency.timing import Untraced
+
+# Where these come from: docs/design/quality.md.
+FEWEST_ROUNDS = 6
+PROCESSES = (0.05, 0.25)
+INFERENCES = (0.10, 0.30)
+PRECISION = (0.05, 0.25)
+UNSETTLED = (0.25, 0.75)
+DRIFT = 0.05
+DRIFT_P = 0.01
+AFFECTED = 0.25
+FEWEST_INDEPENDENT = 10.0
+FEWEST_RUNS = 10
+TRACING = 0.10
+
+
+class Grade(str, enum.Enum):
+    """How far the figures can be trusted."""
+
+    GOOD = "good"
+    USABLE = "usable"
+    """The figures hold within their intervals; the reasons say what makes these wide, or what to keep in mind."""
+    DO_NOT_TRUST = "do_not_trust"
+    """The figures may be wrong, or nothing can be concluded from them."""
+
+
+class Concern(msgspec.Struct, frozen=True):
+    """Something that limits a measurement.
+
+    Attributes:
+        check: stable identifier of the check.
+        limits_to: the best grade that it leaves.
+        problem: what was seen, with figures.
+        advice: what to do about it.
+    """
+
+    check: str
+    limits_to: Grade
+    problem: str
+    advice: str
+
+
+class Unknown(msgspec.Struct, frozen=True):
+    """A check that could not be made, and why."""
+
+    check: str
+    reason: str
+
+
+class Quality(msgspec.Struct, frozen=True):
+    """The verdict on a measurement.
+
+    Attributes:
+        grade: the worst that any reason leaves.
+        reasons: what limits it, worst first.
+        passed: what was checked and found in order.
+        unknown: what could not be checked.
+    """
+
+    grade: Grade
+    reasons: list[Concern]
+    passed: list[RuledOut]
+    unknown: list[Unknown]
+
+
+class Timed(NamedTuple):
+    """The inferences of one variant.
+
+    Attributes:
+        name: of the variant, or of the trace.
+        latency: of its measured inferences.
+        series: what each process's inferences say about themselves, warm-up included.
+    """
+
+    name: str
+    latency: Latency
+    series: list[Steadiness]
+
+    @property
+    def medians(self) -> list[float]:
+        """Median of each process, in order."""
+        return [process.median_ns for process in self.latency.processes]
+
+
+class Evidence(NamedTuple):
+    """What the quality of a measurement is judged by.
+
+    Attributes:
+        variants: what was timed; at least one.
+        end_to_end: the comparison, when there is one.
+        outputs: why outputs of variants disagree; empty when they agree, None when they were not compared.
+        tracing: largest ratio of a traced to an untraced call; None when that is not known.
+    """
+
+    variants: list[Timed]
+    end_to_end: EndToEnd | None = None
+    outputs: str | None = None
+    tracing: float | None = None
+
+
+def evidence_of(
+    variants: Mapping[str, tuple[Latency, Untraced | None]],
+    end_to_end: EndToEnd | None = None,
+    outputs: str | None = None,
+) -> Evidence:
+    """What there is to judge by; of each variant the untraced latency where there is one, else the traced.
+
+    Args:
+        variants: traced latency by name, and the untraced arm; at least one.
+        end_to_end: the comparison, when there is one.
+        outputs: as in Evidence.
+    """
+    costs = [own.tracing.ratio for _, own in variants.values() if own and own.tracing]
+    rows = [timed(name, own.latency if own else traced) for name, (traced, own) in variants.items()]
+    return Evidence(rows, end_to_end, outputs, max(costs, default=None))
+
+
+def timed(name: str, latency: Latency) -> Timed:
+    """The inferences of one variant, with what each process's series shows."""
+    ends = np.cumsum([process.n for process in latency.processes])[:-1]
+    own = np.split(np.asarray(latency.samples_ns, np.float64), ends)
+    series = [
+        steadiness(np.concatenate([np.asarray(before, np.float64), after]))
+        for before, after in zip(latency.warmup_samples_ns, own, strict=False)
+    ]
+    return Timed(name, latency, series)
+
+
+def judge(results: Iterable[Concern | RuledOut | Unknown]) -> Quality:
+    """The verdict from the results of all checks."""
+    listed = list(results)
+    order = list(Grade)
+    reasons = [result for result in listed if isinstance(result, Concern)]
+    reasons.sort(key=lambda concern: -order.index(concern.limits_to))
+    return Quality(
+        grade=max((concern.limits_to for concern in reasons), key=order.index, default=Grade.GOOD),
+        reasons=reasons,
+        passed=[result for result in listed if isinstance(result, RuledOut)],
+        unknown=[result for result in listed if isinstance(result, Unknown)],
+    )
+
+
+def examine_measurement(evidence: Evidence) -> list[Concern | RuledOut | Unknown]:
+    """What the figures say about their own quality."""
+    return [check(evidence) for check in CHECKS]
+
+
+def beyond(value: float, limits: tuple[float, float]) -> Grade | None:
+    """The grade that a value leaves: None up to the first limit, usable up to the second."""
+    if value <= limits[0]:
+        return None
+    return Grade.USABLE if value <= limits[1] else Grade.DO_NOT_TRUST
+
+
+def enough_processes(evidence: Evidence) -> Concern | RuledOut:
+    """Fewer processes than a verdict needs."""
+    check = "enough_processes"
+    fewest = min(len(variant.latency.processes) for variant in evidence.variants)
+    many = f"{fewest} process{'' if fewest == 1 else 'es'} a variant"
+    if fewest >= FEWEST_ROUNDS:
+        return RuledOut(check, many)
+    compared = evidence.end_to_end is not None
+    return Concern(
+        check,
+        Grade.DO_NOT_TRUST if compared or fewest == 1 < len(evidence.variants) else Grade.USABLE,
+        f"{many}: how processes differ is {'not known' if fewest == 1 else 'hardly known'}",
+        f"--rounds {FEWEST_ROUNDS} or more",
+    )
+
+
+def processes_agree(evidence: Evidence) -> Concern | RuledOut:
+    """Processes of one variant that differ from each other."""
+    check = "processes_agree"
+    worst = max(evidence.variants, key=lambda variant: _variation(variant.medians))
+    spread = _variation(worst.medians)
+    figures = f"medians of the {len(worst.medians)} processes of {worst.name} vary by {share_text(spread)}"
+    grade = beyond(spread, PROCESSES)
+    if grade is None:
+        return RuledOut(check, figures)
+    return Concern(check, grade, figures, "close other programs, fix the clock frequency, add rounds")
+
+
+def inferences_agree(evidence: Evidence) -> Concern | RuledOut:
+    """Inferences within a process that differ from each other."""
+    check = "inferences_agree"
+    worst = max(evidence.variants, key=_relative_spread)
+    spread = _relative_spread(worst)
+    figures = f"half of the inferences of {worst.name} lie beyond {share_text(spread)} of the median"
+    grade = beyond(spread, INFERENCES)
+    if grade is None:
+        return RuledOut(check, figures)
+    return Concern(check, grade, figures, "close other programs, use fewer threads than cores, raise --runs")
+
+
+def precise(evidence: Evidence) -> Concern | RuledOut | Unknown:
+    """An interval that is wide for what it is about."""
+    check = "precise"
+    if evidence.end_to_end is not None:
+        interval, what = evidence.end_to_end.ci95, "the speedup"
+    else:
+        interval, what = evidence.variants[0].latency.ci95_median_ns, "the median"
+    if interval is None or interval[0] <= 0:
+        return Unknown(check, f"there is no interval of {what}")
+    half = math.sqrt(interval[1] / interval[0]) - 1
+    figures = f"{what} is known to within {share_text(half)}"
+    grade = beyond(half, PRECISION)
+    if grade is None:
+        return RuledOut(check, figures)
+    return Concern(check, grade, figures, "add rounds: four times as many halve the interval")
+
+
+def settled(evidence: Evidence) -> Concern | RuledOut | Unknown:
+    """Processes that do not settle, or settle later than the warm-up that was set aside."""
+    check = "settled"
+    judged = [
+        (one, len(before))
+        for variant in evidence.variants
+        for one, before in zip(variant.series, variant.latency.warmup_samples_ns, strict=False)
+        if one.shape is not None
+    ]
+    if not judged:
+        return Unknown(check, "too few inferences to see whether they settle: --runs 20 or more")
+    late = [one for one, set_aside in judged if one.settled is None or one.settled > set_aside]
+    figures = f"{len(judged) - len(late)} of {len(judged)} processes are steady behind the warm-up"
+    grade = beyond(len(late) / len(judged), UNSETTLED)
+    if grade is None:
+        return RuledOut(check, figures)
+    ends = [one.settled for one in late if one.settled is not None and one.shape is not Shape.SLOWDOWN]
+    advice = f"--warmup {max(ends)}" if ends else "close other programs, cool down between rounds, fix the clock speed"
+    return Concern(check, grade, figures, advice)
+
+
+def steady(evidence: Evidence) -> Concern | RuledOut | Unknown:
+    """Processes that get slower or faster while they run."""
+    check = "steady"
+    drifts = [one.drift for v in evidence.variants for one in v.series if one.drift is not None]
+    if not drifts:
+        return Unknown(check, "too few inferences to see a trend")
+    sure = [
+        one.drift
+        for v in evidence.variants
+        for one in v.series
+        if one.drift is not None and abs(one.drift) > DRIFT and (one.drift_p or 0.0) <= DRIFT_P
+    ]
+    if len(sure) <= AFFECTED * len(drifts):
+        return RuledOut(check, f"{len(drifts) - len(sure)} of {len(drifts)} processes keep their speed")
+    typical = median(sure)
+    change = f"{'slower' if typical > 0 else 'faster'} by {share_text(abs(typical))} while they run"
+    advice = "let the device cool between rounds, fix the clock frequency" if typical > 0 else "raise --warmup"
+    return Concern(check, Grade.USABLE, f"{len(sure)} of {len(drifts)} processes become {change}", advice)
+
+
+def same_all_along(evidence: Evidence) -> Concern | RuledOut | Unknown:
+    """A machine that becomes slower or faster over the experiment."""
+    check = "same_all_along"
+    found = [(variant, trend(np.asarray(variant.medians))) for variant in evidence.variants]
+    known = [(variant.name, *result) for variant, result in found if result is not None]
+    if not known:
+        return Unknown(check, "too few processes to see a trend over the experiment")
+    name, change, p_value = max(known, key=lambda row: abs(row[1]) if row[2] <= DRIFT_P else 0.0)
+    if abs(change) <= DRIFT or p_value > DRIFT_P:
+        return RuledOut(check, "no trend over the experiment")
+    return Concern(
+        check,
+        Grade.USABLE,
+        f"{name} became {'slower' if change > 0 else 'faster'} by {share_text(abs(change))} over the experiment",
+        "rounds are interleaved, so the comparison holds; for absolute latency cool down and run again",
+    )
+
+
+def one_mode(evidence: Evidence) -> Concern | RuledOut | Unknown:
+    """Inferences, or processes, that gather around two values."""
+    check = "one_mode"
+    series = [(variant.name, one) for variant in evidence.variants for one in variant.series]
+    double = [(name, one) for name, one in series if len(one.modes) > 1]
+    if not series:
+        return Unknown(check, "there is no series of inferences")
+    if len(double) <= AFFECTED * len(series):
+        return RuledOut(
+            check, f"inferences of {len(series) - len(double)} of {len(series)} processes gather around one value"
+        )
+    name, one = double[0]
+    values = " and ".join(f"{time_text(mode.location)} ({share_text(mode.share)})" for mode in one.modes)
+    return Concern(
+        check,
+        Grade.USABLE,
+        f"inferences of {len(double)} of {len(series)} processes gather around two values, in one of {name} {values}",
+        "two clock speeds, two kinds of core, or a neighbour: fix the frequency, keep it on chosen CPUs (affinity)",
+    )
+
+
+def independent(evidence: Evidence) -> Concern | RuledOut | Unknown:
+    """Inferences that follow the one before, so that they are worth fewer."""
+    check = "independent"
+    worth = [one.effective_n for v in evidence.variants for one in v.series if one.effective_n is not None]
+    if not worth:
+        return Unknown(check, "too few inferences to see whether they follow each other")
+    typical = median(worth)
+    runs = median(process.n for variant in evidence.variants for process in variant.latency.processes)
+    figures = f"the {runs:.0f} inferences of a process are worth {min(typical, runs):.0f} independent ones"
+    if typical >= min(FEWEST_INDEPENDENT, runs):
+        return RuledOut(check, figures)
+    return Concern(check, Grade.USABLE, figures, "raise --runs, or better --rounds: intervals are by process and hold")
+
+
+def enough_runs(evidence: Evidence) -> Concern | RuledOut:
+    """Few inferences a process."""
+    check = "enough_runs"
+    runs = min(process.n for variant in evidence.variants for process in variant.latency.processes)
+    figures = f"{runs} measured inference{'' if runs == 1 else 's'} a process"
+    if runs >= FEWEST_RUNS:
+        return RuledOut(check, figures)
+    return Concern(check, Grade.USABLE, f"{figures}: percentiles and warm-up are guesses", f"--runs {2 * FEWEST_RUNS}")
+
+
+def outputs_alike(evidence: Evidence) -> Concern | RuledOut | Unknown:
+    """Variants that compute different results."""
+    check = "outputs_alike"
+    if evidence.outputs is None:
+        return Unknown(check, "outputs were not compared")
+    if not evidence.outputs:
+        return RuledOut(check, "the variants compute the same")
+    return Concern(check, Grade.DO_NOT_TRUST, evidence.outputs, "find out which is wrong, against the eager model")
+
+
+def tracing_light(evidence: Evidence) -> Concern | RuledOut | Unknown:
+    """Tracing that distorts the split."""
+    check = "tracing_light"
+    if evidence.tracing is None:
+        return Unknown(check, "what tracing costs was not measured")
+    figures = f"a traced call takes {ratio_text(evidence.tracing)} as long"
+    if evidence.tracing - 1 <= TRACING:
+        return RuledOut(check, figures)
+    return Concern(
+        check,
+        Grade.USABLE,
+        f"{figures}: the split shows tracing too",
+        "read small operators as a group",
+    )
+
+
+CHECKS: tuple[Callable[[Evidence], Concern | RuledOut | Unknown], ...] = (
+    enough_processes,
+    processes_agree,
+    inferences_agree,
+    precise,
+    settled,
+    steady,
+    same_all_along,
+    one_mode,
+    independent,
+    enough_runs,
+    outputs_alike,
+    tracing_light,
+)
+
+
+def _variation(values: Sequence[float]) -> float:
+    """Standard deviation relative to the mean; 0 for fewer than two values."""
+    sample = np.asarray(values)
+    return float(sample.std(ddof=1) / sample.mean()) if len(sample) > 1 and sample.mean() > 0 else 0.0
+
+
+def _relative_spread(variant: Timed) -> float:
+    """Median over processes of the quartiles' distance from the median, relative to it."""
+    ends = np.cumsum([process.n for process in variant.latency.processes])[:-1]
+    own = np.split(np.asarray(variant.latency.samples_ns, np.float64), ends)
+    return float(np.median([_deviation(samples) for samples in own]))
+
+
+def _deviation(samples: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> float:
+    middle = float(np.median(samples))
+    return float(np.median(np.abs(samples - middle))) / middle if middle > 0 else 0.0

@@ -1,0 +1,179 @@
+"""What the machine's state says about the quality of a measurement."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from opscope.analysis.quality.quality import Concern, Grade, Unknown, beyond
+from opscope.analysis.rules.rules import RuledOut
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+# Where these come from: docs/design/quality.md.
+LOAD = (1.0, 2.0)
+CLOCK = 1.1
+HOT = 85.0
+THROTTLING = 2
+"""Android's PowerManager.THERMAL_STATUS_MODERATE."""
+FAILED = (0.0, 0.5)
+EMULATED = "the CPU was emulated: what was computed counts, how long it took says nothing about any device"
+ON_THE_DEVICE = "measure times on a device (--target ssh:HOST, adb, or on the device itself)"
+
+
+class Circumstances(NamedTuple):
+    """The state of the machine during an experiment; None where it could not be read.
+
+    Attributes:
+        known: whether the machine is known at all.
+        usable_cpus: smallest and largest number of CPUs that could be used.
+        load: highest load average.
+        clock_mhz: lowest and highest clock frequency.
+        temperature: highest, in degrees Celsius.
+        governor: of the clock frequency.
+        virtual: whether it is a virtual machine.
+        threads: largest pool.
+        planned: repetitions that were planned.
+        failed: how many failed for good.
+        missing: how many were not run.
+        emulated: whether the CPU was an emulated one.
+        thermal_status: worst that an Android device told, from 0 (none) to 6 (shutdown); None where none was told.
+        limit_mhz: lowest and highest limit of the same CPU's clock, of the one whose limit fell most.
+    """
+
+    known: bool
+    usable_cpus: tuple[int, int] | None
+    load: float | None
+    clock_mhz: tuple[float, float] | None
+    temperature: float | None
+    governor: str | None
+    virtual: bool | None
+    threads: int | None
+    planned: int
+    failed: int
+    missing: int
+    emulated: bool = False
+    thermal_status: int | None = None
+    limit_mhz: tuple[float, float] | None = None
+
+
+def examine_machine(found: Circumstances) -> list[Concern | RuledOut | Unknown]:
+    """What the machine and the course of the experiment say about the quality of its figures."""
+    if found.emulated:
+        return [Concern("real_cpu", Grade.DO_NOT_TRUST, EMULATED, ON_THE_DEVICE), complete(found)]
+    if not found.known:
+        return [complete(found), Unknown("machine", "the machine is not known, nor what else it did meanwhile")]
+    own = [not_throttled(found)] if found.thermal_status is not None or found.limit_mhz is not None else []
+    return [*(check(found) for check in CHECKS), *own]
+
+
+def complete(found: Circumstances) -> Concern | RuledOut:
+    """Repetitions that failed or were not run."""
+    check = "complete"
+    if not found.failed and not found.missing:
+        return RuledOut(check, f"all {found.planned} repetitions succeeded")
+    parts = [f"{found.failed} failed" * bool(found.failed), f"{found.missing} were not run" * bool(found.missing)]
+    told = f"of {found.planned} repetitions {' and '.join(part for part in parts if part)}"
+    grade = beyond((found.failed + found.missing) / max(found.planned, 1), FAILED) or Grade.USABLE
+    return Concern(check, grade, told, "see what failed; --resume runs what is missing")
+
+
+def idle(found: Circumstances) -> Concern | RuledOut | Unknown:
+    """Other programs that were running."""
+    check = "idle"
+    if found.load is None or found.usable_cpus is None:
+        return Unknown(check, "the load of the machine cannot be read")
+    cpus = found.usable_cpus[0]
+    figures = f"the load average reached {found.load:.1f} on {cpus} CPU{'' if cpus == 1 else 's'}"
+    grade = beyond(found.load / cpus, LOAD)
+    if grade is None:
+        return RuledOut(check, figures)
+    return Concern(check, grade, f"{figures}: other programs were running", "close them and run again")
+
+
+def same_cpus(found: Circumstances) -> Concern | RuledOut | Unknown:
+    """CPUs that were taken away during the run."""
+    check = "same_cpus"
+    if found.usable_cpus is None:
+        return Unknown(check, "the number of CPUs that may be used cannot be read")
+    low, high = found.usable_cpus
+    if low == high:
+        return RuledOut(check, f"{low} CPU{'' if low == 1 else 's'} could be used all along")
+    problem = f"the CPUs that could be used changed during the run, between {low} and {high}"
+    return Concern(check, Grade.DO_NOT_TRUST, problem, "run again on CPUs that stay (affinity in an experiment file)")
+
+
+def threads_fit(found: Circumstances) -> Concern | RuledOut | Unknown:
+    """As many threads as CPUs, or more."""
+    check = "threads_fit"
+    if found.threads is None or found.usable_cpus is None:
+        return Unknown(check, "the number of threads or of CPUs is not known")
+    cpus = found.usable_cpus[0]
+    figures = f"{found.threads} thread{'' if found.threads == 1 else 's'} on {cpus} CPU{'' if cpus == 1 else 's'}"
+    if found.threads < cpus or found.threads == 1:
+        return RuledOut(check, figures)
+    if found.threads == cpus:
+        return Concern(check, Grade.USABLE, f"{figures}: anything else that runs takes one away", "use fewer --threads")
+    return Concern(check, Grade.DO_NOT_TRUST, f"{figures}: threads wait for each other", "use fewer --threads")
+
+
+def steady_clock(found: Circumstances) -> Concern | RuledOut | Unknown:
+    """A clock frequency that moves, or may."""
+    check = "steady_clock"
+    if found.clock_mhz is not None and found.clock_mhz[1] > CLOCK * found.clock_mhz[0]:
+        low, high = found.clock_mhz
+        problem = f"the clock frequency moved between {low:.0f} and {high:.0f} MHz"
+        return Concern(check, Grade.USABLE, problem, "set the governor to performance, or cool down between rounds")
+    if found.governor is not None and found.governor != "performance":
+        problem = f"the governor is {found.governor}: it follows the load"
+        return Concern(check, Grade.USABLE, problem, "set the governor to performance")
+    if found.clock_mhz is None and found.governor is None:
+        return Unknown(check, "the clock frequency cannot be read here, so throttling would not be seen")
+    if found.governor is not None:
+        return RuledOut(check, "the governor is performance")
+    return RuledOut(check, "the clock frequency kept its value")
+
+
+def cool(found: Circumstances) -> Concern | RuledOut | Unknown:
+    """Temperatures at which clocks are throttled."""
+    check = "cool"
+    if found.temperature is None:
+        return Unknown(check, "the temperature cannot be read here")
+    figures = f"the temperature reached {found.temperature:.0f} degrees"
+    if found.temperature <= HOT:
+        return RuledOut(check, figures)
+    return Concern(check, Grade.USABLE, f"{figures}: the clock may have been throttled", "cool down between rounds")
+
+
+def not_throttled(found: Circumstances) -> Concern | RuledOut:
+    """What an Android device itself says of throttling; asked only where it says anything."""
+    check = "not_throttled"
+    if found.thermal_status is not None and found.thermal_status >= THROTTLING:
+        told = f"the device told thermal status {found.thermal_status}: it throttles"
+        return Concern(check, Grade.DO_NOT_TRUST, told, "let it cool, out of its case; a rest between processes")
+    if found.limit_mhz is not None and found.limit_mhz[0] < found.limit_mhz[1]:
+        low, high = found.limit_mhz
+        told = f"the limit of a CPU's clock fell from {high:.0f} to {low:.0f} MHz"
+        return Concern(check, Grade.USABLE, told, "let it cool between rounds, or plug it in")
+    return RuledOut(check, "the device told of no throttling")
+
+
+def alone(found: Circumstances) -> RuledOut | Unknown:
+    """Other guests of the same machine."""
+    check = "alone"
+    if found.virtual:
+        return Unknown(check, "this is a virtual machine: what other guests do is not seen")
+    if found.virtual is None:
+        return Unknown(check, "whether this is a virtual machine cannot be read")
+    return RuledOut(check, "this is no virtual machine")
+
+
+CHECKS: tuple[Callable[[Circumstances], Concern | RuledOut | Unknown], ...] = (
+    complete,
+    idle,
+    same_cpus,
+    threads_fit,
+    steady_clock,
+    cool,
+    alone,
+)

@@ -1,0 +1,1 @@
+"""Operators against the ceilings of the machine."""

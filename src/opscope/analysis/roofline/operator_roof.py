@@ -1,0 +1,262 @@
+"""One operator under the ceilings: which applies, how much of it is reached, and what its time is owed to.
+
+Method, thresholds and what a ceiling is worth: ``docs/concepts/roofline.md``.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from opscope.core.units import size_text
+from opscope.program.ceilings.ceilings import VIEWS, KernelClass, operator_name
+
+if TYPE_CHECKING:
+    from opscope.program.ceilings.ceilings import MacRoof, Roof, Roofs
+
+EXPLAINED = 0.5
+"""A ceiling explains an operator's time from this share on."""
+
+
+class Bound(str, enum.Enum):
+    """What an operator's time is owed to."""
+
+    COMPUTE = "compute"
+    """Arithmetic, at the best rate of its kernels, takes at least half of the time, and longer than memory."""
+    MEMORY = "memory"
+    """Moving its bytes once takes at least half of the time, and longer than arithmetic."""
+    OVERHEAD = "overhead"
+    """Neither does, but with the fixed cost of starting an operator the half is reached."""
+    INEFFICIENT = "inefficient"
+    """Not even then: the kernel does not suit this shape, or something disturbed it."""
+    UNRESOLVED = "unresolved"
+    """The duration is known too roughly to tell."""
+
+
+class Interval(msgspec.Struct, frozen=True):
+    """Where a true value lies, since durations may be cut off; ``high`` is null when nothing bounds it."""
+
+    low: float
+    high: float | None
+
+
+class OperatorWork(msgspec.Struct, frozen=True, kw_only=True):
+    """What an operator did in one inference. All counts are sums over its calls.
+
+    Attributes:
+        method: with instruction and position, which operator it is.
+        instruction: likewise.
+        position: likewise.
+        name: as recorded.
+        dtype: number type, as in ``opscope.program.ceilings.ceilings``; null when not known.
+        kernel: class of its kernels; null without multiply-accumulates, or when not known.
+        function: XNNPACK's operator, when it has no multiply-accumulates; null when not known.
+        taps: positions of a depthwise filter.
+        macs: multiply-accumulates; null when not known.
+        flops: all operations; null likewise.
+        elements: of its input, or of its output when that is larger; null likewise.
+        activation_bytes: read and written besides weights; null likewise.
+        weight_bytes: of constants; null likewise.
+        calls: events.
+        time_ns: mean self time, cut off.
+        uncertainty_ns: the true time lies in [time_ns, time_ns + uncertainty_ns).
+    """
+
+    method: str
+    instruction: int | None
+    position: int | None
+    name: str
+    dtype: str | None = None
+    kernel: KernelClass | None = None
+    function: str | None = None
+    taps: int | None = None
+    macs: int | None = None
+    flops: int | None = None
+    elements: int | None = None
+    activation_bytes: int | None = None
+    weight_bytes: int | None = None
+    calls: float = 1.0
+    time_ns: float
+    uncertainty_ns: float = 0.0
+
+
+class Placement(msgspec.Struct, frozen=True, kw_only=True):
+    """An operator under its ceilings, for one inference.
+
+    Attributes:
+        method: with instruction and position, which operator it is.
+        instruction: likewise.
+        position: likewise.
+        bound: what its time is owed to; null when a ceiling or its work is not known.
+        roof: the ceiling that applies, by name; null when none is known.
+        compute_ns: arithmetic at its ceiling; null when not known.
+        memory_ns: moving each byte once; null when not known.
+        roof_ns: the longer of both: the least time that was seen possible.
+        overhead_ns: fixed cost of its calls; null when not measured.
+        macs_per_s: reached; null without multiply-accumulates.
+        bytes_per_s: reached, counting each byte once; null when not known.
+        fraction: of the ceiling that is reached.
+        headroom_ns: what reaching the ceiling would save; never negative.
+        above_roof: it was faster than its ceiling, which is thus too low for it.
+        note: why something is null.
+    """
+
+    method: str
+    instruction: int | None
+    position: int | None
+    bound: Bound | None
+    roof: str | None
+    compute_ns: float | None
+    memory_ns: float | None
+    roof_ns: float | None
+    overhead_ns: float | None
+    macs_per_s: Interval | None
+    bytes_per_s: Interval | None
+    fraction: Interval | None
+    headroom_ns: Interval | None
+    above_roof: bool
+    note: str | None
+
+
+class _Time(NamedTuple):
+    """Time at a ceiling, and its name; or why there is none."""
+
+    ns: float | None
+    name: str | None = None
+    note: str | None = None
+
+
+def place(work: OperatorWork, roofs: Roofs, footprint: int) -> Placement:
+    """Place an operator under the ceilings.
+
+    Args:
+        work: what it did.
+        roofs: of the variant that it ran in.
+        footprint: distinct bytes of an inference, which pass between two uses of its weights.
+    """
+    compute, memory = _compute(work, roofs), _memory(work, roofs, footprint)
+    leading = max((compute, memory), key=lambda time: -1.0 if time.ns is None else time.ns)
+    roof = leading.ns
+    dispatch = roofs.dispatch_ns()
+    overhead = None if dispatch is None else dispatch * work.calls
+    whole = _whole(work)
+    return Placement(
+        method=work.method,
+        instruction=work.instruction,
+        position=work.position,
+        bound=_bound(work, compute, memory, overhead),
+        roof=leading.name,
+        compute_ns=compute.ns,
+        memory_ns=memory.ns,
+        roof_ns=roof,
+        overhead_ns=overhead,
+        macs_per_s=_rate(work.macs, work) if work.macs else None,
+        bytes_per_s=None if whole is None else _rate(whole, work),
+        fraction=None if roof is None else _share(roof, work),
+        headroom_ns=None if roof is None else _headroom(roof, work),
+        above_roof=roof is not None and roof > work.time_ns + work.uncertainty_ns,
+        note="; ".join(time.note for time in (compute, memory) if time.note) or None,
+    )
+
+
+def _compute(work: OperatorWork, roofs: Roofs) -> _Time:
+    """Arithmetic at its ceiling; no time for operators that only move data."""
+    if work.macs is None:
+        return _Time(None, note="its arithmetic is not known")
+    if work.macs:
+        return _multiplying(work, work.macs, roofs)
+    if not work.flops:
+        return _Time(0.0) if work.flops == 0 else _Time(None, note="its arithmetic is not known")
+    function = work.function or operator_name(work.name)
+    found = roofs.element_roof(function, work.dtype or "")
+    if found is None or found.rate is None or work.elements is None:
+        return _missing(found, f"{function} in {work.dtype or 'an unknown type'}")
+    return _Time(work.elements * 1e9 / found.rate.best, f"{function} {found.dtype}")
+
+
+def _multiplying(work: OperatorWork, macs: int, roofs: Roofs) -> _Time:
+    found: MacRoof | None = None
+    if work.dtype and work.kernel:
+        found = roofs.mac_roof(work.dtype, work.kernel, work.taps)
+    if found is None or found.rate is None:
+        kernel = work.kernel.value if work.kernel else "its kernel"
+        return _missing(found, f"{kernel} in {work.dtype or 'an unknown type'}")
+    taps = f" of {found.taps} taps" if found.taps else ""
+    return _Time(macs * 1e9 / found.rate.best, f"{found.dtype} {found.kernel.value}{taps}")
+
+
+def _missing(roof: Roof | None, what: str) -> _Time:
+    reason = f": {roof.unsupported}" if roof and roof.unsupported else ""
+    return _Time(None, note=f"no ceiling for {what}{reason}")
+
+
+def _memory(work: OperatorWork, roofs: Roofs, footprint: int) -> _Time:
+    """Every byte once: activations as fast as its own working set allows, weights as that of the whole inference."""
+    if operator_name(work.name) in VIEWS:
+        return _Time(0.0)
+    if work.activation_bytes is None or work.weight_bytes is None:
+        return _Time(None, note="its bytes are not known")
+    working_set = (work.activation_bytes + work.weight_bytes) / (work.calls or 1.0)
+    if not working_set:
+        return _Time(0.0)
+    near, far = _near(work, roofs, working_set), roofs.bandwidth(max(footprint, working_set))
+    if near is None or far is None:
+        return _Time(None, note="no bandwidth was measured")
+    activations, weights = work.activation_bytes * 1e9 / near, work.weight_bytes * 1e9 / far
+    name = f"weights of {size_text(footprint)}" if weights > activations else f"memory of {size_text(int(working_set))}"
+    return _Time(activations + weights, name)
+
+
+def _near(work: OperatorWork, roofs: Roofs, working_set: float) -> float | None:
+    """Bandwidth at an operator's own working set. An elementwise one may leave its output in the place of its input."""
+    rates = [roofs.bandwidth(working_set)]
+    if work.macs == 0 and work.flops:
+        rates.append(roofs.bandwidth(working_set / 2, in_place=True))
+    return max((rate for rate in rates if rate is not None), default=None)
+
+
+def _bound(work: OperatorWork, compute: _Time, memory: _Time, overhead: float | None) -> Bound | None:
+    """What explains at least half of the time, whatever the true duration within its interval."""
+    for time, other, bound in ((compute, memory, Bound.COMPUTE), (memory, compute, Bound.MEMORY)):
+        longer = time.ns is not None and time.ns >= (other.ns or 0.0)
+        if longer and time.ns and _share(time.ns, work).low >= EXPLAINED:
+            return bound
+    if compute.ns is None or memory.ns is None:
+        return None
+    roof = max(compute.ns, memory.ns)
+    if not _below(roof, work):
+        return Bound.UNRESOLVED
+    with_overhead = roof + (overhead or 0.0)
+    if _below(with_overhead, work):
+        return Bound.INEFFICIENT
+    return Bound.OVERHEAD if _share(with_overhead, work).low >= EXPLAINED else Bound.UNRESOLVED
+
+
+def _below(time: float, work: OperatorWork) -> bool:
+    """Whether a time explains less than half, whatever the true duration."""
+    high = _share(time, work).high
+    return high is not None and high < EXPLAINED
+
+
+def _share(time: float, work: OperatorWork) -> Interval:
+    longest = work.time_ns + work.uncertainty_ns
+    return Interval(time / longest if longest else 0.0, time / work.time_ns if work.time_ns else None)
+
+
+def _rate(count: int, work: OperatorWork) -> Interval | None:
+    """Per second; None when there is no time to divide by."""
+    if not work.time_ns + work.uncertainty_ns:
+        return None
+    return _share(count * 1e9, work)
+
+
+def _headroom(roof: float, work: OperatorWork) -> Interval:
+    return Interval(max(0.0, work.time_ns - roof), max(0.0, work.time_ns + work.uncertainty_ns - roof))
+
+
+def _whole(work: OperatorWork) -> int | None:
+    if work.activation_bytes is None or work.weight_bytes is None:
+        return None
+    return work.activation_bytes + work.weight_bytes

@@ -1,0 +1,1 @@
+"""Findings: every rule with its evidence, its saving and the next step."""

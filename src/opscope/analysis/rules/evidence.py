@@ -1,0 +1,256 @@
+"""What rules look at: of one variant, of a pair, of a whole experiment; and the words and intervals that they share."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from opscope.analysis.findings.finding import Place, Saving
+from opscope.core.stats.effect import paired_effects
+from opscope.core.units import counted_text, milliseconds
+from opscope.program.operators.taxonomy import FRAMEWORK
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from typing import TypeAlias
+
+    from numpy.typing import NDArray
+
+    from opscope.analysis.compare.compare import Comparison
+    from opscope.analysis.latency.latency import Latency
+    from opscope.analysis.latency.timing import Untraced
+    from opscope.analysis.operators.delegates import DelegateTime, LayoutTime, PortableTime
+    from opscope.analysis.operators.operators import Operator
+    from opscope.analysis.roofline.roofline import Placement, Roofline
+    from opscope.program.partition.eligibility import Eligibility
+
+    Floats: TypeAlias = NDArray[np.float64]
+
+PORTABLE = "portable"
+UNEVEN = 0.10
+"""Where it comes from: docs/design/rules.md."""
+NO_CEILINGS = "no ceilings were measured, or what operators cost is not known; profile without --no-roofs"
+_NAMED = 3
+_PLAIN_NAME = re.compile(r"[A-Za-z_][\w.:]{0,59}")
+_QUANTISED = ("QS8", "QC8", "QD8", "QP8", "QU8", "QC4", "QB4")
+_NORMAL_95 = 1.959964
+
+
+class Evidence(NamedTuple):
+    """What a rule for one variant may look at.
+
+    Attributes:
+        latency: end-to-end, of the traces.
+        operators: the finest split of it.
+        layout: moves and conversions for which the model did not ask, longest first.
+        portable: operators that no delegate took, longest first, with the reasons that are known.
+        delegates: calls of delegates, in program order.
+        roofline: operators under the ceilings of the machine; None where none were measured.
+        attributed: share of delegate time whose nodes are known.
+        untraced: latency without event tracing; None where only traced runs were made.
+        times: mean self time per inference of each operator in each process; shape (processes, operators); None where
+            that is not known.
+        split: whether the latency is split into operators; without it there is one, the whole call.
+        sme: whether SME can run an operator, for those that multiply and accumulate and whose nodes are known.
+    """
+
+    latency: Latency
+    operators: Sequence[Operator]
+    layout: Sequence[LayoutTime] = ()
+    portable: Sequence[PortableTime] = ()
+    delegates: Sequence[DelegateTime] = ()
+    roofline: Roofline | None = None
+    attributed: float = 0.0
+    untraced: Untraced | None = None
+    times: Floats | None = None
+    split: bool = True
+    sme: Mapping[Place, Eligibility] = {}
+
+    @property
+    def total(self) -> float:
+        """Mean end-to-end latency in ns."""
+        return self.latency.mean_ns
+
+    def work(self) -> list[Operator]:
+        """Operators, without the framework's own time."""
+        return [operator for operator in self.operators if operator.kind != FRAMEWORK.kind]
+
+    def where(self, wanted: Callable[[Operator], bool]) -> list[Operator]:
+        """Operators that fulfil a condition, without the framework's own time."""
+        return [operator for operator in self.work() if wanted(operator)]
+
+    def share(self, operators: Iterable[Operator]) -> float:
+        """Of end-to-end latency."""
+        return time_of(operators) / self.total if self.total else 0.0
+
+    def limit(self, operators: Sequence[Operator]) -> Saving:
+        """What would be saved if these operators took no time."""
+        return Saving(time_of(operators), self.interval(operators), "at most, if none of it were left")
+
+    def interval(self, operators: Sequence[Operator]) -> tuple[float, float] | None:
+        """95 % interval of the time of some operators together; None with fewer than two processes.
+
+        Of processes by a bootstrap; what the delegate cuts off their durations is added to the upper end, the missing
+        parts being independent and uniform (see ``opscope.analysis.compare.compare``).
+        """
+        if self.times is None or len(self.times) < 2:  # noqa: PLR2004 - one process has no spread
+            return None
+        wanted = {id(operator) for operator in operators}
+        columns = [number for number, operator in enumerate(self.operators) if id(operator) in wanted]
+        own = self.times[:, columns].sum(axis=1)[:, None]
+        effect = paired_effects(own, np.zeros_like(own))[0]
+        if effect.low is None or effect.high is None:
+            return None
+        return max(0.0, effect.low), effect.high + _cut_off(operators)
+
+    def usual_ns(self) -> float:
+        """What an untraced inference takes: the median; of several methods the mean, since each differs."""
+        if self.untraced is None:
+            return 0.0
+        several = len({operator.method for operator in self.operators}) > 1
+        return self.untraced.latency.mean_ns if several else self.untraced.latency.median_ns
+
+    def is_uneven(self) -> bool:
+        """Whether traced inferences were slower than tracing explains: their times then tell nothing of ceilings."""
+        if self.untraced is None or self.untraced.tracing is None:
+            return False
+        return self.total > (1 + UNEVEN) * self.usual_ns() * self.untraced.tracing.ratio
+
+    def no_ceilings(self) -> str | None:
+        """Why operators cannot be held against ceilings; None when they can."""
+        if self.roofline is None:
+            return NO_CEILINGS
+        return "something slowed the traced inferences (uneven_split)" if self.is_uneven() else None
+
+    def placements(self) -> dict[Place, Placement]:
+        """Operators under the ceilings, by place; empty where they cannot be held against them."""
+        found = [] if self.roofline is None or self.no_ceilings() else self.roofline.operators
+        return {
+            Place(one.method, one.instruction, one.position): one
+            for one in found
+            if one.instruction is not None and one.position is not None
+        }
+
+
+class Pair(NamedTuple):
+    """What a rule for a pair of variants may look at.
+
+    Attributes:
+        comparison: of the two.
+        evidence: of the candidate; None where only the comparison is known.
+        switched: feature groups that are off on the baseline only; empty when the sides differ in something else, None
+            where that is not known.
+    """
+
+    comparison: Comparison
+    evidence: Evidence | None = None
+    switched: tuple[str, ...] | None = None
+
+
+class Ran(NamedTuple):
+    """A variant of an experiment.
+
+    Attributes:
+        name: of it.
+        ablated: feature groups that were off; None where that is not known.
+        threads: size of the thread pool; likewise.
+        evidence: of it.
+    """
+
+    name: str
+    ablated: tuple[str, ...] | None
+    threads: int | None
+    evidence: Evidence
+
+
+class Experiment(NamedTuple):
+    """What a rule for a whole experiment may look at.
+
+    Attributes:
+        shown: the variant that the report is about; None when no variant has a result.
+        variants: all that have a result.
+        backends: delegates that the program calls.
+        features: of the CPU; None where they are not known.
+        target: kind of target that it ran on.
+    """
+
+    shown: Ran | None
+    variants: Sequence[Ran]
+    backends: Sequence[str]
+    features: Sequence[str] | None
+    target: str
+
+
+def _cut_off(operators: Sequence[Operator]) -> float:
+    """How much longer operators may have taken together than recorded, with 97.5 % confidence; at most all of it."""
+    each = np.array([operator.uncertainty_ns for operator in operators if operator.position is not None])
+    likely = float(each.sum()) / 2 + _NORMAL_95 * math.sqrt(float((each**2).sum()) / 12)
+    return min(likely, float(each.sum()))
+
+
+def place_of(operator: Operator) -> Place | None:
+    """The place of an operator; None for the framework's own time."""
+    if operator.instruction is None or operator.position is None:
+        return None
+    return Place(operator.method, operator.instruction, operator.position)
+
+
+def places(operators: Iterable[Operator]) -> list[Place]:
+    """Places of operators, those of the framework left out."""
+    return [place for place in map(place_of, operators) if place is not None]
+
+
+def place_times(operators: Iterable[Operator]) -> dict[Place, float]:
+    """Mean time per inference by place."""
+    return {place: operator.time_ns for operator in operators if (place := place_of(operator)) is not None}
+
+
+def time_of(operators: Iterable[Operator]) -> float:
+    """Mean time per inference of operators together."""
+    return sum(operator.time_ns for operator in operators)
+
+
+def is_delegate(operator: Operator) -> bool:
+    """Whether a delegate computed an operator."""
+    return operator.position is not None and operator.backend != PORTABLE
+
+
+def named(operator: Operator) -> str:
+    """The layer of an operator, where it is known and the operator is the layer's own work; else its name."""
+    return operator.module if operator.module and operator.change is None else operator.name
+
+
+def told_name(name: str) -> str:
+    """A name from a file as a part of advice: one that is no plain word could be anything, and is left out."""
+    return name if _PLAIN_NAME.fullmatch(name) else "the operator"
+
+
+def longest(operators: Sequence[Operator], count: int = _NAMED) -> str:
+    """The longest of some operators, named with their times; operators of one name and layer together."""
+    together: dict[str, list[Operator]] = {}
+    for operator in operators:
+        together.setdefault(named(operator), []).append(operator)
+    top = sorted(together.items(), key=lambda item: -time_of(item[1]))[:count]
+    return ", ".join(
+        f"{name}{f' x {len(own)}' if len(own) > 1 else ''} ({milliseconds(time_of(own))} ms)" for name, own in top
+    )
+
+
+def is_quantised(operators: Iterable[Operator]) -> bool:
+    """Whether operators spend most of their time on integers of 8 bits or fewer, by their types or names."""
+    listed = list(operators)
+    small = [o for o in listed if (o.dtype or "").startswith("q") or any(tag in o.name for tag in _QUANTISED)]
+    return time_of(small) > time_of(listed) / 2
+
+
+def number_types(operators: Iterable[Operator]) -> str:
+    """Number types of operators, each once; empty where they are not known."""
+    return ", ".join(dict.fromkeys(operator.dtype for operator in operators if operator.dtype))
+
+
+def count(operators: Sequence[Operator]) -> str:
+    """A number of operators in words."""
+    return counted_text(len(operators), "operator")

@@ -1,0 +1,147 @@
+"""Rules on a whole experiment: thread counts, the build, and number types that keep SME from running."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from opscope.analysis.findings.finding import RuledOut, Saving, Severity, finding, no_saving, not_checked, with_context
+from opscope.analysis.rules.acceleration import CONTEXT, SME
+from opscope.analysis.rules.evidence import is_delegate, place_of, places, time_of
+from opscope.core.stats.effect import Verdict
+from opscope.core.stats.hierarchy import median_effect
+from opscope.core.units import counted_text, milliseconds, ratio_text, share_text, time_text
+from opscope.program.partition.sme_rules import Verdict as Eligible
+
+if TYPE_CHECKING:
+    from typing import TypeAlias
+
+    from numpy.typing import NDArray
+
+    from opscope.analysis.findings.finding import Finding
+    from opscope.analysis.latency.latency import Latency
+    from opscope.analysis.operators.operators import Operator
+    from opscope.analysis.rules.evidence import Experiment, Ran
+    from opscope.core.stats.effect import Effect
+    from opscope.program.partition.eligibility import Eligibility
+
+    Floats: TypeAlias = NDArray[np.float64]
+
+# Where these come from: docs/design/rules.md.
+NUMBER_TYPE_SHARE = 0.05
+_BUILT_HERE = frozenset({"native", "local"})
+"""Targets whose runtime is known to be optimised: compiled by opscope, or that of the installed package."""
+
+
+def thread_count(experiment: Experiment) -> Finding | RuledOut:
+    """A thread count at which the same variant was measured faster."""
+    rule = "thread_count"
+    shown = experiment.shown
+    others = [
+        other
+        for other in experiment.variants
+        if shown and other.ablated == shown.ablated and None not in {other.threads, shown.threads}
+    ]
+    others = [other for other in others if shown and other.threads != shown.threads]
+    if shown is None or not others:
+        return not_checked(rule, "one thread count was measured; try --threads 1,2,4")
+    effects = {other.name: _effect(shown, other) for other in others}
+    faster = [other for other in others if effects[other.name].verdict() is Verdict.FASTER]
+    if not faster:
+        seen = ", ".join(f"{other.threads} gives {_between(effects[other.name])}" for other in others)
+        return RuledOut(rule, f"against {counted_text(shown.threads or 0, 'thread')}, {seen}: not shown to be faster")
+    best = max(faster, key=lambda other: effects[other.name].estimate)
+    effect, typical = effects[best.name], _latency(shown).median_ns
+    interval = None if effect.low is None or effect.high is None else (effect.low, effect.high)
+    title = f"{best.threads} threads are {ratio_text(math.exp(effect.estimate))} as fast as {shown.threads}"
+    told = (
+        f"{time_text(_latency(best).median_ns)} against {time_text(typical)}, {_between(effect)}; "
+        f"the report shows {shown.name}"
+    )
+    step = f"run with {best.threads} threads where the product has as many free cores; each core then does less"
+    ends = (typical * -math.expm1(-interval[0]), typical * -math.expm1(-interval[1])) if interval else None
+    saving = Saving(typical * -math.expm1(-effect.estimate), ends, f"with {best.threads} threads, as measured")
+    return finding(rule, Severity.MEDIUM, (title, told, step), saving)
+
+
+def _between(effect: Effect) -> str:
+    """A speedup with its interval."""
+    ends = "" if effect.low is None or effect.high is None else f" [{_ratio(effect.low)}, {_ratio(effect.high)}]"
+    return f"{_ratio(effect.estimate)}{ends}"
+
+
+def _ratio(logarithm: float) -> str:
+    return ratio_text(math.exp(logarithm))
+
+
+def _effect(shown: Ran, other: Ran) -> Effect:
+    """Of another thread count on the latency, process by process."""
+    return median_effect(_processes(_latency(shown)), _processes(_latency(other)), paired=False)
+
+
+def _latency(ran: Ran) -> Latency:
+    untraced = ran.evidence.untraced
+    return untraced.latency if untraced else ran.evidence.latency
+
+
+def _processes(latency: Latency) -> list[Floats]:
+    """Durations of each process."""
+    ends = np.cumsum([process.n for process in latency.processes])[:-1]
+    return np.split(np.asarray(latency.samples_ns, np.float64), ends)
+
+
+def runner_build(experiment: Experiment) -> Finding | RuledOut:
+    """A program with delegates of which none ran; whether the runner is optimised, where that is known."""
+    rule = "runner_build"
+    shown = experiment.shown
+    if shown is None:
+        return not_checked(rule, "nothing was measured")
+    ran = shown.evidence.delegates or shown.evidence.where(is_delegate)
+    if experiment.backends and not ran:
+        title = "The program has delegates, but the trace shows no call of one"
+        told = f"the program was exported for {', '.join(experiment.backends[:3])}"
+        step = "link the backend into the runner, and check that the trace is of this program"
+        return finding(rule, Severity.HIGH, (title, told, step), no_saving("the measurement is not of this program"))
+    if experiment.target not in _BUILT_HERE:
+        return not_checked(
+            rule, "whether the runner is an optimised build is not recorded: use CMAKE_BUILD_TYPE=Release"
+        )
+    return RuledOut(rule, "the runtime is an optimised build with event tracing, and the program's delegates ran")
+
+
+def sme_number_types(experiment: Experiment) -> Finding | RuledOut:
+    """Convolutions and products that SME cannot run for their number types or form, above 5 % of the latency."""
+    rule = "sme_number_types"
+    shown = experiment.shown
+    switched = SME & {name for ran in experiment.variants for name in ran.ablated or ()}
+    if not switched and not SME & set(experiment.features or ()):
+        return RuledOut(rule, "does not apply: the CPU is not known to have SME")
+    if shown is None or not shown.evidence.sme:
+        return not_checked(rule, "the number types of operators are not known without the program")
+    groups: dict[tuple[str, str, str | None], list[Operator]] = {}
+    for operator in shown.evidence.where(is_delegate):
+        known = _verdict(shown, operator)
+        if known is not None and known.verdict is Eligible.NOT_ELIGIBLE:
+            groups.setdefault((known.form.value, known.reason, known.advice), []).append(operator)
+    members = [operator for own in groups.values() for operator in own]
+    share = shown.evidence.share(members)
+    if share <= NUMBER_TYPE_SHARE:
+        return RuledOut(rule, f"operators that SME cannot run take {share_text(share)}")
+    ranked = sorted(groups.items(), key=lambda group: -time_of(group[1]))
+    told = "; ".join(
+        f"{counted_text(len(own), form)}, {milliseconds(time_of(own))} ms: {reason}"
+        for (form, reason, _), own in ranked[:2]
+    )
+    advice = next((advice for (_, _, advice), _ in ranked if advice), None)
+    title = f"Operators that SME cannot run take {share_text(share)} of the latency"
+    step = advice or "nothing simple helps: they stay on the vector unit; fewer of them, or with fewer channels"
+    saving = no_saving("what they would take with SME was not measured: export them so, and compare")
+    severity = Severity.MEDIUM if advice else Severity.INFO
+    return with_context(finding(rule, severity, (title, told, step), saving, places(members)), CONTEXT)
+
+
+def _verdict(ran: Ran, operator: Operator) -> Eligibility | None:
+    place = place_of(operator)
+    return ran.evidence.sme.get(place) if place else None

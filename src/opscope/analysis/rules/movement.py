@@ -1,0 +1,197 @@
+"""Rules on data that are moved: how much, for whom, between which delegates, and for quantisation."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from opscope.analysis.findings.finding import RuledOut, Saving, Severity, finding, not_checked
+from opscope.analysis.rules.evidence import PORTABLE, count, is_delegate, longest, places, time_of
+from opscope.core.units import counted_text, milliseconds, share_text, time_text
+from opscope.program.operators.taxonomy import Category
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from opscope.analysis.findings.finding import Finding
+    from opscope.analysis.operators.operators import Operator
+    from opscope.analysis.rules.evidence import Evidence
+
+# Where these come from: docs/design/rules.md.
+DATA_MOVEMENT_SHARE = 0.10
+LAYOUT_SHARE = 0.05
+CHURN_SHARE = 0.02
+BOUNDARY_SHARE = 0.02
+QUANTISATION_SHARE = 0.05
+MANY_CALLS = 8
+_NAMED = 3
+_WEIGHTY = 0.05
+
+
+def data_movement(evidence: Evidence) -> Finding | RuledOut:
+    """Transposes, copies, reshapes and conversions above 10 % of the latency, and the layers that cause them."""
+    rule = "data_movement"
+    moving = evidence.where(lambda operator: operator.category is Category.DATA_MOVEMENT)
+    share = evidence.share(moving)
+    if share <= DATA_MOVEMENT_SHARE:
+        return RuledOut(rule, f"data movement takes {share_text(share)} of the latency ({count(moving)})")
+    title = f"Data movement takes {share_text(share)} of the latency"
+    told = f"{count(moving)}, {milliseconds(time_of(moving))} ms: {_by_kind(moving)}; caused by {_causes(moving)}"
+    return finding(rule, Severity.HIGH, (title, told, _movement_step(moving)), evidence.limit(moving), places(moving))
+
+
+def _by_kind(operators: Sequence[Operator]) -> str:
+    """Time by kind, longest first."""
+    kinds = dict.fromkeys(operator.kind for operator in operators)
+    times = {kind: time_of(o for o in operators if o.kind == kind) for kind in kinds}
+    top = sorted(times, key=lambda kind: -times[kind])[:_NAMED]
+    return ", ".join(f"{kind} {milliseconds(times[kind])} ms" for kind in top)
+
+
+def _causes(operators: Sequence[Operator]) -> str:
+    """The longest ones with the layers around them, where the model did not ask for them itself."""
+    least = _WEIGHTY * time_of(operators)
+    top = sorted((o for o in operators if o.time_ns >= least), key=lambda operator: -operator.time_ns)[:_NAMED]
+    return ", ".join(f"{_cause(operator)} ({milliseconds(operator.time_ns)} ms)" for operator in top)
+
+
+def _cause(operator: Operator) -> str:
+    if operator.change is None:
+        return operator.module or operator.name
+    return f"{operator.name} between {_ends(operator.change.before, operator.change.after)}"
+
+
+def _ends(before: Sequence[str], after: Sequence[str]) -> str:
+    return f"{' and '.join(before[:2]) or 'the input'} and {' and '.join(after[:2]) or 'the output'}"
+
+
+def _movement_step(operators: Sequence[Operator]) -> str:
+    """What helps against the kind that takes most; against layout changes by who asked for them."""
+    times = {kind: time_of(o for o in operators if o.kind == kind) for kind in {o.kind for o in operators}}
+    most = max(times, key=lambda kind: times[kind])
+    asked = time_of(o for o in operators if o.kind == most and o.change is None)
+    if most == "layout" and asked < times[most] / 2:
+        return _UNASKED
+    return _STEPS.get(most, _STEPS["layout"])
+
+
+_UNASKED = "give the model its inputs channels last, and keep operators that want another layout out of the middle"
+_STEPS = {
+    "layout": "keep one memory format through the model; drop transposes, or put them where they cancel out",
+    "copy": "drop the copies: clone() and contiguous() in the model, and outputs that are only passed on",
+    "reshape": "drop reshapes that nothing needs, and give attention and matmul the shape they want at once",
+    "slice": "split weights at export instead of activations at run time: one linear layer for each part",
+    "concatenate": "write into one tensor, or add instead of concatenating",
+    "pad": "give the convolution its padding instead of padding before it",
+    "gather": "shorten the table or its rows; keep indices in the type that the kernel wants",
+    "quantisation": "see quantisation_overhead: quantise neighbouring operators alike, or statically",
+}
+
+
+def layout_tax(evidence: Evidence) -> Finding | RuledOut:
+    """Transposes and conversions for which the model did not ask, above 5 % of the latency."""
+    rule = "layout_tax"
+    if not evidence.attributed:
+        return not_checked(rule, "which operators were added is known only where they are attributed")
+    added = evidence.where(lambda operator: operator.change is not None)
+    share = evidence.share(added)
+    if share <= LAYOUT_SHARE:
+        whole = round(evidence.attributed, 3) >= 1
+        part = "" if whole else f", as far as {share_text(evidence.attributed)} of it is known"
+        return RuledOut(rule, f"layout changes that the model did not ask for take {share_text(share)}{part}")
+    title = f"Layout changes that the model did not ask for take {share_text(share)} of the latency"
+    told = f"{len(added)} of them, {milliseconds(time_of(added))} ms: {_causes(added)}"
+    return finding(rule, Severity.HIGH, (title, told, _UNASKED), evidence.limit(added), places(added))
+
+
+def layout_churn(evidence: Evidence) -> Finding | RuledOut:
+    """Borders where one delegate ends with a layout change and the next begins with one, above 2 % of the latency."""
+    rule = "layout_churn"
+    calls = _delegated_calls(evidence)
+    if len(calls) < 2:  # noqa: PLR2004 - there is nothing between fewer
+        return RuledOut(rule, f"{counted_text(len(calls), 'delegate call')}: none follows another")
+    pairs = [(before, after) for before, after in pairwise(calls) if _turned(before[-1]) and _turned(after[0])]
+    members = list({id(o): o for before, after in pairs for o in (before[-1], after[0])}.values())
+    share = evidence.share(members)
+    figures = f"{len(pairs)} of {len(calls) - 1} borders between delegates have a layout change on both sides"
+    if share <= CHURN_SHARE:
+        return RuledOut(rule, f"{figures}, {share_text(share)} of the latency")
+    title = f"Layout changes on both sides of borders between delegates take {share_text(share)} of the latency"
+    told = f"{figures}: {milliseconds(time_of(members))} ms; {_causes(members)}"
+    step = "see in portable_operators what separates these delegates: in one delegate, two changes may cancel out"
+    return finding(rule, Severity.MEDIUM, (title, told, step), evidence.limit(members), places(members))
+
+
+def _delegated_calls(evidence: Evidence) -> list[list[Operator]]:
+    """Operators of every delegate call in program order; calls that report none are left out."""
+    calls: dict[tuple[str, int | None], list[Operator]] = {}
+    for operator in evidence.where(is_delegate):
+        calls.setdefault((operator.method, operator.instruction), []).append(operator)
+    return list(calls.values())
+
+
+def _turned(operator: Operator) -> bool:
+    return operator.kind == "layout"
+
+
+def fragmentation(evidence: Evidence) -> Finding | RuledOut:
+    """Many delegate calls, whose borders cost more than 2 % of the latency."""
+    rule = "fragmentation"
+    calls = evidence.delegates
+    cost = sum(_borders(evidence))
+    share = cost / evidence.total
+    figures = f"{counted_text(len(calls), 'delegate call')}, {milliseconds(cost)} ms ({share_text(share)}) at borders"
+    if len(calls) < MANY_CALLS or share <= BOUNDARY_SHARE:
+        return RuledOut(rule, figures)
+    title = f"The model is cut into {len(calls)} delegate calls, whose borders take {share_text(share)}"
+    between = evidence.where(lambda operator: operator.backend == PORTABLE)
+    told = f"{figures}, {time_text(cost / len(calls))} each; in between: {longest(between) or 'no operator'}"
+    step = "join delegates: replace the operators between them, those that occur most often first (portable_operators)"
+    kept = (len(calls) - 1) / len(calls)
+    spread = evidence.interval([o for o in evidence.operators if o.name == "DELEGATE_CALL" and o.position is None])
+    whole = sum(call.boundary_ns for call in calls)
+    ends = tuple(max(0.0, end - (whole - cost)) * kept for end in spread) if spread else None
+    basis = "if one call remained; a part of it is the tracer's own cost"
+    return finding(
+        rule, Severity.MEDIUM, (title, told, step), Saving(cost * kept, (ends[0], ends[1]) if ends else None, basis)
+    )
+
+
+def _borders(evidence: Evidence) -> list[float]:
+    """Cost of each call's border, without what was cut off the durations of its operators: half a unit on average."""
+    lost: dict[tuple[str, int | None], float] = {}
+    for operator in evidence.operators:
+        if operator.position is not None:
+            place = operator.method, operator.instruction
+            lost[place] = lost.get(place, 0.0) + operator.uncertainty_ns / 2
+    return [max(0.0, call.boundary_ns - lost.get((call.method, call.instruction), 0.0)) for call in evidence.delegates]
+
+
+def quantisation_overhead(evidence: Evidence) -> Finding | RuledOut:
+    """Quantising and converting number types, above 5 % of the latency, and what it is done for."""
+    rule = "quantisation_overhead"
+    converting = evidence.where(lambda operator: operator.kind == "quantisation")
+    share = evidence.share(converting)
+    if share <= QUANTISATION_SHARE:
+        return RuledOut(rule, f"quantising and converting take {share_text(share)} ({count(converting)})")
+    dynamic = [operator for operator in converting if _is_dynamic(operator)]
+    served = evidence.where(lambda operator: any(tag in operator.name for tag in ("QD8", "QP8", "QDU8")))
+    served = [operator for operator in served if operator not in converting]
+    mostly = time_of(dynamic) > time_of(converting) / 2
+    title = (
+        f"{'Quantising at run time' if mostly else 'Converting number types'} takes {share_text(share)} of the latency"
+    )
+    told = f"{count(converting)}, {milliseconds(time_of(converting))} ms; longest: {longest(converting)}"
+    if mostly:
+        told += f"; it is done for {count(served)} of {milliseconds(time_of(served))} ms"
+    step = (
+        "quantise statically, with calibration, or leave layers with few rows in the type of their data"
+        if mostly
+        else "keep one number type through the model, or quantise neighbouring operators alike"
+    )
+    return finding(rule, Severity.MEDIUM, (title, told, step), evidence.limit(converting), places(converting))
+
+
+def _is_dynamic(operator: Operator) -> bool:
+    """Whether it finds the range of its data at run time, by XNNPACK's or ExecuTorch's names."""
+    return any(tag in operator.name for tag in ("QD8", "QP8", "QDU8", "choose_qparams", "per_token"))

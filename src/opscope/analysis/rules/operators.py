@@ -1,0 +1,224 @@
+"""Rules on what acceleration left as it was, slowed down, or made less fast than is usual."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from opscope.analysis.findings.finding import (
+    Place,
+    RuledOut,
+    Saving,
+    Severity,
+    finding,
+    no_saving,
+    not_checked,
+    with_context,
+)
+from opscope.analysis.roofline.operator_roof import Bound
+from opscope.analysis.rules.acceleration import CONTEXT, HEAVY, OPERATOR_SHARE, SME, contextual, is_unused
+from opscope.analysis.rules.evidence import NO_CEILINGS, PORTABLE, is_quantised, number_types, place_of
+from opscope.analysis.rules.time import NEAR_CEILING, at_ceilings, reached_share
+from opscope.core.stats.effect import Verdict
+from opscope.core.units import counted_text, milliseconds, ratio_text, share_text
+from opscope.program.operators.taxonomy import FRAMEWORK, Category
+from opscope.program.partition.sme_rules import Verdict as Eligible
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from opscope.analysis.compare.compare import CategoryChange, OperatorChange
+    from opscope.analysis.findings.finding import Finding
+    from opscope.analysis.operators.operators import Operator
+    from opscope.analysis.rules.evidence import Pair
+
+# Where these come from: docs/design/rules.md.
+UNHELPED_SPEEDUP = 1.1
+SLOWED_SHARE = 0.02
+_NAMED = 3
+_NOT_DELEGATES = (PORTABLE, "framework")
+EXPECTED = {Category.GEMM: (3.0, 15.0), Category.CONVOLUTION: (3.0, 10.0)}
+"""Speedups that SME2 usually gives, by the report skill of Arm's profiling kit for ExecuTorch."""
+
+
+def unhelped_operators(pair: Pair) -> Finding | RuledOut:
+    """Delegated convolutions and products that acceleration could help, and left as they were, above 5 %."""
+    rule = "unhelped_operators"
+    if pair.comparison.end_to_end.verdict is Verdict.UNDECIDABLE:
+        return not_checked(rule, "there are too few rounds to see what changed")
+    if is_unused(pair):
+        return RuledOut(rule, "see acceleration_unused")
+    groups = _heavy_kinds(pair)
+    unhelped = {kind: own for kind, own in groups.items() if _best_speedup(pair, kind, own) < UNHELPED_SPEEDUP}
+    if not unhelped:
+        told = ", ".join(f"{kind} {ratio_text(_speedup(own))}" for kind, own in groups.items()) or "there are none"
+        return RuledOut(rule, f"delegated convolutions and products that weigh: {told}")
+    members = [change for own in unhelped.values() for change in own]
+    time = sum(change.candidate_ns or 0.0 for change in members)
+    told = ", ".join(
+        f"{kind} {_side(own, 'baseline_ns')} to {_side(own, 'candidate_ns')} ms, at most "
+        f"{ratio_text(_best_speedup(pair, kind, own))}"
+        for kind, own in unhelped.items()
+    )
+    title = f"Acceleration leaves {' and '.join(unhelped)} operators as they were"
+    words = (
+        f"{share_text(time / pair.comparison.candidate.mean_ns)} of the latency: {told}{_limits_text(pair, members)}"
+    )
+    found = finding(
+        rule,
+        Severity.MEDIUM,
+        (title, words, _unhelped_step(pair, members)),
+        _unhelped_saving(pair, members),
+        _places(members),
+    )
+    return contextual(pair, found)
+
+
+def _heavy_kinds(pair: Pair) -> dict[str, list[OperatorChange]]:
+    """Changes of delegated convolutions and products by kind, of kinds above 5 %; without those that SME cannot run."""
+    shared = [c for c in pair.comparison.operators if c.category in HEAVY and c.backend not in _NOT_DELEGATES]
+    if SME & set(pair.switched or ()) and pair.evidence is not None:
+        cannot = {place for place, one in pair.evidence.sme.items() if one.verdict is Eligible.NOT_ELIGIBLE}
+        shared = [change for change in shared if _place(change) not in cannot]
+    found: dict[str, list[OperatorChange]] = {}
+    for change in shared:
+        found.setdefault(change.kind, []).append(change)
+    least = OPERATOR_SHARE * pair.comparison.candidate.mean_ns
+    return {kind: own for kind, own in found.items() if sum(c.candidate_ns or 0.0 for c in own) > least}
+
+
+def _best_speedup(pair: Pair, kind: str, own: Sequence[OperatorChange]) -> float:
+    """The largest speedup of a kind that the interval of its saving allows; infinite without an interval."""
+    whole = [c for c in pair.comparison.kinds if c.kind == kind and c.backend not in _NOT_DELEGATES]
+    complete = sum(1 for c in pair.comparison.operators if c.kind == kind and c.backend not in _NOT_DELEGATES)
+    if len(whole) == 1 and complete == len(own):
+        before, most = whole[0].baseline_ns, whole[0].ci95_saved_ns[1] if whole[0].ci95_saved_ns else None
+    else:  # a part of a kind has no interval of its own; the sum of its operators' holds it
+        ends = [change.ci95_saved_ns for change in own]
+        before = sum(change.baseline_ns or 0.0 for change in own)
+        most = None if None in ends else sum(end[1] for end in ends if end is not None)
+    if most is None or before <= most:
+        return float("inf")
+    return before / (before - most)
+
+
+def _speedup(own: Sequence[OperatorChange]) -> float:
+    before, after = (
+        sum(times) for times in zip(*[(c.baseline_ns or 0.0, c.candidate_ns or 0.0) for c in own], strict=True)
+    )
+    return before / after if after else float("inf")
+
+
+def _side(own: Sequence[OperatorChange], side: str) -> str:
+    return milliseconds(sum(getattr(change, side) or 0.0 for change in own))
+
+
+def _place(change: OperatorChange) -> Place | None:
+    if change.instruction is None or change.position is None:
+        return None
+    return Place(change.method, change.instruction, change.position)
+
+
+def _places(changes: Sequence[OperatorChange]) -> list[Place]:
+    return [place for place in map(_place, changes) if place is not None]
+
+
+def _own(pair: Pair, members: Sequence[OperatorChange]) -> list[Operator]:
+    """The candidate's operators of these changes."""
+    wanted = set(_places(members))
+    return [] if pair.evidence is None else [o for o in pair.evidence.operators if place_of(o) in wanted]
+
+
+def _reached(pair: Pair, members: Sequence[OperatorChange]) -> float | None:
+    """Share of their time that these operators would need at their ceilings; None where that is not known."""
+    return None if pair.evidence is None else reached_share(pair.evidence, _own(pair, members))
+
+
+def _limits_text(pair: Pair, members: Sequence[OperatorChange]) -> str:
+    """How near their ceilings these operators are, where those were measured."""
+    reached = _reached(pair, members)
+    return "" if reached is None else f"; at their ceilings they would take {share_text(reached)} of that"
+
+
+def _unhelped_step(pair: Pair, members: Sequence[OperatorChange]) -> str:
+    """What helps by what limits them: memory, their kernels' own ceiling, or shapes that suit no kernel."""
+    placed = pair.evidence.placements() if pair.evidence else {}
+    bounds = [placed[place].bound for place in _places(members) if place in placed]
+    reached = _reached(pair, members)
+    if bounds and bounds.count(Bound.MEMORY) > len(bounds) / 2:
+        return "memory limits most of them, which no faster arithmetic helps: move fewer bytes, with int8 or fp16"
+    if reached is not None and reached >= NEAR_CEILING:
+        less = "fewer channels" if is_quantised(_own(pair, members)) else "int8 or fewer channels"
+        return f"the library has no faster kernels for them: give them less to do, with {less}"
+    if SME & set(pair.switched or ()):
+        return "SME can run them: check in the kernel log that KleidiAI's kernels are there, and their shapes"
+    if not any(c.category in HEAVY and c.verdict is Verdict.FASTER for c in pair.comparison.operators):
+        types = number_types(_own(pair, members)) or "these number types"
+        return f"no product became faster: the library may have no such kernels for {types}; compare another --dtype"
+    return "compare their shapes with those that became faster: small ones gain least, so use fewer and larger ones"
+
+
+def _unhelped_saving(pair: Pair, members: Sequence[OperatorChange]) -> Saving:
+    reached = _reached(pair, members)
+    if pair.evidence is None or reached is None:
+        return no_saving(pair.evidence.no_ceilings() or NO_CEILINGS if pair.evidence else NO_CEILINGS)
+    if reached >= NEAR_CEILING:
+        return no_saving("they are near their ceilings, and what another number type saves was not measured")
+    return at_ceilings(pair.evidence, _own(pair, members))
+
+
+def slowed_operators(pair: Pair) -> Finding | RuledOut:
+    """Operators that became slower with acceleration, above 2 % of the latency together."""
+    rule = "slowed_operators"
+    if pair.comparison.end_to_end.verdict is Verdict.UNDECIDABLE:
+        return not_checked(rule, "there are too few rounds to see what changed")
+    slower = [c for c in pair.comparison.operators if c.kind != FRAMEWORK.kind and c.verdict is Verdict.SLOWER]
+    lost = -sum(change.saved_ns for change in slower)
+    share = lost / pair.comparison.candidate.mean_ns
+    if share <= SLOWED_SHARE:
+        figures = f"{counted_text(len(slower), 'operator')} became slower"
+        return RuledOut(rule, f"{figures}, by {share_text(share)} of the latency" if slower else figures)
+    top = sorted(slower, key=lambda change: change.saved_ns)[:_NAMED]
+    told = ", ".join(f"{c.module or c.name} (+{milliseconds(-c.saved_ns)} ms)" for c in top)
+    title = (
+        f"{counted_text(len(slower), 'operator')} became slower with acceleration: {share_text(share)} of the latency"
+    )
+    words = f"{milliseconds(lost)} ms more than without; most: {told}"
+    step = "report these shapes to the library; until then, leave this feature off for a model that they dominate"
+    ends = [change.ci95_saved_ns for change in slower]
+    known = [end for end in ends if end is not None]
+    interval = (max(0.0, -sum(e[1] for e in known)), -sum(e[0] for e in known)) if len(known) == len(ends) else None
+    saving = Saving(lost, interval, "if they took as long as without acceleration")
+    return finding(rule, Severity.MEDIUM, (title, words, step), saving, _places(slower))
+
+
+def below_expectation(pair: Pair) -> Finding | RuledOut:
+    """Convolutions or products that SME2 makes less than three times as fast; on other features nothing is expected."""
+    rule = "below_expectation"
+    if "sme2" not in (pair.switched or ()):
+        return RuledOut(rule, "does not apply: what is usual is known of SME2 only")
+    if pair.comparison.end_to_end.verdict is Verdict.UNDECIDABLE:
+        return not_checked(rule, "there are too few rounds to see what changed")
+    changes = {change.category: change for change in pair.comparison.categories}
+    told = {c: text for c in EXPECTED if (text := _against(changes[c], EXPECTED[c])) is not None}
+    low = [c for c in told if (most := _most(changes[c])) is not None and most < EXPECTED[c][0]]
+    if not low:
+        return RuledOut(rule, "; ".join(told.values()) or "there is no delegated convolution or product")
+    title = f"SME2 gives {' and '.join(category.value for category in low)} less than is usual"
+    step = "see unhelped_operators and sme_number_types for the operators behind it; small shapes gain least"
+    saving = no_saving("what is usual elsewhere is no measurement of this model")
+    words = title, "; ".join(told[category] for category in low), step
+    return with_context(finding(rule, Severity.INFO, words, saving), CONTEXT)
+
+
+def _against(change: CategoryChange, expected: tuple[float, float]) -> str | None:
+    if change.speedup is None:
+        return None
+    return f"{change.category.value} {ratio_text(change.speedup)}, usual are {expected[0]:g} to {expected[1]:g}"
+
+
+def _most(change: CategoryChange) -> float | None:
+    """The largest speedup that the interval allows."""
+    if change.ci95_saved_ns is None:
+        return None
+    least = change.baseline_ns - change.ci95_saved_ns[1]
+    return change.baseline_ns / least if least > 0 else None

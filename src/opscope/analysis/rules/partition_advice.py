@@ -1,0 +1,47 @@
+"""What to do about an operator that no delegate took, by its name and the reason."""
+
+from __future__ import annotations
+
+from opscope.program.partition.partition_reasons import Cause
+
+_BY_CAUSE = {
+    Cause.NO_RULE: "replace it by operators that XNNPACK takes, or move it to the start or the end of the model",
+    Cause.NUMBER_TYPE: "keep the data in float32 or float16",
+    Cause.MIXED_TYPES: "convert the inputs to one number type",
+    Cause.EMPTY: "leave the empty tensor out",
+    Cause.OPTION: "change the option in the model where the result stays the same",
+    Cause.COMPUTED_WEIGHTS: "store the weights with the model, or use torch.bmm, which takes two computed tensors",
+    Cause.DYNAMIC_SHAPE: "export with fixed shapes, or use sizes that are numbers",
+    Cause.NESTED: "write the loop or branch out, or move the operator in front of it",
+    Cause.NOT_LOWERED: "export with to_edge_transform_and_lower(..., partitioner=[XnnpackPartitioner()])",
+    Cause.NOT_KNOWN: "see why with XnnpackPartitioner(verbose=True)",
+}
+_BY_OPERATOR = {
+    "expand_copy.out": "it often changes nothing: torch.matmul inserts it; reshape to three dimensions and call "
+    "torch.bmm",
+    "select_copy.int_out": "take a slice of length one and reshape it: slices are delegated",
+    "split_with_sizes_copy.out": "take slices: they are delegated",
+    "split_copy.Tensor_out": "take slices: they are delegated",
+    "mean.out": "mean((2, 3), keepdim=True) on four dimensions is delegated; flatten behind it",
+    "gelu.out": "compute GELU in float32, or use another activation in half precision",
+    "_to_dim_order_copy.out": "keep one number type throughout: a conversion ends a delegate",
+    "squeeze_copy.dims_out": "reshape instead: reshapes are delegated",
+    "unsqueeze_copy.out": "reshape instead: reshapes are delegated",
+}
+_SCALARS = "write Python numbers in the model as floats: an integer becomes an int64 tensor that must be converted"
+
+
+def advice(operator: str, cause: Cause, evidence: str | None) -> str:
+    """What to do about an operator that no delegate took.
+
+    Args:
+        operator: its name, as the program or the trace has it.
+        cause: why it was left out.
+        evidence: what the program shows.
+    """
+    if cause is Cause.NUMBER_TYPE and (evidence or "").endswith("[]"):
+        return _SCALARS
+    name = operator.removeprefix("native_call_").rpartition("::")[2]
+    if cause in {Cause.NO_RULE, Cause.OPTION} and name in _BY_OPERATOR:
+        return _BY_OPERATOR[name]
+    return _BY_CAUSE.get(cause, _BY_CAUSE[Cause.NOT_KNOWN])

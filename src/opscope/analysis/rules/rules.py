@@ -1,0 +1,143 @@
+"""All rules: what stands out in the figures of a variant, of a pair of variants, and of a whole experiment.
+
+Each rule is one small function. It returns a Finding, or says what it checked and found in order, so that a report
+can list what was ruled out. Thresholds and where they come from: ``docs/design/rules.md``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from opscope.analysis.findings.finding import Finding, Place, RuledOut, Severity, ordered, with_overlaps
+from opscope.analysis.rules.acceleration import OPERATOR_SHARE, acceleration_effect, acceleration_unused, outputs_agree
+from opscope.analysis.rules.evidence import Evidence, Experiment, Pair, Ran, place_times
+from opscope.analysis.rules.experiment import runner_build, sme_number_types, thread_count
+from opscope.analysis.rules.movement import (
+    data_movement,
+    fragmentation,
+    layout_churn,
+    layout_tax,
+    quantisation_overhead,
+)
+from opscope.analysis.rules.operators import below_expectation, slowed_operators, unhelped_operators
+from opscope.analysis.rules.runtime import (
+    costly_activations,
+    framework_time,
+    silent_delegate,
+    slow_first_inference,
+    slow_loading,
+    tracer_cost,
+    uneven_split,
+    unfused_operators,
+    unresolved_operators,
+)
+from opscope.analysis.rules.time import bottleneck, headroom, memory_bound, nothing_delegated, portable_operators
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from opscope.analysis.compare.compare import Comparison
+
+__all__ = [
+    "COMPARISON_RULES",
+    "EXPERIMENT_RULES",
+    "OPERATOR_SHARE",
+    "RULES",
+    "Evidence",
+    "Experiment",
+    "Finding",
+    "Pair",
+    "Place",
+    "Ran",
+    "RuledOut",
+    "Severity",
+    "examine",
+    "examine_comparison",
+    "examine_experiment",
+    "merged",
+]
+
+RULES: Final[tuple[Callable[[Evidence], Finding | RuledOut], ...]] = (
+    nothing_delegated,
+    silent_delegate,
+    portable_operators,
+    data_movement,
+    layout_tax,
+    layout_churn,
+    fragmentation,
+    quantisation_overhead,
+    unfused_operators,
+    bottleneck,
+    costly_activations,
+    headroom,
+    memory_bound,
+    framework_time,
+    slow_first_inference,
+    slow_loading,
+    tracer_cost,
+    uneven_split,
+    unresolved_operators,
+)
+"""Of one variant, in the order in which they are told where nothing else orders them."""
+COMPARISON_RULES: Final[tuple[Callable[[Pair], Finding | RuledOut], ...]] = (
+    outputs_agree,
+    acceleration_unused,
+    acceleration_effect,
+    unhelped_operators,
+    slowed_operators,
+    below_expectation,
+)
+"""Of a pair of variants."""
+EXPERIMENT_RULES: Final[tuple[Callable[[Experiment], Finding | RuledOut], ...]] = (
+    runner_build,
+    thread_count,
+    sme_number_types,
+)
+"""Of a whole experiment."""
+LATENCY_RULES = (slow_first_inference, slow_loading)
+LATENCY_COMPARISON_RULES = (outputs_agree, acceleration_unused, acceleration_effect)
+LATENCY_EXPERIMENT_RULES = (thread_count,)
+"""Of each, those that need no split into operators."""
+DECISIVE = ("outputs_agree", "runner_build", "nothing_delegated", "silent_delegate", "acceleration_unused")
+"""Rules whose findings make others meaningless: they are told first."""
+
+
+def examine(evidence: Evidence) -> tuple[list[Finding], list[RuledOut]]:
+    """Apply the rules for one variant; findings come most severe first, then by what they would save."""
+    rules = RULES if evidence.split else LATENCY_RULES
+    findings, ruled_out = _sorted(rule(evidence) for rule in rules)
+    return with_overlaps(findings, [], place_times(evidence.operators)), ruled_out
+
+
+def examine_comparison(pair: Pair | Comparison) -> tuple[list[Finding], list[RuledOut]]:
+    """Apply the rules for a pair of variants; a comparison alone tells less."""
+    known = pair if isinstance(pair, Pair) else Pair(pair)
+    split = known.evidence is None or known.evidence.split
+    return _sorted(rule(known) for rule in (COMPARISON_RULES if split else LATENCY_COMPARISON_RULES))
+
+
+def examine_experiment(experiment: Experiment) -> tuple[list[Finding], list[RuledOut]]:
+    """Apply the rules for a whole experiment."""
+    split = experiment.shown is None or experiment.shown.evidence.split
+    return _sorted(rule(experiment) for rule in (EXPERIMENT_RULES if split else LATENCY_EXPERIMENT_RULES))
+
+
+def merged(
+    groups: Sequence[tuple[list[Finding], list[RuledOut]]], times: Mapping[Place, float]
+) -> tuple[list[Finding], list[RuledOut]]:
+    """Findings of several sources in one list, each saying which of its time an earlier one counts, too.
+
+    Args:
+        groups: findings and what was ruled out; those of the first group say so already.
+        times: mean per inference of every operator of the variant that they are about.
+    """
+    findings = list(groups[0][0])
+    for group, _ in groups[1:]:
+        findings += with_overlaps(group, findings, times)
+    return ordered(findings, DECISIVE), [item for _, ruled_out in groups for item in ruled_out]
+
+
+def _sorted(results: Iterable[Finding | RuledOut]) -> tuple[list[Finding], list[RuledOut]]:
+    listed = list(results)
+    findings = ordered([result for result in listed if isinstance(result, Finding)], DECISIVE)
+    return findings, [result for result in listed if isinstance(result, RuledOut)]

@@ -1,0 +1,274 @@
+"""Rules on where the time of one variant goes: portable operators, the bottleneck, and what the ceilings say of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from opscope.analysis.findings.finding import RuledOut, Saving, Severity, finding, no_saving, not_checked
+from opscope.analysis.roofline.operator_roof import Bound
+from opscope.analysis.rules.evidence import (
+    NO_CEILINGS,
+    PORTABLE,
+    count,
+    is_delegate,
+    is_quantised,
+    longest,
+    place_of,
+    places,
+    time_of,
+    told_name,
+)
+from opscope.analysis.rules.movement import DATA_MOVEMENT_SHARE
+from opscope.analysis.rules.partition_advice import advice
+from opscope.core.units import counted_text, milliseconds, ratio_text, share_text, time_text
+from opscope.program.operators.taxonomy import Category
+from opscope.program.partition.partition_reasons import Cause
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from opscope.analysis.findings.finding import Finding, Place
+    from opscope.analysis.operators.delegates import PortableTime
+    from opscope.analysis.operators.operators import Operator
+    from opscope.analysis.roofline.operator_roof import Placement
+    from opscope.analysis.rules.evidence import Evidence
+
+# Where these come from: docs/design/rules.md.
+PORTABLE_SHARE = 0.05
+HEADROOM_SHARE = 0.10
+MEMORY_SHARE = 0.20
+NEAR_CEILING = 0.7
+WEIGHTY = 0.01
+_FEWEST = 3
+_OPTIMISED = frozenset("native_layer_norm log_softmax add sub mul div exp gelu elu bmm mm linear sum where".split())
+"""Kernels that ExecuTorch has in a vectorised form, too: kernels/optimized/optimized.yaml."""
+
+
+def portable_operators(evidence: Evidence) -> Finding | RuledOut:
+    """Operators that no delegate took, above 5 % of the latency."""
+    rule = "portable_operators"
+    portable = evidence.where(lambda operator: operator.backend == PORTABLE)
+    share, time = evidence.share(portable), time_of(portable)
+    figures = f"{count(portable)}, {milliseconds(time)} ms of {milliseconds(evidence.total)} ms"
+    if share <= PORTABLE_SHARE:
+        return RuledOut(rule, f"operators outside of delegates take {share_text(share)} ({figures})")
+    title = f"Operators outside of any delegate take {share_text(share)} of the latency"
+    told = f"{figures}; longest: {longest(portable)}{_reasons(evidence.portable)}"
+    return finding(
+        rule,
+        Severity.HIGH,
+        (title, told, _portable_step(evidence)),
+        if_delegated(evidence, portable),
+        places(portable),
+    )
+
+
+def _reasons(rows: Sequence[PortableTime]) -> str:
+    """Why the longest ones were left out, where that is known."""
+    known = [row for row in _kinds(rows) if row.reason]
+    told = dict.fromkeys(
+        f"{_plain(row)}: {row.reason}{f' ({row.evidence})' if row.evidence else ''}" for row in known[:_FEWEST]
+    )
+    return f"; left out because, {'; '.join(told)}" if told else ""
+
+
+def _kinds(rows: Sequence[PortableTime]) -> list[PortableTime]:
+    """The first row of each name and cause, those that take most together first."""
+    together: dict[tuple[str, str | None], list[PortableTime]] = {}
+    for row in rows:
+        together.setdefault((row.name, row.cause), []).append(row)
+    groups = sorted(together.values(), key=lambda own: -sum(row.time_ns for row in own))
+    return [own[0] for own in groups]
+
+
+def _plain(row: PortableTime) -> str:
+    return row.name.removeprefix("native_call_")
+
+
+def _portable_step(evidence: Evidence) -> str:
+    """What to do about those that take most, by the reason for each."""
+    if not any(is_delegate(operator) for operator in evidence.operators):
+        return advice("", Cause.NOT_LOWERED, None)
+    rows = _kinds(evidence.portable)[:2]
+    steps = [
+        f"{told_name(_plain(row))}: {advice(row.name, Cause(row.cause), row.evidence)}{_kernel_step(row)}"
+        for row in rows
+        if row.cause
+    ]
+    return "; ".join(steps) or "find out why the partitioner left them out: XnnpackPartitioner(verbose=True)"
+
+
+def _kernel_step(row: PortableTime) -> str:
+    operator = _plain(row).partition(".")[0].strip("_")
+    faster = ", or link optimized_native_cpu_ops_lib, if the runner has portable kernels only"
+    return faster if operator in _OPTIMISED else ""
+
+
+def if_delegated(evidence: Evidence, operators: Sequence[Operator]) -> Saving:
+    """What would be saved if a delegate ran these operators as near to the ceilings as it ran its own.
+
+    Without ceilings it is the limit: what would be saved if they took no time.
+    """
+    placed = evidence.placements()
+    roofs = [placed[place].roof_ns if (place := place_of(o)) in placed else None for o in operators]
+    known = [roof for roof in roofs if roof is not None]
+    reached = _reached(evidence, placed)
+    if len(known) < len(roofs) or reached is None:
+        return evidence.limit(operators)
+    time, best = time_of(operators), sum(known)
+    low, middle = (min(best / fraction, time) for fraction in reached)
+    interval = evidence.interval(operators)
+    ends = (max(0.0, interval[0] - low), max(0.0, interval[1] - best)) if interval else None
+    basis = f"if a delegate ran them as near to the machine's ceilings as its own operators: {share_text(reached[1])}"
+    return Saving(time - middle, ends, basis)
+
+
+def _reached(evidence: Evidence, placed: Mapping[Place, Placement]) -> tuple[float, float] | None:
+    """First quartile and median of the fraction of the ceilings that delegated operators reach; None for too few."""
+    weighty = [o for o in evidence.where(is_delegate) if o.time_ns >= WEIGHTY * evidence.total]
+    found = [placed[place] for place in places(weighty) if place in placed]
+    fractions = [min(one.fraction.low, 1.0) for one in found if one.fraction and one.fraction.low > 0]
+    if len(fractions) < _FEWEST:
+        return None
+    low, middle = np.quantile(fractions, (0.25, 0.5)).tolist()
+    return low, middle
+
+
+def nothing_delegated(evidence: Evidence) -> Finding | RuledOut:
+    """A program of which no operator runs in a delegate."""
+    rule = "nothing_delegated"
+    work = evidence.work()
+    calls = len(evidence.delegates)
+    if calls or any(is_delegate(operator) for operator in work):
+        return RuledOut(rule, f"{counted_text(calls, 'delegate call')} an inference")
+    if not work:
+        return not_checked(rule, "the trace holds no operator, only the framework's own time")
+    title = "Nothing is delegated: every operator runs in the runtime's own kernels"
+    told = f"{count(work)}, no call of a delegate"
+    step = advice("", Cause.NOT_LOWERED, None)
+    return finding(rule, Severity.HIGH, (title, told, step), no_saving("portable_operators says it"))
+
+
+def bottleneck(evidence: Evidence) -> Finding | RuledOut:
+    """The category that takes most of the latency, what would be left without it, and how near the ceilings it is."""
+    rule = "bottleneck"
+    work = evidence.work()
+    if not work:
+        return not_checked(rule, "the trace holds no operator, only the framework's own time")
+    times = {category: time_of(o for o in work if o.category is category) for category in Category}
+    category = max(times, key=lambda candidate: times[candidate])
+    if category is Category.DATA_MOVEMENT and times[category] > DATA_MOVEMENT_SHARE * evidence.total:
+        return RuledOut(rule, "data movement takes most, which is a finding of its own")
+    members = [operator for operator in work if operator.category is category]
+    rest = evidence.total - times[category]
+    limit = f", {ratio_text(evidence.total / rest)} at most" if rest > 0 else ""
+    kinds = "" if category is not Category.OTHER else f" ({', '.join(dict.fromkeys(o.kind for o in members))})"
+    reached = reached_share(evidence, members)
+    told = (
+        f"{len(members)} of {len(work)} operators, {milliseconds(times[category])} ms; without them "
+        f"{milliseconds(rest)} ms would be left{limit}{_reached_text(reached)}; longest: {longest(members)}"
+    )
+    title = f"{category.value}{kinds} takes most: {share_text(times[category] / evidence.total)} of the latency"
+    saving = at_ceilings(evidence, members)
+    if reached is not None and reached >= NEAR_CEILING:
+        saving = no_saving("it is near its ceilings, and what less work or another number type saves was not measured")
+    words = title, told, _relief(members, category, reached)
+    return finding(rule, Severity.MEDIUM, words, saving, places(members))
+
+
+def reached_share(evidence: Evidence, operators: Sequence[Operator]) -> float | None:
+    """Share of their time that operators would need at their ceilings; None where less than half of it was placed."""
+    placed = evidence.placements()
+    pairs = [(o.time_ns, placed[place].roof_ns) for o in operators if (place := place_of(o)) in placed]
+    known = [(time, roof) for time, roof in pairs if roof is not None]
+    time = sum(time for time, _ in known)
+    return sum(roof for _, roof in known) / time if time > time_of(operators) / 2 else None
+
+
+def _reached_text(reached: float | None) -> str:
+    return "" if reached is None else f"; at the ceilings of this machine they would take {share_text(reached)} of that"
+
+
+def at_ceilings(evidence: Evidence, operators: Sequence[Operator]) -> Saving:
+    """What would be saved if these operators ran at the ceilings that were measured; none of it where none were."""
+    placed = evidence.placements()
+    rooms = [placed[place].headroom_ns for o in operators if (place := place_of(o)) in placed]
+    known = [room for room in rooms if room is not None]
+    if not known:
+        return no_saving(evidence.no_ceilings() or NO_CEILINGS)
+    low, high = sum(room.low for room in known), sum(room.high or room.low for room in known)
+    interval = evidence.interval(operators)
+    spread = (time_of(operators) - interval[0], interval[1] - time_of(operators)) if interval else None
+    ends = (max(0.0, low - spread[0]), max(high, low + spread[1])) if spread else None
+    return Saving(low, ends, "at most, if they ran at the ceilings that were measured on this machine")
+
+
+def _relief(members: Sequence[Operator], category: Category, reached: float | None) -> str:
+    """What helps a category: less work where it runs at its ceilings, better use of the machine where it does not."""
+    if category in {Category.CONVOLUTION, Category.GEMM} and reached is not None and reached < NEAR_CEILING:
+        return "look at the roofline for the shapes that are far from it: larger or rounder ones use the kernels better"
+    if all(operator.backend == PORTABLE for operator in members):
+        return "see portable_operators: no delegate took any of them"
+    if category in _LESS:
+        return f"{_LESS[category]}, more threads" if is_quantised(members) else f"{_TYPE}; else {_LESS[category]}"
+    return _RELIEF[category]
+
+
+_TYPE = "profile it with --dtype int8 and compare"
+_LESS = {Category.CONVOLUTION: "fewer channels, smaller images", Category.GEMM: "smaller or fewer layers"}
+_RELIEF = {
+    Category.DATA_MOVEMENT: "keep one memory format through the model; drop transposes and copies",
+    Category.ELEMENTWISE: "fuse these into the operators before them, or use cheaper activations",
+    Category.OTHER: "look at the longest ones: replace those that no delegate takes",
+}
+
+
+def headroom(evidence: Evidence) -> Finding | RuledOut:
+    """Delegated operators that are far from what this machine was seen to reach, above 10 % of the latency."""
+    rule = "headroom"
+    problem = evidence.no_ceilings()
+    if problem or evidence.roofline is None:
+        return not_checked(rule, problem or NO_CEILINGS)
+    placed = evidence.placements()
+    rooms = {
+        id(o): room.low
+        for o in evidence.where(is_delegate)
+        if (place := place_of(o)) in placed and (room := placed[place].headroom_ns) is not None
+    }
+    members = sorted(
+        (o for o in evidence.operators if rooms.get(id(o), 0.0) > 0), key=lambda operator: -rooms[id(operator)]
+    )
+    saving = at_ceilings(evidence, members)
+    above = saving.ns or 0.0
+    share = above / evidence.total
+    if share <= HEADROOM_SHARE:
+        known = share_text(evidence.roofline.placed_ns / evidence.total)
+        return RuledOut(rule, f"at the ceilings, delegates would save {share_text(share)}; {known} of it was placed")
+    names = ", ".join(f"{o.module or o.name} ({time_text(rooms[id(o)])})" for o in members[:_FEWEST])
+    title = f"Delegates spend {share_text(share)} of the latency above what this machine was seen to reach"
+    told = f"{time_text(above)} in {count(members)}; most headroom: {names}"
+    step = "see the roofline: shapes that suit the kernels, fewer and larger operators"
+    return finding(rule, Severity.INFO, (title, told, step), saving, places(members))
+
+
+def memory_bound(evidence: Evidence) -> Finding | RuledOut:
+    """Operators that wait for memory, above 20 % of the latency: faster arithmetic does not help them."""
+    rule = "memory_bound"
+    problem = evidence.no_ceilings()
+    if problem or evidence.roofline is None:
+        return not_checked(rule, problem or NO_CEILINGS)
+    placed = evidence.placements()
+    members = [o for o in evidence.work() if (place := place_of(o)) in placed and placed[place].bound is Bound.MEMORY]
+    share = evidence.share(members)
+    if share <= MEMORY_SHARE:
+        return RuledOut(rule, f"operators that memory limits take {share_text(share)}")
+    title = f"Operators that wait for memory take {share_text(share)} of the latency"
+    told = (
+        f"{count(members)}, {milliseconds(time_of(members))} ms: passing their bytes once explains at least half of "
+        f"it; longest: {longest(members)}"
+    )
+    step = "move fewer bytes: fp16 or int8 weights and activations, or operators fused with their neighbours"
+    saving = no_saving("it depends on which bytes are saved")
+    return finding(rule, Severity.INFO, (title, told, step), saving, places(members))

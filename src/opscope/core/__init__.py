@@ -1,0 +1,1 @@
+"""What everything stands on: errors, units, files that are written whole, statistics, the table."""

@@ -1,0 +1,237 @@
+"""How much two groups of processes differ, with an interval, a test, and the smallest effect they could show.
+
+The process is the unit: inferences within a process agree far better with each other than processes do, so each
+process contributes one number. Two ways to look at the same data must agree before a difference is called:
+
+- a bootstrap over processes (and for end-to-end latency over the inferences in them, see
+  ``opscope.core.stats.hierarchy``) gives the interval, widened for small samples (Hesterberg, "What Teachers Should Know
+  About the Bootstrap", The American Statistician 69 (2015), section 3.4: the expanded percentile interval);
+- a permutation test gives the error rate: if the two sides were the same, exchanging them within a round (paired) or
+  between processes (unpaired) would change nothing, so at most 5 in 100 such comparisons reject, whatever the shape
+  of the noise (Good, Permutation, Parametric and Bootstrap Tests of Hypotheses, chapter 3).
+
+Before either, the number of processes must be large enough that the test could reject at all.
+"""
+
+from __future__ import annotations
+
+import enum
+import itertools
+import math
+from statistics import NormalDist
+from typing import TYPE_CHECKING, TypeAlias
+
+import msgspec
+import numpy as np
+
+from opscope.core.stats.distributions import normal_cdf, t_quantile
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Floats: TypeAlias = NDArray[np.float64]
+
+ALPHA = 0.05
+_POWER = 0.8
+_RESAMPLES = 10_000
+_LISTED = 20_000
+_SEED = 20_240_229
+# Sums of the same numbers in another order differ in the last digits; they must still count as equal.
+_TIE = 1e-12
+
+
+class Verdict(str, enum.Enum):
+    """What a comparison says about the candidate."""
+
+    FASTER = "faster"
+    SLOWER = "slower"
+    NO_DIFFERENCE = "no_difference"
+    """No difference was shown; see the smallest one that would have been."""
+    UNDECIDABLE = "undecidable"
+    """There are too few processes for any difference to be shown."""
+
+
+class Effect(msgspec.Struct, frozen=True):
+    """Difference of baseline and candidate: positive when the candidate takes less.
+
+    Attributes:
+        estimate: mean of baseline minus mean of candidate.
+        low: lower end of the 95 % interval; null with fewer than two processes a side.
+        high: upper end.
+        p_value: of the permutation test; null with fewer than two processes a side.
+        minimum_detectable: difference that such data would show in 80 of 100 experiments; null likewise.
+        smallest_p: the smallest p-value that this many processes can reach, when all of them agree.
+    """
+
+    estimate: float
+    low: float | None
+    high: float | None
+    p_value: float | None
+    minimum_detectable: float | None
+    smallest_p: float
+
+    def verdict(self, corrected: float | None = None) -> Verdict:
+        """The verdict at 5 %.
+
+        Args:
+            corrected: the p-value after correction for many comparisons, to judge by that one. When all processes
+                agree and the correction still asks for more, that is undecidable, not "no difference".
+        """
+        if self.p_value is None or self.low is None or self.high is None or self.smallest_p > ALPHA:
+            return Verdict.UNDECIDABLE
+        p = self.p_value if corrected is None else corrected
+        if p > ALPHA and self.p_value <= ALPHA and self.p_value <= self.smallest_p * (1 + _TIE):
+            return Verdict.UNDECIDABLE
+        if p > ALPHA or self.low <= 0 <= self.high:
+            return Verdict.NO_DIFFERENCE
+        return Verdict.FASTER if self.estimate > 0 else Verdict.SLOWER
+
+
+def paired_effects(baseline: Floats, candidate: Floats) -> list[Effect]:
+    """Effects of paired rounds, one for each column.
+
+    Args:
+        baseline: one row a round, one column a quantity; shape (rounds, quantities), at least one round.
+        candidate: the same shape; row i was measured in the same round as row i of the baseline.
+    """
+    difference = baseline - candidate
+    rounds = len(difference)
+    if rounds < 2:  # noqa: PLR2004 - one number has no spread
+        return [_point(float(value)) for value in difference.mean(axis=0)]
+    estimate = difference.mean(axis=0)
+    low, high = expanded_interval(_resampled_means(difference, 0), rounds)
+    p_values = _sign_flip(difference)
+    spread = difference.std(axis=0, ddof=1)
+    detectable = np.maximum(_detectable(spread / math.sqrt(rounds), rounds - 1), spread * _agreement(rounds))
+    smallest = _smallest_p(2, 2**rounds)
+    return _effects(estimate, low, high, p_values, detectable, smallest)
+
+
+def unpaired_effects(baseline: Floats, candidate: Floats) -> list[Effect]:
+    """Effects of two independent groups of processes, one for each column.
+
+    Args:
+        baseline: one row a process, one column a quantity; shape (processes, quantities).
+        candidate: shape (other processes, quantities).
+    """
+    estimate = baseline.mean(axis=0) - candidate.mean(axis=0)
+    sizes = len(baseline), len(candidate)
+    if min(sizes) < 2:  # noqa: PLR2004 - one number has no spread
+        return [_point(float(value)) for value in estimate]
+    # Either side is drawn from either stream, so that exchanging the sides mirrors the interval exactly.
+    there = _resampled_means(baseline, 0) - _resampled_means(candidate, 1)
+    back = _resampled_means(baseline, 1) - _resampled_means(candidate, 0)
+    low, high = expanded_interval(np.concatenate([there, back]), min(sizes))
+    error = np.sqrt(sum(side.var(axis=0, ddof=1) / len(side) for side in (baseline, candidate)))
+    detectable = _detectable(error, min(sizes) - 1)
+    # With equal sizes the labels can be exchanged whole, which gives the same difference again.
+    smallest = _smallest_p(1 + (sizes[0] == sizes[1]), math.comb(sum(sizes), sizes[0]))
+    p_values = _label_exchange(baseline, candidate)
+    return _effects(estimate, low, high, p_values, detectable, smallest)
+
+
+def adjust_for_many(p_values: list[float]) -> list[float]:
+    """P-values corrected so that, of the differences called, at most the stated share is expected to be false.
+
+    Source: Benjamini and Hochberg, "Controlling the False Discovery Rate", J. R. Statist. Soc. B 57 (1995).
+    """
+    values = np.asarray(p_values, np.float64)
+    order = np.argsort(values)
+    scaled = values[order] * len(values) / np.arange(1, len(values) + 1)
+    adjusted = np.empty(len(values))
+    adjusted[order] = np.minimum(np.minimum.accumulate(scaled[::-1])[::-1], 1)
+    return [float(value) for value in adjusted]
+
+
+def _point(estimate: float) -> Effect:
+    return Effect(estimate, None, None, None, None, smallest_p=1.0)
+
+
+def _effects(
+    estimate: Floats, low: Floats, high: Floats, p_values: Floats, detectable: Floats, smallest_p: float
+) -> list[Effect]:
+    columns = (estimate, low, high, p_values, detectable)
+    return [Effect(e, lo, hi, p, d, smallest_p) for e, lo, hi, p, d in np.column_stack(columns).tolist()]
+
+
+def _resampled_means(values: Floats, stream: int) -> Floats:
+    """Means of rows drawn with replacement; shape (resamples, quantities). Seeded, so that results repeat."""
+    rows = len(values)
+    counts = np.random.default_rng((_SEED, stream)).multinomial(rows, np.full(rows, 1 / rows), _RESAMPLES)
+    means: Floats = counts @ values / rows
+    return means
+
+
+def expanded_interval(statistics: Floats, count: int) -> tuple[Floats, Floats]:
+    """The expanded percentile interval of bootstrap statistics; one low and one high end for each quantity.
+
+    Args:
+        statistics: shape (resamples, quantities).
+        count: processes that were drawn from, at least 2.
+    """
+    stretched = math.sqrt(count / (count - 1)) * t_quantile(1 - ALPHA / 2, count - 1)
+    tail = normal_cdf(-stretched)
+    low, high = np.quantile(statistics, (tail, 1 - tail), axis=0)
+    return low, high
+
+
+def detectable_beyond(half_width: float, degrees: int) -> float:
+    """Difference that an interval of this half width excludes zero for in 80 of 100 experiments.
+
+    Args:
+        half_width: of a 95 % interval.
+        degrees: of freedom of its standard error, at least 1.
+    """
+    return half_width * (1 + t_quantile(_POWER, degrees) / t_quantile(1 - ALPHA / 2, degrees))
+
+
+def _detectable(standard_error: Floats, degrees: int) -> Floats:
+    return standard_error * (t_quantile(1 - ALPHA / 2, degrees) + t_quantile(_POWER, degrees))
+
+
+def _agreement(rounds: int) -> float:
+    """Mean of rounds, in their standard deviations, that makes all of them agree in 80 of 100 experiments.
+
+    0 where the test does not need all of them: with seven rounds it already rejects when one small one disagrees.
+    """
+    needed = math.floor(ALPHA * 2**rounds / 2) <= 1
+    return NormalDist().inv_cdf(_POWER ** (1 / rounds)) if needed else 0.0
+
+
+def _sign_flip(difference: Floats) -> Floats:
+    """Two-sided p-value of the mean under random signs; exact while the sign patterns can be listed."""
+    rounds = len(difference)
+    if 2**rounds <= _LISTED:
+        signs = np.array(list(itertools.product((1.0, -1.0), repeat=rounds)))
+    else:
+        signs = np.random.default_rng((_SEED, 2)).choice((1.0, -1.0), (_LISTED, rounds))
+    scale = np.abs(difference).sum(axis=0)
+    return _extremes(np.abs(signs @ difference), np.abs(difference.sum(axis=0)), scale, exact=2**rounds <= _LISTED)
+
+
+def _label_exchange(baseline: Floats, candidate: Floats) -> Floats:
+    """Two-sided p-value of the difference of means under exchanged labels; exact while they can be listed."""
+    pooled = np.concatenate([baseline, candidate])
+    pooled -= pooled.mean(axis=0)
+    total, first = len(pooled), len(baseline)
+    exact = math.comb(total, first) <= _LISTED
+    if exact:
+        picks = np.array(list(itertools.combinations(range(total), first)))
+    else:
+        picks = np.argsort(np.random.default_rng((_SEED, 3)).random((_LISTED, total)), axis=1)[:, :first]
+    weights = np.full((len(picks), total), -1 / (total - first))
+    np.put_along_axis(weights, picks, 1 / first, axis=1)
+    observed = np.abs(pooled[:first].mean(axis=0) - pooled[first:].mean(axis=0))
+    return _extremes(np.abs(weights @ pooled), observed, np.abs(pooled).max(axis=0), exact=exact)
+
+
+def _extremes(permuted: Floats, observed: Floats, scale: Floats, *, exact: bool) -> Floats:
+    """Share of permutations that reach the observed statistic, up to the rounding of sums of this scale."""
+    reached = (permuted >= observed - _TIE * scale).sum(axis=0)
+    share: Floats = reached / len(permuted) if exact else (reached + 1) / (len(permuted) + 1)
+    return share
+
+
+def _smallest_p(extremes: int, ways: int) -> float:
+    """The p-value of the most extreme outcome, of which there are so many among the ways to exchange labels."""
+    return extremes / ways if ways <= _LISTED else 1 / (_LISTED + 1)

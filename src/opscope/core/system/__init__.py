@@ -1,0 +1,1 @@
+"""Processes, binaries and the file system of the machine this runs on."""

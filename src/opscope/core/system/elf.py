@@ -1,0 +1,173 @@
+"""What a 64-bit ELF library defines and what it calls, and what starts a program, from the tables in the file.
+
+Source of the format: System V ABI, chapters 4 (sections) and 5 (symbols, program headers); the relocations are those
+of the ABI of each processor.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple
+
+from opscope.core.errors import TraceFormatError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+X86_64, AARCH64, X86, ARM = 62, 183, 3, 40
+"""Machines, as a header names them."""
+_MAGIC = b"\x7fELF"
+_CLASS_64 = 2
+_LITTLE_ENDIAN = 1
+_MACHINE_AT, _HEADER, _LONGEST = 18, 64, 4096
+_SHT_RELA, _SHT_DYNSYM = 4, 11
+_STT_FUNC = 2
+_PT_INTERP = 3
+# Relocations through which a function is found by its name: R_*_JUMP_SLOT.
+_JUMPS = {X86_64: 7, AARCH64: 1026}
+_SYMBOL = struct.Struct("<IBBHQQ")
+_SECTION = struct.Struct("<IIQQQQIIQQ")
+_RELOCATION = struct.Struct("<QQq")
+_SEGMENT = struct.Struct("<IIQQQQQQ")
+
+
+class ElfSymbols(NamedTuple):
+    """The dynamic symbols of a library.
+
+    Attributes:
+        machine: that it is for.
+        defined: size in bytes of every symbol that it exports, by name.
+        called: functions that it calls through the table which the loader fills, its own among them.
+        functions: names of exported functions.
+    """
+
+    machine: int
+    defined: dict[str, int]
+    called: frozenset[str]
+    functions: frozenset[str]
+
+
+class _Section(NamedTuple):
+    kind: int
+    offset: int
+    size: int
+    link: int
+
+    def of(self, data: bytes) -> bytes:
+        return data[self.offset : self.offset + self.size]
+
+
+class _Symbol(NamedTuple):
+    name: str
+    kind: int
+    defined: bool
+    size: int
+
+
+def machine_of(file: Path) -> int | None:
+    """The machine that a program or library is for, as its header names it; None when it is no ELF file.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    with file.open("rb") as opened:
+        head = opened.read(_MACHINE_AT + 2)
+    if head[: len(_MAGIC)] != _MAGIC or len(head) < _MACHINE_AT + 2:
+        return None
+    return int.from_bytes(head[_MACHINE_AT:], "little" if head[5] == _LITTLE_ENDIAN else "big")
+
+
+def interpreter_of(file: Path) -> str | None:
+    """The loader that a program asks for; empty for one that is linked statically.
+
+    None when it is no 64-bit little-endian ELF file.
+
+    Raises:
+        OSError: it cannot be read.
+        TraceFormatError: it is cut off or damaged.
+    """
+    with file.open("rb") as opened:
+        head = opened.read(_HEADER)
+        if head[:4] != _MAGIC or head[4:6] != bytes((_CLASS_64, _LITTLE_ENDIAN)):
+            return None
+        try:
+            return _interpreter(opened, head)
+        except (struct.error, OverflowError, ValueError) as error:
+            raise TraceFormatError(f"the ELF file is cut off or damaged: {error}", where=file) from None
+
+
+def _interpreter(opened: BinaryIO, head: bytes) -> str:
+    (table,), (size, count) = struct.unpack_from("<Q", head, 0x20), struct.unpack_from("<HH", head, 0x36)
+    opened.seek(table)
+    for kind, _, offset, _, _, length, *_ in [_SEGMENT.unpack_from(opened.read(size)) for _ in range(count)]:
+        if kind == _PT_INTERP:
+            opened.seek(offset)
+            return opened.read(min(length, _LONGEST)).rstrip(b"\0").decode("utf-8", "replace")
+    return ""
+
+
+def symbol_size(library: Path, name: str) -> int | None:
+    """Size in bytes of a dynamic symbol, None when the file is no 64-bit ELF library or does not define it."""
+    symbols = read_symbols(library.read_bytes(), library)
+    return symbols.defined.get(name) if symbols else None
+
+
+def read_symbols(data: bytes, where: Path) -> ElfSymbols | None:
+    """The dynamic symbols in the bytes of a file; None when it is no 64-bit little-endian ELF file.
+
+    Args:
+        data: of the whole file.
+        where: its path, for messages.
+
+    Raises:
+        TraceFormatError: it is cut off or damaged.
+    """
+    if data[:4] != _MAGIC or data[4:6] != bytes((_CLASS_64, _LITTLE_ENDIAN)):
+        return None
+    try:
+        (machine,) = struct.unpack_from("<H", data, 0x12)
+        sections = list(_sections(data))
+        symbols = _symbols(data, sections)
+    except (struct.error, IndexError, OverflowError) as error:
+        raise TraceFormatError(f"the ELF file is cut off or damaged: {error}", where=where) from None
+    own = {symbol.name: symbol.size for symbol in symbols if symbol.defined}
+    functions = frozenset(symbol.name for symbol in symbols if symbol.defined and symbol.kind == _STT_FUNC)
+    return ElfSymbols(machine, own, _called(data, sections, symbols, _JUMPS.get(machine)), functions)
+
+
+def _sections(data: bytes) -> Iterator[_Section]:
+    (table,) = struct.unpack_from("<Q", data, 0x28)
+    entry_size, count = struct.unpack_from("<HH", data, 0x3A)
+    for number in range(count):
+        _, kind, _, _, offset, size, link, *_ = _SECTION.unpack_from(data, table + number * entry_size)
+        yield _Section(kind, offset, size, link)
+
+
+def _symbols(data: bytes, sections: Sequence[_Section]) -> list[_Symbol]:
+    found = next((section for section in sections if section.kind == _SHT_DYNSYM), None)
+    if found is None:
+        return []
+    names, table = sections[found.link].of(data), found.of(data)
+    whole = table[: len(table) // _SYMBOL.size * _SYMBOL.size]
+    return [
+        _Symbol(_text(names, name), info & 0xF, bool(section), size)
+        for name, info, _, section, _, size in _SYMBOL.iter_unpack(whole)
+    ]
+
+
+def _text(names: bytes, at: int) -> str:
+    end = names.find(b"\0", at)
+    return names[at : end if end >= 0 else len(names)].decode("ascii", "replace")
+
+
+def _called(data: bytes, sections: Sequence[_Section], symbols: Sequence[_Symbol], jump: int | None) -> frozenset[str]:
+    called = set()
+    for section in sections:
+        if section.kind != _SHT_RELA or jump is None:
+            continue
+        table = section.of(data)
+        for _, info, _ in _RELOCATION.iter_unpack(table[: len(table) // _RELOCATION.size * _RELOCATION.size]):
+            if info & 0xFFFFFFFF == jump and info >> 32 < len(symbols):
+                called.add(symbols[info >> 32].name)
+    return frozenset(called)

@@ -1,0 +1,292 @@
+"""EventTable: a trace as one columnar table with its clock, its call tree and its warnings."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+import msgspec
+import numpy as np
+
+from opscope.core.errors import InvariantError
+from opscope.core.table.scope import Scope
+from opscope.core.table.segment import SCOPES, TEXTS, Coded, Segment
+from opscope.core.table.side import SideEvents
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import polars as pl
+    from numpy.typing import NDArray
+    from typing_extensions import Self
+
+    from opscope.core.table.nesting import Ints
+
+    Values: TypeAlias = NDArray[Any] | Coded | pl.Series
+    """A column: an array of numbers, coded text, or a Series."""
+
+
+class Clock(str, enum.Enum):
+    """Unit of every time in a table."""
+
+    NS = "ns"
+    CYCLES = "cycles"
+
+
+class TraceWarning(msgspec.Struct, frozen=True):
+    """Something a reader noticed that limits what the trace can tell.
+
+    Attributes:
+        code: stable identifier, lower case with underscores.
+        message: what was noticed, with its extent.
+        hint: what to do about it.
+    """
+
+    code: str
+    message: str
+    hint: str
+
+
+class Inferences(NamedTuple):
+    """The inferences of a table as arrays, in order of process and inference; shape (inferences,) each.
+
+    Attributes:
+        process: which trace file.
+        inference: number within the process.
+        warmup: whether it is set aside.
+        start: of Method::execute.
+        duration: of Method::execute, the end-to-end latency.
+        method: of the program; nothing where the trace does not tell.
+    """
+
+    process: Ints
+    inference: Ints
+    warmup: NDArray[np.bool_]
+    start: Ints
+    duration: Ints
+    method: Coded
+
+
+@dataclass(frozen=True)
+class EventTable:
+    """All events of one or more traces, in file order.
+
+    The rows are kept as segments (``opscope.core.table.segment``); :attr:`frame` is the documented table made of them.
+
+    Attributes:
+        traces: the segments of each trace file, in file order; a file is a process.
+        clock: unit of the time columns.
+        warnings: what limits the table's meaning.
+        warmup: inferences set aside in each process.
+        side: what each trace holds besides events with times.
+    """
+
+    traces: tuple[tuple[Segment, ...], ...]
+    clock: Clock
+    warnings: tuple[TraceWarning, ...] = ()
+    warmup: tuple[int, ...] = ()
+    side: tuple[SideEvents, ...] = (SideEvents(),)
+
+    @classmethod
+    def build(cls, columns: Mapping[str, Values], clock: Clock, warnings: Sequence[TraceWarning] = ()) -> EventTable:
+        """A table from what a reader found, with the tree columns derived and the invariants checked.
+
+        Args:
+            columns: ``run``, ``scope``, ``name``, ``start``, ``duration`` and ``parent`` (row or -1) are required;
+                ``resolution`` is 1, ``synthetic_start`` False and ``block`` empty unless given, all others absent
+                (null or -1).
+            clock: unit of ``start``, ``duration`` and ``resolution``.
+            warnings: what the reader noticed.
+
+        Raises:
+            InvariantError: the events contradict each other.
+        """
+        plain = {name: _plain(name, values) for name, values in columns.items()}
+        start, duration = (plain.pop(name).reshape(1, -1) for name in ("start", "duration"))
+        return cls.of_segments([Segment.build(plain, start, duration)], clock, warnings)
+
+    @classmethod
+    def of_segments(
+        cls, segments: Sequence[Segment], clock: Clock, warnings: Sequence[TraceWarning] = ()
+    ) -> EventTable:
+        """A table of one trace from its segments, in file order; their inferences are numbered here."""
+        numbered, inferences = [], 0
+        for segment in segments:
+            numbered.append(segment.numbered(inferences))
+            inferences += segment.inferences
+        return cls((tuple(numbered),), clock, tuple(warnings), (0,))
+
+    @classmethod
+    def concat(cls, tables: Sequence[EventTable]) -> EventTable:
+        """Several tables as one: processes are numbered in order, warnings joined.
+
+        Raises:
+            InvariantError: the tables have different clocks, or there is none.
+        """
+        if len({table.clock for table in tables}) != 1:
+            raise InvariantError("traces with different clocks, or none at all, cannot be put together")
+        warnings = dict.fromkeys(warning for table in tables for warning in table.warnings)
+        traces = tuple(trace for table in tables for trace in table.traces)
+        warmup = tuple(count for table in tables for count in table.warmup)
+        side = tuple(own for table in tables for own in table.side)
+        return cls(traces, tables[0].clock, tuple(warnings), warmup, side)
+
+    @property
+    def processes(self) -> int:
+        """Number of trace files in the table."""
+        return len(self.traces)
+
+    @property
+    def events(self) -> int:
+        """Number of rows."""
+        return sum(segment.repeats * segment.events for trace in self.traces for segment in trace)
+
+    @cached_property
+    def frame(self) -> pl.DataFrame:
+        """The rows; columns as in ``opscope.core.table.schema.COLUMNS``."""
+        from opscope.core.table.materialise import frame_of  # noqa: PLC0415 - an analysis needs no frame, nor polars
+
+        return frame_of(self.traces, self.warmup)
+
+    def inferences(self) -> pl.DataFrame:
+        """The inferences: one row each, in order of process and inference.
+
+        Columns: ``process``, ``inference``, ``warmup``, ``method``, ``start``, ``duration`` (the end-to-end latency).
+        """
+        from opscope.core.table.materialise import inference_frame  # noqa: PLC0415 - likewise
+
+        return inference_frame(self.inference_times())
+
+    def inference_times(self) -> Inferences:
+        """The inferences as arrays."""
+        return joined_inferences([_inferences(p, trace, w) for p, (trace, w) in enumerate(self._marked())])
+
+    def with_warmup(self, count: int | Sequence[int]) -> Self:
+        """Mark the first inferences of every process as warm-up.
+
+        Args:
+            count: how many, the same for every process or one number per process.
+
+        Raises:
+            ValueError: there are not as many numbers as processes.
+        """
+        each = (count,) * self.processes if isinstance(count, int) else tuple(count)
+        if len(each) != self.processes:
+            raise ValueError(f"{len(each)} numbers for {self.processes} processes")
+        return replace(self, warmup=each)
+
+    def with_method(self, name: str) -> Self:
+        """Name the method of every inference, when the program says that there is only one."""
+        traces = tuple(tuple(_with_method(segment, name) for segment in trace) for trace in self.traces)
+        return replace(self, traces=traces)
+
+    def with_method_names(self, names: Mapping[str | None, str]) -> EventTable:
+        """Other names for methods, as a program tells them; None is the method that the trace does not name."""
+        traces = tuple(tuple(_renamed(segment, names) for segment in trace) for trace in self.traces)
+        return replace(self, traces=traces)
+
+    def with_warnings(self, *more: TraceWarning) -> EventTable:
+        """The same table with further warnings."""
+        return replace(self, warnings=tuple(dict.fromkeys((*self.warnings, *more))))
+
+    def with_side(self, side: SideEvents) -> EventTable:
+        """The same table of one trace with what stands beside its events."""
+        return replace(self, side=(side,))
+
+    def with_processes(self, kept: Sequence[int]) -> Self:
+        """Only the events of some processes, numbered anew in the given order."""
+        traces = tuple(self.traces[process] for process in kept)
+        warmup = tuple(self.warmup[process] for process in kept)
+        return replace(self, traces=traces, warmup=warmup, side=tuple(self.side[process] for process in kept))
+
+    def measured(self) -> pl.DataFrame:
+        """Rows of the inferences that count: not warm-up, not loading."""
+        frame = self.frame
+        return frame.filter(frame["inference"].is_not_null() & ~frame["warmup"])
+
+    def loading(self) -> list[int | None]:
+        """Time of loading methods in each process; None where the trace has no such event."""
+        return [_loading(trace) for trace in self.traces]
+
+    def _marked(self) -> Sequence[tuple[tuple[Segment, ...], int]]:
+        return list(zip(self.traces, self.warmup, strict=True))
+
+
+def joined_inferences(parts: Sequence[Inferences]) -> Inferences:
+    """Inferences of several processes, one after the other."""
+    texts = tuple(dict.fromkeys(text for part in parts for text in part.method.texts))
+    codes = [_recoded(part.method, texts) for part in parts]
+    return Inferences(
+        process=np.concatenate([part.process for part in parts]),
+        inference=np.concatenate([part.inference for part in parts]),
+        warmup=np.concatenate([part.warmup for part in parts]),
+        start=np.concatenate([part.start for part in parts]),
+        duration=np.concatenate([part.duration for part in parts]),
+        method=Coded(np.concatenate(codes), texts),
+    )
+
+
+def _recoded(column: Coded, texts: tuple[str, ...]) -> Ints:
+    """Codes of a column in another list of texts that holds its own."""
+    number = np.array([*(texts.index(text) for text in column.texts), -1], np.int64)
+    return number[column.codes]
+
+
+def _inferences(process: int, trace: Sequence[Segment], warmup: int) -> Inferences:
+    start = np.concatenate([segment.start[:, segment.roots].ravel() for segment in trace])
+    duration = np.concatenate([segment.duration[:, segment.roots].ravel() for segment in trace])
+    methods = [(segment.columns["method"], segment) for segment in trace]
+    texts = tuple(dict.fromkeys(text for method, _ in methods for text in method.texts))
+    codes = np.concatenate([np.tile(_recoded(m, texts)[s.roots], s.repeats) for m, s in methods])
+    number = np.arange(len(start))
+    return Inferences(np.full(len(start), process), number, number < warmup, start, duration, Coded(codes, texts))
+
+
+def _renamed(segment: Segment, names: Mapping[str | None, str]) -> Segment:
+    method = segment.columns["method"]
+    renamed = tuple(names.get(text, text) for text in method.texts)
+    codes = method.codes
+    if None in names:
+        codes = np.where((codes < 0) & (segment.inference >= 0), len(renamed), codes)
+        renamed = (*renamed, names[None])
+    # Two texts may have become one; a text has one code.
+    texts = tuple(dict.fromkeys(renamed))
+    lookup = np.array([texts.index(text) for text in renamed] or [0])
+    return segment.with_columns(method=Coded(np.where(codes < 0, -1, lookup[codes]), texts))
+
+
+def _with_method(segment: Segment, name: str) -> Segment:
+    return segment.with_columns(method=Coded(np.where(segment.inference >= 0, 0, -1), (name,)))
+
+
+def _loading(trace: Sequence[Segment]) -> int | None:
+    total = None
+    for segment in trace:
+        rows = np.flatnonzero(segment.columns["scope"].equals(Scope.LOAD.value) & (segment.parent < 0))
+        if len(rows):
+            total = (total or 0) + int(segment.duration[:, rows].sum())
+    return total
+
+
+def _plain(name: str, values: Values) -> Any:  # noqa: ANN401 - an array, coded text or a tuple, by the column's name
+    """A column as segments keep it; a Series becomes an array, coded text or a tuple of bytes."""
+    if isinstance(values, Coded | np.ndarray) or name not in {*TEXTS, "metadata"}:
+        return _numbers(values)
+    listed = list(values)
+    if name == "metadata":
+        return tuple(listed)
+    if name == "scope":
+        return Coded(np.array([SCOPES.index(value) for value in listed], np.int64), SCOPES)
+    from opscope.core.table.segment import coded_from  # noqa: PLC0415
+
+    return coded_from(listed)
+
+
+def _numbers(values: Any) -> Any:  # noqa: ANN401 - likewise
+    if isinstance(values, Coded | np.ndarray):
+        return values
+    if hasattr(values, "fill_null"):
+        values = values.fill_null(-1)
+    return np.asarray(values)

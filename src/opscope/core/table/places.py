@@ -1,0 +1,139 @@
+"""Self time by place in the program: what every split of latency is made of."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from opscope.core.table.scope import LEAVES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from opscope.core.table.events import EventTable
+    from opscope.core.table.nesting import Ints
+    from opscope.core.table.segment import Segment
+
+
+class Place(NamedTuple):
+    """A place in the program: what makes an operator itself, whatever it is called.
+
+    Attributes:
+        method: of the program; None where the trace does not tell.
+        instruction: of its chain; None for framework time outside of instructions.
+        position: order within the instruction's call; None for framework time.
+        framework: name of the framework's step; None for operators.
+        chain: of instructions; None for framework time outside of chains.
+    """
+
+    method: str | None
+    instruction: int | None
+    position: int | None
+    framework: str | None
+    chain: int | None
+
+
+class Spent(NamedTuple):
+    """What was spent at a place in the measured inferences of one process.
+
+    Attributes:
+        name: the first name seen there.
+        backend: who computed it; None for the framework.
+        events: number of events.
+        self_time: their self time.
+        unresolved: how much longer they may have taken together, for durations that were cut off.
+    """
+
+    name: str
+    backend: str | None
+    events: int
+    self_time: int
+    unresolved: int
+
+    def plus(self, other: Spent) -> Spent:
+        """Both together, under the first name."""
+        return Spent(self.name, self.backend, *(a + b for a, b in zip(self[2:], other[2:], strict=True)))
+
+
+def spent_by_place(table: EventTable) -> list[dict[Place, Spent]]:
+    """For each process, what its measured inferences spent at every place, in program order of first appearance."""
+    return [_of_trace(trace, warmup) for trace, warmup in zip(table.traces, table.warmup, strict=True)]
+
+
+def _of_trace(trace: tuple[Segment, ...], warmup: int) -> dict[Place, Spent]:
+    found: dict[Place, Spent] = {}
+    for segment in trace:
+        for place, spent in _of_segment(segment, warmup - segment.first_inference):
+            known = found.get(place)
+            found[place] = spent if known is None else known.plus(spent)
+    return found
+
+
+def _of_segment(segment: Segment, warmup: int) -> Iterator[tuple[Place, Spent]]:
+    """Places of one segment; ``warmup`` is how many of its own inferences are set aside."""
+    each = len(segment.roots)
+    if not each:
+        return
+    whole = segment.repeats > 1
+    # Repeated templates hold one inference each, so whole repeats are set aside; else single inferences are.
+    skipped = max(0, warmup) if whole and each == 1 else 0
+    rows = np.flatnonzero(segment.inference >= (0 if skipped or whole else max(0, warmup)))
+    repeats = segment.repeats - skipped
+    if repeats <= 0 or not len(rows):
+        return
+    self_time = segment.self_time(slice(skipped, None)).sum(axis=0)[rows]
+    group, first = _groups(segment, rows)
+    count = np.bincount(group) * repeats
+    spent = np.zeros(len(first), np.int64)
+    np.add.at(spent, group, self_time)
+    unresolved = np.zeros(len(first), np.int64)
+    np.add.at(unresolved, group, (segment.columns["resolution"][rows] - 1) * repeats)
+    for number, row in enumerate(rows[first].tolist()):
+        yield _place(segment, row), _spent(segment, row, (count, spent, unresolved), number)
+
+
+def _spent(segment: Segment, row: int, sums: tuple[Ints, Ints, Ints], number: int) -> Spent:
+    name, backend = segment.columns["name"][row], segment.columns["backend"][row]
+    return Spent(name, backend, *(int(column[number]) for column in sums))
+
+
+def _groups(segment: Segment, rows: Ints) -> tuple[Ints, Ints]:
+    """Number of each row's place, in order of first appearance, and the first row of each place."""
+    columns = segment.columns
+    scopes = columns["scope"]
+    leaf = np.isin(scopes.codes, [scopes.texts.index(scope) for scope in LEAVES if scope in scopes.texts])
+    keys = np.stack(
+        [
+            columns["method"].codes[rows],
+            columns["chain"][rows],
+            columns["instruction"][rows],
+            np.where(leaf, segment.position, -1)[rows],
+            np.where(leaf, -1, columns["name"].codes)[rows],
+        ]
+    )
+    low = keys.min(axis=1)
+    size = keys.max(axis=1) - low + 1
+    mixed = np.zeros(len(rows), np.int64)
+    if np.prod(size.astype(np.float64)) < float(1 << 62):
+        for key, base, width in zip(keys, low, size, strict=True):
+            mixed = mixed * width + (key - base)
+        _, first, number = np.unique(mixed, return_index=True, return_inverse=True)
+    else:
+        _, first, number = np.unique(keys, axis=1, return_index=True, return_inverse=True)
+    rank = np.argsort(np.argsort(first))
+    return rank[number.ravel()], np.sort(first)
+
+
+def _place(segment: Segment, row: int) -> Place:
+    columns = segment.columns
+    leaf = columns["scope"][row] in LEAVES
+    numbers = (int(value) for value in (columns["instruction"][row], segment.position[row], columns["chain"][row]))
+    instruction, position, chain = (None if value < 0 else value for value in numbers)
+    return Place(
+        method=columns["method"][row],
+        instruction=instruction,
+        position=position if leaf else None,
+        framework=None if leaf else columns["name"][row],
+        chain=chain,
+    )

@@ -1,0 +1,205 @@
+"""Traces of AI Engine tiles in memory: for each tile and unit, arrays of the spans in which its events were active.
+
+All times are cycles of the tile's own timer, counted from the start of its trace. A span lasts from ``start`` up to and
+without ``end``; an event of one cycle has an ``end`` one larger than its ``start``.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from opscope.core.table.events import Clock, EventTable, TraceWarning
+from opscope.core.table.scope import Scope
+from opscope.core.table.segment import SCOPES, Coded
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from numpy.typing import NDArray
+
+    from opscope.core.table.nesting import Ints
+
+SLOTS = 8
+"""Event slots of a trace unit."""
+UNUSED = "NONE"
+"""Name of a slot without an event."""
+
+
+class Unit(str, enum.Enum):
+    """Which trace unit of a tile."""
+
+    CORE = "core"
+    """The processor of a compute tile."""
+    MEM = "mem"
+    """The memory module of a compute tile."""
+    MEMTILE = "memtile"
+    """A memory tile."""
+    SHIM = "shim"
+    """An interface tile."""
+
+
+class Spans(NamedTuple):
+    """When an event was active, in stream order; arrays of one length.
+
+    Attributes:
+        start: first cycle.
+        end: first cycle in which it was inactive again; of a span without an end, the tile's last time, or the start of
+            the slot's next span.
+        open: whether the end is missing in the trace.
+        begin_order: place of the begin among all events of the trace.
+        end_order: place of the end; -1 where it is missing.
+    """
+
+    start: Ints
+    end: Ints
+    open: NDArray[np.bool_]
+    begin_order: Ints
+    end_order: Ints
+
+    def only(self, kept: NDArray[np.bool_]) -> Spans:
+        """Some of them."""
+        orders = self.begin_order[kept], self.end_order[kept]
+        return Spans(self.start[kept], self.end[kept], self.open[kept], *orders)
+
+
+@dataclass(frozen=True)
+class SlotTrace:
+    """The spans of one event slot.
+
+    Attributes:
+        number: of the slot.
+        name: of its event, as the hardware's tables have it.
+        recorded: the name in the trace, which may be an earlier one.
+        spans: when the event was active.
+    """
+
+    number: int
+    name: str
+    recorded: str
+    spans: Spans
+
+
+@dataclass(frozen=True)
+class TileTrace:
+    """What one trace unit of one tile recorded.
+
+    Attributes:
+        row: of the tile, 0 is the interface row.
+        column: of the tile.
+        unit: core, memory module, memory tile or interface tile.
+        pid: number that the trace gives it; of raw words, its place in order of appearance.
+        recorded: what the trace calls it.
+        slots: those with a name or with spans, by number.
+        last: the largest time that its trace reaches, 0 without any.
+        start_timer: value of the tile's timer at the start of its trace; None where the trace does not tell.
+        warnings: what limits this tile's meaning.
+    """
+
+    row: int
+    column: int
+    unit: Unit
+    pid: int
+    recorded: str
+    slots: tuple[SlotTrace, ...]
+    last: int
+    start_timer: int | None = None
+    warnings: tuple[TraceWarning, ...] = ()
+
+    @property
+    def tile(self) -> str:
+        """The tile as ``ROW,COL``."""
+        return f"{self.row},{self.column}"
+
+    @property
+    def spans(self) -> int:
+        """Number of spans in all slots."""
+        return sum(len(slot.spans.start) for slot in self.slots)
+
+    @property
+    def events(self) -> int:
+        """Number of begins and ends of these spans."""
+        return sum(2 * len(slot.spans.start) - int(slot.spans.open.sum()) for slot in self.slots)
+
+    def slot(self, name: str) -> SlotTrace | None:
+        """The first slot with this event; None when it was not traced."""
+        return next((slot for slot in self.slots if slot.name == name), None)
+
+
+@dataclass(frozen=True)
+class TileTraceSet:
+    """All tiles of a trace, in order of their pid.
+
+    Attributes:
+        tiles: one for each trace unit of each tile.
+        format: of the file.
+        warnings: what limits the meaning of the whole; those of single tiles stand with them.
+        clock: unit of all times.
+    """
+
+    tiles: tuple[TileTrace, ...]
+    format: str
+    warnings: tuple[TraceWarning, ...] = ()
+    clock: Clock = Clock.CYCLES
+
+    @property
+    def cores(self) -> tuple[TileTrace, ...]:
+        """The traces of cores."""
+        return tuple(tile for tile in self.tiles if tile.unit is Unit.CORE)
+
+    @property
+    def events(self) -> int:
+        """Number of begins and ends in all tiles."""
+        return sum(tile.events for tile in self.tiles)
+
+    @property
+    def all_warnings(self) -> tuple[TraceWarning, ...]:
+        """Those of the file, then those of each tile."""
+        return (*self.warnings, *(warning for tile in self.tiles for warning in tile.warnings))
+
+    def table(self) -> EventTable:
+        """The documented table: one row a span in order of the begins, one process a tile, none enclosing another.
+
+        ``block`` is the tile as recorded, ``name`` the event. There is no backend, method or chain. A span without an
+        end lasts to the last cycle known. Tiles without spans have no process.
+
+        Raises:
+            InvariantError: no tile has spans.
+        """
+        tables = [_table(tile) for tile in self.tiles if tile.spans]
+        return EventTable.concat(tables).with_warnings(*self.all_warnings)
+
+
+def holds_tiles(table: EventTable) -> bool:
+    """Whether a table has events of AI Engine tiles; they are in no inference."""
+    return bool((table.frame["scope"] == Scope.TILE_EVENT.value).any())
+
+
+def _table(tile: TileTrace) -> EventTable:
+    used = [slot for slot in tile.slots if len(slot.spans.start)]
+    start, end, order = (
+        np.concatenate([getattr(slot.spans, field) for slot in used]) for field in ("start", "end", "begin_order")
+    )
+    texts, code = _codes(slot.name for slot in used)
+    names = np.repeat(code, [len(slot.spans.start) for slot in used])
+    rows, count = np.argsort(order, kind="stable"), len(order)
+    columns = {
+        "run": np.zeros(count, np.int64),
+        "scope": Coded(np.full(count, SCOPES.index(Scope.TILE_EVENT.value), np.int64), SCOPES),
+        "name": Coded(names[rows], texts),
+        "block": Coded.constant(tile.recorded, count),
+        "start": start[rows],
+        "duration": (end - start)[rows],
+        "parent": np.full(count, -1, np.int64),
+    }
+    return EventTable.build(columns, Clock.CYCLES)
+
+
+def _codes(names: Iterable[str]) -> tuple[tuple[str, ...], Ints]:
+    """The distinct texts, and for each name its place among them."""
+    known: dict[str, int] = {}
+    codes = [known.setdefault(name, len(known)) for name in names]
+    return tuple(known), np.array(codes, np.int64)

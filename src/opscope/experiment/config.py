@@ -1,0 +1,130 @@
+"""Experiments in a file of our own: the keys of its TOML or JSON, and what they may hold. Schema ``opscope.config/1``.
+
+What a key may hold is said once, in the types: decoding checks it, and the JSON Schema is made from it. Rules between
+keys stand in :mod:`opscope.experiment.config_rules`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, TypeAlias
+
+import msgspec
+
+from opscope.bundle.manifest import Role
+from opscope.hosts.target_kinds import KINDS, forms
+
+PLAIN_NAME = r"^[A-Za-z0-9_][A-Za-z0-9_.+-]{0,99}$"
+"""Names of variants are names of directories."""
+_DAY = 86_400.0
+
+Name: TypeAlias = Annotated[str, msgspec.Meta(pattern=PLAIN_NAME)]
+Text: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=4096)]
+TargetText: TypeAlias = Annotated[
+    str, msgspec.Meta(min_length=1, max_length=4096, description=f"One of {forms(KINDS)}.")
+]
+Threads: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=1024)]
+ThreadList: TypeAlias = Annotated[list[Threads], msgspec.Meta(min_length=1, max_length=64)]
+Cpu: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=4095)]
+Rounds: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=10_000)]
+Runs: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
+Warmup: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
+Seed: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=(1 << 32) - 2)]
+Seconds: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=_DAY)]
+Limit: TypeAlias = Annotated[float, msgspec.Meta(gt=0, le=_DAY)]
+Width: TypeAlias = Annotated[float, msgspec.Meta(gt=0, le=1)]
+Celsius: TypeAlias = Annotated[float, msgspec.Meta(gt=0, le=150)]
+
+
+class VariantConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One way to run the model.
+
+    Attributes:
+        name: unique in the file; also the name of its directory.
+        ablate: feature groups to switch off.
+        threads: sizes of the thread pool, each a variant of its own; null for those of the experiment.
+        role: accelerated, baseline, intermediate or candidate; null: derived, see ``opscope.experiment.config_rules``.
+        affinity: CPUs to stay on; null for those of the experiment.
+        runner: executor_runner of this variant, for the target ``runner``; relative to the file.
+    """
+
+    name: Name
+    ablate: list[str] = []
+    threads: Threads | ThreadList | None = None
+    role: Role | None = None
+    affinity: list[Cpu] | None = None
+    runner: Text | None = None
+
+
+class ComparisonConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Two variants to compare, by name. One with several thread counts stands for each of them."""
+
+    baseline: Name
+    candidate: Name
+
+
+class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The experiments of one file: every model on every target.
+
+    Attributes:
+        schema: of this file.
+        model: a registered model, or the path of a .pte relative to the file.
+        models: several of them, instead of ``model``.
+        dtype: number type to export registered models in.
+        target: where to run; null: ``local``. With ``runner`` alone, each variant names its build.
+        targets: several of them, instead of ``target``.
+        devices: names of machines to run on, each by itself; for ``opscope run --scheduler``, whose workers own them.
+        variants: what is compared; empty: the CPU as it is, and without ``ablate``.
+        ablate: without variants: feature groups to switch off in the baseline; empty for the strongest of the CPU.
+        ladder: without variants: run the whole staircase of the CPU's features.
+        threads: sizes of the thread pool, each with all variants.
+        oversubscribe: allow more threads than the target has usable CPUs; they then wait for each other.
+        affinity: CPUs to stay on; empty for all.
+        rounds: repetitions of every variant, each in a process of its own.
+        runs: measured inferences of each process.
+        warmup: inferences before them that are set aside.
+        seed: of the order and of the inputs.
+        timeout: limit for one process, in seconds.
+        untraced: run every variant without event tracing too, for its latency; traced runs are for the split.
+        roofs: ceilings of the machine for every variant, after its repetitions; null: kept ones where a short probe
+            agrees with them, else measured; true: always measured; false: none.
+        min_seconds: add rounds until each variant was measured that long, warm-up apart.
+        until: add rounds until the 95 % interval of every speedup over a baseline is narrower than this share of it.
+        max_rounds: most rounds that these two may lead to; null: four times ``rounds``.
+        cooldown_seconds: rest between two processes.
+        max_temperature: in degrees Celsius; the next process waits until the machine is cooler, where it can tell.
+        comparisons: what to compare; empty: everything with the baseline of its thread count.
+        out: directory of the bundles, relative to the file; null: ``opscope-out/`` and the file's name.
+    """
+
+    schema: Literal["opscope.config/1"] = "opscope.config/1"
+    model: Text | None = None
+    models: list[Text] = []
+    dtype: Literal["fp32", "fp16", "int8", "dynamic-int8"] = "fp32"
+    target: TargetText | None = None
+    targets: list[TargetText] = []
+    devices: list[Name] = []
+    variants: list[VariantConfig] = []
+    ablate: list[str] = []
+    ladder: bool = False
+    threads: Threads | ThreadList = 1
+    oversubscribe: bool = False
+    affinity: list[Cpu] = []
+    rounds: Rounds = 10
+    runs: Runs = 50
+    warmup: Warmup = 5
+    seed: Seed = 0
+    timeout: Limit = 600.0
+    untraced: bool = True
+    roofs: bool | None = None
+    min_seconds: Seconds = 0.0
+    until: Width | None = None
+    max_rounds: Rounds | None = None
+    cooldown_seconds: Seconds = 0.0
+    max_temperature: Celsius | None = None
+    comparisons: list[ComparisonConfig] = []
+    out: Text | None = None
+
+
+def thread_list(threads: int | list[int]) -> tuple[int, ...]:
+    """Thread counts, each once, in their order."""
+    return tuple(dict.fromkeys([threads] if isinstance(threads, int) else threads))

@@ -1,0 +1,106 @@
+"""Reading a configuration: TOML or JSON, ours or the Arm kit's."""
+
+from __future__ import annotations
+
+import json
+import sys
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+from opscope.core.errors import NotFoundError, StorageError, UsageError, did_you_mean
+from opscope.experiment.config_rules import read_own
+from opscope.hosts.target_kinds import KINDS
+from opscope.kit.config import is_kit_config, read_kit_config
+
+TARGETS = tuple(kind.name for kind in KINDS if kind.template)
+
+
+def template(target: str) -> str:
+    """The text of a configuration in TOML that runs as it is, once its model and runners are there.
+
+    Args:
+        target: ``local``, ``native`` or ``runner``.
+
+    Raises:
+        UsageError: there is none for it.
+    """
+    if target not in TARGETS:
+        raise UsageError(f"no template for {target!r}", where="--target", hint=did_you_mean(target, TARGETS))
+    return (files("opscope.experiment") / "templates" / f"{target}.toml").read_text(encoding="utf-8")
+
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from opscope.experiment.planned import Experiments
+
+_LARGEST = 1 << 20
+_LONGEST_INTEGER = 18
+
+
+def read_experiments(file: Path) -> Experiments:
+    """The experiments that a file asks for.
+
+    Args:
+        file: TOML when its name ends in .toml, else JSON; one with ``experiments`` in it is the Arm kit's.
+
+    Raises:
+        NotFoundError: there is no such file.
+        StorageError: it cannot be read.
+        UsageError: it is no TOML or JSON, or a field is wrong; the message names the field and what is allowed.
+    """
+    raw = decoded(file, hint="write one with `opscope init --out FILE`")
+    return read_kit_config(raw, file) if is_kit_config(raw) else read_own(raw, file)
+
+
+def decoded(file: Path, *, hint: str | None = None) -> Any:  # noqa: ANN401 - typed by the caller
+    """What a file that people write holds, TOML when its name ends in .toml, else JSON.
+
+    Args:
+        file: of at most 1 MiB.
+        hint: the next step when there is no such file.
+
+    Raises:
+        NotFoundError: there is no such file.
+        StorageError: it cannot be read.
+        UsageError: it is too large, or no TOML or JSON.
+    """
+    return _decoded(_text(file, hint), file)
+
+
+def _text(file: Path, hint: str | None) -> str:
+    try:
+        if file.stat().st_size > _LARGEST:
+            raise UsageError("far too large for a configuration", where=file)
+        return file.read_bytes().decode("utf-8-sig")
+    except FileNotFoundError:
+        raise NotFoundError("no such file", where=file, hint=hint) from None
+    except UnicodeDecodeError as error:
+        raise UsageError(f"not a text in UTF-8 (at byte {error.start:,})", where=file) from error
+    except OSError as error:
+        raise StorageError(f"cannot be read: {error.strerror}", where=file) from error
+
+
+def _decoded(text: str, file: Path) -> Any:  # noqa: ANN401 - what TOML and JSON give is typed by the caller
+    toml = file.suffix.lower() == ".toml"
+    try:
+        return tomllib.loads(text) if toml else json.loads(text, parse_int=_integer)
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"no TOML: {error}", where=file) from error
+    except json.JSONDecodeError as error:
+        raise UsageError(f"no JSON: {error.msg}, line {error.lineno:,}", where=file) from error
+    except RecursionError:
+        raise UsageError("nested too deeply", where=file) from None
+    except ValueError as error:
+        raise UsageError(f"no {'TOML' if toml else 'JSON'}: {error}", where=file) from error
+
+
+def _integer(text: str) -> int:
+    if len(text) > _LONGEST_INTEGER:
+        raise ValueError(f"an integer of {len(text):,} digits")
+    return int(text)

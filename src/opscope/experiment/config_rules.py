@@ -1,0 +1,286 @@
+"""From our own configuration to experiments: rules between keys, paths, names, roles."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from opscope.bundle.manifest import Role
+from opscope.core.errors import UsageError, did_you_mean
+from opscope.experiment.config import Config, thread_list
+from opscope.experiment.config_errors import shown, typed, wrong
+from opscope.experiment.planned import Effort, Experiment, Experiments, PlannedComparison, PlannedVariant
+from opscope.experiment.target_names import kind_named, parse_target
+from opscope.hosts.target_kinds import ADB, LOCAL, RUNNER
+from opscope.machine import isa
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from opscope.experiment.config import VariantConfig
+
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.+-]+")
+DEFAULT_OUT = "opscope-out"
+DEFAULT_TARGET = LOCAL.name
+CHOICES = {
+    "dtype": ("fp32", "fp16", "int8", "dynamic-int8"),
+    "role": tuple(role.value for role in Role),
+    "schema": ("opscope.config/1",),
+}
+_FEATURES = tuple(dict.fromkeys(group.name for groups in isa.GROUPS.values() for group in groups))
+
+
+def read_own(raw: object, file: Path) -> Experiments:
+    """The experiments of a configuration of our own.
+
+    Args:
+        raw: what TOML or JSON gave.
+        file: where it stands; relative paths in it are relative to its directory.
+
+    Raises:
+        UsageError: a key is unknown, missing or holds what it may not; the message names it.
+    """
+    config = typed(raw, Config, file, CHOICES)
+    _check(config, file)
+    models = [config.model] if config.model else config.models
+    targets = [config.target] if config.target else config.targets or [DEFAULT_TARGET]
+    variants = _roles(_expanded(config, file), config)
+    if config.until is not None and variants and not _has_pairs(variants):
+        hint = 'name them in comparisons, or give a variant role = "baseline"'
+        raise wrong(file, "until", "no variant is compared with a baseline", hint)
+    devices: list[str | None] = [*dict.fromkeys(config.devices)] or [None]
+    places = [(target, device) for target in targets for device in devices]
+    found = [_experiment(config, file, model, place, variants) for model in models for place in places]
+    pairs = [pair for experiment in found for pair in _comparisons(config, experiment)]
+    out = file.parent / config.out if config.out else Path(DEFAULT_OUT) / file.stem
+    return Experiments(file, out, tuple(_uniquely_named(found, file)), tuple(pairs))
+
+
+def _check(config: Config, file: Path) -> None:
+    """Rules between keys.
+
+    Raises:
+        UsageError: one is broken.
+    """
+    for rule in (_what, _where, _variants, _how_long):  # each may rely on those before it
+        problem = rule(config, file)
+        if problem:
+            raise problem
+    lists = [("ablate", [] if config.ablate == ["none"] else config.ablate)] + [
+        (f"variants[{n}].ablate", v.ablate) for n, v in enumerate(config.variants)
+    ]
+    for path, names in lists:
+        for number, name in enumerate(names):
+            if name not in _FEATURES:
+                raise wrong(file, f"{path}[{number}]", f"no feature group {shown(name)}", did_you_mean(name, _FEATURES))
+
+
+def _what(config: Config, file: Path) -> UsageError | None:
+    if config.model and config.models:
+        return wrong(file, "models", "there is a key model, too", "name all models in models, or one in model")
+    if not config.model and not config.models:
+        hint = 'for example model = "mobilenet_v3_small", or the path of a .pte; `opscope models` lists the names'
+        return wrong(file, "model", "this key is missing", hint)
+    return None
+
+
+def _where(config: Config, file: Path) -> UsageError | None:
+    if config.target and config.targets:
+        return wrong(file, "targets", "there is a key target, too", "name all targets in targets, or one in target")
+    for path, target in [("target", config.target or DEFAULT_TARGET), *_numbered("targets", config.targets)]:
+        problem = _no_target(target, path, file)
+        if problem:
+            return problem
+    return None
+
+
+def _no_target(name: str, path: str, file: Path) -> UsageError | None:
+    """What is wrong with the name of a target."""
+    try:
+        parse_target(name, builds_named=True)
+    except UsageError as error:
+        return wrong(file, path, error.problem, error.hint)
+    return None
+
+
+def _numbered(name: str, values: Sequence[str]) -> list[tuple[str, str]]:
+    return [(f"{name}[{number}]", value) for number, value in enumerate(values)]
+
+
+def _variants(config: Config, file: Path) -> UsageError | None:
+    if config.ladder and config.ablate:
+        return wrong(file, "ladder", "the ladder decides itself what to switch off", "leave out ablate")
+    for name in ("ladder", "ablate"):
+        if config.variants and getattr(config, name):
+            return wrong(file, name, "there are variants, which say themselves what is off", f"leave out {name}")
+    targets = [config.target] if config.target else config.targets
+    if not config.variants and any(target and kind_named(target).only_builds for target in targets):
+        return wrong(file, "variants", "this key is missing", "the target runner runs the variants that the file lists")
+    if not config.variants:
+        return wrong(file, "comparisons", "there are no variants to compare") if config.comparisons else None
+    return _runners(config, file) or _compared(config, file)
+
+
+def _runners(config: Config, file: Path) -> UsageError | None:
+    targets = [config.target] if config.target else config.targets
+    kinds = {kind_named(target) for target in targets if target}
+    on_phones = any(variant.runner is not None for variant in config.variants) and ADB in kinds
+    bare = RUNNER.name in targets or on_phones
+    fixed = RUNNER in kinds or on_phones
+    allowed = bare and all(kind.builds for kind in kinds)
+    for number, variant in enumerate(config.variants):
+        place = f"variants[{number}]"
+        if fixed and variant.ablate:
+            hint = "give a runner that was built without the feature"
+            return wrong(file, f"{place}.ablate", "a runner's features are fixed when it is built", hint)
+        if bare and variant.runner is None:
+            return wrong(file, f"{place}.runner", "this key is missing", "the target runner needs a build per variant")
+        if variant.runner is not None and not allowed:
+            hint = 'target = "runner", or target = "adb" for one that was built with the Android NDK'
+            return wrong(file, f"{place}.runner", "only the target runner, or adb, has one", hint)
+    return None
+
+
+def _compared(config: Config, file: Path) -> UsageError | None:
+    names = [variant.name for variant in config.variants]
+    known = dict.fromkeys([*names, *(variant.name for variant in _expanded(config, file))])
+    for number, name in enumerate(names):
+        if name in names[:number]:
+            return wrong(file, f"variants[{number}].name", f"there are two variants {shown(name)}")
+    for number, pair in enumerate(config.comparisons):
+        for side in ("baseline", "candidate"):
+            name = getattr(pair, side)
+            if name not in known:
+                hint = did_you_mean(name, known)
+                return wrong(file, f"comparisons[{number}].{side}", f"no variant {shown(name)}", hint)
+    return None
+
+
+def _how_long(config: Config, file: Path) -> UsageError | None:
+    if config.max_rounds is None:
+        return None
+    if config.until is None and not config.min_seconds:
+        return wrong(file, "max_rounds", "nothing adds rounds", "set until or min_seconds, or leave it out")
+    if config.max_rounds < config.rounds:
+        return wrong(file, "max_rounds", f"{config.max_rounds} is less than rounds, which is {config.rounds}")
+    return None
+
+
+def _expanded(config: Config, file: Path) -> list[PlannedVariant]:
+    """A variant for each thread count; its name tells the count where the name in the file stands for several."""
+    return [one for variant in config.variants for one in _at_each_count(variant, config, file)]
+
+
+def _at_each_count(variant: VariantConfig, config: Config, file: Path) -> list[PlannedVariant]:
+    counts = thread_list(config.threads if variant.threads is None else variant.threads)
+    affinity = config.affinity if variant.affinity is None else variant.affinity
+    return [
+        PlannedVariant(
+            name=f"{variant.name}-t{threads}" if len(counts) > 1 else variant.name,
+            group=variant.name,
+            threads=threads,
+            ablate=tuple(variant.ablate),
+            affinity=tuple(sorted(set(affinity))),
+            runner=file.parent / variant.runner if variant.runner else None,
+        )
+        for threads in counts
+    ]
+
+
+def _roles(variants: list[PlannedVariant], config: Config) -> tuple[PlannedVariant, ...]:
+    """Variants with their roles: as the file says, else by the comparisons, else by what is switched off.
+
+    A variant that comparisons name as a baseline only is one. Without comparisons, the last of a thread count that
+    has something off is. Of the others, those with nothing off are accelerated, unless they are builds of a runner:
+    nothing tells what those can do.
+    """
+    said = {variant.name: variant.role for variant in config.variants}
+    candidates = {pair.candidate for pair in config.comparisons}
+    baselines = {pair.baseline for pair in config.comparisons} - candidates
+    if not config.comparisons and Role.BASELINE not in said.values():
+        baselines = set({variant.threads: variant.name for variant in variants if variant.ablate}.values())
+    return tuple(
+        msgspec.structs.replace(variant, role=said[variant.group] or _role(variant, baselines)) for variant in variants
+    )
+
+
+def _role(variant: PlannedVariant, baselines: set[str]) -> Role:
+    if {variant.name, variant.group} & baselines:
+        return Role.BASELINE
+    if variant.ablate:
+        return Role.INTERMEDIATE
+    return Role.CANDIDATE if variant.runner else Role.ACCELERATED
+
+
+def _has_pairs(variants: Sequence[PlannedVariant]) -> bool:
+    """Whether some variant is compared with the baseline of its thread count."""
+    baselines = {variant.threads for variant in variants if variant.role is Role.BASELINE}
+    return any(v.threads in baselines and v.role is not Role.BASELINE for v in variants)
+
+
+def _experiment(
+    config: Config, file: Path, model: str, place: tuple[str, str | None], variants: tuple[PlannedVariant, ...]
+) -> Experiment:
+    target, device = place
+    named = parse_target(target, builds_named=True)
+    program = file.parent / model
+    # The path of a runner says less than its variants do.
+    address = "" if named.kind is RUNNER else _NOT_IN_NAMES.sub("-", named.address.partition("?")[0])
+    if named.kind is RUNNER and named.address:
+        named = named._replace(address=str(file.parent / named.address))
+    return Experiment(
+        name="-".join(filter(None, (Path(model).stem, named.kind.name, address, device))),
+        model=str(program) if program.suffix == ".pte" or program.is_file() else model,
+        dtype=config.dtype,
+        target=named.text,
+        effort=_effort(config),
+        variants=variants,
+        ablate=tuple(config.ablate),
+        ladder=config.ladder,
+        threads=thread_list(config.threads),
+        affinity=tuple(sorted(set(config.affinity))),
+        device=device,
+    )
+
+
+def _effort(config: Config) -> Effort:
+    names = set(Effort.__struct_fields__) - {"timeout_seconds"}
+    return Effort(timeout_seconds=config.timeout, **{name: getattr(config, name) for name in names})
+
+
+def _comparisons(config: Config, experiment: Experiment) -> list[PlannedComparison]:
+    """Every pair that the file asks for, at each thread count that both sides have when it names neither."""
+    found = []
+    for pair in config.comparisons:
+        baselines, candidates = (_named(experiment, name) for name in (pair.baseline, pair.candidate))
+        alone = len(baselines) == len(candidates) == 1
+        found += [
+            PlannedComparison((experiment.name, b.name), (experiment.name, c.name))
+            for b in baselines
+            for c in candidates
+            if alone or b.threads == c.threads
+        ]
+    return found
+
+
+def _named(experiment: Experiment, name: str) -> list[PlannedVariant]:
+    """The variant of that name, or all of the group of that name."""
+    exact = [variant for variant in experiment.variants if variant.name == name]
+    return exact or [variant for variant in experiment.variants if variant.group == name]
+
+
+def _uniquely_named(found: list[Experiment], file: Path) -> list[Experiment]:
+    """The experiments, when each has a directory of its own.
+
+    Raises:
+        UsageError: two would share one.
+    """
+    names = [experiment.name for experiment in found]
+    twice = next((name for number, name in enumerate(names) if name in names[:number]), None)
+    if twice:
+        hint = "models need file names that differ, and each kind of target can stand once in a file"
+        raise wrong(file, "models", f"two experiments would be called {twice}", hint)
+    return found

@@ -1,0 +1,175 @@
+"""The engine: runs what a bundle's plan still lacks, and writes down every repetition as soon as it is over."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from opscope.bundle.manifest import Arm, Conditions, Failure, FailureKind, Measurement, Repetition, Status
+from opscope.core.errors import BundleError, DeviceError, StorageError, TraceFormatError
+from opscope.core.files import sha256_of
+from opscope.experiment.target import Job
+from opscope.runtimes.executorch.runners.local import TRACE
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from opscope.bundle.bundle import Bundle
+    from opscope.bundle.manifest import Place, Variant
+    from opscope.experiment.target import Outcome, RunTarget
+    from opscope.machine.clock import Clock
+
+
+class TraceCheck(Protocol):
+    """Reads a trace and tells how many complete inferences it holds."""
+
+    def __call__(self, path: Path) -> int:
+        """Number of complete inferences.
+
+        Raises:
+            TraceFormatError: the trace is empty or damaged.
+        """
+        ...
+
+
+class Progress(Protocol):
+    """Hears how far a run is."""
+
+    def __call__(self, done: int, total: int, repetition: Repetition | None) -> None:
+        """Called before the first repetition and after each one."""
+        ...
+
+
+def run_experiment(bundle: Bundle, target: RunTarget, clock: Clock, check: TraceCheck, progress: Progress) -> None:
+    """Run every pending repetition of a bundle, in the order of its plan.
+
+    A failed repetition is recorded and the others go on. When the run is interrupted, the disk is full, or a device is
+    lost for good, the bundle says that it is incomplete; what was finished stays.
+
+    Raises:
+        DeviceError: the device cannot be reached any more, or failed twice in a row.
+        StorageError: the disk is full or not writable; running on would lose what is measured.
+    """
+    pending = bundle.manifest.pending()
+    bundle.set_status(Status.RUNNING)
+    progress(0, len(pending), None)
+    status, lost = Status.INCOMPLETE, 0
+    try:
+        for done, place in enumerate(pending, 1):
+            repetition = _repeat(bundle, target, clock, check, place)
+            bundle.record(repetition)
+            progress(done, len(pending), repetition)
+            _stop_when_full(bundle, repetition)
+            lost = lost + 1 if repetition.failure and repetition.failure.kind is FailureKind.DEVICE else 0
+            _stop_when_lost(bundle, repetition, lost)
+        status = Status.INCOMPLETE if bundle.manifest.failures() else Status.COMPLETE
+    finally:
+        bundle.set_status(status)
+
+
+def _stop_when_full(bundle: Bundle, repetition: Repetition) -> None:
+    failure = repetition.failure
+    if failure and failure.kind is FailureKind.STORAGE:
+        hint = "free some space and finish with --resume; what was measured is kept"
+        raise StorageError(failure.message, where=bundle.path / repetition.directory, hint=hint)
+
+
+def _stop_when_lost(bundle: Bundle, repetition: Repetition, lost: int) -> None:
+    """One repetition that the device failed may be an accident, a second one right after it is none."""
+    if repetition.failure and lost >= _TWICE:
+        raise DeviceError(repetition.failure.message, where=bundle.path, hint=_FINISH)
+
+
+_TWICE = 2
+_FINISH = "what was measured is kept; put the device right, and finish with --resume"
+
+
+def _conditions(target: RunTarget, bundle: Bundle) -> Conditions:
+    """The state before a repetition; there is none without a device to run it."""
+    try:
+        return target.conditions()
+    except DeviceError as error:
+        raise DeviceError(error.problem, where=error.where, hint=f"{_FINISH} (bundle: {bundle.path})") from error
+
+
+def _conditions_after(target: RunTarget) -> Conditions:
+    """The state after a repetition; of a device that was lost meanwhile nothing is known."""
+    try:
+        return target.conditions()
+    except DeviceError:
+        return Conditions(None, None, None)
+
+
+def _repeat(bundle: Bundle, target: RunTarget, clock: Clock, check: TraceCheck, place: Place) -> Repetition:
+    variant = bundle.manifest.variant(place.variant)
+    assert variant is not None  # noqa: S101 - the plan names variants of its own manifest
+    directory, attempt = bundle.attempt_directory(place)
+    before, started, began = _conditions(target, bundle), clock.now(), clock.monotonic()
+    job = _job(bundle, variant, traced=place.arm is Arm.TRACED)
+    outcome = target.execute(job, directory)
+    seconds = clock.monotonic() - began
+    trace = directory / TRACE
+    inferences, failure = _judge(outcome, job, trace, check)
+    if failure and failure.kind is FailureKind.STORAGE:
+        trace.unlink(missing_ok=True)  # half a trace is of no use, and the manifest needs its space
+    return Repetition(
+        variant=place.variant,
+        round=place.round,
+        attempt=attempt,
+        started=started.isoformat(timespec="seconds"),
+        seconds=round(seconds, 3),
+        directory=bundle.relative(directory),
+        trace=bundle.relative(trace) if trace.exists() else None,
+        trace_sha256=sha256_of(trace) if trace.exists() else None,
+        inferences=inferences,
+        before=before,
+        after=_conditions_after(target),
+        measurement=outcome.measurement,
+        failure=failure,
+        arm=place.arm,
+    )
+
+
+def _job(bundle: Bundle, variant: Variant, *, traced: bool) -> Job:
+    plan, threads = bundle.manifest.plan, variant.threads
+    if None in {plan.warmup, plan.runs, plan.seed, plan.timeout_seconds, threads}:
+        raise BundleError("its manifest lacks a part of the plan", where=bundle.path, hint="profile into a new --out")
+    return Job(
+        program=str(bundle.path / bundle.manifest.model.program),
+        clear=variant.cleared if bundle.manifest.switches else None,
+        threads=threads or 0,
+        inferences=(plan.warmup or 0) + (plan.runs or 0),
+        seed=plan.seed or 0,
+        timeout_seconds=plan.timeout_seconds or 0.0,
+        traced=traced,
+        affinity=tuple(variant.affinity),
+        calls=tuple(plan.calls),
+    )
+
+
+def _judge(outcome: Outcome, job: Job, trace: Path, check: TraceCheck) -> tuple[int, Failure | None]:
+    """Complete inferences of a repetition, and why it does not count: nothing is ok before its trace was read."""
+    if outcome.failure or outcome.measurement is None:
+        return 0, outcome.failure or Failure(FailureKind.EXIT, "no result")
+    if not job.traced:
+        calls = len(outcome.measurement.wall_ns)
+        return calls, _unlike_asked(outcome.measurement, job, calls)
+    try:
+        inferences = check(trace)
+    except TraceFormatError as error:
+        hint = f" ({error.hint})" if error.hint else ""
+        return 0, Failure(FailureKind.TRACE, f"{error.problem}{hint}")
+    except StorageError as error:
+        return 0, Failure(FailureKind.TRACE, f"no trace was written: {error.problem}")
+    return inferences, _unlike_asked(outcome.measurement, job, inferences)
+
+
+def _unlike_asked(measurement: Measurement, job: Job, inferences: int) -> Failure | None:
+    if inferences != job.inferences:
+        what = "the trace holds" if job.traced else "the process timed"
+        return Failure(FailureKind.TRACE, f"{what} {inferences} of {job.inferences} inferences")
+    if measurement.threads not in {None, job.threads}:
+        return Failure(FailureKind.EXIT, f"the runtime used {measurement.threads} threads, asked were {job.threads}")
+    cleared = measurement.mask.cleared if measurement.mask else []
+    if cleared != (job.clear or []):
+        return Failure(FailureKind.MASK, f"the runtime cleared {cleared}, asked were {job.clear}")
+    return None

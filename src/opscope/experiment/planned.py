@@ -1,0 +1,125 @@
+"""What a configuration file asks for, whatever its format: typed experiments, each of one model on one target."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from opscope.bundle.manifest import Role
+
+
+class PlannedVariant(msgspec.Struct, frozen=True):
+    """One way to run the model, at one thread count.
+
+    Attributes:
+        name: unique in its experiment; also its directory.
+        group: its name in the file; the same for all its thread counts.
+        threads: size of the thread pool.
+        ablate: feature groups to switch off.
+        role: what it is in the experiment.
+        affinity: CPUs to stay on; empty for all.
+        runner: the executor_runner that runs it; null where the target brings its own.
+        arguments: more of that runner's command line.
+    """
+
+    name: str
+    group: str
+    threads: int
+    ablate: tuple[str, ...] = ()
+    role: Role = Role.CANDIDATE
+    affinity: tuple[int, ...] = ()
+    runner: Path | None = None
+    arguments: tuple[str, ...] = ()
+
+
+class PlannedComparison(msgspec.Struct, frozen=True):
+    """Two variants to compare, by the names of their experiments and their own.
+
+    Attributes:
+        baseline: experiment and variant.
+        candidate: experiment and variant.
+        label: what the file calls it; empty when it does not.
+    """
+
+    baseline: tuple[str, str]
+    candidate: tuple[str, str]
+    label: str = ""
+
+
+class Effort(msgspec.Struct, frozen=True):
+    """How much is measured, and how. The keys of the same name in ``opscope.experiment.config.Config`` say more."""
+
+    rounds: int = 10
+    runs: int = 50
+    warmup: int = 5
+    seed: int = 0
+    timeout_seconds: float = 600.0
+    untraced: bool = True
+    roofs: bool | None = None
+    min_seconds: float = 0.0
+    until: float | None = None
+    max_rounds: int | None = None
+    cooldown_seconds: float = 0.0
+    max_temperature: float | None = None
+    oversubscribe: bool = False
+
+    @property
+    def most_rounds(self) -> int:
+        """How far rounds may be added; ``rounds`` when none may."""
+        if self.until is None and not self.min_seconds:
+            return self.rounds
+        return self.max_rounds or _MORE * self.rounds
+
+
+_MORE = 4
+
+
+class Experiment(msgspec.Struct, frozen=True):
+    """One model on one target: what becomes one bundle.
+
+    Attributes:
+        name: unique in the file; the directory of its bundle within ``Plan.out``.
+        model: a registered model, or the path of a .pte.
+        dtype: number type to export a registered model in.
+        target: as in the file, the path of a runner complete.
+        effort: how much is measured.
+        variants: what is compared; empty: the CPU as it is, and without ``ablate`` or down the ladder.
+        ablate: without variants: feature groups to switch off in the baseline; empty for the strongest of the CPU.
+        ladder: without variants: the whole staircase of the CPU's features.
+        threads: without variants: sizes of the thread pool.
+        affinity: without variants: CPUs to stay on.
+        evidence: run once to learn from the runner's log which kernels are there; nothing of it is timed.
+        device: name of the machine, whose worker runs it; null for any.
+    """
+
+    name: str
+    model: str
+    dtype: str
+    target: str
+    effort: Effort
+    variants: tuple[PlannedVariant, ...] = ()
+    ablate: tuple[str, ...] = ()
+    ladder: bool = False
+    threads: tuple[int, ...] = (1,)
+    affinity: tuple[int, ...] = ()
+    evidence: bool = False
+    device: str | None = None
+
+
+class Experiments(msgspec.Struct, frozen=True):
+    """Everything that a file asks for.
+
+    Attributes:
+        file: the configuration.
+        out: directory of the bundles.
+        experiments: in the order of the file.
+        comparisons: asked for beyond those with the baseline of each thread count.
+        notes: what in the file has no effect, one sentence each.
+    """
+
+    file: Path
+    out: Path
+    experiments: tuple[Experiment, ...]
+    comparisons: tuple[PlannedComparison, ...] = ()
+    notes: tuple[str, ...] = ()

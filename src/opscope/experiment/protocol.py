@@ -1,0 +1,119 @@
+"""What the runner asks of its child process and what it answers: JSON files, typed on both sides."""
+
+from __future__ import annotations
+
+import msgspec
+
+from opscope.bundle.manifest import MaskProof, Measurement
+from opscope.program.ceilings.ceilings import Roofs
+
+
+class ProbeAnswer(msgspec.Struct, frozen=True):
+    """The CPU's features as the runtime sees them.
+
+    Attributes:
+        arch: architecture, as in ``opscope.machine.isa``.
+        fields: set fields of ``cpuinfo_isa``.
+        struct_size: of ``cpuinfo_isa``; null where the library's symbol table states none.
+        layout_size: of the layout that was proved.
+        offsets: field -> byte offset in it, of all fields whose place is certain.
+    """
+
+    arch: str
+    fields: list[str]
+    struct_size: int | None
+    layout_size: int
+    offsets: dict[str, int]
+
+
+class ProbeRefusal(msgspec.Struct, frozen=True):
+    """Why features cannot be switched, or asked for: the parts of an error.
+
+    Attributes:
+        problem: its sentence.
+        where: the file that it concerns; null for none.
+        hint: what to do next; null likewise.
+        missing: whether something is not installed, rather than not provable.
+    """
+
+    problem: str
+    where: str | None
+    hint: str | None
+    missing: bool = False
+
+
+class RunRequest(msgspec.Struct, frozen=True):
+    """One repetition.
+
+    Attributes:
+        program: the .pte.
+        calls: methods to call, over and over in this order; empty for ``forward``, or for the only one there is.
+        clear: fields of ``cpuinfo_isa`` to clear before the backend is loaded; null: the switch is not used, and
+            nothing is proved about it.
+        threads: size of the thread pool.
+        inferences: calls of methods, warm-up included.
+        seed: of the random inputs.
+        trace: where to write the ETDump; null for a run without event tracing.
+        outputs: where to write the outputs of the last call of each method, as .npz; null when they are not wanted.
+        answer: where to write the RunAnswer.
+        affinity: CPUs to stay on; empty for all.
+    """
+
+    program: str
+    calls: tuple[str, ...]
+    clear: list[str] | None
+    threads: int
+    inferences: int
+    seed: int
+    trace: str | None
+    outputs: str | None
+    answer: str
+    affinity: tuple[int, ...] = ()
+
+
+class RunAnswer(msgspec.Struct, frozen=True):
+    """What became of a request: a measurement, or an error.
+
+    Attributes:
+        measurement: null when there was an error.
+        error: the error's sentence; null when there was none.
+        kind: of the error: ``mask``, ``storage`` or ``exit``.
+    """
+
+    measurement: Measurement | None = None
+    error: str | None = None
+    kind: str = "exit"
+
+
+class RoofsRequest(msgspec.Struct, frozen=True):
+    """The ceilings of one variant.
+
+    Attributes:
+        clear: fields of ``cpuinfo_isa`` to clear before the backend is loaded; null: the switch is not used.
+        threads: size of the thread pool.
+        seconds: how long measuring should take.
+        answer: where to write the RoofsAnswer.
+        again: ceilings to measure again, in the very shapes that they were seen in, and no others; null for all.
+    """
+
+    clear: list[str] | None
+    threads: int
+    seconds: float
+    answer: str
+    again: Roofs | None = None
+
+
+class RoofsAnswer(msgspec.Struct, frozen=True):
+    """What became of such a request: ceilings with the proof that the features were off, or an error.
+
+    Attributes:
+        roofs: null when there was an error.
+        mask: the proof; null likewise.
+        error: the error's sentence; null when there was none.
+        kind: of the error: ``mask`` or ``exit``.
+    """
+
+    roofs: Roofs | None = None
+    mask: MaskProof | None = None
+    error: str | None = None
+    kind: str = "exit"

@@ -1,0 +1,187 @@
+"""What the engine needs of a place where models run."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
+
+import msgspec
+
+from opscope.bundle.manifest import Conditions, Environment, Failure, Measurement, Target
+from opscope.core.errors import FeatureError
+from opscope.machine import isa
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+
+    from opscope.experiment.protocol import ProbeAnswer
+    from opscope.machine.ceilings_cache import MachineIdentity
+    from opscope.program.ceilings.ceilings import Roofs
+
+
+class Job(msgspec.Struct, frozen=True):
+    """One repetition to run, in the target's own terms.
+
+    Attributes:
+        program: the .pte on this machine.
+        clear: fields of ``cpuinfo_isa`` to clear; None: the switch is not used, and nothing is proved about it.
+        threads: size of the thread pool.
+        inferences: calls of methods, warm-up included.
+        seed: of the inputs.
+        timeout_seconds: after this the process and all it started are ended.
+        traced: with event tracing; without it no trace is left, and the calls are timed all the same.
+        affinity: CPUs to stay on; empty for all.
+        counter: library on this machine that counts calls of kernels (``opscope.runtimes.executorch.runners.kernel_counter``), to preload into
+            the process; the counts are left beside the trace as ``kernels.counts``. Such a job is never timed.
+        calls: methods to call, over and over in this order; empty for ``forward``, or for the only one there is.
+    """
+
+    program: str
+    clear: list[str] | None
+    threads: int
+    inferences: int
+    seed: int
+    timeout_seconds: float
+    traced: bool = True
+    affinity: tuple[int, ...] = ()
+    counter: str | None = None
+    calls: tuple[str, ...] = ()
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What became of a job: a measurement, or a failure."""
+
+    measurement: Measurement | None = None
+    failure: Failure | None = None
+
+
+class RunTarget(Protocol):
+    """A place where models run. Each job gets a process of its own."""
+
+    def describe(self) -> Target:
+        """Kind and address, for the manifest."""
+        ...
+
+    def probe(self) -> ProbeAnswer:
+        """The CPU's features as the runtime there sees them.
+
+        Raises:
+            MissingDependencyError: the runtime is not installed there.
+            FeatureError: the CPU or the library is not one whose features can be switched.
+        """
+        ...
+
+    def environment(self) -> Environment:
+        """The machine and its software."""
+        ...
+
+    def conditions(self) -> Conditions:
+        """The state of the machine now."""
+        ...
+
+    def execute(self, job: Job, directory: Path) -> Outcome:
+        """Run a job; ``outputs.npz``, ``log.txt`` and of a traced one ``trace.etdump`` are left in the directory.
+
+        A crash, a timeout or a refusal of the runtime is an Outcome with a failure, never an exception.
+        """
+        ...
+
+    def roofs(self, clear: list[str] | None, threads: int) -> Roofs | None:
+        """The ceilings there, measured in a process of their own; None when this kind of target cannot measure them.
+
+        Args:
+            clear: fields of ``cpuinfo_isa`` to clear; None: the switch is not used.
+            threads: size of the thread pool.
+
+        Raises:
+            FeatureError: it cannot be proved that the features are off.
+            RunError: the process crashed, hung or produced nothing.
+            StorageError: there is no room for its answer.
+        """
+        ...
+
+
+def feature_groups(probe: Callable[[], ProbeAnswer]) -> list[str] | None:
+    """Names of the feature groups that the runtime sees; None where it cannot be proved which they are."""
+    try:
+        probed = probe()
+    except FeatureError:
+        return None
+    return [group.name for group in isa.present(probed.arch, frozenset(probed.fields))]
+
+
+class Capabilities(NamedTuple):
+    """What a target can and cannot do, as it declares it itself.
+
+    Attributes:
+        untraceable: why nothing is traced there, as one sentence; None: what is asked to be traced is.
+        always_traces: whether every run is traced, so that none shows the latency without tracing.
+        is_build: whether it is a build of the user's: its features were fixed when it was built, so that nothing can be
+            switched off, and it runs the method that it chooses.
+    """
+
+    untraceable: str | None = None
+    always_traces: bool = False
+    is_build: bool = False
+
+
+@runtime_checkable
+class DeclaringTarget(Protocol):
+    """A target that cannot do everything, or does something always."""
+
+    def capabilities(self) -> Capabilities:
+        """What it can and cannot do."""
+        ...
+
+
+def capabilities(target: RunTarget) -> Capabilities:
+    """What a target can and cannot do; one that declares nothing traces when it is asked to, and can be switched."""
+    return target.capabilities() if isinstance(target, DeclaringTarget) else Capabilities()
+
+
+@runtime_checkable
+class RecallingTarget(Protocol):
+    """A target that can tell whether ceilings of an earlier run are those of its machine, and still hold."""
+
+    def identity(self) -> MachineIdentity | None:
+        """What ceilings depend on there; None where kept ones must not be used.
+
+        Raises:
+            OpscopeError: it cannot be asked.
+        """
+        ...
+
+    def roofs_again(self, sample: Roofs) -> Roofs:
+        """Some ceilings, measured again in a process of their own, with the features and threads that they say.
+
+        Args:
+            sample: which, see :func:`opscope.program.ceilings.drift.drift_sample`.
+
+        Raises:
+            OpscopeError: as of :meth:`RunTarget.roofs`.
+        """
+        ...
+
+
+@runtime_checkable
+class ReservableTarget(Protocol):
+    """A target that others could use at the same time, and that must be held while something is measured there."""
+
+    def reserved(self) -> AbstractContextManager[None]:
+        """Hold it for us alone, and leave it as it was found.
+
+        Raises:
+            DeviceError: another host holds it, or it cannot be reached.
+        """
+        ...
+
+
+def reserved(target: RunTarget) -> AbstractContextManager[None]:
+    """Hold a target while something is measured there; nothing to do for one that nobody else uses.
+
+    Raises:
+        DeviceError: another host holds it, or it cannot be reached.
+    """
+    return target.reserved() if isinstance(target, ReservableTarget) else nullcontext()

@@ -1,0 +1,93 @@
+"""Tensors in raw files: inputs made from a seed, and bytes in the order of memory to arrays and back.
+
+The values come from numpy's frozen generator, so a seed means the same inputs on every machine, with every target.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+
+from opscope.core.errors import RunError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from opscope.bundle.manifest import Tensor
+
+Array: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.generic]]
+
+_FLOATS = ("float16", "float32", "float64", "bfloat16")
+_INTEGERS = ("bool", "uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64")
+# numpy has no bfloat16: such values are float32 in arrays, of which the upper half is kept in bytes.
+_BFLOAT16 = "bfloat16"
+_HALF_OF_UNIT, _UPPER = 0x7FFF, 16
+
+
+def random_inputs(tensors: Sequence[Tensor], seed: int) -> list[Array]:
+    """Inputs of these shapes and types: normal numbers, small non-negative integers.
+
+    Args:
+        tensors: in the order of the method's inputs.
+        seed: the same seed gives the same values.
+
+    Returns:
+        Arrays of the type asked for; float32 where that is bfloat16.
+
+    Raises:
+        RunError: values of such a type cannot be made.
+    """
+    # Its stream is frozen; those of the newer generators are not.
+    generator = np.random.RandomState(seed)
+    return [_random(generator, tensor) for tensor in tensors]
+
+
+def _random(generator: np.random.RandomState, tensor: Tensor) -> Array:
+    if tensor.dtype in _FLOATS:
+        values = generator.standard_normal(tensor.shape).astype(np.float32)
+        return values.astype(_numpy_type(tensor.dtype))
+    if tensor.dtype in _INTEGERS:
+        return generator.randint(0, 2, tensor.shape).astype(_numpy_type(tensor.dtype))
+    raise RunError(f"inputs of number type {tensor.dtype} cannot be made")
+
+
+def to_bytes(array: Array, dtype: str, order: Sequence[int]) -> bytes:
+    """The bytes of a tensor as they lie in memory.
+
+    Args:
+        array: in the order of its dimensions.
+        dtype: type of the tensor's elements.
+        order: dimensions from the outermost to the innermost in memory.
+    """
+    laid = np.ascontiguousarray(array.transpose(order))
+    return _rounded(laid).tobytes() if dtype == _BFLOAT16 else laid.tobytes()
+
+
+def from_bytes(data: bytes, tensor: Tensor, order: Sequence[int]) -> Array:
+    """The tensor whose bytes lie in memory so; the inverse of :func:`to_bytes`.
+
+    Raises:
+        RunError: bytes are missing, or such a type cannot be read.
+    """
+    if tensor.dtype not in (*_FLOATS, *_INTEGERS):
+        raise RunError(f"outputs of number type {tensor.dtype} cannot be read")
+    wide = tensor.dtype == _BFLOAT16
+    flat = np.frombuffer(data, np.dtype(np.uint16) if wide else _numpy_type(tensor.dtype))
+    laid = [tensor.shape[dimension] for dimension in order]
+    if flat.size != np.prod(laid, dtype=np.int64):
+        raise RunError(f"an output of shape {tensor.shape} has {flat.size} values")
+    values = (flat.astype(np.uint32) << _UPPER).view(np.float32) if wide else flat
+    array: Array = values.reshape(laid).transpose(np.argsort(order))
+    return array
+
+
+def _numpy_type(name: str) -> np.dtype[np.generic]:
+    return np.dtype("float32" if name == _BFLOAT16 else name)
+
+
+def _rounded(values: Array) -> np.ndarray[tuple[int, ...], np.dtype[np.uint16]]:
+    """The upper halves of float32 values, rounded to the nearest and to even, as torch rounds them."""
+    bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
+    odd = (bits >> _UPPER) & 1
+    return ((bits + _HALF_OF_UNIT + odd) >> _UPPER).astype(np.uint16)

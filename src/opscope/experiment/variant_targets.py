@@ -1,0 +1,87 @@
+"""One target made of several: each variant has its own, and the CPUs it stays on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from opscope.core.errors import RunError
+from opscope.experiment.target import Capabilities, RecallingTarget, capabilities, reserved
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+
+    from opscope.bundle.manifest import Conditions, Environment, Target
+    from opscope.experiment.protocol import ProbeAnswer
+    from opscope.experiment.target import Job, Outcome, RunTarget
+    from opscope.machine.ceilings_cache import MachineIdentity
+    from opscope.program.ceilings.ceilings import Roofs
+
+
+class Place(NamedTuple):
+    """Where a variant runs: its target, and the CPUs it stays on; none for all."""
+
+    target: RunTarget
+    affinity: tuple[int, ...] = ()
+
+
+class VariantTargets:
+    """Runs the jobs of each variant where that variant runs.
+
+    A job's variant is told by its directory, which lies in that of its variant (``opscope.bundle.bundle``).
+
+    Args:
+        places: by the names of the variants, at least one. The machine and its state are asked of the first.
+    """
+
+    def __init__(self, places: Mapping[str, Place]) -> None:
+        self._places = dict(places)
+        self._first = next(iter(self._places.values())).target
+
+    def describe(self) -> Target:
+        """Kind of all targets; every distinct address."""
+        told = [place.target.describe() for place in self._places.values()]
+        addresses = dict.fromkeys(one.address for one in told if one.address)
+        return msgspec.structs.replace(told[0], address=", ".join(addresses))
+
+    def reserved(self) -> AbstractContextManager[None]:
+        """Hold the first target: all others are on the same machine."""
+        return reserved(self._first)
+
+    def capabilities(self) -> Capabilities:
+        """What the first target can and cannot do."""
+        return capabilities(self._first)
+
+    def probe(self) -> ProbeAnswer:
+        """The CPU's features, as the first target tells them."""
+        return self._first.probe()
+
+    def environment(self) -> Environment:
+        """The machine and its software, as the first target tells them."""
+        return self._first.environment()
+
+    def conditions(self) -> Conditions:
+        """The state of the machine now."""
+        return self._first.conditions()
+
+    def execute(self, job: Job, directory: Path) -> Outcome:
+        """Run a job where its variant runs, on the CPUs of its variant."""
+        place = self._places[directory.parent.name]
+        return place.target.execute(msgspec.structs.replace(job, affinity=place.affinity), directory)
+
+    def roofs(self, clear: list[str] | None, threads: int) -> Roofs | None:
+        """The ceilings, as the first target measures them."""
+        return self._first.roofs(clear, threads)
+
+    def identity(self) -> MachineIdentity | None:
+        """What the ceilings of the first target depend on; None where it keeps none."""
+        return self._first.identity() if isinstance(self._first, RecallingTarget) else None
+
+    def roofs_again(self, sample: Roofs) -> Roofs:
+        """The same ceilings as these, as the first target measures them again."""
+        if not isinstance(self._first, RecallingTarget):
+            raise RunError("this target keeps no ceilings")
+        return self._first.roofs_again(sample)

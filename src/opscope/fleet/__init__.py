@@ -1,0 +1,1 @@
+"""Many runs: store, history, fleet report."""

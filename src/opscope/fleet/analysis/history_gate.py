@@ -1,0 +1,220 @@
+"""A gate that measures a run by its predecessors: is it slower than their own scatter explains.
+
+The decision has the form of any other gate, schema ``opscope.check/1``; what is a process there is a run here.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+import numpy as np
+
+from opscope.analysis.compare.compare import EndToEnd, OperatorChange, Side
+from opscope.analysis.gate.gate import (
+    Criterion,
+    GateReport,
+    Outcome,
+    Quantity,
+    Slowdown,
+    judge,
+    overall,
+    slower_operators,
+)
+from opscope.core.stats.changes import SHORTEST_SERIES, level_changes
+from opscope.core.stats.effect import Verdict, adjust_for_many
+from opscope.core.stats.prediction import FEWEST, predict
+from opscope.core.units import counted_text, share_text
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from opscope.analysis.gate.gate import Terms
+    from opscope.analysis.operators.operators import Operator
+    from opscope.core.stats.prediction import Prediction
+
+    Floats: TypeAlias = NDArray[np.float64]
+    Place: TypeAlias = tuple[str, int | None, int | None, str]
+    """An operator: method, instruction, position and name."""
+
+DESIGN = "history"
+
+
+class Candidate(NamedTuple):
+    """The run that is judged.
+
+    Attributes:
+        side: where it is.
+        latency_ns: its latency.
+        processes: it rests on.
+        arm: that was timed.
+        operators: of its program.
+    """
+
+    side: Side
+    latency_ns: float
+    processes: int
+    arm: str
+    operators: Sequence[Operator]
+
+
+class Predecessors(NamedTuple):
+    """The runs that it is measured by.
+
+    Attributes:
+        side: where they are.
+        latencies_ns: one a run, in order of time.
+        bundles: their hashes, likewise.
+        operators: times of operators in ns, by place and bundle; of runs of the same program only.
+    """
+
+    side: Side
+    latencies_ns: Sequence[float]
+    bundles: Sequence[str]
+    operators: Mapping[Place, Mapping[str, float]]
+
+
+def current_level(latencies_ns: Sequence[float]) -> int:
+    """First of the runs since the level changed for the last time; 0 when it never did, or that cannot be told."""
+    values = np.asarray(latencies_ns, np.float64)
+    return max(level_changes(values), default=0) if len(values) >= SHORTEST_SERIES else 0
+
+
+def history_gate(candidate: Candidate, predecessors: Predecessors, terms: Terms) -> GateReport:
+    """The decision on a run.
+
+    Args:
+        candidate: the run.
+        predecessors: at least one; those before the last change of level are left out.
+        terms: what was asked.
+    """
+    first = current_level(predecessors.latencies_ns)
+    kept = predecessors.latencies_ns[first:]
+    found = predict(np.log(kept), math.log(candidate.latency_ns))
+    end = _end_to_end(candidate, found)
+    shown = _slowdown(found)
+    outcome, reason = judge(shown, terms.threshold)
+    if not shown.decidable:
+        reason = f"{counted_text(len(kept), 'run')} in the history, {FEWEST} are the fewest that can decide"
+    criterion = Criterion(
+        name="end-to-end latency against the stored history",
+        quantity=Quantity.SLOWDOWN,
+        limit=terms.threshold,
+        measured=shown.estimate,
+        ci95=shown.interval,
+        outcome=outcome,
+        reason=reason,
+        candidate_ns=candidate.latency_ns,
+        verdict=shown.verdict,
+        minimum_detectable=shown.minimum_detectable,
+        baseline_ns=end.baseline_ns,
+    )
+    slower = slower_operators(_operators(candidate, predecessors, predecessors.bundles[first:]))
+    return GateReport(
+        outcome=overall([criterion]),
+        let_through=outcome is Outcome.PASSED,
+        model=terms.model,
+        baseline=predecessors.side,
+        candidate=candidate.side,
+        threshold=terms.threshold,
+        slowdown=shown.estimate,
+        ci95_slowdown=shown.interval,
+        end_to_end=end,
+        criteria=[criterion],
+        slower=slower,
+        advice=_advice(outcome, shown, slower),
+        mismatches=list(terms.mismatches),
+        notes=[*_notes(predecessors, first), *terms.notes],
+    )
+
+
+def _end_to_end(candidate: Candidate, found: Prediction) -> EndToEnd:
+    interval = None if found.low is None or found.high is None else (math.exp(-found.high), math.exp(-found.low))
+    return EndToEnd(
+        baseline_ns=math.exp(found.level),
+        candidate_ns=candidate.latency_ns,
+        speedup=math.exp(-found.excess),
+        ci95=interval,
+        verdict=found.verdict(),
+        minimum_detectable=None if found.minimum_detectable is None else math.expm1(found.minimum_detectable),
+        p_value=found.p_value,
+        design=DESIGN,
+        baseline_processes=found.predecessors,
+        candidate_processes=candidate.processes,
+        arm=candidate.arm,
+    )
+
+
+def _slowdown(found: Prediction) -> Slowdown:
+    interval = None if found.low is None or found.high is None else (math.expm1(found.low), math.expm1(found.high))
+    smallest = None if found.minimum_detectable is None else math.expm1(found.minimum_detectable)
+    verdict = found.verdict()
+    return Slowdown(math.expm1(found.excess), interval, verdict, smallest, verdict is not Verdict.UNDECIDABLE)
+
+
+def _operators(candidate: Candidate, predecessors: Predecessors, bundles: Sequence[str]) -> list[OperatorChange]:
+    """Operators that all these runs have and that take time in each, judged together (false discovery rate of 5 %)."""
+    pairs = []
+    for operator in candidate.operators:
+        place = (operator.method, operator.instruction, operator.position, operator.name)
+        own = predecessors.operators.get(place, {})
+        times = [own[bundle] for bundle in bundles if own.get(bundle, 0) > 0]
+        if len(times) >= FEWEST and operator.time_ns > 0:
+            pairs.append((operator, predict(np.log(times), math.log(operator.time_ns))))
+    corrected = adjust_for_many([found.p_value or 0.0 for _, found in pairs]) if pairs else []
+    return [_change(operator, found, p) for (operator, found), p in zip(pairs, corrected, strict=True)]
+
+
+def _change(operator: Operator, found: Prediction, corrected: float) -> OperatorChange:
+    level = math.exp(found.level)
+    ends = None if found.low is None or found.high is None else (found.low, found.high)
+    return OperatorChange(
+        method=operator.method,
+        instruction=operator.instruction,
+        position=operator.position,
+        name=operator.name,
+        baseline_name=operator.name,
+        candidate_name=operator.name,
+        category=operator.category,
+        kind=operator.kind,
+        backend=operator.backend,
+        baseline_ns=level,
+        candidate_ns=operator.time_ns,
+        saved_ns=level - operator.time_ns,
+        speedup=math.exp(-found.excess),
+        ci95_saved_ns=None if ends is None else (-level * math.expm1(ends[1]), -level * math.expm1(ends[0])),
+        verdict=found.verdict(corrected),
+        module=operator.module,
+        aten=operator.aten,
+    )
+
+
+def _notes(predecessors: Predecessors, first: int) -> list[str]:
+    kept = len(predecessors.latencies_ns) - first
+    runs = counted_text(kept, "run")
+    interval = "the interval is that of a further run of the same level"
+    found = [f"the baseline is the stored history: {runs}, each of which counts as one value; {interval}"]
+    if first:
+        found.append(f"{counted_text(first, 'earlier run')} of another level left out: the level changed since")
+    return found
+
+
+def _advice(outcome: Outcome, shown: Slowdown, slower: Sequence[OperatorChange]) -> str | None:
+    if outcome is Outcome.PASSED:
+        return None
+    if outcome is Outcome.REGRESSION:
+        if slower:
+            return (
+                "the operators that became slower say where; `opscope compare` with a stored bundle shows all of them"
+            )
+        return "no single operator is shown to be slower; `opscope compare` with a stored bundle shows how time moved"
+    if not shown.decidable:
+        return "add more runs of what is known to be good to the store"
+    smallest = (
+        "no change" if shown.minimum_detectable is None else f"a change of {share_text(shown.minimum_detectable)}"
+    )
+    return (
+        f"runs of this history scatter so much that only {smallest} would show: measure more rounds in each, or quieter"
+    )

@@ -1,0 +1,144 @@
+"""The report on everything that a store holds: devices, models and variants side by side."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from opscope.core.errors import NotFoundError
+from opscope.core.files import write_atomically
+from opscope.core.json import to_json
+from opscope.core.units import counted_text
+from opscope.fleet.analysis.fleet import Fleet, FleetRun, SortTime, counted_runs, fleet
+from opscope.fleet.store.place import place_of
+from opscope.fleet.store.querying import ask
+from opscope.fleet.stored_runs import run_filter
+from opscope.fleet.stores import store_address
+from opscope.workflows.reports.reports import check_formats
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from opscope.fleet.store.place import Place
+    from opscope.fleet.stored_runs import RunFilter
+
+NAME = "fleet"
+_CONFIGURATION = "model, dtype, device, target, variant, threads, affinity"
+_COLUMNS = (
+    "bundle, model, dtype, device, target, variant, role, created, runs, latency_ns, arm, "
+    "speedup, speedup_low, speedup_high, verdict, grade, threads"
+)
+
+
+def stored_fleet(store: str | Path | None = None, *, where: str = "") -> Fleet:
+    """Devices, models and variants of a store, each configuration by its newest run.
+
+    Args:
+        store: directory or URL; see ``opscope.fleet.stores.store_address``.
+        where: filter, see ``opscope.fleet.stored_runs.run_filter``; its ``last`` has no part here.
+
+    Raises:
+        NotFoundError: no run fits.
+        UsageError: the filter is wrong.
+        OpscopeError: of the kind that fits when there is no store that can be read.
+    """
+    address = store_address(store)
+    place = place_of(address)
+    rows = _newest(place, run_filter(where))
+    if not rows:
+        hint = "`opscope store list` shows what there is"
+        raise NotFoundError("no run of the store fits", where=where or address, hint=hint)
+    runs = _named(rows)
+    return fleet(address, runs, _sorts(place, counted_runs(runs)))
+
+
+def fleet_report(
+    out: str | Path,
+    store: str | Path | None = None,
+    formats: Sequence[str] = ("html", "md", "json"),
+    *,
+    where: str = "",
+) -> list[Path]:
+    """Write the report: fleet.html, fleet.md and fleet.json.
+
+    Args:
+        out: directory to write to.
+        store: see :func:`stored_fleet`.
+        formats: any of ``html``, ``md`` and ``json``.
+        where: see :func:`stored_fleet`.
+
+    Returns:
+        The files that were written.
+
+    Raises:
+        UsageError: a format is unknown, or the filter is wrong.
+        NotFoundError: no run fits.
+    """
+    from opscope.fleet.reports.fleet import fleet_html, fleet_markdown
+
+    check_formats(formats)
+    found = stored_fleet(store, where=where)
+    contents = {
+        "html": lambda: fleet_html(found).encode(),
+        "md": lambda: fleet_markdown(found).encode(),
+        "json": lambda: to_json(found),
+    }
+    written = []
+    for form in formats:
+        written.append(Path(out) / f"{NAME}.{form}")
+        write_atomically(written[-1], contents[form]())
+    return written
+
+
+def _newest(place: Place, chosen: RunFilter) -> list[tuple[Any, ...]]:
+    order = f"(PARTITION BY {_CONFIGURATION} ORDER BY created DESC, bundle)"
+    counted = f"count(*) OVER (PARTITION BY {_CONFIGURATION}) AS runs, row_number() OVER {order} AS place"
+    runs = f"(SELECT * FROM runs {chosen.where}) WHERE kind = 'bundle'"  # noqa: S608 - names of ours; values are bound
+    sql = f"SELECT {_COLUMNS} FROM (SELECT *, {counted} FROM {runs}) WHERE place = 1 ORDER BY ALL"  # noqa: S608 - same
+    return ask(place, sql, chosen.values).rows
+
+
+def _named(rows: Sequence[tuple[Any, ...]]) -> list[FleetRun]:
+    """The runs; where configurations differ in more than their names tell, the names tell it too."""
+    targets: dict[str, set[str]] = {}
+    for row in rows:
+        targets.setdefault(row[3], set()).add(str(row[4]))
+    found = []
+    for row in rows:
+        bundle, model, dtype, device, target, variant, role, created, runs, latency, arm = row[:11]
+        speedup, low, high, verdict, grade, threads = row[11:]
+        run = FleetRun(
+            bundle=bundle,
+            model=" ".join(filter(None, (model, dtype))),
+            device=f"{device}, {target}" if len(targets[device]) > 1 else device,
+            variant=variant,
+            role=role,
+            created=created.isoformat(timespec="seconds") if created else "",
+            runs=runs,
+            latency_ns=latency,
+            arm=arm,
+            speedup=speedup,
+            ci95=None if low is None or high is None else (low, high),
+            verdict=verdict,
+            grade=grade,
+        )
+        found.append((run, threads))
+    counts = Counter((run.device, run.model, run.variant) for run, _ in found)
+    return [
+        msgspec.structs.replace(run, device=f"{run.device}, {counted_text(threads or 1, 'thread')}")
+        if counts[run.device, run.model, run.variant] > 1
+        else run
+        for run, threads in found
+    ]
+
+
+def _sorts(place: Place, runs: Sequence[FleetRun]) -> list[SortTime]:
+    if not runs:
+        return []
+    marks = ", ".join("?" * len({run.bundle for run in runs}))
+    columns = "bundle, variant, operator, category, backend, sum(share), sum(time_ns)"
+    sql = f"SELECT {columns} FROM kernels WHERE bundle IN ({marks}) GROUP BY ALL ORDER BY ALL"  # noqa: S608 - bound
+    return [SortTime(*row) for row in ask(place, sql, sorted({run.bundle for run in runs})).rows]

@@ -1,0 +1,139 @@
+"""The history of a figure over the runs of a store."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from opscope.core.errors import NotFoundError, UsageError, did_you_mean
+from opscope.fleet.analysis.history import History, Metric, Order, Point, Subject, Unit, history
+from opscope.fleet.store.place import place_of
+from opscope.fleet.store.querying import ask
+from opscope.fleet.stored_runs import RUNTIME, RunFilter, run_filter
+from opscope.fleet.stores import store_address
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NOT_KNOWN = "not known"
+
+
+class _Asked(NamedTuple):
+    """How the store is asked for a figure: its unit, an expression over the runs `r`, and a table `f` beside them."""
+
+    unit: Unit
+    expression: str
+    beside: str = ""
+    higher_is_better: bool = False
+
+
+_PLAIN = {
+    "latency": _Asked(Unit.TIME, "r.latency_ns"),
+    "mean": _Asked(Unit.TIME, "r.mean_ns"),
+    "p90": _Asked(Unit.TIME, "r.p90_ns"),
+    "p95": _Asked(Unit.TIME, "r.p95_ns"),
+    "p99": _Asked(Unit.TIME, "r.p99_ns"),
+    "load": _Asked(Unit.TIME, "r.load_ns"),
+    "memory": _Asked(Unit.SIZE, "r.memory_bytes"),
+    "speedup": _Asked(Unit.RATIO, "r.speedup", higher_is_better=True),
+}
+_PARTS = {
+    "category": ("operators", "category", "time_ns"),
+    "kind": ("operators", "kind", "time_ns"),
+    "backend": ("operators", "backend", "time_ns"),
+    "operator": ("operators", "name", "time_ns"),
+    "module": ("modules", "path", "total_ns"),
+    "kernel": ("kernels", "operator", "time_ns"),
+}
+_SUBJECT = ", ".join(f"r.{name}" for name in Subject._fields)
+METRICS = (*_PLAIN, *(f"{name}:NAME" for name in _PARTS))
+
+
+def stored_history(
+    metric: str,
+    store: str | Path | None = None,
+    *,
+    by: str = "date",
+    where: str = "",
+) -> History:
+    """A figure over the runs of a store, one series for each model, device and variant, with changes of level.
+
+    Args:
+        metric: one of ``METRICS``, for example ``latency`` or ``category:GEMM``.
+        store: directory or URL; see ``opscope.fleet.stores.store_address``.
+        by: ``date``, ``commit``, ``version`` (of executorch) or ``version:PACKAGE``.
+        where: filter, see ``opscope.fleet.stored_runs.run_filter``.
+
+    Raises:
+        UsageError: the metric, the order or the filter is unknown.
+        NotFoundError: no run fits.
+        OpscopeError: of the kind that fits when there is no store that can be read.
+    """
+    order, label = _order(by)
+    chosen = run_filter(where)
+    address = store_address(store)
+    asked, values = _metric(metric)
+    columns = f"{_SUBJECT}, r.bundle, r.created, {label}, {asked.expression}"
+    runs = f"(SELECT * FROM runs {chosen.where}) AS r {asked.beside}"  # noqa: S608 - names of ours; values are bound
+    sql = f"SELECT {columns} FROM {runs} WHERE r.kind = 'bundle' ORDER BY r.created DESC, r.bundle"  # noqa: S608 - same
+    rows = ask(place_of(address), sql, (*chosen.values, *values)).rows
+    if not rows:
+        hint = "`opscope store list` shows what there is"
+        raise NotFoundError("no run of the store fits", where=where or address, hint=hint)
+    known = [row for row in rows if row[-1] is not None]
+    if not known:
+        hint = "`opscope store query` shows the names in use"
+        raise NotFoundError(f"no run has the figure {metric}", where=address, hint=hint)
+    found = _newest(known, chosen)
+    shown = Metric(metric, asked.unit, asked.higher_is_better)
+    return history(address, shown, order, found, len(rows) - len(known))
+
+
+def _newest(rows: list[tuple[Any, ...]], chosen: RunFilter) -> list[tuple[Subject, Point]]:
+    """Points of all rows, or of the newest ones of each subject, oldest first."""
+    counts: dict[Subject, int] = {}
+    found = []
+    for row in rows:
+        subject = Subject(*row[:8])
+        counts[subject] = counts.get(subject, 0) + 1
+        if chosen.last is None or counts[subject] <= chosen.last:
+            found.append((subject, _point(row)))
+    return found[::-1]
+
+
+def _point(row: tuple[Any, ...]) -> Point:
+    bundle, created, label, value = row[8:]
+    moment = created.isoformat(timespec="seconds") if created is not None else ""
+    return Point(bundle, moment, NOT_KNOWN if label is None else str(label), float(value))
+
+
+def _order(by: str) -> tuple[Order, str]:
+    """What points stand beside each other by, and the label in SQL."""
+    name, _, package = by.partition(":")
+    if name not in {one.value for one in Order} or (package and name != "version"):
+        hint = "date, commit, version or version:PACKAGE"
+        raise UsageError(f"no order {by!r}", where="--by", hint=hint)
+    if name == "version":
+        return Order.VERSION, f"json_extract_string(r.versions, '$.{_identifier(package or RUNTIME)}')"
+    return Order(name), "r.commit" if name == "commit" else "strftime(r.created, '%Y-%m-%d')"
+
+
+def _identifier(package: str) -> str:
+    if not package.replace("-", "").replace("_", "").replace(".", "").isalnum():
+        raise UsageError(f"no package {package!r}", where="--by", hint="version:executorch")
+    return f'"{package}"'
+
+
+def _metric(name: str) -> tuple[_Asked, tuple[str, ...]]:
+    plain = _PLAIN.get(name)
+    if plain is not None:
+        return plain, ()
+    sort, _, value = name.partition(":")
+    if sort not in _PARTS or not value:
+        known = [*_PLAIN, *(f"{part}:NAME" for part in _PARTS)]
+        raise UsageError(f"no figure {name!r}", where="METRIC", hint=did_you_mean(name, known))
+    table, column, time = _PARTS[sort]
+    beside = (
+        f"LEFT JOIN (SELECT bundle, variant, sum({time}) AS value FROM {table} WHERE {column} = ? "  # noqa: S608 - names of ours
+        "GROUP BY bundle, variant) AS f ON f.bundle = r.bundle AND f.variant = r.variant"
+    )
+    return _Asked(Unit.TIME, "f.value", beside), (value,)

@@ -1,0 +1,137 @@
+"""The gate against the stored history of a model on its device."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from opscope.analysis.compare.compare import Side
+from opscope.analysis.gate.gate import DEFAULT_THRESHOLD, Terms
+from opscope.bundle.bundle import is_bundle
+from opscope.bundle.manifest import Arm, Role
+from opscope.core.errors import MismatchError, NotFoundError, UsageError, did_you_mean
+from opscope.fleet.analysis.history_gate import Candidate, Predecessors, history_gate
+from opscope.fleet.store.log import snapshot
+from opscope.fleet.store.place import place_of
+from opscope.fleet.store.querying import ask
+from opscope.fleet.store.rows import device_text
+from opscope.fleet.stored_bundle import origin_of, read_found
+from opscope.fleet.stored_runs import run_filter
+from opscope.fleet.stores import store_address
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from opscope.analysis.gate.gate import GateReport
+    from opscope.bundle.manifest import Manifest, Variant
+    from opscope.fleet.store.place import Place
+    from opscope.fleet.store.rows import Found
+    from opscope.fleet.stored_runs import RunFilter
+
+HISTORY = "store:"
+"""How a baseline that is a history begins; behind it stands a filter."""
+
+
+def check_history(
+    candidate: str | Path,
+    against: str,
+    *,
+    store: str | Path | None = None,
+    threshold: float | None = None,
+) -> GateReport:
+    """Whether a bundle is slower than its stored predecessors, by more than is let through and their scatter explains.
+
+    Its predecessors are the stored runs of the same model, number type, variant, threads, CPUs, kind of target, arm and
+    device; whatever the filter says about one of these stands in its place.
+
+    Args:
+        candidate: a bundle (its accelerated variant) or ``BUNDLE#variant``.
+        against: ``store:`` and a filter, see ``opscope.fleet.stored_runs.run_filter``.
+        store: directory or URL; see ``opscope.fleet.stores.store_address``.
+        threshold: the largest slowdown that is let through, as a fraction; None: 3 %.
+
+    Raises:
+        NotFoundError: there is no such bundle or variant, or no store.
+        MismatchError: no stored run can be compared with it.
+        UsageError: the filter is wrong, or the candidate is no bundle.
+    """
+    text, chosen = against.removeprefix(HISTORY), run_filter(against.removeprefix(HISTORY))
+    path, _, name = str(candidate).partition("#")
+    if not is_bundle(Path(path)):
+        raise UsageError("only a bundle can be judged by a history", where=path, hint="give a bundle")
+    found = read_found(Path(path))
+    variant = _variant(found, name)
+    analysis = found.analyses[variant.name]
+    arm = "untraced" if analysis.untraced else "traced"
+    place = place_of(store_address(store))
+    rows = _runs(place, _alike(found.manifest, variant, arm, text, chosen), found)
+    if not rows:
+        hint = "`opscope store list` shows what is stored; `store:device=NAME` takes runs of another name of the device"
+        raise MismatchError("the store has no run that it can be compared with", where=candidate, hint=hint)
+    latencies = [float(row[1]) for row in rows]
+    bundles = [str(row[0]) for row in rows]
+    side = Side(f"history of {variant.name}", f"{HISTORY}{text} in {place.address}", sum(latencies) / len(latencies))
+    latency = (analysis.untraced.latency if analysis.untraced else analysis.latency).median_ns
+    own = Candidate(
+        Side(variant.name, found.source, latency),
+        latency,
+        len(found.manifest.completed(variant.name, Arm.TIMED if analysis.untraced else Arm.TRACED)),
+        arm,
+        analysis.operators,
+    )
+    same = [row for row in rows if row[2] == found.manifest.model.sha256]
+    notes = [] if len(same) == len(rows) else [f"{len(rows) - len(same)} of the runs are of another program"]
+    terms = Terms(DEFAULT_THRESHOLD if threshold is None else threshold, found.manifest.model.name, notes=notes)
+    return history_gate(own, Predecessors(side, latencies, bundles, _operators(place, same, str(rows[0][3]))), terms)
+
+
+def _variant(found: Found, name: str) -> Variant:
+    manifest = found.manifest
+    variant = manifest.variant(name) if name else (manifest.with_role(Role.ACCELERATED) or manifest.variants)[0]
+    if variant is None:
+        hint = did_you_mean(name, (one.name for one in manifest.variants))
+        raise NotFoundError(f"the bundle has no variant {name!r}", where=found.source, hint=hint)
+    if variant.name not in found.analyses:
+        raise NotFoundError(f"no repetition of {variant.name} succeeded", where=found.source)
+    return variant
+
+
+def _alike(manifest: Manifest, variant: Variant, arm: str, text: str, chosen: RunFilter) -> RunFilter:
+    """The filter, with what must be the same where it says nothing else."""
+    said = {word.partition("=")[0].strip() for word in text.split(",")}
+    same: dict[str, Any] = {
+        "model": manifest.model.name,
+        "dtype": manifest.model.dtype,
+        "device": device_text(manifest),
+        "target": manifest.target.kind,
+        "variant": variant.name,
+        "threads": variant.threads,
+        "affinity": " ".join(map(str, variant.affinity)),
+        "arm": arm,
+    }
+    for column, value in same.items():
+        if column not in said:
+            chosen = chosen.also(column, value)
+    return chosen
+
+
+def _runs(place: Place, chosen: RunFilter, found: Found) -> Sequence[tuple[Any, ...]]:
+    """Bundle, latency, program and variant of the runs that fit, oldest first; without the candidate itself."""
+    own = {e.bundle for e in snapshot(place).entries() if e.origin == origin_of(found.manifest)} | {found.bundle}
+    sql = f"SELECT bundle, latency_ns, program_sha256, variant FROM runs {chosen.where} ORDER BY created, bundle"  # noqa: S608 - names of ours; values are bound
+    rows = [row for row in ask(place, sql, chosen.values).rows if row[0] not in own and row[1]]
+    return rows[-chosen.last :] if chosen.last else rows
+
+
+def _operators(
+    place: Place, rows: Sequence[tuple[Any, ...]], variant: str
+) -> dict[tuple[str, int | None, int | None, str], dict[str, float]]:
+    """Times of the operators of some runs, by place and bundle."""
+    found: dict[tuple[str, int | None, int | None, str], dict[str, float]] = {}
+    if rows:
+        marks = ", ".join("?" * len(rows))
+        where = f"WHERE variant = ? AND bundle IN ({marks})"
+        sql = f"SELECT method, instruction, position, name, bundle, time_ns FROM operators {where}"  # noqa: S608 - same
+        for *at, bundle, time_ns in ask(place, sql, (variant, *(row[0] for row in rows))).rows:
+            found.setdefault((at[0], at[1], at[2], at[3]), {})[bundle] = float(time_ns)
+    return found

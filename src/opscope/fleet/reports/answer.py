@@ -1,0 +1,92 @@
+"""The answer to a query: on a terminal, as CSV, JSON and Parquet. Cells may hold whatever a trace holds."""
+
+from __future__ import annotations
+
+import csv
+import io
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import msgspec
+import polars as pl
+from rich.table import Table
+from rich.text import Text
+
+from opscope.reports.content.text import csv_cell, distinct, plain
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    Rows: TypeAlias = Sequence[tuple[Any, ...]]
+
+_LARGE = 1e5
+"""Numbers from here on are shown whole."""
+_NUMBERS = ("INT", "DOUBLE", "FLOAT", "DECIMAL", "REAL")
+
+
+def answer_table(columns: Sequence[str], types: Sequence[str], rows: Rows) -> Table:
+    """The answer for a terminal; numbers are to the right, what is not known is empty.
+
+    Args:
+        columns: names.
+        types: of the columns, as SQL calls them.
+        rows: cells in the order of the columns.
+    """
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name, kind in zip(columns, types, strict=True):
+        table.add_column(Text(plain(name)), justify="right" if _is_number(kind) else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(plain(_cell(value))) for value in row))
+    return table
+
+
+def answer_bytes(columns: Sequence[str], types: Sequence[str], rows: Rows, form: str) -> bytes:
+    """The answer as the content of a file.
+
+    Args:
+        columns: names.
+        types: of the columns, as SQL calls them.
+        rows: cells in the order of the columns.
+        form: ``csv``, ``json``, ``parquet``, or ``table`` for text.
+    """
+    if form == "json":
+        names = distinct(columns)
+        objects = [dict(zip(names, row, strict=True)) for row in rows]
+        return msgspec.json.format(msgspec.json.encode(objects, enc_hook=str), indent=1) + b"\n"
+    if form == "parquet":
+        return _parquet(distinct(columns), rows)
+    if form == "csv":
+        return _csv(columns, rows)
+    from rich.console import Console  # noqa: PLC0415 - for text files only
+
+    console = Console(file=io.StringIO(), width=10_000, highlight=False)
+    console.print(answer_table(columns, types, rows))
+    return "".join(f"{line.rstrip()}\n" for line in console.file.getvalue().splitlines()).encode()  # type: ignore[attr-defined] # it is the StringIO above
+
+
+def _csv(columns: Sequence[str], rows: Rows) -> bytes:
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow([csv_cell(name) for name in columns])
+    writer.writerows([csv_cell(value) if isinstance(value, str) else value for value in row] for row in rows)
+    return out.getvalue().encode(errors="replace")
+
+
+def _parquet(columns: Sequence[str], rows: Rows) -> bytes:
+    buffer = io.BytesIO()
+    cells = list(zip(*rows, strict=True)) if rows else [()] * len(columns)
+    pl.DataFrame({name: list(own) for name, own in zip(columns, cells, strict=True)}, strict=False).write_parquet(
+        buffer
+    )
+    return buffer.getvalue()
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return f"{value:.0f}" if abs(value) >= _LARGE else f"{value:.6g}"
+    return str(value)
+
+
+def _is_number(kind: str) -> bool:
+    return "[" not in kind and any(word in kind for word in _NUMBERS)

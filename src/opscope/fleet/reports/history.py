@@ -1,0 +1,175 @@
+"""A history on a terminal and as an HTML page: each series with its changes of level."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import altair as alt
+from rich.console import Group
+from rich.text import Text
+
+from opscope.core import units
+from opscope.fleet.analysis.history import Unit
+from opscope.reports.content.template import environment
+from opscope.reports.content.text import plain
+from opscope.reports.html.pictures import INK, drawn, rows_of
+from opscope.reports.html.sections import policy, style_sheet
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import RenderableType
+
+    from opscope.fleet.analysis.history import History, LevelChange, Metric, Series
+
+_BLOCKS = "▁▂▃▄▅▆▇█"
+_WIDEST = 60
+_PICTURE_WIDTH, _PICTURE_HEIGHT = 760, 200
+_MOST_POINTS = 1_000
+
+
+def history_summary(history: History) -> RenderableType:
+    """What a person reads after `opscope history`."""
+    parts: list[RenderableType] = []
+    for one in history.series:
+        parts += [
+            Text(subject_text(one), style="bold"),
+            Text(f"  {_line(one)}"),
+            Text(f"  {level_text(history.metric, one)}"),
+        ]
+        parts += [Text(f"  {change_text(history, change)}") for change in one.changes]
+        parts.append(Text())
+    if history.left_out:
+        parts.append(Text(f"note: {units.counted_text(history.left_out, 'run')} without this figure", style="dim"))
+    return Group(*parts)
+
+
+def history_html(history: History) -> str:
+    """The history as one HTML page that needs nothing else."""
+    style = style_sheet("combined.css")
+    rows = [
+        {
+            "title": subject_text(one),
+            "level": level_text(history.metric, one),
+            "picture": picture(history, one),
+            "changes": [_cells(history.metric, change) for change in one.changes],
+        }
+        for one in history.series
+    ]
+    values = {
+        "history": history,
+        "rows": rows,
+        "order": history.order.value,
+        "tolerance": units.share_text(history.tolerance),
+    }
+    return environment({}).get_template("history.html.j2").render(values, style=style, policy=policy(style))
+
+
+def subject_text(series: Series) -> str:
+    """What a series is about, in one line."""
+    own = series.subject
+    model = " ".join(filter(None, (own.model, own.dtype)))
+    threads = units.counted_text(own.threads, "thread") if own.threads else ""
+    cpus = f"CPUs {own.affinity}" if own.affinity else ""
+    how = ", ".join(filter(None, (threads, own.target or "", own.arm or "", cpus)))
+    return f"{plain(model)} on {plain(own.device)}, {plain(own.variant)} ({plain(how)})"
+
+
+def value_text(metric: Metric, value: float) -> str:
+    """A value of the figure in its unit."""
+    if metric.unit is Unit.TIME:
+        return units.time_text(value)
+    return units.size_text(round(value)) if metric.unit is Unit.SIZE else units.ratio_text(value)
+
+
+def level_text(metric: Metric, series: Series) -> str:
+    """The current level with its scatter, and why changes were not looked for."""
+    scatter = "" if series.scatter is None else f", scatter {units.share_text(series.scatter)}"
+    runs = units.counted_text(len(series.current()), "run")
+    told = f"{value_text(metric, series.level)} over {runs}{scatter}"
+    if series.not_judged:
+        return f"{told}; changes were not looked for: {series.not_judged}"
+    return f"{told}; {'level since the last change' if series.changes else 'no change of level'}"
+
+
+def change_text(history: History, change: LevelChange) -> str:
+    """A change of level in one sentence."""
+    metric = history.metric
+    ends = "" if change.ci95 is None else f" [{_percent(change.ci95[0])}, {_percent(change.ci95[1])}]"
+    values = f"{value_text(metric, change.from_value)} to {value_text(metric, change.to_value)}"
+    word = "better" if change.better else "worse"
+    place = f"between {plain(change.before)} and {plain(change.label)}"
+    runs = f"{change.runs[0]} and {change.runs[1]} runs"
+    return f"{word}: {values}, {_percent(change.ratio)}{ends}, {place} ({runs})"
+
+
+def picture(history: History, series: Series) -> str:
+    """The points of a series in their order, with its levels and changes, as SVG."""
+    step = -(-len(series.points) // _MOST_POINTS)
+    scale, title = _scale(history.metric)
+    points = [
+        {"number": number, "label": plain(point.label, 40), "value": point.value / scale}
+        for number, point in enumerate(series.points)
+        if number % step == 0
+    ]
+    ends = [0, *(change.index for change in series.changes), len(series.points)]
+    values = [*(change.from_value for change in series.changes), series.level]
+    levels = [
+        {"number": first - 0.5, "end": end - 0.5, "value": value / scale}
+        for first, end, value in zip(ends, ends[1:], values, strict=False)
+    ]
+    axis = alt.Axis(labels=False, ticks=False, title=f"runs by {history.order.value}, {_ends(series)}", grid=False)
+    x = alt.X("number:Q", axis=axis, scale=alt.Scale(nice=False, zero=False))
+    y = alt.Y("value:Q", title=title, scale=alt.Scale(zero=False, nice=True))
+    dots = alt.Chart(rows_of(points)).mark_circle(size=26, opacity=0.75, color="#4c78a8").encode(x=x, y=y)
+    lines = alt.Chart(rows_of(levels)).mark_rule(strokeWidth=2.4, color="#f58518").encode(x=x, x2="end:Q", y=y)
+    layers = [dots, lines]
+    if series.changes:
+        marks = [
+            {"number": change.index - 0.5, "text": f"{_percent(change.ratio)} at {plain(change.label, 24)}"}
+            for change in series.changes
+        ]
+        rule = alt.Chart(rows_of(marks)).encode(x="number:Q")
+        layers.append(rule.mark_rule(strokeDash=[4, 3], color=INK))
+        layers.append(rule.mark_text(align="left", dx=-4, y=-6, color=INK, fontSize=11).encode(text="text:N"))
+    return drawn(alt.layer(*layers).properties(width=_PICTURE_WIDTH, height=_PICTURE_HEIGHT))
+
+
+def _scale(metric: Metric) -> tuple[float, str]:
+    if metric.unit is Unit.TIME:
+        return 1e6, f"{plain(metric.name, 40)}, ms"
+    return (float(1 << 20), f"{metric.name}, MiB") if metric.unit is Unit.SIZE else (1.0, metric.name)
+
+
+def _ends(series: Series) -> str:
+    first, last = series.points[0].label, series.points[-1].label
+    return plain(first, 40) if first == last else f"{plain(first, 40)} to {plain(last, 40)}"
+
+
+def _line(series: Series) -> str:
+    """The points as blocks of eight heights; long series are binned by medians."""
+    values = [point.value for point in series.points]
+    size = -(-len(values) // _WIDEST)
+    binned = [sorted(values[i : i + size])[len(values[i : i + size]) // 2] for i in range(0, len(values), size)]
+    low, high = min(binned), max(binned)
+    if high <= low:
+        return _BLOCKS[3] * len(binned)
+    return "".join(_BLOCKS[min(7, int(8 * (value - low) / (high - low)))] for value in binned)
+
+
+def _cells(metric: Metric, change: LevelChange) -> Sequence[str]:
+    ends = "no interval" if change.ci95 is None else f"{_percent(change.ci95[0])} to {_percent(change.ci95[1])}"
+    return (
+        plain(change.before),
+        plain(change.label),
+        value_text(metric, change.from_value),
+        value_text(metric, change.to_value),
+        _percent(change.ratio),
+        ends,
+        f"{change.runs[0]}, {change.runs[1]}",
+        "better" if change.better else "worse",
+    )
+
+
+def _percent(ratio: float) -> str:
+    return f"{(ratio - 1) * 100:+.1f} %"

@@ -1,0 +1,201 @@
+"""A bundle as rows of the tables: its manifest and the results of its variants, and nothing computed anew."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+import numpy as np
+
+from opscope.bundle.manifest import Arm
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from opscope.analysis.analysis import Analysis
+    from opscope.analysis.compare.compare import Comparison
+    from opscope.analysis.latency.latency import Latency
+    from opscope.analysis.operators.operators import Operator
+    from opscope.bundle.manifest import Manifest, Repetition, Variant
+    from opscope.fleet.store.schema import Row
+
+_NUMBER = re.compile(r" #\d+\Z")
+_FRAMEWORK = "framework"
+
+
+class Given(NamedTuple):
+    """What the person who adds a bundle says about it.
+
+    Attributes:
+        device: name of the machine in the store; None: CPU, system and address of the manifest.
+        commit: of the program or of what made it; None: not said.
+    """
+
+    device: str | None = None
+    commit: str | None = None
+
+
+class Found(NamedTuple):
+    """A bundle as it was read.
+
+    Attributes:
+        bundle: its hash.
+        source: where it is.
+        manifest: of it.
+        analyses: of its variants, by name; those without a result are left out.
+        comparisons: that it holds.
+    """
+
+    bundle: str
+    source: str
+    manifest: Manifest
+    analyses: Mapping[str, Analysis]
+    comparisons: Sequence[Comparison]
+
+
+def bundle_rows(found: Found, given: Given) -> dict[str, list[Row]]:
+    """Rows of every table, of all variants that have a result; variants without one have a row in ``runs`` only."""
+    rows: dict[str, list[Row]] = {
+        name: [] for name in ("runs", "latency", "operators", "modules", "findings", "kernels")
+    }
+    manifest = found.manifest
+    for variant in manifest.variants:
+        key = (found.bundle, manifest.model.name, given.device or device_text(manifest), variant.name)
+        analysis = found.analyses.get(variant.name)
+        rows["runs"].append(key + _run(found, variant, given))
+        if analysis is not None:
+            rows["latency"] += [key + cells for cells in _latency(analysis)]
+            rows["operators"] += [key + _operator(row) for row in analysis.operators]
+            rows["modules"] += [key + cells for cells in _modules(analysis)]
+            rows["findings"] += [key + cells for cells in _findings(analysis)]
+            rows["kernels"] += [key + cells for cells in _kernels(analysis.operators)]
+    return rows
+
+
+def device_text(manifest: Manifest) -> str:
+    """Name of a bundle's machine: CPU, system, architecture, and the address where the target has one."""
+    environment = manifest.environment
+    place = " ".join(filter(None, (environment.system, environment.machine)))
+    name = ", ".join(filter(None, (environment.cpu or "unknown CPU", place)))
+    return f"{name} ({manifest.target.address})" if manifest.target.address else name
+
+
+def moment(text: str | None) -> datetime | None:
+    """A time in ISO 8601 as one in UTC without a zone, as tables hold it; None for none, or what is no time."""
+    try:
+        found = datetime.fromisoformat(text.replace("Z", "+00:00")) if text else None
+    except ValueError:
+        return None
+    return found.astimezone(timezone.utc).replace(tzinfo=None) if found and found.tzinfo else found
+
+
+def _run(found: Found, variant: Variant, given: Given) -> Row:
+    manifest, environment = found.manifest, found.manifest.environment
+    analysis = found.analyses.get(variant.name)
+    arm = Arm.TIMED if analysis and analysis.untraced else Arm.TRACED
+    return (
+        "bundle",
+        moment(manifest.created),
+        given.commit,
+        manifest.opscope,
+        msgspec.json.encode(environment.versions, order="sorted").decode(),
+        variant.role.value if variant.role else None,
+        manifest.model.dtype,
+        variant.threads,
+        " ".join(map(str, variant.affinity)),
+        None if variant.ablated is None else ",".join(variant.ablated),
+        manifest.target.kind,
+        environment.cpu,
+        environment.system,
+        environment.machine,
+        None if environment.features is None else ",".join(sorted(environment.features)),
+        manifest.model.sha256,
+        found.source,
+        manifest.status.value,
+        len(manifest.completed(variant.name, arm)),
+        sum(1 for repetition in manifest.failures() if repetition.variant == variant.name),
+        *_figures(analysis, [*manifest.completed(variant.name), *manifest.completed(variant.name, Arm.TIMED)]),
+        *_comparison(found.comparisons, variant),
+        analysis.quality.grade.value if analysis and analysis.quality else None,
+    )
+
+
+def _figures(analysis: Analysis | None, done: Sequence[Repetition]) -> Row:
+    measured = [repetition.measurement for repetition in done if repetition.measurement]
+    loads = [one.load_ns for one in measured if one.load_ns is not None]
+    memory = [one.peak_rss_bytes for one in measured if one.peak_rss_bytes is not None]
+    machine = float(np.median(loads)) if loads else None, max(memory, default=None)
+    if analysis is None:
+        return (None,) * 9 + machine
+    shown = analysis.untraced.latency if analysis.untraced else analysis.latency
+    ends = shown.ci95_median_ns or (None, None)
+    quantiles = shown.p90_ns, shown.p95_ns, shown.p99_ns
+    arm = "untraced" if analysis.untraced else "traced"
+    return (arm, shown.median_ns, shown.mean_ns, *quantiles, *ends, shown.cv, *machine)
+
+
+def _comparison(comparisons: Sequence[Comparison], variant: Variant) -> Row:
+    own = next((one for one in comparisons if one.candidate.label == variant.name), None)
+    if own is None:
+        return (None,) * 6
+    end, agreed = own.end_to_end, own.outputs
+    low, high = end.ci95 or (None, None)
+    return own.baseline.label, end.speedup, low, high, end.verdict.value, agreed.agree if agreed else None
+
+
+def _latency(analysis: Analysis) -> Iterator[Row]:
+    arms: list[tuple[str, Latency]] = [("traced", analysis.latency)]
+    if analysis.untraced:
+        arms.insert(0, ("untraced", analysis.untraced.latency))
+    for arm, latency in arms:
+        for one in latency.processes:
+            yield arm, one.process, one.n, one.median_ns, one.mean_ns, one.load_ns, one.first_ns
+
+
+def _operator(row: Operator) -> Row:
+    return (
+        row.method,
+        row.instruction,
+        row.position,
+        row.name,
+        row.category.value,
+        row.kind,
+        row.backend,
+        row.calls,
+        row.time_ns,
+        row.share,
+        row.uncertainty_ns,
+        row.module,
+        row.aten,
+        row.dtype,
+        None if row.shape is None else "x".join(map(str, row.shape)),
+        row.macs,
+        row.bytes,
+        row.kernel,
+        row.attribution.value,
+    )
+
+
+def _modules(analysis: Analysis) -> Iterator[Row]:
+    for one in analysis.modules:
+        place = one.method, one.path, one.type, one.depth
+        yield (*place, one.self_ns, one.total_ns, one.share, one.operators, one.macs)
+
+
+def _findings(analysis: Analysis) -> Iterator[Row]:
+    for one in analysis.findings:
+        yield one.rule, one.severity.value, one.title, one.evidence, one.saving_ns, one.next_step
+
+
+def _kernels(operators: Sequence[Operator]) -> Iterator[Row]:
+    """Operators by sort and microkernel, longest first; the framework's own time is in none."""
+    groups: dict[tuple[str | None, ...], list[Operator]] = {}
+    for row in operators:
+        if row.kind != _FRAMEWORK:
+            name = _NUMBER.sub("", row.name).removeprefix("native_call_")
+            groups.setdefault((name, row.kernel, row.category.value, row.kind, row.backend), []).append(row)
+    for sort, own in sorted(groups.items(), key=lambda group: -sum(row.time_ns for row in group[1])):
+        macs = None if any(row.macs is None for row in own) else sum(row.macs or 0 for row in own)
+        yield (*sort, len(own), sum(row.time_ns for row in own), sum(row.share for row in own), macs)

@@ -1,0 +1,130 @@
+"""The result of a trace of AI Engine tiles (schema ``opscope.tiles/1``) as rows of the tables.
+
+Only the fields that the tables hold are read; others may be there.
+"""
+
+from __future__ import annotations
+
+from pathlib import PurePath
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from opscope.fleet.store.rows import Given, moment
+
+if TYPE_CHECKING:
+    from opscope.fleet.store.schema import Row
+
+TILES_SCHEMA = "opscope.tiles/1"
+_SPLIT = ("vector", "memory_stall", "stream_stall", "cascade_stall", "lock_stall", "other")
+
+
+class Split(msgspec.Struct, frozen=True):
+    """Cycles by what a core did."""
+
+    vector: int
+    memory_stall: int
+    stream_stall: int
+    cascade_stall: int
+    lock_stall: int
+    other: int
+
+
+class Cycles(msgspec.Struct, frozen=True):
+    """Cycles in calls and between them."""
+
+    in_call: Split
+    between_calls: Split
+
+
+class Calls(msgspec.Struct, frozen=True):
+    """How many calls were found."""
+
+    paired: int
+
+
+class Bound(msgspec.Struct, frozen=True):
+    """What sets the pace."""
+
+    by: str
+
+
+class Tile(msgspec.Struct, frozen=True):
+    """One trace unit of one tile."""
+
+    tile: str
+    unit: str
+    calls: Calls
+    window_cycles: int
+    cycles: Cycles
+    mac_per_cycle: float | None
+    utilisation: float | None
+    coverage: float | None
+    bound: Bound | None
+    iterations: list[msgspec.Raw]
+
+
+class Trace(msgspec.Struct, frozen=True):
+    """The file that was read."""
+
+    path: str
+    sha256: str
+
+
+class Device(msgspec.Struct, frozen=True):
+    """The device, where it was named."""
+
+    name: str
+
+
+class TileGiven(msgspec.Struct, frozen=True):
+    """What was said about the trace."""
+
+    device: Device | None = None
+    dtype: str | None = None
+
+
+class TileResult(msgspec.Struct, frozen=True, tag_field="schema", tag=TILES_SCHEMA):
+    """As much of the result as the tables hold."""
+
+    trace: Trace
+    given: TileGiven
+    tiles: list[Tile]
+
+
+def tile_rows(found: TileResult, bundle: str, source: str, given: Given, created: str) -> dict[str, list[Row]]:
+    """Rows of ``runs`` and ``tiles``.
+
+    Args:
+        found: the result.
+        bundle: hash of the file.
+        source: where it is.
+        given: what the person who adds it says.
+        created: when the file was written, ISO 8601; a trace does not tell when it was taken.
+    """
+    device = given.device or (found.given.device.name if found.given.device else "unknown AI Engine")
+    model = PurePath(found.trace.path).name.partition(".")[0] or "trace"
+    key = bundle, model, device, found.given.dtype or "tiles"
+    run = ("tiles", moment(created), given.commit, None, "{}", None, found.given.dtype)
+    nothing_more = (None,) * 9
+    figures = (None,) * 20
+    return {
+        "runs": [(*key, *run, *nothing_more, source, "complete", *figures)],
+        "tiles": [key + _tile(tile) for tile in found.tiles],
+    }
+
+
+def _tile(tile: Tile) -> Row:
+    both = tile.cycles.in_call, tile.cycles.between_calls
+    return (
+        tile.tile,
+        tile.unit,
+        tile.calls.paired,
+        tile.window_cycles,
+        *(sum(int(getattr(part, name)) for part in both) for name in _SPLIT),
+        tile.mac_per_cycle,
+        tile.utilisation,
+        tile.coverage,
+        tile.bound.by if tile.bound else None,
+        len(tile.iterations),
+    )

@@ -1,0 +1,259 @@
+"""One bundle, or one result of a trace of tiles, made ready for a store. Runs in this process or on a worker."""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+import msgspec
+
+from opscope.analysis.analysis import Analysis
+from opscope.analysis.compare.compare import Comparison
+from opscope.bundle.bundle import MANIFEST, VARIANTS, Bundle, is_bundle
+from opscope.bundle.lock import is_held
+from opscope.core.errors import BundleError, NotFoundError, OpscopeError, StorageError, TraceFormatError
+from opscope.core.files import sha256_of
+from opscope.fleet.store.log import Entry
+from opscope.fleet.store.rows import Found, Given, bundle_rows, device_text
+from opscope.fleet.store.schema import framed
+from opscope.fleet.store.tile_rows import TILES_SCHEMA, TileResult, tile_rows
+from opscope.workflows.reports.reports import compared_pairs, content_of, file_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import polars as pl
+
+    from opscope.bundle.manifest import Manifest
+
+ANALYSIS = "analysis.json"
+_RESTORE = "take the file from a copy of the bundle, or leave the bundle out"
+_Document = TypeVar("_Document", Analysis, Comparison)
+
+
+class Asked(NamedTuple):
+    """A bundle to make ready.
+
+    Attributes:
+        path: of it.
+        given: what the person who adds it says.
+        recompute: analyse its traces, also where the bundle has the analyses already.
+    """
+
+    path: str
+    given: Given = Given()
+    recompute: bool = False
+
+
+class Ready(NamedTuple):
+    """A bundle as a store takes it."""
+
+    entry: Entry
+    frames: dict[str, pl.DataFrame]
+
+
+class Refused(NamedTuple):
+    """A bundle that cannot be stored: where, why, what to do, and the exit code of that error."""
+
+    path: str
+    problem: str
+    hint: str | None
+    exit_code: int
+
+
+def bundles_in(path: Path) -> list[Path]:
+    """The bundles and results of tiles at a path or below it, in order of their paths.
+
+    Raises:
+        NotFoundError: there is nothing.
+    """
+    if is_bundle(path) or _holds_tiles(path):
+        return [path]
+    if not path.exists():
+        raise NotFoundError("no such file or directory", where=path, hint="give bundles, or directories of them")
+    found = sorted(_below(path)) if path.is_dir() else []
+    if not found:
+        hint = "give what `opscope profile`, `opscope run` or `opscope aie --out` wrote, or a directory of such"
+        raise NotFoundError("no bundle, and none below", where=path, hint=hint)
+    return found
+
+
+def content_id(path: Path) -> str:
+    """Hash by which a bundle is known: of its manifest, which holds the hash of every trace.
+
+    Raises:
+        StorageError: it cannot be read.
+    """
+    file = path / (MANIFEST if is_bundle(path) else ANALYSIS)
+    try:
+        return sha256_of(file)
+    except OSError as error:
+        raise StorageError(f"cannot be read: {error.strerror}", where=file) from error
+
+
+def ready(asked: Asked) -> Ready | Refused:
+    """A bundle made ready, or why that is impossible; an error that fits is a value here, so that others go on."""
+    try:
+        path = Path(asked.path)
+        return _of_bundle(path, asked) if is_bundle(path) else _of_tiles(path, asked.given)
+    except OpscopeError as error:
+        return Refused(asked.path, str(error), error.hint, error.exit_code)
+    except RecursionError:
+        problem = f"{asked.path}: one of its files is nested too deeply"
+        return Refused(asked.path, problem, _RESTORE, TraceFormatError.exit_code)
+
+
+def read_found(path: Path, *, recompute: bool = False) -> Found:
+    """A bundle with its analyses and comparisons: those it holds when they fit its manifest, else computed anew.
+
+    Raises:
+        BundleError: a run is at work in it, or it comes from a newer opscope.
+        TraceFormatError: its manifest or a trace is damaged.
+    """
+    if is_held(path):
+        raise BundleError("a run is at work in it", where=path, hint="add it when the run has ended")
+    bundle, name = Bundle.open(path), content_id(path)
+    manifest = bundle.manifest
+    _check_traces(path, manifest)
+    analyses = None if recompute else _held_analyses(path, manifest)
+    comparisons = None if analyses is None else _held_comparisons(path, manifest, analyses)
+    if analyses is None or comparisons is None:
+        content = content_of(bundle)
+        analyses = {result.variant.name: result.analysis for result in content.variants if result.analysis}
+        comparisons = content.comparisons
+    return Found(name, str(path), manifest, analyses, comparisons)
+
+
+def _of_bundle(path: Path, asked: Asked) -> Ready:
+    found = read_found(path, recompute=asked.recompute)
+    manifest = found.manifest
+    entry = Entry(
+        bundle=found.bundle,
+        origin=origin_of(manifest),
+        repetitions=sum(1 for repetition in manifest.repetitions if repetition.ok),
+        model=manifest.model.name,
+        device=asked.given.device or device_text(manifest),
+        variants=tuple(variant.name for variant in manifest.variants),
+        created=manifest.created,
+        added=_now(),
+        source=str(path),
+    )
+    return Ready(entry, framed(bundle_rows(found, asked.given), entry.source))
+
+
+def _of_tiles(path: Path, given: Given) -> Ready:
+    file = path / ANALYSIS
+    try:
+        found = msgspec.json.decode(file.read_bytes(), type=TileResult)
+        written = datetime.fromtimestamp(file.stat().st_mtime, timezone.utc).isoformat(timespec="seconds")
+    except OSError as error:
+        raise NotFoundError("no bundle, and no result of a trace of tiles", where=path) from error
+    except msgspec.MsgspecError as error:
+        raise TraceFormatError(f"no result that this opscope knows: {error}", where=file) from error
+    name = content_id(path)
+    rows = tile_rows(found, name, str(path), given, written)
+    _, model, device, variant = rows["runs"][0][:4]
+    entry = Entry(
+        bundle=name,
+        origin=name,
+        repetitions=1,
+        model=model,
+        device=device,
+        variants=(variant,),
+        created=written,
+        added=_now(),
+        source=str(path),
+        kind="tiles",
+    )
+    return Ready(entry, framed(rows, entry.source))
+
+
+def origin_of(manifest: Manifest) -> str:
+    """What a run keeps when it is resumed: its beginning. Two bundles with it are one run, the one fuller."""
+    first = manifest.repetitions[:1]
+    kept = (manifest.created, manifest.model.sha256, manifest.plan.seed, manifest.variants, manifest.environment, first)
+    return hashlib.sha256(msgspec.json.encode(kept)).hexdigest()
+
+
+def _check_traces(path: Path, manifest: Manifest) -> None:
+    """Make sure that the traces that count are there and whole.
+
+    Raises:
+        TraceFormatError: one is not.
+    """
+    inside = path.resolve()
+    for variant in manifest.variants:
+        for repetition in manifest.completed(variant.name):
+            if repetition.trace is None:
+                continue
+            file = path / repetition.trace
+            if not file.resolve().is_relative_to(inside):
+                raise TraceFormatError("a trace outside of its bundle", where=file, hint=_RESTORE)
+            try:
+                same = sha256_of(file) == repetition.trace_sha256
+            except FileNotFoundError:
+                raise TraceFormatError("a trace is missing", where=file, hint=_RESTORE) from None
+            except OSError as error:
+                raise StorageError(f"cannot be read: {error.strerror}", where=file) from error
+            if not same:
+                raise TraceFormatError("a trace is not the one that the manifest names", where=file, hint=_RESTORE)
+
+
+def _held_analyses(path: Path, manifest: Manifest) -> dict[str, Analysis] | None:
+    """Analyses that the bundle holds of all its variants with a result; None when one is missing or is of other traces.
+
+    What was computed from traces can always be computed again, so a document that does not fit is no damage.
+    """
+    found = {}
+    for variant in manifest.variants:
+        done = [repetition.data_sha256 for repetition in manifest.completed(variant.name)]
+        if not done:
+            continue
+        analysis = _document(path / VARIANTS / file_name(variant.name) / ANALYSIS, Analysis)
+        if analysis is None or [file.sha256 for file in analysis.trace.files] != done:
+            return None
+        found[variant.name] = analysis
+    return found
+
+
+def _held_comparisons(path: Path, manifest: Manifest, analyses: dict[str, Analysis]) -> list[Comparison] | None:
+    """Comparisons with the baseline that the bundle holds; None when one is missing."""
+    wanted = [pair for pair in compared_pairs(manifest) if analyses.keys() >= set(pair)]
+    found = []
+    for number, (baseline, candidate) in enumerate(wanted):
+        name = f"comparisons/{file_name(candidate)}-against-{file_name(baseline)}.json"
+        one = _document(path / ("comparison.json" if number == 0 else name), Comparison)
+        if one is None or (one.baseline.label, one.candidate.label) != (baseline, candidate):
+            return None
+        found.append(one)
+    return found
+
+
+def _document(file: Path, kind: type[_Document]) -> _Document | None:
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=kind)
+    except (OSError, UnicodeDecodeError, msgspec.MsgspecError):
+        return None
+
+
+def _below(path: Path) -> Iterator[Path]:
+    for child in path.iterdir():
+        if child.is_dir() and not child.is_symlink():
+            if is_bundle(child) or _holds_tiles(child):
+                yield child
+            else:
+                yield from _below(child)
+
+
+def _holds_tiles(path: Path) -> bool:
+    try:
+        with (path / ANALYSIS).open("rb") as file:
+            return TILES_SCHEMA.encode() in file.read(200)
+    except OSError:
+        return False
+
+
+def _now() -> str:
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")

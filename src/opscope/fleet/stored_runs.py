@@ -1,0 +1,90 @@
+"""Which runs of a store are meant: filters of a few words, and the runs that fit."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from opscope.core.errors import UsageError, did_you_mean
+from opscope.fleet.store.rows import moment
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+_COLUMNS = ("model", "device", "variant", "role", "dtype", "threads", "target", "commit", "opscope", "arm", "bundle")
+_OTHERS = ("version", "since", "until", "last")
+KEYS = (*_COLUMNS, *_OTHERS)
+_NEXT = re.compile(rf",\s*(?=(?:{'|'.join(KEYS)}|[A-Za-z_]+)=)")
+RUNTIME = "executorch"
+"""The package whose version is meant by `version`."""
+
+
+class RunFilter(NamedTuple):
+    """Which runs are meant.
+
+    Attributes:
+        conditions: SQL over `runs`, each with a question mark for its value.
+        values: of the question marks.
+        last: only so many, the newest ones; None: all.
+    """
+
+    conditions: tuple[str, ...] = ()
+    values: tuple[Any, ...] = ()
+    last: int | None = None
+
+    @property
+    def where(self) -> str:
+        """As a WHERE clause, empty without conditions."""
+        return f"WHERE {' AND '.join(self.conditions)}" if self.conditions else ""
+
+    def also(self, column: str, value: object) -> RunFilter:
+        """With one more condition; null is equal to null."""
+        condition = f'"{column}" IS NOT DISTINCT FROM ?'
+        return self._replace(conditions=(*self.conditions, condition), values=(*self.values, value))
+
+
+def run_filter(text: str) -> RunFilter:
+    """The filter that a text such as ``device=Pixel 8,since=2026-01-01,last=30`` means.
+
+    A comma belongs to a value unless a key and ``=`` follow it.
+
+    Raises:
+        UsageError: a key is unknown, or its value makes no sense.
+    """
+    found = RunFilter()
+    for part in filter(None, (word.strip() for word in _NEXT.split(text))):
+        key, equals, value = part.partition("=")
+        if not equals or key not in KEYS:
+            raise UsageError(f"no filter {part!r}", where="filter", hint=f"KEY=VALUE,...; {did_you_mean(key, KEYS)}")
+        found = _with(found, key, value.strip())
+    return found
+
+
+def _with(found: RunFilter, key: str, value: str) -> RunFilter:
+    if key == "last":
+        return found._replace(last=_number(key, value))
+    if key == "threads":
+        return found.also(key, _number(key, value))
+    if key in {"since", "until"}:
+        sign = ">=" if key == "since" else "<="
+        condition = f"created {sign} ?"
+        return found._replace(conditions=(*found.conditions, condition), values=(*found.values, _date(key, value)))
+    if key == "version":
+        condition = f"versions->>'{RUNTIME}' = ?"
+        return found._replace(conditions=(*found.conditions, condition), values=(*found.values, value))
+    if key == "bundle":
+        return found._replace(conditions=(*found.conditions, "bundle LIKE ? || '%'"), values=(*found.values, value))
+    return found.also(key, value)
+
+
+def _number(key: str, value: str) -> int:
+    if not value.isdecimal() or int(value) < 1:
+        raise UsageError(f"{value!r} is no number from 1", where=f"filter, {key}", hint=f"for example {key}=4")
+    return int(value)
+
+
+def _date(key: str, value: str) -> datetime:
+    found = moment(value)
+    if found is None:
+        raise UsageError(f"{value!r} is no date", where=f"filter, {key}", hint=f"{key}=2026-01-31")
+    return found

@@ -1,0 +1,1 @@
+"""Android devices through the system's adb."""

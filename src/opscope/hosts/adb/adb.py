@@ -1,0 +1,327 @@
+"""A shell on an Android device through the system's own ``adb``: commands, files, and which device is meant.
+
+``adb shell`` ends with code 0 when the device is unplugged in the middle of a command (seen with version 29.0.6), and
+without ``shell_v2`` it never tells an exit code. So every command ends with a line of ours that holds its code, and
+one without that line did not end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import threading
+import time
+from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import urlencode
+
+from opscope.bundle.manifest import Target
+from opscope.core.errors import DeviceError, MissingDependencyError, UsageError
+from opscope.hosts.adb.device import DIRECTORY, PATIENCE
+from opscope.hosts.adb.errors import complaint, connection_error, no_device, several_devices, storage_error
+from opscope.hosts.adb.power import power_named
+from opscope.hosts.shell import Finished, HeardLines, address_options, end_process, safe_path
+from opscope.hosts.target_kinds import ADB
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+
+_OPTIONS = ("power", "dir", "runner", "patience")
+_SERIAL = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:\-\[\]]*\Z")
+_WHOLE = re.compile(r"\d{1,5}\Z")
+
+
+class AdbAddress(NamedTuple):
+    """Which device is meant, and how it is used.
+
+    Attributes:
+        serial: its serial number, or HOST:PORT; empty for the only one there is.
+        power: name of the power profile that is set while something is measured; None leaves the settings as they are.
+        directory: of the device, for what is kept and run there.
+        runner: an executor_runner here, built with the NDK; None to bring the native runner.
+        patience: how long the device is waited for after it was lost, in seconds.
+    """
+
+    serial: str = ""
+    power: str | None = None
+    directory: str = DIRECTORY
+    runner: str | None = None
+    patience: int = PATIENCE
+
+    def text(self) -> str:
+        """The address, with nothing in it that is the default."""
+        told = (
+            ("power", self.power),
+            ("dir", None if self.directory == DIRECTORY else self.directory),
+            ("runner", self.runner),
+            ("patience", None if self.patience == PATIENCE else f"{self.patience}"),
+        )
+        options = {name: value for name, value in told if value}
+        return self.serial + (f"?{urlencode(options, safe='/:')}" if options else "")
+
+
+def parse_address(text: str) -> AdbAddress:
+    """The parts of an address.
+
+    Raises:
+        UsageError: it is no address, has an unknown option, or names no power profile.
+    """
+    serial, _, query = text.partition("?")
+    where = f"--target adb:{text}"
+    if serial and not _SERIAL.match(serial):
+        hint = "for example adb, adb:R5CT30ABCDE or adb:192.168.1.7:5555; `adb devices` lists them"
+        raise UsageError("this is no serial number of a device", where=where, hint=hint)
+    options = address_options(query, _OPTIONS, where, "power=boost")
+    power = power_named(options["power"]).name if "power" in options else None
+    directory = safe_path(options.get("dir", DIRECTORY), where).rstrip("/")
+    if not directory.startswith("/"):
+        raise UsageError("the directory must be absolute", where=where, hint=f"for example ?dir={DIRECTORY}")
+    patience = options.get("patience", f"{PATIENCE}")
+    if not _WHOLE.match(patience):
+        raise UsageError(f"{patience!r} is no time", where=where, hint="a whole number of seconds: ?patience=60")
+    return AdbAddress(serial, power, directory, options.get("runner"), int(patience))
+
+
+RUNTIME_TAGS = ("ExecuTorch", "XNNPACK")
+_LINE = re.compile(r"^\d\d-\d\d \d\d:\d\d:\d\d\.\d+ +(?P<pid>\d+) +\d+ [A-Z] (?P<tag>[^:]*?) *: (?P<text>.*)$")
+
+
+def runtime_lines(text: str, pid: int) -> list[str]:
+    """Lines that the runtime logged in one process, as they are.
+
+    Args:
+        text: of logcat.
+        pid: number of the process.
+    """
+    found = ((line, _LINE.match(line)) for line in text.splitlines())
+    return [line for line, m in found if m and int(m["pid"]) == pid and m["tag"] in RUNTIME_TAGS]
+
+
+def lines_about(text: str, pid: int) -> list[str]:
+    """All lines of one process, and of those that tell how it crashed.
+
+    Args:
+        text: of logcat.
+        pid: number of the process.
+    """
+    lines = [(line, match) for line in text.splitlines() if (match := _LINE.match(line))]
+    tellers = {int(match["pid"]) for _, match in lines if match["text"].startswith(f"pid: {pid}, tid: ")}
+    return [line for line, match in lines if int(match["pid"]) in {pid, *tellers}]
+
+
+_ENDED = "opscope-ended"
+_TRAILER = re.compile(rb"\r?\n" + _ENDED.encode() + rb" (\d{1,3})\r?\n\Z")
+_ENDED_LINE = re.compile(_ENDED + r" (\d{1,3})\Z")
+_NETWORK = re.compile(r"[^\s/]+:\d{1,5}\Z")
+_ASK_SECONDS, _CONNECT_SECONDS, _POLL_SECONDS = 30.0, 30.0, 0.25
+_COPY_SECONDS, _SLOWEST_COPY = 60.0, 1 << 20
+_END_SECONDS = 30.0
+_SLOW = "look whether it is asleep, busy or out of reach, and run again; `adb reconnect` starts its connection anew"
+_INSTALL = "install the Android platform tools (Debian: apt install adb, macOS: brew install android-platform-tools)"
+
+
+class Listed(NamedTuple):
+    """A device as ``adb devices`` lists it."""
+
+    serial: str
+    state: str
+
+
+class AdbShell:
+    """A device, by its serial number or network address.
+
+    Args:
+        serial: of the device, or HOST:PORT of one on the network, which is connected to; None: the only one there is,
+            or that of the environment's ``ANDROID_SERIAL``.
+        command: that starts adb.
+
+    Raises:
+        MissingDependencyError: adb is not installed.
+        DeviceError: there is no such device, none at all, several of them, or it does not let us in.
+    """
+
+    def __init__(self, serial: str | None = None, command: Sequence[str] = ("adb",)) -> None:
+        self._command = tuple(command)
+        if shutil.which(self._command[0]) is None:
+            raise MissingDependencyError("adb is not installed", hint=_INSTALL)
+        asked = serial or os.environ.get("ANDROID_SERIAL")
+        if asked is not None and _NETWORK.match(asked):
+            self._connect(asked)
+        self.serial = asked or self._only_one()
+        self._check()
+
+    def describe(self) -> Target:
+        """Kind and serial number."""
+        return Target(ADB.name, self.serial)
+
+    def run(self, command: Sequence[str], timeout: float) -> Finished:
+        """Run a command and wait for its end; without ``shell_v2`` its errors come in its output."""
+        try:
+            done = self._adb(["shell", _told(command)], timeout)
+        except subprocess.TimeoutExpired:
+            raise DeviceError(f"no answer within {timeout:.0f} s", where=self._where, hint=_SLOW) from None
+        match = _TRAILER.search(done.stdout)
+        if match is None:
+            raise connection_error(self._where, done.stderr)
+        return Finished(int(match[1]), done.stdout[: match.start()], done.stderr)
+
+    def spawn(self, command: Sequence[str]) -> AdbProcess:
+        """Start a command; Android's adb daemon sends it SIGHUP and closes its input when the connection ends."""
+        return AdbProcess([*self._command, "-s", self.serial, "shell", _told(command)], self._where)
+
+    def push(self, files: Sequence[Path], directory: str) -> None:
+        """Copy files into a directory of the device, which is made when it is not there."""
+        safe_path(directory, self._where)
+        size = sum(file.stat().st_size for file in files)
+        for file in files:
+            self._copy(["push", str(file), f"{directory}/{file.name}"], size)
+
+    def pull(self, directory: str, names: Sequence[str], into: Path) -> None:
+        """Copy files from a directory of the device into one of ours."""
+        safe_path(directory, self._where)
+        for name in names:
+            size = int(self.run(["stat", "-c", "%s", f"{directory}/{name}"], _ASK_SECONDS).stdout or 0)
+            self._copy(["pull", f"{directory}/{name}", str(into / name)], size)
+            if (into / name).stat().st_size != size:
+                raise DeviceError(f"{name} did not come whole", where=self._where, hint="run it again")
+
+    def wait(self, timeout: float) -> bool:
+        """Whether the device answers within a time, in seconds; one on the network is connected to again."""
+        end = time.monotonic() + timeout
+        while True:
+            with contextlib.suppress(DeviceError):
+                if _NETWORK.match(self.serial):
+                    self._connect(self.serial)
+                return self.run(["true"], _ASK_SECONDS).code == 0
+            if time.monotonic() > end:
+                return False
+            time.sleep(_POLL_SECONDS)
+
+    @property
+    def _where(self) -> str:
+        return f"{ADB.name}:{self.serial}"
+
+    def _check(self) -> None:
+        """Ask it something.
+
+        Raises:
+            DeviceError: it does not answer.
+        """
+        self.run(["true"], _ASK_SECONDS)
+
+    def _connect(self, address: str) -> None:
+        state = {one.serial: one.state for one in self._listed()}.get(address)
+        if state == "device":
+            return
+        if state is not None:  # adb would say that it is connected already, and try again only now and then
+            self._adb(["disconnect", address], _ASK_SECONDS, serial=None)
+        done = self._adb(["connect", address], _CONNECT_SECONDS, serial=None)
+        words = complaint(done.stdout + done.stderr)
+        if "connected to" not in words:
+            raise connection_error(f"{ADB.name}:{address}", words.encode())
+
+    def _only_one(self) -> str:
+        found = self._listed()
+        if not found:
+            raise no_device()
+        if len(found) > 1:
+            raise several_devices([f"{one.serial} ({one.state})" for one in found])
+        return found[0].serial
+
+    def _listed(self) -> list[Listed]:
+        lines = self._adb(["devices"], _ASK_SECONDS, serial=None).stdout.decode("utf-8", "replace").splitlines()
+        words = [line.split("\t") for line in lines if "\t" in line]
+        return [Listed(serial, state) for serial, state, *_ in words]
+
+    def _copy(self, arguments: Sequence[str], size: int) -> None:
+        limit = _COPY_SECONDS + size / _SLOWEST_COPY
+        try:
+            done = self._adb(arguments, limit)
+        except subprocess.TimeoutExpired:
+            problem = f"{arguments[0]} of {size:,} bytes took more than {limit:.0f} s"
+            raise DeviceError(problem, where=self._where, hint=_SLOW) from None
+        if done.returncode:
+            raise storage_error(self._where, done.stderr or done.stdout)
+
+    def _adb(
+        self, arguments: Sequence[str], timeout: float, serial: str | None = ""
+    ) -> subprocess.CompletedProcess[bytes]:
+        device = () if serial is None else ("-s", self.serial)
+        command = [*self._command, *device, *arguments]
+        return subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, timeout=timeout, check=False)
+
+
+class AdbProcess:
+    """A command that runs on the device, its standard input open.
+
+    Args:
+        command: of adb.
+        where: the device, for messages.
+    """
+
+    def __init__(self, command: Sequence[str], where: str) -> None:
+        self._where = where
+        self._code: int | None = None
+        self._lines = HeardLines()
+        self._client = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
+        )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def alive(self) -> bool:
+        """Whether adb still holds the connection."""
+        return self._client.poll() is None
+
+    def read_line(self, timeout: float) -> str | None:
+        """The next line that it prints."""
+        return self._lines.take(timeout)
+
+    def wait(self, timeout: float) -> int | None:
+        """Its exit code, None while it runs."""
+        self._reader.join(timeout)
+        if self._reader.is_alive():
+            return None
+        if self._code is None:
+            raise connection_error(self._where, self._rest())
+        return self._code
+
+    def end(self) -> None:
+        """Close its input, and the connection when that does not end it."""
+        end_process(self._client, _END_SECONDS)
+        self._reader.join()
+        if self._client.stdout:
+            self._client.stdout.close()
+
+    def _read(self) -> None:
+        blank = False  # an empty line stands before the code, whether the output ended with a line or within one
+        for line in self._client.stdout or ():
+            text = line.decode("utf-8", "replace").rstrip("\r\n")
+            match = _ENDED_LINE.match(text)
+            if match:  # the last one counts; what goes to standard error may come after it
+                self._code, blank = int(match[1]), False
+                continue
+            if blank:
+                self._lines.put("")
+            blank = not text
+            if text:
+                self._lines.put(text)
+        self._client.wait()
+        self._lines.close()
+
+    def _rest(self) -> bytes:
+        """What it printed and nobody has read."""
+        lines = []
+        while (line := self.read_line(0)) is not None:
+            lines.append(line)
+        return "\n".join(lines).encode()
+
+
+def _told(command: Sequence[str]) -> str:
+    """A command for the device's shell, which tells its exit code in a last line."""
+    return f"{shlex.join(command)}; c=$?; echo; echo {_ENDED} $c"

@@ -1,0 +1,368 @@
+"""A device that is used through a shell: its files are kept by their content, its commands are guarded."""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import hashlib
+import os
+import platform
+import re
+import tempfile
+import time
+from datetime import datetime, timezone
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from opscope.core.errors import DeviceError
+from opscope.core.files import sha256_of
+from opscope.hosts.facts import parts
+from opscope.hosts.scripts import CONDITIONS, FACTS, GUARD, LOCK, PLACE, STORAGE
+from opscope.hosts.shell import safe_path
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from opscope.hosts.shell import RemoteProcess, RemoteShell
+
+
+_LOCK_SECONDS = 60.0
+_BUSY = "wait until that run ends, or stop it; its lock goes with it"
+_REFUSED = "its directory must be writable by everyone, as /tmp is"
+
+
+class Lock(Protocol):
+    """What lets one host at a time use a device."""
+
+    def take(self) -> bool:
+        """Hold the device; whether it was not held by us already, which is so after a connection was lost.
+
+        Raises:
+            DeviceError: another host holds it, or it cannot be reached.
+        """
+        ...
+
+    def release(self) -> None:
+        """Let others have it. May be repeated.
+
+        Raises:
+            DeviceError: it cannot be left as it was found.
+        """
+        ...
+
+
+class DeviceLock:
+    """The lock of a device.
+
+    Args:
+        shell: the way to the device.
+    """
+
+    def __init__(self, shell: RemoteShell) -> None:
+        self._shell, self._holder = shell, _holder()
+        self._process: RemoteProcess | None = None
+
+    def take(self) -> bool:
+        """Hold the device; whether it was not held by us already, which is so after a connection was lost.
+
+        Raises:
+            DeviceError: another host holds it, or it cannot be reached.
+        """
+        if self._process is not None and self._process.alive():
+            return False
+        self.release()
+        self._process = self._shell.spawn(["sh", "-c", LOCK, "opscope-lock", self._holder])
+        told = self._process.read_line(_LOCK_SECONDS)
+        if told == "taken":
+            return True
+        lost = self._process
+        try:
+            if told is None:
+                lost.wait(0.0)
+            raise self._not_taken(told or "")
+        finally:
+            self.release()
+
+    def release(self) -> None:
+        """Let others have it. May be repeated."""
+        if self._process is not None:
+            self._process.end()
+        self._process = None
+
+    def _not_taken(self, told: str) -> DeviceError:
+        target = self._shell.describe()
+        where = f"{target.kind}:{target.address}"
+        verdict, _, rest = told.partition(" ")
+        if verdict == "held":
+            return DeviceError(f"the device is in use {rest}", where=where, hint=_BUSY)
+        if verdict == "left":
+            lock, _, who = rest.partition(" ")
+            problem = f"a run that has ended left its lock behind ({who or 'by nobody known'})"
+            return DeviceError(problem, where=where, hint=f"remove it on the device: rm -r {lock}")
+        if verdict == "refused":
+            return DeviceError(f"the device lets us write no lock: {rest}", where=where, hint=_REFUSED)
+        return DeviceError("the device did not say whether it is free", where=where, hint="try again")
+
+
+def _holder() -> str:
+    """Who we are, for another host that finds the device in use."""
+    now = datetime.now(timezone.utc).isoformat(timespec="microseconds")  # fine enough to tell two of one process apart
+    return f"by {getpass.getuser()}@{platform.node()}, process {os.getpid()}, since {now}"
+
+
+_ASK_SECONDS, _END_SECONDS = 60.0, 5.0
+_WORK = "work"
+"""Directory of the runs, on the device."""
+_LONGER = 30.0  # than the command may take: to start it, and to say how it ended
+_SHOULD_HAVE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,200}\Z")
+_TIMED_OUT, _FILE, _MOST_FILES = "timed-out", "file ", 1000
+
+
+class Ended(NamedTuple):
+    """How a guarded command ended.
+
+    Attributes:
+        code: exit code; negative for a signal, None when its time was up.
+        files: names of the files in its directory, ``log.txt`` with all that it printed among them.
+    """
+
+    code: int | None
+    files: list[str]
+
+
+class Storage(NamedTuple):
+    """Room for files on a device.
+
+    Attributes:
+        directory: for all that is ours, absolute.
+        writable: whether a file could be made in it.
+        free: room in bytes; None where the device does not tell.
+        said: what it complained of.
+    """
+
+    directory: str
+    writable: bool
+    free: int | None
+    said: str
+
+
+class Device:
+    """A device.
+
+    Args:
+        shell: the way to it.
+        base: directory there for all that is ours.
+        lock: that is held while it is used; None: one that is of use on any system.
+    """
+
+    def __init__(self, shell: RemoteShell, base: str, lock: Lock | None = None) -> None:
+        self._shell, self._asked_base = shell, base
+        self._kept: set[str] = set()
+        self._hashes: dict[tuple[str, int, int], str] = {}
+        self._lock = lock or DeviceLock(shell)
+        self._reserved = False
+
+    @property
+    def name(self) -> str:
+        """The device, for messages."""
+        target = self._shell.describe()
+        return f"{target.kind}:{target.address}"
+
+    @cached_property
+    def base(self) -> str:
+        """The directory for all that is ours, absolute.
+
+        Raises:
+            DeviceError: the device cannot be reached.
+            UsageError: the path holds what the programs on the way would misread.
+        """
+        return self.absolute(self._asked_base)
+
+    def absolute(self, path: str) -> str:
+        """A path of the device that begins at the user's home, or is absolute already.
+
+        Raises:
+            DeviceError: the device cannot be reached.
+            UsageError: the path holds what the programs on the way would misread.
+        """
+        done = self._shell.run(["sh", "-c", PLACE, "opscope", path], _ASK_SECONDS)
+        return safe_path(done.stdout.decode("utf-8", "replace").strip(), f"{self.name}: {path}")
+
+    def facts(self) -> Mapping[str, str]:
+        """What it is; see ``FACTS``."""
+        return self._parts(FACTS)
+
+    def conditions(self) -> Mapping[str, str]:
+        """The state it is in; see ``CONDITIONS``."""
+        return self._parts(CONDITIONS)
+
+    def storage(self) -> Storage:
+        """Whether files can be kept on it."""
+        done = self._shell.run(["sh", "-c", STORAGE, "opscope", self.base], _ASK_SECONDS)
+        lines = done.stdout.decode("utf-8", "replace").strip().splitlines()
+        words = lines[-1].split() if lines else []
+        free = int(words[3]) * 1024 if len(words) > 3 and words[3].isdecimal() else None  # noqa: PLR2004 - POSIX df
+        said = done.stderr.decode("utf-8", "replace").strip().splitlines()
+        return Storage(self.base, "writable" in lines, free, said[0] if said else "")
+
+    @contextlib.contextmanager
+    def reserved(self) -> Iterator[None]:
+        """Hold the device for this host alone; what an earlier run left in its working directory is removed.
+
+        Raises:
+            DeviceError: another one holds it.
+        """
+        self._lock.take()
+        self._reserved = True
+        try:
+            self._clean()
+            yield
+        finally:
+            self._reserved = False
+            with contextlib.suppress(DeviceError):
+                self._clean()
+            self._lock.release()
+
+    def keep(self, kind: str, files: Mapping[str, Path]) -> str:
+        """Directory on the device with these files, which are sent when it does not have them.
+
+        Args:
+            kind: of files; the name of their place.
+            files: here, by their names there.
+
+        Raises:
+            DeviceError: the device was lost, or refuses to store them.
+        """
+        lines = (f"{self._hash(path)} {name}\n" for name, path in sorted(files.items()))
+        return self.keep_as(kind, digest_of(lines), files)
+
+    def _hash(self, path: Path) -> str:
+        """Hash of a file, of one that stays as it is computed once."""
+        state = path.stat()
+        key = (str(path), state.st_mtime_ns, state.st_size)
+        if key not in self._hashes:
+            self._hashes[key] = sha256_of(path)
+        return self._hashes[key]
+
+    def keep_as(self, kind: str, digest: str, files: Mapping[str, Path]) -> str:
+        """As :meth:`keep`, when the digest of the files is known."""
+        place = f"{self.base}/{kind}/{digest}"
+        if place not in self._kept:
+            if self._sh('[ -d "$1" ]', place).code:
+                self._send(files, place)
+            self._kept.add(place)
+        return place
+
+    def _send(self, files: Mapping[str, Path], place: str) -> None:
+        """Send files under another name, and give them theirs when all are there."""
+        part = f"{place}.{os.getpid()}-{time.monotonic_ns()}.part"
+        try:
+            self._must(self._sh('rm -rf "$1" && mkdir -p "$1"', part))
+            with tempfile.TemporaryDirectory(prefix="opscope-") as named:
+                links = [Path(named) / name for name in files]
+                for link in links:
+                    link.symlink_to(files[link.name].resolve())
+                self._shell.push(links, part)
+            self._must(self._sh('[ -d "$2" ] || mv "$1" "$2"', part, place))
+        except DeviceError as error:
+            raise self._explained(error, part) from error
+
+    def _explained(self, error: DeviceError, part: str) -> DeviceError:
+        """The error, with what the device's storage has to do with it."""
+        with contextlib.suppress(DeviceError):
+            found = self.storage()
+            self._sh('rm -rf "$1"', part)
+            room = "" if found.free is None else f", {found.free >> 20} MiB are free"
+            reason = error.problem if found.writable else found.said or error.problem
+            problem = f"files cannot be kept in {self.base} on the device{room}: {reason}"
+            return DeviceError(problem, where=self.name, hint=_STORE_HINT)
+        return error
+
+    def guarded(self, command: Sequence[str], work: str, timeout: float) -> Ended:
+        """Run a command in a directory of its own; it and all it started end with its time or with the connection.
+
+        Args:
+            command: program and arguments, paths in them absolute or relative to the user's home.
+            work: name of the directory, see :meth:`work`.
+            timeout: in seconds.
+
+        Raises:
+            DeviceError: the device was lost meanwhile, or is held by another host.
+        """
+        if self._reserved and self._lock.take():
+            self._kept.clear()  # the connection was lost: the device may have started anew
+        guard = ["sh", "-c", GUARD, "opscope", f"{max(1, round(timeout))}", work, *command]
+        process = self._shell.spawn(guard)
+        try:
+            files = _files(process, timeout + _LONGER)
+            code = process.wait(_END_SECONDS)
+        finally:
+            process.end()
+        if code is None or _TIMED_OUT in files:
+            return Ended(None, files)
+        if code == _NO_DIRECTORY and not files:
+            raise self._explained(DeviceError("no directory for a run can be made", where=self.name), work)
+        return Ended(code if code <= _SIGNALS else _SIGNALS - code, files)
+
+    def pull(self, work: str, names: Sequence[str], into: Path) -> None:
+        """Copy files of a run here.
+
+        Raises:
+            DeviceError: the device was lost.
+            OSError: there is no room here.
+        """
+        plain = [name for name in names if _SHOULD_HAVE.match(name)]
+        if plain:
+            self._shell.pull(work, plain, into)
+
+    def work(self, name: str) -> str:
+        """Directory of a run on the device."""
+        return f"{self.base}/{_WORK}/{name}"
+
+    def remove(self, work: str) -> None:
+        """Remove the directory of a run."""
+        self._sh('rm -rf "$1"', work)
+
+    def _clean(self) -> None:
+        self.remove(f"{self.base}/{_WORK}")
+
+    def _parts(self, script: str) -> Mapping[str, str]:
+        return parts(self._shell.run(["sh", "-c", script, "opscope"], _ASK_SECONDS).stdout)
+
+    def _sh(self, script: str, *words: str) -> Done:
+        done = self._shell.run(["sh", "-c", script, "opscope", *words], _ASK_SECONDS)
+        return Done(done.code, done.stderr.decode("utf-8", "replace").strip())
+
+    def _must(self, done: Done) -> None:
+        if done.code:
+            raise DeviceError(done.said or f"exit code {done.code}", where=self.name)
+
+
+_STORE_HINT = "free some space there, or name another directory with ?dir=PATH in the address"
+_SIGNALS, _NO_DIRECTORY = 128, 125
+
+
+class Done(NamedTuple):
+    """How a small command ended: its code, and what it complained of."""
+
+    code: int
+    said: str
+
+
+def digest_of(lines: Iterable[str]) -> str:
+    """Name of a set of files by their content, from lines that tell each file's hash and name."""
+    return hashlib.sha256("".join(lines).encode()).hexdigest()[:16]
+
+
+def _files(process: RemoteProcess, timeout: float) -> list[str]:
+    """Names of files that a guarded command tells of at its end."""
+    end = time.monotonic() + timeout
+    found: list[str] = []
+    while len(found) < _MOST_FILES:
+        line = process.read_line(max(0.0, end - time.monotonic()))
+        if line is None:
+            return found
+        if line.startswith(_FILE):
+            found.append(line.removeprefix(_FILE))
+    return found

@@ -1,0 +1,107 @@
+"""Processes that run a model: started in a group of their own, ended with all they started, heard through a file."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import threading
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+
+from opscope.bundle.manifest import Failure, FailureKind
+from opscope.core.errors import StorageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+Answer = TypeVar("Answer")
+_LOG_TAIL = 400
+
+
+def run_process(
+    command: Sequence[str], log: Path, timeout: float, *, environment: Mapping[str, str] | None = None
+) -> int | None:
+    """Exit code of a command, None when its time was up; nothing it started is left running.
+
+    Args:
+        command: program and arguments.
+        log: file that takes all it prints.
+        timeout: in seconds.
+        environment: variables that it has beside those of this process.
+
+    Raises:
+        OSError: the command cannot be started, or the log cannot be written.
+    """
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+            env={**os.environ, **(environment or {})},
+        )
+        # Popen.wait polls when it is given a limit, and would notice the end up to 50 ms late.
+        waiter = threading.Thread(target=process.wait, daemon=True)
+        try:
+            waiter.start()
+            waiter.join(timeout)
+            return None if waiter.is_alive() else process.returncode
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def read_answer(code: int | None, answer: Path, log: Path, timeout: float, kind: type[Answer]) -> Answer | Failure:
+    """What a process left in its answer file, or why there is nothing to read.
+
+    Args:
+        code: as :func:`run_process` returned it.
+        answer: the file, JSON.
+        log: what the process printed.
+        timeout: that it had, in seconds.
+        kind: type of the answer.
+    """
+    if code is None:
+        return Failure(FailureKind.TIMEOUT, f"ended after {timeout:.0f} s without a result")
+    if code < 0 or not answer.exists():
+        return unanswered(code, log)
+    try:
+        return msgspec.json.decode(answer.read_bytes(), type=kind)
+    except msgspec.MsgspecError as error:
+        return Failure(FailureKind.EXIT, f"the answer is damaged: {error}", exit_code=code)
+
+
+def unanswered(code: int, log: Path) -> Failure:
+    """Why a process ended without an answer."""
+    if code < 0:
+        name = _signal_name(-code)
+        return Failure(FailureKind.SIGNAL, f"the process was ended by {name}{log_tail(log)}", signal=name)
+    if code == StorageError.exit_code:
+        return Failure(FailureKind.STORAGE, "the disk is full: no answer could be written")
+    return Failure(FailureKind.EXIT, f"the process ended with code {code} and no answer{log_tail(log)}", exit_code=code)
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def log_tail(log: Path) -> str:
+    """The last line that the process printed, for the end of a message; empty when it printed nothing."""
+    text = log.read_bytes()[-_LOG_TAIL:].decode("utf-8", "replace")
+    line = last_line(text)
+    return f"; its last words: {line}" if line else ""
+
+
+def last_line(text: str) -> str:
+    """The last line that is not blank."""
+    lines = [line for line in text.strip().splitlines() if line.strip()]
+    return lines[-1].strip() if lines else ""

@@ -1,0 +1,194 @@
+"""A shell on a device: commands run there, files go there and come back, whatever carries them (ssh, adb)."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import re
+import subprocess
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+from urllib.parse import parse_qsl
+
+from opscope.core.errors import UsageError, did_you_mean
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from opscope.bundle.manifest import Target
+
+
+_END_SECONDS = 5.0
+
+
+class HeardLines:
+    """The lines that a process printed and nobody has taken yet, in order."""
+
+    def __init__(self) -> None:
+        self._lines: queue.Queue[str | None] = queue.Queue()  # None: there is no more
+
+    def put(self, line: str) -> None:
+        """Add a line that was heard."""
+        self._lines.put(line)
+
+    def close(self) -> None:
+        """Say that no line follows."""
+        self._lines.put(None)
+
+    def take(self, timeout: float) -> str | None:
+        """The next line; None when there is none within so many seconds, or none follows."""
+        try:
+            line = self._lines.get(timeout=timeout)
+        except queue.Empty:
+            return None
+        if line is None:
+            self._lines.put(None)
+        return line
+
+
+def end_process(process: subprocess.Popen[bytes] | None, seconds: float = _END_SECONDS) -> None:
+    """Close the standard input of a process and wait for it; kill it when it has not ended after so many seconds."""
+    if process is None:
+        return
+    if process.stdin is not None:
+        with contextlib.suppress(OSError):
+            process.stdin.close()
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+_SAFE_PATH = re.compile(r"[A-Za-z0-9_./+@%,=:-]*\Z")
+
+
+class Finished(NamedTuple):
+    """How a command on a device ended.
+
+    Attributes:
+        code: its exit code; above 128, as shells tell it, it was ended by the signal ``code - 128``.
+        stdout: what it printed, to be distrusted like every input.
+        stderr: likewise.
+    """
+
+    code: int
+    stdout: bytes
+    stderr: bytes
+
+
+class RemoteProcess(Protocol):
+    """A command that runs on a device while we do something else."""
+
+    def alive(self) -> bool:
+        """Whether the connection to it still stands, as far as can be told from here."""
+        ...
+
+    def read_line(self, timeout: float) -> str | None:
+        """The next line that it prints, without its end; None when there is none before the time is up or it ends.
+
+        Args:
+            timeout: in seconds.
+        """
+        ...
+
+    def wait(self, timeout: float) -> int | None:
+        """Its exit code; None when it still runs after that time.
+
+        Args:
+            timeout: in seconds.
+
+        Raises:
+            DeviceError: the connection was lost before it ended.
+        """
+        ...
+
+    def end(self) -> None:
+        """Close its standard input and the connection to it; commands of ours end themselves then. May be repeated."""
+        ...
+
+
+class RemoteShell(Protocol):
+    """A way to a device. Paths there are made of :func:`safe_path` characters, relative ones begin at its home."""
+
+    def describe(self) -> Target:
+        """Kind and address, for the manifest and for messages."""
+        ...
+
+    def run(self, command: Sequence[str], timeout: float) -> Finished:
+        """Run a command and wait for its end.
+
+        Args:
+            command: program and arguments, which arrive there exactly as they are given; its standard input is empty.
+            timeout: in seconds.
+
+        Raises:
+            DeviceError: the device cannot be reached, refuses us, was lost, or did not answer in time.
+        """
+        ...
+
+    def spawn(self, command: Sequence[str]) -> RemoteProcess:
+        """Start a command whose standard input stays open as long as the connection stands.
+
+        Args:
+            command: as for :meth:`run`.
+
+        Raises:
+            DeviceError: nothing could be started here.
+        """
+        ...
+
+    def push(self, files: Sequence[Path], directory: str) -> None:
+        """Copy files into a directory of the device, under their own names, with their permissions.
+
+        Raises:
+            DeviceError: the device was lost, is full, or refuses to be written to.
+        """
+        ...
+
+    def pull(self, directory: str, names: Sequence[str], into: Path) -> None:
+        """Copy files from a directory of the device into one of ours, under their own names.
+
+        Raises:
+            DeviceError: the device was lost, or a file is not there.
+            OSError: there is no room here.
+        """
+        ...
+
+
+def address_options(query: str, known: Sequence[str], where: str, example: str) -> dict[str, str]:
+    """Options at the end of an address: ``NAME=VALUE``, with & between them.
+
+    Args:
+        query: what stands behind the question mark; empty for none.
+        known: names that there are.
+        where: the whole address, for messages.
+        example: of an option.
+
+    Raises:
+        UsageError: it is not made of options, or one has an unknown name.
+    """
+    try:
+        options = dict(parse_qsl(query, strict_parsing=True)) if query else {}
+    except ValueError:
+        raise UsageError(f"{query!r} are no options", where=where, hint=f"for example ?{example}") from None
+    for name in options:
+        if name not in known:
+            raise UsageError(f"no option {name!r}", where=where, hint=did_you_mean(name, known))
+    return options
+
+
+def safe_path(path: str, where: str) -> str:
+    """A path on a device that no program on the way can misread; the copying programs quote in different ways.
+
+    Args:
+        path: of the device.
+        where: option or key it comes from, for the message.
+
+    Raises:
+        UsageError: it holds other characters than letters, digits and a few signs, or begins like an option.
+    """
+    if not path or path.startswith("-") or not _SAFE_PATH.match(path):
+        problem = f"{path!r} cannot be a directory of the device"
+        raise UsageError(problem, where=where, hint="use letters, digits and _ . / + @ % , = : - only")
+    return path

@@ -1,0 +1,355 @@
+"""A shell on a device through the system's own ssh and scp: what ``ssh HOST`` does in a terminal, this does too.
+
+The user's configuration holds, host keys and jump hosts included; nothing is asked for on the way, so a login must
+work without a password. One connection is kept open for all commands, where the device allows that. ssh ends with code
+255 when the connection fails, and also when the command does; so every command ends with a line of ours that holds its
+code, and one without that line did not end. Another line begins it: what a login shell says before is not ours.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import tempfile
+import threading
+import time
+import weakref
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from opscope.bundle.manifest import Target
+from opscope.core.errors import DeviceError, MissingDependencyError, UsageError
+from opscope.hosts.process import last_line
+from opscope.hosts.shell import Finished, HeardLines, address_options, end_process, safe_path
+from opscope.hosts.target_kinds import SSH
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+DIRECTORY = ".cache/opscope"
+_ssh_address_OPTIONS = ("python", "dir")
+_HOST = re.compile(r"(?P<host>(?:[A-Za-z0-9_.-]+@)?[A-Za-z0-9_][A-Za-z0-9_.-]*)(?::(?P<port>\d{1,5}))?\Z")
+_HIGHEST_PORT = 65_535
+
+
+class SshAddress(NamedTuple):
+    """Where a device is, and what of it is used.
+
+    Attributes:
+        text: as it was given.
+        host: name in the user's configuration or on the network, with a user before it where one was given.
+        port: None for the usual one, or that of the configuration.
+        directory: of the device, for what is kept and run there; relative to the user's home.
+        python: of the device, that has executorch; None to bring the native runner.
+    """
+
+    text: str
+    host: str
+    port: int | None = None
+    directory: str = DIRECTORY
+    python: str | None = None
+
+
+def parse_address(text: str) -> SshAddress:
+    """The parts of an address.
+
+    Raises:
+        UsageError: it is no address, or has an unknown option.
+    """
+    place, _, query = text.partition("?")
+    match = _HOST.match(place)
+    where = f"--target ssh:{text}"
+    if match is None or match["host"].startswith("-"):
+        hint = "for example ssh:board, ssh:user@192.168.1.7:2222, or a Host of ~/.ssh/config"
+        raise UsageError("this is no host that ssh could reach", where=where, hint=hint)
+    port = int(match["port"]) if match["port"] else None
+    if port is not None and not 0 < port <= _HIGHEST_PORT:
+        raise UsageError(f"{port} is no port", where=where)
+    options = address_options(query, _ssh_address_OPTIONS, where, "python=venv/bin/python")
+    directory = safe_path(options.get("dir", DIRECTORY), where).rstrip("/")
+    python = safe_path(options["python"], where) if "python" in options else None
+    return SshAddress(text, match["host"], port, directory, python)
+
+
+NO_SFTP = re.compile(rb"subsystem request failed|sftp-server|scp: Connection closed", re.IGNORECASE)
+"""What scp says of a device without an SFTP server, and in part of a lost connection."""
+_LOST = "the connection was lost"
+_HINTS = (
+    (re.compile("Permission denied|Too many authentication"), "the device does not let us in", "ssh-copy-id {host}"),
+    (re.compile("Host key verification|HOST IDENTIFICATION"), "its host key is not the known one", "ssh {host}"),
+    (
+        re.compile("resolve hostname|Name or service"),
+        "there is no such host",
+        "look at ~/.ssh/config",
+    ),
+    (re.compile("refused|timed out|No route|unreachable"), "it cannot be reached", "is it on, and on the network?"),
+)
+
+
+def connection_error(where: str, host: str, stderr: bytes) -> DeviceError:
+    """Why a command did not come to its end.
+
+    Args:
+        where: the device, for the message.
+        host: as ssh knows it.
+        stderr: what ssh said.
+    """
+    said = _said(stderr)
+    for pattern, problem, hint in _HINTS:
+        if pattern.search(said):
+            step = f"{hint.format(host=host)}; `ssh {host} true` must work without a question"
+            return DeviceError(f"{problem}: {said}", where=where, hint=step)
+    problem = f"{_LOST}: {said}" if said else _LOST
+    return DeviceError(problem, where=where, hint=f"`ssh {host} true` tells whether it is back")
+
+
+def copy_error(where: str, host: str, stderr: bytes) -> DeviceError:
+    """Why a file could not be copied; what the device's files refused is told apart by asking the device."""
+    said = _said(stderr)
+    if re.search("lost connection|closed by|Broken pipe|reset by|Connection ", said):
+        return connection_error(where, host, stderr)
+    return DeviceError(f"a file cannot be copied: {said or 'scp gave no reason'}", where=where)
+
+
+def _said(stderr: bytes) -> str:
+    return last_line(stderr.decode("utf-8", "replace"))
+
+
+BEGAN, ENDED = "opscope-began", "opscope-ended"
+"""Lines before and after what a command prints; the second holds its exit code."""
+_END_SECONDS = 5.0
+
+
+class SshProcess:
+    """A command on a device, heard while it runs.
+
+    Args:
+        command: ssh with all its arguments.
+        where: the device, for messages.
+        host: as ssh knows it, likewise.
+
+    Raises:
+        DeviceError: ssh cannot be started.
+    """
+
+    def __init__(self, command: Sequence[str], where: str, host: str) -> None:
+        self._where, self._host = where, host
+        self._lines = HeardLines()
+        self._code: int | None = None
+        self._errors = b""
+        pipe = subprocess.PIPE
+        try:
+            self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True)
+        except OSError as error:
+            raise DeviceError(f"ssh cannot be started: {error.strerror}", where=where) from error
+        self._complaints = threading.Thread(target=self._listen_to_complaints, daemon=True)
+        self._complaints.start()
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def alive(self) -> bool:
+        """Whether the connection to it still stands."""
+        return self._process.poll() is None
+
+    def read_line(self, timeout: float) -> str | None:
+        """The next line that it prints; None when there is none in time or it has ended."""
+        return self._lines.take(timeout)
+
+    def wait(self, timeout: float) -> int | None:
+        """Its exit code; None when it still runs after that time, in seconds."""
+        try:
+            self._process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            return None
+        while self.read_line(_END_SECONDS) is not None:
+            pass
+        if self._code is None:
+            self._complaints.join(_END_SECONDS)
+            raise connection_error(self._where, self._host, self._errors)
+        return self._code
+
+    def end(self) -> None:
+        """Close its standard input, give it a moment, and end the connection."""
+        end_process(self._process)
+
+    def _listen_to_complaints(self) -> None:
+        assert self._process.stderr is not None  # noqa: S101 - it was asked for
+        with self._process.stderr as errors:
+            self._errors = errors.read()
+
+    def _listen(self) -> None:
+        assert self._process.stdout is not None  # noqa: S101 - it was asked for
+        with self._process.stdout as output:
+            for raw in output:
+                if raw.rstrip() == BEGAN.encode():
+                    break
+            for raw in output:
+                line = raw.decode("utf-8", "replace").rstrip("\r\n")
+                code = exit_code(line.removeprefix(ENDED)) if line.startswith(ENDED) else None
+                if code is not None:
+                    self._code = code
+                elif line:
+                    self._lines.put(line)
+        self._lines.close()
+
+
+def exit_code(text: str) -> int | None:
+    """The exit code that stands in a text; None when none does."""
+    word = text.strip()
+    return int(word) if re.fullmatch("[0-9]{1,3}", word) else None
+
+
+VARIABLE = "OPSCOPE_SSH_OPTIONS"
+"""Environment variable with more options for ssh and scp alike, for example ``-F FILE``."""
+# One line, and nothing in it that login shells other than sh would read in another way.
+_TOLD = f'echo {BEGAN}; "$@"; printf "\\n{ENDED} %s\\n" $?'
+_OPTIONS = (
+    *("BatchMode=yes", "ConnectTimeout=15", "ServerAliveInterval=15", "ServerAliveCountMax=2", "LogLevel=ERROR"),
+    *("RequestTTY=no", "RemoteCommand=none", "ClearAllForwardings=yes"),
+)
+_CONNECT_SECONDS, _POLL_SECONDS = 40.0, 0.01
+_COPY_SECONDS, _SLOWEST_COPY = 60.0, 1 << 18
+
+
+class SshShell:
+    """A device that ssh reaches.
+
+    Args:
+        address: of the device.
+
+    Raises:
+        MissingDependencyError: ssh or scp is not installed.
+    """
+
+    def __init__(self, address: SshAddress) -> None:
+        for name in ("ssh", "scp"):
+            if shutil.which(name) is None:
+                raise MissingDependencyError(f"{name} is not installed", hint="Debian: apt install openssh-client")
+        self._address = address
+        # Sockets have short names only, so that a longer directory of temporary files is the second choice.
+        short = "/tmp"  # noqa: S108 - what is made in it is ours alone
+        usable = os.access(short, os.W_OK | os.X_OK)
+        self._directory = Path(tempfile.mkdtemp(prefix="opscope-", dir=short if usable else None))
+        self._master: subprocess.Popen[bytes] | None = None
+        self._legacy_copy = False
+        self._masters: list[subprocess.Popen[bytes]] = []  # the same, where the end of this object finds it
+        weakref.finalize(self, _close, self._directory, self._masters)
+
+    def describe(self) -> Target:
+        """Kind and address as it was given."""
+        return Target(SSH.name, self._address.text)
+
+    def run(self, command: Sequence[str], timeout: float) -> Finished:
+        """Run a command and wait for its end."""
+        self._connect()
+        try:
+            done = subprocess.run(
+                self._ssh(command), capture_output=True, stdin=subprocess.DEVNULL, timeout=timeout, check=False
+            )
+        except subprocess.TimeoutExpired:
+            raise DeviceError(f"no answer within {timeout:.0f} s", where=self.where, hint=_SLOW) from None
+        told = done.stdout.partition(f"{BEGAN}\n".encode())[2]
+        output, _, trailer = told.rpartition(f"\n{ENDED} ".encode())
+        code = exit_code(trailer.decode("ascii", "replace"))
+        if code is None:
+            raise connection_error(self.where, self._address.host, done.stderr)
+        return Finished(code, output, done.stderr)
+
+    def spawn(self, command: Sequence[str]) -> SshProcess:
+        """Start a command; its standard input ends with the connection."""
+        self._connect()
+        return SshProcess(self._ssh(command), self.where, self._address.host)
+
+    def push(self, files: Sequence[Path], directory: str) -> None:
+        """Copy files into a directory of the device, with their permissions."""
+        place = f"{self._address.host}:{safe_path(directory, self.where)}/"
+        self._copy([*map(str, files), place], sum(file.stat().st_size for file in files))
+
+    def pull(self, directory: str, names: Sequence[str], into: Path) -> None:
+        """Copy files from a directory of the device into one of ours."""
+        for name in names:
+            safe_path(name, self.where)
+        place = f"{self._address.host}:{safe_path(directory, self.where)}"
+        self._copy([*(f"{place}/{name}" for name in names), f"{into}/"], _UNKNOWN_SIZE)
+
+    def close(self) -> None:
+        """End the connection. The next command opens another."""
+        end_process(self._master)
+        self._master = None
+
+    @property
+    def where(self) -> str:
+        """The device, for messages."""
+        return f"{SSH.name}:{self._address.text}"
+
+    def _connect(self) -> None:
+        """Open the connection that all commands share, unless it stands.
+
+        It is a command that ends when this process does, so that none is left behind.
+
+        Raises:
+            DeviceError: the device cannot be reached, or does not let us in.
+        """
+        if self._master is not None and self._master.poll() is None:
+            return
+        self.close()
+        socket = self._directory / "master"
+        socket.unlink(missing_ok=True)
+        with (self._directory / "errors").open("wb") as errors:
+            command = [*self._options("ssh"), "-o", "ControlMaster=yes", "-o", "ControlPersist=no"]
+            self._master = subprocess.Popen(
+                [*command, "--", self._address.host, "exec cat"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=errors,
+                start_new_session=True,
+            )
+        self._masters[:] = [self._master]
+        end = time.monotonic() + _CONNECT_SECONDS
+        while not socket.exists() and self._master.poll() is None and time.monotonic() < end:
+            time.sleep(_POLL_SECONDS)
+        if not socket.exists():
+            self.close()
+            raise connection_error(self.where, self._address.host, (self._directory / "errors").read_bytes())
+
+    def _options(self, program: str) -> list[str]:
+        port = () if self._address.port is None else ("-o", f"Port={self._address.port}")
+        given = shlex.split(os.environ.get(VARIABLE, ""))
+        ours = (f"ControlPath={self._directory / 'master'}", *_OPTIONS)
+        return [program, *given, *port, *(word for option in ours for word in ("-o", option))]
+
+    def _ssh(self, command: Sequence[str]) -> list[str]:
+        line = shlex.join(["exec", "sh", "-c", _TOLD, "opscope", *command])
+        return [*self._options("ssh"), "-o", "ControlMaster=no", "--", self._address.host, line]
+
+    def _copy(self, arguments: Sequence[str], size: int) -> None:
+        self._connect()
+        seconds = _COPY_SECONDS + size / _SLOWEST_COPY
+        command = [*self._options("scp"), "-q", "-p", *(["-O"] if self._legacy_copy else []), "--", *arguments]
+        try:
+            done = subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, timeout=seconds, check=False)
+        except subprocess.TimeoutExpired:
+            raise DeviceError(f"a copy did not end within {seconds:.0f} s", where=self.where, hint=_SLOW) from None
+        if done.returncode and not self._legacy_copy and self._lacks_sftp(done.stderr):
+            self._legacy_copy = True  # the older protocol of scp needs no server for files
+            self._copy(arguments, size)
+        elif done.returncode:
+            raise copy_error(self.where, self._address.host, done.stderr)
+
+    def _lacks_sftp(self, said: bytes) -> bool:
+        """Whether a copy failed because small devices have no SFTP server; the connection stands then."""
+        standing = self._master is not None and self._master.poll() is None
+        return standing and NO_SFTP.search(said) is not None
+
+
+_SLOW = "look whether the device and the network are busy; `ssh HOST true` should take a moment"
+_UNKNOWN_SIZE = 1 << 30
+
+
+def _close(directory: Path, masters: Sequence[subprocess.Popen[bytes]]) -> None:
+    for master in masters:
+        end_process(master)
+    shutil.rmtree(directory, ignore_errors=True)

@@ -1,0 +1,89 @@
+"""Every kind of target: how it is written, what it means and what it can do, each said once.
+
+The command line, configurations, their help, the published schema and the reference page take them from here. Help
+texts are made of it, so it imports nothing; names are parsed in :mod:`opscope.experiment.target_names`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+class TargetKind(NamedTuple):
+    """A kind of target.
+
+    Attributes:
+        name: the word that it is written with, before a colon where an address follows.
+        meaning: one sentence for who chooses.
+        address: what an address names, for example HOST; empty where there is none.
+        missing: the question that a name without its address leaves open; empty where it may be left out.
+        here: it runs the runtime of this machine.
+        remote: it is another machine.
+        emulated: its times say nothing.
+        android: it has power profiles, and settings that a run changes and puts back.
+        builds: a configuration's variants may each name their build of executor_runner.
+        only_builds: it runs nothing else, so that nothing can be switched off in it.
+        template: `opscope init` writes a configuration for it.
+    """
+
+    name: str
+    meaning: str
+    address: str = ""
+    missing: str = ""
+    here: bool = False
+    remote: bool = False
+    emulated: bool = False
+    android: bool = False
+    builds: bool = False
+    only_builds: bool = False
+    template: bool = False
+
+    @property
+    def form(self) -> str:
+        """How it is written, with what must or may follow its name."""
+        if not self.address:
+            return self.name
+        return f"{self.name}:{self.address}" if self.missing else f"{self.name}[:{self.address}]"
+
+
+AUTO = TargetKind("auto", "`native` where a C++ compiler is there, else `local`", here=True)
+NATIVE = TargetKind(
+    "native", "this machine, with opscope's own runner, which is built here once", here=True, template=True
+)
+LOCAL = TargetKind("local", "this machine, with the runtime's Python bindings", here=True, template=True)
+RUNNER = TargetKind(
+    "runner",
+    "this machine, with an executor_runner that you built; its features are those it was built with",
+    "PATH",
+    "which runner?",
+    builds=True,
+    only_builds=True,
+    template=True,
+)
+SSH = TargetKind("ssh", "a device that ssh reaches", "HOST", "which device?", remote=True)
+ADB = TargetKind(
+    "adb", "an Android device, by default the only one there is", "SERIAL", remote=True, android=True, builds=True
+)
+QEMU = TargetKind(
+    "qemu-aarch64", "64-bit Arm under an emulator, which tells what is computed and never how fast", emulated=True
+)
+
+KINDS = (AUTO, NATIVE, LOCAL, RUNNER, SSH, ADB, QEMU)
+
+
+def forms(kinds: Iterable[TargetKind]) -> str:
+    """How kinds are written, as a list in a sentence."""
+    return _listed(kind.form for kind in kinds)
+
+
+def names(kinds: Iterable[TargetKind]) -> str:
+    """The same without what follows their names."""
+    return _listed(kind.name for kind in kinds)
+
+
+def _listed(words: Iterable[str]) -> str:
+    *most, last = words
+    return f"{', '.join(most)} or {last}" if most else last

@@ -1,0 +1,507 @@
+"""The CSV files of the Arm profiling kit: timelines as event tables, statistics and kernels as typed rows.
+
+A timeline lists events flat, in microseconds and milliseconds that were printed as decimal fractions. It has one of
+two sets of columns: the one that the kit writes (``start_us``, ``end_us``, ``duration_ms``), and the one that its
+documents describe (``timestamp_ms``, ``duration_ms``). What a timeline does not hold is rebuilt where that is certain,
+and said: the call tree comes from the times, instructions are numbered in the order they ran.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import re
+from decimal import Decimal
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
+
+import msgspec
+import numpy as np
+
+from opscope.core.errors import EmptyTraceError, InvariantError, TraceFormatError, did_you_mean
+from opscope.core.table import Clock, Coded, EventTable, Scope, TraceWarning
+from opscope.core.units import share_text, time_text
+from opscope.program.kernels.names import KernelName, parse_kernel
+from opscope.readers.lifecycle import FRAMEWORK, PORTABLE, UNNAMED_DELEGATE, XNNPACK, delegate_by_names
+from opscope.readers.registry import file_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from pathlib import Path
+
+    from opscope.core.table.events import Values
+
+TIMELINE = "model_id name type delegate_backend start_us end_us duration_ms pct_total node_id run_index block".split()
+DESCRIBED = "name duration_ms run_index timestamp_ms parent_id op_type backend".split()
+STATS = "model_id name type delegate_backend count total_ms avg_ms pct_total".split()
+KERNELS = "model_id kernel_name category count dtype xnn_op variant ukernel_shape arch_chain has_sme has_sme2".split()
+_KNOWN = frozenset((*TIMELINE, *DESCRIBED, *STATS, *KERNELS))
+# Columns that no other tool's table is likely to have; one of them makes a header the kit's.
+_DISTINCTIVE = frozenset(
+    "start_us end_us duration_ms timestamp_ms run_index delegate_backend total_ms avg_ms pct_total kernel_name".split()
+)
+_TIMES = ("start_us", "end_us", "duration_ms")
+_TIMES_DESCRIBED = ("timestamp_ms", "duration_ms")
+_NEEDED = ("name", "run_index")
+_NUMBER = re.compile(r"[+-]?(?:\d{1,30}(?:\.\d{0,30})?|\.\d{1,30})(?:[eE][+-]?\d{1,2})?\Z", re.ASCII)
+_LIMIT = 1 << 62
+_MICRO, _MILLI = 1_000, 1_000_000
+_PERCENT = 0.01
+# How far out the framework's events are when two have the same times; operators are innermost.
+_LEVELS = {Scope.EXECUTE: 0, Scope.LOAD: 0, Scope.INIT: 1}
+_CALLS = (Scope.DELEGATE_CALL, Scope.OPERATOR_CALL, Scope.CONTROL)
+_CALL, _LEAF = 2, 3
+_UNNAMED = ("delegated", UNNAMED_DELEGATE)
+
+
+class StatsRow(msgspec.Struct, frozen=True):
+    """One line of the kit's operator statistics: all events of one type and backend.
+
+    Attributes:
+        model: the kit's name of the run.
+        name: type of the events, without number.
+        backend: ``portable`` also for the framework's own events, as the kit writes it.
+        count: distinct events of an inference.
+        total_ns: their mean durations added up, nested events included.
+        average_ns: mean of the mean durations.
+        share: ``pct_total`` as a fraction: of the sum of all lines, which counts nested time more than once.
+    """
+
+    model: str
+    name: str
+    backend: str
+    count: int
+    total_ns: int
+    average_ns: int
+    share: float
+
+
+class KernelRow(msgspec.Struct, frozen=True):
+    """One line of the kit's list of kernels.
+
+    Attributes:
+        model: the kit's name of the run.
+        kernel: its name and the parts of it, read from the name, not from the other columns.
+        category: what the library registered it for.
+        registrations: lines of the log that name it; the kit's ``count``, which is no count of calls.
+    """
+
+    model: str
+    kernel: KernelName
+    category: str
+    registrations: int
+
+
+class _Rows(NamedTuple):
+    """A CSV file as columns of text, with the number of the line that each row begins in."""
+
+    where: str
+    columns: dict[str, list[str]]
+    lines: list[int]
+
+    def error(self, problem: str, row: int, hint: str | None = None) -> TraceFormatError:
+        return TraceFormatError(f"line {self.lines[row]:,}: {problem}", where=self.where, hint=hint or _DAMAGED)
+
+
+_DAMAGED = "the file was cut off or edited; write it again from its .etdump, or give the .etdump itself"
+
+
+class KitTimelineReader:
+    """Reads the kit's timelines, of all runs or of one."""
+
+    name: ClassVar[str] = "kit-timeline-csv"
+
+    def sniff(self, head: bytes) -> bool:
+        """Whether a file starts with a header of the kit's columns."""
+        line, _, rest = bytes(head).removeprefix(b"\xef\xbb\xbf").partition(b"\n")
+        words = [word.strip().strip('"') for word in line.decode("ascii", "replace").rstrip("\r").split(",")]
+        whole = words if rest or bytes(head).endswith(b"\n") else words[:-1]
+        return len(whole) > 1 and _KNOWN.issuperset(whole) and not _DISTINCTIVE.isdisjoint(whole)
+
+    def read(self, data: bytes, path: Path) -> EventTable:
+        """All events of a timeline; one inference for each ``Method::execute``.
+
+        Raises:
+            EmptyTraceError: the file has a header and nothing else.
+            TraceFormatError: columns are missing, a value is no number, or the times contradict each other.
+        """
+        return timeline(bytes(data), str(path))
+
+
+def timeline(data: bytes, where: str) -> EventTable:
+    """The events of a timeline; see :meth:`KitTimelineReader.read`."""
+    rows = _rows(data, where)
+    described = _time_columns(rows) == _TIMES_DESCRIBED
+    _need(rows, (*_NEEDED, *_time_columns(rows)), "a timeline")
+    if not rows.lines:
+        raise EmptyTraceError("the timeline holds no events", where=where, hint="the trace it was made of was empty")
+    events = _events_described(rows) if described else _events(rows)
+    ordered = _ordered(events)
+    try:
+        table = EventTable.build(_columns(events, ordered), Clock.NS, _warnings(rows, events, ordered))
+    except InvariantError as error:
+        raise TraceFormatError(f"its events do not nest: {error.problem}", where=where, hint=_DAMAGED) from error
+    return table
+
+
+def stats_rows(path: Path) -> tuple[StatsRow, ...]:
+    """The lines of an operator statistics file.
+
+    Raises:
+        TraceFormatError: columns are missing, or a value is no number.
+    """
+    rows = _rows(file_bytes(path), str(path))
+    _need(rows, ("name", "count", "total_ms", "avg_ms", "pct_total"), "operator statistics")
+    total, average = _integers(rows, "total_ms", _MILLI), _integers(rows, "avg_ms", _MILLI)
+    count, share = _integers(rows, "count", 1), _shares(rows)
+    model, backend = _texts(rows, "model_id"), _texts(rows, "delegate_backend")
+    values = zip(model, rows.columns["name"], backend, count, total, average, share, strict=True)
+    return tuple(StatsRow(*row) for row in values)
+
+
+def kernel_rows(path: Path) -> tuple[KernelRow, ...]:
+    """The lines of a list of kernels.
+
+    Raises:
+        TraceFormatError: columns are missing, or a count is no number.
+    """
+    rows = _rows(file_bytes(path), str(path))
+    _need(rows, ("kernel_name", "category", "count"), "a list of kernels")
+    kernels = [parse_kernel(name) for name in rows.columns["kernel_name"]]
+    count = _integers(rows, "count", 1)
+    values = zip(_texts(rows, "model_id"), kernels, rows.columns["category"], count, strict=True)
+    return tuple(KernelRow(*row) for row in values)
+
+
+def _rows(data: bytes, where: str) -> _Rows:
+    """The file as columns of text; every line must have as many cells as the header.
+
+    Raises:
+        TraceFormatError: it is no text, or a line is too short, too long or cut off within quotes.
+    """
+    lines: list[int] = []
+    cells: list[list[str]] = []
+    try:
+        reader = csv.reader(io.StringIO(data.decode("utf-8-sig"), newline=""), strict=True)
+        for row in reader:
+            if row:
+                cells.append(row)
+                lines.append(reader.line_num)
+    except UnicodeDecodeError as error:
+        raise TraceFormatError("not a text in UTF-8", where=where, offset=error.start, hint=_DAMAGED) from error
+    except csv.Error as error:
+        raise TraceFormatError(f"line {len(lines) + 1:,}: {error}", where=where, hint=_DAMAGED) from error
+    if not cells:
+        raise EmptyTraceError("the file has no header line", where=where, hint=_DAMAGED)
+    return _as_columns(cells, lines, where)
+
+
+def _as_columns(cells: list[list[str]], lines: list[int], where: str) -> _Rows:
+    header = [name.strip() for name in cells[0]]
+    if len(set(header)) < len(header):
+        twice = next(name for name in header if header.count(name) > 1)
+        raise TraceFormatError(f"the column {twice[:40]!r} stands twice in the header", where=where, hint=_DAMAGED)
+    found = _Rows(where, {}, lines[1:])
+    for row, values in enumerate(cells[1:]):
+        if len(values) != len(header):
+            raise found.error(f"{len(values)} cells under a header of {len(header)}", row)
+    found.columns.update(zip(header, map(list, zip(*cells[1:], strict=True)), strict=False))
+    for name in header[len(found.columns) :]:
+        found.columns[name] = []
+    return found
+
+
+def _time_columns(rows: _Rows) -> tuple[str, ...]:
+    return _TIMES_DESCRIBED if "timestamp_ms" in rows.columns and "start_us" not in rows.columns else _TIMES
+
+
+def _need(rows: _Rows, wanted: Iterable[str], what: str) -> None:
+    missing = [name for name in wanted if name not in rows.columns]
+    if not missing:
+        return
+    there = [name[:40] for name in rows.columns]
+    problem = f"not {what}: no column {', '.join(missing)}; there are {', '.join(there) or 'none'}"
+    other = "this file holds sums, no events: give the timeline beside it" if "total_ms" in there else None
+    raise TraceFormatError(problem, where=rows.where, hint=other or did_you_mean(missing[0], there))
+
+
+def _texts(rows: _Rows, name: str) -> list[str]:
+    return rows.columns.get(name) or [""] * len(rows.lines)
+
+
+def _integers(rows: _Rows, name: str, scale: int) -> list[int]:
+    """A column of decimal fractions times ``scale``, as the nearest integers, without floating point.
+
+    Raises:
+        TraceFormatError: a cell is empty, no number (``nan`` is none), or too large.
+    """
+    return [_integer(rows, name, row, text, scale) for row, text in enumerate(rows.columns[name])]
+
+
+def _integer(rows: _Rows, name: str, row: int, text: str, scale: int) -> int:
+    stripped = text.strip(" ")
+    if not _NUMBER.match(stripped):
+        raise rows.error(f"{name} is {_quoted(text)}, no number", row)
+    value = Decimal(stripped) * scale
+    if abs(value) >= _LIMIT:
+        raise rows.error(f"{name} is {_quoted(text)}, larger than any time", row)
+    return int(value.to_integral_value())
+
+
+def _quoted(text: str) -> str:
+    return "empty" if not text else repr(text[:40])
+
+
+def _shares(rows: _Rows) -> list[float]:
+    scaled = _integers(rows, "pct_total", 10**12)
+    return [value / 10**14 for value in scaled]
+
+
+class _Events(NamedTuple):
+    """The events of a timeline as they stand in the file.
+
+    ``slack`` is what printing a start as a floating-point number may have moved it by, in ns.
+    """
+
+    name: list[str]
+    backend: list[str] | None
+    block: list[str]
+    run: list[int]
+    start: list[int]
+    duration: list[int]
+    slack: list[int]
+
+
+def _events(rows: _Rows) -> _Events:
+    start, end = _integers(rows, "start_us", _MICRO), _integers(rows, "end_us", _MICRO)
+    duration = _integers(rows, "duration_ms", _MILLI)
+    slack = [_spacing(max(abs(a), abs(b)), _MICRO) for a, b in zip(start, end, strict=True)]
+    for row, (a, b, stated, off) in enumerate(zip(start, end, duration, slack, strict=True)):
+        if abs(b - a - stated) > 2 * off:
+            problem = f"duration_ms says {time_text(stated)}, end_us - start_us is {time_text(b - a)}"
+            raise rows.error(problem, row)
+    return _common(rows, start, duration, slack, "delegate_backend")
+
+
+def _events_described(rows: _Rows) -> _Events:
+    start, duration = _integers(rows, "timestamp_ms", _MILLI), _integers(rows, "duration_ms", _MILLI)
+    slack = [_spacing(abs(value), _MILLI) for value in start]
+    return _common(rows, start, duration, slack, "backend")
+
+
+def _common(rows: _Rows, start: list[int], duration: list[int], slack: list[int], backend: str) -> _Events:
+    run, texts = _integers(rows, "run_index", 1), rows.columns.get(backend)
+    for row, (name, number, length) in enumerate(zip(rows.columns["name"], run, duration, strict=True)):
+        if not name:
+            raise rows.error("the event has no name", row)
+        if number < 0 or length < 0:
+            raise rows.error("run_index is negative" if number < 0 else "duration_ms is negative", row)
+    return _Events(rows.columns["name"], texts, _texts(rows, "block"), run, start, duration, slack)
+
+
+def _spacing(nanoseconds: int, unit: int) -> int:
+    """Distance of neighbouring floating-point numbers at a time that was printed in ``unit``, at least 1 ns."""
+    return max(1, math.ceil(math.ulp(nanoseconds / unit) * unit))
+
+
+class _Order(NamedTuple):
+    """Rows in the order of the table, and for each place there: block, parent's place (or -1), scope and start."""
+
+    rows: list[int]
+    block: list[int]
+    parent: list[int]
+    scope: list[Scope]
+    start: list[int]
+
+
+def _ordered(events: _Events) -> _Order:
+    """Blocks in order of run and appearance, loading apart; within one by start, enclosing events first."""
+    appeared = {name: number for number, name in enumerate(dict.fromkeys(events.block))}
+    running = [FRAMEWORK.get(name) not in {Scope.LOAD, Scope.INIT} for name in events.name]
+    keys = list(zip(events.run, (appeared[name] for name in events.block), running, strict=True))
+    numbers = {key: number for number, key in enumerate(sorted(set(keys)))}
+    level = [_LEVELS.get(FRAMEWORK[name], _CALL) if name in FRAMEWORK else _LEAF for name in events.name]
+    rows = sorted(
+        range(len(keys)),
+        key=lambda row: (keys[row], events.start[row], -events.duration[row], level[row]),
+    )
+    order = _Order(rows, [numbers[keys[row]] for row in rows], [], [], [])
+    for place in range(len(rows)):
+        _nest(events, order, level, place)
+    return order
+
+
+def _nest(events: _Events, order: _Order, level: Sequence[int], place: int) -> None:
+    """Find the parent of the event at ``place``: the innermost earlier event that it lies in."""
+    row = order.rows[place]
+    parent = place - 1
+    while parent >= 0 and not _inside(events, order, level, row, parent, order.block[place]):
+        parent = order.parent[parent]
+    start = events.start[row]
+    if parent >= 0:
+        latest = order.start[parent] + events.duration[order.rows[parent]] - events.duration[row]
+        start = max(order.start[parent], min(start, latest))
+    order.parent.append(parent)
+    order.start.append(start)
+    order.scope.append(_scope(events, row, order.scope[parent] if parent >= 0 else None))
+
+
+def _inside(events: _Events, order: _Order, level: Sequence[int], row: int, parent: int, block: int) -> bool:
+    """Whether an event lies in another one; what printing its start may have moved it by is allowed for."""
+    outer = order.rows[parent]
+    if order.block[parent] != block or level[outer] >= level[row]:
+        return False
+    slack = events.slack[row]
+    end = events.start[row] + events.duration[row]
+    return (
+        events.start[row] >= order.start[parent] - slack
+        and end <= order.start[parent] + events.duration[outer] + slack
+        and events.duration[row] <= events.duration[outer]
+    )
+
+
+def _scope(events: _Events, row: int, parent: Scope | None) -> Scope:
+    """By name for the framework; leaves by the backend column, or where there is none by the call they lie in."""
+    known = FRAMEWORK.get(events.name[row])
+    if known:
+        return known
+    if events.backend is None:
+        return Scope.DELEGATE_OP if parent is Scope.DELEGATE_CALL else Scope.KERNEL
+    return Scope.KERNEL if events.backend[row] in {"", PORTABLE} else Scope.DELEGATE_OP
+
+
+def _columns(events: _Events, order: _Order) -> dict[str, Values]:
+    duration = np.array([events.duration[row] for row in order.rows], np.int64)
+    delegate = np.array([scope is Scope.DELEGATE_OP for scope in order.scope], bool)
+    whole = bool(delegate.any()) and not (duration[delegate] % _MICRO).any()
+    instruction = np.array(_instructions(order), np.int64)
+    return {
+        "run": np.array(order.block, np.int64),
+        "scope": _coded(scope.value for scope in order.scope),
+        "name": _coded(events.name[row] for row in order.rows),
+        "backend": _coded(_backends(events, order)),
+        "block": _coded(events.block[row] for row in order.rows),
+        "chain": np.where(instruction < 0, -1, 0),
+        "instruction": instruction,
+        "start": np.array(order.start, np.int64),
+        "duration": duration,
+        "resolution": np.where(delegate & whole, _MICRO, 1),
+        "synthetic_start": delegate & whole,
+        "parent": np.array(order.parent, np.int64),
+    }
+
+
+def _coded(texts: Iterable[str | None]) -> Coded:
+    listed = list(texts)
+    number = {text: code for code, text in enumerate(dict.fromkeys(text for text in listed if text is not None))}
+    return Coded(np.array([-1 if text is None else number[text] for text in listed], np.int64), tuple(number))
+
+
+def _instructions(order: _Order) -> list[int]:
+    """Calls numbered in the order they ran in their inference; what lies in a call has its number."""
+    found: list[int] = []
+    count: dict[int, int] = {}
+    for scope, parent in zip(order.scope, order.parent, strict=True):
+        if parent >= 0 and scope in _CALLS:
+            found.append(count.get(parent, 0))
+            count[parent] = found[-1] + 1
+        else:
+            found.append(found[parent] if parent >= 0 else -1)
+    return found
+
+
+def _backends(events: _Events, order: _Order) -> list[str | None]:
+    """The delegate's name where the file gives one, XNNPACK where all its operators are named in XNNPACK's way."""
+    pairs = list(zip(order.rows, order.scope, strict=True))
+    names = {events.name[row] for row, scope in pairs if scope is Scope.DELEGATE_OP}
+    unnamed = delegate_by_names(names)
+    return [_backend(events, row, scope, unnamed) for row, scope in pairs]
+
+
+def _backend(events: _Events, row: int, scope: Scope, unnamed: str) -> str | None:
+    if scope is Scope.KERNEL:
+        return PORTABLE
+    if scope is not Scope.DELEGATE_OP:
+        return None
+    given = events.backend[row] if events.backend else ""
+    if given.lower() in {"xnnpack", "xnnpackbackend"}:
+        return XNNPACK
+    return unnamed if given in {"", *_UNNAMED} else given
+
+
+def _warnings(rows: _Rows, events: _Events, order: _Order) -> list[TraceWarning]:
+    rebuilt = "a timeline does not record instructions: calls are numbered in the order they ran"
+    hint = "analyse the .etdump where it was kept; loops and several methods cannot be told apart here"
+    return [
+        TraceWarning("instructions_rebuilt", rebuilt, hint),
+        *_quantised(events, order),
+        *_outside(events, order),
+        *_percentages(rows, events, order),
+    ]
+
+
+def _quantised(events: _Events, order: _Order) -> list[TraceWarning]:
+    spent = [events.duration[r] for r, s in zip(order.rows, order.scope, strict=True) if s is Scope.DELEGATE_OP]
+    if not spent or any(duration % _MICRO for duration in spent):
+        return []
+    message = "the delegate's operators have whole microseconds: they were cut off, and their starts are not measured"
+    return [TraceWarning("quantised_durations", message, "read means over many inferences, not single short operators")]
+
+
+def _outside(events: _Events, order: _Order) -> list[TraceWarning]:
+    allowed = {Scope.EXECUTE, Scope.LOAD, Scope.INIT}
+    lost = [s for s, parent in zip(order.scope, order.parent, strict=True) if parent < 0 and s not in allowed]
+    if not lost:
+        return []
+    message = f"{len(lost):,} of {len(events.name):,} events lie outside of any inference"
+    return [TraceWarning("unfinished_inference", message, "they are kept in the table and counted nowhere")]
+
+
+def _percentages(rows: _Rows, events: _Events, order: _Order) -> list[TraceWarning]:
+    """What ``pct_total`` is a share of, when that is not end-to-end latency."""
+    if "pct_total" not in rows.columns:
+        return []
+    shares, runs, whole = _shares(rows), _sums(events, lambda _: True), _sums(events, lambda n: n == "Method::execute")
+    wrong = [
+        r for r, run in enumerate(events.run) if abs(shares[r] * runs[run] - events.duration[r]) > _PERCENT * runs[run]
+    ]
+    total, executed = sum(runs.values()), sum(whole.values())
+    if wrong:
+        right = not executed or all(_of_latency(shares[r], events, r, whole) for r in wrong)
+        return [] if right or _of_self_time(shares, events, order) else [_inconsistent(len(wrong))]
+    if not executed or total <= executed * (1 + _PERCENT):
+        return []
+    message = (
+        f"pct_total is a share of all rows of a run, which count nested time {total / executed:.1f} times: "
+        f"Method::execute reads {share_text(executed / total)} there and is all of the latency"
+    )
+    return [TraceWarning("kit_percentages", message, "use the shares of opscope, which add up to end-to-end latency")]
+
+
+def _of_latency(share: float, events: _Events, row: int, whole: dict[int, int]) -> bool:
+    executed = whole.get(events.run[row], 0)
+    return abs(share * executed - events.duration[row]) <= _PERCENT * executed
+
+
+def _of_self_time(shares: Sequence[float], events: _Events, order: _Order) -> bool:
+    """Whether the column holds shares of self time in the whole file, as `opscope convert` writes it."""
+    own = [events.duration[row] for row in order.rows]
+    for row, parent in zip(order.rows, order.parent, strict=True):
+        if parent >= 0:
+            own[parent] -= events.duration[row]
+    total = sum(own)
+    return all(abs(shares[row] * total - time) <= _PERCENT * total for row, time in zip(order.rows, own, strict=True))
+
+
+def _inconsistent(count: int) -> TraceWarning:
+    message = f"pct_total of {count:,} events does not follow from duration_ms, neither of the run nor of the latency"
+    return TraceWarning("kit_percentages_wrong", message, "the column is not used; shares are computed from durations")
+
+
+def _sums(events: _Events, counts: Callable[[str], bool]) -> dict[int, int]:
+    """Durations of each run, of the events whose name counts."""
+    found: dict[int, int] = {}
+    for name, run, duration in zip(events.name, events.run, events.duration, strict=True):
+        if counts(name):
+            found[run] = found.get(run, 0) + duration
+    return found

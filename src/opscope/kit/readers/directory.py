@@ -1,0 +1,479 @@
+"""Reads a run directory of the Arm profiling kit into one typed value.
+
+Files lie flat in the directory, named ``<model>_<experiment>_t<threads><suffix>``, or in a directory for each
+experiment. What the JSON files list comes first, then what the config plans, then what the names of files tell. Names
+tell which experiment a file belongs to and its thread count, never what an experiment is: whether it is the baseline is
+known only where the config, the manifest or the summary compares it with another one.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import defaultdict
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypedDict
+
+import msgspec
+
+from opscope.core.errors import NotFoundError, StorageError, TraceFormatError
+from opscope.core.table import TraceWarning
+from opscope.core.units import share_text, time_text
+from opscope.kit.readers.csv import kernel_rows, stats_rows
+from opscope.kit.readers.json import (
+    AnalysisSummary,
+    Config,
+    Listing,
+    Pair,
+    PairSide,
+    PlannedExperiment,
+    Result,
+    decode,
+    pairs_of,
+)
+from opscope.kit.readers.run import KitCategory, KitExperiment, KitFiles, KitPair, KitRole, KitRun, RunnerLog, Stated
+from opscope.readers.registry import file_bytes
+from opscope.runtimes.executorch.xnnpack.log import read_kernel_log
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+
+_NESTED = 1.05
+
+
+def doubts(experiment: KitExperiment) -> list[TraceWarning]:
+    """What the files of an experiment say against what the kit recorded about it."""
+    return [
+        *_without_files(experiment),
+        *_not_finished(experiment),
+        *_no_median(experiment),
+        *_percentages(experiment),
+        *_registrations(experiment),
+    ]
+
+
+def _without_files(experiment: KitExperiment) -> list[TraceWarning]:
+    if any(msgspec.structs.astuple(experiment.files)):
+        return []
+    recorded = f" and recorded as {experiment.status[:40]!r}" if experiment.status else ""
+    message = f"{experiment.key} is listed{recorded}, but none of its files is here"
+    return [TraceWarning("kit_experiment_without_files", message, "its figures cannot be checked; run it again")]
+
+
+def _not_finished(experiment: KitExperiment) -> list[TraceWarning]:
+    if not experiment.files.latency_log or experiment.runner:
+        return []
+    message = f"the log of {experiment.key} lacks the runner's closing line: the runner did not finish"
+    recorded = f"; the kit recorded it as {experiment.status[:40]!r}" if experiment.status else ""
+    return [TraceWarning("kit_runner_not_finished", message + recorded, f"read {experiment.files.latency_log}")]
+
+
+def _no_median(experiment: KitExperiment) -> list[TraceWarning]:
+    files = [stated.file for stated in experiment.stated if stated.not_a_number]
+    if not files:
+        return []
+    message = (
+        f"{experiment.key} is recorded as {experiment.status or 'measured'!r} in {files[0]}, its median is no number"
+    )
+    return [TraceWarning("kit_ok_without_result", message, "there is no result: the run failed, or wrote no trace")]
+
+
+def _percentages(experiment: KitExperiment) -> list[TraceWarning]:
+    """The kit's shares against shares of Method::execute, with the operator that shows it best."""
+    executed = sum(row.total_ns for row in experiment.stats if row.name == "Method::execute")
+    total = sum(row.total_ns for row in experiment.stats)
+    if not executed or total <= executed * _NESTED:
+        return []
+    inner = [
+        row
+        for row in experiment.stats
+        if not row.name.startswith(("Method::", "Program::")) and "_CALL" not in row.name
+    ]
+    message = (
+        f"pct_total of {experiment.files.stats} is a share of all its lines, {time_text(total)}, which count nested "
+        f"time {total / executed:.1f} times; the latency is {time_text(executed)}"
+    )
+    if inner:
+        top = max(inner, key=lambda row: row.total_ns)
+        stated, true = share_text(top.share), share_text(top.total_ns / executed)
+        message += f". {top.name[:80]} reads {stated} and is {true}"
+    return [TraceWarning("kit_percentages", message, "use the shares of opscope, which add up to end-to-end latency")]
+
+
+def _registrations(experiment: KitExperiment) -> list[TraceWarning]:
+    if experiment.kernels is not None and not experiment.kernels.entries:
+        message = f"{experiment.files.kernel_log} names no kernel: the runner was built without XNNPACK's log"
+        return [
+            TraceWarning("kit_log_without_kernels", message, "build it with EXECUTORCH_XNNPACK_LOG_LEVEL=4 or more")
+        ]
+    if not experiment.kernels and not experiment.kernel_rows:
+        return []
+    message = f"the kernels of {experiment.key} were registered: their count is lines of a log, not calls"
+    return [TraceWarning("kit_kernels_registered", message, "a kernel that is listed may never have run")]
+
+
+OURS = "opscope"
+MANIFEST = "manifest.json"
+METRICS = "metrics.json"
+ANALYSIS = "analysis_summary.json"
+SUMMARY = "_pipeline_summary.json"
+# The longest suffix that fits decides; all but the last column of the file's name is the experiment's.
+_SUFFIXES = {
+    "_exec_all_runs_timeline.csv": "timeline",
+    "_all_runs_timeline.csv": "timeline",
+    "_exec_run0_timeline.csv": "run0",
+    "_run0_timeline.csv": "run0",
+    "_exec_ops_stats.csv": "stats",
+    "_ops_stats.csv": "stats",
+    "_kernels.csv": "kernels",
+    "_xnntrace.log": "kernel_log",
+    "_latency.log": "latency_log",
+    ".etdump": "etdump",
+    ".log": "latency_log",
+}
+_OF_DIRECTORY = {"kernels.csv": "kernels"}
+_THREADS = re.compile(r"(?P<name>.+)_t(?P<threads>\d{1,4})\Z")
+_FINISHED = re.compile(
+    rb"Model executed successfully (\d{1,9}) time\(s\) in (\d{1,15}(?:\.\d{1,9})?) ms", re.IGNORECASE
+)
+_ANCESTORS = 6
+_LONGEST_PATH = 1_000
+_MILLI = 1_000_000
+
+
+class _Key(NamedTuple):
+    name: str
+    threads: int | None
+
+
+class _Found(NamedTuple):
+    """What the experiments are put together from."""
+
+    directory: Path
+    files: list[str]
+    sources: list[_Source]
+    config: Config
+    grouped: dict[_Key, dict[str, str]]
+    pairs: tuple[KitPair, ...]
+
+
+class _Source(NamedTuple):
+    """A listing with the name of its file."""
+
+    file: str
+    listing: Listing
+
+
+def is_kit_run(directory: Path) -> bool:
+    """Whether a directory looks like the kit's: its JSON files, or its timelines. A bundle of opscope does not."""
+    if not directory.is_dir():
+        return False
+    manifest = directory / MANIFEST
+    content = file_bytes(manifest) if manifest.is_file() else b""
+    if b"opscope.bundle/" in content:
+        return False
+    if any((directory / name).is_file() for name in (METRICS, ANALYSIS)):
+        return True
+    marked = any(next(directory.glob(f"{at}*{end}"), None) for at in ("", "*/") for end in (SUMMARY, "_timeline.csv"))
+    return marked or any(word in content for word in (b'"results"', b'"executorch"', b'"experiment'))
+
+
+def read_kit(directory: Path) -> KitRun:
+    """Everything that a run directory tells, except what is in its traces.
+
+    Raises:
+        NotFoundError: there is no such directory, or nothing of the kit in it.
+        TraceFormatError: one of its JSON or CSV files is damaged.
+        StorageError: a file cannot be read.
+    """
+    files = _files_in(directory)
+    sources = [_Source(name, decode(directory / name, Listing)) for name in _listings(files)]
+    config_path, warnings = _config_path(directory, files, sources)
+    config = decode(config_path, Config) if config_path else Config()
+    model = next((s.listing.model for s in sources if s.listing.model), config.model)
+    listed = _listed(sources, config)
+    found = _grouped(files, listed, model)
+    keys = _merged([*listed, *found])
+    if not keys:
+        raise NotFoundError("nothing of the Arm kit is in this directory", where=directory, hint=_WHAT)
+    pairs, complaints = _pairs(sources, config, keys)
+    run = _Found(directory, files, sources, config, found, pairs)
+    experiments = [_experiment(run, key, names) for key, names in keys.items()]
+    categories = decode(directory / ANALYSIS, AnalysisSummary).category_totals_ms if ANALYSIS in files else {}
+    return KitRun(
+        directory=str(directory),
+        layout=_layout(experiments),
+        model=model,
+        generated=next((s.listing.generated_at for s in sources if s.listing.generated_at), None),
+        config=str(config_path) if config_path else None,
+        executorch=next((s.listing.executorch for s in sources if s.listing.executorch), None),
+        experiments=tuple(experiments),
+        comparisons=pairs,
+        categories=tuple(_category(directory, name, ms) for name, ms in categories.items()),
+        warnings=(*warnings, *complaints),
+    )
+
+
+_WHAT = "give the directory that holds manifest.json, metrics.json or the .etdump files of a run"
+
+
+def _files_in(directory: Path) -> list[str]:
+    """All files of the directory and of the directories in it, relative, sorted; not what opscope wrote there."""
+    try:
+        inner = [d for d in directory.iterdir() if d.is_dir() and d.name != OURS and not d.name.startswith(".")]
+        found = [file for place in (directory, *inner) for file in place.iterdir() if file.is_file()]
+    except FileNotFoundError:
+        raise NotFoundError("no such directory", where=directory, hint=_WHAT) from None
+    except OSError as error:
+        raise StorageError(f"cannot be read: {error.strerror}", where=directory) from error
+    return sorted(file.relative_to(directory).as_posix() for file in found)
+
+
+def _listings(files: Sequence[str]) -> list[str]:
+    """The files that list experiments; the pipeline's summary first, since it tells most."""
+    summaries = [name for name in files if name.endswith(SUMMARY) and "/" not in name]
+    return [*summaries, *(name for name in (MANIFEST, METRICS) if name in files)]
+
+
+def _config_path(directory: Path, files: list[str], sources: list[_Source]) -> tuple[Path | None, list[TraceWarning]]:
+    """The config that the manifest names, or one that lies in the directory."""
+    named = next((source.listing.config for source in sources if source.listing.config), None)
+    if named is None:
+        ours = (MANIFEST, METRICS, ANALYSIS)
+        others = [f for f in files if f.endswith(".json") and "/" not in f and f not in ours and SUMMARY not in f]
+        beside = [f for f in others if b'"experiments"' in file_bytes(directory / f)]
+        return (directory / beside[0] if beside else None), []
+    local = _local(named, files)
+    if local:
+        return directory / local, []
+    outside = _up_from(directory, named)
+    if outside:
+        return outside, []
+    message = f"the config {named[:200]} is not here: which experiment is the baseline may have stood in it"
+    return None, [TraceWarning("kit_config_missing", message, "copy the config into the run directory")]
+
+
+def _up_from(directory: Path, named: str) -> Path | None:
+    """A file named relative to one of the directories above, since the kit runs in the root of its checkout."""
+    if len(named) > _LONGEST_PATH or "\0" in named:
+        return None
+    resolved = directory.resolve()
+    for place in (resolved, *list(resolved.parents)[:_ANCESTORS]):
+        if len(named.rpartition("/")[2]) < 255 and (place / named).is_file():  # noqa: PLR2004 - longest name of a file
+            return place / named
+    return None
+
+
+def _local(stated: str, files: Sequence[str]) -> str | None:
+    """The file of this directory that a recorded path means: the longest end of the path that is here."""
+    parts = [part for part in stated.replace("\\", "/").split("/") if part not in {"", ".", ".."}]
+    ends = ("/".join(parts[first:]) for first in range(len(parts)))
+    return next((end for end in ends if end in files), None)
+
+
+def _listed(sources: Sequence[_Source], config: Config) -> list[_Key]:
+    results = [_Key(r.experiment, r.thread_count) for s in sources for r in (*s.listing.runs, *s.listing.results)]
+    planned = [_Key(e.name, threads) for e in config.experiments for threads in _threads(e)]
+    return list(dict.fromkeys([*results, *planned]))
+
+
+def _threads(planned: PlannedExperiment) -> Sequence[int | None]:
+    return planned.threads or [None]
+
+
+def _grouped(files: Sequence[str], listed: Sequence[_Key], model: str | None) -> dict[_Key, dict[str, str]]:
+    """The files of each experiment, by what they are."""
+    stem = (model or "").replace("\\", "/").rpartition("/")[2].rpartition(".")[0]
+    found: dict[_Key, dict[str, str]] = defaultdict(dict)
+    for file in files:
+        place, _, name = file.rpartition("/")
+        suffix = next((end for end in _SUFFIXES if name.endswith(end) and len(name) > len(end)), None)
+        if place and name in _OF_DIRECTORY:
+            found[_owner(place, place, listed, stem)].setdefault(_OF_DIRECTORY[name], file)
+        elif suffix and not name.endswith("_xtrace.etdump"):
+            found[_owner(place, name.removesuffix(suffix), listed, stem)].setdefault(_SUFFIXES[suffix], file)
+    return found
+
+
+def _owner(place: str, prefix: str, listed: Sequence[_Key], stem: str) -> _Key:
+    """The experiment that a file belongs to, by its directory and the front of its name."""
+    match = _THREADS.match(prefix)
+    front = match["name"] if match else prefix
+    threads = int(match["threads"]) if match else None
+    bare = front.removeprefix(f"{stem}_") if stem else front
+    names = sorted({key.name for key in listed}, key=len, reverse=True)
+    fitting = [name for name in names if name in {bare, place}] or [n for n in names if front.endswith(f"_{n}")]
+    if fitting:
+        return _Key(bare if bare in fitting else fitting[0], threads)
+    inside = bool(place) and (front == place or front.endswith(f"_{place}"))
+    return _Key(place if inside else bare, threads)
+
+
+def _merged(keys: Iterable[_Key]) -> dict[_Key, list[_Key]]:
+    """Every experiment once, with the keys that stand for it: one without thread count is the only one that has it."""
+    distinct = list(dict.fromkeys(keys))
+    counts = {key.name: [k for k in distinct if k.name == key.name and k.threads is not None] for key in distinct}
+    merged: dict[_Key, list[_Key]] = {}
+    for key in distinct:
+        others = counts[key.name]
+        target = others[0] if key.threads is None and len(others) == 1 else key
+        merged.setdefault(target, []).append(key)
+    return merged
+
+
+def _pairs(
+    sources: Sequence[_Source], config: Config, keys: Iterable[_Key]
+) -> tuple[tuple[KitPair, ...], list[TraceWarning]]:
+    """The comparisons that were asked for, and what is wrong with them."""
+    listings = [source.listing for source in sources]
+    asked = [*pairs_of(config), *(pair for listing in listings for pair in pairs_of(listing))]
+    known = list(keys)
+    found, warnings = [], []
+    for pair in dict.fromkeys(asked):
+        sides = [_side(pair, side, known) for side in ("baseline", "candidate")]
+        if sides[0] is None or sides[1] is None:
+            lost = pair.baseline if sides[0] is None else pair.candidate
+            name = lost if isinstance(lost, str) else lost.experiment
+            message = f"a comparison names the experiment {name[:80]}, which is not in the run, or at several threads"
+            warnings.append(TraceWarning("kit_pair_unknown", message, "compare two that are there: DIR#a and DIR#b"))
+            continue
+        found.append(KitPair(_text(sides[0]), _text(sides[1]), pair.label))
+        warnings += _thread_counts(sides[0], sides[1])
+    return tuple(dict.fromkeys(found)), warnings or ([] if found else [_no_roles()])
+
+
+def _text(key: _Key) -> str:
+    return key.name if key.threads is None else f"{key.name}_t{key.threads}"
+
+
+def _no_roles() -> TraceWarning:
+    message = "no comparison was asked for: which experiment is the baseline is not known, whatever their names are"
+    return TraceWarning("kit_no_roles", message, "say it yourself: opscope compare DIR#baseline DIR#candidate")
+
+
+def _side(pair: Pair, which: Literal["baseline", "candidate"], keys: Sequence[_Key]) -> _Key | None:
+    side = pair.baseline if which == "baseline" else pair.candidate
+    given = pair.baseline_threads if which == "baseline" else pair.candidate_threads
+    name = side.experiment if isinstance(side, PairSide) else side
+    own = side.threads if isinstance(side, PairSide) else None
+    threads = next((count for count in (own, given, pair.threads) if count is not None), None)
+    fitting = [key for key in keys if key.name == name and threads in {None, key.threads}]
+    return fitting[0] if len(fitting) == 1 else None
+
+
+def _thread_counts(baseline: _Key, candidate: _Key) -> list[TraceWarning]:
+    if baseline.threads == candidate.threads:
+        return []
+    message = f"the kit compares {_text(baseline)} with {_text(candidate)}: they ran with different thread counts"
+    hint = "such a speedup mixes acceleration and threads; compare experiments of one thread count"
+    return [TraceWarning("kit_pair_threads_differ", message, hint)]
+
+
+def _experiment(run: _Found, key: _Key, names: Sequence[_Key]) -> KitExperiment:
+    """What the run's files tell about one experiment, which the keys ``names`` stand for."""
+    results = [
+        (source.file, result)
+        for source in run.sources
+        for result in (*source.listing.runs, *source.listing.results)
+        if _Key(result.experiment, result.thread_count) in names
+    ]
+    own = _paths(results, run.files)
+    for name in names:
+        own |= run.grouped.get(name, {})
+    experiment = KitExperiment(
+        name=key.name,
+        threads=key.threads,
+        **_asked([result for _, result in results], [e for e in run.config.experiments if e.name == key.name]),
+        role=_role(_text(key), run.pairs),
+        files=KitFiles(**own),
+        stated=tuple(_stated(run.directory, file, r) for file, r in results if r.metrics),
+        runner=_runner(run.directory, own.get("latency_log")),
+        kernels=read_kernel_log(run.directory / own["kernel_log"]) if "kernel_log" in own else None,
+        kernel_rows=kernel_rows(run.directory / own["kernels"]) if "kernels" in own else (),
+        stats=stats_rows(run.directory / own["stats"]) if "stats" in own else (),
+    )
+    return msgspec.structs.replace(experiment, warnings=tuple(doubts(experiment)))
+
+
+class _Asked(TypedDict):
+    mode: str | None
+    status: str | None
+    runs: int | None
+    warmup: int | None
+
+
+def _asked(results: Sequence[Result], planned: Sequence[PlannedExperiment]) -> _Asked:
+    """What was asked for: as it was recorded, else as it was planned."""
+    recorded: list[Result | PlannedExperiment] = [*results, *planned]
+    runs = [*(value.runs for value in recorded), *(r.metrics.runs for r in results if r.metrics)]
+    return _Asked(
+        mode=next((value.mode for value in recorded if value.mode), None),
+        status=next((result.status for result in results if result.status), None),
+        runs=next((count for count in runs if count is not None), None),
+        warmup=next((value.warmup for value in recorded if value.warmup is not None), None),
+    )
+
+
+_PATHS = {
+    "etdump": "etdump",
+    "timeline_all": "timeline",
+    "timeline_run0": "run0",
+    "kernel_csv": "kernels",
+    "xnntrace_log": "kernel_log",
+    "latency_log": "latency_log",
+}
+
+
+def _paths(results: Sequence[tuple[str, Result]], files: Sequence[str]) -> dict[str, str]:
+    """Files that the listings name and that are here."""
+    found: dict[str, str] = {}
+    for _, result in results:
+        stated = {_PATHS[name]: path for name, path in result.paths.items() if path and name in _PATHS}
+        if result.metrics:
+            stated |= {k: v for k, v in (("etdump", result.metrics.etdump), ("latency_log", result.metrics.log)) if v}
+        here = {what: _local(path, files) for what, path in stated.items()}
+        found = {what: path for what, path in here.items() if path} | found
+    return found
+
+
+def _role(key: str, pairs: Sequence[KitPair]) -> KitRole | None:
+    baseline, candidate = any(p.baseline == key for p in pairs), any(p.candidate == key for p in pairs)
+    if baseline and candidate:
+        return KitRole.BOTH
+    return KitRole.BASELINE if baseline else KitRole.CANDIDATE if candidate else None
+
+
+def _stated(directory: Path, file: str, result: Result) -> Stated:
+    value = result.metrics.median_ms if result.metrics else None
+    if value is None:
+        return Stated(file, None, not_a_number=False)
+    try:
+        number = float(value)
+    except ValueError:
+        problem = f"median_ms of {result.experiment[:80]} is {str(value)[:40]!r}, no number"
+        raise TraceFormatError(problem, where=directory / file) from None
+    usable = math.isfinite(number) and number >= 0
+    return Stated(file, number if usable else None, not_a_number=not usable)
+
+
+def _runner(directory: Path, file: str | None) -> RunnerLog | None:
+    found = _FINISHED.findall(file_bytes(directory / file)) if file else []
+    if not found:
+        return None
+    count, total = found[-1]
+    return RunnerLog(int(count), round(float(total) * _MILLI))
+
+
+def _category(directory: Path, name: str, total_ms: float) -> KitCategory:
+    if not math.isfinite(total_ms) or abs(total_ms) > 1e12:  # noqa: PLR2004 - thirty years
+        raise TraceFormatError(f"the total of {name[:80]} is {total_ms}, no duration", where=directory / ANALYSIS)
+    return KitCategory(name, round(total_ms * _MILLI))
+
+
+def _layout(experiments: Sequence[KitExperiment]) -> Literal["flat", "nested", "mixed", "empty"]:
+    files = [file for e in experiments for file in msgspec.structs.astuple(e.files) if file]
+    nested = ["/" in file for file in files]
+    if not files:
+        return "empty"
+    return "nested" if all(nested) else "mixed" if any(nested) else "flat"

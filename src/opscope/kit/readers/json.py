@@ -1,0 +1,159 @@
+"""The JSON files of the Arm profiling kit as typed values: manifest, metrics, pipeline summary, analysis, config.
+
+Only the fields that opscope uses are typed; others may hold anything. The kit writes ``NaN`` into JSON, which no
+standard allows; here it becomes a float that is not finite, and the caller says so.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+
+from opscope.core.errors import TraceFormatError
+from opscope.readers.registry import file_bytes
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+T = TypeVar("T")
+_LONGEST_INTEGER = 18
+_HINT = "the kit was interrupted while it wrote it, or it was edited; repair it, or move it out of the directory"
+
+
+class Metrics(msgspec.Struct, frozen=True):
+    """What the kit states about the latency of an experiment, in ms, and the files it read it from."""
+
+    runs: int | None = None
+    threads: int | None = None
+    latency_ms: list[float | None] | None = None
+    median_ms: float | str | None = None
+    etdump: str | None = None
+    log: str | None = None
+
+
+class Result(msgspec.Struct, frozen=True):
+    """One experiment at one thread count, as a manifest, metrics file or summary lists it."""
+
+    experiment: str
+    threads: int | None = None
+    mode: str | None = None
+    status: str | None = None
+    runs: int | None = None
+    warmup: int | None = None
+    paths: dict[str, str | None] = {}
+    metrics: Metrics | None = None
+
+    @property
+    def thread_count(self) -> int | None:
+        """The thread count, wherever it stands."""
+        return self.metrics.threads if self.threads is None and self.metrics else self.threads
+
+
+class PairSide(msgspec.Struct, frozen=True):
+    """One side of a comparison, when it is more than a name."""
+
+    experiment: str
+    threads: int | None = None
+
+
+class Pair(msgspec.Struct, frozen=True):
+    """A comparison that the config asks for."""
+
+    baseline: PairSide | str
+    candidate: PairSide | str
+    threads: int | None = None
+    baseline_threads: int | None = None
+    candidate_threads: int | None = None
+    label: str | None = None
+
+
+class AnalysisPlan(msgspec.Struct, frozen=True):
+    """The part of a config that says what to compare."""
+
+    compare_pairs: list[Pair] = []
+    comparisons: list[Pair] = []
+
+
+class Executorch(msgspec.Struct, frozen=True):
+    """The checkout of ExecuTorch that the kit found: its commit, and whether it had local changes."""
+
+    present: bool | None = None
+    sha: str | None = None
+    dirty: bool | None = None
+
+
+class Listing(msgspec.Struct, frozen=True):
+    """manifest.json, metrics.json or a pipeline summary: ``results`` in the first two, ``runs`` in the last."""
+
+    generated_at: str | None = None
+    config: str | None = None
+    model: str | None = None
+    executorch: Executorch | None = None
+    results: list[Result] = []
+    runs: list[Result] = []
+    compare_pairs: list[Pair] = []
+    comparisons: list[Pair] = []
+    analysis: AnalysisPlan | None = None
+
+
+class PlannedExperiment(msgspec.Struct, frozen=True):
+    """An experiment of a config."""
+
+    name: str
+    mode: str | None = None
+    runs: int | None = None
+    warmup: int | None = None
+    threads: list[int] | None = None
+
+
+class Config(msgspec.Struct, frozen=True):
+    """The kit's configuration."""
+
+    model: str | None = None
+    experiments: list[PlannedExperiment] = []
+    analysis: AnalysisPlan | None = None
+    compare_pairs: list[Pair] = []
+    comparisons: list[Pair] = []
+
+
+class AnalysisSummary(msgspec.Struct, frozen=True):
+    """analysis_summary.json: time by the kit's categories, of all its traces together."""
+
+    category_totals_ms: dict[str, float] = {}
+
+
+def pairs_of(found: Listing | Config) -> list[Pair]:
+    """All comparisons that a file asks for, wherever they stand in it."""
+    inner = [*found.analysis.compare_pairs, *found.analysis.comparisons] if found.analysis else []
+    return [*inner, *found.compare_pairs, *found.comparisons]
+
+
+def decode(path: Path, kind: type[T]) -> T:
+    """A JSON file as a typed value.
+
+    Raises:
+        TraceFormatError: it is no JSON, or a field that is used has another type.
+        NotFoundError: there is no such file.
+        StorageError: it cannot be read.
+    """
+    data = file_bytes(path)
+    try:
+        value = json.loads(data.decode("utf-8-sig"), parse_int=_integer)
+        return msgspec.convert(value, kind)
+    except UnicodeDecodeError as error:
+        raise TraceFormatError("not a text in UTF-8", where=path, offset=error.start, hint=_HINT) from error
+    except json.JSONDecodeError as error:
+        problem = f"no JSON: {error.msg}, line {error.lineno:,}"
+        raise TraceFormatError(problem, where=path, offset=error.pos, hint=_HINT) from error
+    except RecursionError:
+        raise TraceFormatError("nested too deeply", where=path, hint=_HINT) from None
+    except (msgspec.ValidationError, ValueError) as error:
+        raise TraceFormatError(f"a field is not what the kit writes: {error}", where=path, hint=_HINT) from error
+
+
+def _integer(text: str) -> int:
+    if len(text) > _LONGEST_INTEGER:
+        raise ValueError(f"an integer of {len(text):,} digits")
+    return int(text)

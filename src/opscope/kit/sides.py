@@ -1,0 +1,333 @@
+"""Run directories of the Arm profiling kit: its experiments as sides, its run as a report, its figures checked."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import msgspec
+
+from opscope.bundle.manifest import (
+    Conditions,
+    Environment,
+    Failure,
+    FailureKind,
+    Manifest,
+    Model,
+    Plan,
+    Repetition,
+    Role,
+    Status,
+    Target,
+    Variant,
+)
+from opscope.core.errors import NotFoundError, TraceFormatError
+from opscope.core.table import TraceWarning
+from opscope.core.units import time_text
+from opscope.core.version import __version__
+from opscope.kit.readers.directory import read_kit
+from opscope.kit.readers.run import KitRole
+from opscope.measurements.analyses import analysis_of, comparison_of
+from opscope.measurements.sides import Side, Warmup, marked
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from opscope.analysis.analysis import Analysis
+    from opscope.analysis.compare.compare import Comparison
+    from opscope.analysis.preflight.contents import KernelSummary
+    from opscope.core.table import EventTable
+    from opscope.kit.readers.run import KitExperiment, KitRun, Stated
+    from opscope.readers.registry import TraceRead
+    from opscope.reports.content.content import ReportContent
+
+TIMING = "timing"
+_NOT_KNOWN = "not known"
+_RUN_AGAIN = "run the kit again with a runner that has event tracing"
+_AGREES = 0.01
+_SMALLEST_NS = 500.0
+_MILLI = 1e6
+_ROLES = {KitRole.BASELINE: Role.BASELINE, KitRole.CANDIDATE: Role.CANDIDATE, KitRole.BOTH: Role.INTERMEDIATE}
+
+
+def kit_side(directory: Path, name: str | None, warmup: Warmup) -> Side:
+    """The side that an experiment of a run directory is.
+
+    Args:
+        directory: of the run.
+        name: of the experiment, with ``_t<threads>`` where it ran at several; None: the candidate of the first
+            comparison that the kit was asked for, else the first experiment with a trace, with a warning.
+        warmup: None: found in the latencies, since the kit's own warm-up ran in another process.
+
+    Raises:
+        NotFoundError: there is no such experiment, or it left no trace.
+        TraceFormatError: a file is damaged.
+    """
+    run = read_kit(directory)
+    if name is not None:
+        return _side(run, run.experiment(name), warmup)
+    chosen = _chosen(run)
+    side = _side(run, chosen, warmup)
+    others = [e.key for e in run.experiments if e.trace and e is not chosen]
+    if run.comparisons or not others:
+        return side
+    message = f"{chosen.key} is shown because it is listed first; the directory also holds {', '.join(others)[:300]}"
+    return side._replace(
+        table=side.table.with_warnings(TraceWarning("kit_first_experiment", message, "say which: DIR#experiment"))
+    )
+
+
+def _chosen(run: KitRun) -> KitExperiment:
+    candidates = [run.experiment(pair.candidate) for pair in run.comparisons]
+    found = next((experiment for experiment in (*candidates, *run.experiments) if experiment.trace), None)
+    if found is None:
+        reasons = [warning.message for e in run.experiments for warning in e.warnings]
+        raise NotFoundError(
+            f"none of its {len(run.experiments)} experiments left a trace",
+            where=run.directory,
+            hint="; ".join(reasons[:3]) or "run the kit with a runner that has event tracing",
+        )
+    return found
+
+
+def _side(run: KitRun, experiment: KitExperiment, warmup: Warmup) -> Side:
+    from opscope.readers.registry import read_trace
+
+    file = experiment.trace
+    if file is None:
+        reasons = "; ".join(warning.message for warning in experiment.warnings)
+        problem = f"the experiment {experiment.key[:80]} left no trace"
+        raise NotFoundError(problem, where=run.directory, hint=reasons or "run it again")
+    path = Path(run.directory) / file
+    trace = read_trace(path)
+    warnings = [*run.warnings, *experiment.warnings, *_first_run_only(experiment), *_checked(run, experiment, trace)]
+    table = marked(trace.table, "auto" if warmup is None else warmup).with_warnings(*warnings)
+    files = [(str(path), trace.sha256)]
+    return Side(table, str(path), trace.format, files, experiment.key, None, _variant(experiment))
+
+
+def _first_run_only(experiment: KitExperiment) -> list[TraceWarning]:
+    if experiment.trace != experiment.files.run0:
+        return []
+    message = f"of {experiment.key} only the timeline of the first run is here: one inference, and the first is slow"
+    return [TraceWarning("kit_first_run_only", message, "keep the .etdump, or the timeline of all runs")]
+
+
+def _checked(run: KitRun, experiment: KitExperiment, trace: TraceRead) -> list[TraceWarning]:
+    """The kit's figures against the trace, and its timeline against its .etdump."""
+    median = _median(trace.table)
+    wrong = [_stated(experiment, stated, median) for stated in experiment.stated]
+    other = experiment.files.timeline if experiment.files.etdump else None
+    found = [warning for warning in wrong if warning is not None]
+    return [*found, *(_timeline(run, experiment, other, median) if other else [])]
+
+
+def _median(table: EventTable) -> float:
+    """Of all inferences, as the kit takes it; 0 when there is none."""
+    import numpy as np
+
+    durations = table.inference_times().duration
+    return float(np.median(durations)) if len(durations) else 0.0
+
+
+def _stated(experiment: KitExperiment, stated: Stated, median: float) -> TraceWarning | None:
+    if stated.median_ms is None or _agree(stated.median_ms * _MILLI, median):
+        return None
+    message = (
+        f"{stated.file} states a median of {time_text(stated.median_ms * _MILLI)} for {experiment.key}, "
+        f"Method::execute in {experiment.trace} has {time_text(median)}"
+    )
+    return TraceWarning("kit_median_differs", message, "the trace is what was measured; the stated figure is not of it")
+
+
+def _agree(one: float, other: float) -> bool:
+    return abs(one - other) <= max(_SMALLEST_NS, _AGREES * other)
+
+
+def _timeline(run: KitRun, experiment: KitExperiment, file: str, median: float) -> list[TraceWarning]:
+    """The timeline beside an .etdump: its own warnings about percentages, and whether it tells the same."""
+    from opscope.readers.registry import read_trace
+
+    try:
+        table = read_trace(Path(run.directory) / file).table
+    except TraceFormatError as error:
+        hint = "the .etdump was analysed; the timeline can be deleted or written again"
+        return [TraceWarning("kit_timeline_damaged", f"{file} cannot be read: {error.problem}", hint)]
+    found = [warning for warning in table.warnings if warning.code.startswith("kit_percentages")]
+    own = _median(table)
+    if _agree(own, median):
+        return found
+    message = (
+        f"the timeline {file} has a median of {time_text(own)} for {experiment.key}, its .etdump {time_text(median)}"
+    )
+    return [*found, TraceWarning("kit_timeline_differs", message, "they are of different runs; trust the .etdump")]
+
+
+class _Outcome(NamedTuple):
+    """What became of an experiment: its side, or why there is none."""
+
+    experiment: KitExperiment
+    side: Side | None
+    problem: str | None
+
+
+def kit_content(directory: Path) -> ReportContent:
+    """What a report of a run directory shows.
+
+    Experiments whose traces are missing or damaged are listed as failed, whatever the kit recorded about them.
+
+    Raises:
+        NotFoundError: it holds nothing of the kit, or no experiment left a trace.
+        TraceFormatError: one of its JSON or CSV files is damaged, or all of its traces are.
+    """
+    from opscope.measurements.findings import findings_of
+    from opscope.measurements.quality import quality_of
+    from opscope.reports.content.content import ReportContent, VariantResult
+
+    run = read_kit(directory)
+    _chosen(run)
+    outcomes = [_outcome(run, e) for e in run.experiments if _is_timed(e)]
+    sides = _with_warnings(run, outcomes)
+    analyses = {key: analysis_of(side) for key, side in sides.items()}
+    if not analyses:
+        problems = "; ".join(f"{o.experiment.key}: {o.problem}" for o in outcomes[:3])
+        raise TraceFormatError(f"no experiment could be measured: {problems}", where=directory, hint=_RUN_AGAIN)
+    comparisons = _comparisons(run, sides)
+    variants = [VariantResult(_variant(o.experiment), analyses.get(o.experiment.key)) for o in outcomes]
+    content = ReportContent(_manifest(run, outcomes, analyses), variants, comparisons, [], [])
+    findings, ruled_out = findings_of(content.manifest, sides, analyses, comparisons, content.shown)
+    return msgspec.structs.replace(
+        content,
+        findings=findings,
+        ruled_out=ruled_out,
+        quality=quality_of(content.manifest, analyses, comparisons),
+        config=run.config,
+        kernel_logs=_kernel_logs(run),
+    )
+
+
+def _kernel_logs(run: KitRun) -> list[KernelSummary]:
+    """The microkernels that the logs of trace-enabled runs name."""
+    from opscope.analysis.preflight.contents import summarise_kernels
+    from opscope.readers.registry import file_bytes
+
+    found = []
+    for experiment in run.experiments:
+        file = experiment.files.kernel_log
+        if experiment.kernels is not None and file is not None:
+            sha256 = hashlib.sha256(file_bytes(Path(run.directory) / file)).hexdigest()
+            found.append(summarise_kernels(experiment.kernels, file, sha256))
+    return found
+
+
+def _is_timed(experiment: KitExperiment) -> bool:
+    """Whether an experiment was to leave a trace; one of which only a list of kernels is here was not."""
+    if experiment.trace or experiment.mode == TIMING:
+        return True
+    only_kernels = experiment.files.kernel_log or experiment.files.kernels
+    return experiment.mode is None and (not only_kernels or experiment.files.latency_log is not None)
+
+
+def _with_warnings(run: KitRun, outcomes: Sequence[_Outcome]) -> dict[str, Side]:
+    """The sides by key; the first also carries what is wrong with experiments that have none, such as kernel logs."""
+    sides = {outcome.experiment.key: outcome.side for outcome in outcomes if outcome.side}
+    others = [warning for e in run.experiments if e.key not in sides for warning in e.warnings]
+    for key, side in list(sides.items())[:1]:
+        sides[key] = side._replace(table=side.table.with_warnings(*others))
+    return sides
+
+
+def _outcome(run: KitRun, experiment: KitExperiment) -> _Outcome:
+    try:
+        side = _side(run, experiment, None)
+        analysis_of(side)
+    except TraceFormatError as error:
+        return _Outcome(experiment, None, error.problem)
+    except NotFoundError as error:
+        return _Outcome(experiment, None, f"{error.problem}; {error.hint}")
+    return _Outcome(experiment, side, None)
+
+
+def _comparisons(run: KitRun, sides: dict[str, Side]) -> list[Comparison]:
+    """The comparisons that the kit was asked for, where both sides left a trace."""
+    pairs = [(sides.get(pair.baseline), sides.get(pair.candidate)) for pair in run.comparisons]
+    return [comparison_of(baseline, candidate) for baseline, candidate in pairs if baseline and candidate]
+
+
+def _variant(experiment: KitExperiment) -> Variant:
+    role = _ROLES[experiment.role] if experiment.role else None
+    return Variant(experiment.key, role, None, [], experiment.threads)
+
+
+def _manifest(run: KitRun, outcomes: Sequence[_Outcome], analyses: dict[str, Analysis]) -> Manifest:
+    """What the kit's files tell about the run, in the form of a bundle's manifest."""
+    failed = any(outcome.problem for outcome in outcomes)
+    return Manifest(
+        opscope=__version__,
+        created=run.generated or _NOT_KNOWN,
+        status=Status.INCOMPLETE if failed else Status.COMPLETE,
+        model=_model(run, analyses.values()),
+        plan=_plan(run, [outcome.experiment.key for outcome in outcomes]),
+        variants=[_variant(outcome.experiment) for outcome in outcomes],
+        target=Target("run of the Arm kit", ""),
+        environment=_environment(run),
+        repetitions=[_repetition(outcome) for outcome in outcomes],
+    )
+
+
+def _model(run: KitRun, analyses: Iterable[Analysis]) -> Model:
+    source = run.model or _NOT_KNOWN
+    stem = source.replace("\\", "/").rpartition("/")[2].removesuffix(".pte")
+    backends = dict.fromkeys(row.backend for a in analyses for row in a.backends)
+    delegates = [name for name in backends if name not in {"portable", "framework"}]
+    return Model(
+        name=stem if run.model else "model not known",
+        source=source,
+        dtype=None,
+        program=source,
+        etrecord=None,
+        sha256=None,
+        size=None,
+        methods=None,
+        backends=delegates,
+    )
+
+
+def _plan(run: KitRun, names: list[str]) -> Plan:
+    """One process an experiment; numbers on which the experiments differ are not known."""
+    runs, warmup = _common(run, "runs"), _common(run, "warmup")
+    return Plan(rounds=1, runs=runs, warmup=warmup, seed=None, order=[names], timeout_seconds=None)
+
+
+def _common(run: KitRun, field: Literal["runs", "warmup"]) -> int | None:
+    found = {e.runs if field == "runs" else e.warmup for e in run.experiments if e.mode in {None, TIMING}}
+    return found.pop() if len(found) == 1 else None
+
+
+def _environment(run: KitRun) -> Environment:
+    checkout = run.executorch
+    versions = {}
+    if checkout and checkout.sha:
+        versions["executorch"] = f"commit {checkout.sha[:80]}" + (" with local changes" if checkout.dirty else "")
+    return Environment(None, None, None, None, None, None, None, None, None, None, versions)
+
+
+def _repetition(outcome: _Outcome) -> Repetition:
+    experiment, side = outcome.experiment, outcome.side
+    unknown = Conditions(None, None, None)
+    return Repetition(
+        variant=experiment.key,
+        round=0,
+        attempt=1,
+        started=None,
+        seconds=None,
+        directory="",
+        trace=experiment.trace,
+        trace_sha256=side.files[0][1] if side else None,
+        inferences=len(side.table.inference_times().duration) if side else 0,
+        before=unknown,
+        after=unknown,
+        measurement=None,
+        failure=Failure(FailureKind.TRACE, outcome.problem) if outcome.problem else None,
+    )

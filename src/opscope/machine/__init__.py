@@ -1,0 +1,1 @@
+"""The CPU: its features, the layouts in which runtimes keep them, its state."""

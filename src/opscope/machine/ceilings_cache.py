@@ -1,0 +1,214 @@
+"""Ceilings kept between runs: what they depend on, and a file for each such set in the user's cache directory.
+
+Nothing here decides whether kept ceilings still hold: a short probe does, see ``opscope.workflows.measure.ceilings``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from opscope.core.files import storage_errors, write_atomically
+from opscope.core.system.cache import cache_directory
+from opscope.program.ceilings.ceilings import Origin, Roofs
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from opscope.bundle.manifest import Environment
+
+MOST_FILES = 64
+"""Kept sets of ceilings; the oldest make room for new ones."""
+
+LARGEST_FILE = 1 << 20
+"""Bytes of a kept set. What is longer is none: they have some fifty thousand."""
+
+_DIRECTORY = "ceilings"
+_DIGITS = 16
+# What is measured, and how. A change in any of them may change the figures.
+_PROBES = (
+    *("probe.py", "probe_compute.py", "probe_elements.py", "probe_memory.py"),
+    *("roofs_child.py", "sampler.py", "xnnpack_api.py", "xnnpack_graph.py"),
+)
+
+
+class MachineIdentity(msgspec.Struct, frozen=True):
+    """What ceilings depend on besides the features that are cleared and the threads; null where it cannot be read.
+
+    Attributes:
+        host: tells this machine from others; a hash, which names nobody.
+        system: operating system.
+        kernel: its release.
+        cpu: model.
+        revision: microcode, or on Arm the revisions of the kinds of cores.
+        governor: of the clock frequency.
+        hypervisor: whether there is one.
+        logical_cpus: of the machine.
+        usable_cpus: that may be used.
+        fields: of ``cpuinfo_isa``, set.
+        executorch: version of the runtime.
+        library: size and time of the file that is measured; empty where only its version is known.
+    """
+
+    host: str
+    system: str | None
+    kernel: str | None
+    cpu: str | None
+    revision: str | None
+    governor: str | None
+    hypervisor: bool | None
+    logical_cpus: int | None
+    usable_cpus: int | None
+    fields: list[str]
+    executorch: str
+    library: str
+
+    @classmethod
+    def of(
+        cls, environment: Environment, fields: Sequence[str], host: str, revision: str | None, library: str = ""
+    ) -> MachineIdentity:
+        """The identity of a machine that was described.
+
+        Args:
+            environment: the machine and its software.
+            fields: of ``cpuinfo_isa``, set.
+            host: anything that other machines would not say.
+            revision: of the processor.
+            library: see :func:`fingerprint`.
+        """
+        return cls(
+            host=_digest(host.encode()),
+            system=environment.system,
+            kernel=environment.kernel,
+            cpu=environment.cpu,
+            revision=revision,
+            governor=environment.governor,
+            hypervisor=environment.hypervisor,
+            logical_cpus=environment.logical_cpus,
+            usable_cpus=environment.usable_cpus,
+            fields=sorted(fields),
+            executorch=environment.versions.get("executorch", ""),
+            library=library,
+        )
+
+
+class RoofsKey(msgspec.Struct, frozen=True):
+    """Under what ceilings are kept: others are other ceilings.
+
+    Attributes:
+        machine: that was measured.
+        cleared: fields of ``cpuinfo_isa`` that were cleared.
+        threads: size of the thread pool.
+        probes: what was measured and how; see :func:`probes_version`.
+    """
+
+    machine: MachineIdentity
+    cleared: list[str]
+    threads: int
+    probes: str
+
+    @property
+    def digest(self) -> str:
+        """A name for files."""
+        return _digest(msgspec.json.encode(self))
+
+
+class KeptRoofs(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.kept-roofs/1"):
+    """A file of the cache: the ceilings, and what they are the ceilings of."""
+
+    key: RoofsKey
+    roofs: Roofs
+
+
+class Recalled(NamedTuple):
+    """What the cache gave: ceilings, or none, and then why where that is not just that nobody measured them yet."""
+
+    roofs: Roofs | None
+    problem: str = ""
+
+
+class RoofsCache:
+    """Ceilings of earlier runs, one file for each key. Several processes may use it at the same time.
+
+    Args:
+        directory: where the files are; the user's cache directory when it is not given.
+    """
+
+    def __init__(self, directory: Path | None = None) -> None:
+        self._directory = directory or cache_directory() / _DIRECTORY
+
+    def recall(self, key: RoofsKey) -> Recalled:
+        """The ceilings that were kept under a key. A damaged or foreign file is none, and says why."""
+        try:
+            with self._file(key).open("rb") as file:
+                content = file.read(LARGEST_FILE + 1)
+        except FileNotFoundError:
+            return Recalled(None)
+        except OSError as error:
+            return Recalled(None, f"kept ceilings cannot be read: {error.strerror or error}")
+        return _decoded(content, key)
+
+    def keep(self, key: RoofsKey, roofs: Roofs) -> None:
+        """Keep ceilings in the place of those that were there; files of which there are too many go, oldest first.
+
+        Raises:
+            StorageError: the system refused; what was there before is still there.
+        """
+        own = msgspec.structs.replace(roofs, origin=Origin.MEASURED, drift=None, notes=[])
+        file = self._file(key)
+        write_atomically(file, msgspec.json.format(msgspec.json.encode(KeptRoofs(key, own)), indent=1) + b"\n")
+        with storage_errors(self._directory):
+            self._forget_oldest()
+
+    def _file(self, key: RoofsKey) -> Path:
+        return self._directory / f"{key.digest}.json"
+
+    def _forget_oldest(self) -> None:
+        times = {path: _changed(path) for path in self._directory.glob("*.json")}
+        for path in sorted(times, key=lambda path: -times[path])[MOST_FILES:]:
+            path.unlink(missing_ok=True)
+
+
+def _decoded(content: bytes, key: RoofsKey) -> Recalled:
+    if len(content) > LARGEST_FILE:
+        return Recalled(None, f"kept ceilings are damaged: more than {LARGEST_FILE} bytes")
+    try:
+        kept = msgspec.json.decode(content, type=KeptRoofs)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        return Recalled(None, f"kept ceilings are damaged: {error}")
+    own = kept.roofs.cleared == key.cleared and kept.roofs.threads == key.threads
+    if kept.key != key or not own or kept.roofs.measured_at is None:
+        return Recalled(None, "kept ceilings are not those of this machine, these features and threads")
+    return Recalled(kept.roofs)
+
+
+def _changed(path: Path) -> float:
+    """When a file was written; one that another process has just removed is the oldest."""
+    try:
+        return path.stat().st_mtime
+    except FileNotFoundError:
+        return 0.0
+
+
+def fingerprint(library: Path) -> str:
+    """Size and time of a library's file, by which another build of the same version is told from it."""
+    try:
+        found = library.stat()
+    except OSError:
+        return ""
+    return f"{found.st_size} bytes of {found.st_mtime_ns}"
+
+
+@cache
+def probes_version() -> str:
+    """A hash of the code that measures ceilings: those that other code measured are not compared."""
+    here = Path(__file__).parent
+    return _digest(b"\0".join((here / name).read_bytes() for name in _PROBES))
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:_DIGITS]

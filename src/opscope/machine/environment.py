@@ -1,0 +1,143 @@
+"""The machine: what it is, and the state it is in. What cannot be read is null, never a guess."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import re
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from opscope.bundle.manifest import Conditions, Environment
+from opscope.core.version import __version__
+from opscope.machine.cpu_limits import cpu_quota, usable_cpus
+from opscope.machine.emulation import emulator_here
+
+_PACKAGES = ("executorch", "torch", "numpy", "polars")
+_CPU = Path("/sys/devices/system/cpu")
+_KIB = 1024
+# Which code is loaded, then how many threads it may start and where, then how memory is given out.
+_VARIABLES = (
+    *("PYTHONPATH", "PYTHONHOME", "LD_PRELOAD", "LD_LIBRARY_PATH", "LD_AUDIT", "LD_BIND_NOW"),
+    *("DYLD_INSERT_LIBRARIES", "DYLD_LIBRARY_PATH", "DYLD_FRAMEWORK_PATH", "DYLD_FALLBACK_LIBRARY_PATH"),
+    *("OMP_NUM_THREADS", "OMP_THREAD_LIMIT", "OMP_PROC_BIND", "OMP_PLACES", "OMP_WAIT_POLICY", "KMP_AFFINITY"),
+    *("KMP_BLOCKTIME", "GOMP_CPU_AFFINITY", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "GLIBC_TUNABLES"),
+    *("MALLOC_ARENA_MAX", "MALLOC_CONF", "MALLOC_PERTURB_", "MALLOC_CHECK_", "QEMU_CPU", "QEMU_LD_PREFIX"),
+)
+_ARM_CORE = ("implementer", "variant", "part", "revision")
+
+
+def capture(features: list[str] | None) -> Environment:
+    """The machine and its software.
+
+    Args:
+        features: feature groups that the runtime sees; None where that is not known.
+    """
+    cpuinfo = _text(Path("/proc/cpuinfo")) or ""
+    return Environment(
+        system=platform.system(),
+        machine=platform.machine(),
+        kernel=platform.release(),
+        cpu=cpu_name(cpuinfo) or platform.processor() or None,
+        logical_cpus=os.cpu_count() or 1,
+        usable_cpus=usable_cpus(),
+        memory_bytes=memory_bytes(_text(Path("/proc/meminfo")) or ""),
+        hypervisor=hypervisor(cpuinfo),
+        governor=_text(_CPU / "cpu0/cpufreq/scaling_governor"),
+        features=features,
+        versions=versions(),
+        cpu_quota=cpu_quota(),
+        variables=variables(),
+        emulator=emulator_here(),
+    )
+
+
+def versions() -> dict[str, str]:
+    """Versions of the packages that matter, as installed here."""
+    found = {"opscope": __version__, "python": platform.python_version()}
+    for name in _PACKAGES:
+        with contextlib.suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found
+
+
+def variables() -> dict[str, str]:
+    """Variables of this process's environment that are set and bear on what runs or how fast."""
+    return {name: os.environ[name] for name in _VARIABLES if os.environ.get(name)}
+
+
+def conditions() -> Conditions:
+    """The load, clock frequency and temperature now, and the processors that may be used."""
+    return Conditions(_load(), _frequency(), _temperature(), usable_cpus())
+
+
+def _load() -> float | None:
+    try:
+        return os.getloadavg()[0]
+    except OSError:
+        return None
+
+
+def _frequency() -> float | None:
+    """Highest current frequency of all processors, in MHz."""
+    values = [_number(path) for path in _CPU.glob("cpu[0-9]*/cpufreq/scaling_cur_freq")]
+    known = [value for value in values if value is not None]
+    return max(known) / 1000 if known else None
+
+
+def _temperature() -> float | None:
+    """Highest temperature of all thermal zones, in degrees Celsius."""
+    values = [_number(path) for path in Path("/sys/class/thermal").glob("thermal_zone*/temp")]
+    known = [value for value in values if value is not None]
+    return max(known) / 1000 if known else None
+
+
+def cpu_name(cpuinfo: str) -> str | None:
+    """The processor's name in the text of Linux's ``/proc/cpuinfo``; None where it tells none."""
+    match = re.search(r"^(?:model name|Hardware)\s*:\s*(.+)$", cpuinfo, re.MULTILINE)
+    return match[1].strip() if match else None
+
+
+def cpu_revision(cpuinfo: str | None = None) -> str | None:
+    """What tells processors of one name apart: the microcode, or on Arm each kind of core; None where nothing does.
+
+    Args:
+        cpuinfo: text of Linux's ``/proc/cpuinfo``; None: of this machine.
+    """
+    text = (_text(Path("/proc/cpuinfo")) or "") if cpuinfo is None else cpuinfo
+    microcode = re.search(r"^microcode\s*:\s*(\S+)", text, re.MULTILINE)
+    if microcode:
+        return microcode[1]
+    cores = [re.findall(rf"^CPU {name}\s*:\s*(\S+)", text, re.MULTILINE) for name in _ARM_CORE]
+    return ", ".join(sorted({"/".join(core) for core in zip(*cores, strict=False)})) or None
+
+
+def host() -> str:
+    """What this machine says and others do not: its name, and its number where it has one."""
+    return f"{platform.node()}\n{_text(Path('/etc/machine-id')) or ''}"
+
+
+def memory_bytes(meminfo: str) -> int | None:
+    """All memory, by the text of Linux's ``/proc/meminfo``; None where it tells nothing."""
+    match = re.search(r"^MemTotal:\s*(\d+) kB", meminfo, re.MULTILINE)
+    return int(match[1]) * _KIB if match else None
+
+
+def hypervisor(cpuinfo: str) -> bool | None:
+    """Whether the text of Linux's ``/proc/cpuinfo`` tells of a hypervisor; None where it lists no x86 features."""
+    if not re.search(r"^flags\s*:", cpuinfo, re.MULTILINE):
+        return None
+    return bool(re.search(r"^flags\s*:.*\bhypervisor\b", cpuinfo, re.MULTILINE))
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return None
+
+
+def _number(path: Path) -> float | None:
+    text = _text(path)
+    return float(text) if text is not None and re.fullmatch(r"-?\d+", text) else None

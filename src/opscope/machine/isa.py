@@ -1,0 +1,206 @@
+"""CPU features: where they stand in ``cpuinfo_isa``, and which belong together.
+
+XNNPACK picks its kernels by the struct ``cpuinfo_isa`` of pytorch/cpuinfo, one byte a feature. Source of the field
+orders: ``include/cpuinfo.h`` of pytorch/cpuinfo, sections of x86-64 and arm64, at the commits that each layout names.
+Which layout a library has is told by the size of the symbol; that it is this one is proved against the processor
+(``opscope.machine.layout``) before anything is cleared.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from opscope.core.errors import FeatureError, did_you_mean
+
+# The newest orders; older layouts lack the fields that came later.
+_X86_64_FIELDS = tuple(
+    """
+    rdtscp rdpid sysenter msr clzero clflush clflushopt mwait mwaitx fxsave xsave three_d_now three_d_now_plus
+    prefetch prefetchw prefetchwt1 sse3 ssse3 sse4_1 sse4_2 sse4a misaligned_sse avx avxvnni fma3 fma4 xop f16c avx2
+    avx512f avx512pf avx512er avx512cd avx512dq avx512bw avx512vl avx512ifma avx512vbmi avx512vbmi2 avx512bitalg
+    avx512vpopcntdq avx512vnni avx512bf16 avx512fp16 avx512vp2intersect avx512_4vnniw avx512_4fmaps avx10_1 avx10_2
+    amx_bf16 amx_tile amx_int8 amx_fp16 amx_fp8 avx_vnni_int8 avx_vnni_int16 avx_ne_convert hle rtm xtest mpx
+    cmpxchg16b clwb movbe lahf_sahf fs_gs_base lzcnt popcnt tbm bmi bmi2 adx aes vaes pclmulqdq vpclmulqdq gfni rdrand
+    rdseed sha rng ace ace2 phe pmm lwp
+    """.split()
+)
+_ARM64_LOW = tuple(
+    "atomics bf16 sve sve2 i8mm sme sme2 sme2p1 sme_i16i32 sme_bi32i32 sme_b16b16 sme_f16f16 fp8 f8dot f8mm".split()
+)
+_ARM64_HIGH = tuple("rdm fp16arith dot jscvt fcma fhm aes sha1 sha2 pmull crc32".split())
+# Between them stand two 32-bit vector lengths, svelen and smelen, on a multiple of four.
+_ARM64_LENGTHS = 8
+_FP8 = {"fp8", "f8dot", "f8mm"}
+_AMX_FP8 = {"amx_fp8"}
+_AVX10 = {"avx10_1", "avx10_2"}
+_AMX_AND_VNNI = {"amx_bf16", "amx_tile", "amx_int8", "amx_fp16", "avx_vnni_int8", "avx_vnni_int16", "avx_ne_convert"}
+
+
+class Layout(NamedTuple):
+    """Where features stand in ``cpuinfo_isa``.
+
+    Attributes:
+        size: of the struct in bytes.
+        offsets: field -> byte offset.
+        since: commit of pytorch/cpuinfo that made the struct this size, with its date.
+    """
+
+    size: int
+    offsets: dict[str, int]
+    since: str
+
+
+def _x86_64(since: str, lacking: set[str]) -> Layout:
+    offsets = {name: at for at, name in enumerate(name for name in _X86_64_FIELDS if name not in lacking)}
+    return Layout(len(offsets), offsets, since)
+
+
+def _arm64(since: str, lacking: set[str]) -> Layout:
+    low = [name for name in _ARM64_LOW if name not in lacking]
+    high_at = -(-len(low) // 4) * 4 + _ARM64_LENGTHS
+    offsets = {name: at for at, name in enumerate(low)} | {name: high_at + at for at, name in enumerate(_ARM64_HIGH)}
+    return Layout(-(-(high_at + len(_ARM64_HIGH)) // 4) * 4, offsets, since)
+
+
+_KNOWN = {
+    "x86_64": (
+        _x86_64("before d6860c4 (2023-11-04)", {"avxvnni"} | _AMX_AND_VNNI | _AVX10 | _AMX_FP8),
+        _x86_64("3c8b153 (2024-04-17)", _AVX10 | _AMX_FP8),
+        _x86_64("6fb6cab (2025-01-30)", _AMX_FP8),
+        _x86_64("9c6d248 (2026-07-14)", set()),
+    ),
+    "aarch64": (_arm64("077e89f (2025-03-27)", _FP8), _arm64("6882af5 (2026-07-16)", set())),
+}
+LAYOUTS = {arch: {layout.size: layout for layout in layouts} for arch, layouts in _KNOWN.items()}
+"""By architecture and size of the struct in bytes."""
+_ORDER = {"x86_64": _X86_64_FIELDS, "aarch64": (*_ARM64_LOW, *_ARM64_HIGH)}
+
+
+class Group(NamedTuple):
+    """Features that are switched together.
+
+    Attributes:
+        name: as on the command line.
+        fields: of ``cpuinfo_isa`` that it clears, those of dependent groups included.
+        meaning: for people.
+    """
+
+    name: str
+    fields: tuple[str, ...]
+    meaning: str
+
+
+_ARCHITECTURES = {"x86_64": "x86_64", "amd64": "x86_64", "aarch64": "aarch64", "arm64": "aarch64"}
+
+_AMX = ("amx_tile", "amx_int8", "amx_bf16", "amx_fp16", "amx_fp8")
+_AVX512 = (*(name for name in _X86_64_FIELDS if name.startswith("avx512")), "avx10_1", "avx10_2", *_AMX)
+_AVX2 = ("avx2", "fma3", "f16c", "avxvnni", "avx_vnni_int8", "avx_vnni_int16", "avx_ne_convert", *_AVX512)
+_AVX = ("avx", "fma4", "xop", *_AVX2)
+_SSE4 = ("sse4_1", "sse4_2", "sse4a", *_AVX)
+_SME2 = ("sme2", "sme2p1")
+_SME = (*(name for name in _ARM64_LOW if name.startswith("sme")),)
+
+# Strongest first; a group's first field tells whether the CPU has it.
+GROUPS: dict[str, tuple[Group, ...]] = {
+    "x86_64": (
+        Group("amx", _AMX, "matrix tiles (AMX)"),
+        Group("avx512", _AVX512, "512-bit vectors, all of AVX-512, and AMX, which needs it"),
+        Group("avx2", _AVX2, "256-bit integer vectors, FMA3, F16C, VNNI, and all above"),
+        Group("avx", _AVX, "256-bit vectors, and all above"),
+        Group("sse4", _SSE4, "SSE4.1 and 4.2, and all above"),
+    ),
+    "aarch64": (
+        Group("sme2", _SME2, "the second version of the matrix extension; SME remains"),
+        Group("sme", _SME, "the scalable matrix extension, SME2 included"),
+        Group("i8mm", ("i8mm",), "8-bit matrix multiplication in NEON"),
+        Group("dotprod", ("dot", "i8mm"), "8-bit dot products in NEON, and i8mm"),
+        Group("bf16", ("bf16",), "bfloat16 arithmetic"),
+        Group("fp16", ("fp16arith", "fhm"), "half-precision arithmetic"),
+        Group("sve", ("sve", "sve2"), "scalable vectors"),
+    ),
+}
+# The staircase removes one group after the other. On Arm bf16, fp16 and sve stand beside it, not on it.
+_LADDERS = {"x86_64": ("amx", "avx512", "avx2", "avx", "sse4"), "aarch64": ("sme2", "sme", "i8mm", "dotprod")}
+# What "acceleration off" means by default: SME2 is switched off together with SME, or SME kernels would run.
+_DEFAULTS = {"x86_64": ("amx", "avx512", "avx2", "avx", "sse4"), "aarch64": ("sme", "i8mm", "dotprod", "fp16")}
+
+
+def architecture(machine: str) -> str:
+    """The architecture's name in these tables, from what the operating system calls it.
+
+    Raises:
+        FeatureError: features of such a CPU are not known.
+    """
+    try:
+        return _ARCHITECTURES[machine.lower()]
+    except KeyError:
+        raise FeatureError(f"the features of a CPU of type {machine} are not known", hint=_NO_MASKS) from None
+
+
+_NO_MASKS = "acceleration can be switched on x86-64 and 64-bit Arm; elsewhere give two builds of the runner"
+
+
+def group(arch: str, name: str) -> Group:
+    """The feature group of that name.
+
+    Raises:
+        FeatureError: there is none on this architecture.
+    """
+    for candidate in GROUPS[arch]:
+        if candidate.name == name:
+            return candidate
+    other = next((a for a, groups in GROUPS.items() if a != arch and name in {g.name for g in groups}), None)
+    if other:
+        hint = f"groups of {arch}: {', '.join(g.name for g in GROUPS[arch])}"
+        raise FeatureError(f"{name} is a feature of {other}, this CPU is {arch}", hint=hint)
+    raise FeatureError(f"no feature group {name!r}", hint=did_you_mean(name, (g.name for g in GROUPS[arch])))
+
+
+def switchable(arch: str) -> frozenset[str]:
+    """All fields that some group clears."""
+    return frozenset(field for candidate in GROUPS[arch] for field in candidate.fields)
+
+
+def present(arch: str, fields: frozenset[str]) -> list[Group]:
+    """The groups that a CPU with these fields has, strongest first."""
+    return [candidate for candidate in GROUPS[arch] if candidate.fields[0] in fields]
+
+
+def strongest(arch: str, fields: frozenset[str]) -> Group | None:
+    """The strongest group of this CPU, the one to switch off when nothing else is asked; None when it has none."""
+    candidates = (group(arch, name) for name in _DEFAULTS[arch])
+    return next((candidate for candidate in candidates if candidate.fields[0] in fields), None)
+
+
+def default_ablation(arch: str, fields: frozenset[str]) -> Group:
+    """Like :func:`strongest`, for callers that need one.
+
+    Raises:
+        FeatureError: the CPU has none.
+    """
+    found = strongest(arch, fields)
+    if found is None:
+        raise FeatureError("this CPU has no feature that could be switched off", hint=_NO_MASKS)
+    return found
+
+
+def ladder(arch: str, fields: frozenset[str]) -> list[list[str]]:
+    """The staircase of this CPU: for every step down, the groups that are off on it, those of the steps above too."""
+    names = [name for name in _LADDERS[arch] if group(arch, name).fields[0] in fields]
+    return [names[: number + 1] for number in range(len(names))]
+
+
+def cleared_fields(arch: str, names: list[str], fields: frozenset[str]) -> list[str]:
+    """Fields to clear for switching off these groups, as far as the CPU has them, in the struct's order.
+
+    Raises:
+        FeatureError: a group is unknown, or the CPU does not have it.
+    """
+    wanted: set[str] = set()
+    for name in names:
+        candidate = group(arch, name)
+        if candidate.fields[0] not in fields:
+            have = ", ".join(g.name for g in present(arch, fields)) or "none"
+            raise FeatureError(f"this CPU does not have {name}, so it cannot be switched off", hint=f"it has: {have}")
+        wanted.update(candidate.fields)
+    return sorted(wanted & fields, key=_ORDER[arch].index)

@@ -1,0 +1,277 @@
+"""Analysing one side, and comparing two."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import msgspec
+
+from opscope.bundle.kernel_evidence import EVIDENCE
+from opscope.core.errors import MismatchError, RunError, UsageError
+from opscope.measurements.sides import ProgramFiles, Side, Warmup, side_of
+from opscope.npu.workflows.sides import is_tiles, tiles_comparison
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from opscope.analysis.analysis import Analysis
+    from opscope.analysis.compare.compare import Comparison
+    from opscope.analysis.compare.outputs import OutputAgreement
+    from opscope.analysis.latency.timing import Floats
+    from opscope.measurements.results import AnalysisResult, ComparisonResult
+    from opscope.npu.analysis.compare import TilesComparison
+
+    Array: TypeAlias = NDArray[Any]
+
+
+def analyze(
+    path: str | Path,
+    *,
+    warmup: Warmup = None,
+    program: str | Path | None = None,
+    etrecord: str | Path | None = None,
+) -> AnalysisResult:
+    """Where the time goes in a trace, a directory of traces, or a variant of a bundle.
+
+    Args:
+        path: the trace, the directory, the bundle (its accelerated variant) or ``BUNDLE#variant``.
+        warmup: inferences of each process to set aside; auto: where latencies settle; None: the bundle's plan, or auto.
+        program: the .pte that was traced: operators then have shapes and costs. A bundle has its own.
+        etrecord: of the same export: operators then have modules and source lines.
+
+    >>> import opscope
+    >>> where = opscope.analyze("trace.etdump", warmup=0)
+    >>> where.latency.median_ns
+    100000.0
+    >>> sum(category.time_ns for category in where.categories) == where.latency.mean_ns
+    True
+
+    Raises:
+        NotFoundError: there is no such file, directory or variant.
+        TraceFormatError: a file is damaged, or no inference is left to measure.
+        MismatchError: the program or the record is not the trace's.
+        UsageError: a record without its program.
+    """
+    from opscope.measurements.results import AnalysisResult
+
+    found = analysis_of(side_of(path, warmup, program_files(program, etrecord)))
+    return AnalysisResult(**msgspec.structs.asdict(found))
+
+
+def program_files(program: str | Path | None, etrecord: str | Path | None) -> ProgramFiles | None:
+    """The files of a program that the user named, None when there are none.
+
+    Raises:
+        UsageError: a record without its program.
+    """
+    if program is None:
+        if etrecord is not None:
+            raise UsageError("a record tells nothing without its program", where="--etrecord", hint="add --program")
+        return None
+    return ProgramFiles(Path(program), Path(etrecord) if etrecord else None)
+
+
+def analysis_of(side: Side) -> Analysis:
+    """The analysis of one side."""
+    from opscope.analysis.analysis import Source, analyse
+
+    source = Source(side.path, side.format, side.files)
+    name = side.variant.name if side.variant else None
+    found = analyse(side.table, source, name, side.known, side.calls, side.tokens)
+    if side.bundle and side.bundle.manifest.target.emulated:
+        found = _of_emulated(found)
+    if side.bundle is None or not (side.bundle.path / EVIDENCE).exists():
+        return found
+    from opscope.measurements.counted_calls import with_kernels
+
+    return with_kernels(found, side)
+
+
+def _of_emulated(found: Analysis) -> Analysis:
+    """An analysis without what its times would say, since an emulated CPU's say nothing."""
+    from opscope.analysis.quality.quality_machine import EMULATED, ON_THE_DEVICE
+    from opscope.core.table import TraceWarning
+
+    told = TraceWarning("emulated_cpu", EMULATED, ON_THE_DEVICE)
+    trace = msgspec.structs.replace(found.trace, warnings=[told, *found.trace.warnings])
+    return msgspec.structs.replace(found, trace=trace, findings=[])
+
+
+def compare(
+    baseline: str | Path, candidate: str | Path, *, warmup: Warmup = None
+) -> ComparisonResult | TilesComparison:
+    """Is the candidate faster than the baseline, by how much, and which operators make the difference.
+
+    Two variants of one bundle are compared round by round; other sides as independent groups of processes. Traces of
+    AI Engine tiles are compared with each other, kind by kind and stall by stall.
+
+    >>> import opscope
+    >>> change = opscope.compare("out#baseline", "out#accelerated")
+    >>> change.end_to_end.speedup > 1
+    True
+    >>> change.end_to_end.design
+    'paired'
+
+    Raises:
+        NotFoundError: there is no such file, directory or variant.
+        TraceFormatError: a file is damaged, or no inference is left to measure.
+    """
+    if is_tiles(baseline) or is_tiles(candidate):
+        return tiles_comparison(baseline, candidate)
+    from opscope.measurements.results import ComparisonResult
+
+    found = comparison_of(side_of(baseline, warmup), side_of(candidate, warmup))
+    return ComparisonResult(**msgspec.structs.asdict(found))
+
+
+def comparison_of(baseline: Side, candidate: Side) -> Comparison:
+    """The comparison of two sides; variants of one bundle are paired by round.
+
+    Raises:
+        MismatchError: a side ran on an emulated CPU, whose times say nothing.
+        TraceFormatError: no inference is left to measure.
+    """
+    from opscope.analysis.analysis import measured_latency
+    from opscope.analysis.compare.compare import Beside
+    from opscope.analysis.compare.compare import compare as compare_tables
+    from opscope.measurements.quality import quality_of_sides
+
+    for side in (baseline, candidate):
+        _refuse_emulated(side)
+        measured_latency(side.table, side.path)  # refuses a side without measured inferences, with its name
+    baseline, candidate, paired = paired_sides(baseline, candidate)
+    labels = ((baseline.label, baseline.path), (candidate.label, candidate.path))
+    outputs = _outputs(baseline, candidate) if paired else None
+    facts = tuple(side.known.attributions.operators if side.known else {} for side in (baseline, candidate))
+    compared = compare_tables(
+        baseline.table,
+        candidate.table,
+        labels=labels,
+        paired=paired,
+        outputs=outputs,
+        beside=Beside(
+            (facts[0], facts[1]),
+            _untraced(baseline, candidate, paired=paired),
+            _untraced_by_method(baseline, candidate, paired=paired),
+        ),
+    )
+    return msgspec.structs.replace(
+        compared,
+        notes=[*compared.notes, *_differences(baseline, candidate)],
+        quality=quality_of_sides(baseline, candidate, compared),
+    )
+
+
+def _refuse_emulated(side: Side) -> None:
+    from opscope.analysis.quality.quality_machine import EMULATED, ON_THE_DEVICE
+
+    if side.bundle and side.bundle.manifest.target.emulated:
+        raise MismatchError(EMULATED, where=side.path, hint=ON_THE_DEVICE)
+
+
+def agreement_of(baseline: Side, candidate: Side) -> OutputAgreement | None:
+    """Whether two variants of one bundle computed the same, in the first round of both; None when that is not known."""
+    baseline, candidate, paired = paired_sides(baseline, candidate)
+    return _outputs(baseline, candidate) if paired else None
+
+
+def paired_sides(baseline: Side, candidate: Side) -> tuple[Side, Side, bool]:
+    """Both sides as they are compared, and whether they are paired.
+
+    Variants of one bundle are, with the rounds that succeeded on both, so that process i of one side belongs to process
+    i of the other. Other sides stay as they are.
+
+    Raises:
+        RunError: they are variants of one bundle without a common round.
+    """
+    if not _same_bundle(baseline, candidate):
+        return baseline, candidate, False
+    return *_common_rounds(baseline, candidate), True
+
+
+def _untraced_by_method(
+    baseline: Side, candidate: Side, *, paired: bool
+) -> dict[str, tuple[list[Floats], list[Floats]]]:
+    """The same for each method, where both sides call the same ones in the same order."""
+    orders = [side.calls.order if side.calls else () for side in (baseline, candidate)]
+    if orders[0] != orders[1]:
+        return {}
+    each = {method: _untraced(baseline, candidate, paired=paired, method=method) for method in orders[0]}
+    return {method: found for method, found in each.items() if found is not None}
+
+
+def _untraced(
+    baseline: Side, candidate: Side, *, paired: bool, method: str | None = None
+) -> tuple[list[Floats], list[Floats]] | None:
+    """Latencies without tracing of both sides, of the same rounds when they are paired; None when one side has none."""
+    if baseline.calls is None or candidate.calls is None:
+        return None
+    rounds = [sorted(side.calls.settled()) for side in (baseline, candidate) if side.calls]
+    if paired:
+        common = sorted(set(rounds[0]) & set(rounds[1]))
+        rounds = [common, common]
+    if not rounds[0] or not rounds[1]:
+        return None
+    return baseline.calls.durations(rounds[0], method), candidate.calls.durations(rounds[1], method)
+
+
+def _differences(baseline: Side, candidate: Side) -> list[str]:
+    """What else differs between the two sides besides the variant, or does not, one sentence each."""
+    if [sha256 for _, sha256 in baseline.files] == [sha256 for _, sha256 in candidate.files]:
+        return ["both sides are the same traces: there is nothing to compare"]
+    if baseline.bundle is None or candidate.bundle is None:
+        return []
+    left, right = baseline.bundle.manifest, candidate.bundle.manifest
+    found = []
+    if left.model.sha256 != right.model.sha256:
+        found.append("the two sides ran different programs: operators are matched by place, which may mean nothing")
+    if left.environment.cpu != right.environment.cpu or left.environment.features != right.environment.features:
+        found.append("the two sides ran on different CPUs")
+    if left.environment.versions != right.environment.versions:
+        found.append("the two sides ran with different versions of the software")
+    return found
+
+
+def _same_bundle(baseline: Side, candidate: Side) -> bool:
+    if baseline.bundle is None or candidate.bundle is None:
+        return False
+    return baseline.bundle.path.resolve() == candidate.bundle.path.resolve()
+
+
+def _common_rounds(baseline: Side, candidate: Side) -> tuple[Side, Side]:
+    """Both sides with the rounds that succeeded on both, so that they pair up."""
+    rounds = [_rounds(side) for side in (baseline, candidate)]
+    common = set(rounds[0]) & set(rounds[1])
+    if not common:
+        raise RunError("no round succeeded on both sides", where=baseline.path, hint="finish the run with --resume")
+    return _only(baseline, rounds[0], common), _only(candidate, rounds[1], common)
+
+
+def _rounds(side: Side) -> list[int]:
+    assert side.bundle is not None  # noqa: S101 - only called for sides of bundles
+    return [repetition.round for repetition in side.bundle.manifest.completed(side.label)]
+
+
+def _only(side: Side, rounds: list[int], wanted: set[int]) -> Side:
+    processes = [process for process, number in enumerate(rounds) if number in wanted]
+    return side._replace(table=side.table.with_processes(processes))
+
+
+def _outputs(baseline: Side, candidate: Side) -> OutputAgreement | None:
+    """Agreement of the outputs of the first round that both sides have."""
+    from opscope.analysis.compare.outputs import compare_outputs
+
+    arrays = [_saved_outputs(side) for side in (baseline, candidate)]
+    if arrays[0] is None or arrays[1] is None or baseline.bundle is None:
+        return None
+    return compare_outputs(arrays[0], arrays[1], baseline.bundle.manifest.model.dtype)
+
+
+def _saved_outputs(side: Side) -> list[Array] | None:
+    from opscope.readers.outputs import read_outputs
+
+    if side.bundle is None:
+        return None
+    first = side.bundle.manifest.completed(side.label)[0]
+    return read_outputs(side.bundle.path / first.directory / "outputs.npz")

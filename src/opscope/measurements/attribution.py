@@ -1,0 +1,192 @@
+"""Finding the program of a trace, and attributing the trace's operators with it."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from opscope.analysis.analysis import Known, ProgramInfo
+from opscope.analysis.operators.attribution import attribute, method_names
+from opscope.core.errors import MismatchError, NotFoundError, OpscopeError
+from opscope.core.files import sha256_of
+from opscope.core.table import TraceWarning
+from opscope.measurements.export_record import recorded_tokens
+from opscope.program.ceilings.ceilings import NoRoofs, Roofs
+from opscope.program.model import Model
+from opscope.runtimes.executorch.etrecord.etrecord import read_etrecord
+from opscope.runtimes.executorch.pte import read_executable
+from opscope.runtimes.executorch.xnnpack.payload import read_xnn_graphs
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from opscope.analysis.operators.attribution import Attributions
+    from opscope.measurements.sides import Side
+
+_OTHER = "give the program that was run: its operators must be those of the trace"
+_OTHER_RECORD = "give the record that the same export wrote, or leave it out"
+
+
+def read_model(program: Path, etrecord: Path | None = None) -> Model:
+    """The typed picture of a model from its files.
+
+    Args:
+        program: the .pte.
+        etrecord: the ETRecord of the same export; None: modules and source lines are not known.
+
+    Raises:
+        NotFoundError: a file is absent.
+        TraceFormatError: a file is damaged.
+        MismatchError: the record is of another model, or was made after lowering.
+    """
+    stamps = tuple((str(path), path.stat().st_mtime_ns if path.exists() else 0) for path in _files(program, etrecord))
+    model = _model(*stamps)
+    if model.conflict:
+        raise MismatchError(model.conflict, where=etrecord, hint=_OTHER_RECORD)
+    return model
+
+
+def with_program(side: Side, program: Path, etrecord: Path | None) -> Side:
+    """A side attributed with a program that the user named.
+
+    A record that cannot be used costs the layers: the reason is a warning of the table.
+
+    Raises:
+        NotFoundError: a file is absent.
+        TraceFormatError: the program is damaged.
+        MismatchError: the program is not the one that was traced.
+    """
+    expected = side.bundle.manifest.model.sha256 if side.bundle else None
+    if expected and sha256_of(program) != expected:
+        raise MismatchError("the bundle was made with another program", where=program, hint=_OTHER)
+    if etrecord is not None and not etrecord.exists():
+        raise NotFoundError("no such file", where=etrecord, hint=_OTHER_RECORD)
+    model, etrecord, problem = _with_usable_record(program, etrecord)
+    found, named = _attributions(side, model)
+    if found.conflict:
+        raise MismatchError(f"the trace is not of this program: {found.conflict}", where=program, hint=_OTHER)
+    tokens = side.tokens or recorded_tokens(program)
+    called = set(named.table.inference_times().method.texts)
+    named = named._replace(tokens={method: count for method, count in tokens.items() if method in called})
+    done = _attributed(named, found, _info(program, etrecord, verified=expected is not None))
+    return _without_layers(done, problem) if problem else done
+
+
+def with_bundled_program(side: Side) -> Side:
+    """A side of a bundle attributed with the program and the record that the bundle holds.
+
+    What cannot be used is said in a warning, and the names are all there is.
+    """
+    assert side.bundle is not None  # noqa: S101 - only called for sides of bundles
+    recorded = side.bundle.manifest.model
+    program = side.bundle.path / recorded.program
+    etrecord = side.bundle.path / recorded.etrecord if recorded.etrecord else None
+    try:
+        if sha256_of(program) != recorded.sha256:
+            raise MismatchError("it is not the program that was run", where=program)
+        model, etrecord, problem = _with_usable_record(program, etrecord)
+        found, named = _attributions(side, model)
+    except OpscopeError as error:
+        return _warned(side, "program_unusable", f"operators are known by name only: {error}")
+    if found.conflict:
+        return _warned(side, "program_unusable", f"operators are known by name only: {found.conflict}")
+    done = _attributed(named, found, _info(program, etrecord, verified=True))
+    return _without_layers(done, problem) if problem else done
+
+
+def _without_layers(side: Side, problem: str) -> Side:
+    return _warned(side, "record_unusable", f"layers and source lines are not known: {problem}")
+
+
+def _with_usable_record(program: Path, etrecord: Path | None) -> tuple[Model, Path | None, str | None]:
+    """The model, its record when it can be used, and why it cannot."""
+    try:
+        return read_model(program, etrecord), etrecord, None
+    except OpscopeError as error:
+        if etrecord is None or error.where != str(etrecord):
+            raise
+        return read_model(program), None, str(error)
+
+
+def _files(program: Path, etrecord: Path | None) -> list[Path]:
+    return [program] if etrecord is None else [program, etrecord]
+
+
+@lru_cache(maxsize=4)
+def _model(program: tuple[str, int], etrecord: tuple[str, int] | None = None) -> Model:
+    """Variants of a bundle share a model; a file that changed is read again."""
+    path = Path(program[0])
+    executable = read_executable(path)
+    # A program may be kept without the payloads of its delegates.
+    whole = all(delegate.data for plan in executable.plans for delegate in plan.delegates)
+    graphs = read_xnn_graphs(path) if whole else ()
+    return Model(executable, graphs, read_etrecord(Path(etrecord[0])) if etrecord else None)
+
+
+def _attributions(side: Side, model: Model) -> tuple[Attributions, Side]:
+    table = side.table.with_method_names(method_names(side.table, model))
+    return attribute(table, model, _inputs(side, model)), side._replace(table=table)
+
+
+def _inputs(side: Side, model: Model) -> dict[str, Sequence[tuple[int, ...]]]:
+    """Shapes of the inputs that were recorded beside the trace, by method."""
+    if side.bundle is None or side.variant is None:
+        return {}
+    measured = [r.measurement for r in side.bundle.manifest.completed(side.variant.name) if r.measurement]
+    if not measured:
+        return {}
+    shapes = [tuple(tensor.shape) for tensor in measured[0].inputs]
+    called = list(dict.fromkeys(side.bundle.manifest.plan.calls))
+    if not called:
+        return dict.fromkeys(model.methods, shapes)
+    found: dict[str, Sequence[tuple[int, ...]]] = {}
+    for method in called:
+        count = len(model.methods[method].plan.inputs) if method in model.methods else 0
+        found[method], shapes = shapes[:count], shapes[count:]
+    return found
+
+
+def _info(program: Path, etrecord: Path | None, *, verified: bool) -> ProgramInfo:
+    record_hash = sha256_of(etrecord) if etrecord else None
+    return ProgramInfo(str(program), sha256_of(program), str(etrecord) if etrecord else None, record_hash, verified)
+
+
+def _attributed(side: Side, found: Attributions, info: ProgramInfo) -> Side:
+    warnings = [_call_warning(call.instruction, call.problem) for call in found.calls if call.problem]
+    warnings += [
+        TraceWarning(
+            "dynamic_shapes",
+            f"the shapes of {method!r} differ between calls and its inputs were not recorded: costs are not known",
+            "profile the model into a bundle, which records the shapes of its inputs",
+        )
+        for method in found.unknown_shapes
+    ]
+    roofs, missing = _roofs(side)
+    return side._replace(table=side.table.with_warnings(*warnings, *missing), known=Known(info, found, roofs))
+
+
+def _roofs(side: Side) -> tuple[Roofs | None, list[TraceWarning]]:
+    """The ceilings of a variant, or why there are none though somebody tried to measure them."""
+    if side.bundle is None or side.variant is None:
+        return None, []
+    try:
+        found = side.bundle.roofs(side.variant.name)
+    except OpscopeError as error:
+        return None, [_roofs_warning(str(error))]
+    return (None, [_roofs_warning(found.reason)]) if isinstance(found, NoRoofs) else (found, [])
+
+
+def _roofs_warning(reason: str) -> TraceWarning:
+    message = f"there are no ceilings to compare operators with: {reason}"
+    return TraceWarning("no_ceilings", message, "measure them with --resume")
+
+
+def _call_warning(instruction: int, problem: str) -> TraceWarning:
+    message = f"the delegate of instruction {instruction} is not attributed exactly: {problem}"
+    return TraceWarning("attribution", message, "layers marked aligned or ambiguous are likely, not certain")
+
+
+def _warned(side: Side, code: str, message: str) -> Side:
+    warning = TraceWarning(code, message, "give the files of the export that was run with --program and --etrecord")
+    return side._replace(table=side.table.with_warnings(warning))

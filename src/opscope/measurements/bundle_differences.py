@@ -1,0 +1,111 @@
+"""What differs between the bundles of a combined report, and limits what their figures say together."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+
+from opscope.bundle.manifest import Role
+from opscope.reports.content.content import NOT_KNOWN
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from opscope.bundle.manifest import Manifest
+    from opscope.reports.combined.combined import Part
+    from opscope.reports.content.content import ReportContent
+
+_MEANING = {
+    "models": "their latencies answer different questions",
+    "number types": "a difference between them is not one of the platforms alone",
+    "programs": "operators are matched between bundles of the same program only",
+    "machines or targets": "their latencies stand side by side and are not tested against each other",
+    "baselines": "speedups over different baselines answer different questions",
+    "ways of timing": "traced latencies are a little longer",
+}
+
+
+def bundle_differences(parts: Sequence[Part]) -> list[str]:
+    """What differs between the bundles, one sentence each."""
+    told = {part.label: part.content for part in parts}
+    columns: dict[str, dict[str, str | None]] = {
+        "models": {label: c.manifest.model.name for label, c in told.items()},
+        "number types": {label: c.manifest.model.dtype for label, c in told.items()},
+        "programs": {label: _short(c.manifest.model.sha256) for label, c in told.items()},
+        "machines or targets": {label: _place(c.manifest) for label, c in told.items()},
+        "baselines": {label: _off(c.manifest) for label, c in told.items()},
+        "ways of timing": {label: _arms(c) for label, c in told.items()},
+    }
+    found = [note for what, values in columns.items() for note in _difference(what, values)]
+    return [*found, *_versions([c.manifest for c in told.values()], list(told)), *_same_traces(parts)]
+
+
+def _difference(what: str, values: dict[str, str | None]) -> list[str]:
+    """Which bundles have which value, when they differ or one is not known; empty otherwise."""
+    groups: dict[str, list[str]] = {}
+    for label, value in values.items():
+        groups.setdefault(value or NOT_KNOWN, []).append(label)
+    if len(groups) == 1 and NOT_KNOWN not in groups:
+        return []
+    if len(groups) == 1:
+        return [f"{what} are not known: {_MEANING[what]}"]
+    told = "; ".join(f"{value}: {', '.join(own)}" for value, own in groups.items())
+    return [f"{what} differ ({told}): {_MEANING[what]}"]
+
+
+def _short(sha256: str | None) -> str | None:
+    return f"sha256 {sha256[:12]}" if sha256 else None
+
+
+def machine_text(manifest: Manifest) -> str | None:
+    """CPU and system of a bundle in words; None where they are not known."""
+    environment = manifest.environment
+    if environment.system is None:
+        return None
+    return f"{environment.cpu or 'unknown CPU'}, {environment.system} {environment.machine}"
+
+
+def _place(manifest: Manifest) -> str | None:
+    machine = machine_text(manifest)
+    return machine and f"{machine}, {manifest.target.kind}"
+
+
+def _off(manifest: Manifest) -> str | None:
+    known = [variant.ablated for variant in manifest.with_role(Role.BASELINE)[:1] if variant.ablated]
+    return f"{', '.join(known[0])} off" if known else None
+
+
+def _arms(content: ReportContent) -> str:
+    known = [result.analysis for result in content.variants if result.analysis]
+    if not known:
+        return "nothing timed"
+    return "without tracing" if all(analysis.untraced for analysis in known) else "with tracing"
+
+
+def _versions(manifests: Sequence[Manifest], names: Sequence[str]) -> list[str]:
+    """Software of which two bundles tell different versions."""
+    found = []
+    for package in dict.fromkeys(package for m in manifests for package in m.environment.versions):
+        groups: dict[str, list[str]] = {}
+        for label, manifest in zip(names, manifests, strict=True):
+            version = manifest.environment.versions.get(package)
+            if version is not None:
+                groups.setdefault(version, []).append(label)
+        if len(groups) > 1:
+            told = "; ".join(f"{version}: {', '.join(own)}" for version, own in groups.items())
+            found.append(f"versions of {package} differ ({told}): software is a part of what is compared")
+    return found
+
+
+def _same_traces(parts: Sequence[Part]) -> list[str]:
+    """Bundles that hold the same traces: a copy is no second measurement."""
+    known = {part.label: _hashes(part.content) for part in parts}
+    return [
+        f"{one} and {other} hold the same traces: a copy is no second measurement"
+        for one, other in itertools.combinations(known, 2)
+        if known[one] & known[other]
+    ]
+
+
+def _hashes(content: ReportContent) -> set[str]:
+    return {r.trace_sha256 for r in content.manifest.repetitions if r.ok and r.trace_sha256}

@@ -1,0 +1,39 @@
+"""The record that an export leaves beside its program."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from opscope.analysis.preflight.exported import ExportRecord
+from opscope.core.errors import TraceFormatError
+from opscope.core.files import sha256_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+RECORD = "export.json"
+
+
+def record_beside(program: Path) -> ExportRecord | None:
+    """The record of the export that a program is of; None when there is none beside it, or it is of another file.
+
+    Raises:
+        TraceFormatError: the record is damaged.
+    """
+    file = program.with_name(RECORD)
+    if not file.is_file():
+        return None
+    try:
+        record = msgspec.json.decode(file.read_bytes(), type=ExportRecord)
+    except msgspec.MsgspecError as error:
+        raise TraceFormatError(f"not the record of an export: {error}", where=file, hint="export again") from error
+    return record if record.program.sha256 == sha256_of(program) else None
+
+
+def recorded_tokens(program: Path) -> dict[str, int]:
+    """Tokens of a call by method, as the record beside a program says; empty without one."""
+    record = record_beside(program)
+    rows = [one.method for one in record.methods] if record else []
+    return {method.name: method.tokens for method in rows if method.tokens is not None}

@@ -1,0 +1,68 @@
+"""Findings of a whole experiment: of the variant that its report is about, of its first comparison, and of the rest."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from opscope.analysis.analysis import Analysis
+    from opscope.analysis.compare.compare import Comparison
+    from opscope.analysis.findings.finding import Finding, RuledOut
+    from opscope.bundle.manifest import Manifest
+    from opscope.measurements.sides import Side
+
+
+def findings_of(
+    manifest: Manifest,
+    sides: Mapping[str, Side],
+    analyses: Mapping[str, Analysis],
+    comparisons: Sequence[Comparison],
+    shown: Analysis | None,
+) -> tuple[list[Finding], list[RuledOut]]:
+    """What stands out in an experiment, most severe first, and what was checked and found in order.
+
+    Args:
+        manifest: what ran, on what.
+        sides: of every variant that has a result, by name.
+        analyses: likewise.
+        comparisons: the primary one first.
+        shown: the analysis that the report is about; None when nothing was measured.
+    """
+    from opscope.analysis.analysis import rule_evidence
+    from opscope.analysis.rules.evidence import Experiment, Pair, Ran, place_times
+    from opscope.analysis.rules.rules import examine_comparison, examine_experiment, merged
+
+    if shown is None:
+        return [], []
+    evidence = {name: rule_evidence(sides[name].table, own, sides[name].known) for name, own in analyses.items()}
+    groups = [(shown.findings, shown.ruled_out)]
+    for comparison in comparisons[:1]:
+        candidate, switched = evidence.get(comparison.candidate.label), _switched(manifest, comparison)
+        groups.append(examine_comparison(Pair(comparison, candidate, switched)))
+    ran = {}
+    for variant in manifest.variants:
+        if variant.name in evidence:
+            ablated = None if variant.ablated is None else tuple(variant.ablated)
+            ran[variant.name] = Ran(variant.name, ablated, variant.threads, evidence[variant.name])
+    groups.append(
+        examine_experiment(
+            Experiment(
+                shown=ran.get(shown.variant or ""),
+                variants=list(ran.values()),
+                backends=manifest.model.backends,
+                features=manifest.environment.features,
+                target=manifest.target.kind,
+            )
+        )
+    )
+    return merged(groups, place_times(shown.operators))
+
+
+def _switched(manifest: Manifest, comparison: Comparison) -> tuple[str, ...] | None:
+    """Feature groups that were off on the baseline only; None where that is not known."""
+    candidate, baseline = (manifest.variant(side.label) for side in (comparison.candidate, comparison.baseline))
+    if candidate is None or baseline is None or candidate.ablated is None or baseline.ablated is None:
+        return None
+    return tuple(name for name in baseline.ablated if name not in candidate.ablated)

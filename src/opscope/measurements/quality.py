@@ -1,0 +1,114 @@
+"""The quality of a whole experiment: its figures, its machine and its course."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from opscope.analysis.analysis import Analysis
+    from opscope.analysis.compare.compare import Comparison
+    from opscope.analysis.latency.latency import Latency
+    from opscope.analysis.latency.timing import Untraced
+    from opscope.analysis.quality.quality import Quality
+    from opscope.analysis.quality.quality_machine import Circumstances
+    from opscope.bundle.manifest import Manifest
+    from opscope.measurements.sides import Side
+
+
+def quality_of(
+    manifest: Manifest, analyses: Mapping[str, Analysis], comparisons: Sequence[Comparison]
+) -> Quality | None:
+    """How far an experiment can be trusted; None when nothing was measured.
+
+    Args:
+        manifest: what ran, on what.
+        analyses: of every variant that has a result, by name.
+        comparisons: the primary one first.
+    """
+    from opscope.analysis.latency.methods import timed_by_method
+    from opscope.analysis.quality.quality import evidence_of, examine_measurement, judge
+    from opscope.analysis.quality.quality_machine import examine_machine
+
+    if not analyses:
+        return None
+    first = comparisons[0] if comparisons else None
+    measured: dict[str, tuple[Latency, Untraced | None]] = {}
+    for name, own in analyses.items():
+        measured |= timed_by_method(name, own.latency, own.untraced, own.methods)
+    compared = [comparison.outputs for comparison in comparisons if comparison.outputs is not None]
+    problem = next((outputs.problem for outputs in compared if not outputs.agree), None)
+    evidence = evidence_of(
+        measured,
+        first.end_to_end if first else None,
+        problem or ("" if compared else None),
+    )
+    return judge([*examine_measurement(evidence), *examine_machine(circumstances(manifest))])
+
+
+def quality_of_sides(baseline: Side, candidate: Side, comparison: Comparison) -> Quality:
+    """How far a comparison can be trusted: by the figures of both sides, and by the machine where a bundle tells.
+
+    Args:
+        baseline: with at least one measured inference.
+        candidate: likewise.
+        comparison: of the two.
+    """
+    from opscope.analysis.analysis import measured_latency
+    from opscope.analysis.latency.methods import method_times, timed_by_method
+    from opscope.analysis.latency.timing import untraced
+    from opscope.analysis.quality.quality import evidence_of, examine_measurement, judge
+    from opscope.analysis.quality.quality_machine import examine_machine
+
+    sides = {"the baseline": baseline, "the candidate": candidate}
+    measured: dict[str, tuple[Latency, Untraced | None]] = {}
+    for name, side in sides.items():
+        timing = untraced(side.calls) if side.calls else None
+        methods = method_times(side.table, [], side.calls, {})
+        measured |= timed_by_method(name, measured_latency(side.table, side.path), timing, methods)
+    outputs = comparison.outputs
+    evidence = evidence_of(measured, comparison.end_to_end, (outputs.problem or "") if outputs else None)
+    bundles = {side.bundle.path.resolve(): side.bundle for side in sides.values() if side.bundle}
+    machine = [result for bundle in bundles.values() for result in examine_machine(circumstances(bundle.manifest))]
+    return judge([*examine_measurement(evidence), *machine])
+
+
+def circumstances(manifest: Manifest) -> Circumstances:
+    """The state of the machine during an experiment, and what became of its repetitions."""
+    from opscope.analysis.quality.quality_machine import Circumstances
+
+    environment = manifest.environment
+    states = [state for repetition in manifest.repetitions for state in (repetition.before, repetition.after)]
+    cpus = {environment.usable_cpus, *(state.usable_cpus for state in states)} - {None}
+    usable = [count for count in cpus if count is not None]
+    loads = [state.load_average for state in states if state.load_average is not None]
+    clocks = [state.frequency_mhz for state in states if state.frequency_mhz is not None]
+    heats = [state.temperature_celsius for state in states if state.temperature_celsius is not None]
+    phones = [state.phone for state in states if state.phone is not None]
+    statuses = [phone.thermal_status for phone in phones if phone.thermal_status is not None]
+    failed = len(manifest.failures())
+    return Circumstances(
+        known=environment.system is not None,
+        usable_cpus=(min(usable), max(usable)) if usable else None,
+        load=max(loads, default=None),
+        clock_mhz=(min(clocks), max(clocks)) if clocks else None,
+        temperature=max(heats, default=None),
+        governor=environment.governor,
+        virtual=environment.hypervisor,
+        threads=max((variant.threads for variant in manifest.variants if variant.threads is not None), default=None),
+        planned=len(manifest.planned()),
+        failed=failed,
+        missing=len(manifest.pending()) - failed,
+        emulated=manifest.target.emulated,
+        thermal_status=max(statuses, default=None),
+        limit_mhz=_limit([phone.limits_mhz for phone in phones]),
+    )
+
+
+def _limit(limits: Sequence[Sequence[float | None]]) -> tuple[float, float] | None:
+    """Lowest and highest limit of the CPU whose limit moved most; None where none was told."""
+    told = ([limit for limit in own if limit] for own in itertools.zip_longest(*limits))
+    moved = [(min(own), max(own)) for own in told if own]
+    return min(moved, key=lambda ends: ends[0] / ends[1], default=None)

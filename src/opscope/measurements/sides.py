@@ -1,0 +1,230 @@
+"""One side of a question: a trace, a directory of traces, a variant of a bundle, an experiment of the Arm kit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+
+from opscope.bundle.bundle import VARIANTS, Bundle, is_bundle
+from opscope.bundle.manifest import Arm, Role
+from opscope.core.errors import MismatchError, NotFoundError, RunError, did_you_mean
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from opscope.analysis.analysis import Known
+    from opscope.analysis.latency.timing import Calls
+    from opscope.bundle.manifest import Repetition, Variant
+    from opscope.core.table import EventTable, TraceWarning
+    from opscope.measurements.results import EventsResult
+    from opscope.readers.registry import DirectoryTraces
+
+Warmup: TypeAlias = int | Literal["auto"] | None
+"""Inferences of each process to set aside; auto: where latencies settle; None: a bundle's plan, else auto."""
+
+
+class Side(NamedTuple):
+    """One side of a question: its events, where they came from, what they are called, and what their program says.
+
+    ``tokens`` are those of a call by method, where the record of the export tells.
+    """
+
+    table: EventTable
+    path: str
+    format: str
+    files: list[tuple[str, str]]
+    label: str
+    bundle: Bundle | None
+    variant: Variant | None
+    known: Known | None = None
+    calls: Calls | None = None
+    tokens: Mapping[str, int] = {}
+
+
+def read(path: str | Path) -> EventsResult:
+    """The events of a trace, of all traces in a directory, or of a variant of a bundle (``BUNDLE#variant``).
+
+    A run directory of the Arm kit is read like a bundle; its experiments are ``DIR#experiment``.
+
+    Warm-up is marked: by the plan of a bundle, else where the latencies settle.
+
+    >>> import opscope
+    >>> opscope.read("trace.etdump").inferences().height
+    4
+    >>> opscope.read("out#baseline").processes
+    6
+
+    Raises:
+        NotFoundError: there is no such file, directory or variant.
+        TraceFormatError: a file is damaged or of an unknown format.
+    """
+    from opscope.measurements.results import EventsResult
+
+    table = side_of(path, None).table
+    return EventsResult(table.traces, table.clock, table.warnings, table.warmup, table.side)
+
+
+class ProgramFiles(NamedTuple):
+    """The .pte that was traced, and the ETRecord of its export when there is one."""
+
+    program: Path
+    etrecord: Path | None = None
+
+
+def side_of(path: str | Path, warmup: Warmup, files: ProgramFiles | None = None) -> Side:
+    """The side that a path names; see :func:`read` for the paths and the warm-up.
+
+    Args:
+        path: of a trace, a directory, a bundle or a variant.
+        warmup: inferences to set aside.
+        files: the program, to attribute operators with; a bundle has its own.
+    """
+    side = _side_of(path, warmup)
+    if files is None:
+        return side
+    from opscope.measurements.attribution import with_program
+
+    return with_program(side, *files)
+
+
+def _side_of(path: str | Path, warmup: Warmup) -> Side:
+    place, _, variant = str(path).partition("#")
+    directory = Path(place)
+    if is_kit(directory):
+        from opscope.kit.sides import kit_side
+
+        return kit_side(directory, variant or None, warmup)
+    if is_bundle(directory):
+        return bundle_side(Bundle.open(directory), variant or None, warmup)
+    if variant:
+        raise NotFoundError("neither a bundle nor a run of the Arm kit, so it has no variants", where=directory)
+    return _trace_side(directory, warmup)
+
+
+def is_kit(directory: Path) -> bool:
+    """Whether a path is a run directory of the Arm kit."""
+    if not directory.is_dir():
+        return False
+    from opscope.kit.readers.directory import is_kit_run
+
+    return is_kit_run(directory)
+
+
+def _trace_side(path: Path, warmup: Warmup) -> Side:
+    from opscope.core.table import EventTable
+    from opscope.readers.registry import read_trace, traces_in
+
+    found = traces_in(path) if path.is_dir() else None
+    files = found.files if found else [path]
+    read_files = [read_trace(file) for file in files]
+    clocks = sorted({one.table.clock.value for one in read_files})
+    if len(clocks) > 1:
+        hint = "give traces of each clock a directory of their own"
+        raise MismatchError(f"its traces are of different clocks: {' and '.join(clocks)}", where=path, hint=hint)
+    table = EventTable.concat([one.table for one in read_files])
+    table = marked(table, warmup)
+    if found and found.others:
+        table = table.with_warnings(_left_out(found))
+    hashes = [(str(file), one.sha256) for file, one in zip(files, read_files, strict=True)]
+    return Side(table, str(path), read_files[0].format, hashes, path.name, None, None)
+
+
+def _left_out(found: DirectoryTraces) -> TraceWarning:
+    """Says that a directory holds traces of other formats, which may be the same ones again."""
+    from opscope.core.table import TraceWarning
+
+    others = " and ".join(f"{count:,} of the format {name}" for name, count in found.others.items())
+    message = f"the directory holds traces of other formats, which were not read: {others}"
+    return TraceWarning("other_formats", message, "give every format a directory of its own")
+
+
+def bundle_side(bundle: Bundle, name: str | None, warmup: Warmup) -> Side:
+    """The side that a variant of a bundle is, with its program; None names the accelerated one."""
+    from opscope.core.table import EventTable
+    from opscope.core.table.calls import CALLS_FORMAT, named_by_calls
+    from opscope.measurements.attribution import with_bundled_program
+    from opscope.readers.registry import read_trace
+
+    variant = _variant(bundle, name)
+    repetitions = bundle.manifest.completed(variant.name)
+    if not repetitions:
+        hint = "see the failures in manifest.json; --resume tries them again"
+        raise RunError(f"no repetition of {variant.name} succeeded", where=bundle.path, hint=hint)
+    untraced = bundle.manifest.left_out.trace
+    traces = [] if untraced else [read_trace(bundle.path / str(repetition.trace)) for repetition in repetitions]
+    tables = [_of_calls(one, untraced) for one in repetitions] if untraced else [trace.table for trace in traces]
+    plan, methods = bundle.manifest.plan, bundle.manifest.model.methods
+    planned: Warmup = "auto" if plan.warmup is None else plan.warmup
+    table = marked(EventTable.concat(tables), planned if warmup is None else warmup)
+    if plan.calls:
+        table = named_by_calls(table, plan.calls)
+    elif methods and len(methods) == 1:
+        table = table.with_method(methods[0])
+    files = [(repetition.trace or repetition.directory, repetition.data_sha256) for repetition in repetitions]
+    path = str(bundle.path / VARIANTS / variant.name)
+    calls, tokens = _calls(bundle, variant, table), _tokens(bundle)
+    form = traces[0].format if traces else CALLS_FORMAT
+    side = Side(table, path, form, files, variant.name, bundle, variant, calls=calls, tokens=tokens)
+    return side if untraced else with_bundled_program(side)
+
+
+def _of_calls(repetition: Repetition, reason: str) -> EventTable:
+    """The calls of a process that was not traced, each of them whole."""
+    from opscope.core.table import TraceWarning
+    from opscope.core.table.calls import table_of_calls
+
+    measured = repetition.measurement
+    warning = TraceWarning("no_trace", f"there is no split into operators: {reason}", "profile with that version")
+    return table_of_calls(measured.wall_ns if measured else [], measured.load_ns if measured else None, warning)
+
+
+def _tokens(bundle: Bundle) -> dict[str, int]:
+    """Tokens of a call of the methods that were called."""
+    plan, model = bundle.manifest.plan, bundle.manifest.model
+    called = plan.calls or model.methods or []
+    return {method: count for method, count in model.tokens.items() if method in called}
+
+
+def _calls(bundle: Bundle, variant: Variant, table: EventTable) -> Calls | None:
+    """What the callers saw, without tracing too; None when nothing was timed without it."""
+    from opscope.analysis.latency.timing import Calls
+
+    walls = {
+        arm: {r.round: r.measurement for r in bundle.manifest.completed(variant.name, arm) if r.measurement}
+        for arm in Arm
+    }
+    if not walls[Arm.TIMED]:
+        return None
+    return Calls(
+        untraced={number: own.wall_ns for number, own in walls[Arm.TIMED].items()},
+        traced={number: own.wall_ns for number, own in walls[Arm.TRACED].items()},
+        warmup=max(table.warmup, default=0),
+        load_ns={number: own.load_ns for number, own in walls[Arm.TIMED].items() if own.load_ns is not None},
+        order=tuple(bundle.manifest.plan.calls),
+    )
+
+
+def marked(table: EventTable, warmup: Warmup) -> EventTable:
+    """The table with its warm-up inferences marked.
+
+    A number counts for every process; without one, marks that the file itself holds are kept, and else they are found
+    in the latencies.
+    """
+    from opscope.analysis.latency.latency import auto_warmup
+
+    if warmup is None and any(table.warmup):
+        return table
+    return table.with_warmup(warmup if isinstance(warmup, int) else auto_warmup(table))
+
+
+def _variant(bundle: Bundle, name: str | None) -> Variant:
+    manifest = bundle.manifest
+    if name is None:
+        return (manifest.with_role(Role.ACCELERATED) or manifest.variants)[0]
+    found = manifest.variant(name)
+    if found is None:
+        hint = did_you_mean(name, (variant.name for variant in manifest.variants))
+        reason = manifest.left_out.switch
+        why = f": acceleration was not switched off in it ({reason})" if reason else ""
+        raise NotFoundError(f"the bundle has no variant {name!r}{why}", where=bundle.path, hint=hint)
+    return found

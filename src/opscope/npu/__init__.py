@@ -1,0 +1,1 @@
+"""AI Engine traces from words to report."""

@@ -1,0 +1,326 @@
+"""Advice on tracing itself: did the buffer fill, which slots fill it, and what to leave out to see the whole run.
+
+The buffer keeps the oldest events: when it is full, the newest are lost.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+import numpy as np
+
+from opscope.analysis.findings.finding import Severity
+from opscope.core.table.tiles import SLOTS
+from opscope.core.units import ratio_text, share_text
+from opscope.npu.analysis.calls import END, START
+from opscope.npu.analysis.findings import TileFinding, place
+from opscope.npu.analysis.ports import PORT
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from opscope.core.table.nesting import Ints
+    from opscope.core.table.tiles import SlotTrace, Spans, TileTrace
+    from opscope.npu.analysis.kinds import Work
+    from opscope.npu.analysis.rates import Rate
+
+
+_SYNC_CYCLES = 1 << 18
+_MOST_REPEATS = (1 << 10) - 1
+_MOST_CHANGES = 1 << 13
+"""Changes of level that are looked at: the commands of a longer trace are estimated from its beginning."""
+
+
+class Levels(NamedTuple):
+    """Which slots of a tile were active when.
+
+    Attributes:
+        time: of each change, in cycles, ascending; shape (changes,).
+        mask: slots that are active from there to the next change, one bit each; shape (changes,).
+        share: of all spans of the trace that these are made of.
+    """
+
+    time: Ints
+    mask: Ints
+    share: float
+
+
+class Traffic(NamedTuple):
+    """Commands of a trace unit for a whole trace, and their bytes; estimated where :attr:`Levels.share` is below 1."""
+
+    commands: int
+    bytes: int
+
+
+class _Frames(NamedTuple):
+    """Frames in order, equal ones in a row as one: slots, idle cycles before, and how many."""
+
+    mask: Ints
+    idle: Ints
+    times: Ints
+
+
+def levels(tile: TileTrace) -> Levels:
+    """The levels of all slots of a tile, as far as some :data:`_MOST_CHANGES` changes."""
+    used = {slot.number: slot.spans for slot in tile.slots if len(slot.spans.start)}
+    starts = np.concatenate([spans.start for spans in used.values()]) if used else np.empty(0, np.int64)
+    most = _MOST_CHANGES // 2
+    if len(starts) > most:
+        last = np.partition(starts, most)[most]
+        used = {number: _until(spans, int(last)) for number, spans in used.items()}
+    ends = [np.concatenate([spans.start, spans.end]) for spans in used.values()]
+    time = np.unique(np.concatenate(ends)) if ends else starts
+    mask = np.zeros(len(time), np.int64)
+    for number, spans in used.items():
+        begun, ended = (np.searchsorted(time, own) for own in (spans.start, spans.end))
+        change = np.bincount(begun, minlength=len(time)) - np.bincount(ended, minlength=len(time))
+        mask |= (np.cumsum(change) > 0).astype(np.int64) << np.int64(number)
+    seen = sum(len(spans.start) for spans in used.values())
+    return Levels(time, mask, seen / len(starts) if len(starts) else 1.0)
+
+
+def _until(spans: Spans, last: int) -> Spans:
+    kept = spans.only(spans.start < last)
+    return kept._replace(end=np.minimum(kept.end, last))
+
+
+def traffic(seen: Levels, without: frozenset[int] = frozenset()) -> Traffic:
+    """What the levels take.
+
+    Args:
+        seen: of a tile.
+        without: slots that are taken as unused.
+    """
+    kept = sum(1 << number for number in range(SLOTS) if number not in without)
+    start, end, mask = _segments(seen, kept)
+    if not len(start):
+        return Traffic(0, 0)
+    idle = start - np.concatenate([[1], end[:-1]])
+    frames = _frames(mask, idle % _SYNC_CYCLES, end - start)
+    syncs = int((idle // _SYNC_CYCLES).sum())
+    repeats = frames.times - 1
+    rest = repeats % _MOST_REPEATS
+    commands = len(frames.mask) + int((repeats // _MOST_REPEATS + (rest > 0)).sum())
+    size = _frame_bytes(frames) + 2 * (repeats // _MOST_REPEATS) + np.where(rest >= 1 << 4, 2, rest > 0)
+    return Traffic(round((commands + syncs) / seen.share), round((int(size.sum()) + syncs) / seen.share))
+
+
+def _segments(seen: Levels, kept: int) -> tuple[Ints, Ints, Ints]:
+    """Stretches in which the same slots are active: start, end and slots; those without any are left out."""
+    mask = seen.mask & kept
+    first = np.flatnonzero(np.concatenate([[True], mask[1:] != mask[:-1]])) if len(mask) else np.empty(0, np.int64)
+    start, mask = seen.time[first], mask[first]
+    end = np.append(start[1:], seen.time[-1:])
+    used = (mask > 0) & (end > start)
+    return start[used], end[used], mask[used]
+
+
+def _frames(mask: Ints, idle: Ints, length: Ints) -> _Frames:
+    """Each stretch as its first frame, and those that hold its level."""
+    waits = idle > 0
+    held = np.where(waits, length - 1, 0)
+    pairs = _Frames(
+        np.repeat(mask, 2),
+        np.stack([idle, np.zeros_like(idle)], axis=1).ravel(),
+        np.stack([np.where(waits, 1, length), held], axis=1).ravel(),
+    )
+    return _merged(_Frames(*(own[pairs.times > 0] for own in pairs)))
+
+
+def _merged(frames: _Frames) -> _Frames:
+    same = (frames.mask[1:] == frames.mask[:-1]) & (frames.idle[1:] == frames.idle[:-1])
+    first = np.flatnonzero(np.concatenate([[True], ~same]))
+    return _Frames(frames.mask[first], frames.idle[first], np.add.reduceat(frames.times, first))
+
+
+def _frame_bytes(frames: _Frames) -> Ints:
+    """Bytes of each frame: one slot takes one less than several, and idle cycles of 4, 10 or 18 bits one more each."""
+    several: NDArray[np.bool_] = (frames.mask & (frames.mask - 1)) > 0
+    return 1 + several.astype(np.int64) + (frames.idle >= 1 << 4) + (frames.idle >= 1 << 10)
+
+
+_WORTH = 1.1
+"""How much further the same buffer must reach for leaving a slot out to be worth it."""
+_FAR = 10.0
+"""How much further it must reach where it is not known how long the whole run is."""
+_PACKET = 8 / 7
+"""Words of a packet for each word of commands."""
+_LOST = {
+    "INSTR_VECTOR": "kinds of calls are told by their durations alone, and vector cycles count as other",
+    "MEMORY_STALL": "cycles that wait for the data memory count as other",
+    "STREAM_STALL": "cycles that wait for a stream count as other",
+    "CASCADE_STALL": "cycles that wait for the cascade count as other",
+    "LOCK_STALL": "cycles that wait for a lock count as other",
+}
+
+
+class SlotCost(msgspec.Struct, frozen=True):
+    """What a slot takes of the buffer.
+
+    Attributes:
+        slot: its number.
+        event: its name.
+        commands: that would be saved without it.
+        bytes: likewise.
+        share: of the tile's bytes.
+        reach: how many times as long the trace could be without it.
+        loses: what is not known without it; null when it must stay, as calls are found by it.
+    """
+
+    slot: int
+    event: str
+    commands: int
+    bytes: int
+    share: float
+    reach: float
+    loses: str | None
+
+
+class Unslot(msgspec.Struct, frozen=True):
+    """Events to leave out together.
+
+    Attributes:
+        events: their names, the one that saves most first.
+        reach: how many times as long the trace could be without them.
+        coverage: of the calls needed that it would then have, at most 1; null when not known.
+    """
+
+    events: tuple[str, ...]
+    reach: float
+    coverage: float | None
+
+
+class TraceAdvice(msgspec.Struct, frozen=True, kw_only=True):
+    """What to change in the tracing of a tile. All of it is estimated from the events, not counted in the buffer.
+
+    Attributes:
+        cut: whether the trace ends before the work does; null when nothing tells.
+        why: what says so.
+        coverage: of the calls needed; null when not known.
+        commands: that the trace unit wrote.
+        bytes: of these; without padding and headers.
+        buffer_bytes: that a buffer would need for the whole run, packet headers included and padding left out; null
+            without coverage.
+        slots: used ones, the dearest first.
+        steps: leaving out one event, two, and so on, until the whole run fits; empty when it is not cut, or nothing
+            that can be left out takes much.
+        findings: that it is cut, and what to do.
+    """
+
+    cut: bool | None
+    why: str
+    coverage: float | None
+    commands: int
+    bytes: int
+    buffer_bytes: int | None
+    slots: tuple[SlotCost, ...]
+    steps: tuple[Unslot, ...]
+    findings: tuple[TileFinding, ...] = ()
+
+
+class _End(NamedTuple):
+    """Whether a trace ends too early, and what says so."""
+
+    cut: bool | None
+    why: str
+
+
+def advise(tile: TileTrace, work: Work | None = None, rate: Rate | None = None) -> TraceAdvice:
+    """Advice on the tracing of a tile.
+
+    Args:
+        tile: any unit.
+        work: of a core, its calls that multiply.
+        rate: of a core, with the coverage where it is known.
+    """
+    seen = levels(tile)
+    whole = traffic(seen)
+    coverage = rate.coverage if rate else None
+    end = _end(work, rate)
+    costs = tuple(sorted(_costs(tile, seen, whole), key=lambda cost: -cost.bytes))
+    steps = _steps(seen, whole, costs, coverage) if end.cut is not False else ()
+    return TraceAdvice(
+        cut=end.cut,
+        why=end.why,
+        coverage=coverage,
+        commands=whole.commands,
+        bytes=whole.bytes,
+        buffer_bytes=round(whole.bytes * _PACKET / coverage) if coverage else None,
+        slots=costs,
+        steps=steps,
+        findings=(_cut(tile, end.why, steps, costs),) if end.cut else (),
+    )
+
+
+def _end(work: Work | None, rate: Rate | None) -> _End:
+    coverage = rate.coverage if rate else None
+    if rate is not None and coverage is not None and coverage < 1:
+        return _End(cut=True, why=f"{rate.calls:,} of {rate.calls_needed:,} calls are in it ({share_text(coverage)})")
+    if work is not None and work.begun:
+        return _End(cut=True, why="it ends within a call")
+    if coverage is not None:
+        return _End(cut=False, why="all calls that the product needs are in it")
+    return _End(cut=None, why="how many calls there should be is not known: give M, K, N, m, k, n, row and col")
+
+
+def _costs(tile: TileTrace, seen: Levels, whole: Traffic) -> list[SlotCost]:
+    return [_cost(slot, seen, whole) for slot in tile.slots if len(slot.spans.start)]
+
+
+def _cost(slot: SlotTrace, seen: Levels, whole: Traffic) -> SlotCost:
+    left = traffic(seen, frozenset({slot.number}))
+    saved = whole.bytes - left.bytes
+    share = saved / whole.bytes if whole.bytes else 0.0
+    return SlotCost(
+        slot.number, slot.name, whole.commands - left.commands, saved, share, _reach(whole, left), _loses(slot.name)
+    )
+
+
+def _reach(whole: Traffic, left: Traffic) -> float:
+    return whole.bytes / max(1, left.bytes)
+
+
+def _loses(event: str) -> str | None:
+    if event in {START, END}:
+        return None
+    if event.startswith(PORT):
+        return "how many cycles the transfers of this port take is not measured"
+    return _LOST.get(event, "this event is not seen")
+
+
+def _steps(seen: Levels, whole: Traffic, costs: tuple[SlotCost, ...], coverage: float | None) -> tuple[Unslot, ...]:
+    """Leave out one after the other, each time the slot that helps most, until the whole run fits."""
+    left = {cost.slot: cost.event for cost in costs if cost.loses is not None}
+    alone = {cost.slot: cost.reach for cost in costs}
+    gone: dict[int, str] = {}
+    steps: list[Unslot] = []
+    while left and not (steps and _enough(steps[-1])):
+        reaches = {slot: _reach(whole, traffic(seen, frozenset({*gone, slot}))) for slot in left} if gone else alone
+        best = max(left, key=lambda slot: reaches[slot])
+        if reaches[best] < _WORTH * (steps[-1].reach if steps else 1.0):
+            break
+        gone[best] = left.pop(best)
+        reached = min(1.0, coverage * reaches[best]) if coverage is not None else None
+        steps.append(Unslot(tuple(gone.values()), reaches[best], reached))
+    return tuple(steps)
+
+
+def _enough(step: Unslot) -> bool:
+    return step.reach >= _FAR if step.coverage is None else step.coverage == 1
+
+
+def _cut(tile: TileTrace, why: str, steps: tuple[Unslot, ...], costs: tuple[SlotCost, ...]) -> TileFinding:
+    title = "the trace ends before the work does: the buffer was probably full"
+    dearest = ", ".join(f"{cost.event} {share_text(cost.share)}" for cost in costs[:3])
+    evidence = f"{why}; share of its bytes that would be saved without each event: {dearest}"
+    return TileFinding("trace_cut", Severity.MEDIUM, title, evidence, place(tile), _next(steps))
+
+
+def _next(steps: tuple[Unslot, ...]) -> str:
+    if not steps:
+        return "give the trace a larger buffer, or trace fewer tiles or iterations"
+    best = next((step for step in steps if step.coverage == 1), steps[0])
+    whole = ", which is the whole run" if best.coverage == 1 else ""
+    named = ", ".join(best.events)
+    return f"trace without {named}: the same buffer reaches about {ratio_text(best.reach)} as far{whole}; or enlarge it"

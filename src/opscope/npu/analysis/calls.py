@@ -1,0 +1,430 @@
+"""Starts and ends of calls that do not pair: what each of them is, by the lengths of the calls around it."""
+
+from __future__ import annotations
+
+import enum
+from bisect import bisect_right
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+import numpy as np
+
+from opscope.analysis.findings.finding import Severity
+from opscope.npu.analysis.findings import TileFinding, place
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from opscope.core.table.nesting import Ints
+    from opscope.core.table.tiles import SlotTrace, Spans, TileTrace
+
+    Mask = NDArray[np.bool_]
+    _Part = tuple[Ints, Ints, Ints]
+
+
+class Marks(NamedTuple):
+    """Starts and ends in stream order; arrays of shape (events,).
+
+    Attributes:
+        time: in cycles.
+        is_end: whether it is an end.
+        swapped: ends that the stream has behind a start in the same cycle, and that were put before it.
+    """
+
+    time: Ints
+    is_end: Mask
+    swapped: int
+
+
+class Matched(NamedTuple):
+    """What became of the marks; arrays of places among them, each ascending.
+
+    Attributes:
+        first: start of each call; its end is the next mark.
+        backwards: starts whose end has a smaller time; neither is in a call.
+        overlapping: starts of pairs that lie before calls which the stream has earlier; neither mark is in a call.
+        loose: marks that no other pairs with.
+        pairs: starts of all pairs, those that were given up included.
+    """
+
+    first: Ints
+    backwards: Ints
+    overlapping: Ints
+    loose: Ints
+    pairs: Ints
+
+
+def marks_of(starts: Spans, ends: Spans) -> Marks:
+    """Both slots in stream order.
+
+    A unit reports all slots of a cycle at once, in the order of their numbers. When a call ends in the cycle in which
+    the next one starts, the start may so stand first; inside a call the end is taken first.
+    """
+    order = np.argsort(np.concatenate([starts.begin_order, ends.begin_order]), kind="stable")
+    time = np.concatenate([starts.start, ends.start])[order]
+    is_end = order >= len(starts.start)
+    swapped = _inside(time, is_end)
+    is_end[swapped], is_end[swapped + 1] = True, False
+    return Marks(time, is_end, len(swapped))
+
+
+def _inside(time: Ints, is_end: Mask) -> Ints:
+    """Starts with an end behind them in the same cycle that stand inside a call."""
+    both = np.flatnonzero(~is_end[:-1] & is_end[1:] & (time[:-1] == time[1:]))
+    if not len(both):
+        return both
+    goes_on = np.concatenate([[False], np.diff(both) == 2])  # noqa: PLR2004 - directly behind the pair before
+    head = both[np.maximum.accumulate(np.where(goes_on, 0, np.arange(len(both))))]
+    inside: Ints = both[(head > 0) & ~is_end[np.maximum(head - 1, 0)]]
+    return inside
+
+
+def matched(marks: Marks) -> Matched:
+    """Put starts and ends together."""
+    pairs = np.flatnonzero(~marks.is_end[:-1] & marks.is_end[1:])
+    loose = np.ones(len(marks.time), bool)
+    loose[pairs] = loose[pairs + 1] = False
+    start, end = marks.time[pairs], marks.time[pairs + 1]
+    forwards = end >= start
+    first, backwards = pairs[forwards], pairs[~forwards]
+    kept = _in_order(start[forwards], end[forwards])
+    return Matched(first[kept], backwards, first[~kept], np.flatnonzero(loose), pairs)
+
+
+def _in_order(start: Ints, end: Ints) -> Mask:
+    """The most calls that follow each other in time as they do in the stream; the longest chain, end before start."""
+    if not (start[1:] < end[:-1]).any():
+        return np.ones(len(start), bool)
+    ends: list[int] = []
+    last: list[int] = []
+    before: list[int] = []
+    for number, (begun, ended) in enumerate(zip(start.tolist(), end.tolist(), strict=True)):
+        length = bisect_right(ends, begun)
+        before.append(last[length - 1] if length else -1)
+        if length == len(ends):
+            ends.append(ended)
+            last.append(number)
+        elif ended < ends[length]:
+            ends[length], last[length] = ended, number
+    return _chain(last, before)
+
+
+def _chain(last: list[int], before: list[int]) -> Mask:
+    kept = np.zeros(len(before), bool)
+    number = last[-1] if last else -1
+    while number >= 0:
+        kept[number] = True
+        number = before[number]
+    return kept
+
+
+_SHOWN = 20
+"""Anomalies of one rule that get a finding of their own."""
+
+
+class Rule(str, enum.Enum):
+    """What can be wrong with a start or an end."""
+
+    END_MISSING = "call_end_missing"
+    START_MISSING = "call_start_missing"
+    START_REPEATED = "call_start_repeated"
+    END_REPEATED = "call_end_repeated"
+    ENDS_INSIDE = "trace_ends_in_call"
+    BEGINS_INSIDE = "trace_begins_in_call"
+    BACKWARDS = "call_ends_before_start"
+    OVERLAPS = "call_before_earlier_one"
+
+
+_CODES = {rule: code for code, rule in enumerate(Rule)}
+
+
+class Anomalies(NamedTuple):
+    """Starts and ends in no call, and pairs that are none, in stream order; arrays of shape (anomalies,).
+
+    Attributes:
+        rule: what each is, as its place in ``Rule``.
+        mark: the start or end; of a pair, its start.
+        pair: the start of the pair beside it, which may be its own; -1 without one.
+        after: calls before it in the stream.
+        call: the call whose start or end it may be, counted from 0; -1 for none.
+    """
+
+    rule: Ints
+    mark: Ints
+    pair: Ints
+    after: Ints
+    call: Ints
+
+    @property
+    def ambiguous(self) -> int:
+        """Calls that may have another start or end."""
+        return len(np.unique(self.call[self.call >= 0]))
+
+
+class _Lengths(NamedTuple):
+    """Shortest and longest call beside which nothing is wrong; None without one."""
+
+    least: int | None
+    most: int | None
+
+    def fit(self, whole: Ints, apart: Ints) -> Mask:
+        """Whether a second start or end can belong to the same call.
+
+        Args:
+            whole: cycles of the call if it does.
+            apart: cycles between the two starts, or the two ends.
+        """
+        if self.least is None or self.most is None:
+            return np.ones(len(whole), bool)
+        return (whole <= self.most) | (apart < self.least)
+
+    @property
+    def said(self) -> str:
+        """In words."""
+        if self.least is None or self.most is None:
+            return "no other call is whole, so neither is more likely"
+        return f"the other calls last {self.least:,} to {self.most:,}"
+
+
+def anomalies(marks: Marks, found: Matched) -> Anomalies:
+    """All of them."""
+    is_end, lengths = marks.is_end[found.loose], _lengths(marks, found)
+    parts = [
+        _starts(found.loose[~is_end], marks, found, lengths),
+        _ends(found.loose[is_end], marks, found, lengths),
+        _pairs(found.backwards, Rule.BACKWARDS),
+        _pairs(found.overlapping, Rule.OVERLAPS),
+    ]
+    rule, mark, pair = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+    order = np.argsort(mark, kind="stable")
+    rule, mark, pair = rule[order], mark[order], pair[order]
+    repeats = (rule == _CODES[Rule.START_REPEATED]) | (rule == _CODES[Rule.END_REPEATED])
+    number = np.minimum(np.searchsorted(found.first, pair), max(len(found.first) - 1, 0))
+    kept = np.isin(pair, found.first) & repeats
+    return Anomalies(rule, mark, pair, np.searchsorted(found.first, mark), np.where(kept, number, -1))
+
+
+def _lengths(marks: Marks, found: Matched) -> _Lengths:
+    loose = np.zeros(len(marks.time) + 2, bool)
+    loose[found.loose + 1] = True
+    clean = found.first[~loose[found.first] & ~loose[found.first + 3]]
+    if not len(clean):
+        return _Lengths(None, None)
+    durations = marks.time[clean + 1] - marks.time[clean]
+    return _Lengths(int(durations.min()), int(durations.max()))
+
+
+def _starts(at: Ints, marks: Marks, found: Matched, lengths: _Lengths) -> _Part:
+    pair = np.append(found.pairs, -1)[np.searchsorted(found.pairs, at)]
+    time = marks.time
+    fits = (pair >= 0) & lengths.fit(time[pair + 1] - time[at], time[pair] - time[at])
+    rule = np.where(fits, _CODES[Rule.START_REPEATED], _CODES[Rule.END_MISSING])
+    return np.where(at == len(time) - 1, _CODES[Rule.ENDS_INSIDE], rule), at, pair
+
+
+def _ends(at: Ints, marks: Marks, found: Matched, lengths: _Lengths) -> _Part:
+    pair = np.append(found.pairs, -1)[np.searchsorted(found.pairs, at) - 1]
+    time = marks.time
+    fits = (pair >= 0) & lengths.fit(time[at] - time[pair], time[at] - time[pair + 1])
+    rule = np.where(fits, _CODES[Rule.END_REPEATED], _CODES[Rule.START_MISSING])
+    return np.where(at == 0, _CODES[Rule.BEGINS_INSIDE], rule), at, pair
+
+
+def _pairs(starts: Ints, rule: Rule) -> _Part:
+    return np.full(len(starts), _CODES[rule]), starts, starts
+
+
+_TITLES = {
+    Rule.END_MISSING: "the end of a call is missing",
+    Rule.START_MISSING: "the start of a call is missing",
+    Rule.START_REPEATED: "a call has a second start: it may have begun at this one",
+    Rule.END_REPEATED: "a call has a second end: it may have lasted to this one",
+    Rule.ENDS_INSIDE: "the trace ends inside a call",
+    Rule.BEGINS_INSIDE: "the trace begins inside a call",
+    Rule.BACKWARDS: "a call would end before it starts",
+    Rule.OVERLAPS: "a call lies before one that the stream has earlier",
+}
+_LOST = "look for lost packets, and for a path through the kernel that leaves out event0() or event1()"
+_STEPS = {
+    Rule.END_MISSING: _LOST,
+    Rule.START_MISSING: _LOST,
+    Rule.START_REPEATED: "call event0() once a call, at its start",
+    Rule.END_REPEATED: "call event1() once a call, at its end",
+    Rule.ENDS_INSIDE: "a larger trace buffer, or fewer events, reaches further",
+    Rule.BEGINS_INSIDE: "start the trace before the first call",
+    Rule.BACKWARDS: "times run backwards here: decode the raw words again",
+    Rule.OVERLAPS: "times run backwards here: decode the raw words again",
+}
+_MINOR = {Rule.ENDS_INSIDE, Rule.BEGINS_INSIDE}
+
+
+def findings_of(tile: TileTrace, marks: Marks, found: Matched, listed: Anomalies) -> Iterator[TileFinding]:
+    """One for each anomaly with its place; from the 21st of a rule on only their number and extent."""
+    said = _lengths(marks, found).said
+    for code in np.unique(listed.rule).tolist():
+        rule = list(Rule)[code]
+        own = np.flatnonzero(listed.rule == code)
+        for number in own[:_SHOWN].tolist():
+            mark, after = int(listed.mark[number]), int(listed.after[number])
+            where = place(tile, _after(after), f"cycle {marks.time[mark]}")
+            yield _finding(rule, _TITLES[rule], _evidence(rule, mark, int(listed.pair[number]), marks, said), where)
+        rest = own[_SHOWN:]
+        if len(rest):
+            times = marks.time[listed.mark[rest]]
+            where = place(tile, _after(int(listed.after[rest[0]])), f"cycles {times[0]} to {times[-1]}")
+            yield _finding(rule, f"{_TITLES[rule]}: {len(rest):,} more times", f"{len(own):,} in all", where)
+
+
+def _evidence(rule: Rule, mark: int, pair: int, marks: Marks, said: str) -> str:
+    """The figures that an anomaly rests on."""
+    time = marks.time
+    if rule is Rule.ENDS_INSIDE:
+        return "no start or end follows"
+    if rule is Rule.BEGINS_INSIDE:
+        return "no start is before it"
+    if rule in {Rule.BACKWARDS, Rule.OVERLAPS}:
+        return f"it starts at cycle {time[mark]:,} and ends at cycle {time[mark + 1]:,}"
+    if pair < 0:
+        other = "another end is before it" if marks.is_end[mark] else "another start follows, and no end,"
+        return f"{other} at cycle {time[mark - 1 if marks.is_end[mark] else mark + 1]:,}"
+    own, start, end = int(time[mark]), int(time[pair]), int(time[pair + 1])
+    if marks.is_end[mark]:
+        around = (
+            f"the last start is at cycle {start:,}: {own - start:,} cycles to here, {end - start:,} to the first end"
+        )
+    else:
+        around = (
+            f"the next end is at cycle {end:,}: {end - own:,} cycles from here, {end - start:,} from the last start"
+        )
+    return f"{around}; {said}"
+
+
+def _finding(rule: Rule, title: str, evidence: str, where: str) -> TileFinding:
+    severity = Severity.INFO if rule in _MINOR else Severity.MEDIUM
+    return TileFinding(rule.value, severity, title, evidence, where, _STEPS[rule])
+
+
+def _after(calls: int) -> str:
+    return f"after call {calls}" if calls else "before the first call"
+
+
+START = "INSTR_EVENT_0"
+"""Event that the kernel raises at the start of a call, by event0()."""
+END = "INSTR_EVENT_1"
+"""Event at the end of a call, by event1()."""
+_TRACE_BOTH = f"give {START} and {END} a slot each, and call event0() and event1() around the kernel"
+
+
+@dataclass(frozen=True)
+class Calls:
+    """Calls in order of time, none overlapping another; arrays of shape (calls,), in cycles.
+
+    Attributes:
+        start: begin of INSTR_EVENT_0.
+        end: begin of INSTR_EVENT_1, not smaller.
+    """
+
+    start: Ints
+    end: Ints
+
+    @property
+    def durations(self) -> Ints:
+        """From start to end; shape (calls,)."""
+        return self.end - self.start
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+
+class Pairing(msgspec.Struct, frozen=True):
+    """What became of the starts and ends; 2 * paired + dropped is their number.
+
+    Attributes:
+        calls: those that paired.
+        paired: number of calls.
+        dropped: starts and ends that belong to no call.
+        ambiguous: calls among the paired whose start or end may be another one, which was dropped; they last from the
+            last start to the first end.
+        findings: one for each anomaly, with its place; many of one kind are counted together from the 21st on.
+    """
+
+    calls: Calls
+    paired: int
+    dropped: int
+    ambiguous: int
+    findings: tuple[TileFinding, ...] = ()
+
+
+def pair_calls(tile: TileTrace) -> Pairing:
+    """Pair the starts and ends of calls in stream order; nothing is repaired, and all that is left out is named."""
+    start, end = _slot(tile, START), _slot(tile, END)
+    if start is None or end is None:
+        return _without_calls(tile, start or end)
+    marks = marks_of(start.spans, end.spans)
+    found = matched(marks)
+    calls = Calls(marks.time[found.first], marks.time[found.first + 1])
+    listed = anomalies(marks, found)
+    return Pairing(
+        calls=calls,
+        paired=len(calls),
+        dropped=len(marks.time) - 2 * len(calls),
+        ambiguous=listed.ambiguous,
+        findings=(*findings_of(tile, marks, found, listed), *_remarks(tile, (start, end), marks, calls)),
+    )
+
+
+def _slot(tile: TileTrace, event: str) -> SlotTrace | None:
+    """The slot with most of an event."""
+    return max(
+        (slot for slot in tile.slots if slot.name == event), key=lambda slot: len(slot.spans.start), default=None
+    )
+
+
+def _without_calls(tile: TileTrace, only: SlotTrace | None) -> Pairing:
+    none = np.empty(0, np.int64)
+    missing = " and ".join(event for event in (START, END) if tile.slot(event) is None)
+    title = f"no calls can be told: {missing} was not traced"
+    traced = ", ".join(slot.name[:40] for slot in tile.slots) or "nothing"
+    found = TileFinding("calls_not_traced", Severity.HIGH, title, f"traced: {traced}", place(tile), _TRACE_BOTH)
+    return Pairing(Calls(none, none), 0, len(only.spans.start) if only else 0, 0, (found,))
+
+
+def _remarks(tile: TileTrace, slots: tuple[SlotTrace, SlotTrace], marks: Marks, calls: Calls) -> Iterator[TileFinding]:
+    """What is odd about the starts and ends as a whole."""
+    if not len(calls):
+        seen = f"{len(slots[0].spans.start):,} starts and {len(slots[1].spans.start):,} ends"
+        title = "no start of a call has an end"
+        yield TileFinding("calls_none", Severity.HIGH, title, seen, place(tile), _TRACE_BOTH)
+    for slot in slots:
+        yield from _held(tile, slot)
+        yield from _second_slot(tile, slot)
+    if marks.swapped:
+        title = "calls end in the cycle in which the next one starts"
+        seen = f"{marks.swapped:,} times; the end was taken first"
+        yield TileFinding("call_end_meets_start", Severity.INFO, title, seen, place(tile), "nothing to do")
+    empty = np.flatnonzero(calls.durations == 0)
+    if len(empty):
+        where = place(tile, f"call {empty[0] + 1}", f"cycle {calls.start[empty[0]]}")
+        title = "calls start and end in the same cycle"
+        yield TileFinding("call_without_cycles", Severity.MEDIUM, title, f"{len(empty):,} calls", where, _TRACE_BOTH)
+
+
+def _held(tile: TileTrace, slot: SlotTrace) -> Iterator[TileFinding]:
+    held = np.flatnonzero((slot.spans.end - slot.spans.start > 1) & ~slot.spans.open)
+    if len(held):
+        where = place(tile, f"cycle {slot.spans.start[held[0]]}")
+        title = f"{slot.name} lasts longer than a cycle: it was raised in consecutive cycles"
+        seen = f"{len(held):,} times; the first cycle counts"
+        yield TileFinding("call_event_held", Severity.INFO, title, seen, where, "raise it once a call")
+
+
+def _second_slot(tile: TileTrace, slot: SlotTrace) -> Iterator[TileFinding]:
+    others = [s for s in tile.slots if s.name == slot.name and s is not slot and len(s.spans.start)]
+    if others:
+        numbers = ", ".join(str(other.number) for other in others)
+        title = f"{slot.name} has more than one slot"
+        seen = f"slot {slot.number} has most of them and counts; slots {numbers} do not"
+        yield TileFinding("call_event_repeated", Severity.INFO, title, seen, place(tile), "free the other slots")

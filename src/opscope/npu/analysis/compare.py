@@ -1,0 +1,296 @@
+"""Two sides of AI Engine traces: is the candidate faster, and which kinds, stalls and rates make the difference.
+
+A trace is one repetition: the calls in it share one run, so it contributes one number to each figure. A single trace a
+side can never be more than undecidable.
+"""
+
+from __future__ import annotations
+
+import math
+from statistics import median
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+import numpy as np
+
+from opscope.core.stats.effect import Verdict, adjust_for_many, unpaired_effects
+from opscope.core.units import counted_text
+from opscope.npu.analysis.activity import EVENTS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from opscope.core.stats.effect import Effect
+    from opscope.npu.analysis.tiles_result import TileRow, TilesAnalysis
+
+FEWEST = 4
+"""Traces a side from which a difference can be shown at all: with fewer, no exchange of labels is rare enough."""
+ITERATION = "cycles of an iteration"
+PERIOD = "period of calls"
+_CYCLES, _SHARE, _RATE = "cycles", "share", "MAC/cycle"
+
+
+class TilesSide(msgspec.Struct, frozen=True):
+    """One side: its name, where it came from, and how many traces it has."""
+
+    label: str
+    path: str
+    traces: int
+
+
+class FigureChange(msgspec.Struct, frozen=True):
+    """One figure on both sides; a side that does not have it is null.
+
+    Attributes:
+        name: of the figure.
+        unit: ``cycles``, ``share`` or ``MAC/cycle``.
+        baseline: mean over the traces of the side; geometric for cycles and rates.
+        candidate: likewise.
+        ratio: baseline / candidate of cycles, candidate / baseline of rates: above 1 the candidate is better; null for
+            shares.
+        change: candidate less baseline.
+        ci95: 95 % interval of the ratio, of shares that of the change; null with fewer than two traces a side.
+        verdict: whether the candidate is better; corrected for the number of figures but for the first.
+        minimum_detectable: smallest relative change, of shares the smallest change, that such data would show in 80 of
+            100 experiments; null likewise.
+    """
+
+    name: str
+    unit: str
+    baseline: float | None
+    candidate: float | None
+    ratio: float | None
+    change: float | None
+    ci95: tuple[float, float] | None
+    verdict: Verdict
+    minimum_detectable: float | None
+
+
+class TilesComparison(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.tiles-comparison/1"):
+    """Verdict on two sides of AI Engine traces, and what it is made of.
+
+    Attributes:
+        baseline: what stands on the one side.
+        candidate: what stands on the other.
+        overall: what the verdict rests on: an iteration of all cores, or the period of the calls where a side has none.
+        kinds: median duration of each kind of calls.
+        period: from one multiplying call to the next; null where a side has none.
+        stalls: parts of the windows that cores waited, by what for.
+        rates: multiply-accumulates a cycle and core; empty where the sizes are not known.
+        notes: what limits the meaning of the figures.
+    """
+
+    baseline: TilesSide
+    candidate: TilesSide
+    overall: FigureChange
+    kinds: list[FigureChange]
+    period: FigureChange | None
+    stalls: list[FigureChange]
+    rates: list[FigureChange]
+    notes: list[str]
+
+
+class Asked(NamedTuple):
+    """A figure before it is compared: a value of each trace of both sides, none where a trace lacks it."""
+
+    name: str
+    unit: str
+    baseline: list[float]
+    candidate: list[float]
+
+
+def compare_tiles(
+    baseline: Sequence[TilesAnalysis], candidate: Sequence[TilesAnalysis], labels: tuple[TilesSide, TilesSide]
+) -> TilesComparison | None:
+    """Compare two sides; None when a side has no period of calls, so that nothing can be compared.
+
+    Args:
+        baseline: analyses of its traces, at least one.
+        candidate: likewise.
+        labels: what the sides are called.
+    """
+    iteration = _iterations(baseline, candidate)
+    period = _asked(PERIOD, _CYCLES, [[_period(one) for one in side] for side in (baseline, candidate)])
+    main = iteration or period
+    if main is None:
+        return None
+    kinds = _kinds(baseline, candidate)
+    stalls = _stalls(baseline, candidate)
+    rate = _asked("MAC/cycle of a core", _RATE, [[_rate(one) for one in side] for side in (baseline, candidate)])
+    rates = [rate] if rate else []
+    rows = _changes([*kinds, *([period] if period else []), *stalls, *rates])
+    count, after = len(kinds), len(kinds) + bool(period)
+    return TilesComparison(
+        baseline=labels[0],
+        candidate=labels[1],
+        overall=_change(main, _effect(main), None),
+        kinds=rows[:count],
+        period=rows[count] if period else None,
+        stalls=rows[after : after + len(stalls)],
+        rates=rows[after + len(stalls) :],
+        notes=_notes(baseline, candidate, main),
+    )
+
+
+def _working(analysis: TilesAnalysis) -> list[TileRow]:
+    return [row for row in analysis.tiles if row.window_cycles]
+
+
+def _iteration(analysis: TilesAnalysis) -> float | None:
+    """Median cycles of the common iterations of all cores."""
+    return analysis.array.median_runtime_cycles if analysis.array else None
+
+
+def _iterations(baseline: Sequence[TilesAnalysis], candidate: Sequence[TilesAnalysis]) -> Asked | None:
+    """Cycles of an iteration; None where iterations of the traces are not the same: other calls, or found otherwise."""
+    forms = {
+        (row.iterations_by, one.calls)
+        for analysis in (*baseline, *candidate)
+        for row in _working(analysis)
+        for one in row.iterations
+        if one.complete and one.phase == "measured"
+    }
+    if len(forms) != 1:
+        return None
+    return _asked(ITERATION, _CYCLES, [[_iteration(one) for one in side] for side in (baseline, candidate)])
+
+
+def _period(analysis: TilesAnalysis) -> float | None:
+    known = [row.bound.measured_period_cycles for row in _working(analysis) if row.bound]
+    return median(known) if known else None
+
+
+def _rate(analysis: TilesAnalysis) -> float | None:
+    rows = _working(analysis)
+    known = [row.mac_per_cycle for row in rows if row.mac_per_cycle is not None]
+    return sum(known) / len(known) if known and len(known) == len(rows) else None
+
+
+def _asked(name: str, unit: str, sides: Sequence[Sequence[float | None]]) -> Asked | None:
+    """A figure that every trace of both sides has; None otherwise."""
+    known = [[value for value in side if value is not None] for side in sides]
+    if any(len(own) < len(side) for own, side in zip(known, sides, strict=True)):
+        return None
+    return Asked(name, unit, known[0], known[1])
+
+
+def _kinds(baseline: Sequence[TilesAnalysis], candidate: Sequence[TilesAnalysis]) -> list[Asked]:
+    """Median duration of each kind; a trace's is the median over its cores. A kind may be on one side only."""
+    sides = [[_of_kinds(one) for one in side] for side in (baseline, candidate)]
+    names = dict.fromkeys(name for side in sides for own in side for name in own)
+    return [Asked(name, _CYCLES, *([own[name] for own in side if name in own] for side in sides)) for name in names]
+
+
+def _of_kinds(analysis: TilesAnalysis) -> dict[str, float]:
+    found: dict[str, list[float]] = {}
+    for row in _working(analysis):
+        for kind in row.kinds:
+            found.setdefault(kind.kind, []).append(kind.median_cycles)
+    return {name: median(own) for name, own in found.items()}
+
+
+def _stalls(baseline: Sequence[TilesAnalysis], candidate: Sequence[TilesAnalysis]) -> list[Asked]:
+    """Parts of the windows of all cores; what some core did not trace is left out."""
+    found = []
+    for category in EVENTS:
+        if category != "vector":
+            sides = [[_stall(one, category) for one in side] for side in (baseline, candidate)]
+            own = _asked(category.replace("_", " "), _SHARE, sides)
+            found += [own] if own else []
+    return found
+
+
+def _stall(analysis: TilesAnalysis, category: str) -> float | None:
+    rows = _working(analysis)
+    if not rows or any(EVENTS[category] in row.not_traced for row in rows):
+        return None
+    cycles = sum(
+        int(getattr(split, category)) for row in rows for split in (row.cycles.in_call, row.cycles.between_calls)
+    )
+    return cycles / sum(row.window_cycles for row in rows)
+
+
+def _changes(asked: Sequence[Asked]) -> list[FigureChange]:
+    """Changes with verdicts that are corrected for the number of figures."""
+    effects = [_effect(one) for one in asked]
+    tested = [effect.p_value for effect in effects if effect and effect.p_value is not None]
+    corrected = iter(adjust_for_many(tested))
+    return [
+        _change(one, effect, next(corrected) if effect and effect.p_value is not None else None)
+        for one, effect in zip(asked, effects, strict=True)
+    ]
+
+
+def _effect(asked: Asked) -> Effect | None:
+    """Positive when the candidate is better; of logarithms but for shares. None when a side lacks the figure."""
+    if not asked.baseline or not asked.candidate:
+        return None
+    sides = [np.array(values, np.float64)[:, None] for values in (asked.baseline, asked.candidate)]
+    if asked.unit == _SHARE:
+        return unpaired_effects(*sides)[0]
+    logs = [np.log(np.maximum(side, 1e-9)) for side in sides]
+    return unpaired_effects(*(logs if asked.unit == _CYCLES else [-side for side in logs]))[0]
+
+
+def _change(asked: Asked, effect: Effect | None, corrected: float | None) -> FigureChange:
+    before, after = (_typical(values, asked.unit) for values in (asked.baseline, asked.candidate))
+    change = None if before is None or after is None else after - before
+    if effect is None:
+        return FigureChange(asked.name, asked.unit, before, after, None, change, None, Verdict.UNDECIDABLE, None)
+    shares = asked.unit == _SHARE
+    interval = None if effect.low is None or effect.high is None else (effect.low, effect.high)
+    if interval is not None:
+        low, high = interval
+        interval = (-high, -low) if shares else (math.exp(low), math.exp(high))
+    smallest = effect.minimum_detectable
+    return FigureChange(
+        name=asked.name,
+        unit=asked.unit,
+        baseline=before,
+        candidate=after,
+        ratio=None if shares else math.exp(effect.estimate),
+        change=change,
+        ci95=interval,
+        verdict=effect.verdict(corrected),
+        minimum_detectable=smallest if smallest is None or shares else math.expm1(smallest),
+    )
+
+
+def _typical(values: Sequence[float], unit: str) -> float | None:
+    if not values:
+        return None
+    if unit == _SHARE:
+        return sum(values) / len(values)
+    return math.exp(sum(math.log(max(value, 1e-9)) for value in values) / len(values))
+
+
+def _notes(baseline: Sequence[TilesAnalysis], candidate: Sequence[TilesAnalysis], main: Asked) -> list[str]:
+    found = []
+    fewest = min(len(baseline), len(candidate))
+    if fewest < FEWEST:
+        found.append(
+            f"{counted_text(fewest, 'trace')} on a side: runs differ by themselves, and {FEWEST} traces a side are "
+            "the fewest that can decide"
+        )
+    if [one.trace.sha256 for one in baseline] == [one.trace.sha256 for one in candidate]:
+        found.append("both sides are the same traces: there is nothing to compare")
+    if main.name == PERIOD:
+        found.append("no iterations of the same calls are whole on both sides, so the period of calls is compared")
+    found += _other_work(baseline, candidate)
+    if any(not one.trace.complete for one in (*baseline, *candidate)):
+        found.append("part of a trace is missing; what is whole is compared")
+    return found
+
+
+def _other_work(baseline: Sequence[TilesAnalysis], candidate: Sequence[TilesAnalysis]) -> list[str]:
+    """Kinds of one name whose calls do other work, and cores of another number."""
+    sides = [
+        {(kind.kind, kind.vector_cycles) for one in side for row in _working(one) for kind in row.kinds}
+        for side in (baseline, candidate)
+    ]
+    names = sorted({name for name, _ in sides[0] ^ sides[1]})
+    found = (
+        [f"kinds differ in name or vector cycles: {', '.join(names)}; the work of a call may differ"] if names else []
+    )
+    cores = [{len(_working(one)) for one in side} for side in (baseline, candidate)]
+    return [*found, "the number of traced cores differs"] if cores[0] != cores[1] else found

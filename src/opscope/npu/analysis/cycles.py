@@ -1,0 +1,171 @@
+"""Where the cycles of a tile went: each cycle from first call to last counted once, in a call or between two."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+import numpy as np
+
+from opscope.analysis.findings.finding import Severity
+from opscope.npu.analysis.activity import EVENTS, Activity, activity
+from opscope.npu.analysis.findings import TileFinding, place
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from opscope.core.table.nesting import Ints
+    from opscope.core.table.tiles import TileTrace
+    from opscope.npu.analysis.calls import Calls
+
+_OUTSIDE = 0.01
+"""Share of the vector cycles between calls from which the calls do not enclose the work."""
+
+
+class CycleSplit(msgspec.Struct, frozen=True):
+    """Cycles by what the core did in them.
+
+    Attributes:
+        vector: it issued a vector instruction.
+        memory_stall: it waited for its data memory.
+        stream_stall: it waited for a stream.
+        cascade_stall: it waited for the cascade.
+        lock_stall: it waited for a lock.
+        other: none of these was seen: scalar code, loads and stores, or an event that was not traced.
+    """
+
+    vector: int
+    memory_stall: int
+    stream_stall: int
+    cascade_stall: int
+    lock_stall: int
+    other: int
+
+    @property
+    def total(self) -> int:
+        """All of them."""
+        return sum(msgspec.structs.astuple(self))
+
+
+class SpanSplit(NamedTuple):
+    """The same for several spans of time; arrays of shape (spans,)."""
+
+    vector: Ints
+    memory_stall: Ints
+    stream_stall: Ints
+    cascade_stall: Ints
+    lock_stall: Ints
+    other: Ints
+
+    @property
+    def stalls(self) -> Ints:
+        """Cycles in which the core waited."""
+        return self.memory_stall + self.stream_stall + self.cascade_stall + self.lock_stall
+
+    def total(self) -> CycleSplit:
+        """All spans together."""
+        return CycleSplit(*(int(own.sum()) for own in self))
+
+
+class CycleAccount(msgspec.Struct, frozen=True):
+    """The cycles from the start of the first call to the end of the last, each counted once.
+
+    Attributes:
+        window_cycles: how many; 0 without calls.
+        in_call: those within calls.
+        between_calls: those between them.
+        overlapping: cycles that more than one event claims; they are counted for one of them only.
+        missing: events that were not traced; their cycles are in ``other``.
+        findings: what limits this.
+    """
+
+    window_cycles: int
+    in_call: CycleSplit
+    between_calls: CycleSplit
+    overlapping: int = 0
+    missing: tuple[str, ...] = ()
+    findings: tuple[TileFinding, ...] = ()
+
+    @property
+    def unaccounted(self) -> int:
+        """Cycles of the window in neither of the two: 0, since also overlapping ones are counted once."""
+        return self.window_cycles - self.in_call.total - self.between_calls.total
+
+
+def split_spans(tile: TileTrace, starts: Ints, ends: Ints) -> SpanSplit:
+    """Cycles of spans of time by category; each cycle of a span is counted once.
+
+    Args:
+        tile: whose events tell.
+        starts: first cycle of each span; shape (spans,).
+        ends: first cycle after it, not smaller; shape (spans,).
+    """
+    return split_by(activity(tile), starts, ends)
+
+
+def split_by(known: Activity, starts: Ints, ends: Ints) -> SpanSplit:
+    """The same with the activity of the tile at hand."""
+    none = np.zeros(len(starts), np.int64)
+    found = {
+        category: known.covers[category].within(starts, ends) if category in known.covers else none
+        for category in EVENTS
+    }
+    return SpanSplit(**found, other=ends - starts - sum(found.values()))
+
+
+def account(tile: TileTrace, calls: Calls, known: Activity | None = None) -> CycleAccount:
+    """Account for every cycle from the start of the first call to the end of the last.
+
+    Args:
+        tile: whose events tell.
+        calls: of the tile.
+        known: activity of the tile, where it is at hand.
+    """
+    known = known or activity(tile)
+    window = split_by(known, calls.start[:1], calls.end[-1:]).total()
+    inside = split_by(known, calls.start, calls.end).total()
+    between = _without(window, inside)
+    missing = tuple(event for category, event in EVENTS.items() if category not in known.covers)
+    claimed = known.claims.cycles(int(calls.start[0]), int(calls.end[-1])) if len(calls) else {}
+    findings = (*_missing(tile, missing), *_claimed(tile, claimed), *_outside(tile, inside, between))
+    return CycleAccount(
+        window_cycles=window.total,
+        in_call=inside,
+        between_calls=between,
+        overlapping=sum(claimed.values()),
+        missing=missing,
+        findings=findings,
+    )
+
+
+def _without(whole: CycleSplit, part: CycleSplit) -> CycleSplit:
+    pairs = zip(msgspec.structs.astuple(whole), msgspec.structs.astuple(part), strict=True)
+    return CycleSplit(*(one - other for one, other in pairs))
+
+
+def _missing(tile: TileTrace, missing: tuple[str, ...]) -> Iterator[TileFinding]:
+    if missing:
+        title = f"{', '.join(missing)} not traced: such cycles are counted as other"
+        traced = f"traced: {', '.join(slot.name[:40] for slot in tile.slots)}"
+        step = "give them a slot where other cycles are many"
+        yield TileFinding("cycle_events_missing", Severity.INFO, title, traced, place(tile), step)
+
+
+def _claimed(tile: TileTrace, claimed: dict[tuple[str, ...], int]) -> Iterator[TileFinding]:
+    if claimed:
+        title = "events overlap that exclude each other; such cycles are counted for the first of them only"
+        seen = "; ".join(
+            f"{cycles:,} cycles of {' and '.join(EVENTS[category] for category in categories)}"
+            for categories, cycles in claimed.items()
+        )
+        step = "decode the raw words again: a lost packet or an event without end does this"
+        yield TileFinding("cycles_claimed_twice", Severity.MEDIUM, title, seen, place(tile), step)
+
+
+def _outside(tile: TileTrace, inside: CycleSplit, between: CycleSplit) -> Iterator[TileFinding]:
+    vector = inside.vector + between.vector
+    if between.vector > _OUTSIDE * vector:
+        title = "vector instructions run between calls: the calls do not enclose all the work"
+        seen = f"{between.vector:,} of {vector:,} vector cycles"
+        step = "call event0() before and event1() behind all work of the kernel"
+        yield TileFinding("vector_between_calls", Severity.MEDIUM, title, seen, place(tile), step)

@@ -1,0 +1,37 @@
+"""What the analysis of a tile's trace noticed: findings that say where in the trace."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from opscope.analysis.findings.finding import Severity
+
+if TYPE_CHECKING:
+    from opscope.core.table.tiles import TileTrace
+
+
+class TileFinding(msgspec.Struct, frozen=True):
+    """Something that limits what a trace of a tile tells, or that is worth knowing about it.
+
+    Attributes:
+        rule: stable identifier, lower case with underscores.
+        severity: how much it matters.
+        title: the finding in one sentence.
+        evidence: the figures it rests on.
+        place: tile and, where there is one, call and cycle, such as ``tile 2,4, after call 37, cycle 81234``.
+        next_step: what to do.
+    """
+
+    rule: str
+    severity: Severity
+    title: str
+    evidence: str
+    place: str
+    next_step: str
+
+
+def place(tile: TileTrace, *parts: str) -> str:
+    """Where in a trace: the tile, then what narrows it down."""
+    return ", ".join((f"tile {tile.tile}", *parts))

@@ -1,0 +1,157 @@
+"""What a user says of a traced run: its product and tiling, device, type and clock. None of it stands in a trace."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from opscope.analysis.findings.finding import Severity
+from opscope.core.errors import UsageError, did_you_mean
+from opscope.core.units import size_text
+from opscope.npu.analysis.findings import TileFinding
+from opscope.npu.devices import AieDevice, aie_devices
+from opscope.program.cost.gemm import Operand, Tiling, dtypes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_FASTEST_MHZ = 10_000.0
+_PLACE = "options"
+
+
+class Given(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of a run besides its trace; made by :func:`given`, which checks it.
+
+    Attributes:
+        tiling: what one call works on, and the whole product; null when not given.
+        device: array that it ran on; null likewise.
+        dtype: of the operands; null likewise.
+        clock_mhz: of the array during the run; null likewise.
+        runs: how often the whole product was computed, warm-up included; null likewise.
+    """
+
+    tiling: Tiling | None = None
+    device: AieDevice | None = None
+    dtype: str | None = None
+    clock_mhz: float | None = None
+    runs: int | None = None
+
+    @property
+    def peak(self) -> int | None:
+        """Most multiply-accumulates of one core in a cycle; None without device or type, or when the table has none."""
+        return None if self.device is None or self.dtype is None else self.device.mac_per_cycle.get(self.dtype)
+
+    @property
+    def ceiling(self) -> int:
+        """Most multiply-accumulates of one core in a cycle for all that is not known: of any device, of any type."""
+        devices = (self.device,) if self.device else aie_devices().devices
+        peaks = [device.mac_per_cycle for device in devices]
+        own = [peak[self.dtype] for peak in peaks if self.dtype in peak]
+        return max(own or [value for peak in peaks for value in peak.values()])
+
+    @property
+    def stream_bytes(self) -> int | None:
+        """What a stream port moves in a cycle; None without device."""
+        return None if self.device is None else self.device.stream_bytes_per_cycle
+
+
+def given(
+    *,
+    tiling: Tiling | None = None,
+    arch: str | None = None,
+    dtype: str | None = None,
+    clock_mhz: float | None = None,
+    runs: int | None = None,
+) -> Given:
+    """What is known of a run, checked.
+
+    Args:
+        tiling: of the product.
+        arch: name of the device.
+        dtype: of the operands.
+        clock_mhz: of the array.
+        runs: of the whole product, warm-up included.
+
+    Raises:
+        UsageError: the device or type is not known, or the clock or number of runs cannot be.
+    """
+    if clock_mhz is not None and not 0 < clock_mhz <= _FASTEST_MHZ:
+        raise UsageError(f"a clock of {clock_mhz:g} MHz cannot be", hint="give the array's clock in MHz, such as 1267")
+    if runs is not None and runs < 1:
+        raise UsageError(f"{runs} runs leave nothing to analyse", hint="count warm-up and measured iterations")
+    if dtype is not None and dtype not in dtypes():
+        raise UsageError(f"the type of operands '{dtype}' is not known", hint=did_you_mean(dtype, dtypes()))
+    device = None if arch is None else _device(arch)
+    return Given(tiling=tiling, device=device, dtype=dtype, clock_mhz=clock_mhz, runs=runs)
+
+
+def _device(arch: str) -> AieDevice:
+    device = aie_devices().named(arch)
+    if device is None:
+        names = [known.name for known in aie_devices().devices]
+        raise UsageError(f"the architecture '{arch}' is not known", hint=did_you_mean(arch, names))
+    return device
+
+
+def doubts(said: Given) -> tuple[TileFinding, ...]:
+    """What in it does not fit together: each as a finding."""
+    return (*_calls(said), *_cores(said), *_memory(said), *_peak(said), *_clock(said))
+
+
+def _doubt(rule: str, severity: Severity, words: tuple[str, str, str]) -> TileFinding:
+    title, evidence, step = words
+    return TileFinding(rule, severity, title, evidence, _PLACE, step)
+
+
+def _calls(said: Given) -> Iterator[TileFinding]:
+    tiling = said.tiling
+    if tiling is not None and tiling.macs is not None and tiling.problem is not None:
+        title = "the sizes of the product do not divide into tiles"
+        words = title, tiling.problem, "check M, K, N, m, k, n, row and col; without them coverage is not known"
+        yield _doubt("sizes_do_not_divide", Severity.MEDIUM, words)
+
+
+def _cores(said: Given) -> Iterator[TileFinding]:
+    tiling, device = said.tiling, said.device
+    if tiling is None or device is None:
+        return
+    if tiling.rows > device.core_rows or tiling.columns > device.core_columns:
+        title = f"{device.name} does not have that many cores"
+        evidence = (
+            f"{tiling.rows} rows and {tiling.columns} columns were given, "
+            f"it has {device.core_rows} and {device.core_columns}"
+        )
+        yield _doubt("more_cores_than_device", Severity.MEDIUM, (title, evidence, "check row, col and arch"))
+
+
+def _memory(said: Given) -> Iterator[TileFinding]:
+    tiling, device, dtype = said.tiling, said.device, said.dtype
+    if tiling is None or device is None or dtype is None:
+        return
+    least = sum(min(tiling.buffer_bytes(operand, dtype)) for operand in Operand)
+    if least > device.core_memory_bytes:
+        title = "one buffer of each operand does not fit the memory of a core"
+        evidence = (
+            f"tiles of {tiling.m} x {tiling.k} x {tiling.n} in {dtype} take at least {size_text(least)}, "
+            f"a core has {size_text(device.core_memory_bytes)}"
+        )
+        yield _doubt("tile_exceeds_memory", Severity.HIGH, (title, evidence, "check m, k, n and dtype"))
+
+
+def _peak(said: Given) -> Iterator[TileFinding]:
+    if said.device is not None and said.dtype is not None and said.peak is None:
+        title = f"the peak of {said.device.name} in {said.dtype} is not known"
+        evidence = f"the table has {', '.join(said.device.mac_per_cycle)}"
+        yield _doubt("no_peak", Severity.INFO, (title, evidence, "utilisation is left out; check dtype and arch"))
+
+
+def _clock(said: Given) -> Iterator[TileFinding]:
+    if said.device is None or said.clock_mhz is None:
+        return
+    levels = [value for level in said.device.clock_mhz for value in level]
+    if not any(math.isclose(said.clock_mhz, value, abs_tol=0.5) for value in levels):
+        title = f"the driver of {said.device.name} does not set the clock to {said.clock_mhz:g} MHz"
+        evidence = f"its levels are {', '.join(map(str, levels))} MHz"
+        yield _doubt("clock_is_no_level", Severity.INFO, (title, evidence, "read it during the run, or leave it out"))

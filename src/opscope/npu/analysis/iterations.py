@@ -1,0 +1,396 @@
+"""Iterations: groups of calls that repeat, by the tiling, by long waits for a lock, or by the sequence of kinds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import msgspec
+import numpy as np
+
+from opscope.analysis.findings.finding import Severity
+from opscope.npu.analysis.activity import EVENTS, event_cover
+from opscope.npu.analysis.findings import TileFinding, place
+from opscope.npu.analysis.pattern import find_pattern
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from opscope.core.table.nesting import Ints
+    from opscope.core.table.tiles import TileTrace
+    from opscope.npu.analysis.calls import Calls
+    from opscope.npu.analysis.kinds import Kinds
+    from opscope.npu.analysis.pattern import Pattern
+
+    Mask = NDArray[np.bool_]
+
+
+LOCK = EVENTS["lock_stall"]
+_LONGER = 4
+"""How many times the longest usual wait a long one lasts at least."""
+
+
+def lock_gaps(tile: TileTrace, calls: Calls) -> Ints | None:
+    """LOCK_STALL cycles between each call and the next; shape (calls - 1,). None when it was not traced."""
+    stalls = event_cover(tile, LOCK)
+    return None if stalls is None else stalls.within(calls.end[:-1], calls.start[1:])
+
+
+def long_gaps(gaps: Ints | None, calls: Calls) -> Ints:
+    """Calls before which the core waited long; ascending.
+
+    A wait is long when it lasts at least as long as the median call and four times as long as the longest of the
+    others, and when there are not more of them than of the others.
+    """
+    if gaps is None or not len(gaps):
+        return np.empty(0, np.int64)
+    ordered = np.sort(gaps)
+    wide = ordered[1:] >= _LONGER * np.maximum(ordered[:-1], 1)
+    enough = (ordered[1:] >= np.median(calls.durations)) & (2 * np.arange(1, len(ordered)) >= len(ordered))
+    cuts = np.flatnonzero(wide & enough)
+    if not len(cuts):
+        return np.empty(0, np.int64)
+    return np.flatnonzero(gaps >= ordered[cuts[-1] + 1]) + 1
+
+
+def support(gaps: Ints | None, starts: Ints) -> str:
+    """Whether waits tell the calls that begin an iteration from the others, in words.
+
+    Args:
+        gaps: as ``lock_gaps`` has them.
+        starts: first call of each iteration, the trace's first call among them or not.
+    """
+    if gaps is None:
+        return f"{LOCK} was not traced, so it says nothing on this"
+    begins = np.zeros(len(gaps) + 1, bool)
+    begins[starts] = True
+    before, elsewhere = gaps[begins[1:]], gaps[~begins[1:]]
+    if not len(before) or not len(elsewhere):
+        return f"{LOCK} says nothing on this: there are no two sorts of gaps"
+    if before.min() > elsewhere.max():
+        return f"{LOCK} supports it: {before.min():,} cycles or more before an iteration, {elsewhere.max():,} elsewhere"
+    medians = f"median {np.median(before):,.0f} cycles before an iteration, {np.median(elsewhere):,.0f} elsewhere"
+    return f"{LOCK} does not tell these gaps from others: {medians}"
+
+
+By = Literal["tiling", "kinds", "lock_stall"]
+_HALVES = 2
+"""Parts into which a single wait divides the calls."""
+
+
+class Split(NamedTuple):
+    """Calls divided into iterations.
+
+    Attributes:
+        by: what divides them.
+        starts: first call of each.
+        work: calls of each that count as the tiling's.
+        whole: such calls of a complete one.
+        complete: whether all its calls are there.
+        reason: why, in words.
+    """
+
+    by: By
+    starts: Ints
+    work: Ints
+    whole: int
+    complete: Mask
+    reason: str
+
+
+def by_tiling(kinds: Kinds, each: int, pattern: Pattern | None, long: Ints) -> Split:
+    """Iterations of so many working calls.
+
+    Where a repeated sequence fits into an iteration, its repetitions are counted, so that a call that is missing in one
+    iteration does not shift all that follow. A zero-fill belongs to the working calls behind it, unless the core waited
+    long between them: then it ran ahead.
+
+    Args:
+        kinds: of the calls.
+        each: working calls of an iteration.
+        pattern: sequence of kinds that repeats.
+        long: calls before which the core waited long.
+    """
+    if pattern and each % pattern.work_calls == 0 and not pattern.complete[1:-1].all():
+        starts = _by_repetitions(pattern, each // pattern.work_calls)
+        counted = f"{each // pattern.work_calls:,} times ({pattern.words})"
+    else:
+        starts = _by_count(kinds, each)
+        counted = f"{each:,} working calls"
+    starts = _behind_waits(starts, kinds, long)
+    work = _work(kinds, starts)
+    return Split("tiling", starts, work, each, work == each, f"the tiling gives {counted} for each iteration")
+
+
+def _by_repetitions(pattern: Pattern, each: int) -> Ints:
+    units = np.maximum(np.rint(pattern.work / pattern.work_calls).astype(np.int64), 1)
+    number = (np.cumsum(units) - units) // min(each, int(units.sum()))
+    return pattern.starts[np.flatnonzero(np.concatenate([[True], number[1:] != number[:-1]]))]
+
+
+def _by_count(kinds: Kinds, each: int) -> Ints:
+    first = np.flatnonzero(kinds.work)[::each]
+    solid = np.flatnonzero(~kinds.fills)
+    starts: Ints = solid[np.maximum(np.searchsorted(solid, first) - 1, 0)] + 1
+    starts[0] = 0
+    return starts
+
+
+def _behind_waits(starts: Ints, kinds: Kinds, long: Ints) -> Ints:
+    """Iterations begin behind a long wait that lies before their first working call."""
+    if not len(long):
+        return starts
+    work = np.flatnonzero(kinds.work)
+    first_work = work[np.minimum(np.searchsorted(work, starts), len(work) - 1)]
+    wait = long[np.maximum(np.searchsorted(long, first_work, side="right") - 1, 0)]
+    return np.where((wait > starts) & (wait <= first_work), wait, starts)
+
+
+def _work(kinds: Kinds, starts: Ints) -> Ints:
+    return np.add.reduceat(kinds.work.astype(np.int64), starts)
+
+
+def by_stalls(kinds: Kinds, long: Ints, gaps: Ints | None, expected: int | None) -> Split | None:
+    """Iterations between long waits; None unless they have equally many working calls, but for the first and the last.
+
+    One wait alone can be chance: it divides only equal halves, or as many iterations as were expected.
+    """
+    if not len(long) or gaps is None:
+        return None
+    starts = np.concatenate([[0], long])
+    starts = starts if kinds.work[: long[0]].any() else long
+    work = _work(kinds, starts)
+    inner = work[1:-1] if len(work) > _HALVES else work[:1]
+    whole = int(inner.max())
+    known = len(work) > _HALVES or expected == len(work) or (len(work) == _HALVES and work[0] == work[1])
+    if not known or not whole or inner.min() < whole or max(work[0], work[-1]) > whole:
+        return None
+    waits = gaps[long - 1]
+    others = np.delete(gaps, long - 1)
+    usual = f"the longest other wait is {others.max():,}" if len(others) else "there is no other wait"
+    reason = f"{LOCK} lasts {waits.min():,} cycles or more between iterations, {usual}; {whole:,} working calls each"
+    return Split("lock_stall", starts, work, whole, work == whole, reason)
+
+
+def by_pattern(kinds: Kinds, pattern: Pattern, long: Ints) -> Split:
+    """Each repetition of the sequence of kinds."""
+    reason = (
+        f"calls repeat the sequence {pattern.words}; "
+        "an iteration of the whole run may have many of these, which its tiling would tell"
+    )
+    starts = _behind_waits(pattern.starts, kinds, long)
+    return Split("kinds", starts, pattern.work, pattern.work_calls, pattern.complete, reason)
+
+
+Phase = Literal["warmup", "measured", "extra", "partial"]
+_SHOWN = 20
+"""Partial iterations that get a finding of their own."""
+
+
+class Iteration(msgspec.Struct, frozen=True):
+    """One repetition.
+
+    Attributes:
+        number: from 1.
+        first_call: its first call, counted from 0.
+        last_call: its last call, counted from 0.
+        start: of the first call, in cycles.
+        end: of the last call.
+        phase: ``warmup``, ``measured``, ``extra`` beyond those expected; ``partial`` when it would be measured but
+            calls of it are missing.
+        complete: whether all its calls are in the trace.
+        work_calls: calls of it that count as those of the tiling.
+    """
+
+    number: int
+    first_call: int
+    last_call: int
+    start: int
+    end: int
+    phase: Phase
+    complete: bool
+    work_calls: int
+
+
+class Iterations(msgspec.Struct, frozen=True):
+    """All repetitions that a tile's calls form.
+
+    Attributes:
+        iterations: in order of time; empty where nothing tells them apart.
+        by: what they were found by.
+        reason: why these, or why none, and whether LOCK_STALL supports it, in words.
+        calls_each: calls of a complete one, zero-fills included; None when none is complete.
+        expected: warm-up and measured ones that were asked for; None where that was not said.
+        detected: number found, partial ones included.
+        complete: number of those of which no call is missing.
+        pattern: sequence of kinds that repeats, such as ``zero-fill, 12 x kernel 1``; None without one.
+        findings: what does not fit.
+    """
+
+    iterations: tuple[Iteration, ...]
+    by: Literal["tiling", "kinds", "lock_stall"] | None
+    reason: str
+    calls_each: int | None
+    expected: int | None
+    detected: int
+    complete: int = 0
+    pattern: str | None = None
+    findings: tuple[TileFinding, ...] = ()
+
+
+def find_iterations(
+    tile: TileTrace,
+    calls: Calls,
+    kinds: Kinds,
+    calls_per_iteration: int | None = None,
+    warmup: int = 0,
+    measured: int | None = None,
+) -> Iterations:
+    """Group calls into iterations.
+
+    The tiling decides where it is given. Else waits for a lock do that are of another size than all others and divide
+    the calls evenly; else each repetition of the sequence of kinds counts as one.
+
+    Args:
+        tile: whose lock stalls support or doubt the grouping.
+        calls: of the tile.
+        kinds: of these calls.
+        calls_per_iteration: working calls (no zero-fills) of one iteration on this tile, as the tiling has it, at
+            least 1; None without one.
+        warmup: iterations at the beginning that are not measured; not negative.
+        measured: iterations after these; None for all.
+    """
+    expected = None if measured is None else warmup + measured
+    pattern = find_pattern(kinds)
+    gaps = lock_gaps(tile, calls)
+    long = long_gaps(gaps, calls)
+    if calls_per_iteration is not None and kinds.work.any():
+        split: Split | None = by_tiling(kinds, calls_per_iteration, pattern, long)
+    else:
+        split = by_stalls(kinds, long, gaps, expected) or (by_pattern(kinds, pattern, long) if pattern else None)
+    if split is None:
+        reason = _nothing(calls, kinds, (gaps, long))
+        return Iterations((), None, reason, None, expected, 0, findings=tuple(_unexpected(tile, (), expected)))
+    found = _iterations(calls, kinds, split, (warmup, expected))
+    return Iterations(
+        iterations=found,
+        by=split.by,
+        reason="; ".join(_reasons(calls, found, split, gaps)),
+        calls_each=_usual_calls(found),
+        expected=expected,
+        detected=len(found),
+        complete=sum(own.complete for own in found),
+        pattern=pattern.words if pattern else None,
+        findings=tuple(_findings(tile, found, split, expected, (pattern, long))),
+    )
+
+
+def _iterations(calls: Calls, kinds: Kinds, split: Split, asked: tuple[int, int | None]) -> tuple[Iteration, ...]:
+    """All with working calls, without zero-fills at their ends: these have run ahead for what follows."""
+    kept = np.flatnonzero(split.work)
+    solid = np.flatnonzero(~kinds.fills)
+    last = solid[np.searchsorted(solid, np.append(split.starts[1:], len(calls))[kept]) - 1]
+    first = split.starts[kept]
+    columns = (first, last, calls.start[first], calls.end[last], split.complete[kept], split.work[kept])
+    rows = zip(*(column.tolist() for column in columns), strict=True)
+    return tuple(
+        Iteration(number + 1, a, b, start, end, _phase(number, *asked, complete=complete), complete, work)
+        for number, (a, b, start, end, complete, work) in enumerate(rows)
+    )
+
+
+def _phase(number: int, warmup: int, expected: int | None, *, complete: bool) -> Phase:
+    if number < warmup:
+        return "warmup"
+    if expected is not None and number >= expected:
+        return "extra"
+    return "measured" if complete else "partial"
+
+
+def _usual_calls(found: Sequence[Iteration]) -> int | None:
+    """Calls of most of the complete ones."""
+    sizes = np.array([own.last_call - own.first_call + 1 for own in found if own.complete], np.int64)
+    return int(np.bincount(sizes).argmax()) if len(sizes) else None
+
+
+def _nothing(calls: Calls, kinds: Kinds, waits: tuple[Ints | None, Ints]) -> str:
+    """Why no iterations were found."""
+    gaps, long = waits
+    if not len(calls):
+        return "there are no calls"
+    what = "one kind" if len(kinds.kinds) == 1 else f"{len(kinds.kinds):,} kinds without a sequence that repeats"
+    if gaps is None:
+        stalls = f"{LOCK} was not traced"
+    elif len(long):
+        stalls = f"{LOCK} is long before {len(long):,} of them but does not divide them evenly"
+    else:
+        stalls = f"no wait for a lock between them ({int(gaps.max(initial=0)):,} cycles at most) stands out"
+    return f"{len(calls):,} calls of {what}; {stalls}: only the tiling can tell iterations"
+
+
+def _reasons(calls: Calls, found: Sequence[Iteration], split: Split, gaps: Ints | None) -> Iterator[str]:
+    yield split.reason
+    if split.by != "lock_stall":
+        yield support(gaps, split.starts)
+    ahead = len(calls) - sum(own.last_call - own.first_call + 1 for own in found)
+    if ahead:
+        yield f"zero-fills that ran ahead of an iteration are in none: {ahead:,}"
+
+
+def _findings(
+    tile: TileTrace,
+    found: Sequence[Iteration],
+    split: Split,
+    expected: int | None,
+    evidence: tuple[Pattern | None, Ints],
+) -> Iterator[TileFinding]:
+    pattern, long = evidence
+    yield from _unexpected(tile, found, expected)
+    yield from _partial(tile, found, split)
+    if split.by == "tiling" and pattern and split.whole % pattern.work_calls:
+        title = "the tiling does not fit the sequence of kinds that the calls repeat"
+        seen = f"{split.whole:,} working calls an iteration, {pattern.work_calls:,} in {pattern.words}"
+        step = "check the sizes of matrices and tiles and the numbers of rows and columns"
+        yield TileFinding("tiling_against_kinds", Severity.MEDIUM, title, seen, place(tile), step)
+    astray = np.setdiff1d(long, split.starts)
+    if split.by == "tiling" and len(astray):
+        title = "the core waits long within iterations of the tiling"
+        seen = f"{len(astray):,} of {len(long):,} waits for a lock that are much longer than the others"
+        where = place(tile, f"before call {astray[0] + 1}")
+        step = "check the tiling; if it is right, look at what feeds the core there"
+        yield TileFinding("tiling_against_stalls", Severity.MEDIUM, title, seen, where, step)
+
+
+def _unexpected(tile: TileTrace, found: Sequence[Iteration], expected: int | None) -> Iterator[TileFinding]:
+    complete = sum(own.complete for own in found)
+    if expected is None or expected == len(found) == complete:
+        return
+    title = f"{expected:,} iterations were expected, {len(found):,} detected, {complete:,} of them complete"
+    fewer = complete < expected
+    seen = f"the trace has {found[-1].last_call + 1:,} calls in them" if found else "no call does the tiling's work"
+    step = (
+        "trace fewer events or give the trace a larger buffer, and check the numbers of iterations and the tiling"
+        if fewer
+        else "those beyond the expected ones are marked as extra; check the numbers of iterations and the tiling"
+    )
+    yield TileFinding("iterations_unexpected", Severity.MEDIUM, title, seen, place(tile), step)
+
+
+def _partial(tile: TileTrace, found: Sequence[Iteration], split: Split) -> Iterator[TileFinding]:
+    partial, usual = [own for own in found if not own.complete], _usual_calls(found)
+    for own in partial[:_SHOWN]:
+        edge = own.number in {1, len(found)}
+        title = f"iteration {own.number} is partial"
+        calls = own.last_call - own.first_call + 1
+        every = f" of {usual:,}" if usual else ""
+        seen = f"{own.work_calls:,} of {split.whole:,} working calls, {calls:,}{every} calls with zero-fills"
+        where = place(tile, f"calls {own.first_call + 1} to {own.last_call + 1}", f"cycle {own.start}")
+        step = "it is at an edge of the trace and is not measured" if edge else "look for lost packets; not measured"
+        severity = Severity.INFO if edge else Severity.MEDIUM
+        yield TileFinding("iteration_partial", severity, title, seen, where, step)
+    if len(partial) > _SHOWN:
+        title = f"{len(partial) - _SHOWN:,} more iterations are partial"
+        step = "look for lost packets"
+        seen = f"{len(partial):,} of {len(found):,}"
+        yield TileFinding("iteration_partial", Severity.MEDIUM, title, seen, place(tile), step)

@@ -1,0 +1,469 @@
+"""Kinds of kernel calls, told apart by the vector cycles of a call and by gaps between durations; none is dropped."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+import numpy as np
+
+from opscope.analysis.findings.finding import Severity
+from opscope.core.stats.modes import modes
+from opscope.core.units import counted_text
+from opscope.npu.analysis.activity import EVENTS, Activity, activity, event_cover
+from opscope.npu.analysis.calls import START
+from opscope.npu.analysis.cycles import split_by
+from opscope.npu.analysis.findings import TileFinding, place
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from opscope.core.table.nesting import Ints
+    from opscope.core.table.tiles import TileTrace
+    from opscope.npu.analysis.calls import Calls
+    from opscope.npu.analysis.given import Given
+
+    Mask = NDArray[np.bool_]
+
+
+_REPEATS = 3
+"""Calls that must have the same vector cycles for these to be a constant of their kernel."""
+_REPEATS_SHARE = 1e-3
+_MOST_CONSTANTS = 16
+_COVERED = 0.9
+"""Share of the calls that have a constant; below, vector cycles depend on the data and are told apart by gaps."""
+_VECTOR_GAP = 1.25
+_LOST_SHARE = 0.1
+"""Share of its vector cycles that the capture of a call may lack anywhere in the trace; at its edges any."""
+_LENGTH_SLACK = 1.1
+_GAP_BY_LENGTH = 1.5
+_GAP_AGAINST_VECTOR = 2.0
+_GAP_OF_ONE = 2.0
+
+
+class Group(NamedTuple):
+    """Calls of one kind.
+
+    Attributes:
+        calls: their places, ascending.
+        vector: the vector cycles of a call; None where they were not traced.
+        why: what holds them together, in words.
+        partial: places of those that lack vector cycles.
+    """
+
+    calls: Ints
+    vector: int | None
+    why: str
+    partial: Ints
+
+
+def by_vector(vector: Ints, lengths: Ints) -> list[Group]:
+    """Groups by vector cycles.
+
+    Args:
+        vector: cycles with vector instructions in each call; shape (calls,).
+        lengths: of the calls without their stalls; shape (calls,).
+    """
+    values, place, counts = np.unique(vector, return_inverse=True, return_counts=True)
+    constant = (counts >= max(_REPEATS, _REPEATS_SHARE * len(vector))) | (values == 0)
+    if constant.sum() <= _MOST_CONSTANTS and counts[constant].sum() >= _COVERED * len(vector):
+        return _constants(vector, lengths, values[constant], constant[place])
+    return by_vector_gap(vector)
+
+
+def _constants(vector: Ints, lengths: Ints, values: Ints, has_one: Mask) -> list[Group]:
+    """Each constant a group; other calls join the smallest of which they lack cycles, or are groups of their own."""
+    home = np.where(has_one, vector, -1)
+    strays = np.flatnonzero(~has_one)
+    for value in values.tolist():
+        lacking = _lacking(strays, vector, lengths, value)
+        home[strays[lacking & (home[strays] < 0)]] = value
+    groups = [_constant(vector, np.flatnonzero(home == value), value) for value in values.tolist()]
+    rest = np.flatnonzero(home < 0)
+    others = by_vector_gap(vector[rest]) if len(rest) else []
+    return groups + [own._replace(calls=rest[own.calls]) for own in others]
+
+
+def _lacking(strays: Ints, vector: Ints, lengths: Ints, value: int) -> Mask:
+    """Which calls last as long as those of a constant, and have fewer vector cycles."""
+    others = lengths[vector == value]
+    least, most = others.min() / _LENGTH_SLACK, others.max() * _LENGTH_SLACK
+    as_long = (least <= lengths[strays]) & (lengths[strays] <= most)
+    at_edge = (strays == 0) | (strays == len(vector) - 1)
+    fewer = (vector[strays] < value) & (at_edge | (vector[strays] >= (1 - _LOST_SHARE) * value))
+    return np.asarray(as_long & fewer, bool)
+
+
+def _constant(vector: Ints, calls: Ints, value: int) -> Group:
+    partial = calls[vector[calls] != value]
+    whole = len(calls) - len(partial)
+    why = f"{value:,} vector cycles in each of {whole:,} calls" if value else f"no vector cycles in {whole:,} calls"
+    if len(partial):
+        why += f"; {len(partial):,} last as long and lack some, which were not captured"
+    return Group(calls, value, why, partial)
+
+
+def by_vector_gap(vector: Ints) -> list[Group]:
+    """Groups between which vector cycles differ by more than a quarter."""
+    values, place = np.unique(vector, return_inverse=True)
+    apart = (values[1:] > _VECTOR_GAP * values[:-1]) | (values[:-1] == 0)
+    group = np.concatenate([[0], np.cumsum(apart)])[place]
+    return [_range(vector, np.flatnonzero(group == number)) for number in range(int(group.max()) + 1)]
+
+
+def _range(vector: Ints, calls: Ints) -> Group:
+    own = vector[calls]
+    least, most = int(own.min()), int(own.max())
+    if least == most:
+        return _constant(vector, calls, least)
+    why = f"{least:,} to {most:,} vector cycles in {len(calls):,} calls, without a gap of a quarter between them"
+    return Group(calls, int(np.sort(own)[len(own) // 2]), why, calls[:0])
+
+
+def by_length(group: Group, lengths: Ints) -> list[Group]:
+    """Divide a group where lengths leave a wide gap.
+
+    Equal vector cycles outweigh all but a gap of twice the length with three calls on either side. Without vector
+    cycles a gap of half the length is enough, or of twice the length for a single call.
+
+    Args:
+        group: calls of the same vector cycles.
+        lengths: of all calls of the tile without their stalls; shape (calls,).
+    """
+    order = np.argsort(lengths[group.calls], kind="stable")
+    cuts = _cuts(np.maximum(lengths[group.calls][order], 1), told_by_vector=bool(group.vector))
+    if not cuts:
+        return [group]
+    parts = np.split(order, cuts)
+    return [_part(group, np.sort(group.calls[part]), len(parts)) for part in parts]
+
+
+def _cuts(ordered: Ints, *, told_by_vector: bool) -> list[int]:
+    """Places in ordered lengths before which a group begins."""
+    ratio = ordered[1:] / ordered[:-1]
+    wide = np.flatnonzero(ratio >= (_GAP_AGAINST_VECTOR if told_by_vector else _GAP_BY_LENGTH)) + 1
+    bounds, cuts, before = [*wide.tolist(), len(ordered)], [], 0
+    for cut, following in pairwise(bounds):
+        fewest = min(cut - before, following - cut)
+        enough = fewest >= _REPEATS if told_by_vector else fewest > 1 or ratio[cut - 1] >= _GAP_OF_ONE
+        if enough:
+            cuts.append(cut)
+            before = cut
+    return cuts
+
+
+def _part(group: Group, calls: Ints, parts: int) -> Group:
+    why = f"{group.why}; one of {parts} groups with wide gaps between their lengths"
+    return Group(calls, group.vector, why, group.partial[np.isin(group.partial, calls)])
+
+
+VECTOR = EVENTS["vector"]
+ZERO_FILL = "zero-fill"
+"""Name of calls without vector cycles that are shorter than those of a kernel with such."""
+_ALIKE = 0.5
+"""Vector cycles, or duration, of a kind that works as kernel 1 does, as a share of that one's."""
+
+
+class Kind(msgspec.Struct, frozen=True):
+    """Calls that do the same, as far as the trace tells.
+
+    Attributes:
+        name: ``kernel 1`` and so on, the one with the most cycles first; ``zero-fill`` for calls without vector cycles
+            that are shorter than those of a kernel with such.
+        n: number of calls.
+        vector_cycles: of a call, the middle one where they differ; None where INSTR_VECTOR was not traced.
+        first_cycles: duration of the first call.
+        median_cycles: of the durations.
+        p10_cycles: duration that a tenth of the calls stays below, interpolated.
+        p90_cycles: duration that nine tenths stay below, interpolated.
+        min_cycles: shortest.
+        max_cycles: longest.
+        active_cycles: median of the durations without the stalls that were traced.
+        works: whether these calls count as those of the tiling; zero-fills and side kernels do not.
+        evidence: why these calls are one kind.
+    """
+
+    name: str
+    n: int
+    vector_cycles: int | None
+    first_cycles: int
+    median_cycles: float
+    p10_cycles: float
+    p90_cycles: float
+    min_cycles: int
+    max_cycles: int
+    active_cycles: float
+    works: bool
+    evidence: str
+
+    @property
+    def fills(self) -> bool:
+        """Whether it is a zero-fill."""
+        return self.name.startswith(ZERO_FILL)
+
+
+@dataclass(frozen=True)
+class Kinds:
+    """All kinds of a tile.
+
+    Attributes:
+        kinds: those found, the one with the most cycles first; none without calls.
+        labels: kind of each call as its place in ``kinds``; shape (calls,).
+        findings: what limits this.
+    """
+
+    kinds: tuple[Kind, ...]
+    labels: Ints
+    findings: tuple[TileFinding, ...] = ()
+
+    @property
+    def work(self) -> NDArray[np.bool_]:
+        """Which calls count as those of the tiling; shape (calls,)."""
+        return self._of_kinds([kind.works for kind in self.kinds])
+
+    @property
+    def fills(self) -> NDArray[np.bool_]:
+        """Which calls are zero-fills; shape (calls,)."""
+        return self._of_kinds([kind.fills for kind in self.kinds])
+
+    def counting(self, names: Collection[str]) -> Kinds:
+        """The same with these kinds as those that count as the tiling's; unchanged without names."""
+        if not names:
+            return self
+        kinds = tuple(msgspec.structs.replace(kind, works=kind.name in names) for kind in self.kinds)
+        return replace(self, kinds=kinds)
+
+    def _of_kinds(self, chosen: Sequence[bool]) -> NDArray[np.bool_]:
+        return np.array(chosen, bool)[self.labels]
+
+
+def find_kinds(tile: TileTrace, calls: Calls, known: Activity | None = None) -> Kinds:
+    """Tell the kinds of calls apart.
+
+    Args:
+        tile: whose events tell.
+        calls: of the tile.
+        known: activity of the tile, where it is at hand.
+    """
+    if not len(calls):
+        return Kinds((), np.empty(0, np.int64))
+    vector = event_cover(tile, VECTOR)
+    lengths = calls.durations - split_by(known or activity(tile), calls.start, calls.end).stalls
+    if vector is None:
+        every = np.arange(len(calls))
+        rough = [Group(every, None, f"{VECTOR} was not traced, so durations alone tell", every[:0])]
+        counts = None
+    else:
+        counts = vector.within(calls.start, calls.end)
+        rough = by_vector(counts, lengths)
+    groups = [part for group in rough for part in by_length(group, lengths)]
+    groups.sort(key=lambda own: (-int(calls.durations[own.calls].sum()), int(own.calls[0])))
+    labels = np.empty(len(calls), np.int64)
+    for number, group in enumerate(groups):
+        labels[group.calls] = number
+    kinds = _named(groups, calls.durations, lengths)
+    return Kinds(kinds, labels, tuple(_findings(tile, calls, groups, counts)))
+
+
+def _named(groups: Sequence[Group], durations: Ints, lengths: Ints) -> tuple[Kind, ...]:
+    lead = next((group for group in groups if group.vector), groups[0])
+    usual = float(np.median(durations[lead.calls]))
+    kinds: list[Kind] = []
+    for group in groups:
+        own = float(np.median(durations[group.calls]))
+        fills = group.vector == 0 and bool(lead.vector) and own < usual
+        name = _name(ZERO_FILL, kinds) if fills else _name("kernel", kinds)
+        works = not fills and _works(group, own, lead, usual)
+        kinds.append(_kind(name, group, durations[group.calls], lengths[group.calls], works=works))
+    return tuple(kinds)
+
+
+def _name(what: str, before: Sequence[Kind]) -> str:
+    """The next name of its sort; the only zero-fill, or the first one, has no number."""
+    number = sum(kind.name.startswith(what) for kind in before) + 1
+    return what if what == ZERO_FILL and number == 1 else f"{what} {number}"
+
+
+def _works(group: Group, own: float, lead: Group, usual: float) -> bool:
+    if lead.vector and group.vector is not None:
+        return group.vector >= _ALIKE * lead.vector
+    return own >= _ALIKE * usual
+
+
+def _kind(name: str, group: Group, durations: Ints, lengths: Ints, *, works: bool) -> Kind:
+    p10, median, p90 = np.percentile(durations, [10, 50, 90]).tolist()
+    return Kind(
+        name=name,
+        n=len(durations),
+        vector_cycles=group.vector,
+        first_cycles=int(durations[0]),
+        median_cycles=median,
+        p10_cycles=p10,
+        p90_cycles=p90,
+        min_cycles=int(durations.min()),
+        max_cycles=int(durations.max()),
+        active_cycles=float(np.median(lengths)),
+        works=works,
+        evidence="; ".join([group.why, *_remarks(name, group, durations, lengths)]),
+    )
+
+
+def _remarks(name: str, group: Group, durations: Ints, lengths: Ints) -> Iterator[str]:
+    if name.startswith(ZERO_FILL):
+        yield "shorter than kernel 1, so it clears memory, or loads and stores only"
+    elif group.vector == 0:
+        yield "scalar code"
+    least, most = int(lengths.min()), int(lengths.max())
+    if (lengths != durations).any():
+        yield f"{least:,} cycles without stalls" if least == most else f"{least:,} to {most:,} cycles without stalls"
+    around = modes(np.maximum(durations, 1).astype(np.float64), 1.0)
+    if len(around) > 1:
+        low, high = (round(mode.location) for mode in around)
+        yield f"durations gather around {low:,} and {high:,}, which alone makes no two kinds"
+
+
+def _findings(tile: TileTrace, calls: Calls, groups: Sequence[Group], vector: Ints | None) -> Iterator[TileFinding]:
+    if vector is None:
+        title = f"{VECTOR} was not traced: kinds of calls are told by their durations alone"
+        step = f"give {VECTOR} a slot: its cycles per call are a constant of each kernel"
+        yield TileFinding("kinds_without_vector", Severity.INFO, title, f"{len(groups):,} kinds", place(tile), step)
+        return
+    for group in groups:
+        if len(group.partial):
+            call, every = int(group.partial[0]), len(group.calls)
+            title = "calls lack vector cycles that others of their kind have"
+            seen = f"{len(group.partial):,} of {every:,} calls; this one has {vector[call]:,} of {group.vector:,}"
+            where = place(tile, f"call {call + 1}", f"cycle {calls.start[call]}")
+            step = "look for lost packets there, or for a trace that began or ended in the call"
+            yield TileFinding("vector_cycles_lacking", Severity.INFO, title, seen, where, step)
+
+
+_SAME = 0.02
+"""Kinds whose vector cycles differ by less do the same work."""
+
+
+class Work(NamedTuple):
+    """The calls that multiply and accumulate, in order of time.
+
+    Attributes:
+        multiplies: whether each call of the tile does; shape (calls,).
+        start: of those that do, in cycles.
+        end: likewise.
+        begun: calls without an end at the end of the trace, 0 or 1.
+        kinds: names of their kinds.
+        vector_cycles: in all of them together; None where INSTR_VECTOR was not traced.
+        reason: how they were chosen, or why there are none.
+        findings: what makes the choice doubtful.
+    """
+
+    multiplies: NDArray[np.bool_]
+    start: Ints
+    end: Ints
+    begun: int
+    kinds: tuple[str, ...]
+    vector_cycles: int | None
+    reason: str
+    findings: tuple[TileFinding, ...] = ()
+
+    @property
+    def number(self) -> int:
+        """Calls that multiply."""
+        return len(self.start)
+
+    @property
+    def cycles(self) -> int:
+        """In all of them."""
+        return int((self.end - self.start).sum())
+
+    @property
+    def median_cycles(self) -> float | None:
+        """Of their durations; None without calls."""
+        return float(np.median(self.end - self.start)) if self.number else None
+
+
+def multiplying(tile: TileTrace, calls: Calls, kinds: Kinds, said: Given) -> Work:
+    """Choose the calls that multiply.
+
+    Kinds without vector cycles do not, as a zero-fill. Among the others the one with the most cycles counts, and with
+    it all that have the same vector cycles. Kinds with too few to do a tile's work at the peak rate are passed over
+    while there are others. Further kinds that work alike count where only together they are the K/k calls for each
+    zero-fill. Without INSTR_VECTOR in the trace the kind with the most cycles counts.
+
+    Args:
+        tile: of the calls.
+        calls: all of the tile.
+        kinds: of these calls.
+        said: tiling and peak, where they are known.
+    """
+    able = [index for index, kind in enumerate(kinds.kinds) if kind.vector_cycles is None or kind.vector_cycles > 0]
+    if not able:
+        reason = "no call has vector cycles, so none is known to multiply" if len(calls) else "the tile has no calls"
+        return _work(tile, calls, np.zeros(len(calls), np.bool_), [], reason)
+    chosen = _chosen(calls, kinds, able, said)
+    names = [kinds.kinds[index] for index in chosen]
+    others = [kinds.kinds[index] for index in able if index not in chosen]
+    work = _work(tile, calls, np.isin(kinds.labels, chosen), names, _reason(names, others))
+    return work._replace(findings=tuple(_doubts(tile, names, others)))
+
+
+def _chosen(calls: Calls, kinds: Kinds, able: list[int], said: Given) -> list[int]:
+    sufficient = [index for index in able if (kinds.kinds[index].vector_cycles or 0) >= _least(said)]
+    spent = {index: int(calls.durations[kinds.labels == index].sum()) for index in able}
+    main = max(sufficient or able, key=lambda index: spent[index])
+    same = [index for index in able if _alike(kinds.kinds[index], kinds.kinds[main])]
+    wider = sorted({*same, *(index for index in able if kinds.kinds[index].works)})
+    each = said.tiling.calls_per_output if said.tiling else None
+    fills = sum(kind.n for kind in kinds.kinds if kind.fills)
+    if each is None or not fills:
+        return same
+    return min((same, wider), key=lambda chosen: abs(sum(kinds.kinds[index].n for index in chosen) / fills - each))
+
+
+def _work(tile: TileTrace, calls: Calls, multiplies: NDArray[np.bool_], kinds: list[Kind], reason: str) -> Work:
+    names = tuple(kind.name for kind in kinds)
+    vector = sum((kind.vector_cycles or 0) * kind.n for kind in kinds) or None
+    begun = _begun(tile, calls) if kinds else 0
+    return Work(multiplies, calls.start[multiplies], calls.end[multiplies], begun, names, vector, reason)
+
+
+def _begun(tile: TileTrace, calls: Calls) -> int:
+    """Whether the trace ends within a call."""
+    starts = tile.slot(START)
+    if starts is None or not len(calls):
+        return 0
+    return int((starts.spans.start >= calls.end[-1]).any())
+
+
+def _least(said: Given) -> float:
+    """Vector cycles that a call's work takes at the peak rate; 0 where that is not known."""
+    return 0.0 if said.tiling is None or said.peak is None else said.tiling.macs_per_call / said.peak
+
+
+def _alike(kind: Kind, main: Kind) -> bool:
+    if kind is main:
+        return True
+    if kind.vector_cycles is None or main.vector_cycles is None:
+        return False
+    return abs(kind.vector_cycles - main.vector_cycles) <= _SAME * main.vector_cycles
+
+
+def _reason(chosen: list[Kind], others: list[Kind]) -> str:
+    names = " and ".join(kind.name for kind in chosen)
+    if chosen[0].vector_cycles is None:
+        return f"INSTR_VECTOR was not traced: {names} has the most cycles of all kinds"
+    found = f"{names}: {chosen[0].vector_cycles:,} vector cycles a call"
+    return f"{found}, the most cycles of all kinds with vector cycles" if others else found
+
+
+def _doubts(tile: TileTrace, chosen: list[Kind], others: list[Kind]) -> list[TileFinding]:
+    if not others:
+        return []
+    names = ", ".join(f"{kind.name} with {counted_text(kind.n, 'call')}" for kind in others)
+    title = "several kinds of calls could multiply"
+    evidence = f"only {' and '.join(kind.name for kind in chosen)} counts as such; not counted: {names}"
+    step = "if they multiply, too, rates and coverage are too low: mark only the kernel in question with events"
+    return [TileFinding("several_multiplying_kinds", Severity.INFO, title, evidence, place(tile), step)]

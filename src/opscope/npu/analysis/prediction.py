@@ -1,0 +1,264 @@
+"""What a cost model predicted against what a trace shows: step, overlap, latency of an iteration, and total.
+
+The model: an iteration takes ``latency_per_iteration`` cycles; the next one starts ``iteration_step`` cycles after it
+did, and so overlaps its end by ``overlap`` = latency - step. All ``iterations`` take ``total``: the latency, and a step
+for each further one.
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+from statistics import median
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from opscope.analysis.findings.finding import Severity
+from opscope.core.errors import UsageError
+from opscope.core.units import counted_text
+from opscope.npu.analysis.findings import TileFinding
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from opscope.npu.analysis.array import ArrayView
+    from opscope.npu.analysis.kinds import Work
+
+_MOST = 1e15
+_ROUNDING = 0.01
+
+
+class CostModel(msgspec.Struct, frozen=True, kw_only=True):
+    """Numbers of a cost model, in cycles; made by :func:`cost_model`, which checks them.
+
+    Attributes:
+        iteration_step: from the start of an iteration to the start of the next; null when not given.
+        overlap: cycles in which an iteration and the next both run; below 0 for a gap; null likewise.
+        latency_per_iteration: of one iteration; null likewise.
+        total: of all iterations; null likewise.
+        iterations: how many there are; null likewise.
+    """
+
+    iteration_step: float | None = None
+    overlap: float | None = None
+    latency_per_iteration: float | None = None
+    total: float | None = None
+    iterations: int | None = None
+
+    @property
+    def step(self) -> float | None:
+        """The iteration step, as given, or from latency and overlap."""
+        if self.iteration_step is None and self.latency_per_iteration is not None and self.overlap is not None:
+            return self.latency_per_iteration - self.overlap
+        return self.iteration_step
+
+    @property
+    def count(self) -> int | None:
+        """The number of iterations, as given, or from the total where that is a whole number of steps."""
+        if self.iterations is not None or self.total is None or self.latency_per_iteration is None:
+            return self.iterations
+        step, rest = self.step, self.total - self.latency_per_iteration
+        if step is None or step <= 0 or rest < 0:
+            return None
+        further = round(rest / step)
+        return further + 1 if math.isclose(rest / step, further, abs_tol=_ROUNDING) else None
+
+
+class Against(msgspec.Struct, frozen=True, kw_only=True):
+    """One number of the model against the trace.
+
+    Attributes:
+        quantity: which number.
+        predicted: by the model, in cycles.
+        measured: median in the trace, or the total; null when it cannot be measured.
+        error_cycles: predicted less measured; null likewise.
+        error: the same as a share of the measured; null likewise, and when that is 0.
+        n: measurements.
+        extrapolated: whether the measured total is that of fewer iterations, continued at their step.
+        note: what the measured number is, or why there is none.
+    """
+
+    quantity: str
+    predicted: float
+    measured: float | None = None
+    error_cycles: float | None = None
+    error: float | None = None
+    n: int = 0
+    extrapolated: bool = False
+    note: str = ""
+
+
+class Prediction(msgspec.Struct, frozen=True):
+    """A cost model against a trace.
+
+    Attributes:
+        of: what counts as an iteration.
+        rows: one for each number that was given.
+        findings: what in the model contradicts itself.
+    """
+
+    of: str
+    rows: tuple[Against, ...]
+    findings: tuple[TileFinding, ...] = ()
+
+
+class Repeated(NamedTuple):
+    """Something that happened again and again.
+
+    Attributes:
+        what: it was.
+        start: of each, in order of time.
+        end: of each.
+        follows: whether each is the very next one after the one before it; the first one counts as such.
+    """
+
+    what: str
+    start: tuple[int, ...]
+    end: tuple[int, ...]
+    follows: tuple[bool, ...]
+
+
+def cost_model(
+    *,
+    iteration_step: float | None = None,
+    overlap: float | None = None,
+    latency_per_iteration: float | None = None,
+    total: float | None = None,
+    iterations: int | None = None,
+) -> CostModel | None:
+    """Numbers of a cost model, checked; None when none is given.
+
+    Args:
+        iteration_step: cycles.
+        overlap: cycles; may be negative.
+        latency_per_iteration: cycles.
+        total: cycles.
+        iterations: how many.
+
+    Raises:
+        UsageError: a number cannot be, or only the number of iterations is given.
+    """
+    numbers = {
+        "iteration_step": iteration_step,
+        "overlap": overlap,
+        "latency_per_iteration": latency_per_iteration,
+        "total": total,
+    }
+    for name, value in numbers.items():
+        _check(name, value, least=-_MOST if name == "overlap" else 1)
+    _check("iterations", iterations, least=1)
+    if all(value is None for value in numbers.values()):
+        if iterations is None:
+            return None
+        raise UsageError("a number of iterations alone predicts nothing", hint=f"give one of {', '.join(numbers)}")
+    return CostModel(**numbers, iterations=iterations)
+
+
+def _check(name: str, value: float | None, least: float) -> None:
+    if value is not None and not (math.isfinite(value) and least <= value <= _MOST):
+        raise UsageError(f"{name} = {value:g} cannot be", hint="a cost model's numbers are counts of cycles")
+
+
+def repeated_iterations(view: ArrayView) -> Repeated:
+    """The common iterations of all cores, in aligned time."""
+    found = sorted(view.iterations, key=lambda one: one.number)
+    follows = [later.number == earlier.number + 1 for earlier, later in pairwise(found)]
+    starts, ends = tuple(one.start for one in found), tuple(one.end for one in found)
+    return Repeated("iterations of all cores", starts, ends, (True, *follows)[: len(found)])
+
+
+def repeated_calls(work: Work, tile: str) -> Repeated:
+    """The multiplying calls of a tile, for a model whose iteration is a single call."""
+    starts, ends = tuple(work.start.tolist()), tuple(work.end.tolist())
+    return Repeated(f"multiplying calls of tile {tile}", starts, ends, (True,) * len(starts))
+
+
+def against(model: CostModel, seen: Repeated) -> Prediction:
+    """The numbers of a model against what was seen.
+
+    Args:
+        model: with at least one number.
+        seen: what its iterations are.
+    """
+    rows = (
+        _median("iteration_step", model.iteration_step, _steps(seen), "from one start to the next"),
+        _median("overlap", model.overlap, _overlaps(seen), "end less the next start; below 0 there is a gap"),
+        _median("latency_per_iteration", model.latency_per_iteration, _latencies(seen), "from start to end"),
+        _total(model, seen),
+    )
+    return Prediction(seen.what, tuple(row for row in rows if row is not None), tuple(_contradictions(model)))
+
+
+def _latencies(seen: Repeated) -> list[int]:
+    return [end - start for start, end in zip(seen.start, seen.end, strict=True)]
+
+
+def _steps(seen: Repeated) -> list[int]:
+    pairs = zip(seen.start, seen.start[1:], seen.follows[1:], strict=False)
+    return [later - earlier for earlier, later, follows in pairs if follows]
+
+
+def _overlaps(seen: Repeated) -> list[int]:
+    pairs = zip(seen.end, seen.start[1:], seen.follows[1:], strict=False)
+    return [end - later for end, later, follows in pairs if follows]
+
+
+def _median(quantity: str, predicted: float | None, values: list[int], note: str) -> Against | None:
+    if predicted is None:
+        return None
+    if not values:
+        reason = "the trace has too few whole iterations to measure it"
+        return Against(quantity=quantity, predicted=predicted, note=reason)
+    return _row(quantity, predicted, median(values), len(values), note=f"median: {note}")
+
+
+def _row(quantity: str, predicted: float, measured: float, n: int, *, note: str, extrapolated: bool = False) -> Against:
+    return Against(
+        quantity=quantity,
+        predicted=predicted,
+        measured=measured,
+        error_cycles=predicted - measured,
+        error=(predicted - measured) / abs(measured) if measured else None,
+        n=n,
+        extrapolated=extrapolated,
+        note=note,
+    )
+
+
+def _total(model: CostModel, seen: Repeated) -> Against | None:
+    if model.total is None:
+        return None
+    count, have = model.count, len(seen.start)
+    whole = have > 0 and all(seen.follows)
+    if whole and count in {None, have}:
+        note = f"first start to last end of {counted_text(have, 'iteration')}"
+        if count is None:
+            note += "; how many the model means was not given"
+        return _row("total", model.total, seen.end[-1] - seen.start[0], have, note=note)
+    steps = _steps(seen)
+    if count is None or not steps:
+        return Against(quantity="total", predicted=model.total, note="the trace does not hold the iterations for it")
+    measured = median(_latencies(seen)) + (count - 1) * median(steps)
+    note = f"extrapolated: the trace has {have} of {counted_text(count, 'iteration')}, continued at their median step"
+    return _row("total", model.total, measured, have, note=note, extrapolated=True)
+
+
+def _contradictions(model: CostModel) -> Iterable[TileFinding]:
+    step, latency = model.step, model.latency_per_iteration
+    if None not in {model.iteration_step, model.overlap, latency}:
+        yield from _differs("iteration_step", model.iteration_step, "latency less overlap", (latency, model.overlap))
+    if model.total is not None and latency is not None and step is not None and model.iterations is not None:
+        sums = latency + (model.iterations - 1) * step
+        yield from _differs("total", model.total, "latency and a step for each further iteration", (sums, 0.0))
+
+
+def _differs(
+    name: str, value: float | None, words: str, parts: tuple[float | None, float | None]
+) -> Iterable[TileFinding]:
+    expected = (parts[0] or 0.0) - (parts[1] or 0.0)
+    if value is not None and not math.isclose(value, expected, rel_tol=_ROUNDING, abs_tol=1.0):
+        title = f"the cost model's numbers contradict each other: {name} is not {words}"
+        evidence = f"{name} = {value:g}, {words} = {expected:g}"
+        step = "check which iteration each number is of"
+        yield TileFinding("cost_model_contradiction", Severity.MEDIUM, title, evidence, "options", step)

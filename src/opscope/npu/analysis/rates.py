@@ -1,0 +1,230 @@
+"""How fast a tile multiplies: from the calls that were seen, never from work that the trace does not hold.
+
+The window runs from the start of the first call to the end of the last. A rate above the peak of the device is no rate:
+then sizes, type or device are not those of the run, and nothing is said but that.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from opscope.analysis.findings.finding import Severity
+from opscope.core.units import counted_text, rate_text
+from opscope.npu.analysis.findings import TileFinding, place
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from opscope.core.table.tiles import TileTrace
+    from opscope.npu.analysis.calls import Calls
+    from opscope.npu.analysis.given import Given
+    from opscope.npu.analysis.iterations import Iteration
+    from opscope.npu.analysis.kinds import Work
+    from opscope.npu.devices import AieDevice
+
+_ROUNDING = 1e-9
+
+
+class GmacRange(msgspec.Struct, frozen=True):
+    """Billions of multiply-accumulates a second, at the lowest and the highest clock that is possible.
+
+    Attributes:
+        low: at ``low_mhz``.
+        high: at ``high_mhz``; the same where the clock is known.
+        low_mhz: of the array.
+        high_mhz: likewise.
+        basis: where the clock comes from.
+    """
+
+    low: float
+    high: float
+    low_mhz: float
+    high_mhz: float
+    basis: str
+
+
+class Rate(msgspec.Struct, frozen=True, kw_only=True):
+    """How fast a tile multiplied.
+
+    Attributes:
+        kinds: names of the kinds of calls that multiply.
+        chosen: how these were found, or why there are none.
+        calls: whole calls of these kinds.
+        macs: that these calls did; null when not known.
+        window_cycles: from the start of the tile's first call, of any kind, to the end of its last.
+        mac_per_cycle: in the window; null as ``reason`` says.
+        in_call_mac_per_cycle: within the calls that multiply; null likewise.
+        per_vector_cycle: multiply-accumulates for each cycle with a vector instruction; null likewise, or when that
+            event was not traced.
+        peak: most that one core can do in a cycle; null when not known.
+        utilisation: of the peak in the window; null when either is not known.
+        in_call_utilisation: of the peak within these calls; null likewise.
+        calls_needed: of this core for all that was to be computed; null when not known.
+        coverage: share of these that was seen, at most 1; null when not known.
+        gmac_per_s: in the window; null without clock and device.
+        reason: why there is no rate; null when there is one.
+        findings: what is wrong or doubtful.
+    """
+
+    kinds: tuple[str, ...]
+    chosen: str
+    calls: int
+    macs: int | None
+    window_cycles: int
+    mac_per_cycle: float | None = None
+    in_call_mac_per_cycle: float | None = None
+    per_vector_cycle: float | None = None
+    peak: int | None = None
+    utilisation: float | None = None
+    in_call_utilisation: float | None = None
+    calls_needed: int | None = None
+    coverage: float | None = None
+    gmac_per_s: GmacRange | None = None
+    reason: str | None = None
+    findings: tuple[TileFinding, ...] = ()
+
+
+def rate(tile: TileTrace, calls: Calls, work: Work, said: Given) -> Rate:
+    """The rates of a tile.
+
+    Args:
+        tile: of the calls.
+        calls: all of the tile.
+        work: those that multiply.
+        said: tiling, device, type and clock, as far as they are known.
+    """
+    window = int(calls.end[-1] - calls.start[0]) if len(calls) else 0
+    seen = Rate(
+        kinds=work.kinds,
+        chosen=work.reason,
+        calls=work.number,
+        macs=work.number * said.tiling.macs_per_call if said.tiling else None,
+        window_cycles=window,
+        peak=said.peak,
+        findings=work.findings,
+    )
+    reason = _no_rate(work, said)
+    if reason is not None:
+        return msgspec.structs.replace(seen, macs=None, reason=reason)
+    known = _covered(tile, _rated(seen, work), said)
+    excess = _excess(tile, known, said)
+    if excess is None:
+        return msgspec.structs.replace(known, gmac_per_s=_gmac_range(known.mac_per_cycle, said))
+    findings = (*known.findings, excess)
+    return msgspec.structs.replace(
+        seen, macs=None, calls_needed=known.calls_needed, reason=excess.title, findings=findings
+    )
+
+
+def iteration_rates(iterations: Sequence[Iteration], work: Work, said: Given) -> tuple[float | None, ...]:
+    """Multiply-accumulates a cycle of each iteration, from the start of its first call to the end of its last.
+
+    None where none of its calls multiplies, without a tiling, and where it would be above the peak.
+
+    Args:
+        iterations: of the tile.
+        work: its calls that multiply.
+        said: tiling and peak.
+    """
+    return tuple(_iteration_rate(iteration, work, said) for iteration in iterations)
+
+
+def _iteration_rate(iteration: Iteration, work: Work, said: Given) -> float | None:
+    number = int(work.multiplies[iteration.first_call : iteration.last_call + 1].sum())
+    cycles = iteration.end - iteration.start
+    if said.tiling is None or not number or cycles <= 0:
+        return None
+    found = number * said.tiling.macs_per_call / cycles
+    return None if _above(found, said.ceiling) else found
+
+
+def _no_rate(work: Work, said: Given) -> str | None:
+    if not work.number:
+        return work.reason
+    if said.tiling is None:
+        return "the sizes m, k, n of a call are not given, so its work is not known"
+    return None if work.cycles > 0 else "the calls that multiply last no cycle"
+
+
+def _rated(seen: Rate, work: Work) -> Rate:
+    macs = float(seen.macs or 0)
+    whole, inside = macs / seen.window_cycles, macs / work.cycles
+    return msgspec.structs.replace(
+        seen,
+        mac_per_cycle=whole,
+        in_call_mac_per_cycle=inside,
+        per_vector_cycle=macs / work.vector_cycles if work.vector_cycles else None,
+        utilisation=whole / seen.peak if seen.peak else None,
+        in_call_utilisation=inside / seen.peak if seen.peak else None,
+    )
+
+
+def _above(found: float, peak: int) -> bool:
+    return found > peak * (1 + _ROUNDING)
+
+
+def _excess(tile: TileTrace, known: Rate, said: Given) -> TileFinding | None:
+    """That the calls would multiply faster than the device can, or any device where none is given."""
+    inside = known.in_call_mac_per_cycle or 0.0
+    if not _above(inside, said.ceiling):
+        return None
+    title = f"the rate would be above the peak of {said.ceiling} MAC a cycle, so it is not given"
+    evidence = f"with these sizes the calls would do {rate_text(inside)} MAC a cycle: the run had others"
+    step = "check m, k, n, dtype and arch against the design that was traced"
+    return TileFinding("above_peak", Severity.HIGH, title, evidence, place(tile), step)
+
+
+def _covered(tile: TileTrace, known: Rate, said: Given) -> Rate:
+    """With the coverage, and what the counts and the vector cycles say against what was given."""
+    findings = [*known.findings, *_other_type(tile, known, said)]
+    each = said.tiling.calls_per_core if said.tiling else None
+    if each is None:
+        return msgspec.structs.replace(known, findings=tuple(findings))
+    needed = each * (said.runs or 1)
+    if known.calls > needed:
+        findings.append(_more_calls(tile, known.calls, needed, said))
+    coverage = min(1.0, known.calls / needed)
+    return msgspec.structs.replace(known, calls_needed=needed, coverage=coverage, findings=tuple(findings))
+
+
+def _more_calls(tile: TileTrace, calls: int, needed: int, said: Given) -> TileFinding:
+    runs = counted_text(said.runs or 1, "run")
+    title = "the trace has more calls than the product needs"
+    evidence = f"{calls:,} multiplying calls were seen, {runs} of the product need {needed:,} on this core"
+    step = "give the number of iterations, warm-up included, if there were more; else check M, K, N, row and col"
+    return TileFinding("more_calls_than_needed", Severity.INFO, title, evidence, place(tile), step)
+
+
+def _other_type(tile: TileTrace, known: Rate, said: Given) -> list[TileFinding]:
+    """That single vector instructions do more than the peak of the type: the kernel computes in another type."""
+    each = known.per_vector_cycle or 0.0
+    if said.device is None or said.dtype is None or known.peak is None or not _above(each, known.peak):
+        return []
+    floating = said.dtype.startswith("bf")
+    peaks = said.device.mac_per_cycle.items()
+    faster = [name for name, peak in peaks if peak >= each and name.startswith("bf") is floating]
+    title = f"the vector unit does more in a cycle than the peak in {said.dtype}"
+    evidence = (
+        f"{rate_text(each)} MAC for each vector cycle, the peak is {known.peak}: the kernel computes in another type"
+        f"{', such as ' + ' or '.join(faster) if faster else ', or the sizes are others'}"
+    )
+    step = f"utilisation here is of the peak in {said.dtype}; name the type that the kernel multiplies in by --dtype"
+    return [TileFinding("other_type", Severity.MEDIUM, title, evidence, place(tile), step)]
+
+
+def _gmac_range(mac_per_cycle: float | None, said: Given) -> GmacRange | None:
+    if mac_per_cycle is None:
+        return None
+    if said.clock_mhz is not None:
+        value = mac_per_cycle * said.clock_mhz / 1e3
+        return GmacRange(value, value, said.clock_mhz, said.clock_mhz, "the clock that was given")
+    return _over_levels(mac_per_cycle, said.device) if said.device else None
+
+
+def _over_levels(mac_per_cycle: float, device: AieDevice) -> GmacRange:
+    levels = [value for level in device.clock_mhz for value in level]
+    low, high = min(levels), max(levels)
+    basis = f"no clock was given: the lowest and the highest level of the driver of {device.name}"
+    return GmacRange(mac_per_cycle * low / 1e3, mac_per_cycle * high / 1e3, low, high, basis)

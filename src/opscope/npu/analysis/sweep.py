@@ -1,0 +1,146 @@
+"""Many traces of AI Engine tiles side by side: one row each, for a sweep over the sizes of a matrix product."""
+
+from __future__ import annotations
+
+from statistics import median
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from opscope.npu.analysis.activity import EVENTS
+from opscope.npu.analysis.rates import GmacRange
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from opscope.npu.analysis.tiles_result import TileRow, TilesAnalysis
+
+
+class SweepRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One trace of a sweep; figures are null where they are not known.
+
+    Attributes:
+        label: name of the trace.
+        path: where it stands.
+        M: rows of A, of the whole product.
+        K: columns of A.
+        N: columns of B.
+        m: rows of A in one call.
+        k: columns of A in one call.
+        n: columns of B in one call.
+        cores: that were traced and have calls.
+        in_calls: part of their windows that is within calls.
+        mac_per_cycle: of a core, mean over the cores.
+        utilisation: the same as a fraction of the peak.
+        coverage: least over the cores.
+        gmac_per_s: of a core; a range where the clock is not known.
+        iteration_cycles: median of the iterations of all cores together.
+        period_cycles: from one multiplying call to the next, median over the cores.
+        call_cycles: that such a call takes, likewise.
+        bound_by: what sets the pace of the core with the longest period.
+        stall: the largest stall that was traced.
+        stall_share: part of the windows that it takes.
+        problem: why there are no figures; null when there are, though the trace may be cut off.
+        complete: whether the trace is whole.
+    """
+
+    label: str
+    path: str
+    M: int | None = None
+    K: int | None = None
+    N: int | None = None
+    m: int | None = None
+    k: int | None = None
+    n: int | None = None
+    cores: int = 0
+    in_calls: float | None = None
+    mac_per_cycle: float | None = None
+    utilisation: float | None = None
+    coverage: float | None = None
+    gmac_per_s: GmacRange | None = None
+    iteration_cycles: float | None = None
+    period_cycles: float | None = None
+    call_cycles: float | None = None
+    bound_by: str | None = None
+    stall: str | None = None
+    stall_share: float | None = None
+    problem: str | None = None
+    complete: bool = True
+
+    @property
+    def macs(self) -> int | None:
+        """Multiply-accumulates of the whole product; None when its sizes are not known."""
+        return None if self.M is None or self.K is None or self.N is None else self.M * self.K * self.N
+
+
+class Sweep(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.tiles-sweep/1"):
+    """Several traces in the order of their work, those of unknown size last, and what is to be said about them."""
+
+    rows: list[SweepRow]
+    notes: list[str]
+
+
+def sweep(rows: Sequence[SweepRow], notes: Sequence[str] = ()) -> Sweep:
+    """Rows in order of the work of their products."""
+    ordered = sorted(rows, key=lambda row: (row.macs is None, row.macs or 0, row.label))
+    return Sweep(ordered, list(notes))
+
+
+def sweep_row(label: str, analysis: TilesAnalysis) -> SweepRow:
+    """What a sweep shows of one trace."""
+    rows = [row for row in analysis.tiles if row.window_cycles]
+    row = _sizes(label, analysis)
+    if not rows:
+        return msgspec.structs.replace(row, problem="no kernel call of a core is in it")
+    window = sum(one.window_cycles for one in rows)
+    stalls = {name: _stalled(rows, name) for name in EVENTS if name != "vector"}
+    worst = max(stalls, key=lambda name: stalls[name])
+    paced = [one for one in rows if one.bound]
+    slow = max(paced, key=lambda one: one.bound.measured_period_cycles if one.bound else 0.0, default=None)
+    return msgspec.structs.replace(
+        row,
+        cores=len(rows),
+        in_calls=sum(one.cycles.in_call.total for one in rows) / window,
+        mac_per_cycle=_mean([one.mac_per_cycle for one in rows]),
+        utilisation=_mean([one.utilisation for one in rows]),
+        coverage=_least([one.coverage for one in rows]),
+        gmac_per_s=_range(rows),
+        iteration_cycles=analysis.array.median_runtime_cycles if analysis.array else None,
+        period_cycles=median(one.bound.measured_period_cycles for one in paced if one.bound) if paced else None,
+        call_cycles=median(one.bound.call_cycles for one in paced if one.bound) if paced else None,
+        bound_by=slow.bound.by if slow and slow.bound else None,
+        stall=worst.replace("_", " ") if stalls[worst] else None,
+        stall_share=stalls[worst] / window if stalls[worst] else None,
+    )
+
+
+def _sizes(label: str, analysis: TilesAnalysis) -> SweepRow:
+    own, trace = analysis.given.tiling, analysis.trace
+    if own is None:
+        return SweepRow(label=label, path=trace.path, complete=trace.complete)
+    sizes = {name: getattr(own, name) for name in ("M", "K", "N", "m", "k", "n")}
+    return SweepRow(label=label, path=trace.path, complete=trace.complete, **sizes)
+
+
+def _stalled(rows: Sequence[TileRow], category: str) -> int:
+    splits = (split for row in rows for split in (row.cycles.in_call, row.cycles.between_calls))
+    return sum(int(getattr(split, category)) for split in splits)
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    """None unless all are known."""
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known and len(known) == len(values) else None
+
+
+def _least(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return min(known) if known and len(known) == len(values) else None
+
+
+def _range(rows: Sequence[TileRow]) -> GmacRange | None:
+    known = [row.gmac_per_s for row in rows if row.gmac_per_s]
+    if not known or len(known) < len(rows):
+        return None
+    low, high = (sum(getattr(one, end) for one in known) / len(known) for end in ("low", "high"))
+    return msgspec.structs.replace(known[0], low=low, high=high)

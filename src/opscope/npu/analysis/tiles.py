@@ -1,0 +1,343 @@
+"""A trace of AI Engine tiles as a whole: what its parts tell, tile by tile, in one result.
+
+``TilesAnalysis`` is what is written. ``Examined`` has besides it the calls themselves, which pictures and files of
+single calls are made from.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from opscope.analysis.findings.finding import Severity
+from opscope.npu.analysis.activity import activity
+from opscope.npu.analysis.advice import TraceAdvice, advise
+from opscope.npu.analysis.array import ArrayView, array_view
+from opscope.npu.analysis.array import Core as ArrayCore
+from opscope.npu.analysis.bound import Bound, bound
+from opscope.npu.analysis.calls import Pairing, pair_calls
+from opscope.npu.analysis.cycles import CycleAccount, CycleSplit, account
+from opscope.npu.analysis.findings import TileFinding
+from opscope.npu.analysis.given import Given, doubts
+from opscope.npu.analysis.iterations import Iterations, find_iterations
+from opscope.npu.analysis.kinds import Kinds, Work, find_kinds, multiplying
+from opscope.npu.analysis.prediction import CostModel, Prediction, against, repeated_calls, repeated_iterations
+from opscope.npu.analysis.rates import Rate, iteration_rates, rate
+from opscope.npu.analysis.remedies import Seen, array_remedies, remedies, unit_remedies
+from opscope.npu.analysis.roofline import TileRoofline, roofline
+from opscope.npu.analysis.tiles_result import (
+    BoundRow,
+    CallCounts,
+    Cycles,
+    IterationRow,
+    KindRow,
+    SlotRow,
+    TileRow,
+    TilesAnalysis,
+    TilesSource,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from opscope.core.table.events import TraceWarning
+    from opscope.core.table.tiles import SlotTrace, TileTrace, TileTraceSet
+    from opscope.npu.analysis.iterations import Iteration
+    from opscope.npu.analysis.kinds import Kind
+
+_SEVERE = {"truncated", "no_core_trace", "times_backwards"}
+
+
+class TilesTerms(NamedTuple):
+    """What is asked besides the trace.
+
+    Attributes:
+        said: what is known of the run.
+        cores_known: whether the number of cores that share the product was said; else one is supposed.
+        warmup: iterations to set aside.
+        measured: iterations after them; None: all.
+        model: numbers of a cost model; None: there are none.
+        model_of_calls: whether an iteration of that model is a single call, not a whole product.
+    """
+
+    said: Given
+    cores_known: bool = True
+    warmup: int = 0
+    measured: int | None = None
+    model: CostModel | None = None
+    model_of_calls: bool = False
+
+
+class Core(NamedTuple):
+    """A core's trace, and what was found in it."""
+
+    tile: TileTrace
+    pairing: Pairing
+    kinds: Kinds
+    work: Work
+    iterations: Iterations
+    account: CycleAccount
+    rate: Rate
+    bound: Bound
+    roofline: TileRoofline
+    advice: TraceAdvice
+
+
+class Examined(NamedTuple):
+    """A result, and the calls that it rests on."""
+
+    analysis: TilesAnalysis
+    traces: TileTraceSet
+    cores: tuple[Core, ...]
+
+    def row_of(self, core: Core) -> TileRow:
+        """What the result says of a core."""
+        place = next(number for number, tile in enumerate(self.traces.tiles) if tile is core.tile)
+        return self.analysis.tiles[place]
+
+
+def analyse_tiles(traces: TileTraceSet, source: TilesSource, terms: TilesTerms) -> Examined:
+    """Look at every tile of a trace.
+
+    Args:
+        traces: what was read.
+        source: where it came from.
+        terms: what is asked.
+    """
+    cores = {id(tile): examine(tile, terms) for tile in traces.cores}
+    rows = [_row(tile, cores.get(id(tile)), terms.said) for tile in traces.tiles]
+    array = _array(tuple(cores.values()), terms)
+    prediction = _prediction(tuple(cores.values()), array, terms)
+    found = [
+        *(_warned(warning) for warning in traces.all_warnings),
+        *doubts(terms.said),
+        *_cores(traces, terms),
+        *(array.findings if array and terms.cores_known else ()),
+        *(array_remedies(array) if array else ()),
+        *(prediction.findings if prediction else ()),
+        *(one for core in cores.values() for one in _of_core(core)),
+        *(one for tile in traces.tiles for one in unit_remedies(tile)),
+    ]
+    analysis = TilesAnalysis(
+        trace=source,
+        given=terms.said,
+        tiles=rows,
+        array=msgspec.structs.replace(array, findings=()) if array else None,
+        prediction=msgspec.structs.replace(prediction, findings=()) if prediction else None,
+        findings=ordered(found),
+    )
+    return Examined(analysis, traces, tuple(cores.values()))
+
+
+def _prediction(cores: tuple[Core, ...], array: ArrayView | None, terms: TilesTerms) -> Prediction | None:
+    """The cost model against iterations of all cores, or against the calls of the core with the longest period."""
+    working = [core for core in cores if core.pairing.paired]
+    if terms.model is None or array is None or not working:
+        return None
+    if not terms.model_of_calls:
+        return against(terms.model, repeated_iterations(array))
+    slow = max(working, key=lambda core: core.bound.measured_period_cycles or 0.0)
+    return against(terms.model, repeated_calls(slow.work, slow.tile.tile))
+
+
+def _array(cores: tuple[Core, ...], terms: TilesTerms) -> ArrayView | None:
+    """All cores that have calls together."""
+    own = [
+        ArrayCore(core.tile, core.pairing.calls, core.work, core.account, core.iterations, core.rate)
+        for core in cores
+        if core.pairing.paired
+    ]
+    return array_view(own, terms.said) if own else None
+
+
+def examine(tile: TileTrace, terms: TilesTerms) -> Core:
+    """What the trace of a core tells."""
+    said = terms.said
+    pairing = pair_calls(tile)
+    calls = pairing.calls
+    known = activity(tile)
+    kinds = find_kinds(tile, calls, known)
+    work = multiplying(tile, calls, kinds, said)
+    each = said.tiling.calls_per_core if said.tiling and terms.cores_known else None
+    iterations = find_iterations(tile, calls, kinds.counting(work.kinds), each, terms.warmup, terms.measured)
+    rated, paced = rate(tile, calls, work, said), bound(tile, calls, work, said)
+    return Core(
+        tile=tile,
+        pairing=pairing,
+        kinds=kinds,
+        work=work,
+        iterations=iterations,
+        account=account(tile, calls, known),
+        rate=rated,
+        bound=paced,
+        roofline=roofline(rated, paced, said),
+        advice=advise(tile, work, rated),
+    )
+
+
+def ordered(findings: Iterable[TileFinding]) -> list[TileFinding]:
+    """Most severe first, else as they come; none twice."""
+    severities = list(Severity)
+    return sorted(dict.fromkeys(findings), key=lambda found: severities.index(found.severity))
+
+
+def _cores(traces: TileTraceSet, terms: TilesTerms) -> Iterator[TileFinding]:
+    """That nothing says how many cores share the product."""
+    tiling = terms.said.tiling
+    if tiling is not None and tiling.macs is not None and traces.cores and not terms.cores_known:
+        words = (
+            "how many cores share the product is not said",
+            "coverage is of one core that does all of it",
+            "give --row and --col",
+        )
+        yield _finding("cores_not_given", Severity.INFO, words)
+
+
+def _finding(rule: str, severity: Severity, words: tuple[str, str, str]) -> TileFinding:
+    title, evidence, step = words
+    return TileFinding(rule, severity, title, evidence, "all tiles", step)
+
+
+def _of_core(core: Core) -> Iterator[TileFinding]:
+    yield from core.pairing.findings
+    for part in (core.kinds, core.iterations, core.account, core.rate, core.bound):
+        yield from part.findings
+    yield from core.advice.findings
+    yield from remedies(Seen(core.tile, core.work, core.account, core.rate, core.bound))
+
+
+def _warned(warning: TraceWarning) -> TileFinding:
+    """A reader's warning as a finding."""
+    severity = Severity.HIGH if warning.code in _SEVERE else Severity.MEDIUM
+    return TileFinding(warning.code, severity, warning.message, "seen while the file was read", "file", warning.hint)
+
+
+def _row(tile: TileTrace, core: Core | None, said: Given) -> TileRow:
+    slots = [_slot(slot) for slot in tile.slots]
+    if core is None:
+        return _silent(tile, slots)
+    found, pairing, iterations = core.rate, core.pairing, core.iterations
+    return TileRow(
+        tile=tile.tile,
+        unit=tile.unit.value,
+        calls=CallCounts(pairing.paired, pairing.dropped, pairing.ambiguous),
+        kinds=[_kind(kind, core.work) for kind in core.kinds.kinds],
+        window_cycles=core.account.window_cycles,
+        cycles=Cycles(core.account.in_call, core.account.between_calls),
+        not_traced=core.account.missing,
+        overlapping_cycles=core.account.overlapping,
+        mac_per_cycle=found.mac_per_cycle,
+        utilisation=found.utilisation,
+        coverage=found.coverage,
+        bound=_bound(core.bound),
+        iterations=_iterations(core, said),
+        iterations_by=iterations.by,
+        iterations_reason=iterations.reason,
+        expected_iterations=iterations.expected,
+        in_call_mac_per_cycle=found.in_call_mac_per_cycle,
+        peak_mac_per_cycle=found.peak,
+        gmac_per_s=found.gmac_per_s,
+        macs=found.macs,
+        rate_reason=found.reason,
+        bound_reason=core.bound.reason,
+        calls_needed=found.calls_needed,
+        roofline=core.roofline,
+        last_cycle=tile.last,
+        slots=slots,
+        advice=msgspec.structs.replace(core.advice, findings=()),
+    )
+
+
+def _silent(tile: TileTrace, slots: list[SlotRow]) -> TileRow:
+    """A unit that has no calls: its window is empty, and what it lacks is null."""
+    none = CycleSplit(0, 0, 0, 0, 0, 0)
+    reason = "calls are of cores; this is another unit"
+    return TileRow(
+        tile=tile.tile,
+        unit=tile.unit.value,
+        calls=CallCounts(0, 0, 0),
+        kinds=[],
+        window_cycles=0,
+        cycles=Cycles(none, none),
+        not_traced=(),
+        overlapping_cycles=0,
+        mac_per_cycle=None,
+        utilisation=None,
+        coverage=None,
+        bound=None,
+        iterations=[],
+        iterations_by=None,
+        iterations_reason=reason,
+        expected_iterations=None,
+        in_call_mac_per_cycle=None,
+        peak_mac_per_cycle=None,
+        gmac_per_s=None,
+        macs=None,
+        rate_reason=reason,
+        bound_reason=reason,
+        calls_needed=None,
+        roofline=None,
+        last_cycle=tile.last,
+        slots=slots,
+        advice=msgspec.structs.replace(advise(tile), findings=()),
+    )
+
+
+def _slot(slot: SlotTrace) -> SlotRow:
+    spans = slot.spans
+    return SlotRow(slot.number, slot.name, len(spans.start), int((spans.end - spans.start).sum()))
+
+
+def _kind(kind: Kind, work: Work) -> KindRow:
+    return KindRow(
+        kind=kind.name,
+        n=kind.n,
+        vector_cycles=kind.vector_cycles,
+        median_cycles=kind.median_cycles,
+        p10_cycles=kind.p10_cycles,
+        p90_cycles=kind.p90_cycles,
+        min_cycles=kind.min_cycles,
+        max_cycles=kind.max_cycles,
+        first_cycles=kind.first_cycles,
+        evidence=kind.evidence,
+        multiplies=kind.name in work.kinds,
+    )
+
+
+def _bound(found: Bound) -> BoundRow | None:
+    """The verdict; None when there is none."""
+    values = (
+        found.by,
+        found.predicted_period_cycles,
+        found.measured_period_cycles,
+        found.residual_cycles,
+        found.call_cycles,
+    )
+    by, predicted, measured, residual, call = values
+    if by is None or predicted is None or measured is None or residual is None or call is None or not found.measured:
+        return None
+    return BoundRow(by, predicted, measured, residual, call, found.port, found.measured, found.ports, found.reason)
+
+
+def _iterations(core: Core, said: Given) -> list[IterationRow]:
+    rows = core.iterations.iterations
+    rates = iteration_rates(rows, core.work, said)
+    return [_iteration(row, found, core, said) for row, found in zip(rows, rates, strict=True)]
+
+
+def _iteration(row: Iteration, found: float | None, core: Core, said: Given) -> IterationRow:
+    worked = int(core.work.multiplies[row.first_call : row.last_call + 1].sum())
+    return IterationRow(
+        number=row.number,
+        phase=row.phase,
+        complete=row.complete,
+        calls=row.last_call - row.first_call + 1,
+        first_call=row.first_call,
+        last_call=row.last_call,
+        start=row.start,
+        end=row.end,
+        cycles=row.end - row.start,
+        macs=worked * said.tiling.macs_per_call if said.tiling and found is not None else None,
+        mac_per_cycle=found,
+    )

@@ -1,0 +1,233 @@
+"""What is written of a trace of AI Engine tiles: schema ``opscope.tiles/1``, which is only extended."""
+
+from __future__ import annotations
+
+import msgspec
+
+from opscope.npu.analysis.advice import TraceAdvice
+from opscope.npu.analysis.array import ArrayView
+from opscope.npu.analysis.bound import Period
+from opscope.npu.analysis.cycles import CycleSplit
+from opscope.npu.analysis.findings import TileFinding
+from opscope.npu.analysis.given import Given
+from opscope.npu.analysis.ports import Port
+from opscope.npu.analysis.prediction import Prediction
+from opscope.npu.analysis.rates import GmacRange
+from opscope.npu.analysis.roofline import TileRoofline
+
+
+class TilesSource(msgspec.Struct, frozen=True):
+    """Where a trace came from.
+
+    Attributes:
+        path: of the file, as given.
+        format: of the file.
+        sha256: of the file as it is stored.
+        clock: unit of all times; always cycles.
+        events: begins and ends that were read.
+        complete: whether the file is whole; what is missing is a finding.
+    """
+
+    path: str
+    format: str
+    sha256: str
+    clock: str
+    events: int
+    complete: bool
+
+
+class CallCounts(msgspec.Struct, frozen=True):
+    """What became of INSTR_EVENT_0 and INSTR_EVENT_1: calls, events of no call, and calls that could be others."""
+
+    paired: int
+    dropped: int
+    ambiguous: int
+
+
+class KindRow(msgspec.Struct, frozen=True):
+    """Calls of one kind, and their durations from INSTR_EVENT_0 to INSTR_EVENT_1.
+
+    Attributes:
+        kind: its name.
+        n: calls.
+        vector_cycles: in each call; null where INSTR_VECTOR was not traced.
+        median_cycles: of the durations.
+        p10_cycles: that one call in ten stays below.
+        p90_cycles: that nine in ten stay below.
+        min_cycles: shortest.
+        max_cycles: longest.
+        first_cycles: of the first call.
+        evidence: why these calls are one kind.
+        multiplies: whether its calls count as the product's work.
+    """
+
+    kind: str
+    n: int
+    vector_cycles: int | None
+    median_cycles: float
+    p10_cycles: float
+    p90_cycles: float
+    min_cycles: int
+    max_cycles: int
+    first_cycles: int
+    evidence: str
+    multiplies: bool
+
+
+class Cycles(msgspec.Struct, frozen=True):
+    """Cycles of the window by what the core did; together they are the window.
+
+    Attributes:
+        in_call: from the start of a call to its end.
+        between_calls: from there to the next start.
+    """
+
+    in_call: CycleSplit
+    between_calls: CycleSplit
+
+
+class IterationRow(msgspec.Struct, frozen=True):
+    """A repetition of the whole product on one core.
+
+    Attributes:
+        number: from 1.
+        phase: warmup, measured, extra or partial.
+        complete: whether all its calls are in the trace.
+        calls: in the trace.
+        first_call: from 0.
+        last_call: likewise.
+        start: first cycle.
+        end: of the last call.
+        cycles: from start to end.
+        macs: of its calls that multiply; null without a tiling.
+        mac_per_cycle: from start to end; null likewise, and where it would be above the peak.
+    """
+
+    number: int
+    phase: str
+    complete: bool
+    calls: int
+    first_call: int
+    last_call: int
+    start: int
+    end: int
+    cycles: int
+    macs: int | None
+    mac_per_cycle: float | None
+
+
+class BoundRow(msgspec.Struct, frozen=True):
+    """What sets the pace of the calls that multiply.
+
+    Attributes:
+        by: ``call``, the stream of an operand, the name of a port, or ``not explained``.
+        predicted_period_cycles: the longest of the call and each port's transfers.
+        measured_period_cycles: the median period.
+        residual_cycles: measured less predicted.
+        call_cycles: median duration of these calls.
+        port: event of the port behind the verdict; null when it is another.
+        period: all measured periods.
+        ports: that were traced and used.
+        reason: how the verdict was reached.
+    """
+
+    by: str
+    predicted_period_cycles: float
+    measured_period_cycles: float
+    residual_cycles: float
+    call_cycles: float
+    port: str | None
+    period: Period
+    ports: tuple[Port, ...]
+    reason: str
+
+
+class SlotRow(msgspec.Struct, frozen=True):
+    """An event slot: its number, its event, how often it was active, and in how many cycles."""
+
+    slot: int
+    event: str
+    spans: int
+    cycles: int
+
+
+class TileRow(msgspec.Struct, frozen=True):
+    """One trace unit of one tile.
+
+    Attributes:
+        tile: ``ROW,COL``.
+        unit: core, mem, memtile or shim.
+        calls: what became of their events; zeros for other units than cores.
+        kinds: of calls.
+        window_cycles: from the first call's start to the last call's end; 0 without calls.
+        cycles: of the window.
+        not_traced: events that were not; their cycles are within ``other``.
+        overlapping_cycles: of the window that two slots claim; each is counted once.
+        mac_per_cycle: of the window; null where that is not known, as ``reasons`` says.
+        utilisation: the same as a fraction of the peak.
+        coverage: calls in the trace as a fraction of those of the whole run.
+        bound: what the period of calls is bound by; null where that is not known.
+        iterations: repetitions of the whole product.
+        iterations_by: what they were found by; null without any.
+        iterations_reason: why these, or why none.
+        expected_iterations: that were asked for; null likewise.
+        in_call_mac_per_cycle: within the calls that multiply; null likewise.
+        peak_mac_per_cycle: of one core; null without architecture and type.
+        gmac_per_s: of the window, as a range over the clock's levels where the clock is not known; null without either.
+        macs: of the calls that multiply; null without a tiling.
+        rate_reason: why there is no rate; null when there is one.
+        bound_reason: how the bound was found, or why there is none.
+        calls_needed: of this core for all that was to be computed; null where that is not known.
+        roofline: the core under its ceilings; null for other units.
+        last_cycle: that its trace reaches.
+        slots: what was traced.
+        advice: whether the trace ends too early, and what to change in the tracing.
+    """
+
+    tile: str
+    unit: str
+    calls: CallCounts
+    kinds: list[KindRow]
+    window_cycles: int
+    cycles: Cycles
+    not_traced: tuple[str, ...]
+    overlapping_cycles: int
+    mac_per_cycle: float | None
+    utilisation: float | None
+    coverage: float | None
+    bound: BoundRow | None
+    iterations: list[IterationRow]
+    iterations_by: str | None
+    iterations_reason: str
+    expected_iterations: int | None
+    in_call_mac_per_cycle: float | None
+    peak_mac_per_cycle: int | None
+    gmac_per_s: GmacRange | None
+    macs: int | None
+    rate_reason: str | None
+    bound_reason: str | None
+    calls_needed: int | None
+    roofline: TileRoofline | None
+    last_cycle: int
+    slots: list[SlotRow]
+    advice: TraceAdvice
+
+
+class TilesAnalysis(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.tiles/1"):
+    """What a trace of AI Engine tiles tells.
+
+    Attributes:
+        trace: where it came from.
+        given: what the user said about the run.
+        tiles: in order of the trace.
+        array: all cores together; null without calls.
+        prediction: a cost model's numbers against the trace; null where none were given, or no core has calls.
+        findings: of all of it, most severe first.
+    """
+
+    trace: TilesSource
+    given: Given
+    tiles: list[TileRow]
+    array: ArrayView | None
+    prediction: Prediction | None
+    findings: list[TileFinding]

@@ -1,0 +1,104 @@
+"""The AI Engine as data: numbers and names of its events, and what each device has and can do.
+
+The tables stand in ``aie_events.json`` and ``aie_devices.json`` beside this module, each with its source.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+from functools import cache
+from typing import TypeVar
+
+import msgspec
+
+_Table = TypeVar("_Table")
+
+
+class EventNames(msgspec.Struct, frozen=True):
+    """Names of the events that a trace unit can record; the place in a list is the event's number.
+
+    Attributes:
+        source: where the names come from.
+        core: of a compute tile's processor.
+        mem: of its memory module.
+        memtile: of a memory tile.
+        shim: of an interface tile.
+        earlier_names_source: where the earlier names come from.
+        earlier_names: names that tools wrote before, and what they are called now.
+    """
+
+    source: str
+    core: tuple[str | None, ...]
+    mem: tuple[str | None, ...]
+    memtile: tuple[str | None, ...]
+    shim: tuple[str | None, ...]
+    earlier_names_source: str
+    earlier_names: dict[str, str]
+
+    def of(self, unit: str) -> tuple[str | None, ...]:
+        """Events of a unit: ``core``, ``mem``, ``memtile`` or ``shim``."""
+        return {"core": self.core, "mem": self.mem, "memtile": self.memtile, "shim": self.shim}[unit]
+
+    def current(self, recorded: str) -> str:
+        """Today's name of an event; a name that is not known stays as it is."""
+        return self.earlier_names.get(recorded, recorded)
+
+
+class AieDevice(msgspec.Struct, frozen=True):
+    """An AI Engine array.
+
+    Attributes:
+        name: as given to ``--arch``.
+        chips: products that it is part of.
+        architecture: generation of its tiles.
+        core_rows: rows of compute tiles.
+        core_columns: columns of compute tiles that programs can use.
+        core_memory_bytes: data memory of a compute tile.
+        memtile_bytes: memory of a memory tile.
+        stream_bytes_per_cycle: what one stream port moves in a cycle.
+        clock_mhz: levels that the driver sets the array's clock to, lowest first; a level may have several values.
+        mac_per_cycle: multiply-accumulates of one core in a cycle, by type of the operands.
+    """
+
+    name: str
+    chips: tuple[str, ...]
+    architecture: str
+    core_rows: int
+    core_columns: int
+    core_memory_bytes: int
+    memtile_bytes: int
+    stream_bytes_per_cycle: int
+    clock_mhz: tuple[tuple[int, ...], ...]
+    mac_per_cycle: dict[str, int]
+
+
+class AieDevices(msgspec.Struct, frozen=True):
+    """All arrays that are known.
+
+    Attributes:
+        source: where the numbers come from.
+        devices: oldest first.
+    """
+
+    source: str
+    devices: tuple[AieDevice, ...]
+
+    def named(self, name: str) -> AieDevice | None:
+        """The array of this name; None when it is not known."""
+        return next((device for device in self.devices if device.name == name), None)
+
+
+@cache
+def event_names() -> EventNames:
+    """Names of events."""
+    return _read("events.json", EventNames)
+
+
+@cache
+def aie_devices() -> AieDevices:
+    """Arrays that are known."""
+    return _read("devices.json", AieDevices)
+
+
+def _read(name: str, kind: type[_Table]) -> _Table:
+    return msgspec.json.decode(pkgutil.get_data("opscope.npu", f"data/{name}") or b"", type=kind)

@@ -1,0 +1,340 @@
+"""The event-time commands of an AI Engine trace unit, decoded to spans for all commands at once.
+
+A frame (Single or Multiple) names the slots that are active in one cycle, and how many cycles before it none was. The
+slots of a frame stay active until the next frame: without idle cycles before it those that it names go on, with idle
+cycles all end one cycle after the frame they began in. ``docs/design/aie.md`` lists the commands.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from opscope.core.table.tiles import SLOTS, Spans
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from opscope.core.table.nesting import Ints
+
+    Bytes = NDArray[np.uint8]
+    Words = NDArray[np.uint32]
+    Mask = NDArray[np.bool_]
+
+_WORD = 4
+_FRAME, _REPEAT, _SYNC, _START, _NOTHING, _UNKNOWN = range(6)
+_SYNC_CYCLES = (1 << 18) - 1
+_MOST_SPANS = 1 << 22
+_SPANS_A_WORD = 256
+_ROUNDS = 4
+
+
+class _Command(NamedTuple):
+    """How one kind of command is laid out; the first byte is the most significant of a 32-bit value.
+
+    Attributes:
+        first: lowest first byte.
+        last: highest first byte.
+        kind: what it does.
+        length: in bytes.
+        shift: of the number in it: idle cycles or repeats.
+        bits: of that number.
+        slots: shift of the slot mask; -1 without one.
+        slot: shift of a single slot's number within the first byte; -1 without one.
+    """
+
+    first: int
+    last: int
+    kind: int
+    length: int
+    shift: int = 0
+    bits: int = 0
+    slots: int = -1
+    slot: int = -1
+
+
+_COMMANDS = (
+    _Command(0x00, 0x7F, _FRAME, 1, 24, 4, slot=4),
+    _Command(0x80, 0x9F, _FRAME, 2, 16, 10, slot=2),
+    _Command(0xA0, 0xBF, _FRAME, 3, 8, 18, slot=2),
+    _Command(0xC0, 0xCF, _FRAME, 2, 16, 4, slots=20),
+    _Command(0xD0, 0xD3, _FRAME, 3, 8, 10, slots=18),
+    _Command(0xD4, 0xD7, _FRAME, 4, 0, 18, slots=18),
+    _Command(0xD8, 0xDB, _REPEAT, 2, 16, 10),
+    _Command(0xDC, 0xDF, _NOTHING, 4),
+    _Command(0xE0, 0xEF, _REPEAT, 1, 24, 4),
+    _Command(0xF0, 0xF0, _START, 8),
+    _Command(0xF4, 0xF4, _START, 8),
+    _Command(0xFE, 0xFE, _NOTHING, 1),
+    _Command(0xFF, 0xFF, _SYNC, 1),
+)
+
+
+class _Layout(NamedTuple):
+    """The commands by their first byte; arrays of 256."""
+
+    kind: Bytes
+    length: Bytes
+    is_frame: Mask
+    shift: Words
+    bits: Words
+    slots_shift: Words
+    slots_bits: Words
+    slot: Words
+    more: Words
+
+
+def _layout() -> _Layout:
+    numbers = [np.zeros(256, np.uint32) for _ in range(6)]
+    table = _Layout(np.full(256, _UNKNOWN, np.uint8), np.ones(256, np.uint8), np.zeros(256, bool), *numbers)
+    for command in _COMMANDS:
+        own = slice(command.first, command.last + 1)
+        table.kind[own], table.length[own] = command.kind, command.length
+        table.shift[own], table.bits[own] = command.shift, (1 << command.bits) - 1
+        if command.slots >= 0:
+            table.slots_shift[own], table.slots_bits[own] = command.slots, (1 << SLOTS) - 1
+        if command.slot >= 0:
+            table.slot[own] = [1 << (first >> command.slot & 7) for first in range(command.first, command.last + 1)]
+    table.is_frame[:] = (table.kind == _FRAME) | (table.kind == _SYNC)
+    table.more[table.kind == _SYNC] = _SYNC_CYCLES
+    return table
+
+
+_LAYOUT = _layout()
+_SET_BITS = np.array([mask.bit_count() for mask in range(256)], np.int64)
+
+
+class UnitEvents(NamedTuple):
+    """What the commands of one unit say.
+
+    Attributes:
+        spans: of each of the eight slots.
+        last: time after the last command.
+        start_timer: of the first Start; None without one.
+        restarts: further Starts.
+        cut: commands of which bytes are missing.
+        unknown: bytes that begin no command.
+        repeats_lost: repeats without a frame before them.
+        repeats_of_idle: repeats that stand behind an Event_Sync.
+    """
+
+    spans: tuple[Spans, ...]
+    last: int
+    start_timer: int | None
+    restarts: int
+    cut: int
+    unknown: int
+    repeats_lost: int
+    repeats_of_idle: int
+
+
+class TooManySpansError(ValueError):
+    """Repeats stand for more spans than a trace of this size can hold."""
+
+
+def decode_events(words: Words, lost_before: Mask) -> UnitEvents:
+    """The spans of one unit.
+
+    Args:
+        words: its payload in order; shape (words,).
+        lost_before: words before which something is missing: commands do not continue across; shape (words,).
+
+    Raises:
+        TooManySpansError: repeats stand for more spans than is plausible.
+    """
+    data = np.concatenate([words.astype(">u4").view(np.uint8), np.zeros(_WORD, np.uint8)])
+    at, cut = _commands(data[:-_WORD].reshape(-1, _WORD), lost_before)
+    first = data[at]
+    kind = _LAYOUT.kind[first]
+    starts = at[kind == _START]
+    timer = int.from_bytes(data[starts[0] + 1 : starts[0] + 8].tobytes(), "big") if len(starts) else None
+    repeats = _repeats(kind)
+    frames = _frames(_prolonged(_steps(data, at, first), repeats, max(_MOST_SPANS, _SPANS_A_WORD * len(words))))
+    return UnitEvents(
+        spans=tuple(_spans(frames, slot) for slot in range(SLOTS)),
+        last=frames.last,
+        start_timer=timer,
+        restarts=max(0, len(starts) - 1),
+        cut=cut,
+        unknown=int((kind == _UNKNOWN).sum()),
+        repeats_lost=len(repeats.lost),
+        repeats_of_idle=repeats.of_idle,
+    )
+
+
+def _commands(data: Bytes, lost_before: Mask) -> tuple[Ints, int]:
+    """First byte of every whole command, and how many are cut off; ``data`` has shape (words, 4).
+
+    In captures no command but Start crosses into the next word, so all words can be divided at once; the few behind
+    one that does are divided again, with the bytes that it takes of them.
+    """
+    length = np.take(_LAYOUT.length, data.T)
+    begins, beyond = _divided(length, np.zeros(len(data), np.uint8))
+    taken = np.zeros(len(data), np.uint8)
+    given = np.where(lost_before[1:], 0, beyond[:-1])
+    for _ in range(_ROUNDS):
+        changed = np.flatnonzero(given != taken[1:]) + 1
+        if not len(changed):
+            break
+        taken[changed] = given[changed - 1]
+        begins[:, changed], beyond[changed] = _divided(length[:, changed], taken[changed])
+        given = np.where(lost_before[1:], 0, beyond[:-1])
+    else:
+        begins, beyond = _divided(length, _taken_in_order(length, lost_before))
+    at = np.flatnonzero(np.ascontiguousarray(begins.T).ravel())
+    if not beyond.any():
+        return at, 0
+    ends = np.concatenate([np.flatnonzero(lost_before), [len(data)]]) * _WORD
+    over = at + length.T.ravel()[at] > ends[np.searchsorted(ends, at, side="right")]
+    return at[~over], int(over.sum())
+
+
+def _divided(length: Bytes, taken: Bytes) -> tuple[Mask, Bytes]:
+    """Where commands begin in each word, and how many bytes its last one takes of the next.
+
+    Args:
+        length: of the command that each byte would begin; shape (4, words).
+        taken: bytes that belong to a command of the word before; shape (words,).
+    """
+    begins = np.empty(length.shape, bool)
+    beyond = np.where(taken > _WORD, taken - np.uint8(_WORD), np.uint8(0))
+    for byte in range(_WORD):
+        begins[byte] = taken == byte
+        for before in range(byte):
+            begins[byte] |= begins[before] & (length[before] == byte - before)
+        room = np.uint8(_WORD - byte)
+        beyond |= np.where(begins[byte] & (length[byte] > room), length[byte] - room, np.uint8(0))
+    return begins, beyond
+
+
+def _taken_in_order(length: Bytes, lost_before: Mask) -> Bytes:
+    """Bytes of each word that belong to a command of the word before, found word after word."""
+    lengths, found, taken = length.T.tobytes(), bytearray(len(lost_before)), 0
+    for word, lost in enumerate(lost_before.tolist()):
+        taken = 0 if lost else taken
+        found[word] = taken
+        while taken < _WORD:
+            taken += lengths[_WORD * word + taken]
+        taken -= _WORD
+    return np.frombuffer(found, np.uint8)
+
+
+class _Repeats(NamedTuple):
+    """The repeats among the commands; places in the list of commands.
+
+    Attributes:
+        at: of each repeat.
+        frame: of the frame that it repeats.
+        lost: of repeats without a frame before them.
+        of_idle: repeats between which and their frame there is an Event_Sync.
+    """
+
+    at: Ints
+    frame: Ints
+    lost: Ints
+    of_idle: int
+
+
+def _repeats(kind: Bytes) -> _Repeats:
+    at = np.flatnonzero(kind == _REPEAT)
+    frame = at - 1
+    far = np.flatnonzero((frame < 0) | (kind[frame] != _FRAME))
+    if len(far):
+        frames = np.concatenate([[-1], np.flatnonzero(kind == _FRAME)])
+        frame[far] = frames[np.searchsorted(frames, at[far]) - 1]
+    lost = frame < 0
+    syncs = np.concatenate([[-1], np.flatnonzero(kind == _SYNC)])
+    sync = syncs[np.searchsorted(syncs, at[far]) - 1]
+    of_idle = int(((sync > frame[far]) & ~lost[far]).sum())
+    return _Repeats(at[~lost], frame[~lost], at[lost], of_idle) if lost.any() else _Repeats(at, frame, at[:0], of_idle)
+
+
+class _Steps(NamedTuple):
+    """Commands in order; arrays of one length.
+
+    Attributes:
+        mask: slots that are active at the end of a frame.
+        idle: cycles before that in which none is.
+        cycles: by which the time goes on.
+        is_frame: whether it is a frame, as Event_Sync is one that names no slot; others only take time, or nothing.
+    """
+
+    mask: Bytes
+    idle: Ints
+    cycles: Ints
+    is_frame: Mask
+
+
+def _steps(data: Bytes, at: Ints, first: Bytes) -> _Steps:
+    """All commands on their own; a repeat takes as many cycles as it counts."""
+    value = np.ndarray((len(data) - _WORD + 1,), ">u4", data, 0, (1,))[at].astype(np.uint32)
+    byte = first.astype(np.intp)
+    number = (value >> _LAYOUT.shift[byte] & _LAYOUT.bits[byte]).astype(np.int64)
+    number += _LAYOUT.more[byte]
+    mask = (_LAYOUT.slot[byte] | value >> _LAYOUT.slots_shift[byte] & _LAYOUT.slots_bits[byte]).astype(np.uint8)
+    is_frame = _LAYOUT.is_frame[byte]
+    return _Steps(mask, number, number + is_frame, is_frame)
+
+
+def _prolonged(steps: _Steps, repeats: _Repeats, most: int) -> _Steps:
+    """Commands with what repeats mean: a frame without idle cycles goes on, any other happens again."""
+    steps.cycles[repeats.lost] = 0
+    again = np.flatnonzero(steps.idle[repeats.frame])
+    if not len(again):
+        return steps
+    at, frame = repeats.at[again], repeats.frame[again]
+    times = np.ones(len(steps.mask), np.int64)
+    times[at] = steps.idle[at]
+    if int(times.sum()) > most:
+        raise TooManySpansError(f"its repeats stand for more than {most:,} frames")
+    row = np.arange(len(times))
+    row[at] = frame
+    row = np.repeat(row, times)
+    return _Steps(steps.mask[row], steps.idle[row], steps.cycles[row], steps.is_frame[row])
+
+
+class _Frames(NamedTuple):
+    """Frames with their times, those of repeats written out.
+
+    Attributes:
+        closes: slots that end, at ``close``.
+        opens: slots that begin, at ``open``.
+        close: time of the ends.
+        open: time of the begins.
+        order: of the first end among all ends and begins.
+        last: time after everything.
+    """
+
+    closes: Bytes
+    opens: Bytes
+    close: Ints
+    open: Ints
+    order: Ints
+    last: int
+
+
+def _frames(steps: _Steps) -> _Frames:
+    time = np.cumsum(steps.cycles)
+    last = int(time[-1]) if len(time) else 0
+    frames = np.flatnonzero(steps.is_frame)
+    mask, idle, time = steps.mask[frames], steps.idle[frames], time[frames]
+    active = np.concatenate([np.zeros(1, np.uint8), mask])[:-1]
+    kept = (active & mask) * (idle == 0)
+    closes, opens = active ^ kept, mask ^ kept
+    count = _SET_BITS[closes] + _SET_BITS[opens]
+    return _Frames(closes, opens, time - idle, time, np.cumsum(count) - count, last)
+
+
+def _spans(frames: _Frames, slot: int) -> Spans:
+    below = (1 << slot) - 1
+    begins, ends = (np.flatnonzero((mask >> slot & 1).view(bool)) for mask in (frames.opens, frames.closes))
+    start, end = frames.open[begins], frames.close[ends]
+    begun = frames.order[begins] + _SET_BITS[frames.closes[begins]] + _SET_BITS[frames.opens[begins] & below]
+    ended = frames.order[ends] + _SET_BITS[frames.closes[ends] & below]
+    unfinished = np.zeros(len(start), bool)
+    if len(end) < len(start):
+        unfinished[-1] = True
+        end = np.append(end, max(frames.last, int(start[-1])))
+        ended = np.append(ended, -1)
+    return Spans(start, end, unfinished, begun, ended)

@@ -1,0 +1,117 @@
+"""Files of AI Engine traces, by content: what ``opscope aie`` reads, with the arrays that its analyses work on."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
+
+from opscope.core.errors import EmptyTraceError, TraceFormatError
+from opscope.core.table.events import TraceWarning
+from opscope.readers.compressed import inflated_part, is_compressed
+from opscope.readers.mapped import mapped_file
+from opscope.readers.registry import reader_for
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from opscope.core.table.tiles import TileTrace, TileTraceSet
+    from opscope.npu.readers.words import Slots
+
+_HEAD = 64
+_PART = 1 << 20
+_HINT = "give the JSON that mlir-aie's trace parser writes, or raw trace words: text in hexadecimal, or binary"
+
+
+@runtime_checkable
+class TilesReader(Protocol):
+    """A reader, of this package or another, of traces of AI Engine tiles: ``opscope aie`` reads what it does."""
+
+    def read_tiles(self, data: memoryview, path: Path, slots: Slots | None) -> TileTraceSet:
+        """The tiles of a trace.
+
+        Args:
+            data: content of the file.
+            path: for messages.
+            slots: names of the slots of each kind of unit, where the user gave them; for formats that lack them.
+
+        Raises:
+            EmptyTraceError: no tile has events.
+            TraceFormatError: it is damaged, or names no tile.
+        """
+        ...
+
+
+class TilesRead(NamedTuple):
+    """A trace that was read, and the hash of its file as it is stored."""
+
+    traces: TileTraceSet
+    sha256: str
+
+    @property
+    def tiles(self) -> tuple[TileTrace, ...]:
+        """Its tiles."""
+        return self.traces.tiles
+
+
+def read_tiles(path: Path, slots: Slots | None = None) -> TilesRead:
+    """The tiles of a trace in JSON or raw words, which may be compressed with gzip or zstd.
+
+    Args:
+        path: of the file.
+        slots: for raw words, the names of the slots of each kind of unit; JSON has its own.
+
+    Raises:
+        NotFoundError: there is no such file.
+        StorageError: it cannot be read.
+        EmptyTraceError: it is empty, or no tile has events.
+        TraceFormatError: it is damaged, of another format, or names no tile.
+    """
+    stored = mapped_file(path)
+    if not len(stored):
+        raise EmptyTraceError("the file has no bytes", where=path, hint="the capture failed; run it again")
+    digest = hashlib.sha256()
+    # Hashing releases the interpreter, so it runs beside the decoding; it reads the file in parts, to hold no more.
+    beside = threading.Thread(target=_hash, args=(path, digest))
+    beside.start()
+    try:
+        traces = _read(stored, path, slots)
+    finally:
+        beside.join()
+    return TilesRead(traces, digest.hexdigest())
+
+
+def _hash(path: Path, digest: hashlib._Hash) -> None:
+    with path.open("rb", buffering=0) as file:
+        while part := file.read(_PART):
+            digest.update(part)
+
+
+def _read(stored: memoryview, path: Path, slots: Slots | None) -> TileTraceSet:
+    if not is_compressed(stored):
+        return _decoded(stored, path, slots)
+    content, cut = inflated_part(bytes(stored), path)
+    if cut and len(content) < _HEAD:
+        raise TraceFormatError(_CUT.message, where=path, offset=len(stored), hint=_CUT.hint)
+    traces = _decoded(memoryview(content), path, slots)
+    if not cut or any(warning.code == _CUT.code for warning in traces.warnings):
+        return traces
+    return replace(traces, warnings=(_CUT, *traces.warnings))
+
+
+_CUT = TraceWarning(
+    "truncated", "the compressed file is cut off", "write or copy the file again; what is whole was read"
+)
+
+
+def _decoded(data: memoryview, path: Path, slots: Slots | None) -> TileTraceSet:
+    head = bytes(data[:_HEAD])
+    try:
+        reader = reader_for(head, path)
+    except TraceFormatError:
+        raise TraceFormatError("neither a trace in JSON nor raw trace words", where=path, hint=_HINT) from None
+    if not isinstance(reader, TilesReader):
+        hint = "opscope analyze shows it; traces of AI Engine tiles are JSON or raw words"
+        raise TraceFormatError(f"a trace of the format {reader.name}, not of AI Engine tiles", where=path, hint=hint)
+    return reader.read_tiles(data, path, slots)

@@ -1,0 +1,319 @@
+"""Traces of AI Engine tiles in the JSON that Chrome and Perfetto show, as mlir-aie and tools like it write them."""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
+
+import numpy as np
+
+from opscope.core.errors import EmptyTraceError, TraceFormatError
+from opscope.core.table.events import TraceWarning
+from opscope.core.table.tiles import SLOTS, UNUSED, SlotTrace, Spans, TileTrace, TileTraceSet, Unit
+from opscope.npu.devices import event_names
+from opscope.npu.readers.json_events import EventColumns, Gathered
+from opscope.npu.readers.json_text import CutOffError, Position, Values, first_element, gather_stretch
+from opscope.npu.readers.warnings import no_core, unknown_events
+from opscope.readers.mapped import let_go
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from opscope.core.table import EventTable
+    from opscope.core.table.nesting import Ints
+    from opscope.npu.readers.words import Slots
+
+    Mask = NDArray[np.bool_]
+
+
+class SlotEvents(NamedTuple):
+    """The events of one slot in stream order; arrays of one length.
+
+    Attributes:
+        time: in cycles.
+        begin: whether the slot became active.
+        order: place among all events of the trace.
+    """
+
+    time: Ints
+    begin: Mask
+    order: Ints
+
+
+class Paired(NamedTuple):
+    """Spans of a slot.
+
+    Attributes:
+        spans: in stream order.
+        without_begin: ends that close nothing; they are in no span.
+        begun_again: begins while the slot was active; the span before is left open and ends there.
+        backwards: spans that would end before they start; they are left out.
+    """
+
+    spans: Spans
+    without_begin: int
+    begun_again: int
+    backwards: int
+
+
+def paired(events: SlotEvents, last: int) -> Paired:
+    """Put begins and ends together.
+
+    Args:
+        events: of one slot.
+        last: time at which a span without an end stops.
+    """
+    time, begin, order = events
+    begins = np.flatnonzero(begin)
+    following = np.minimum(begins + 1, max(len(time) - 1, 0))
+    final = begins + 1 >= len(time)
+    unfinished = final | begin[following]
+    start = time[begins]
+    end = np.where(final, np.maximum(start, last), time[following])
+    kept = end >= start
+    spans = Spans(start, end, unfinished, order[begins], np.where(unfinished, -1, order[following]))
+    if not kept.all():
+        spans = spans.only(kept)
+    return Paired(
+        spans=spans,
+        without_begin=int((~begin).sum()) - int((~unfinished).sum()),
+        begun_again=int((unfinished & ~final).sum()),
+        backwards=int((~kept).sum()),
+    )
+
+
+FORMAT = "aie-json"
+_MOST_MAPPED = 1 << 24
+_HEAD = re.compile(rb'(?:\xef\xbb\xbf)?\s*(?:\[\s*(?:\{\s*(?:"|\Z)|\]|\Z)|\{\s*(?:"|\Z))')
+_TILE = re.compile(
+    r"(core|mem|shim|shimtile|intfc|memtile)_trace for tile\s*\(?\s*(\d{1,4})\s*,\s*(\d{1,4})\s*\)?\s*\Z"
+)
+_UNITS = {"intfc": Unit.SHIM, "shimtile": Unit.SHIM} | {unit.value: unit for unit in Unit}
+_RECORDS = (b'"ph"', b"traceEvents", b"_trace for tile", b"process_name")
+_NO_TILE = "a trace of an AI Engine names its tiles by process_name records, such as 'core_trace for tile2,4'"
+
+
+class AieJsonReader:
+    """Reads traces of AI Engine tiles in JSON."""
+
+    name: ClassVar[str] = FORMAT
+
+    def sniff(self, head: bytes) -> bool:
+        """Whether a file starts like JSON of objects."""
+        return bool(_HEAD.match(head))
+
+    def confirms(self, start: bytes) -> bool:
+        """Whether JSON holds, as far as it is here, what records of a trace do."""
+        return any(word in start for word in _RECORDS)
+
+    def read_tiles(self, data: memoryview, path: Path, slots: Slots | None) -> TileTraceSet:  # noqa: ARG002 - it has its own
+        """The tiles of a trace; raises as :meth:`read` does."""
+        return read_json(data, path)
+
+    def read(self, data: bytes, path: Path) -> EventTable:
+        """All spans of all tiles.
+
+        Raises:
+            EmptyTraceError: no tile has events.
+            TraceFormatError: it is no JSON, holds no list of events, or none of an AI Engine tile.
+        """
+        return read_json(data, path).table()
+
+
+def read_json(data: bytes | memoryview, path: Path) -> TileTraceSet:
+    """All tiles of a trace.
+
+    Args:
+        data: bytes of the file.
+        path: for messages.
+
+    Raises:
+        EmptyTraceError: no tile has events.
+        TraceFormatError: it is no JSON, holds no list of events, or none of an AI Engine tile.
+    """
+    values, gathered = Values(memoryview(data), path), Gathered()
+    end = _gather(values, gathered)
+    if not any(map(_tile_of, gathered.processes.values())):
+        missing = "; the file is cut off" if end.cut else ""
+        raise TraceFormatError(f"no AI Engine tile is named in it{missing}", where=path, hint=_NO_TILE)
+    columns = gathered.columns()
+    if not len(columns.time):
+        raise _no_events(gathered, path)
+    return _traces(gathered, columns, end, values)
+
+
+def _gather(values: Values, into: Gathered) -> Position:
+    """Read all records."""
+    try:
+        position = Position(first_element(values))
+    except CutOffError:
+        return Position(len(values.data), cut=True)
+    kept = 0
+    while not position.closed and not position.cut:
+        if position.at - kept > _MOST_MAPPED:
+            let_go(values.data, position.at)
+            kept = position.at
+        position = gather_stretch(values, position.at, into)
+    return position
+
+
+def _no_events(gathered: Gathered, path: Path) -> TraceFormatError:
+    """The error of a trace of which no event can be used."""
+    unreadable, others = gathered.counts["unreadable"], gathered.counts["other_records"]
+    if unreadable:
+        problem = f"none of its events can be read: {unreadable:,} lack a name, or a whole ts, pid or tid"
+        return TraceFormatError(problem, where=path, hint="times are cycles, as mlir-aie writes them, not microseconds")
+    if others:
+        problem = f"its tiles have no events, only {others:,} records that are neither begins nor ends"
+        return EmptyTraceError(problem, where=path, hint="write begins and ends (B and E), as mlir-aie does")
+    return EmptyTraceError("its tiles have no events", where=path, hint=_EMPTY)
+
+
+class _TileName(NamedTuple):
+    unit: Unit
+    row: int
+    column: int
+
+
+def _tile_of(recorded: str) -> _TileName | None:
+    match = _TILE.search(recorded)
+    return _TileName(_UNITS[match[1]], int(match[2]), int(match[3])) if match else None
+
+
+class _Tile(NamedTuple):
+    """What is known of a tile before its spans are made.
+
+    Attributes:
+        pid: of its process.
+        recorded: what the trace calls it.
+        named: the same, understood.
+        slots: number, recorded name, and events of each slot.
+        order: of its times.
+    """
+
+    pid: int
+    recorded: str
+    named: _TileName
+    slots: list[tuple[int, str, SlotEvents]]
+    order: _Order
+
+
+class _Order(NamedTuple):
+    """Of the events of a process: the largest time, and how many are earlier than the one before."""
+
+    last: int = 0
+    backwards: int = 0
+
+
+def _traces(gathered: Gathered, columns: EventColumns, end: Position, values: Values) -> TileTraceSet:
+    orders = _orders(gathered, columns)
+    slots: dict[int, list[tuple[int, str, SlotEvents]]] = {pid: [] for pid in gathered.processes}
+    for key, events in zip(gathered.slots, _by_slot(columns, len(gathered.slots)), strict=True):
+        slots.setdefault(key.pid, []).append((key.tid, key.name, events))
+    tiles, strangers = [], 0
+    for pid, own in sorted(slots.items()):
+        recorded = gathered.processes.get(pid, "")
+        named = _tile_of(recorded)
+        if named is None:
+            strangers += sum(len(events.time) for _, _, events in own)
+        else:
+            tiles.append(_trace(_Tile(pid, recorded, named, own, orders.get(pid, _Order()))))
+    if not any(tile.spans for tile in tiles):
+        problem = f"none of its {gathered.events:,} events makes a span of a tile that is named"
+        raise EmptyTraceError(problem, where=values.path, hint=_ODD)
+    return TileTraceSet(tuple(tiles), FORMAT, tuple(_warnings(gathered, tiles, strangers, end, values)))
+
+
+def _by_slot(columns: EventColumns, count: int) -> list[SlotEvents]:
+    """The events of each slot, in stream order."""
+    small = columns.code.astype(np.uint16) if count < 1 << 16 else columns.code  # sorted in time proportional to it
+    order = np.argsort(small, kind="stable")
+    time, begin = columns.time[order], columns.begin[order]
+    bounds = np.concatenate([[0], np.cumsum(np.bincount(columns.code, minlength=count))]).tolist()
+    return [SlotEvents(time[a:b], begin[a:b], order[a:b]) for a, b in pairwise(bounds)]
+
+
+def _orders(gathered: Gathered, columns: EventColumns) -> dict[int, _Order]:
+    """How the times of each process run in stream order."""
+    pids = list(dict.fromkeys(key.pid for key in gathered.slots))
+    place = {pid: number for number, pid in enumerate(pids)}
+    owner = np.array([place[key.pid] for key in gathered.slots], np.int32)[columns.code]
+    time = columns.time
+    if (owner[1:] < owner[:-1]).any():
+        rows = np.argsort(owner, kind="stable")
+        owner, time = owner[rows], time[rows]
+    first = np.flatnonzero(np.concatenate([[True], owner[1:] != owner[:-1]]))
+    last = np.maximum.reduceat(time, first)
+    back = np.bincount(owner[1:][(time[1:] < time[:-1]) & (owner[1:] == owner[:-1])], minlength=len(pids))
+    found = owner[first].tolist()
+    return {pids[own]: _Order(largest, int(back[own])) for own, largest in zip(found, last.tolist(), strict=True)}
+
+
+def _trace(tile: _Tile) -> TileTrace:
+    made = [(number, name, paired(events, tile.order.last)) for number, name, events in tile.slots]
+    slots = sorted(
+        (
+            SlotTrace(number, event_names().current(name), name, found.spans)
+            for number, name, found in made
+            if len(found.spans.start) or name != UNUSED
+        ),
+        key=lambda slot: slot.number,
+    )
+    return TileTrace(
+        row=tile.named.row,
+        column=tile.named.column,
+        unit=tile.named.unit,
+        pid=tile.pid,
+        recorded=tile.recorded,
+        slots=tuple(slots),
+        last=tile.order.last,
+        warnings=tuple(_tile_warnings(tile, slots, [found for _, _, found in made])),
+    )
+
+
+def _tile_warnings(tile: _Tile, slots: list[SlotTrace], found: list[Paired]) -> list[TraceWarning]:
+    numbers = [slot.number for slot in slots if len(slot.spans.start)]
+    counts = (
+        (tile.order.backwards, "times_backwards", "events are earlier than the one before them in the file"),
+        (sum(own.without_begin for own in found), "ends_without_begin", "ends close nothing and were left out"),
+        (sum(own.begun_again for own in found), "begins_repeated", "begins come while their slot is active"),
+        (sum(own.backwards for own in found), "spans_backwards", "spans would end before they start; left out"),
+        (len(numbers) - len(set(numbers)), "slots_renamed", "slots have events of more than one name"),
+        (sum(not 0 <= number < SLOTS for number in numbers), "slots_beyond", "slots have numbers that no unit has"),
+    )
+    where = tile.recorded
+    warnings = [TraceWarning(code, f"{where}: {count:,} {what}", _ODD) for count, code, what in counts if count]
+    return [*warnings, *unknown_events(where, tile.named.unit, slots)]
+
+
+_EMPTY = "the trace buffer was empty, or the file is cut off"
+_ODD = "the tool that wrote the file decoded it differently, or the file was edited"
+
+
+def _warnings(
+    gathered: Gathered, tiles: Iterable[TileTrace], strangers: int, end: Position, values: Values
+) -> list[TraceWarning]:
+    places = [(tile.unit, tile.tile) for tile in tiles]
+    counts = (
+        (
+            gathered.counts["unreadable"],
+            "events_unreadable",
+            "events lack a name, a time of whole cycles or a slot; left out",
+        ),
+        (gathered.counts["other_records"], "other_records", "records are neither begin, end nor metadata; left out"),
+        (gathered.counts["renamed"], "metadata_repeated", "names are given again and differ; the last one counts"),
+        (strangers, "events_of_no_tile", "events belong to processes that name no tile; left out"),
+        (len(places) - len(set(places)), "tiles_repeated", "units of tiles occur more than once; kept apart by pid"),
+    )
+    warnings = [TraceWarning(code, f"{count:,} {what}", _ODD) for count, code, what in counts if count]
+    if end.cut:
+        message = (
+            f"the list of events has no end: {gathered.events:,} events are whole, "
+            f"the file ends in or before the next one, at byte {len(values.data):,}"
+        )
+        warnings.insert(0, TraceWarning("truncated", message, "write or copy the file again; what is whole was read"))
+    return [*warnings, *no_core(unit for unit, _ in places)]

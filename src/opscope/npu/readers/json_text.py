@@ -1,0 +1,238 @@
+"""The records of a trace in JSON, whatever its layout: a bare list, or the list ``traceEvents`` of an object.
+
+Nothing is held but a window of the text. A list that is cut off is read as far as its records are whole.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from opscope.core.errors import TraceFormatError
+from opscope.npu.readers.json_events import Event, Gathered, Record, record_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+LIST_KEY = "traceEvents"
+_WINDOW = 1 << 16
+_GROWTH = 8
+_STRETCH = 1 << 15
+_SPACE = re.compile(rb"[ \t\r\n]*")
+_FILLED = re.compile(rb"(?!\0*[^\0])")
+_SEPARATOR = re.compile(rb"[ \t\r\n]*(?:,[ \t\r\n]*)?")
+_PART_OF_NUMBER = re.compile(r"\.|[eE][+-]?")
+"""What stands behind the whole part of a number that is cut off."""
+_PARTS_OF_WORDS = ("true", "false", "null", "NaN", "Infinity", "-Infinity")
+_LONGEST_ESCAPE = 12
+_DECODER = json.JSONDecoder()
+_ELEMENTS = re.compile(rb"(.*\})[ \t\r\n]*,[ \t\r\n]*(?=\{)", re.DOTALL)
+"""Up to where the last element is likely to start; a comma between objects in an element looks the same."""
+_EVENTS = msgspec.json.Decoder(list[Event])
+_RECORDS = msgspec.json.Decoder(list[Record])
+_NO_LIST = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+_HINT = "the file was edited or is no trace; write it again"
+_NO_COMMA = "no JSON: a comma is missing"
+_MARK = b"\xef\xbb\xbf"
+
+
+class CutOffError(Exception):
+    """The file ends inside a value."""
+
+
+class Values:
+    """The bytes of a file, and how messages call it.
+
+    A window of them is kept as text, for values that follow each other.
+
+    Args:
+        data: the bytes.
+        path: for messages.
+    """
+
+    def __init__(self, data: memoryview, path: Path) -> None:
+        self.data, self.path = data, path
+        self._text, self._first = "", 0
+
+    def value(self, at: int) -> tuple[Any, int]:
+        """The value that starts at a byte, and the byte behind it.
+
+        Raises:
+            CutOffError: the file ends inside it.
+            TraceFormatError: it is no JSON.
+        """
+        if not self._first <= at < self._first + len(self._text):
+            self._load(at, _WINDOW)
+        while True:
+            final = self._first + len(self._text) >= len(self.data)
+            try:
+                value, end = _DECODER.raw_decode(self._text, at - self._first)
+            except json.JSONDecodeError as error:
+                if final:
+                    self._refuse(error)
+            except (RecursionError, ValueError) as error:
+                raise self.error(_problem(error), at) from error
+            else:
+                if end < len(self._text) or final:
+                    return self._read_again(value, at, self._first + end), self._first + end
+            self._load(at, _GROWTH * len(self._text) if at == self._first else _WINDOW)
+
+    def _load(self, at: int, size: int) -> None:
+        self._text, self._first = str(self.data[at : at + size], "latin-1"), at
+
+    def _refuse(self, error: json.JSONDecodeError) -> None:
+        """Tell a value that is cut off from one that is damaged."""
+        rest = self._text[error.pos :].rstrip(" \t\r\n\0")
+        begun = any(word.startswith(rest) for word in _PARTS_OF_WORDS)
+        escape = "escape" in error.msg and len(rest) < _LONGEST_ESCAPE
+        number = _PART_OF_NUMBER.fullmatch(rest) is not None
+        if begun or escape or number or error.msg.startswith("Unterminated string"):
+            raise CutOffError from error
+        raise self.error(f"no JSON: {error.msg}", self._first + error.pos) from error
+
+    def _read_again(self, value: Any, at: int, end: int) -> Any:  # noqa: ANN401 - any JSON value
+        """The value with its text decoded as UTF-8, where it has any beyond ASCII."""
+        stored = bytes(self.data[at:end])
+        if stored.isascii():
+            return value
+        try:
+            return json.loads(stored)
+        except ValueError as error:
+            raise self.error("no UTF-8 in a text", at) from error
+
+    def after_space(self, at: int) -> int:
+        """The next byte that is no white space."""
+        return _end(_SPACE, self.data, at)
+
+    def after_separator(self, at: int) -> int:
+        """The start of the next element behind one."""
+        return _end(_SEPARATOR, self.data, at)
+
+    def byte(self, at: int) -> bytes:
+        """One byte; nothing behind the end, where zero bytes that fill the file up do not count."""
+        return b"" if _FILLED.match(self.data, at) else bytes(self.data[at : at + 1])
+
+    def error(self, problem: str, at: int) -> TraceFormatError:
+        """An error that names the file and the byte."""
+        return TraceFormatError(problem, where=self.path, offset=at, hint=_HINT)
+
+
+def _end(pattern: re.Pattern[bytes], data: memoryview, at: int) -> int:
+    match = pattern.match(data, at)
+    return match.end() if match else at
+
+
+def _problem(error: Exception) -> str:
+    return "values stand too deeply in each other" if isinstance(error, RecursionError) else "a number is too long"
+
+
+def first_element(values: Values) -> int:
+    """Where the first element of the list of records stands.
+
+    Raises:
+        CutOffError: the file ends before it.
+        TraceFormatError: there is no such list.
+    """
+    at = values.after_space(len(_MARK) if bytes(values.data[:3]) == _MARK else 0)
+    if values.byte(at) == b"[":
+        return values.after_space(at + 1)
+    if values.byte(at) != b"{":
+        raise values.error("no list of events", at)
+    at = values.after_space(at + 1)
+    while values.byte(at) == b'"':
+        key, at = values.value(at)
+        at = values.after_space(at)
+        if values.byte(at) != b":":
+            raise CutOffError if not values.byte(at) else values.error("no JSON: a colon is missing", at)
+        at = values.after_space(at + 1)
+        if key == LIST_KEY and values.byte(at) == b"[":
+            return values.after_space(at + 1)
+        _, behind = values.value(at)
+        after = values.after_space(behind)
+        if values.byte(after) not in {b"", b",", b"}"}:
+            raise values.error(_NO_COMMA, after)
+        at = values.after_separator(behind)
+    if not values.byte(at):
+        raise CutOffError
+    raise values.error(f"the object has no list {LIST_KEY!r}", at)
+
+
+class Position(NamedTuple):
+    """How far a list was read.
+
+    Attributes:
+        at: start of the next element, or where reading ended.
+        closed: whether the list ended there.
+        cut: whether the file did.
+    """
+
+    at: int
+    closed: bool = False
+    cut: bool = False
+
+
+def gather_stretch(values: Values, at: int, into: Gathered) -> Position:
+    """Read the elements of a window from a start on, at least one.
+
+    Whole elements are decoded at once, as events alone if possible; else one after the other.
+
+    Raises:
+        TraceFormatError: naming the byte.
+    """
+    found = _ELEMENTS.match(bytes(values.data[at : at + _STRETCH]))
+    if found is None:
+        return _gather_each(values, at, at + 1, into)
+    if not _gather_at_once(b"[" + found[1] + b"]", into):
+        return _gather_each(values, at, at + found.end(), into)
+    return Position(at + found.end())
+
+
+def _gather_at_once(elements: bytes, into: Gathered) -> bool:
+    """Whether a list could be taken over whole; nothing of it was otherwise."""
+    try:
+        str(elements, "utf-8")  # the decoders look only at the texts that they keep
+        into.add_events(_EVENTS.decode(elements))
+    except msgspec.ValidationError:
+        return _gather_records(elements, into)
+    except _NO_LIST:
+        return False
+    return True
+
+
+def _gather_records(elements: bytes, into: Gathered) -> bool:
+    """The same of records of any kind."""
+    try:
+        into.add(_RECORDS.decode(elements))
+    except _NO_LIST:
+        return False
+    return True
+
+
+def _gather_each(values: Values, at: int, end: int, into: Gathered) -> Position:
+    """Read the elements up to a byte one after the other, at least one."""
+    records, position = list[Record](), Position(at)
+    while not (position.closed or position.cut) and (position.at < end or not records):
+        position = _next(values, position.at, records)
+    into.add(records)
+    return position
+
+
+def _next(values: Values, at: int, records: list[Record]) -> Position:
+    """Take over one element; an element that is no object becomes a record of nothing."""
+    at = values.after_space(at)
+    if values.byte(at) in {b"", b"]"}:
+        return Position(at, closed=bool(values.byte(at)), cut=not values.byte(at))
+    try:
+        value, behind = values.value(at)
+    except CutOffError:
+        return Position(at, cut=True)
+    after = values.after_space(behind)
+    if values.byte(after) not in {b"", b",", b"]"}:
+        raise values.error(_NO_COMMA, after)
+    if not values.byte(after) and not isinstance(value, dict):
+        return Position(at, cut=True)
+    records.append(record_of(value))
+    return Position(values.after_separator(behind) if values.byte(after) == b"," else after)

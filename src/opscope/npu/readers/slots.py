@@ -1,0 +1,106 @@
+"""Which event each slot of a trace unit stands for: raw trace words do not say, so the user does.
+
+A list is ``NAME,NAME,...`` in the order of the slots, for cores; ``UNIT=NAME,NAME,...`` for another kind of unit. A
+file holds such lists one a line, ``#`` starts a comment; or it is JSON, a list of names or an object of lists by unit.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from opscope.core.errors import UsageError, did_you_mean
+from opscope.core.table.tiles import SLOTS, UNUSED, Unit
+from opscope.npu.devices import event_names
+from opscope.readers.registry import file_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+    from opscope.npu.readers.words import Slots
+
+_HINT = "for example INSTR_EVENT_0,INSTR_EVENT_1,INSTR_VECTOR or mem=DMA_S2MM_0_START_TASK,NONE"
+_LONGEST_FILE = 1 << 16
+
+
+def parse_slots(lists: Iterable[str], where: str = "--slots") -> Slots:
+    """Names of the slots of each kind of unit.
+
+    Args:
+        lists: ``NAME,NAME,...`` or ``UNIT=NAME,NAME,...``; several in one text are separated by semicolons.
+        where: for messages.
+
+    Raises:
+        UsageError: a unit or an event is unknown, a unit is named twice, or there are more than eight names.
+    """
+    found: dict[Unit, tuple[str, ...]] = {}
+    for part in (part.strip() for text in lists for part in text.split(";")):
+        if part:
+            before, equals, after = part.partition("=")
+            unit = _unit(before.strip(), where) if equals else Unit.CORE
+            _add(found, unit, [word.strip() for word in (after if equals else part).split(",")], where)
+    if not found:
+        raise UsageError("no slot is named", where=where, hint=_HINT)
+    return found
+
+
+def read_slots(path: Path) -> Slots:
+    """The same from a file.
+
+    Raises:
+        NotFoundError: there is no such file.
+        StorageError: it cannot be read.
+        UsageError: it holds no slot lists, or wrong ones.
+    """
+    data = file_bytes(path)
+    if len(data) > _LONGEST_FILE:
+        raise UsageError("too long for a list of slots", where=str(path), hint=_HINT)
+    if data.lstrip()[:1] in {b"{", b"["}:
+        return _from_json(data, str(path))
+    try:
+        lines = data.decode("utf-8-sig").splitlines()
+    except UnicodeDecodeError:
+        raise UsageError("not a text of slot lists", where=str(path), hint=_HINT) from None
+    return parse_slots((line.partition("#")[0].replace(":", "=", 1) for line in lines), str(path))
+
+
+def _from_json(data: bytes, where: str) -> Slots:
+    try:
+        value = msgspec.json.decode(data, type=dict[str, list[str]] | list[str])
+    except msgspec.MsgspecError as error:
+        raise UsageError(f"not a list of slots: {error}", where=where, hint=_HINT) from None
+    found: dict[Unit, tuple[str, ...]] = {}
+    for unit, names in (value if isinstance(value, dict) else {Unit.CORE.value: value}).items():
+        _add(found, _unit(unit, where), names, where)
+    return found
+
+
+def _unit(word: str, where: str) -> Unit:
+    known = [unit.value for unit in Unit]
+    if word.lower() not in known:
+        raise UsageError(f"no kind of unit {word[:40]!r}", where=where, hint=did_you_mean(word.lower(), known))
+    return Unit(word.lower())
+
+
+def _add(found: dict[Unit, tuple[str, ...]], unit: Unit, names: Sequence[str], where: str) -> None:
+    if unit in found:
+        raise UsageError(f"the slots of {unit.value} are named twice", where=where, hint="one list for a kind of unit")
+    if len(names) > SLOTS:
+        raise UsageError(f"{len(names)} slots of {unit.value}: a unit has {SLOTS}", where=where, hint=_HINT)
+    found[unit] = tuple(_event(name.strip(), unit, where) for name in names)
+
+
+def _event(word: str, unit: Unit, where: str) -> str:
+    """Today's name of an event; an empty place is an unused slot."""
+    name = event_names().current(word or UNUSED)
+    known = [event for event in event_names().of(unit.value) if event]
+    if name == UNUSED or name in known:
+        return name
+    upper = name.upper()
+    if upper in known or upper == UNUSED:
+        return upper
+    near = did_you_mean(upper, known)
+    hint = near if near.startswith("did") else "give names as mlir-aie has them, such as INSTR_VECTOR or LOCK_STALL"
+    raise UsageError(f"{unit.value} has no event {word[:60]!r}", where=where, hint=hint)

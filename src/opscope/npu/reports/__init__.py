@@ -1,0 +1,1 @@
+"""AI Engine results as text, pages and pictures."""

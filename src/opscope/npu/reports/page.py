@@ -1,0 +1,285 @@
+"""The report of a trace of AI Engine tiles in HTML and Markdown: templates filled with what was found."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from opscope.core import units
+from opscope.core.units import share_text
+from opscope.npu.analysis.activity import EVENTS
+from opscope.npu.reports import pictures as aie_pictures
+from opscope.npu.reports.answer import (
+    CATEGORY_NAMES,
+    STALLS,
+    answer,
+    array_sentence,
+    category_cells,
+    gmac_text,
+    in_call_share,
+    iteration_lines,
+    share,
+    shown_core,
+    told,
+    units_text,
+    working,
+)
+from opscope.npu.reports.drawing import COLOURS, legend
+from opscope.reports.content.template import environment
+from opscope.reports.html.sections import policy, template_text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import jinja2
+
+    from opscope.npu.analysis.given import Given
+    from opscope.npu.analysis.tiles import Core, Examined
+    from opscope.npu.analysis.tiles_result import TileRow, TilesAnalysis
+
+
+MOST = 20
+"""Stretches of a table."""
+
+
+class Stretch(NamedTuple):
+    """Successive calls.
+
+    Attributes:
+        first: number of the first call, from 1.
+        last: of the last one.
+        start: first cycle of the first call.
+        end: of the last call.
+        kinds: how many of each kind, in words.
+        median_cycles: of the calls' durations.
+        longest_cycles: of them.
+        in_calls: part of the cycles from start to end that is within calls.
+    """
+
+    first: int
+    last: int
+    start: int
+    end: int
+    kinds: str
+    median_cycles: float
+    longest_cycles: int
+    in_calls: float
+
+
+def stretches(core: Core) -> list[Stretch]:
+    """The calls of a core in at most twenty stretches of about as many calls each."""
+    calls = core.pairing.calls
+    parts = np.array_split(np.arange(len(calls)), min(len(calls), MOST)) if len(calls) else []
+    return [_stretch(core, int(part[0]), int(part[-1])) for part in parts]
+
+
+def _stretch(core: Core, first: int, last: int) -> Stretch:
+    calls, part = core.pairing.calls, slice(first, last + 1)
+    durations, counts = calls.durations[part], np.bincount(core.kinds.labels[part], minlength=len(core.kinds.kinds))
+    named = zip(counts.tolist(), core.kinds.kinds, strict=True)
+    start, end = int(calls.start[first]), int(calls.end[last])
+    return Stretch(
+        first=first + 1,
+        last=last + 1,
+        start=start,
+        end=end,
+        kinds=", ".join(f"{count} x {kind.name}" for count, kind in named if count),
+        median_cycles=float(np.median(durations)),
+        longest_cycles=int(durations.max()),
+        in_calls=int(durations.sum()) / (end - start) if end > start else 1.0,
+    )
+
+
+def array_rows(rows: Sequence[TileRow]) -> tuple[list[int], list[tuple[int, list[str]]]]:
+    """The heat map as a table: columns, and for each row, the highest first, the share of each core.
+
+    It is the share of the peak where that is known for all, else that of cycles in calls; empty without a core.
+    """
+    places = {tuple(int(part) for part in row.tile.split(",")): row for row in rows}
+    known = all(row.utilisation is not None for row in rows)
+    columns = sorted({place[1] for place in places})
+    lines = sorted({place[0] for place in places}, reverse=True)
+    return columns, [(line, [_share(places.get((line, column)), known) for column in columns]) for line in lines]
+
+
+def _share(row: TileRow | None, of_peak: bool) -> str:
+    if row is None:
+        return ""
+    inside = row.cycles.in_call.total / row.window_cycles
+    return share_text(row.utilisation if of_peak and row.utilisation is not None else inside)
+
+
+_MOST_ROWS = 200
+NOT_KNOWN = "not known"
+
+
+class Figure(NamedTuple):
+    """A figure of the first screen."""
+
+    label: str
+    value: str
+    note: str
+
+
+def tiles_html(examined: Examined) -> str:
+    """The report as one HTML page that needs nothing else."""
+    style = template_text("report.css") + template_text("tiles.css")
+    script = template_text("report.js")
+    page = {"style": style, "script": script, "policy": policy(style, script), "pictures": _pictures(examined)}
+    return _environment().get_template("tiles.html.j2").render(**_values(examined), **page)
+
+
+def tiles_markdown(examined: Examined) -> str:
+    """The report in Markdown."""
+    shown = _shown(examined)
+    more = {"stretches": stretches(shown) if shown else [], "array_rows": array_rows(working(examined.analysis))}
+    return _environment().get_template("tiles.md.j2").render(**_values(examined), **more)
+
+
+@lru_cache(maxsize=1)
+def _environment() -> jinja2.Environment:
+    return environment(
+        {
+            "whole": lambda value: "" if value is None else f"{value:,.0f}",
+            "share": lambda value: NOT_KNOWN if value is None else units.share_text(value),
+            "rate": lambda value: NOT_KNOWN if value is None else units.rate_text(value),
+            "ratio": units.ratio_text,
+            "signed": lambda value: f"{value * 100:+.2f} %",
+            "gmac": lambda row: gmac_text(row) or NOT_KNOWN,
+            "cells": category_cells,
+            "capitalize_first": lambda text: text[:1].upper() + text[1:],
+        }
+    )
+
+
+def _values(examined: Examined) -> dict[str, Any]:
+    analysis = examined.analysis
+    rows = working(analysis)
+    return {
+        "name": PurePath(analysis.trace.path).name,
+        "about": ", ".join(filter(None, (_device(analysis.given), units_text(analysis)))),
+        "answer": answer(analysis),
+        "tiles": _figures(analysis) if rows else [],
+        "rows": rows,
+        "units": analysis.tiles,
+        "shown": shown_core(analysis) if rows else None,
+        "hidden": max(0, len(rows) - aie_pictures.MOST_BARS),
+        "told": told(analysis.findings),
+        "trace": analysis.trace,
+        "given": _given(analysis.given),
+        "categories": CATEGORY_NAMES,
+        "events": EVENTS,
+        "any_iterations": any(row.iterations for row in rows),
+        "iteration_reasons": iteration_lines(rows),
+        "array": analysis.array,
+        "prediction": analysis.prediction,
+        "array_sentence": array_sentence(analysis.array) if analysis.array else "",
+        "aligned": _aligned(analysis),
+        "few": len(rows) <= aie_pictures.FEW,
+        "map_note": _map_note(rows),
+        "most": _MOST_ROWS,
+    }
+
+
+def _pictures(examined: Examined) -> dict[str, str]:
+    rows, shown = working(examined.analysis), _shown(examined)
+    cores = [core for core in examined.cores if core.pairing.paired]
+    if shown is None:
+        return {}
+    drawn = {
+        "cycles": aie_pictures.cycle_bars(rows) if len(rows) <= aie_pictures.FEW else aie_pictures.summed_bar(rows),
+        "all_cycles": aie_pictures.cycle_bars(rows) if len(rows) > aie_pictures.FEW else None,
+        "legend": legend((CATEGORY_NAMES[category], colour) for category, colour in COLOURS.items()),
+        "map": aie_pictures.array_map(rows),
+        "close": aie_pictures.close_timeline(shown),
+        "whole": aie_pictures.whole_timeline(cores, _shifts(examined)),
+        "durations": aie_pictures.call_durations(shown),
+        "roofline": aie_pictures.roofline_of(rows),
+    }
+    return {key: picture or "" for key, picture in drawn.items()}
+
+
+def _shown(examined: Examined) -> Core | None:
+    """The core that stands for all; None without calls."""
+    if not working(examined.analysis):
+        return None
+    name = shown_core(examined.analysis).tile
+    return next((core for core in examined.cores if core.pairing.paired and core.tile.tile == name), None)
+
+
+def _shifts(examined: Examined) -> dict[str, int]:
+    array = examined.analysis.array
+    return {shift.tile: shift.cycles for shift in array.alignment.shifts} if array else {}
+
+
+def _aligned(analysis: TilesAnalysis) -> str:
+    """What the times of a picture of all cores count from."""
+    if analysis.array is None or analysis.array.alignment.event is None or len(working(analysis)) == 1:
+        return ""
+    event = analysis.array.alignment.event
+    return f"; in the picture of all cores they are shifted so that the first {event} is one moment"
+
+
+def _figures(analysis: TilesAnalysis) -> list[Figure]:
+    """Busy, stalled, achieved, paced, seen."""
+    rows = working(analysis)
+    of_all = "of the cycles" if len(rows) == 1 else f"of the cycles of {len(rows)} cores"
+    worst = max(STALLS, key=lambda name: share(rows, name))
+    figures = [
+        Figure("in kernel calls", units.share_text(in_call_share(rows)), of_all),
+        Figure("vector instructions", *_traced(rows, "vector")),
+        Figure(CATEGORY_NAMES[worst], units.share_text(share(rows, worst)), "the largest stall that was traced"),
+    ]
+    row = shown_core(analysis)
+    rates = [one.mac_per_cycle for one in rows if one.mac_per_cycle is not None]
+    if len(rates) == len(rows):
+        peak = f"of {row.peak_mac_per_cycle} at peak" if row.peak_mac_per_cycle else "peak not known"
+        figures.append(Figure("MAC a cycle", units.rate_text(sum(rates) / len(rates)), f"{peak}, a core"))
+    if row.gmac_per_s and row.gmac_per_s.low == row.gmac_per_s.high:
+        at = f"a core, at {row.gmac_per_s.low_mhz:g} MHz"
+        figures.append(Figure("GMAC/s", units.rate_text(_mean_gmac(rows)), at))
+    if row.bound:
+        period, call = row.bound.measured_period_cycles, row.bound.call_cycles
+        figures.append(Figure("period of calls", f"{period:,.0f}", f"cycles; the call takes {call:,.0f}"))
+    covered = [one.coverage for one in rows if one.coverage is not None]
+    if len(covered) == len(rows):
+        figures.append(Figure("coverage", units.share_text(min(covered)), "of the run's calls"))
+    return figures
+
+
+def _mean_gmac(rows: Sequence[TileRow]) -> float:
+    known = [one.gmac_per_s.low for one in rows if one.gmac_per_s]
+    return sum(known) / len(known)
+
+
+def _traced(rows: Sequence[TileRow], category: str) -> tuple[str, str]:
+    if any(EVENTS[category] in row.not_traced for row in rows):
+        return NOT_KNOWN, f"{EVENTS[category]} was not traced"
+    return units.share_text(share(rows, category)), "of the cycles"
+
+
+def _device(given: Given) -> str:
+    if given.device is None:
+        return ""
+    return f"{given.device.name} ({given.device.architecture}){f', {given.dtype}' if given.dtype else ''}"
+
+
+def _given(given: Given) -> list[tuple[str, str]]:
+    """What the user said, in words."""
+    tiling = given.tiling
+    found = []
+    if tiling is not None:
+        whole = "not given" if tiling.macs is None else f"M {tiling.M}, K {tiling.K}, N {tiling.N}"
+        found.append(("matrix product", whole))
+        found.append(("one call", f"m {tiling.m}, k {tiling.k}, n {tiling.n}: {tiling.macs_per_call:,} MAC"))
+        found.append(("cores that compute", f"{tiling.rows} x {tiling.columns}"))
+    found.append(("architecture", _device(given) or "not given"))
+    found.append(("clock", f"{given.clock_mhz:g} MHz" if given.clock_mhz else "not given"))
+    return found
+
+
+def _map_note(rows: Sequence[TileRow]) -> str:
+    return "Share of the peak" if all(row.utilisation is not None for row in rows) else "Share of cycles in calls"

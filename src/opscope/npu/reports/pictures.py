@@ -1,0 +1,255 @@
+"""What the pictures of a trace of AI Engine tiles show: which stretches, which lanes, which calls."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import altair as alt
+import msgspec
+import numpy as np
+
+from opscope.core.units import rate_text, share_text
+from opscope.npu.reports.answer import CATEGORY_NAMES
+from opscope.npu.reports.drawing import COLOURS, KIND_COLOURS, Cell, Lane, Segment, bars, heat_map, timeline
+from opscope.reports.content.text import plain
+from opscope.reports.html.pictures import INK, drawn, rows_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from opscope.core.table.nesting import Ints
+    from opscope.npu.analysis.roofline import TileRoofline
+    from opscope.npu.analysis.tiles import Core
+    from opscope.npu.analysis.tiles_result import TileRow
+
+    Rows: TypeAlias = list[dict[str, Any]]
+
+_WIDTH, _HEIGHT = 860, 190
+_MOST_POINTS = 1200
+_PERIODS = 4
+MOST_BARS = 32
+"""Cores that are drawn one by one."""
+FEW = 4
+"""Cores that stand on the first screen one by one; of more, all together."""
+_EVENT_COLOURS = {
+    "INSTR_VECTOR": COLOURS["vector"],
+    "MEMORY_STALL": COLOURS["memory_stall"],
+    "STREAM_STALL": COLOURS["stream_stall"],
+    "CASCADE_STALL": COLOURS["cascade_stall"],
+    "LOCK_STALL": COLOURS["lock_stall"],
+}
+_PLAIN = "#7f8fa6"
+
+
+def cycle_bars(rows: Sequence[TileRow]) -> str:
+    """Where the cycles of each core went: in calls, then, pale, between them."""
+    return bars([(row.tile, _segments(row)) for row in rows[:MOST_BARS]], "Cycles of each core by what it did")
+
+
+def _segments(row: TileRow) -> list[Segment]:
+    found = []
+    for where, split, pale in (
+        ("in calls", row.cycles.in_call, False),
+        ("between calls", row.cycles.between_calls, True),
+    ):
+        for name, count in msgspec.structs.asdict(split).items():
+            share = count / row.window_cycles
+            found.append(Segment(f"{CATEGORY_NAMES[name]} {where}", share, COLOURS[name], pale))
+    return found
+
+
+def summed_bar(rows: Sequence[TileRow]) -> str:
+    """The same for all cores together, in one bar."""
+    window = sum(row.window_cycles for row in rows)
+    parts = [[segment.share * row.window_cycles for segment in _segments(row)] for row in rows]
+    shares = [sum(column) / window for column in zip(*parts, strict=True)]
+    merged = [segment._replace(share=share) for segment, share in zip(_segments(rows[0]), shares, strict=True)]
+    return bars([(f"{len(rows)} cores", merged)], "Cycles of all cores by what they did")
+
+
+def array_map(rows: Sequence[TileRow]) -> str | None:
+    """Utilisation of each core where it lies, or how much of it is in calls; None for a single core."""
+    if len(rows) < 2:  # noqa: PLR2004 - one tile is no array
+        return None
+    return heat_map([_cell(row) for row in rows], "Cores of the array by how busy they are")
+
+
+def _cell(row: TileRow) -> Cell:
+    place = [int(part) for part in row.tile.split(",")]
+    inside = row.cycles.in_call.total / row.window_cycles
+    value = inside if row.utilisation is None else row.utilisation
+    rate = "" if row.mac_per_cycle is None else f", {rate_text(row.mac_per_cycle)} MAC a cycle"
+    title = f"tile {row.tile}: {share_text(inside)} in calls{rate}"
+    return Cell(place[0], place[1], value, f"{value * 100:.0f} %", title)
+
+
+def whole_timeline(cores: Sequence[Core], shifts: Mapping[str, int]) -> str:
+    """Calls of every core over the whole trace; of many cores one lane each.
+
+    Args:
+        cores: with calls.
+        shifts: cycles to add to the times of a tile, for a common time.
+    """
+    lanes = [
+        lane._replace(start=lane.start + by, end=lane.end + by)
+        for core in cores[:MOST_BARS]
+        for by in (shifts.get(core.tile.tile, 0),)
+        for lane in _whole_lanes(core, len(cores))
+    ]
+    last = max(core.tile.last + shifts.get(core.tile.tile, 0) for core in cores)
+    return timeline(lanes, (min(shifts.values(), default=0), last), "Calls over the whole trace")
+
+
+def _whole_lanes(core: Core, count: int) -> list[Lane]:
+    if count <= FEW:
+        return _kind_lanes(core, core.tile.tile if count > 1 else "")
+    return [Lane(core.tile.tile, kind_colour(0), core.pairing.calls.start, core.pairing.calls.end)]
+
+
+def close_timeline(core: Core) -> str | None:
+    """A few periods in the middle of a core's calls, with all its slots; None without calls."""
+    span = close_span(core)
+    if span is None:
+        return None
+    return timeline([*_kind_lanes(core), *_slot_lanes(core)], span, f"A few calls of tile {core.tile.tile}")
+
+
+def close_span(core: Core) -> tuple[int, int] | None:
+    """The stretch that the close view shows: some calls in the middle, with what is before the first."""
+    calls = core.pairing.calls
+    if not len(calls):
+        return None
+    first = max(0, len(calls) // 2 - _PERIODS // 2)
+    last = min(len(calls) - 1, first + _PERIODS - 1)
+    before = int(calls.end[first - 1]) if first else int(calls.start[first])
+    return before, int(calls.end[last]) + max(1, (int(calls.end[last]) - before) // 40)
+
+
+def _kind_lanes(core: Core, prefix: str = "") -> list[Lane]:
+    calls, labels = core.pairing.calls, core.kinds.labels
+    return [
+        Lane(
+            f"{prefix} {kind.name}".strip(),
+            kind_colour(number),
+            calls.start[labels == number],
+            calls.end[labels == number],
+        )
+        for number, kind in enumerate(core.kinds.kinds)
+    ]
+
+
+def kind_colour(number: int) -> str:
+    """Colour of the kind of this place."""
+    return KIND_COLOURS[number % len(KIND_COLOURS)]
+
+
+def _slot_lanes(core: Core) -> list[Lane]:
+    """What is active besides calls; marks of calls are not drawn again."""
+    found = []
+    for slot in core.tile.slots:
+        if len(slot.spans.start) and not slot.name.startswith("INSTR_EVENT_"):
+            start, end = _apart(slot.spans.start, slot.spans.end)
+            label = _port_label(core, slot.name) or slot.name
+            found.append(Lane(label, _EVENT_COLOURS.get(slot.name, _PLAIN), start, end))
+    return found
+
+
+def _port_label(core: Core, name: str) -> str | None:
+    port = next((port for port in core.bound.ports if port.name == name and port.operands), None)
+    return None if port is None else port.label
+
+
+def _apart(start: Ints, end: Ints) -> tuple[Ints, Ints]:
+    """Spans in order of time without those that overlap one before them."""
+    order = np.argsort(start, kind="stable")
+    start, end = start[order], end[order]
+    free = (
+        np.concatenate([[True], start[1:] >= np.maximum.accumulate(end)[:-1]]) if len(start) else np.empty(0, np.bool_)
+    )
+    return start[free], end[free]
+
+
+def call_durations(core: Core) -> str | None:
+    """Duration of each call in order of time; None without calls. Of very many, stretches with their range."""
+    calls = core.pairing.calls
+    if not len(calls):
+        return None
+    rows = [row for number in range(len(core.kinds.kinds)) for row in _points(core, number)]
+    names = [kind.name for kind in core.kinds.kinds]
+    scale = alt.Scale(domain=names, range=[kind_colour(number) for number in range(len(names))])
+    colour = alt.Color("kind:N", scale=scale, title=None, legend=alt.Legend(orient="top"))
+    x = alt.X("call:Q", title="call", axis=alt.Axis(tickMinStep=1))
+    y = alt.Y("cycles:Q", title="cycles", scale=alt.Scale(zero=True))
+    dots = alt.Chart(rows_of(rows)).mark_circle(size=22, opacity=0.8).encode(x=x, y=y, color=colour)
+    ranges = alt.Chart(rows_of(rows)).mark_rule().encode(x=x, y="low:Q", y2="high:Q", color=colour)
+    return drawn(alt.layer(ranges, dots).properties(width=_WIDTH, height=_HEIGHT))
+
+
+def _points(core: Core, number: int) -> Rows:
+    name = plain(core.kinds.kinds[number].name, 30)
+    where = np.flatnonzero(core.kinds.labels == number)
+    durations = core.pairing.calls.durations[where]
+    parts = np.array_split(np.arange(len(where)), min(len(where), _MOST_POINTS))
+    return [
+        {
+            "kind": name,
+            "call": float(where[part].mean()) + 1,
+            "cycles": float(np.median(durations[part])),
+            "low": int(durations[part].min()),
+            "high": int(durations[part].max()),
+        }
+        for part in parts
+    ]
+
+
+def roofline_of(rows: Sequence[TileRow]) -> str | None:
+    """Cores under the peak and what their streams feed, on logarithmic scales; None where that is not known."""
+    points = [point for row in rows for point in _achieved(row)]
+    shown = next((row.roofline for row in rows if row.roofline and row.roofline.ceilings), None)
+    if not points or shown is None:
+        return None
+    lines, names = _ceilings(shown, [point["intensity"] for point in points])
+    log = alt.Scale(type="log", nice=False, padding=18)
+    x = alt.X("intensity:Q", scale=log, title="MAC for each byte of the stream")
+    y = alt.Y("rate:Q", scale=log, title="MAC a cycle")
+    scale = alt.Scale(domain=list(_ACHIEVED), range=[COLOURS["vector"], COLOURS["lock_stall"]])
+    colour = alt.Color(
+        "what:N", scale=scale, title=None, legend=alt.Legend(orient="top", labelLimit=300, columnPadding=30)
+    )
+    drawn_lines = alt.Chart(rows_of(lines)).mark_line(color=INK).encode(x=x, y=y, detail="line:N")
+    marks = alt.Chart(rows_of(names)).encode(x=x, y=y)
+    labels = marks.mark_text(align="left", dx=7, dy=12, color=INK, fontSize=11).encode(text="name:N")
+    ticks = marks.mark_point(shape="diamond", size=40, color=INK)
+    dots = alt.Chart(rows_of(points)).mark_circle(size=70, opacity=0.8).encode(x=x, y=y, color=colour)
+    return drawn(alt.layer(drawn_lines, ticks, labels, dots).properties(width=_WIDTH, height=240))
+
+
+_ACHIEVED = ("in the median period", "in the whole window")
+
+
+def _achieved(row: TileRow) -> Rows:
+    """What a core reached, above the stream that allows least."""
+    roof = row.roofline
+    if roof is None:
+        return []
+    lowest = next((ceiling for ceiling in roof.ceilings if ceiling.mac_per_byte), None)
+    if lowest is None:
+        return []
+    values = zip(_ACHIEVED, (roof.steady, roof.window), strict=True)
+    return [{"intensity": lowest.mac_per_byte, "rate": value, "what": what} for what, value in values if value]
+
+
+def _ceilings(roof: TileRoofline, around: Sequence[float]) -> tuple[Rows, Rows]:
+    """The peak and the rise of one stream as lines; the place of each operand's stream on it."""
+    streams = [(c.name, c.mac_per_byte, c.mac_per_cycle) for c in roof.ceilings if c.mac_per_byte]
+    peak = next((c.mac_per_cycle for c in roof.ceilings if not c.mac_per_byte), None)
+    speed = streams[0][2] / streams[0][1]
+    places = [place for _, place, _ in streams] + list(around)
+    left, right = min(places) / 2, max(places) * 2
+    top = right * speed if peak is None else peak
+    corner = min(right, top / speed)
+    lines: Rows = [{"line": "stream", "intensity": at, "rate": at * speed} for at in (left, corner)]
+    if peak is not None:
+        lines += [{"line": "peak", "intensity": at, "rate": peak} for at in (corner, max(right, corner * 1.5))]
+    names: Rows = [{"name": name, "intensity": place, "rate": rate} for name, place, rate in streams]
+    return lines, names

@@ -1,0 +1,146 @@
+"""A sweep over traces of AI Engine tiles: one table and one picture, on a terminal, in Markdown and HTML."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import altair as alt
+from rich.console import Group
+from rich.text import Text
+
+from opscope.core.units import counted_text, rate_text, share_text
+from opscope.npu.reports.answer import by_text, range_text
+from opscope.reports.content.template import environment
+from opscope.reports.content.text import plain
+from opscope.reports.html.pictures import INK, drawn, rows_of
+from opscope.reports.html.sections import policy, template_text
+from opscope.reports.terminal import plain_table
+
+if TYPE_CHECKING:
+    import jinja2
+    from rich.console import RenderableType
+
+    from opscope.npu.analysis.sweep import Sweep, SweepRow
+
+    Rows: TypeAlias = list[dict[str, Any]]
+
+_WIDTH, _HEIGHT = 860, 320
+_LONG = 600
+_BOUNDS = ("#4c78a8", "#f58518", "#54a69f", "#b279a2", "#e45756", "#9d9d9d")
+_MOST_LABELS = 24
+
+
+def sweep_summary(found: Sweep) -> RenderableType:
+    """What a person reads after `opscope aie` of several traces."""
+    heads = ("product or trace", "MAC/cycle", "of peak", "in calls", "period", "bound by")
+    table = plain_table(*heads, text={"product or trace", "bound by"})
+    for row in found.rows:
+        cells = [_rate(row.mac_per_cycle), _share(row.utilisation), _share(row.in_calls), _whole(row)]
+        name = _sizes(row) or row.label
+        table.add_row(plain(name, 34), *cells, plain(row.problem or row.bound_by or "not known", 60))
+    notes = [Text(f"note: {plain(note, _LONG)}", style="dim") for note in found.notes]
+    return Group(Text(sweep_sentence(found), style="bold"), Text(), table, *notes)
+
+
+def sweep_sentence(found: Sweep) -> str:
+    """Range of what the traces reach, and what bounds most of them."""
+    count = counted_text(len(found.rows), "trace")
+    used = [(row.utilisation, _sizes(row) or row.label) for row in found.rows if row.utilisation is not None]
+    rates = [(row.mac_per_cycle, row.label) for row in found.rows if row.mac_per_cycle is not None]
+    bounds = [row.bound_by for row in found.rows if row.bound_by]
+    most = max(set(bounds), key=bounds.count) if bounds else None
+    by = f"; {bounds.count(most)} of {len(found.rows)} {by_text(most)}" if most else ""
+    if used:
+        low, high = (f"{share_text(value)} ({plain(label, 40)})" for value, label in (min(used), max(used)))
+        return f"{count}: {low} to {high} of the peak{by}"
+    if rates:
+        return f"{count}: {rate_text(min(rates)[0])} to {rate_text(max(rates)[0])} MAC a cycle and core{by}"
+    return f"{count}: no rate is known{by}"
+
+
+def sweep_picture(found: Sweep) -> str | None:
+    """What each trace reaches over the work of its product, by what bounds it; None without rates."""
+    shares = any(row.utilisation is not None for row in found.rows)
+    points = [point for place, row in enumerate(found.rows) if (point := _point(row, place, shares))]
+    if not points:
+        return None
+    sized = all(point["macs"] for point in points)
+    title = "multiply-accumulates of the whole product" if sized else "trace, in the order of the table"
+    x = alt.X(
+        "macs:Q" if sized else "place:Q",
+        scale=alt.Scale(type="log", nice=False, padding=90) if sized else alt.Scale(nice=False, padding=90),
+        axis=alt.Axis(format="~s") if sized else alt.Axis(tickMinStep=1, format="d"),
+        title=title,
+    )
+    y = alt.Y("value:Q", scale=alt.Scale(zero=True), title="% of the peak" if shares else "MAC a cycle and core")
+    names = list(dict.fromkeys(point["bound"] for point in points))
+    scale = alt.Scale(domain=names, range=[_BOUNDS[number % len(_BOUNDS)] for number in range(len(names))])
+    legend = alt.Legend(orient="top", labelLimit=260, columnPadding=30)
+    dots = alt.Chart(rows_of(points)).mark_circle(size=80, opacity=0.85)
+    dots = dots.encode(x=x, y=y, color=alt.Color("bound:N", scale=scale, title=None, legend=legend))
+    labels = alt.Chart(rows_of(points[:_MOST_LABELS])).mark_text(align="left", dx=8, dy=-6, color=INK, fontSize=11)
+    return drawn(alt.layer(dots, labels.encode(x=x, y=y, text="label:N")).properties(width=_WIDTH, height=_HEIGHT))
+
+
+def _point(row: SweepRow, place: int, shares: bool) -> dict[str, Any] | None:
+    value = row.utilisation if shares else row.mac_per_cycle
+    if value is None:
+        return None
+    label = _sizes(row) if row.macs else plain(row.label, 30)
+    shown = value * 100 if shares else value
+    return {"macs": row.macs, "place": place + 1, "value": shown, "bound": row.bound_by or "not known", "label": label}
+
+
+def sweep_markdown(found: Sweep) -> str:
+    """The table in Markdown."""
+    return _environment().get_template("tiles_sweep.md.j2").render(**_values(found))
+
+
+def sweep_html(found: Sweep) -> str:
+    """Table and picture as one HTML page that needs nothing else."""
+    style = template_text("report.css") + template_text("tiles.css")
+    script = template_text("report.js")
+    page = {"style": style, "script": script, "policy": policy(style, script), "picture": sweep_picture(found) or ""}
+    return _environment().get_template("tiles_sweep.html.j2").render(**_values(found), **page)
+
+
+def _values(found: Sweep) -> dict[str, Any]:
+    clocks = dict.fromkeys(_clock(row) for row in found.rows if row.gmac_per_s)
+    return {"rows": found.rows, "notes": found.notes, "sentence": sweep_sentence(found), "clocks": "; ".join(clocks)}
+
+
+def _environment() -> jinja2.Environment:
+    return environment(
+        {
+            "sizes": _sizes,
+            "call": lambda row: "" if row.m is None else f"{row.m} x {row.k} x {row.n}",
+            "rate": _rate,
+            "share": _share,
+            "whole": lambda value: "" if value is None else f"{value:,.0f}",
+            "gmac": _gmac,
+        }
+    )
+
+
+def _gmac(row: SweepRow) -> str:
+    return range_text(row.gmac_per_s).partition(" GMAC/s")[0]
+
+
+def _clock(row: SweepRow) -> str:
+    return range_text(row.gmac_per_s).partition("GMAC/s ")[2]
+
+
+def _sizes(row: SweepRow) -> str:
+    return "" if row.macs is None else f"{row.M} x {row.K} x {row.N}"
+
+
+def _rate(value: float | None) -> str:
+    return "" if value is None else rate_text(value)
+
+
+def _share(value: float | None) -> str:
+    return "" if value is None else share_text(value)
+
+
+def _whole(row: SweepRow) -> str:
+    return "" if row.period_cycles is None else f"{row.period_cycles:,.0f}"

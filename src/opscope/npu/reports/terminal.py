@@ -1,0 +1,157 @@
+"""The analysis of a trace of AI Engine tiles on a terminal: within 80 columns, the answer first."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.console import Group
+from rich.text import Text
+
+from opscope.core.units import counted_text, rate_text, share_text
+from opscope.npu.reports.answer import (
+    CATEGORY_NAMES,
+    answer,
+    category_cells,
+    iteration_lines,
+    shown_core,
+    told,
+    total,
+    units_text,
+    working,
+)
+from opscope.reports.content.text import plain
+from opscope.reports.terminal import plain_table
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import RenderableType
+    from rich.table import Table
+
+    from opscope.npu.analysis.findings import TileFinding
+    from opscope.npu.analysis.prediction import Prediction
+    from opscope.npu.analysis.tiles_result import TileRow, TilesAnalysis
+
+_MOST_TILES = 16
+_FEW = 4
+_MOST_FINDINGS = 6
+_LONG = 400
+
+
+def tiles_summary(analysis: TilesAnalysis) -> RenderableType:
+    """What a person reads after `opscope aie`."""
+    found, rows = answer(analysis), working(analysis)
+    trace = analysis.trace
+    parts: list[RenderableType] = [
+        Text(f"{plain(trace.path)} ({trace.format}), {units_text(analysis)}", style="dim"),
+        Text(found.headline, style="bold"),
+        *(Text(line) for line in found.lines),
+        Text(),
+    ]
+    parts += findings_lines(analysis.findings)
+    if rows:
+        parts += [Text(), _cycles(rows), Text(), _rates(rows), Text(), *_kinds(analysis), Text()]
+        parts += [Text(plain(line, _LONG)) for line in iteration_lines(rows)[:_FEW]]
+    if analysis.prediction:
+        parts += [Text(), _prediction(analysis.prediction)]
+    return Group(*parts)
+
+
+def findings_lines(findings: Sequence[TileFinding]) -> list[RenderableType]:
+    """Findings, the first ones in full: title, place, evidence and next step."""
+    lines: list[RenderableType] = []
+    shown = told(findings)
+    for number, (found, places) in enumerate(shown[:_MOST_FINDINGS], 1):
+        title = f"{number}. {plain(found.title, _LONG)} ({plain(places)})"
+        lines.append(Text(title, style="bold" if found.severity.value == "high" else ""))
+        lines.append(Text(f"   {plain(found.evidence, _LONG)}", style="dim"))
+        lines.append(Text(f"   next: {plain(found.next_step, _LONG)}"))
+    rest = shown[_MOST_FINDINGS:]
+    if rest:
+        rules = ", ".join(dict.fromkeys(one.finding.rule for one in rest))
+        lines.append(Text(f"{counted_text(len(rest), 'more finding')}: {plain(rules, 200)}", style="dim"))
+    return lines
+
+
+def _cycles(rows: Sequence[TileRow]) -> Table:
+    """Where the cycles went; of one core in calls and between them."""
+    if len(rows) > 1:
+        return _cycles_of_all(rows)
+    table = plain_table("cycles", "in calls", "between", "all", "share")
+    for cells in category_cells(rows[0]):
+        table.add_row(*cells)
+    return table
+
+
+def _cycles_of_all(rows: Sequence[TileRow]) -> Table:
+    heads = ("tile", "cycles", "in calls", *(_SHORT[name] for name in CATEGORY_NAMES))
+    table = plain_table(*heads)
+    for row in rows[:_MOST_TILES]:
+        shares = [share_text(count / row.window_cycles) for count in total(row).values()]
+        inside = share_text(row.cycles.in_call.total / row.window_cycles)
+        table.add_row(row.tile, f"{row.window_cycles:,}", inside, *shares)
+    return _more(table, rows)
+
+
+_SHORT = {
+    "vector": "vector",
+    "memory_stall": "memory",
+    "stream_stall": "stream",
+    "cascade_stall": "cascade",
+    "lock_stall": "lock",
+    "other": "other",
+}
+
+
+def _rates(rows: Sequence[TileRow]) -> Table:
+    table = plain_table(
+        "tile", "MAC/cycle", "of peak", "in calls", "period", "predicted", "bound by", text={"tile", "bound by"}
+    )
+    for row in rows[:_MOST_TILES]:
+        found = row.bound
+        table.add_row(
+            row.tile,
+            _rate(row.mac_per_cycle),
+            "not known" if row.utilisation is None else share_text(row.utilisation),
+            _rate(row.in_call_mac_per_cycle),
+            "" if found is None else f"{found.measured_period_cycles:,.0f}",
+            "" if found is None else f"{found.predicted_period_cycles:,.0f}",
+            "not known" if found is None else plain(found.by, 24),
+        )
+    return _more(table, rows)
+
+
+def _rate(value: float | None) -> str:
+    return "not known" if value is None else rate_text(value)
+
+
+def _kinds(analysis: TilesAnalysis) -> list[RenderableType]:
+    """Kinds of calls; of many cores those of one."""
+    rows = working(analysis)
+    shown = rows if len(rows) <= _FEW else [shown_core(analysis)]
+    heads = ("tile", "kind", "calls", "vector", "median", "p10", "p90", "min", "max")
+    table = plain_table(*heads, text={"tile", "kind"})
+    for row in shown:
+        for kind in row.kinds:
+            vector = "" if kind.vector_cycles is None else f"{kind.vector_cycles:,}"
+            figures = kind.median_cycles, kind.p10_cycles, kind.p90_cycles, kind.min_cycles, kind.max_cycles
+            name = plain(kind.kind, 20)
+            table.add_row(row.tile, name, f"{kind.n:,}", vector, *(f"{value:,.0f}" for value in figures))
+    rest = len(rows) - len(shown)
+    return [table, *([Text(f"kinds of {rest} more tiles are in the report: --out DIR", style="dim")] if rest else [])]
+
+
+def _prediction(found: Prediction) -> Table:
+    head = (f"cost model, per {found.of}", "predicted", "measured", "error")
+    table = plain_table(*head)
+    for row in found.rows:
+        measured = "not known" if row.measured is None else f"{row.measured:,.0f}"
+        error = row.note if row.error is None else f"{row.error * 100:+.2f} %"
+        table.add_row(row.quantity.replace("_", " "), f"{row.predicted:,.0f}", measured, error)
+    return table
+
+
+def _more(table: Table, rows: Sequence[TileRow]) -> Table:
+    if len(rows) > _MOST_TILES:
+        table.add_row(f"{len(rows) - _MOST_TILES} more")
+    return table

@@ -1,0 +1,1 @@
+"""AI Engine traces from a path to results and files."""

@@ -1,0 +1,192 @@
+"""Sides of a comparison that are AI Engine traces: a trace, an analysis of one, or a directory of either."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from opscope.core.errors import (
+    EmptyTraceError,
+    MismatchError,
+    NotFoundError,
+    OpscopeError,
+    TraceFormatError,
+    UsageError,
+)
+from opscope.readers.compressed import first_bytes
+from opscope.readers.registry import file_bytes, trace_reader, traces_in
+from opscope.runtimes.executorch.etdump.etdump import EtdumpReader
+
+if TYPE_CHECKING:
+    from opscope.npu.analysis.compare import TilesComparison, TilesSide
+    from opscope.npu.analysis.gate import TilesGate
+    from opscope.npu.analysis.tiles_result import TilesAnalysis
+    from opscope.readers.registry import Reader
+
+ANALYSIS = "analysis.json"
+_HEAD = 64
+_MARK = b'"schema"'
+_NAMED = b"opscope.tiles/1"
+_MOST_FILES = 10_000
+
+
+class TilesTraces(NamedTuple):
+    """One side: what it is called, and the analyses of its traces."""
+
+    side: TilesSide
+    analyses: list[TilesAnalysis]
+
+
+def is_tiles(path: str | Path) -> bool:
+    """Whether a path is a trace of AI Engine tiles, an analysis of one, or a directory that holds such."""
+    place = Path(path)
+    if place.is_dir():
+        return bool(_files_in(place))
+    return place.is_file() and (_is_written(place) or _reads_tiles(trace_reader(place)))
+
+
+def _reads_tiles(reader: Reader | None) -> bool:
+    if reader is None or reader.name == EtdumpReader.name:
+        return False  # the usual case, told before the readers of tiles are even imported
+    from opscope.npu.readers.files import TilesReader
+
+    return isinstance(reader, TilesReader)
+
+
+def _is_written(path: Path) -> bool:
+    """Whether a file is an analysis of a trace."""
+    try:
+        return _is_analysis(first_bytes(path, 2 * _HEAD))
+    except OpscopeError:
+        return False
+
+
+def _is_analysis(head: bytes) -> bool:
+    return _MARK in head[:_HEAD] and _NAMED in head[: 2 * _HEAD]
+
+
+def _files_in(directory: Path) -> list[Path]:
+    """Traces of tiles in a directory; where `opscope aie --out` wrote it, or directories in it, their analyses."""
+    if (directory / ANALYSIS).is_file():
+        return [directory / ANALYSIS] if _is_written(directory / ANALYSIS) else []
+    below = [file for file in sorted(directory.glob(f"*/{ANALYSIS}"))[:_MOST_FILES] if _is_written(file)]
+    if below:
+        return below
+    try:
+        found = traces_in(directory)
+    except NotFoundError:
+        return []
+    return found.files if _reads_tiles(found.reader) else []
+
+
+def tiles_side(path: str | Path) -> TilesTraces:
+    """The side that a path names.
+
+    Raises:
+        NotFoundError: there is no such file or directory, or no trace in it.
+        TraceFormatError: a file is damaged.
+    """
+    from opscope.npu.analysis.compare import TilesSide
+
+    place = Path(path)
+    files = _files_in(place) if place.is_dir() else [place]
+    if not files:
+        raise NotFoundError("no traces in this directory", where=place, hint="give a trace, or a directory of traces")
+    analyses = [_analysis(file) for file in files]
+    return TilesTraces(TilesSide(place.name or str(place), str(path), len(analyses)), analyses)
+
+
+def _analysis(path: Path) -> TilesAnalysis:
+    from opscope.npu.workflows.aie import analyze_tiles
+
+    return written_analysis(path) or analyze_tiles(path).analysis
+
+
+def written_analysis(path: Path) -> TilesAnalysis | None:
+    """The analysis that a file holds; None when it holds something else.
+
+    Raises:
+        TraceFormatError: it is an analysis that is damaged.
+    """
+    from opscope.npu.analysis.tiles_result import TilesAnalysis
+
+    if not path.is_file() or not _is_analysis(first_bytes(path, 2 * _HEAD)):
+        return None
+    try:
+        return msgspec.json.decode(file_bytes(path), type=TilesAnalysis)
+    except msgspec.MsgspecError as error:
+        hint = "write it again with opscope aie TRACE --out DIR"
+        raise TraceFormatError(f"not an analysis of tiles: {error}", where=path, hint=hint) from error
+
+
+def tiles_comparison(baseline: str | Path, candidate: str | Path) -> TilesComparison:
+    """Compare two sides of AI Engine traces.
+
+    Raises:
+        MismatchError: one of the two is something else.
+        EmptyTraceError: a side has no two calls that multiply, so there is nothing to compare.
+    """
+    return _compared(_side_of(baseline), _side_of(candidate))
+
+
+def _side_of(path: str | Path) -> TilesTraces:
+    if not Path(path).exists():
+        raise NotFoundError("no such file or directory", where=path)
+    if not is_tiles(path):
+        hint = "compare traces of AI Engine tiles with each other"
+        raise MismatchError("it is no trace of AI Engine tiles, the other side is", where=path, hint=hint)
+    return tiles_side(path)
+
+
+def _compared(baseline: TilesTraces, candidate: TilesTraces) -> TilesComparison:
+    from opscope.npu.analysis.compare import compare_tiles
+
+    found = compare_tiles(baseline.analyses, candidate.analyses, (baseline.side, candidate.side))
+    if found is None:
+        problem = "a side has no period of calls: INSTR_EVENT_0 and INSTR_EVENT_1 of two calls are needed"
+        hint = "of raw words compare the directories that opscope aie --slots ... --out DIR writes"
+        raise EmptyTraceError(problem, where=f"{baseline.side.path}, {candidate.side.path}", hint=hint)
+    return found
+
+
+def check_tiles(
+    candidate: str | Path, against: str | Path, threshold: float | None, budget: str | Path | None, *, force: bool
+) -> TilesGate:
+    """Whether a candidate is slower than a baseline by more than is let through; see :func:`opscope.check`.
+
+    Raises:
+        MismatchError: the sides are not comparable.
+        UsageError: a budget was given, whose limits are of operators.
+    """
+    from opscope.analysis.gate.gate import DEFAULT_THRESHOLD
+    from opscope.npu.analysis.gate import gate_tiles
+
+    if budget is not None:
+        raise UsageError("budgets are limits of operators, and traces of tiles have none", where="--budget")
+    sides = _side_of(against), _side_of(candidate)
+    problems = _mismatches(*sides)
+    if problems and not force:
+        hint = "capture both in the same way, or let them be compared all the same with --force"
+        raise MismatchError(f"cannot be compared with the baseline: {problems[0]}", where=candidate, hint=hint)
+    return gate_tiles(_compared(*sides), DEFAULT_THRESHOLD if threshold is None else threshold, problems)
+
+
+def _mismatches(baseline: TilesTraces, candidate: TilesTraces) -> list[str]:
+    """Why two sides are not comparable; what neither tells is no mismatch."""
+    found = []
+    hashes = [[one.trace.sha256 for one in side.analyses] for side in (baseline, candidate)]
+    if hashes[0] == hashes[1]:
+        found.append("both sides are the same traces")
+    for what, values in (
+        ("architecture", [{_arch(one) for one in side.analyses} - {None} for side in (baseline, candidate)]),
+        ("clock", [{one.given.clock_mhz for one in side.analyses} - {None} for side in (baseline, candidate)]),
+    ):
+        if all(values) and values[0] != values[1]:
+            found.append(f"the {what} differs")
+    return found
+
+
+def _arch(analysis: TilesAnalysis) -> str | None:
+    return analysis.given.device.name if analysis.given.device else None

@@ -1,0 +1,410 @@
+"""Ceilings of one machine under one variant, as they were measured: schema ``opscope.roofs/1``.
+
+A ceiling is the best rate that a kernel of a class was seen to reach under the same library, features and threads. It
+is no property of the hardware: another kernel could be faster. How it is measured: ``docs/concepts/roofline.md``.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+import re
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+
+from opscope.core.units import share_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+UNSTEADY = 0.25
+"""A relative spread above which a rate scatters."""
+
+DISTURBED = 0.25
+"""A share of scattering rates above which other work disturbed the measurement: its ceilings may be too low."""
+
+UNDISTURBED_CPU_SHARE = 0.8
+"""Likewise a share of the measuring time with a processor below which it did, however steady the rates are."""
+
+
+class KernelClass(str, enum.Enum):
+    """Families of kernels that multiply and accumulate. Each has ceilings of its own."""
+
+    GEMM = "gemm"
+    GEMV = "gemv"
+    """A matrix with one row: other kernels, which read each weight for a single multiply-accumulate."""
+    IGEMM = "igemm"
+    DWCONV = "dwconv"
+    BMM = "bmm"
+
+
+class Pattern(str, enum.Enum):
+    """How memory is passed over."""
+
+    COPY = "copy"
+    READ = "read"
+    UPDATE = "update"
+    """Each element is read and written in its place."""
+
+
+class Dispatch(str, enum.Enum):
+    """Whether an operator is shared out among the threads."""
+
+    SERIAL = "serial"
+    PARALLEL = "parallel"
+
+
+class Rate(msgspec.Struct, frozen=True):
+    """Repeated measurements of one rate.
+
+    Attributes:
+        best: per second, of the shortest run; the ceiling.
+        median: per second, of the median run.
+        n: number of runs.
+        spread: interquartile range of the durations, relative to their median.
+    """
+
+    best: int
+    median: int
+    n: int
+    spread: float
+
+
+class Roof(msgspec.Struct, frozen=True, kw_only=True):
+    """What all ceilings have.
+
+    Attributes:
+        rate: null when it could not be measured.
+        operators: names that the library reported for what ran, each once, as in events of a trace.
+        unsupported: why there is no rate; null when there is one.
+    """
+
+    rate: Rate | None = None
+    operators: list[str] = msgspec.field(default_factory=list)
+    unsupported: str | None = None
+
+
+_R = TypeVar("_R", bound=Roof)
+_LOOKUP = "Invalid Unary Op"
+_LOOKED_UP = ("HardSwish", "Sigmoid", "TanH")
+
+
+class MacRoof(Roof, frozen=True, kw_only=True):
+    """Multiply-accumulates per second of a class of kernels.
+
+    Attributes:
+        dtype: ``f32``, ``f16``, ``qs8`` (static int8), ``qd8`` (int8, quantised at run time), ``qd8_qc4w`` and
+            ``qd8_qb4w`` (the same with 4-bit weights, a scale per channel or per block).
+        kernel: the class.
+        taps: positions of the filter, for depthwise kernels; null for the others.
+        shape: for which the best rate was seen.
+    """
+
+    dtype: str
+    kernel: KernelClass
+    taps: int | None = None
+    shape: str
+
+
+class ElementRoof(Roof, frozen=True, kw_only=True):
+    """Elements per second of an operator without multiply-accumulates, its data in cache.
+
+    Attributes:
+        function: XNNPACK's operator as in events: ``Sigmoid``; a conversion's target stands behind it:
+            ``Convert to f16``.
+        dtype: ``f32``, ``f16`` or ``qs8``; for a conversion, of its input.
+        shape: of the tensor for which the best rate was seen.
+    """
+
+    function: str
+    dtype: str
+    shape: str
+
+
+class MemoryRoof(Roof, frozen=True, kw_only=True):
+    """Bytes per second of passing over memory again and again: bytes read plus bytes written.
+
+    Attributes:
+        pattern: how.
+        working_set: distinct bytes.
+    """
+
+    pattern: Pattern
+    working_set: int
+
+
+class DispatchRoof(Roof, frozen=True, kw_only=True):
+    """Operators per second when there is next to nothing to compute: the fixed cost of one.
+
+    Attributes:
+        dispatch: whether the operator is shared out among the threads.
+    """
+
+    dispatch: Dispatch
+
+
+class Origin(str, enum.Enum):
+    """Where ceilings come from."""
+
+    MEASURED = "measured"
+    """They were measured after the repetitions."""
+    CACHE = "cache"
+    """They were measured for an earlier run on the same machine, and hold by a short probe."""
+
+
+class DriftCheck(msgspec.Struct, frozen=True):
+    """One kept ceiling beside the rate that a short probe reached now.
+
+    Attributes:
+        ceiling: what is measured, in words: ``f32 gemm``.
+        kept: per second, as it was kept.
+        found: per second, the best that the probe reached; null when it could not be run.
+        tolerance: by which both may differ, relative to the kept one.
+    """
+
+    ceiling: str
+    kept: int
+    found: int | None
+    tolerance: float
+
+    @property
+    def ratio(self) -> float | None:
+        """Found to kept; None when the probe could not be run."""
+        return None if self.found is None else self.found / self.kept
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the difference is within the tolerance."""
+        return self.ratio is not None and abs(self.ratio - 1) <= self.tolerance
+
+
+class Drift(msgspec.Struct, frozen=True):
+    """A short probe of kept ceilings, by which it was decided whether they still hold.
+
+    Attributes:
+        kept_since: when the kept ones were measured, ISO 8601 with time zone.
+        checked_at: when the probe ran, likewise.
+        seconds: how long it took.
+        checks: ceilings that were tried again.
+    """
+
+    kept_since: str
+    checked_at: str
+    seconds: float
+    checks: list[DriftCheck]
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the kept ceilings still hold; without a single check nothing shows that they do."""
+        return bool(self.checks) and all(check.agrees for check in self.checks)
+
+    @property
+    def exceeded(self) -> bool:
+        """Whether a kept ceiling was passed by more than its tolerance: no further probe can make that good."""
+        return any(check.ratio is not None and check.ratio > 1 + check.tolerance for check in self.checks)
+
+
+class Roofs(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.roofs/1"):
+    """All ceilings of one variant on one machine.
+
+    They exist only when it was proved that the cleared features were off, as for every measurement.
+
+    Attributes:
+        arch: architecture of the CPU.
+        cleared: fields of ``cpuinfo_isa`` that were cleared.
+        threads: size of the thread pool, read back.
+        seconds: how long the measurement took.
+        versions: of the packages whose library was measured.
+        compute: by number type and class of kernels.
+        elements: by function and number type.
+        memory: by working set, ascending, and pattern.
+        dispatch: fixed cost of an operator.
+        cpu_share: of the measuring time, in which the measuring thread had a processor; near 1 on a quiet machine. Null
+            in files of earlier versions, as is the next one.
+        measured_at: when, ISO 8601 with time zone.
+        origin: whether they were measured for this run.
+        drift: the probe of ceilings that were kept from before; of measured ones, why those were not used. Null when
+            there were none.
+        notes: what else is to be known of where they come from.
+    """
+
+    arch: str
+    cleared: list[str]
+    threads: int
+    seconds: float
+    versions: dict[str, str]
+    compute: list[MacRoof]
+    elements: list[ElementRoof]
+    memory: list[MemoryRoof]
+    dispatch: list[DispatchRoof]
+    cpu_share: float | None = None
+    measured_at: str | None = None
+    origin: Origin = Origin.MEASURED
+    drift: Drift | None = None
+    notes: list[str] = []
+
+    def all(self) -> list[Roof]:
+        """Every ceiling, with a rate or without."""
+        return [*self.compute, *self.elements, *self.memory, *self.dispatch]
+
+    def mac_roof(self, dtype: str, kernel: KernelClass, taps: int | None = None) -> MacRoof | None:
+        """The ceiling of a class of kernels; None when none was tried.
+
+        Args:
+            dtype: as in :class:`MacRoof`.
+            kernel: the class.
+            taps: positions of a depthwise filter; without ceilings of their own, they share the best of the class.
+        """
+        found = [roof for roof in self.compute if (roof.dtype, roof.kernel) == (dtype, kernel)]
+        return _best([roof for roof in found if roof.taps == taps] or found)
+
+    def element_roof(self, function: str, dtype: str) -> ElementRoof | None:
+        """The ceiling of an operator without multiply-accumulates; None when none was tried.
+
+        A conversion whose target is not known, ``Convert``, falls under the fastest one from its type. What XNNPACK
+        calls ``Invalid Unary Op`` is a chain of int8 functions in one lookup table, as a single one is too.
+        """
+        if function == _LOOKUP:
+            return _best(roof for roof in self.elements if roof.dtype == "qs8" and roof.function in _LOOKED_UP)
+        own = [roof for roof in self.elements if roof.dtype == dtype]
+        exact = [roof for roof in own if roof.function == function]
+        return _best(exact or [roof for roof in own if roof.function.startswith(f"{function} to ")])
+
+    def bandwidth(self, working_set: float, *, in_place: bool = False) -> float | None:
+        """Bytes per second at a working set, the best of the patterns; None when nothing was measured.
+
+        Between measured sizes both are interpolated on logarithmic scales; beyond them the nearest one counts.
+
+        Args:
+            working_set: distinct bytes.
+            in_place: of updates, which need half of the memory for the same bytes, instead of copies and sums.
+        """
+        measured: dict[int, int] = {}
+        for roof in self.memory:
+            if roof.rate and (roof.pattern is Pattern.UPDATE) is in_place:
+                measured[roof.working_set] = max(roof.rate.best, measured.get(roof.working_set, 0))
+        return _interpolated(measured, working_set) if measured else None
+
+    def unsteady(self) -> float:
+        """Share of the ceilings whose runs scatter; near 0 on a quiet machine.
+
+        When it is large, other work disturbed the measurement, and ceilings may be too low.
+        """
+        rates = [roof.rate for roof in self.all() if roof.rate]
+        return sum(rate.spread > UNSTEADY for rate in rates) / len(rates) if rates else 0.0
+
+    def disturbance(self) -> str:
+        """What shows that other work disturbed the measurement: ceilings may be too low. Empty when nothing does."""
+        if self.unsteady() > DISTURBED:
+            return f"{share_text(self.unsteady())} of the ceilings scattered"
+        if self.cpu_share is not None and self.cpu_share < UNDISTURBED_CPU_SHARE:
+            return f"other work had the processor for {share_text(1 - self.cpu_share)} of the time"
+        return ""
+
+    def dispatch_ns(self) -> float | None:
+        """Fixed cost of an operator in ns, shared out among the threads when there are several; None: not measured."""
+        wanted = Dispatch.PARALLEL if self.threads > 1 else Dispatch.SERIAL
+        return next((1e9 / roof.rate.best for roof in self.dispatch if roof.dispatch is wanted and roof.rate), None)
+
+
+def _interpolated(measured: dict[int, int], size: float) -> float:
+    sizes = sorted(measured)
+    upper = next((known for known in sizes if known >= size), sizes[-1])
+    lower = max((known for known in sizes if known <= size), default=sizes[0])
+    if upper <= lower:
+        return float(measured[lower])
+    part = math.log(size / lower) / math.log(upper / lower)
+    return float(measured[lower] ** (1 - part) * measured[upper] ** part)
+
+
+def _best(roofs: Iterable[_R]) -> _R | None:
+    """The fastest one; one without a rate when none has any."""
+    return max(roofs, key=lambda roof: roof.rate.best if roof.rate else -1, default=None)
+
+
+class NoRoofs(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.no-roofs/1"):
+    """That ceilings could not be measured, and why."""
+
+    reason: str
+
+
+class KernelUse(msgspec.Struct, frozen=True):
+    """Which ceiling of :class:`MacRoof` an event falls under.
+
+    Attributes:
+        dtype: number type, as there; one that has no ceilings is named as the event names it.
+        kernel: the class.
+    """
+
+    dtype: str
+    kernel: KernelClass
+
+
+_EVENT = re.compile(r"(?P<operator>[^(#]+?)(?: \((?P<tags>[^)#]*)\)(?: (?P<algorithm>[^#]+?))?)?(?: #\d+)?\Z")
+_ALGORITHMS = {
+    "GEMM": KernelClass.GEMM,
+    "IGEMM": KernelClass.IGEMM,
+    "DWConv": KernelClass.DWCONV,
+}
+_OPERATORS = {
+    "Fully Connected": KernelClass.GEMM,
+    "Dynamic Fully Connected": KernelClass.GEMM,
+    "Batch Matrix Multiply": KernelClass.BMM,
+}
+# Number types of inputs and weights in an event's name, packed forms (P) and unsigned ones (DU) with the plain ones.
+_DTYPES: dict[tuple[str, ...], str] = {
+    ("f32",): "f32",
+    ("f16",): "f16",
+    ("qs8",): "qs8",
+    ("qc8",): "qs8",
+    ("qs8", "qc8w"): "qs8",
+    ("qs8", "qs8", "qc8w"): "qs8",
+    ("qd8", "f32", "qc8w"): "qd8",
+    ("qd8", "f16", "qc8w"): "qd8",
+    ("qd8", "f32", "qc4w"): "qd8_qc4w",
+    ("qd8", "f16", "qc4w"): "qd8_qc4w",
+    ("qd8", "f32", "qb4w"): "qd8_qb4w",
+    ("qd8", "f16", "qb4w"): "qd8_qb4w",
+    ("qd8", "bf16", "qb4w"): "qd8_qb4w",
+}
+_PACKED = {"pf32": "f32", "pf16": "f16", "pqs8": "qs8", "qdu8": "qd8", "qp8": "qd8"}
+
+
+def kernel_use(event: str, rows: int | None = None) -> KernelUse | None:
+    """Number type and class of kernels of an event by its name; None for events that do not multiply and accumulate.
+
+    Args:
+        event: as recorded: ``Convolution (NHWC, F32) IGEMM #7``.
+        rows: of the matrix that is multiplied with weights; None: not known, more than one.
+    """
+    form = _EVENT.match(event)
+    if form is None:
+        return None
+    kernel = _OPERATORS.get(form["operator"]) or _ALGORITHMS.get(form["algorithm"] or "")
+    if kernel is KernelClass.GEMM and rows == 1:
+        kernel = KernelClass.GEMV
+    types = _types(form["tags"])
+    return KernelUse(_DTYPES.get(types, "_".join(types)), kernel) if kernel and types else None
+
+
+def operator_name(event: str) -> str:
+    """XNNPACK's operator in an event's name: ``Sigmoid`` of ``Sigmoid (NC) #2``; other names come back whole.
+
+    A conversion carries its target where the name tells it: ``Convert to qd8`` of ``Convert (NC, F32, QDU8)``.
+    """
+    form = _EVENT.match(event)
+    if form is None:
+        return event
+    types = _types(form["tags"])
+    return f"Convert to {types[-1]}" if form["operator"] == "Convert" and types else form["operator"]
+
+
+def _types(tags: str | None) -> tuple[str, ...]:
+    """Number types in an event's name, behind its layout."""
+    return tuple(_PACKED.get(tag, tag) for tag in (tags or "").lower().split(", ")[1:])
+
+
+VIEWS = frozenset({"Static Reshape", "Static Expand Dims", "Fuse Dims", "Split Dims"})
+"""XNNPACK's operators that change a shape and need not move a byte, though they may."""

@@ -1,0 +1,1 @@
+"""What an operator must compute and move: shapes, multiply-accumulates, bytes."""

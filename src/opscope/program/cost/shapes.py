@@ -1,0 +1,334 @@
+"""Real shapes of one inference, derived from those of the method's inputs.
+
+A program states upper bounds for tensors whose shape can differ between calls, and a trace states no shapes at all.
+Costs of such a program need the shapes of its inputs, which are followed through every instruction and every delegate.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from opscope.program.cost.call import Call, integer_in
+from opscope.program.cost.dimensions import NotKnownError, Shape, elements, fits
+from opscope.program.cost.node_shapes import graph_shapes
+from opscope.program.cost.portable_shapes import output_shapes
+from opscope.program.structure.plan import Dynamism, InstructionKind, Tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from opscope.program.structure.plan import Plan, Step
+    from opscope.program.xnnpack.graph import XnnGraph
+
+
+class Called(NamedTuple):
+    """Shapes of one call of a delegate.
+
+    Attributes:
+        dims: of values of its graph; those that cannot be derived are absent.
+        left: of the tensors that the call leaves, by value number of the plan; None for those that are unknown.
+    """
+
+    dims: dict[int, Shape]
+    left: dict[int, Shape | None]
+
+
+def call_shapes(plan: Plan, step: Step, graph: XnnGraph, sizes: Mapping[int, Shape]) -> Called:
+    """What a call of a delegate makes of known shapes.
+
+    Args:
+        plan: the method.
+        step: an instruction that calls the delegate.
+        graph: of the delegate.
+        sizes: known shapes of tensors of the plan.
+    """
+    values = graph.by_id()
+    places = list(zip(step.arguments, graph.arguments(), strict=False))
+    given, left = places[: len(graph.inputs)], places[len(graph.inputs) :]
+    known = {}
+    for number, name in given:
+        value = _value(plan, number)
+        if isinstance(value, Tensor) and number in sizes and name in values and _alike(value, values[name].dims):
+            known[name] = _stored(value, sizes[number])
+    dims = graph_shapes(graph, known)
+    found: dict[int, Shape | None] = {}
+    for number, name in left:
+        value = _value(plan, number)
+        if isinstance(value, Tensor):
+            fitting = name in values and _alike(value, values[name].dims)
+            found[number] = _logical(value, dims.get(name)) if fitting else None
+    return Called(dims, found)
+
+
+def _alike(value: Tensor, dims: Shape) -> bool:
+    """Whether a tensor and a value of a graph are stated to have the same shape."""
+    return _stored(value, value.sizes) == dims
+
+
+def possible(value: Tensor, shape: Shape) -> bool:
+    """Whether a tensor can have a shape; that in the file is an upper bound unless the tensor is said to have none."""
+    if value.dynamism is Dynamism.UNBOUNDED:
+        return len(shape) == len(value.sizes) and min(shape, default=0) >= 0
+    return fits(shape, value.sizes)
+
+
+def _value(plan: Plan, number: int) -> object:
+    return plan.values[number] if 0 <= number < len(plan.values) else None
+
+
+def _stored(value: Tensor, shape: Shape) -> Shape:
+    """A shape in the order of memory; a scalar stands as one element."""
+    if len(value.dim_order) != len(shape):
+        return shape or (1,)
+    return tuple(shape[place] for place in value.dim_order) or (1,)
+
+
+def _logical(value: Tensor, stored: Shape | None) -> Shape | None:
+    """The shape of a tensor from that in the order of memory."""
+    if stored is None or not value.sizes:
+        return None if stored is None else ()
+    if sorted(value.dim_order) != list(range(len(stored))):
+        return stored
+    return tuple(size for _, size in sorted(zip(value.dim_order, stored, strict=True)))
+
+
+_LARGEST = 2**63 - 1
+
+
+def size_number(call: Call) -> int:
+    """The integer that a call computes.
+
+    Raises:
+        NotKnownError: it computes something else, from something unknown, or a number beyond 64 bits.
+    """
+    rule = _RULES.get(call.name)
+    if rule is None:
+        raise NotKnownError
+    found = rule(call)
+    if abs(found) > _LARGEST:
+        raise NotKnownError
+    return found
+
+
+def _size(call: Call) -> int:
+    data = call.shape(0)
+    return data[call.axis(1, data)]
+
+
+def _count(call: Call) -> int:
+    return elements(call.shape(0))
+
+
+def _of_two(compute: Callable[[int, int], int]) -> Callable[[Call], int]:
+    return lambda call: compute(call.number(0), call.number(1))
+
+
+def _divided(compute: Callable[[int, int], int]) -> Callable[[Call], int]:
+    def rule(call: Call) -> int:
+        if not call.number(1):
+            raise NotKnownError
+        return compute(call.number(0), call.number(1))
+
+    return rule
+
+
+def _negative(call: Call) -> int:
+    return -call.number(0)
+
+
+_RULES: dict[str, Callable[[Call], int]] = {
+    "aten::sym_size.int": _size,
+    "aten::sym_numel": _count,
+    "executorch_prim::add.Scalar": _of_two(operator.add),
+    "executorch_prim::sub.Scalar": _of_two(operator.sub),
+    "executorch_prim::mul.Scalar": _of_two(operator.mul),
+    "executorch_prim::sym_max.Scalar": _of_two(max),
+    "executorch_prim::sym_min.Scalar": _of_two(min),
+    "executorch_prim::floordiv.Scalar": _divided(operator.floordiv),
+    "executorch_prim::floordiv.int": _divided(operator.floordiv),
+    "executorch_prim::mod.Scalar": _divided(operator.mod),
+    "executorch_prim::mod.int": _divided(operator.mod),
+    "executorch_prim::neg.Scalar": _negative,
+}
+
+
+_PASSES = 8
+_COPY_INTO = "executorch_prim::et_copy_index.tensor"
+_EQUAL = "executorch_prim::eq.Scalar"
+
+
+class Shapes(msgspec.Struct, frozen=True):
+    """What is known of the shapes of one inference; a value whose shape cannot be derived is absent.
+
+    Attributes:
+        sizes: of tensors of the plan, by value number.
+        dims: of values of delegates' graphs: by number of the delegate, then by value number.
+    """
+
+    sizes: Mapping[int, Shape]
+    dims: Mapping[int, Mapping[int, Shape]]
+
+
+def is_dynamic(plan: Plan) -> bool:
+    """Whether a tensor of the method can have another shape in another inference, or grows within one."""
+    return any(isinstance(value, Tensor) and value.dynamism is not Dynamism.STATIC for value in plan.values)
+
+
+def static_inputs(plan: Plan) -> tuple[Shape, ...] | None:
+    """The shapes of the tensors among a method's inputs, in their order; None when one can differ between calls."""
+    tensors = [plan.values[number] for number in _input_tensors(plan)]
+    shapes = [value.sizes for value in tensors if isinstance(value, Tensor) and value.dynamism is Dynamism.STATIC]
+    return tuple(shapes) if len(shapes) == len(tensors) else None
+
+
+def propagate(plan: Plan, graphs: Mapping[int, XnnGraph], inputs: Sequence[Shape]) -> Shapes:
+    """The shapes of one inference, as the runtime computes them.
+
+    A value that gets several shapes within the inference, as in a loop or in two branches, has none.
+
+    Args:
+        plan: the method.
+        graphs: of its delegates, by number; what others leave is unknown.
+        inputs: shapes of the tensors among the method's inputs, in their order.
+
+    Returns:
+        Derived shapes. Those of another number of inputs, or beyond what the program allows, are taken as unknown.
+    """
+    several: frozenset[int] = frozenset()
+    for _ in range(_PASSES):
+        walk = _Walk(plan, graphs, several)
+        walk.start(inputs)
+        walk.run()
+        if walk.several == several:
+            return Shapes(walk.sizes, walk.dims)
+        several = frozenset(walk.several)
+    return Shapes({}, {number: {} for number in graphs})
+
+
+def _input_tensors(plan: Plan) -> list[int]:
+    return [number for number in plan.inputs if isinstance(_value(plan, number), Tensor)]
+
+
+class _Walk:
+    """One pass over the instructions in their order, whatever jumps they make.
+
+    Attributes:
+        sizes: shapes of tensors.
+        dims: shapes of values of delegates' graphs.
+        several: values that were set to different shapes or numbers, or once to an unknown one; they stay unknown.
+    """
+
+    def __init__(self, plan: Plan, graphs: Mapping[int, XnnGraph], several: frozenset[int]) -> None:
+        self.several = set(several)
+        self.dims: dict[int, dict[int, Shape]] = {number: {} for number in graphs}
+        self._called: set[int] = set()
+        self._plan = plan
+        self._graphs = graphs
+        self._steps = [step for chain in plan.chains for step in chain.steps]
+        self._tensors = {number: value for number, value in enumerate(plan.values) if isinstance(value, Tensor)}
+        self._integers = self._constants()
+        self._trips = {step.arguments[0]: step.arguments[1] for step in self._steps if self._compares(step)}
+        static = Dynamism.STATIC
+        self.sizes = {number: value.sizes for number, value in self._tensors.items() if value.dynamism is static}
+
+    def start(self, inputs: Sequence[Shape]) -> None:
+        """Set the shapes of the inputs."""
+        tensors = _input_tensors(self._plan)
+        if len(inputs) == len(tensors):
+            for number, shape in zip(tensors, inputs, strict=True):
+                self._set(number, tuple(shape))
+
+    def run(self) -> None:
+        """Follow every instruction."""
+        for step in self._steps:
+            if step.kind is InstructionKind.KERNEL:
+                self._kernel(step)
+            elif step.kind is InstructionKind.DELEGATE:
+                self._delegate(step)
+            elif step.kind is InstructionKind.MOVE and step.arguments:
+                self._set(step.arguments[-1], self.sizes.get(step.arguments[0]))
+
+    def _compares(self, step: Step) -> bool:
+        """A loop ends when its counter equals the number of trips."""
+        kernel = step.kind is InstructionKind.KERNEL and len(step.arguments) > 1
+        return kernel and self._plan.called(step) == _EQUAL
+
+    def _constants(self) -> dict[int, int]:
+        """Integers that no instruction computes."""
+        computed = {step.arguments[-1] for step in self._steps if step.arguments}
+        found = {number: integer_in(value) for number, value in enumerate(self._plan.values) if number not in computed}
+        return {number: integer for number, integer in found.items() if integer is not None}
+
+    def _set(self, number: int, shape: Shape | None) -> None:
+        """A tensor has this shape from now on; static ones keep theirs."""
+        value = self._tensors.get(number)
+        if value is None or value.dynamism is Dynamism.STATIC:
+            return
+        allowed = shape is not None and possible(value, shape)
+        if number in self.several or not allowed or self.sizes.get(number, shape) != shape:
+            self._forget(number)
+        elif shape is not None:
+            self.sizes[number] = shape
+
+    def _forget(self, number: int) -> None:
+        self.several.add(number)
+        self.sizes.pop(number, None)
+        self._integers.pop(number, None)
+
+    def _kernel(self, step: Step) -> None:
+        call = Call(self._plan, step, self.sizes, self._integers)
+        if call.name == _COPY_INTO:
+            self._collect(step, call)
+        elif call.outputs:
+            self._leave(call)
+        elif step.arguments:
+            self._compute(step.arguments[-1], call)
+
+    def _compute(self, number: int, call: Call) -> None:
+        """An operator that leaves a number."""
+        try:
+            found = size_number(call)
+        except NotKnownError:
+            self._forget(number)
+            return
+        if number in self.several or self._integers.get(number, found) != found:
+            self._forget(number)
+        else:
+            self._integers[number] = found
+
+    def _leave(self, call: Call) -> None:
+        """An operator that leaves tensors."""
+        dynamic = [number for number in call.outputs if self._tensors[number].dynamism is not Dynamism.STATIC]
+        try:
+            shapes = dict(zip(call.outputs, output_shapes(call) if dynamic else (), strict=False))
+        except NotKnownError:
+            shapes = {}
+        for number in dynamic:
+            self._set(number, shapes.get(number))
+
+    def _collect(self, step: Step, call: Call) -> None:
+        """A loop lays one result after another into a tensor, which has them all in the end."""
+        counter = step.arguments[2] if len(step.arguments) > 2 else -1  # noqa: PLR2004 - target, source, counter
+        trips = self._integers.get(self._trips.get(counter, -1))
+        try:
+            shape = None if trips is None else (trips, *call.shape(1))
+        except NotKnownError:
+            shape = None
+        self._set(step.arguments[0], shape)
+
+    def _delegate(self, step: Step) -> None:
+        graph = self._graphs.get(step.target)
+        if graph is None:
+            for number in step.arguments:
+                self._set(number, self.sizes.get(number))
+            return
+        dims, left = call_shapes(self._plan, step, graph, self.sizes)
+        for number, shape in left.items():
+            self._set(number, shape)
+        same = step.target not in self._called or self.dims[step.target] == dims
+        self.dims[step.target] = dims if same else {}
+        self._called.add(step.target)

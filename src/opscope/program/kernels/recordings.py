@@ -1,0 +1,99 @@
+"""What a sampling profiler saw: functions with the samples that fell into them, by thread.
+
+Samples are not calls. A function with samples ran; one without may have run between two samples.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from opscope.program.kernels.symbols import parse_symbol
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class Frame(NamedTuple):
+    """One function of a stack, and the library it is in; null where it is not known."""
+
+    function: str | None
+    library: str | None
+
+
+class SampledFunction(msgspec.Struct, frozen=True):
+    """A function and what fell into it.
+
+    Attributes:
+        event: what the samples count, such as ``cycles``.
+        thread: name and number of the thread.
+        function: where samples fell; null where the profiler knows no name.
+        library: of the function, likewise.
+        kernel: the innermost kernel of the stack, the function itself or one that called it; null where there is none.
+        samples: number of them; null where the profiler tells only shares.
+        weight: what the samples stand for, in the unit of the recording.
+    """
+
+    event: str
+    thread: str
+    function: str | None
+    library: str | None
+    kernel: str | None
+    samples: int | None
+    weight: float
+
+
+class Recording(msgspec.Struct, frozen=True):
+    """All samples of a recording, added up.
+
+    Attributes:
+        format: of the file: ``perf script``, ``simpleperf report``, ``xctrace``, ``sample``.
+        unit: of the weights: ``events``, ``ns``, ``samples`` or ``percent``.
+        functions: heaviest first.
+    """
+
+    format: str
+    unit: str
+    functions: tuple[SampledFunction, ...]
+
+    @property
+    def weight(self) -> float:
+        """Of all samples."""
+        return sum(row.weight for row in self.functions)
+
+    @property
+    def nameless(self) -> float:
+        """Share of the weight that fell into functions without a name."""
+        return sum(row.weight for row in self.functions if row.function is None) / self.weight if self.weight else 0.0
+
+
+class Tally:
+    """Adds samples up."""
+
+    def __init__(self) -> None:
+        self._rows: dict[tuple[str, str, str | None, str | None, str | None], tuple[int | None, float]] = {}
+
+    def add(
+        self, event: str, thread: str, stack: Sequence[Frame], weight: float = 1.0, samples: int | None = 1
+    ) -> None:
+        """Add samples.
+
+        Args:
+            event: what they count.
+            thread: name and number.
+            stack: innermost function first; empty when nothing is known.
+            weight: what they stand for.
+            samples: number of them; None when it is not known.
+        """
+        leaf = stack[0] if stack else Frame(None, None)
+        kernels = (parse_symbol(frame.function) for frame in stack if frame.function)
+        kernel = next((found.name for found in kernels if found), None)
+        key = (event, thread, leaf.function, leaf.library, kernel)
+        count, total = self._rows.get(key, (0, 0.0))
+        self._rows[key] = (None if samples is None or count is None else count + samples, total + weight)
+
+    def recording(self, form: str, unit: str) -> Recording:
+        """Everything that was added."""
+        rows = [SampledFunction(*key, *value) for key, value in self._rows.items()]
+        return Recording(form, unit, tuple(sorted(rows, key=lambda row: -row.weight)))

@@ -1,0 +1,161 @@
+"""Names of kernels in a binary, of XNNPACK and of KleidiAI: what they compute, in which number types, by which ISA.
+
+KleidiAI's names are built as follows (its documentation, "Micro-kernel variants", and the exported symbols of the
+library in ExecuTorch 1.5.1)::
+
+    kai_run_matmul_clamp_<result>_<data>_<weights>[_<tile>]_<isa>_<instruction>
+    kai_run_{lhs,rhs}_[imatmul_|quant_]pack_[kxn_|nxk_]<packed>_<source>[_<more>]_<isa>
+
+``kai_kernel_...`` is the assembly behind the ``kai_run_...`` of the same name; samples fall there. XNNPACK's names:
+:mod:`opscope.program.kernels.names`.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from opscope.program.kernels.names import LONGEST_NAME, parse_kernel
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+class IsaClass(str, enum.Enum):
+    """The instruction set that a kernel needs, the strongest that its name tells; strongest first."""
+
+    SME2 = "sme2"
+    SME = "sme"
+    SVE = "sve"
+    I8MM = "i8mm"
+    DOTPROD = "dotprod"
+    BF16 = "bf16"
+    FP16 = "fp16"
+    NEON = "neon"
+    AMX = "amx"
+    AVX512 = "avx512"
+    AVX2 = "avx2"
+    AVX = "avx"
+    SSE = "sse"
+    OTHER = "other"
+    SCALAR = "scalar"
+    UNKNOWN = "unknown"
+
+
+SME_FAMILY = (IsaClass.SME2, IsaClass.SME)
+# A word of a name belongs to the first class whose pattern it matches. avx256skx and avx256vnni need AVX512VL.
+_CLASSES: tuple[tuple[IsaClass, re.Pattern[str]], ...] = tuple(
+    (isa, re.compile(pattern))
+    for isa, pattern in (
+        (IsaClass.SME2, r"(?:neon)?sme2"),
+        (IsaClass.SME, r"(?:neon)?sme\Z"),
+        (IsaClass.SVE, r"(?:neon)?sve"),
+        (IsaClass.I8MM, r"(?:neon)?i8mm"),
+        (IsaClass.DOTPROD, r"neondot|dotprod"),
+        (IsaClass.BF16, r"neonbf16"),
+        (IsaClass.FP16, r"neonfp16arith"),
+        (IsaClass.NEON, r"neon|asm_aarch(?:32|64)_neon|aarch(?:32|64)"),
+        (IsaClass.AMX, r"avx512amx|amx"),
+        (IsaClass.AVX512, r"avx512|avx256|avx10"),
+        (IsaClass.AVX2, r"avx2|avxvnni|fma3|f16c"),
+        (IsaClass.AVX, r"avx"),
+        (IsaClass.SSE, r"s?sse"),
+        (IsaClass.OTHER, r"wasm|rvv|hvx|hexagon|vfp|armsimd32"),
+        (IsaClass.SCALAR, r"scalar"),
+    )
+)
+_KAI = re.compile(r"kai_(?:run|kernel)_(?P<rest>[a-z0-9_]+)\Z")
+_MATMUL = re.compile(
+    r"matmul_clamp_(?P<types>\w+?)_(?:(?P<tile>\d+(?:vl)?x\d+(?:vl)?(?:x\d+)?)_)?(?P<isa>(?:opt32_)?(?:sme|neon).*)\Z"
+)
+_PACK = re.compile(r"(?P<side>[lr]hs)_(?P<how>imatmul_|quant_)?pack_(?:kxn_|nxk_)?(?P<types>\w+)\Z")
+_ASKING = ("_get_mr", "_get_nr")
+"""How functions that only tell a kernel's tile end."""
+_TYPE = re.compile(r"(?P<type>bf16|f16|f32|qai8|qsi8|qs8|qau8|qsi4|qsu4|qs4|i32|x8|x16|x32)")
+_FAMILIES = {
+    "fp32": re.compile(r"p?f32"),
+    "fp16": re.compile(r"p?f16"),
+    "bf16": re.compile(r"p?bf16"),
+    "int8": re.compile(r"p?q[a-z]*8|x8|s8|u8"),
+    "int4": re.compile(r"q[a-z]*4"),
+    "int2": re.compile(r"q[a-z]*2"),
+}
+
+
+class KernelSymbol(msgspec.Struct, frozen=True):
+    """What the name of a kernel tells.
+
+    Attributes:
+        name: of the kernel; assembly under the name of the function that calls it.
+        library: ``KleidiAI`` or ``XNNPACK``.
+        operator: ``matmul``, ``lhs_pack``, ``gemm``, ``vadd``.
+        types: number types as the name writes them, joined by ``_``.
+        tile: what one call computes; null where the name has none.
+        isa: the instruction set that it needs.
+    """
+
+    name: str
+    library: str
+    operator: str
+    types: str
+    tile: str | None
+    isa: IsaClass
+
+    @property
+    def families(self) -> tuple[str, ...]:
+        """Families of its number types, such as ``int8``."""
+        words = self.types.split("_")
+        return tuple(name for name, form in _FAMILIES.items() if any(form.match(word) for word in words))
+
+    @property
+    def packs(self) -> bool:
+        """Whether it only lays data out for another kernel."""
+        return "pack" in self.operator
+
+
+def parse_symbol(name: str) -> KernelSymbol | None:
+    """What the name of a kernel tells; None when it is the name of something else."""
+    if len(name) > LONGEST_NAME:
+        return None
+    found = _KAI.match(name)
+    return _kleidi(found["rest"]) if found else _xnnpack(name)
+
+
+def _kleidi(rest: str) -> KernelSymbol | None:
+    name = f"kai_run_{rest}"
+    product, pack = _MATMUL.match(rest), _PACK.match(rest)
+    if product:
+        isa = isa_of(product["isa"].split("_"))
+        return KernelSymbol(name, "KleidiAI", "matmul", _types(product["types"]), product["tile"], isa)
+    if pack:
+        words = pack["types"].split("_")
+        operator = f"{pack['side']}_{pack['how'] or ''}pack"
+        return KernelSymbol(name, "KleidiAI", operator, _types("_".join(words[:2])), None, isa_of(words))
+    return None
+
+
+def _types(text: str) -> str:
+    found = (_TYPE.match(word) for word in text.split("_"))
+    return "_".join(match["type"] for match in found if match)
+
+
+def _xnnpack(name: str) -> KernelSymbol | None:
+    kernel = parse_kernel(name)
+    if not kernel.parsed or name.endswith(_ASKING):
+        return None
+    return KernelSymbol(
+        name, "XNNPACK", kernel.operator or "", kernel.dtype or "", kernel.tile, isa_of(kernel.isa_chain)
+    )
+
+
+def isa_of(words: Iterable[str]) -> IsaClass:
+    """The strongest class of the words of a name; ``unknown`` when none tells any."""
+    found = {isa for isa in map(_class, words) if isa}
+    return next((isa for isa in IsaClass if isa in found), IsaClass.UNKNOWN)
+
+
+def _class(word: str) -> IsaClass | None:
+    return next((isa for isa, form in _CLASSES if form.match(word)), None)

@@ -1,0 +1,147 @@
+"""What an operator is: five categories, and finer kinds below them, from its name or from the program's node.
+
+Names are looked up whole, never searched for parts, so ``address`` is no addition and ``padding`` no normalisation. The
+table of names: :mod:`opscope.program.operators.kinds`.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import NamedTuple
+
+from opscope.program.operators.kinds import KINDS, Category, Kind
+
+__all__ = [
+    "FRAMEWORK",
+    "KINDS",
+    "UNKNOWN",
+    "Category",
+    "Kind",
+    "OperatorClass",
+    "aten_operator",
+    "classify",
+    "classify_node",
+]
+
+
+class OperatorClass(NamedTuple):
+    """Category and kind of an operator."""
+
+    category: Category
+    kind: str
+
+
+UNKNOWN = OperatorClass(Category.OTHER, "unknown")
+FRAMEWORK = OperatorClass(Category.OTHER, "framework")
+
+
+def _table(column: str, separator: str | None = None) -> dict[str, Kind]:
+    """Kinds by the names in one column of the table."""
+    listed = ((name, kind) for kind in KINDS for name in getattr(kind, column).split(separator))
+    return {" ".join(name.split()): kind for name, kind in listed if name.strip()}
+
+
+_XNNPACK, _EVENTS = _table("xnnpack", ","), _table("events", ",")
+_ATEN, _NODES, _COREML, _VULKAN = (_table(column) for column in ("aten", "nodes", "coreml", "vulkan"))
+
+_DELEGATE_FORM = re.compile(r"^(?P<operator>[^(#]+?)(?: \([^)#]*\)(?: (?P<algorithm>[^#]+?))?)?(?: #\d+)?\Z")
+_NAMESPACES = ("aten.", "aten_", "dim_order_ops.", "dim_order_ops_", "quantized_decomposed.", "quantized_decomposed_")
+_NUMBER_TYPES = re.compile(r"_asym\d.*\Z", re.DOTALL)
+"""What Cadence's kernels for fixed number types end with: ``quantized_add_asym8sxasym8s_asym8s``."""
+_NODE = re.compile(r"(?P<node>\w{1,200})[: ]OpId_\d+(?: \(cycles\))?\Z")
+_OVERLOADS = frozenset(
+    """
+    tensor scalar default dim dims int intlist self vec out src value mode list correction two no stats start step
+    memory format
+    """.split()
+)
+_MIL = re.compile(r"[^:]+:(?:ios\d+\.)?(?P<operator>\w+)\Z")
+_SHADER = re.compile(r'"kernel_name": "(?P<shader>\w{1,200})"')
+_CALLED = re.compile(r'"operator": \{"name": "(?P<operator>[\w.:]{1,200})"')
+_PLAIN_SHADER = re.compile(r"(?P<shader>[a-z]\w{0,199}?_(?:float|half|double|int8|uint8|int32|int64|bool))(?:_\d+)?\Z")
+_SHADER_WORDS = 9
+_UNIT = re.compile(r" \((?:us|cycles|count|bytes)\)\Z")
+
+
+@lru_cache(maxsize=4096)
+def classify(name: str) -> OperatorClass:
+    """Category and kind of an operator by its recorded name; ``UNKNOWN`` when the name is in no table.
+
+    Accepts XNNPACK's event names (``Convolution (NHWC, F32) IGEMM #3``), ExecuTorch's kernel events
+    (``native_call_add.out``), ATen's own (``aten::add.Tensor``, ``aten.add.Tensor``, ``aten_add_default``), QNN
+    (``aten_add_tensor:OpId_61 (cycles)``), operators of Core ML (``op_12:ios17.conv``), shaders of Vulkan
+    (``conv2d_dw_half_12``, or the text in JSON that later releases record) and the phases that delegates record.
+    """
+    kind = _delegate_kind(name) or _aten_kind(name) or _other_kind(name)
+    return OperatorClass(kind.category, kind.name) if kind else UNKNOWN
+
+
+def classify_node(kind: str) -> OperatorClass:
+    """Category and kind of a node of an XNNPACK payload; ``UNKNOWN`` for one that is in no table."""
+    found = _NODES.get(kind)
+    return OperatorClass(found.category, found.name) if found else UNKNOWN
+
+
+def _delegate_kind(name: str) -> Kind | None:
+    form = _DELEGATE_FORM.match(name)
+    if not form:
+        return None
+    with_algorithm = f"{form['operator']} {form['algorithm']}"
+    return _XNNPACK.get(with_algorithm) or _XNNPACK.get(form["operator"])
+
+
+def _aten_kind(name: str) -> Kind | None:
+    return _ATEN.get(name) or _ATEN.get(aten_operator(name))
+
+
+def aten_operator(name: str) -> str:
+    """The operator in a name of ATen, without kernel prefix, namespace, overload and ``_copy``."""
+    text = name.removeprefix("native_call_").rpartition("::")[2]
+    for namespace in _NAMESPACES:
+        text = text.removeprefix(namespace)
+    text, default, _ = text.partition(".")[0].partition("_default")
+    text = _NUMBER_TYPES.sub("", text)
+    return text.strip("_").removesuffix("_copy").strip("_") if text or default else ""
+
+
+def _other_kind(name: str) -> Kind | None:
+    """Of events of delegates other than XNNPACK."""
+    event = _UNIT.sub("", name)
+    if event in _EVENTS:
+        return _EVENTS[event]
+    if node := _NODE.match(name):
+        return _EVENTS.get(node["node"]) or _exported_kind(node["node"])
+    if operator := _MIL.match(name):
+        return _COREML.get(operator["operator"])
+    if name.startswith("{"):
+        return _dispatched_kind(name)
+    shader = _PLAIN_SHADER.match(name)
+    return _shader_kind(shader["shader"]) if shader else _exported_kind(name)
+
+
+def _exported_kind(node: str) -> Kind | None:
+    """Of a node as the exporter names it: ``aten_add_tensor_3`` is the fourth ``aten.add.Tensor``."""
+    if not node.startswith("aten_"):
+        return None
+    words = node.rstrip("0123456789").strip("_").split("_")
+    for _ in range(3):
+        found = _ATEN.get(aten_operator("_".join(words)))
+        if found or words[-1] not in _OVERLOADS:
+            return found
+        words = words[:-1]
+    return None
+
+
+def _dispatched_kind(name: str) -> Kind | None:
+    """Of a shader that is recorded with the operator it was called for; what ran counts before what was asked for."""
+    shader, called = _SHADER.search(name), _CALLED.search(name)
+    found = _shader_kind(shader["shader"]) if shader else None
+    return found or (_aten_kind(called["operator"]) if called else None)
+
+
+def _shader_kind(shader: str) -> Kind | None:
+    """Of a shader by the longest beginning of whole words that is in the table."""
+    words = shader.split("_")[:_SHADER_WORDS]
+    tried = ("_".join(words[:count]) for count in range(len(words), 0, -1))
+    return next((_VULKAN[name] for name in tried if name in _VULKAN), None)

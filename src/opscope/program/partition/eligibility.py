@@ -1,0 +1,126 @@
+"""Whether XNNPACK can run an operator with the SME or SME2 kernels of KleidiAI, by number types and shape.
+
+Eligible is not used: the CPU must have the extension, and the library must be built with it. The rules:
+:mod:`opscope.program.partition.sme_rules`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from opscope.program.partition.sme_rules import RULES, Form, Rule, Verdict
+from opscope.program.xnnpack.graph import Convolution
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from opscope.program.xnnpack.graph import XnnGraph, XnnNode, XnnValue
+
+
+class Eligibility(msgspec.Struct, frozen=True):
+    """Whether a node can run with SME or SME2, and how that is known.
+
+    Attributes:
+        verdict: whether.
+        form: what XNNPACK makes of the node.
+        types: its number types, as XNNPACK names them where a rule is known.
+        reason: why.
+        source: file and function of XNNPACK that decides; None when no rule is known.
+        tried: the rule was tried under an emulator.
+        advice: what would make it eligible; None when nothing simple does.
+    """
+
+    verdict: Verdict
+    form: Form
+    types: str
+    reason: str
+    source: str | None
+    tried: bool
+    advice: str | None = None
+
+
+_FORMS = {
+    "FullyConnected": Form.PRODUCT,
+    "BatchMatrixMultiply": Form.BATCH_PRODUCT,
+    "Conv2d": Form.CONVOLUTION,
+    "DepthwiseConv2d": Form.DEPTHWISE,
+    "ConvTranspose2d": Form.DECONVOLUTION,
+    "ScaledDotProductAttention": Form.ATTENTION,
+}
+_POINTWISE_CHANNELS = 2
+_FACTORS = 2
+
+
+class GraphEligibility:
+    """Verdicts on the nodes of one delegate.
+
+    Args:
+        graph: of the delegate.
+    """
+
+    def __init__(self, graph: XnnGraph) -> None:
+        self._nodes = graph.nodes
+        self._values = graph.by_id()
+
+    def of(self, number: int) -> Eligibility | None:
+        """Whether a node can run with SME or SME2; None for nodes that do not multiply and accumulate."""
+        return eligibility(self._nodes[number], self._values)
+
+
+def eligibility(node: XnnNode, values: Mapping[int, XnnValue]) -> Eligibility | None:
+    """Whether a node can run with SME or SME2; None for nodes that do not multiply and accumulate.
+
+    Args:
+        node: of a payload.
+        values: of its graph by number.
+    """
+    form = form_of(node)
+    if form is None:
+        return None
+    names = (*node.inputs[:_FACTORS], *node.outputs[:1])
+    types = tuple(values[name].dtype.name for name in names if name in values)
+    if form is Form.CONVOLUTION and _single_channels(node):
+        return _open(form, types, "whether the library takes it as depthwise was not tried")
+    found = next((rule for rule in RULES if rule.form is form and _fits(rule, types)), None)
+    if found is None:
+        return _open(form, types, "no rule is known for these number types")
+    name = found.types_name or " x ".join(types[:_FACTORS])
+    return Eligibility(found.verdict, form, name, found.reason, found.source, found.tried, found.advice)
+
+
+def form_of(node: XnnNode) -> Form | None:
+    """What XNNPACK makes of a node; None for nodes that do not multiply and accumulate.
+
+    A convolution with a window of one element, without stride, padding or groups, is run as a matrix product. Source:
+    ``src/subgraph/convolution-2d.c``, xnn_define_convolution_2d.
+    """
+    form = _FORMS.get(node.kind)
+    options = node.attributes
+    if form is Form.CONVOLUTION and isinstance(options, Convolution) and _pointwise(options):
+        return Form.PRODUCT
+    return form
+
+
+def _pointwise(options: Convolution) -> bool:
+    window = options.kernel_height, options.kernel_width, options.subsampling_height, options.subsampling_width
+    padding = options.padding_top, options.padding_right, options.padding_bottom, options.padding_left
+    channels = options.group_input_channels + options.group_output_channels
+    return {*window, options.groups} == {1} and not any(padding) and channels > _POINTWISE_CHANNELS
+
+
+def _single_channels(node: XnnNode) -> bool:
+    options = node.attributes
+    return isinstance(options, Convolution) and options.group_input_channels == options.group_output_channels == 1
+
+
+def _fits(rule: Rule, types: tuple[str, ...]) -> bool:
+    if set(rule.types) == {"*"}:
+        return True
+    pairs = zip(rule.types, types, strict=False)
+    return len(types) == len(rule.types) and all(allowed == "*" or name in allowed.split() for allowed, name in pairs)
+
+
+def _open(form: Form, types: tuple[str, ...], reason: str) -> Eligibility:
+    return Eligibility(Verdict.UNKNOWN, form, " x ".join(types[:_FACTORS]), reason, None, tried=False)

@@ -1,0 +1,245 @@
+"""Conditions of XNNPACK's partitioner on the options and shapes of an operator.
+
+Each looks at one call in a program, at the positions of ATen's schemas, and tells what is refused; NotKnownError when
+the program does not show what it needs. Source: ``check_constraints`` in ``backends/xnnpack/partition/config`` of
+ExecuTorch 1.5.1.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from opscope.program.cost.dimensions import NotKnownError, elements
+from opscope.program.structure.plan import Dynamism, Scalar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import TypeAlias
+
+    from opscope.program.cost.call import Call
+    from opscope.program.structure.plan import Tensor
+
+    Condition: TypeAlias = Callable[[Call], "Broken | None"]
+
+_IMAGE = 4
+_SQUARE = 2
+
+
+class Broken(NamedTuple):
+    """A condition that a call does not meet.
+
+    Attributes:
+        text: what the partitioner takes, or does not.
+        evidence: what the program shows.
+        dynamic: it is about a shape that can differ between calls.
+        weights: it is about weights that are computed.
+    """
+
+    text: str
+    evidence: str
+    dynamic: bool = False
+    weights: bool = False
+
+
+def described(call: Call, number: int) -> str:
+    """A tensor in short: ``float32[1, 64]``."""
+    value = call.tensor(number)
+    shape = ", ".join(map(str, value.sizes))
+    return f"{value.dtype.name}[{shape}]"
+
+
+def _first(call: Call) -> str:
+    numbers = call.tensors_at(0)
+    return described(call, numbers[0]) if numbers else "nothing"
+
+
+def whole_scale(call: Call) -> Broken | None:
+    """A second operand that is not scaled."""
+    value = call.argument(2)
+    if not isinstance(value, Scalar) or isinstance(value.value, str):
+        raise NotKnownError
+    if value.value == 1:
+        return None
+    return Broken("it is taken only when the second operand is not scaled", f"alpha is {value.value}")
+
+
+def last_dimension(call: Call) -> Broken | None:
+    """Along the last dimension."""
+    rank, place = len(call.shape(0)), call.number(1)
+    if place in {-1, rank - 1}:
+        return None
+    return Broken("it is taken along the last dimension only", f"dimension {place} of {_first(call)}")
+
+
+def trailing(call: Call) -> Broken | None:
+    """A dimension added behind the last one."""
+    place = call.number(1)
+    if place in {-1, len(call.shape(0))}:
+        return None
+    return Broken("a dimension is added behind the last one only", f"dimension {place} of {_first(call)}")
+
+
+def image_mean(call: Call) -> Broken | None:
+    """The mean of an image, its dimensions kept."""
+    rank = len(call.shape(0))
+    if rank != _IMAGE:
+        return Broken("a mean is taken of tensors with four dimensions only", f"it has {rank}: {_first(call)}")
+    if call.has(3):
+        return Broken("a mean is taken only without a number type of its own", "dtype is given")
+    dims = sorted(place % rank for place in call.numbers(1)) if call.has(1) else list(range(rank))
+    if dims != [2, 3]:
+        return Broken("a mean is taken over the last two dimensions only", f"dimensions {dims}")
+    if not call.is_set(2):
+        return Broken("a mean is taken only with keepdim=True", "keepdim is False")
+    return None
+
+
+def square(call: Call) -> Broken | None:
+    """The integer 2 as exponent."""
+    value = call.argument(1)
+    if not isinstance(value, Scalar):
+        raise NotKnownError
+    if isinstance(value.value, int) and value.value == _SQUARE:
+        return None
+    return Broken("a power is taken only when its exponent is the integer 2", f"the exponent is {value.value!r}")
+
+
+def several(call: Call) -> Broken | None:
+    """Two tensors or more."""
+    count = len(set(call.tensors_at(0)))
+    return Broken("two tensors or more are joined", f"there is {count}") if count < 2 else None  # noqa: PLR2004 - a pair
+
+
+def no_cropping(call: Call) -> Broken | None:
+    """No negative padding."""
+    padding = call.numbers(1)
+    if min(padding, default=0) >= 0:
+        return None
+    return Broken("padding is taken only when it is not negative", f"{list(padding)}")
+
+
+def plain_slice(call: Call) -> Broken | None:
+    """A slice without steps, of fixed shapes."""
+    step = call.number(4)
+    if step != 1:
+        return Broken("a slice is taken with step 1 only", f"the step is {step}")
+    found = _dynamic(call, "a slice is taken only when its shapes are fixed")
+    if found is None and not all(elements(call.shape_of(n)) for n in (*call.inputs[:1], *call.outputs)):
+        return Broken("a slice is taken only when nothing is empty", _first(call))
+    return found
+
+
+def fixed_shapes(call: Call) -> Broken | None:
+    """Shapes that cannot differ between calls."""
+    return _dynamic(call, "it is taken only when its shapes are fixed")
+
+
+def _dynamic(call: Call, text: str) -> Broken | None:
+    for number in (*call.inputs[:1], *call.outputs):
+        if call.tensor(number).dynamism is not Dynamism.STATIC:
+            return Broken(text, f"{described(call, number)} is an upper bound", dynamic=True)
+    return None
+
+
+def fixed_view(call: Call) -> Broken | None:
+    """A reshape whose sizes are numbers, not computed."""
+    try:
+        call.numbers(1)
+    except NotKnownError:
+        text = "a reshape is taken only when its sizes are numbers"
+        return Broken(text, "a size is computed at run time", dynamic=True)
+    return None
+
+
+def same_order(call: Call) -> Broken | None:
+    """The same order of dimensions in memory."""
+    orders = [call.tensor(number).dim_order for number in (*call.inputs[:1], *call.outputs[:1])]
+    if len(orders) < 2 or not all(orders) or orders[0] == orders[1]:  # noqa: PLR2004 - the input's and the output's
+        return None
+    return Broken("a copy is taken only when the order in memory stays", f"from {orders[0]} to {orders[1]}")
+
+
+def same_type(call: Call) -> Broken | None:
+    """The same number type."""
+    source, target = (call.tensor(n).dtype.name for n in (*call.inputs[:1], *call.outputs[:1]))
+    if source == target:
+        return None
+    return Broken("a conversion of number types is not taken", f"from {source} to {target}")
+
+
+def not_half(call: Call) -> Broken | None:
+    """Another number type than fp16."""
+    kinds = {call.tensor(number).dtype.name for number in call.outputs}
+    return Broken("GELU is not taken in half precision", "float16") if "float16" in kinds else None
+
+
+def average(call: Call) -> Broken | None:
+    """Average pooling as XNNPACK computes it."""
+    if call.is_set(4):
+        return Broken("pooling is taken only without ceil_mode", "ceil_mode is True")
+    if call.is_set(5) and any(call.listed(3)):
+        return Broken("average pooling is taken only when padding does not count", "count_include_pad is True")
+    kernel = _pair(call.listed(1))
+    if call.has(6) and call.number(6) != kernel[0] * kernel[1]:
+        return Broken("average pooling is taken only with its own divisor", f"divisor_override is {call.number(6)}")
+    return None
+
+
+def maximum(call: Call) -> Broken | None:
+    """A window that leaves nothing out."""
+    kernel = _pair(call.listed(1))
+    stride = _pair(call.listed(2) or kernel)
+    if stride[0] > kernel[0] or stride[1] > kernel[1]:
+        return Broken("pooling is taken only when the stride is no longer than the window", f"{stride} and {kernel}")
+    return _dynamic(call, "pooling with ceil_mode is taken only when its shapes are fixed") if call.is_set(5) else None
+
+
+def _pair(sizes: tuple[int, ...]) -> tuple[int, int]:
+    if not sizes:
+        raise NotKnownError
+    return sizes[0], sizes[-1]
+
+
+def batch_norm(call: Call) -> Broken | None:
+    """Data of two to four dimensions."""
+    rank = len(call.shape(0))
+    if rank in {2, 3, 4}:
+        return None
+    return Broken("batch normalisation is taken of tensors with two to four dimensions", f"it has {rank}")
+
+
+def maximum_of_image(call: Call) -> Broken | None:
+    """Data of four dimensions."""
+    rank = len(call.shape(0))
+    return None if rank == _IMAGE else Broken("a maximum is taken of four dimensions only", f"it has {rank}")
+
+
+def stored(weight: int, bias: int | None = None) -> Condition:
+    """Weights, and the bias where there is one, that are stored with the model.
+
+    Args:
+        weight: position of the weights.
+        bias: of the bias; None when there is none.
+    """
+
+    def condition(call: Call) -> Broken | None:
+        for place, name in ((weight, "weights"), (bias, "bias")):
+            for number in call.tensors_at(place) if place is not None else ():
+                if not _is_stored(call.tensor(number)):
+                    text = f"it is taken only when its {name} are stored with the model"
+                    return Broken(text, f"{described(call, number)} is computed or given", weights=True)
+        return None
+
+    return condition
+
+
+def _is_stored(value: Tensor) -> bool:
+    return value.data_buffer > 0 or value.external
+
+
+def convolution(call: Call) -> Broken | None:
+    """A filter of one or two dimensions that is stored."""
+    rank = len(call.shape(1))
+    if rank > _IMAGE:
+        return Broken("convolutions in one and two dimensions are taken", f"the filter has {rank} dimensions")
+    return stored(1, 2)(call)

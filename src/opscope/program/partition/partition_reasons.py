@@ -1,0 +1,178 @@
+"""Why an operator stayed with the runtime's portable kernels and did not go to XNNPACK, where that can be known.
+
+The program shows number types, shapes and options; the partitioner's rules (:mod:`opscope.program.partition.partition_rules`) say
+what it takes of them. A reason is given when a rule refuses what the program shows. When every known rule is met, the
+reason is not known: the exporter may have had other settings, another release, or a pattern that it did not recognise.
+"""
+
+from __future__ import annotations
+
+import enum
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from opscope.program.cost.call import Call, integer_in
+from opscope.program.cost.dimensions import NotKnownError, elements
+from opscope.program.partition.partition_conditions import described
+from opscope.program.partition.partition_rules import RULES
+from opscope.program.structure.plan import Dynamism, InstructionKind, Scalar
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from opscope.program.partition.partition_conditions import Broken
+    from opscope.program.partition.partition_rules import OperatorRule
+    from opscope.program.structure.plan import Plan, Step
+
+_PLACE = "backends/xnnpack/partition"
+_LIST = f"{_PLACE}/config/__init__.py"
+_COMMON = f"{_PLACE}/config/xnnpack_config.py"
+_BACKEND = "XnnpackBackend"
+_WRITES_NUMBERS = ("executorch_prim::", "aten::sym_")
+_MOVES_TENSORS = ("executorch_prim::et_view", "executorch_prim::et_copy_index")
+
+
+class Cause(str, enum.Enum):
+    """Sorts of reasons."""
+
+    NO_RULE = "no rule"
+    NUMBER_TYPE = "number type"
+    MIXED_TYPES = "mixed number types"
+    EMPTY = "empty tensor"
+    OPTION = "option"
+    COMPUTED_WEIGHTS = "computed weights"
+    DYNAMIC_SHAPE = "dynamic shape"
+    NESTED = "inside a branch or loop"
+    SIZES = "computes sizes"
+    NOT_LOWERED = "not lowered"
+    NOT_KNOWN = "not known"
+
+
+class PortableReason(msgspec.Struct, frozen=True):
+    """Why an operator was not delegated.
+
+    Attributes:
+        cause: sort of the reason.
+        text: the rule, in words.
+        evidence: what the program shows; None where the name is all it takes.
+        source: file of ExecuTorch that holds the rule; None when the reason is not known.
+    """
+
+    cause: Cause
+    text: str
+    evidence: str | None = None
+    source: str | None = None
+
+
+class PortableReasons:
+    """Reasons of the operators of one method.
+
+    Args:
+        plan: the method.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._steps = plan.chains[0].steps if plan.chains else ()
+        computed = _computed(plan, self._steps)
+        self._integers = {
+            number: integer
+            for number, value in enumerate(plan.values)
+            if number not in computed and (integer := integer_in(value)) is not None
+        }
+        self._nested = _nested(self._steps)
+        self._lowered = any(plan.called(step) == _BACKEND for step in self._steps)
+
+    def of(self, instruction: int) -> PortableReason | None:
+        """Why an instruction of the first chain was not delegated; None when it calls no portable operator."""
+        step = self._steps[instruction]
+        if step.kind is not InstructionKind.KERNEL:
+            return None
+        name = self._plan.called(step)
+        if name.startswith(_WRITES_NUMBERS) and not name.startswith(_MOVES_TENSORS):
+            return PortableReason(Cause.SIZES, "it computes with sizes and holds no tensor", None, _LIST)
+        rule = RULES.get(name)
+        if rule is None:
+            return PortableReason(Cause.NO_RULE, "the partitioner has no rule for it", None, _LIST)
+        call = Call(self._plan, step, None, self._integers)
+        return self._refused(call, rule) or self._elsewhere(instruction) or self._left(rule)
+
+    def _refused(self, call: Call, rule: OperatorRule) -> PortableReason | None:
+        """What the rules refuse of what the program shows."""
+        common = _tensors_refused(call, rule)
+        if common is not None or rule.condition is None:
+            return common
+        try:
+            broken = rule.condition(call)
+        except NotKnownError:
+            return None
+        return None if broken is None else _broken(broken, rule)
+
+    def _elsewhere(self, instruction: int) -> PortableReason | None:
+        """Whether the partitioner never saw it: it looks at the operators of the method itself."""
+        if instruction not in self._nested:
+            return None
+        text = "operators inside branches, loops and maps are not looked at"
+        source = "exir/backend/canonical_partitioners/config_partitioner.py"
+        return PortableReason(Cause.NESTED, text, f"a jump passes over instruction {instruction} or repeats it", source)
+
+    def _left(self, rule: OperatorRule) -> PortableReason:
+        if not self._lowered:
+            text = "nothing of this method is delegated to XNNPACK: it was probably exported without its partitioner"
+            return PortableReason(Cause.NOT_LOWERED, text)
+        if rule.inferred:
+            return PortableReason(Cause.NO_RULE, rule.inferred, None, f"{_PLACE}/config/{rule.file}")
+        return PortableReason(Cause.NOT_KNOWN, "every rule that is known is met")
+
+
+def _tensors_refused(call: Call, rule: OperatorRule) -> PortableReason | None:
+    """The checks that all operators share: number types, the same for all inputs, and nothing empty."""
+    inputs = call.inputs
+    for number in (*inputs, *(call.outputs if rule.results else ())):
+        if call.tensor(number).dtype.name not in rule.dtypes:
+            text = f"tensors of {' and '.join(sorted(rule.dtypes, reverse=True))} are taken"
+            return PortableReason(Cause.NUMBER_TYPE, text, described(call, number), _COMMON)
+    other = next((n for n in inputs if call.tensor(n).dtype != call.tensor(inputs[0]).dtype), None)
+    if other is not None:
+        evidence = f"{described(call, inputs[0])} and {described(call, other)}"
+        return PortableReason(Cause.MIXED_TYPES, "inputs of one number type are taken", evidence, _COMMON)
+    for number in inputs:
+        if not elements(call.tensor(number).sizes):
+            return PortableReason(Cause.EMPTY, "empty tensors are not taken", described(call, number), _COMMON)
+        if call.tensor(number).dynamism is Dynamism.UNBOUNDED:
+            text = "sizes that depend on data are not taken"
+            return PortableReason(Cause.DYNAMIC_SHAPE, text, described(call, number), _COMMON)
+    return None
+
+
+def _broken(broken: Broken, rule: OperatorRule) -> PortableReason:
+    cause = Cause.OPTION
+    if broken.dynamic:
+        cause = Cause.DYNAMIC_SHAPE
+    elif broken.weights:
+        cause = Cause.COMPUTED_WEIGHTS
+    return PortableReason(cause, broken.text, broken.evidence, f"{_PLACE}/config/{rule.file}")
+
+
+def _computed(plan: Plan, steps: Sequence[Step]) -> set[int]:
+    """Numbers of values that are no tensors and are written by an instruction."""
+    scalars = {number for number, value in enumerate(plan.values) if isinstance(value, Scalar)}
+    written = (
+        step.arguments[-1]
+        for step in steps
+        if step.kind is InstructionKind.KERNEL and step.arguments and plan.called(step).startswith(_WRITES_NUMBERS)
+    )
+    return scalars.intersection(written)
+
+
+def _nested(steps: Sequence[Step]) -> set[int]:
+    """Instructions that a jump passes over or repeats."""
+    depth = [0] * (len(steps) + 1)
+    for number, step in enumerate(steps):
+        if step.kind is InstructionKind.JUMP:
+            first, last = sorted((number, min(max(step.target, 0), len(steps))))
+            depth[first] += 1
+            depth[last] -= 1
+    return {number for number, open_jumps in enumerate(accumulate(depth)) if open_jumps}

@@ -1,0 +1,133 @@
+"""What the exporter knew about a model: operators of its graph, the modules and source lines that caused them.
+
+Names and numbers lead from a delegate's node or from an instruction, by debug handle, to these operators. Handles start
+anew in each method.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from opscope.program.structure.dtypes import NumberType
+
+
+class Frame(msgspec.Struct, frozen=True):
+    """A line of Python that led to an operator.
+
+    Attributes:
+        file: as the exporter saw it.
+        line: number of the line.
+        function: the function it stands in.
+        code: its text; empty where the record does not say.
+    """
+
+    file: str
+    line: int
+    function: str
+    code: str
+
+
+class ModuleScope(msgspec.Struct, frozen=True):
+    """A module that was being called.
+
+    Attributes:
+        path: its name in the model, as ``stem.0``; empty for the model itself.
+        type: qualified name of its class.
+    """
+
+    path: str
+    type: str
+
+
+class EdgeTensor(msgspec.Struct, frozen=True):
+    """A tensor of the graph; a size is a number, or the text of an expression where it can differ between calls."""
+
+    name: str
+    dtype: NumberType
+    sizes: tuple[int | str, ...]
+
+
+class EdgeNode(msgspec.Struct, frozen=True):
+    """An operator of the graph.
+
+    Attributes:
+        name: its own.
+        target: what it calls, as ``aten.convolution.default``.
+        inputs: names of tensors, also those inside lists, in the order of the arguments.
+        outputs: names of tensors.
+        frames: the lines of Python that led to it, outermost first; empty where the record does not say.
+        modules: the modules that were being called, outermost first.
+        handles: its debug handles; nearly always one.
+    """
+
+    name: str
+    target: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    frames: tuple[Frame, ...]
+    modules: tuple[ModuleScope, ...]
+    handles: tuple[int, ...]
+
+
+class EdgeGraph(msgspec.Struct, frozen=True):
+    """The operators of a method before its parts were handed to backends, those of its branches and loops behind."""
+
+    method: str
+    nodes: tuple[EdgeNode, ...]
+    tensors: tuple[EdgeTensor, ...]
+
+    def by_handle(self) -> dict[int, tuple[EdgeNode, ...]]:
+        """The operators of each debug handle, in the order of the graph. One handle covers what one call became."""
+        found: dict[int, list[EdgeNode]] = {}
+        for node in self.nodes:
+            for handle in node.handles:
+                found.setdefault(handle, []).append(node)
+        return {handle: tuple(nodes) for handle, nodes in found.items()}
+
+
+class InstructionHandles(msgspec.Struct, frozen=True):
+    """The debug handles of what an instruction computes."""
+
+    method: str
+    instruction: int
+    handles: tuple[int, ...]
+
+
+class DelegateIdentifier(msgspec.Struct, frozen=True):
+    """The debug handles behind a name or number that a backend puts on its events."""
+
+    identifier: str
+    handles: tuple[int, ...]
+
+
+class RecordedDelegate(msgspec.Struct, frozen=True):
+    """A call of a delegate; XNNPACK records no identifiers."""
+
+    method: str
+    instruction: int
+    backend: str
+    identifiers: tuple[DelegateIdentifier, ...]
+
+
+class OutputCount(msgspec.Struct, frozen=True):
+    """How many outputs an instruction has."""
+
+    method: str
+    instruction: int
+    outputs: int
+
+
+class EtRecord(msgspec.Struct, frozen=True):
+    """An ETRecord without its tensors.
+
+    Attributes:
+        graphs: one a method; empty when the record was written without them.
+        instruction_handles: for each instruction that computes something.
+        delegates: calls of delegates.
+        output_counts: numbers of outputs, of delegate calls.
+    """
+
+    graphs: tuple[EdgeGraph, ...]
+    instruction_handles: tuple[InstructionHandles, ...]
+    delegates: tuple[RecordedDelegate, ...]
+    output_counts: tuple[OutputCount, ...]

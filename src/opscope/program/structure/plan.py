@@ -1,0 +1,284 @@
+"""What a program will do: its methods, their instructions, and the delegates they call.
+
+:class:`Program` is the outline: names in the order in which they are called. :class:`Executable` is the whole program
+with its values, arguments and places in the file. Both are values; ``opscope.runtimes.executorch.pte`` makes them.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import TypeAlias
+
+import msgspec
+
+from opscope.program.structure.dtypes import NumberType
+
+
+class InstructionKind(str, enum.Enum):
+    """What an instruction does."""
+
+    KERNEL = "kernel"
+    DELEGATE = "delegate"
+    MOVE = "move"
+    JUMP = "jump"
+    FREE = "free"
+    UNKNOWN = "unknown"
+
+
+class Instruction(msgspec.Struct, frozen=True):
+    """One instruction of a chain.
+
+    Attributes:
+        kind: what it does.
+        name: operator with overload, or identifier of the delegate; empty for control flow.
+    """
+
+    kind: InstructionKind
+    name: str
+
+
+class Method(msgspec.Struct, frozen=True):
+    """A method of the program: its name and the instructions of its first chain."""
+
+    name: str
+    instructions: tuple[Instruction, ...]
+
+
+class Program(msgspec.Struct, frozen=True):
+    """The methods of a program file."""
+
+    methods: tuple[Method, ...]
+
+    def backends(self) -> list[str]:
+        """Identifiers of the delegates that are called, each once."""
+        called = (i.name for m in self.methods for i in m.instructions if i.kind is InstructionKind.DELEGATE)
+        return list(dict.fromkeys(called))
+
+
+class Span(msgspec.Struct, frozen=True):
+    """A stretch of the file: position of its first byte, and its length in bytes."""
+
+    offset: int
+    size: int
+
+
+class Dynamism(str, enum.Enum):
+    """Whether a tensor's sizes can differ between calls; of a bounded one the sizes are the upper bound."""
+
+    STATIC = "static"
+    BOUNDED = "bounded"
+    UNBOUNDED = "unbounded"
+    UNKNOWN = "unknown"
+
+
+class Allocation(msgspec.Struct, frozen=True):
+    """Where memory planning put a tensor: number of the planned buffer, and byte offset inside it."""
+
+    buffer: int
+    offset: int
+
+
+class Tensor(msgspec.Struct, frozen=True, tag=True):
+    """A tensor of a plan.
+
+    Attributes:
+        dtype: type of its elements.
+        sizes: its shape.
+        dim_order: dimensions from the outermost to the innermost in memory; empty where the file does not say.
+        dynamism: whether the sizes are exact or a bound.
+        data_buffer: number of its initial data, 0 for none.
+        allocation: its planned memory; None for constants, inputs from the caller and unplanned tensors.
+        name: qualified name of the parameter; empty where the file does not say.
+        external: its data are in another file, found by name.
+    """
+
+    dtype: NumberType
+    sizes: tuple[int, ...]
+    dim_order: tuple[int, ...]
+    dynamism: Dynamism
+    data_buffer: int
+    allocation: Allocation | None
+    name: str
+    external: bool
+
+    @property
+    def constant(self) -> bool:
+        """It has data and no planned memory. With both it is a state that starts from these data."""
+        return self.allocation is None and (self.data_buffer > 0 or self.external)
+
+    @property
+    def size_bytes(self) -> int | None:
+        """Bytes of its elements; None when their width is unknown."""
+        return self.dtype.bytes_of(self.sizes)
+
+
+class Scalar(msgspec.Struct, frozen=True, tag=True):
+    """An integer, a boolean, a floating-point number or a text."""
+
+    value: bool | int | float | str
+
+
+class Scalars(msgspec.Struct, frozen=True, tag=True):
+    """A list of booleans or of floating-point numbers."""
+
+    items: tuple[bool | float, ...]
+
+
+class ListKind(str, enum.Enum):
+    """What the members of a list of values are."""
+
+    INTEGERS = "integers"
+    TENSORS = "tensors"
+    OPTIONAL_TENSORS = "optional tensors"
+
+
+class ValueList(msgspec.Struct, frozen=True, tag=True):
+    """A list that names other values of the plan by number; -1 is an absent optional tensor."""
+
+    kind: ListKind
+    members: tuple[int, ...]
+
+
+class Nothing(msgspec.Struct, frozen=True, tag=True):
+    """Python's None."""
+
+
+class UnknownValue(msgspec.Struct, frozen=True, tag=True):
+    """A value of a type newer than this version, with the number of that type."""
+
+    number: int
+
+
+Value: TypeAlias = Tensor | Scalar | Scalars | ValueList | Nothing | UnknownValue
+
+
+class Delegate(msgspec.Struct, frozen=True):
+    """A part of a method that was handed to a backend.
+
+    Attributes:
+        id: identifier of the backend.
+        compile_specs: keys of the options it was compiled with.
+        data: where its payload stands in the file; None when it has none. Equal payloads may share their place.
+    """
+
+    id: str
+    compile_specs: tuple[str, ...]
+    data: Span | None
+
+
+class Step(msgspec.Struct, frozen=True):
+    """One instruction in full.
+
+    Attributes:
+        kind: what it does.
+        target: number of the operator, of the delegate, or of the instruction to jump to; -1 for the others.
+        arguments: numbers of values. A kernel's output is its last argument and is listed twice; a move has source
+            and destination; a jump its condition: it is taken when that is false.
+    """
+
+    kind: InstructionKind
+    target: int
+    arguments: tuple[int, ...]
+
+
+class Chain(msgspec.Struct, frozen=True):
+    """Instructions that run one after another."""
+
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    steps: tuple[Step, ...]
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """A method in full.
+
+    Attributes:
+        name: the method's.
+        values: everything that instructions refer to, by number.
+        inputs: numbers of the values that the caller sets.
+        outputs: numbers of the values that the caller gets.
+        operators: names with overload, as ``aten::add.out``.
+        delegates: what backends compute.
+        chains: the instructions; every known exporter writes one chain.
+        planned_buffers: bytes of each buffer of planned memory; number 0 is reserved.
+    """
+
+    name: str
+    values: tuple[Value, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    operators: tuple[str, ...]
+    delegates: tuple[Delegate, ...]
+    chains: tuple[Chain, ...]
+    planned_buffers: tuple[int, ...]
+
+    def method(self) -> Method:
+        """Its outline."""
+        steps = self.chains[0].steps if self.chains else ()
+        return Method(self.name, tuple(Instruction(step.kind, self.called(step)) for step in steps))
+
+    def called(self, step: Step) -> str:
+        """Operator with overload or identifier of the delegate that a step calls; empty for control flow."""
+        if step.kind is InstructionKind.KERNEL:
+            return self.operators[step.target]
+        return self.delegates[step.target].id if step.kind is InstructionKind.DELEGATE else ""
+
+    def callers(self) -> dict[int, tuple[int, ...]]:
+        """For each delegate that is called, the numbers of the instructions of the first chain that call it."""
+        found: dict[int, list[int]] = {}
+        for number, step in enumerate(self.chains[0].steps if self.chains else ()):
+            if step.kind is InstructionKind.DELEGATE:
+                found.setdefault(step.target, []).append(number)
+        return {delegate: tuple(numbers) for delegate, numbers in found.items()}
+
+    def tensors(self, step: Step) -> tuple[int, ...]:
+        """Numbers of the tensors that a step is given, also through lists, each once, in the order of arguments.
+
+        Empty for a plan that was kept without its values.
+        """
+        found: dict[int, None] = {}
+        for number in step.arguments if self.values else ():
+            value = self.values[number]
+            members = value.members if isinstance(value, ValueList) else (number,)
+            found.update((n, None) for n in members if n >= 0 and isinstance(self.values[n], Tensor))
+        return tuple(found)
+
+
+class NamedData(msgspec.Struct, frozen=True):
+    """Data that are found by a key, and the number of the segment that holds them."""
+
+    key: str
+    segment: int
+
+
+class Subsegments(msgspec.Struct, frozen=True):
+    """Data that share a segment, with the byte offset of each inside it; number 0 is reserved."""
+
+    segment: int
+    offsets: tuple[int, ...]
+
+
+class Executable(msgspec.Struct, frozen=True):
+    """A program file in full, without the bytes of weights and payloads.
+
+    Attributes:
+        identifier: of the file, as ``ET12``.
+        version: of the schema, as the file states it.
+        plans: its methods.
+        segments: stretches of the file behind the program.
+        named_data: keys of data, mostly weights.
+        constants: weights of portable operators; None when there are none or they stand inside the program.
+        mutable_data: initial states.
+    """
+
+    identifier: str
+    version: int
+    plans: tuple[Plan, ...]
+    segments: tuple[Span, ...]
+    named_data: tuple[NamedData, ...]
+    constants: Subsegments | None
+    mutable_data: tuple[Subsegments, ...]
+
+    def outline(self) -> Program:
+        """Names of what is called, in order."""
+        return Program(tuple(plan.method() for plan in self.plans))

@@ -1,0 +1,403 @@
+"""Which nodes of an XNNPACK graph an event computed.
+
+XNNPACK's events carry no number of a node, and the library splits, merges, drops, inserts and reorders nodes before it
+runs them. So what it does is replayed for a few instruction sets, and a replay counts only when it foretells every
+event of the call, in order. Else the events are aligned with the nodes by kind, which says less and says so.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+import numpy as np
+
+from opscope.program.xnnpack.events import OPERATORS, can_be, event_name, folded
+from opscope.program.xnnpack.rewrites import replay
+from opscope.program.xnnpack.subgraph import MEAN_SQUARED, UNARY, is_matrix_product
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from typing import TypeAlias
+
+    from numpy.typing import NDArray
+
+    from opscope.program.xnnpack.events import EventName
+    from opscope.program.xnnpack.graph import XnnGraph, XnnNode
+    from opscope.program.xnnpack.subgraph import Node, Subgraph
+
+    Costs: TypeAlias = NDArray[np.int64]
+    Lacks = Callable[[Node], bool]
+
+
+_NEVER = 1 << 40
+_MOST_CELLS = 4_000_000
+_DROPPED = frozenset("Clamp Convert StaticReshape Copy StaticConstantPad StaticTranspose".split())
+_DROP, _MISS, _EXTRA, _WRONG_WIDTH, _TABLE = 2, 6, 8, 3, 2
+_CLAMP, _CONVERT, _TABLE_NAME = folded("Clamp"), folded("Convert"), folded("Invalid Unary Op")
+
+
+class TooLargeError(Exception):
+    """There are more pairs of events and nodes than can be compared."""
+
+
+class Alignment(NamedTuple):
+    """The nodes that each event may belong to, over all alignments of least cost, and what speaks against all of them.
+
+    Attributes:
+        candidates: for each event, numbers of nodes, ascending.
+        doubt: what does not fit; None when everything fits.
+    """
+
+    candidates: list[tuple[int, ...]]
+    doubt: str | None
+
+
+def align(graph: XnnGraph, events: Sequence[EventName]) -> Alignment:
+    """Align the events of a call with the nodes of its graph.
+
+    Raises:
+        TooLargeError: there are too many of both.
+    """
+    if (len(graph.nodes) + 1) * (len(events) + 1) > _MOST_CELLS:
+        raise TooLargeError
+    costs = _Costs.of(graph, events)
+    ahead, behind = _ahead(costs), _behind(costs)
+    best = int(ahead[-1, -1])
+    pairs = _on_best(ahead[:-1, :-1] + costs.pair + behind[1:, 1:], best)
+    extras = _on_best(ahead[:, :-1] + costs.extra + behind[:, 1:], best)
+    drops = _on_best(ahead[:-1, :] + costs.drop[:, None] + behind[1:, :], best)
+    candidates = [_candidates(pairs[:, event], extras[:, event]) for event in range(len(events))]
+    return Alignment(candidates, _doubt(graph, costs, drops, extras))
+
+
+class _Costs(NamedTuple):
+    """What each step costs.
+
+    Attributes:
+        pair: of giving an event to a node; shape (nodes, events).
+        drop: of leaving a node without an event; shape (nodes,).
+        extra: of an event behind so many nodes that belongs to the last of them; shape (nodes + 1, events).
+    """
+
+    pair: Costs
+    drop: Costs
+    extra: Costs
+
+    @classmethod
+    def of(cls, graph: XnnGraph, events: Sequence[EventName]) -> _Costs:
+        bits = {value.id: value.dtype.bits for value in graph.values}
+        pair = np.array([[_pair(node, event, bits) for event in events] for node in graph.nodes], np.int64)
+        drop = np.array([_DROP if node.kind in _DROPPED else _MISS for node in graph.nodes], np.int64)
+        extra = np.full((len(graph.nodes) + 1, len(events)), _EXTRA, np.int64)
+        clamps = np.array([event.operator == _CLAMP for event in events], bool)
+        bounded = np.array([False, *(_is_bounded(node) for node in graph.nodes)], bool)
+        extra[np.ix_(bounded, clamps)] = 0
+        return cls(pair.reshape(len(graph.nodes), len(events)), drop, extra)
+
+
+def _pair(node: XnnNode, event: EventName, bits: dict[int, int | None]) -> int:
+    if event.operator == _TABLE_NAME:
+        return _TABLE if node.kind in UNARY else _NEVER
+    if not any(can_be(kind, event.operator) for kind in possible_kinds(node)):
+        return _NEVER
+    widths = {bits.get(value) for value in node.outputs}
+    return 0 if event.width is None or event.width in widths else _WRONG_WIDTH
+
+
+def possible_kinds(node: XnnNode) -> list[str]:
+    """Kinds that a node may become by definition alone."""
+    if node.kind.startswith("Concatenate"):
+        return ["Concatenate"]
+    if is_matrix_product(node):
+        return ["FullyConnected"]
+    if node.kind == "Multiply" and len(set(node.inputs)) == 1:
+        return ["Multiply", "Square"]
+    return [node.kind, "Clamp"] if node.kind in {"Minimum", "Maximum"} else [node.kind]
+
+
+def _is_bounded(node: XnnNode) -> bool:
+    """Whether the node's activation is an operator of its own."""
+    separate = node.kind in {"Add", "Subtract", "Multiply", "Div", "GlobalAvgPooling2d"}
+    bounds = (node.output_min, node.output_max)
+    return separate and any(bound is not None and abs(bound) != float("inf") for bound in bounds)
+
+
+def _ahead(costs: _Costs) -> Costs:
+    """Least cost of the first nodes and events; shape (nodes + 1, events + 1)."""
+    nodes, events = costs.pair.shape
+    found = np.full((nodes + 1, events + 1), _NEVER, np.int64)
+    found[0, 0] = 0
+    for node in range(nodes + 1):
+        row = found[node]
+        if node:
+            row[:] = np.minimum(row, found[node - 1] + costs.drop[node - 1])
+            row[1:] = np.minimum(row[1:], found[node - 1, :-1] + costs.pair[node - 1])
+        _run_along(row, costs.extra[node])
+    return found
+
+
+def _behind(costs: _Costs) -> Costs:
+    """Least cost of the nodes and events from a place on; shape (nodes + 1, events + 1)."""
+    turned = _Costs(costs.pair[::-1, ::-1], costs.drop[::-1], costs.extra[::-1, ::-1])
+    return _ahead(turned)[::-1, ::-1]
+
+
+def _run_along(row: Costs, extra: Costs) -> None:
+    """Let events follow one another within a row, each at its extra cost."""
+    passed = np.concatenate([[0], np.cumsum(extra)])
+    row[:] = np.minimum.accumulate(row - passed) + passed
+
+
+def _on_best(cost: Costs, best: int) -> NDArray[np.bool_]:
+    found: NDArray[np.bool_] = cost == best
+    return found
+
+
+def _candidates(paired: NDArray[np.bool_], extra: NDArray[np.bool_]) -> tuple[int, ...]:
+    """Nodes that an event may belong to; one that is extra belongs to the node before it."""
+    before = {max(0, number - 1) for number in np.flatnonzero(extra).tolist()}
+    return tuple(sorted(before.union(np.flatnonzero(paired).tolist())))
+
+
+def _doubt(graph: XnnGraph, costs: _Costs, drops: NDArray[np.bool_], extras: NDArray[np.bool_]) -> str | None:
+    missing = [node.kind for node, dropped in zip(graph.nodes, np.any(drops, axis=1), strict=True) if dropped]
+    computing = [kind for kind in missing if kind not in _DROPPED]
+    if computing:
+        return f"{computing[0]} has no event"
+    if (extras & (costs.extra > 0)).any():
+        return "an event has no node"
+    return None
+
+
+_LARGEST = 20_000  # nodes; real delegates have hundreds
+
+
+class Attribution(str, enum.Enum):
+    """How it is known what an operator is.
+
+    ``exact``: a replay of XNNPACK's rewrites foretold every event of the call. ``aligned``: events and nodes fit
+    together in one way by kind and order. ``ambiguous``: they fit in several ways. ``name``: the recorded name is all
+    there is.
+    """
+
+    EXACT = "exact"
+    ALIGNED = "aligned"
+    AMBIGUOUS = "ambiguous"
+    NAME = "name"
+
+
+class EventNodes(msgspec.Struct, frozen=True):
+    """What one event computed.
+
+    Attributes:
+        nodes: numbers of the payload's nodes, ascending; empty when they are not known.
+        main: the node that the work is in; None when it is not known.
+        attribution: how that is known.
+        candidates: the nodes that it may be, when there are several.
+        inserted: XNNPACK added the operator; ``nodes`` tells for which nodes.
+        activation: it is only the activation of ``main``, which runs as an operator of its own.
+    """
+
+    nodes: tuple[int, ...]
+    main: int | None
+    attribution: Attribution
+    candidates: tuple[int, ...] = ()
+    inserted: bool = False
+    activation: bool = False
+
+
+class DelegateMatch(msgspec.Struct, frozen=True):
+    """The events of one call and what they computed.
+
+    Attributes:
+        events: one for each event, in order.
+        profile: the instruction set whose replay foretold every event; None when there is none.
+        problem: why the match is not exact; None when it is.
+        foreign: what ran cannot have come from this payload: it is of another program.
+    """
+
+    events: tuple[EventNodes, ...]
+    profile: str | None
+    problem: str | None
+    foreign: bool = False
+
+
+class PredictedEvent(msgspec.Struct, frozen=True):
+    """An event that XNNPACK will record.
+
+    Attributes:
+        operator: its name without number types.
+        nodes: numbers of the payload's nodes that it computes, ascending.
+        main: the node that the work is in.
+        inserted: XNNPACK adds it.
+        activation: it is only the activation of ``main``, which runs as an operator of its own.
+    """
+
+    operator: str
+    nodes: tuple[int, ...]
+    main: int
+    inserted: bool
+    activation: bool
+
+
+def match_events(graph: XnnGraph, names: Sequence[str], *, rewrites: bool = True) -> DelegateMatch:
+    """Attribute the events of one call of a delegate.
+
+    Args:
+        graph: what the delegate computes.
+        names: of the events, as recorded, in the order in which they ran.
+        rewrites: False leaves out the replay, to see what alignment alone can tell.
+    """
+    problem = _unreadable(graph)
+    if problem:
+        return _unknown(names, problem)
+    if rewrites:
+        for profile, lacks in _profiles(graph, names):
+            work = replay(graph, lacks)
+            if _foretells(work, names):
+                return DelegateMatch(tuple(_exact(graph, node) for node in work.nodes), profile, None)
+    return _aligned(graph, names, "no replay of XNNPACK's rewrites foretells these events" if rewrites else "no replay")
+
+
+def predict_events(graph: XnnGraph) -> tuple[PredictedEvent, ...]:
+    """The events that XNNPACK records where it has a kernel for every number type; empty for unreadable payloads."""
+    if _unreadable(graph):
+        return ()
+    return tuple(
+        PredictedEvent(
+            operator=OPERATORS[node.kind][0] if node.kind in OPERATORS else node.kind,
+            nodes=tuple(sorted(set(node.sources))),
+            main=main_node(graph, node.sources),
+            inserted=node.inserted,
+            activation=node.activation,
+        )
+        for node in replay(graph).nodes
+    )
+
+
+def main_node(graph: XnnGraph, nodes: Sequence[int]) -> int:
+    """The node that the work is in: the last one that computes, or the last that bounds or moves."""
+    return max(set(nodes), key=lambda number: (_WEIGHT.get(graph.nodes[number].kind, 3), number))
+
+
+_WEIGHT = {"Convert": 0, "Copy": 0, "StaticReshape": 0, "StaticConstantPad": 1, "StaticTranspose": 1, "Clamp": 2}
+
+
+def _unreadable(graph: XnnGraph) -> str | None:
+    """Why a graph cannot be followed."""
+    if graph.unknown_values or any(node.kind not in _KNOWN for node in graph.nodes):
+        return "the payload has nodes or values of a kind newer than this version of opscope"
+    known = graph.by_id()
+    if any(name not in known for node in graph.nodes for name in (*node.inputs, *node.outputs)):
+        return "a node names a value that the payload does not have"
+    if any(len(node.inputs) < _LEAST_INPUTS.get(node.kind, 1) or not node.outputs for node in graph.nodes):
+        return "a node has too few inputs or outputs"
+    return f"the payload has more than {_LARGEST:,} nodes" if len(graph.nodes) > _LARGEST else None
+
+
+_KNOWN = {*OPERATORS, "ScaledDotProductAttention", *(f"Concatenate{count}" for count in range(2, 6))}
+_TWO = "Add Div Minimum Maximum Multiply Subtract PReLU FullyConnected BatchMatrixMultiply Conv2d".split()
+_LEAST_INPUTS = dict.fromkeys([*_TWO, "DepthwiseConv2d", "ConvTranspose2d"], 2)
+
+
+def _profiles(graph: XnnGraph, names: Sequence[str]) -> Iterator[tuple[str, Lacks | None]]:
+    """What instruction sets lack, the likely ones first; only graphs with half precision differ.
+
+    Source: ``GetOpActionFp16`` in ``src/subgraph/rewrites/cvt_to_fp32.cc`` of XNNPACK (2026), and the conditions in
+    ``src/configs``. Products that quantise their left side themselves need packed kernels of half precision.
+    """
+    if not any(value.dtype.name == "fp16" for value in graph.values):
+        yield "native", None
+        return
+    for profile, kinds in _HALF.items():
+        yield profile, _lacking(kinds, packed=True)
+    yield "fp16 on Arm with SME2", _lacking(_NEVER_HALF, packed=False)
+    yield "no fp16", lambda node: node.kind not in _ALWAYS_HALF
+    seen = [event_name(name) for name in names]
+    single = frozenset(kind for kind in OPERATORS if _only_single(kind, seen))
+    yield f"no fp16 for {', '.join(sorted(single))}", _lacking(single, packed=True)
+
+
+def _lacking(kinds: frozenset[str], *, packed: bool) -> Lacks:
+    return lambda node: node.kind in kinds or (packed and node.packed)
+
+
+_PRODUCTS = frozenset("FullyConnected BatchMatrixMultiply Conv2d ConvTranspose2d DepthwiseConv2d".split())
+_NEVER_HALF = frozenset({MEAN_SQUARED})
+_ALWAYS_HALF = frozenset({"Sin", "Cos"})
+_X86 = _NEVER_HALF | {"StaticResizeBilinear2D"}
+_WITHOUT_AVX2 = _X86.union("ELU Sigmoid Softmax FullyConnected BatchMatrixMultiply ConvTranspose2d Conv2d".split())
+_HALF = {
+    "fp16 on x86": _X86,
+    "fp16 on Arm": _NEVER_HALF,
+    "fp16 on x86 without AVX2": _WITHOUT_AVX2,
+    "fp16 on x86 without AVX2 and FMA3": _WITHOUT_AVX2 | {"DepthwiseConv2d"},
+}
+"""Kinds of nodes that run in fp32, by what the CPU has."""
+_PRODUCT_NAMES = {folded(name) for kind in _PRODUCTS for name in OPERATORS[kind]}
+_ADDED = {folded(name) for name in ("Clamp", "Convert", "Copy", "Mean Squared", "Invalid Unary Op", "Pack LH")}
+_CLAMPS = frozenset({"Clamp", "Minimum", "Maximum"})
+
+
+def _only_single(kind: str, seen: Sequence[EventName]) -> bool:
+    """Whether every event of a kind says that it ran in fp32."""
+    floats = [name.floats for name in seen if can_be(kind, name.operator)]
+    return bool(floats) and all(types == {"fp32"} for types in floats)
+
+
+def _foretells(work: Subgraph, names: Sequence[str]) -> bool:
+    if len(work.nodes) != len(names):
+        return False
+    return all(_fits(work, node, event_name(name)) for node, name in zip(work.nodes, names, strict=True))
+
+
+def _fits(work: Subgraph, node: Node, name: EventName) -> bool:
+    """Whether an event can come from a node: by its operator, and by the types of what the node reads and writes."""
+    if not can_be(node.kind, name.operator):
+        return False
+    types = {work.values[value].dtype for value in (*node.inputs, *node.outputs)}
+    return name.width in {None, work.values[node.outputs[0]].bits} and name.floats <= types
+
+
+def _exact(graph: XnnGraph, node: Node) -> EventNodes:
+    nodes = tuple(sorted(set(node.sources)))
+    return EventNodes(nodes, main_node(graph, nodes), Attribution.EXACT, (), node.inserted, node.activation)
+
+
+def _aligned(graph: XnnGraph, names: Sequence[str], problem: str) -> DelegateMatch:
+    events = [event_name(name) for name in names]
+    strange = _strange(graph, events)
+    if strange:
+        return _unknown(names, f"{problem}, and {strange}", foreign=True)
+    try:
+        alignment = align(graph, events)
+    except TooLargeError:
+        return _unknown(names, f"{problem}, and there are too many events to align")
+    if alignment.doubt:
+        return _unknown(names, f"{problem}, and events do not fit the nodes: {alignment.doubt}")
+    rows = zip(alignment.candidates, events, strict=True)
+    return DelegateMatch(tuple(_candidate(graph, found, event) for found, event in rows), None, problem)
+
+
+def _strange(graph: XnnGraph, events: Sequence[EventName]) -> str | None:
+    """What no rewrite can explain: convolutions and products are never added or joined, others never invented."""
+    products = sum(1 for node in graph.nodes if node.kind in _PRODUCTS)
+    if products != sum(1 for event in events if event.operator in _PRODUCT_NAMES):
+        return "there is another number of convolutions and matrix products"
+    kinds = {kind for node in graph.nodes for kind in possible_kinds(node)}
+    known = {folded(name) for kind in kinds for name in OPERATORS.get(kind, ())} | _ADDED
+    invented = next((event.operator for event in events if event.operator not in known), None)
+    return None if invented is None else f"no node can have been {invented!r}"
+
+
+def _candidate(graph: XnnGraph, found: tuple[int, ...], name: EventName) -> EventNodes:
+    if len(found) == 1:
+        limits = name.operator == folded("Clamp") and graph.nodes[found[0]].kind not in _CLAMPS
+        return EventNodes(found, found[0], Attribution.ALIGNED, activation=limits)
+    return EventNodes((), None, Attribution.AMBIGUOUS, found)
+
+
+def _unknown(names: Sequence[str], problem: str, *, foreign: bool = False) -> DelegateMatch:
+    return DelegateMatch((EventNodes((), None, Attribution.NAME),) * len(names), None, problem, foreign)

@@ -1,0 +1,105 @@
+"""What XNNPACK calls its operators in events, and what a name tells about the tensors.
+
+Source: ``xnn_operator_type_to_string`` of the XNNPACK (2026) in ExecuTorch 1.5.1, and the names that its runtime puts
+on profiling events: operator, layout and number types in brackets, algorithm, and ``#k`` for the k-th of that name.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import NamedTuple
+
+from opscope.program.xnnpack.subgraph import CONCATENATE, LUT, MEAN_SQUARED, PACKED_CONVERT
+
+OPERATORS: dict[str, tuple[str, ...]] = {
+    "Abs": ("Abs",),
+    "Add": ("Add",),
+    "ArgMaxPooling2d": ("ArgMax Pooling",),
+    "AvgPooling2d": ("Average Pooling",),
+    "BatchMatrixMultiply": ("Batch Matrix Multiply",),
+    "Ceiling": ("Ceiling",),
+    "Clamp": ("Clamp",),
+    CONCATENATE: ("Copy", "Concatenate"),
+    "ConvTranspose2d": ("Deconvolution",),
+    "Conv2d": ("Convolution",),
+    "Convert": ("Convert",),
+    "Copy": ("Copy",),
+    "Cos": ("Cosine",),
+    "DepthwiseConv2d": ("Convolution",),
+    "Div": ("Divide",),
+    "ELU": ("ELU",),
+    "Exp": ("Exp",),
+    "Floor": ("Floor",),
+    "FullyConnected": ("Fully Connected", "Dynamic Fully Connected"),
+    "Gelu": ("GELU", "ApproxGELU"),
+    "GlobalAvgPooling2d": ("Mean", "Global Average Pooling"),
+    "Hardswish": ("HardSwish",),
+    "LeakyReLU": ("LeakyReLU",),
+    "Log": ("Log",),
+    LUT: ("Invalid Unary Op",),
+    "MaxPooling2d": ("Max Pooling",),
+    "Maximum": ("Maximum",),
+    MEAN_SQUARED: ("Mean Squared",),
+    "Minimum": ("Minimum",),
+    "Multiply": ("Multiply",),
+    "Negate": ("Negate",),
+    PACKED_CONVERT: ("Convert",),
+    "PReLU": ("PReLU",),
+    "ReciprocalSquareRoot": ("Reciprocal Square Root",),
+    "Sigmoid": ("Sigmoid",),
+    "Sin": ("Sine",),
+    "Softmax": ("Softmax",),
+    "Square": ("Square",),
+    "SquareRoot": ("Square Root",),
+    "StaticConstantPad": ("Constant Pad",),
+    "StaticReshape": ("Static Reshape", "Copy"),
+    "StaticResizeBilinear2D": ("Resize Bilinear",),
+    "StaticSlice": ("Slice",),
+    "StaticTranspose": ("Transpose",),
+    "Subtract": ("Subtract",),
+    "Tanh": ("TanH",),
+}
+"""Names by which an event of a node kind may go, the present one first."""
+
+_FORM = re.compile(r"(?P<operator>[^(#]+?)(?: \((?P<tags>[^)#]*)\).*| #\d+)?\s*\Z", re.DOTALL)
+_FLOATS = {"F32": "fp32", "F16": "fp16", "BF16": "bf16"}
+
+
+class EventName(NamedTuple):
+    """The parts of an event's name.
+
+    Attributes:
+        operator: XNNPACK's, compared without case and blanks, which changed between versions.
+        width: bits of the elements that are moved; None where the name does not say.
+        floats: number types that its tensors must have, by XNNPACK's names.
+    """
+
+    operator: str
+    width: int | None
+    floats: frozenset[str]
+
+
+@lru_cache(maxsize=4096)
+def event_name(name: str) -> EventName:
+    """The parts of a name as recorded; of a name in no known form everything is the operator."""
+    form = _FORM.match(name)
+    if form is None:
+        return EventName(folded(name), None, frozenset())
+    tags = [tag.strip() for tag in (form["tags"] or "").split(",")]
+    widths = [int(tag[1:]) for tag in tags if re.fullmatch(r"X\d{1,3}", tag)]
+    floats = {_FLOATS[part] for tag in tags for part in tag.removeprefix("P").split("_") if part in _FLOATS}
+    return EventName(folded(form["operator"]), widths[0] if widths else None, frozenset(floats))
+
+
+def folded(operator: str) -> str:
+    """An operator's name without case and blanks."""
+    return "".join(operator.split()).casefold()
+
+
+_FOLDED = {kind: frozenset(map(folded, names)) for kind, names in OPERATORS.items()}
+
+
+def can_be(kind: str, operator: str) -> bool:
+    """Whether an event of this folded operator can come from a node of this kind."""
+    return operator in _FOLDED.get(kind, ())

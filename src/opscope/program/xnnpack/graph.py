@@ -1,0 +1,296 @@
+"""The graph that XNNPACK is given: values and nodes of a delegate's payload.
+
+Node types have the names of the schema without their prefix: ``Conv2d`` is ``XNNConv2d`` there. Attributes have the
+names of the schema's fields. Dimensions of images are in the order N, H, W, C.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import TypeAlias
+
+import msgspec
+
+from opscope.program.structure.dtypes import NumberType
+
+NO_HANDLE = 65535  # the debug handle of nodes that the partitioner added, which no source operator caused
+UNKNOWN = "unknown"
+
+
+class QuantisationKind(str, enum.Enum):
+    """How integers of a value stand for real numbers."""
+
+    NONE = "none"
+    PER_TENSOR = "per tensor"
+    PER_CHANNEL = "per channel"
+    PER_CHANNEL_GROUP = "per channel group"
+    PER_TOKEN = "per token"  # noqa: S105 - rows of a tensor, no secret
+    UNKNOWN = "unknown"
+
+
+class Quantisation(msgspec.Struct, frozen=True):
+    """Scales of a value.
+
+    Attributes:
+        kind: how many values share a scale. Per token means at run time, from the data.
+        scales: number of stored scales; 0 for one per tensor, which stands here, and for those of run time.
+        channel: dimension along which scales differ; None where they do not.
+        group_size: elements of a channel that share a scale; None where all do.
+        scale: the scale of a whole tensor; None for the other kinds.
+        zero_point: the integer that stands for zero of a whole tensor; None for the other kinds.
+    """
+
+    kind: QuantisationKind
+    scales: int = 0
+    channel: int | None = None
+    group_size: int | None = None
+    scale: float | None = None
+    zero_point: int | None = None
+
+
+class XnnValue(msgspec.Struct, frozen=True):
+    """A tensor of the graph.
+
+    Attributes:
+        id: the number by which nodes refer to it.
+        dtype: type of its elements.
+        dims: its shape.
+        external_input: the caller sets it.
+        external_output: the caller gets it.
+        constant: number of its data, 0 for a value that is computed or set.
+        quantisation: its scales.
+        external_id: its place among what the caller sets and gets; None for the others.
+    """
+
+    id: int
+    dtype: NumberType
+    dims: tuple[int, ...]
+    external_input: bool
+    external_output: bool
+    constant: int
+    quantisation: Quantisation
+    external_id: int | None = None
+
+    @property
+    def is_constant(self) -> bool:
+        """It is a weight, a bias or another number that is stored with the model."""
+        return self.constant > 0
+
+    @property
+    def size_bytes(self) -> int | None:
+        """Bytes of its elements, scales not counted; None when their width is unknown."""
+        return self.dtype.bytes_of(self.dims)
+
+
+class Convolution(msgspec.Struct, frozen=True, tag=True):
+    """Attributes of Conv2d, DepthwiseConv2d and ConvTranspose2d; subsampling is the stride."""
+
+    padding_top: int
+    padding_right: int
+    padding_bottom: int
+    padding_left: int
+    kernel_height: int
+    kernel_width: int
+    subsampling_height: int
+    subsampling_width: int
+    dilation_height: int
+    dilation_width: int
+    group_input_channels: int
+    group_output_channels: int
+    groups: int
+    adjustment_height: int
+    adjustment_width: int
+
+
+class Pooling(msgspec.Struct, frozen=True, tag=True):
+    """Attributes of AvgPooling2d and MaxPooling2d."""
+
+    padding_top: int
+    padding_right: int
+    padding_bottom: int
+    padding_left: int
+    pooling_height: int
+    pooling_width: int
+    stride_height: int
+    stride_width: int
+    dilation_height: int
+    dilation_width: int
+
+
+class ArgMaxPooling(msgspec.Struct, frozen=True, tag=True):
+    """Attributes of ArgMaxPooling2d; the stride is the window."""
+
+    padding_top: int
+    padding_right: int
+    padding_bottom: int
+    padding_left: int
+    pooling_height: int
+    pooling_width: int
+
+
+class Transposition(msgspec.Struct, frozen=True, tag=True):
+    """Attributes of StaticTranspose: for each dimension of the output, that of the input."""
+
+    perm: tuple[int, ...]
+
+
+class Resizing(msgspec.Struct, frozen=True, tag=True):
+    """Attributes of StaticResizeBilinear2D."""
+
+    new_height: int
+    new_width: int
+
+
+class Padding(msgspec.Struct, frozen=True, tag=True):
+    """Attributes of StaticConstantPad: elements before and after each dimension, and their value."""
+
+    pre_paddings: tuple[int, ...]
+    post_paddings: tuple[int, ...]
+    padding_value: float
+
+
+class Reshaping(msgspec.Struct, frozen=True, tag=True):
+    """Attributes of StaticReshape; 0 is a dimension that is taken from the input."""
+
+    new_shape: tuple[int, ...]
+
+
+class Slicing(msgspec.Struct, frozen=True, tag=True):
+    """Attributes of StaticSlice, for each dimension; size 0 means up to the end."""
+
+    offsets: tuple[int, ...]
+    sizes: tuple[int, ...]
+
+
+class Concatenation(msgspec.Struct, frozen=True, tag=True):
+    """Attributes of Concatenate2 to Concatenate5."""
+
+    axis: int
+
+
+class Slope(msgspec.Struct, frozen=True, tag=True):
+    """Attributes of ELU and LeakyReLU: the factor for negative inputs."""
+
+    factor: float
+
+
+Attributes: TypeAlias = (
+    Convolution
+    | Pooling
+    | ArgMaxPooling
+    | Transposition
+    | Resizing
+    | Padding
+    | Reshaping
+    | Slicing
+    | Concatenation
+    | Slope
+)
+
+
+class XnnNode(msgspec.Struct, frozen=True):
+    """An operator of the graph.
+
+    Attributes:
+        kind: its type without the prefix XNN; ``unknown`` for one that is newer than this version.
+        number: number of the type in the schema's union; new ones are appended, so it identifies an unknown one.
+        debug_handle: number of the operator in the exporter's graph that it computes, or ``NO_HANDLE``.
+        inputs: ids of its inputs in the order of the schema (data, filter, bias), absent ones left out.
+        outputs: ids of its outputs.
+        output_min: lower bound of a fused activation; None when there is none.
+        output_max: its upper bound.
+        flags: of the schema, as they are.
+        attributes: sizes and options; None for types without any.
+    """
+
+    kind: str
+    number: int
+    debug_handle: int
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    output_min: float | None
+    output_max: float | None
+    flags: int
+    attributes: Attributes | None
+
+
+class ConstantData(msgspec.Struct, frozen=True):
+    """Where a constant stands.
+
+    Attributes:
+        offset: from the start of the payload's constants; None for data that are found by a key.
+        size: in bytes; 0 where the file does not say.
+        key: of named data; empty for data inside the payload.
+    """
+
+    offset: int | None
+    size: int
+    key: str
+
+
+class PayloadHeader(msgspec.Struct, frozen=True):
+    """Byte positions in the payload; all 0 but the graph's size for a payload that is a graph and nothing else."""
+
+    graph_offset: int
+    graph_size: int
+    constants_offset: int
+    constants_size: int
+
+
+class XnnGraph(msgspec.Struct, frozen=True):
+    """The payload of one delegate.
+
+    Attributes:
+        identifier: ``XN01``, or ``XN00`` with the weights inside the graph.
+        version: of the schema, as the payload states it.
+        header: where its parts stand.
+        values: tensors, in the order of the file.
+        nodes: operators, in the order in which they are defined.
+        inputs: ids of the values that the caller sets.
+        outputs: ids of the values that the caller gets.
+        constants: where constants stand; number 0 is reserved. Empty when they are inside the graph.
+        unknown_values: number of values of a kind newer than this version, which are left out.
+    """
+
+    identifier: str
+    version: str
+    header: PayloadHeader
+    values: tuple[XnnValue, ...]
+    nodes: tuple[XnnNode, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    constants: tuple[ConstantData, ...]
+    unknown_values: int
+
+    def arguments(self) -> tuple[int, ...]:
+        """Values in the order of a call's arguments: what the caller sets, then what it gets, by their places.
+
+        Source: ``backends/xnnpack/runtime/XNNExecutor.cpp`` of ExecuTorch 1.5.1, which sorts both.
+        """
+        place = {value.id: value.external_id for value in self.values}
+
+        def order(name: int) -> tuple[bool, int]:
+            known = place.get(name)
+            return known is None, known or 0
+
+        return (*sorted(self.inputs, key=order), *sorted(self.outputs, key=order))
+
+    def by_id(self) -> dict[int, XnnValue]:
+        """The values by the number that nodes use."""
+        return {value.id: value for value in self.values}
+
+
+class DelegateGraph(msgspec.Struct, frozen=True):
+    """A delegate of a method with its graph.
+
+    Attributes:
+        method: name of the method.
+        delegate: its number among the delegates of the method.
+        instructions: numbers of the instructions that call it.
+        graph: what it computes.
+    """
+
+    method: str
+    delegate: int
+    instructions: tuple[int, ...]
+    graph: XnnGraph

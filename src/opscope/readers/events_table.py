@@ -1,0 +1,286 @@
+"""The files that ``opscope convert`` writes as csv and parquet, read again.
+
+Neither is trusted: the columns that follow from others are derived anew and must agree with those in the file.
+
+The work is done in ``opscope.readers.events_table``, which is loaded when there is such a file to read: recognising one
+must not cost the time of loading polars.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from typing import TYPE_CHECKING, ClassVar
+
+import msgspec
+import polars as pl
+
+from opscope.core.errors import EmptyTraceError, InvariantError, TraceFormatError
+from opscope.core.table import Clock, EventTable, TraceWarning
+from opscope.core.table.schema import COLUMNS, SCHEMA
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from opscope.core.table import Column
+
+
+CLOCK_COLUMN = "clock"
+"""Last column of a CSV file whose times are not in nanoseconds."""
+CLOCK_KEY = "opscope.clock"
+WARNINGS_KEY = "opscope.warnings"
+CHECKSUM_KEY = "opscope.sha256"
+"""Keys of a Parquet file's metadata."""
+NO_CHECKSUM = b"0" * 64
+
+_CSV_HEADER = b"process,run,"
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_PARQUET_MAGIC = b"PAR1"
+
+
+class EventsCsvReader:
+    """Reads tables of events that were written as CSV; they say which columns by their header line."""
+
+    name: ClassVar[str] = "events-csv"
+
+    def sniff(self, head: bytes) -> bool:
+        """Whether a file starts with the header line of a table of events."""
+        return head.removeprefix(_BYTE_ORDER_MARK).startswith(_CSV_HEADER)
+
+    def read(self, data: bytes, path: Path) -> EventTable:
+        """All events of the file, with the warm-up that is marked in it.
+
+        Raises:
+            TraceFormatError: columns are missing, a cell is not of its column's type, or the events contradict each
+                other.
+        """
+        return table_of_csv(data, path)
+
+
+class EventsParquetReader:
+    """Reads tables of events that were written as Parquet."""
+
+    name: ClassVar[str] = "events-parquet"
+
+    def sniff(self, head: bytes) -> bool:
+        """Whether a file starts like Parquet."""
+        return head.startswith(_PARQUET_MAGIC)
+
+    def read(self, data: bytes, path: Path) -> EventTable:
+        """All events of the file, with its warnings and the warm-up that is marked in it.
+
+        Raises:
+            TraceFormatError: it is no table of events, is damaged, or its events contradict each other.
+        """
+        return table_of_parquet(data, path)
+
+
+def checksum(content: bytes) -> tuple[int, bytes]:
+    """Where the hash stands in a Parquet file, and what it has to be, in hexadecimal.
+
+    Raises:
+        ValueError: the file holds no such hash.
+    """
+    key = content.rindex(CHECKSUM_KEY.encode())
+    place = content.index(b"\x18\x40", key) + 2  # in the footer's encoding: a text of 64 bytes
+    rest = content[:place], NO_CHECKSUM, content[place + len(NO_CHECKSUM) :]
+    return place, hashlib.sha256(b"".join(rest)).hexdigest().encode()
+
+
+_AGAIN = "convert the trace again; a table that was edited must keep all columns and rows"
+# What EventTable derives; in a file they are checked, not believed.
+_DERIVED = frozenset({"process", "inference", "warmup", "position", "self_time", "depth"})
+_TEXT = (pl.String, pl.Categorical, pl.Enum)
+_TRUTH = {"true": True, "false": False}
+
+
+def table_of_csv(data: bytes, path: Path) -> EventTable:
+    """The events of a CSV file.
+
+    Raises:
+        TraceFormatError: naming file, column and row.
+    """
+    if bytes(data[-1:]) != b"\n":
+        raise TraceFormatError("truncated: the last line has no end", where=path, offset=len(data), hint=_AGAIN)
+    try:
+        cells = pl.read_csv(io.BytesIO(data), infer_schema=False)
+    except pl.exceptions.PolarsError as error:
+        raise TraceFormatError(f"no CSV: {_first_line(error)}", where=path, hint=_AGAIN) from error
+    clock = _csv_clock(cells, path)
+    cells = cells.drop(CLOCK_COLUMN, strict=False)
+    _check_columns(cells, path)
+    values = {column.name: _parsed(cells[column.name], column, path) for column in COLUMNS}
+    return _table(pl.DataFrame(values), clock, (_WITHOUT_WARNINGS,), path)
+
+
+_WITHOUT_WARNINGS = TraceWarning(
+    "warnings_not_kept",
+    "a CSV file of events does not keep what its first reader noticed",
+    "convert to parquet to keep the warnings, or analyse the original trace",
+)
+
+
+def _csv_clock(cells: pl.DataFrame, path: Path) -> Clock:
+    if CLOCK_COLUMN not in cells.columns:
+        return Clock.NS
+    return _clock(cells[CLOCK_COLUMN].unique().to_list(), path)
+
+
+def _clock(found: list[str | None], path: Path) -> Clock:
+    known = [clock.value for clock in Clock]
+    if len(found) != 1 or found[0] not in known:
+        raise TraceFormatError(f"its clock is none of {', '.join(known)}", where=path, hint=_AGAIN)
+    return Clock(found[0])
+
+
+def _parsed(cells: pl.Series, column: Column, path: Path) -> pl.Series:
+    """A column of text as values of the column's type; guards against formulas are taken off."""
+    text = pl.col(column.name)
+    if column.dtype == pl.Binary:
+        values = text.str.strip_prefix("0x").str.decode("hex", strict=False)
+    elif column.dtype == pl.Boolean:
+        values = text.str.to_lowercase().replace_strict(_TRUTH, default=None, return_dtype=pl.Boolean)
+    elif column.dtype == pl.Categorical:
+        values = text.str.strip_prefix("'").cast(column.dtype)
+    else:
+        values = text.cast(column.dtype, strict=False)
+    parsed = cells.to_frame().select(values).to_series()
+    wrong = (parsed.is_null() & cells.is_not_null()).arg_true()
+    if len(wrong):
+        row = wrong[0]
+        problem = f"{_short(cells[row])} is no {column.dtype} (event {row:,}, column {column.name})"
+        raise TraceFormatError(problem, where=path, hint=_AGAIN)
+    return parsed
+
+
+def table_of_parquet(data: bytes, path: Path) -> EventTable:
+    """The events of a Parquet file that opscope wrote.
+
+    Raises:
+        TraceFormatError: naming file and column.
+    """
+    _check_whole(data, path)
+    try:
+        metadata = pl.read_parquet_metadata(io.BytesIO(data))
+        frame = pl.read_parquet(io.BytesIO(data))
+    except (pl.exceptions.PolarsError, OSError) as error:
+        raise TraceFormatError(f"damaged Parquet: {_first_line(error)}", where=path, hint=_AGAIN) from error
+    except pl.exceptions.PanicException as error:
+        # polars' decoder asserts where a damaged page contradicts its header, and its panics are no Exception but
+        # a BaseException, which no handler of errors would stop. The file is at fault and the decoder holds no state,
+        # so it is an answer like any other error; everything else that is no Exception (Ctrl-C, exit) passes.
+        raise TraceFormatError("damaged Parquet: its pages contradict its header", where=path, hint=_AGAIN) from error
+    _check_columns(frame, path)
+    typed = frame.select(_typed(frame[column.name], column, path) for column in COLUMNS)
+    return _table(typed, _clock([metadata.get(CLOCK_KEY)], path), _warnings(metadata, path), path)
+
+
+def _check_whole(data: bytes, path: Path) -> None:
+    """Refuse a file that is not, byte for byte, what was written, before anything is decoded.
+
+    polars' decoder trusts the lengths in a file: on a damaged one it can end the whole process.
+    """
+    try:
+        place, expected = checksum(data)
+    except ValueError:
+        hint = f"truncated, or not written by opscope convert; {_AGAIN}"
+        raise TraceFormatError("no Parquet file of events: its hash is missing", where=path, hint=hint) from None
+    if data[place : place + len(expected)] != expected:
+        raise TraceFormatError("damaged: its content does not have its hash", where=path, hint=_AGAIN)
+
+
+def _typed(values: pl.Series, column: Column, path: Path) -> pl.Series:
+    """A column of the expected type; text may come in any of its encodings."""
+    if column.dtype in _TEXT and values.dtype in _TEXT:
+        typed: pl.Series = values.cast(pl.String).cast(column.dtype, strict=False)
+        if typed.null_count() == values.null_count():
+            return typed
+    elif values.dtype == column.dtype:
+        return values
+    raise TraceFormatError(f"column {column.name} is no {column.dtype}", where=path, hint=_AGAIN)
+
+
+def _warnings(metadata: dict[str, str], path: Path) -> tuple[TraceWarning, ...]:
+    try:
+        return msgspec.json.decode(metadata.get(WARNINGS_KEY, ""), type=tuple[TraceWarning, ...])
+    except msgspec.DecodeError as error:
+        raise TraceFormatError(f"its warnings cannot be read: {error}", where=path, hint=_AGAIN) from error
+
+
+def _check_columns(frame: pl.DataFrame, path: Path) -> None:
+    missing = [name for name in SCHEMA if name not in frame.columns]
+    unknown = [name for name in frame.columns if name not in SCHEMA]
+    for names, what in ((missing, "missing"), (unknown, "unknown")):
+        if names:
+            listed = ", ".join(_short(name) for name in names[:5])
+            raise TraceFormatError(f"no table of events: {what} columns {listed}", where=path, hint=_AGAIN)
+
+
+def _table(frame: pl.DataFrame, clock: Clock, warnings: tuple[TraceWarning, ...], path: Path) -> EventTable:
+    """The table that follows from what a file says of its events, when it agrees with the rest that the file says."""
+    if frame.is_empty():
+        raise EmptyTraceError("the table holds no events", where=path, hint=_AGAIN)
+    _check_nulls(frame, path)
+    _check_processes(frame, path)
+    try:
+        parts = frame.partition_by("process", maintain_order=True)
+        table = EventTable.concat([_built(part, clock, row, path) for part, row in _with_first_rows(parts)])
+    except InvariantError as error:
+        raise TraceFormatError(error.problem, where=path, hint=_AGAIN) from error
+    table = table.with_warmup([_warmup(part) for part in parts]).with_warnings(*warnings)
+    _check_agreement(frame, table.frame, path)
+    return table
+
+
+def _check_nulls(frame: pl.DataFrame, path: Path) -> None:
+    for column in COLUMNS:
+        if not column.nullable and frame[column.name].null_count():
+            row = frame[column.name].is_null().arg_true()[0]
+            raise TraceFormatError(f"event {row:,} has no {column.name}", where=path, hint=_AGAIN)
+
+
+def _check_processes(frame: pl.DataFrame, path: Path) -> None:
+    process = frame["process"]
+    if process[0] != 0 or not process.diff().drop_nulls().is_in([0, 1]).all():
+        raise TraceFormatError("its processes are not numbered from 0 in order", where=path, hint=_AGAIN)
+
+
+def _with_first_rows(parts: list[pl.DataFrame]) -> list[tuple[pl.DataFrame, int]]:
+    rows, found = 0, []
+    for part in parts:
+        found.append((part, rows))
+        rows += part.height
+    return found
+
+
+def _built(part: pl.DataFrame, clock: Clock, first_row: int, path: Path) -> EventTable:
+    """The table of one process, from the columns that nothing else implies."""
+    parent = (part["parent"] - first_row).fill_null(-1)
+    inside = parent.is_between(0, part.height - 1) | part["parent"].is_null()
+    if not inside.all():
+        row = first_row + int((~inside).arg_true()[0])
+        raise TraceFormatError(f"the parent of event {row:,} is no event of its process", where=path, hint=_AGAIN)
+    given = {name: part[name] for name in SCHEMA if name not in _DERIVED}
+    return EventTable.build({**given, "parent": parent}, clock)
+
+
+def _warmup(part: pl.DataFrame) -> int:
+    """How many inferences of a process are marked."""
+    return part.filter(pl.col("warmup"))["inference"].n_unique()
+
+
+def _check_agreement(frame: pl.DataFrame, derived: pl.DataFrame, path: Path) -> None:
+    for name in SCHEMA:
+        differs = frame[name].ne_missing(derived[name]).arg_true()
+        if len(differs):
+            row = differs[0]
+            problem = f"event {row:,} says {name} {frame[name][row]}, its other columns {derived[name][row]}"
+            raise TraceFormatError(problem, where=path, hint=_AGAIN)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0]
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) <= 40 else f"{text[:40]}…")  # noqa: PLR2004 - enough to find it in the file

@@ -1,0 +1,304 @@
+"""FlatBuffers as arrays: every table at once, every access checked against the size of the buffer.
+
+A FlatBuffer is a tree of tables linked by relative offsets. Here a set of tables is an array of byte positions, and
+reading a field of all of them is one gather. Offsets come from the file and are never trusted: each gather checks
+the smallest and the largest position, so a damaged file ends in a TraceFormatError and never in a wrong value.
+
+Source of the encoding: FlatBuffers internals, https://flatbuffers.dev/internals/.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+
+from opscope.core.errors import TraceFormatError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Ints: TypeAlias = NDArray[np.int64]
+
+_WORD = 4
+_FEW_NAMES = 12
+_LONGEST_TABULATED_NAME = 64  # words; longer names are rare and are decoded one by one
+
+
+class FlatBuffer:
+    """A buffer to read tables from.
+
+    Args:
+        data: the whole file.
+        where: name of the file, for errors.
+        origin: byte position of the root offset, 4 when the buffer carries a size prefix.
+    """
+
+    def __init__(self, data: bytes | memoryview, where: str, origin: int = 0) -> None:
+        self.size = len(data)
+        self.where = where
+        self.origin = origin
+        padded = self.size + (-self.size) % _WORD
+        raw = np.frombuffer(data, np.uint8)
+        self.bytes = raw if padded == self.size else np.concatenate([raw, np.zeros(padded - self.size, np.uint8)])
+        self._u32: NDArray[np.uint32] = self.bytes.view("<u4")
+        self.words = self._u32
+        self._i32: NDArray[np.int32] = self.bytes.view("<i4")
+        self._u16: NDArray[np.uint16] = self.bytes.view("<u2")
+
+    def error(self, problem: str, offset: int | None = None) -> TraceFormatError:
+        """An error that names this file."""
+        hint = "the file is truncated or damaged: copy it again from where it was written"
+        return TraceFormatError(problem, where=self.where, offset=offset, hint=hint)
+
+    def root(self) -> Tables:
+        """The root table."""
+        return self.tables(self.follow(np.array([self.origin], np.int64)))
+
+    def u32(self, at: Ints) -> Ints:
+        """Unsigned 32-bit values at byte positions."""
+        self._check(at, _WORD)
+        words: Ints = self._u32[at >> 2].astype(np.int64)
+        return words
+
+    def i32(self, at: Ints) -> Ints:
+        """Signed 32-bit values at byte positions."""
+        self._check(at, _WORD)
+        words: Ints = self._i32[at >> 2].astype(np.int64)
+        return words
+
+    def u64(self, at: Ints) -> NDArray[np.uint64]:
+        """Unsigned 64-bit values at byte positions; only 4-byte alignment is given in a size-prefixed buffer."""
+        self._check(at, 2 * _WORD)
+        low: NDArray[np.uint64] = self._u32[at >> 2].astype(np.uint64)
+        high: NDArray[np.uint64] = self._u32[(at >> 2) + 1].astype(np.uint64)
+        whole: NDArray[np.uint64] = low | (high << np.uint64(32))
+        return whole
+
+    def u8(self, at: Ints) -> Ints:
+        """Bytes at byte positions."""
+        self._check(at, 1, align=1)
+        return self.bytes[at].astype(np.int64)
+
+    def follow(self, at: Ints) -> Ints:
+        """Positions that the relative offsets at ``at`` point to."""
+        return at + self.u32(at)
+
+    def vector(self, at: Ints, width: int = _WORD) -> tuple[Ints, Ints]:
+        """First element and length of vectors whose length field stands at ``at``; the whole vector is inside."""
+        count = self.u32(at)
+        first = at + _WORD
+        beyond = first + count * width > self.size
+        if beyond.any():
+            raise self.error("a vector reaches past the end of the file", int(at[np.argmax(beyond)]))
+        return first, count
+
+    def tables(self, at: Ints) -> Tables:
+        """The tables at these positions."""
+        return Tables(self, at)
+
+    def _check(self, at: Ints, width: int, align: int = _WORD) -> None:
+        if not len(at):
+            return
+        low, high = int(at.min()), int(at.max())
+        if low < 0 or high + width > self.size:
+            raise self.error("an offset points outside of the file", low if low < 0 else high)
+        if align > 1 and (at & (align - 1)).any():
+            raise self.error("an offset is not aligned", int(at[np.argmax(at & (align - 1) != 0)]))
+
+    def vtables(self, at: Ints) -> tuple[Ints, Ints]:
+        """Distinct vtables of the tables at ``at`` and the number of each table's vtable."""
+        start = at - self.i32(at)
+        number: Ints
+        if len(start) and (start == start[0]).all():
+            distinct, number = start[:1], np.zeros(len(start), np.int64)
+        else:
+            first, number = _peeled(start)
+            distinct = start[first]
+        self._check(distinct, _WORD, align=2)
+        size = self._u16[distinct >> 1].astype(np.int64)
+        if ((size < _WORD) | (distinct + size > self.size)).any():
+            raise self.error("a table has an impossible layout", int(distinct[0]))
+        return distinct, number
+
+    def table_end(self, at: Ints) -> Ints:
+        """First byte behind the fields of each table that stand in the table itself."""
+        size: Ints = self._u16[((at - self.i32(at)) >> 1) + 1].astype(np.int64)
+        return at + size
+
+    def slots(self, vtable: int) -> Ints:
+        """Offsets of a vtable's fields from the start of their table, 0 for absent ones."""
+        size = int(self._u16[vtable >> 1])
+        return self._u16[(vtable + _WORD) >> 1 : (vtable + size) >> 1].astype(np.int64)
+
+
+class Tables:
+    """Tables of one type, as an array of positions.
+
+    Args:
+        buffer: where they stand.
+        at: their byte positions; shape (n,).
+    """
+
+    def __init__(self, buffer: FlatBuffer, at: Ints) -> None:
+        self.buffer = buffer
+        self.at = at
+        distinct, self._number = buffer.vtables(at)
+        self._slots = [buffer.slots(int(vtable)) for vtable in distinct]
+
+    def __len__(self) -> int:
+        return len(self.at)
+
+    def field(self, slot: int) -> Ints:
+        """Byte position of a field in each table, 0 where the table does not have it."""
+        if len(self._slots) == 1:
+            alone = int(self._slots[0][slot]) if slot < len(self._slots[0]) else 0
+            return self.at + alone if alone else np.zeros_like(self.at)
+        offsets = np.array([slots[slot] if slot < len(slots) else 0 for slots in self._slots], np.int64)
+        offset = offsets[self._number]
+        return np.where(offset > 0, self.at + offset, 0)
+
+    def int32(self, slot: int, default: int = 0) -> Ints:
+        """A signed 32-bit field."""
+        return self._gather(slot, default, self.buffer.i32)
+
+    def uint8(self, slot: int, default: int = 0) -> Ints:
+        """A byte field, also the type of a union."""
+        return self._gather(slot, default, self.buffer.u8)
+
+    def uint64(self, slot: int) -> NDArray[np.uint64]:
+        """An unsigned 64-bit field, 0 where absent."""
+        position = self.field(slot)
+        there = position > 0
+        if there.all():
+            return self.buffer.u64(position)
+        out = np.zeros(len(position), np.uint64)
+        out[there] = self.buffer.u64(position[there])
+        return out
+
+    def reference(self, slot: int) -> Ints:
+        """Position that an offset field points to, 0 where absent."""
+        return self._gather(slot, 0, self.buffer.follow)
+
+    def vector(self, slot: int, width: int = _WORD) -> tuple[Ints, Ints]:
+        """First element and length of a vector field; both 0 where absent."""
+        at = self.reference(slot)
+        first, count = np.zeros_like(at), np.zeros_like(at)
+        there = at > 0
+        first[there], count[there] = self.buffer.vector(at[there], width)
+        return first, count
+
+    def children(self, slot: int) -> tuple[Ints, Ints]:
+        """Tables in a vector field of every table, flattened: their positions and the row of their owner."""
+        first, count = self.vector(slot)
+        total = int(count.sum())
+        if total * _WORD > self.buffer.size:
+            raise self.buffer.error("vectors overlap each other")
+        owner = np.repeat(np.arange(len(count)), count)
+        within = np.arange(total) - np.repeat(np.cumsum(count) - count, count)
+        return self.buffer.follow(first[owner] + within * _WORD), owner
+
+    def strings(self, slot: int) -> tuple[Ints, list[str]]:
+        """A string field as codes into a list of distinct texts; code -1 where absent.
+
+        Text that is not UTF-8 keeps its place with replacement characters.
+        """
+        return intern_strings(self.buffer, self.reference(slot))
+
+    def only(self, row: int) -> Tables:
+        """The table of one row."""
+        return Tables(self.buffer, self.at[row : row + 1])
+
+    def _gather(self, slot: int, default: int, read: _Reader) -> Ints:
+        position = self.field(slot)
+        there = position > 0
+        if there.all():
+            return read(position)
+        out = np.full(len(position), default, np.int64)
+        out[there] = read(position[there])
+        return out
+
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    _Reader: TypeAlias = Callable[[Ints], Ints]
+
+
+def intern_strings(buffer: FlatBuffer, at: Ints) -> tuple[Ints, list[str]]:
+    """Distinct strings among those at ``at`` (0: absent), and for each position its number, -1 for absent ones.
+
+    A trace holds one copy of a name per event; they are told apart without making a Python string of each. Strings of
+    one length are compared as rows of words.
+    """
+    codes = np.full(len(at), -1, np.int64)
+    there = np.flatnonzero(at > 0)
+    first, length = buffer.vector(at[there], 1)
+    texts: dict[str, int] = {}
+    budget = buffer.size
+    for size in np.unique(length).tolist():
+        rows = there[length == size]
+        starts = first[length == size]
+        words = (size + _WORD - 1) // _WORD
+        representative, number = _distinct(buffer, starts, size, words)
+        budget -= len(representative) * size
+        if budget < 0:
+            raise buffer.error("strings overlap each other", int(starts[0]))
+        names = [bytes(buffer.bytes[p : p + size]).decode("utf-8", "replace") for p in representative.tolist()]
+        known = np.array([texts.setdefault(name, len(texts)) for name in names], np.int64)
+        codes[rows] = known[number]
+    return codes, list(texts)
+
+
+def _distinct(buffer: FlatBuffer, starts: Ints, size: int, words: int) -> tuple[Ints, Ints]:
+    """Positions of the distinct strings of one length, and the number of each string among them."""
+    if words > _LONGEST_TABULATED_NAME:
+        return _distinct_long(buffer, starts, size)
+    table = np.zeros((len(starts), words), np.uint32)
+    for word in range(words):
+        table[:, word] = buffer.u32(starts + word * _WORD) if word < words - 1 else _last_word(buffer, starts, size)
+    representative, number = _peeled(_hash_rows(table))
+    if not np.array_equal(table[representative][number], table):  # two names share a hash: compare them in full
+        _, representative, number = np.unique(table, axis=0, return_index=True, return_inverse=True)
+    return starts[representative], number
+
+
+def _peeled(hashes: NDArray[np.uint64] | Ints) -> tuple[Ints, Ints]:
+    """First row of each distinct value and the number of each row's value; sorts only when there are many values."""
+    number = np.full(len(hashes), -1, np.int64)
+    left = np.arange(len(hashes))
+    first: list[int] = []
+    while len(left) and len(first) < _FEW_NAMES:
+        same = hashes[left] == hashes[left[0]]
+        number[left[same]] = len(first)
+        first.append(int(left[0]))
+        left = left[~same]
+    if len(left):
+        _, representative, inverse = np.unique(hashes, return_index=True, return_inverse=True)
+        return representative, inverse
+    return np.array(first, np.int64), number
+
+
+def _hash_rows(table: NDArray[np.uint32]) -> NDArray[np.uint64]:
+    """A 64-bit hash of each row; FNV-1a over words with a shift to mix the upper half back in."""
+    value = np.full(len(table), 0xCBF29CE484222325, np.uint64)
+    for column in table.T:
+        value = (value ^ column) * np.uint64(0x100000001B3)
+        value ^= value >> np.uint64(29)
+    return value
+
+
+def _last_word(buffer: FlatBuffer, starts: Ints, size: int) -> NDArray[np.uint32]:
+    """The last, partly filled word of strings of one length, the bytes beyond their end cleared."""
+    tail = (size - 1) % _WORD + 1
+    word = np.zeros(len(starts), np.uint32)
+    for byte in range(tail):
+        word |= buffer.u8(starts + size - tail + byte).astype(np.uint32) << np.uint32(8 * byte)
+    return word
+
+
+def _distinct_long(buffer: FlatBuffer, starts: Ints, size: int) -> tuple[Ints, Ints]:
+    distinct, number = np.unique(starts, return_inverse=True)
+    if len(distinct) * size > buffer.size:
+        raise buffer.error("strings overlap each other")
+    return distinct, number

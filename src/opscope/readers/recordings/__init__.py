@@ -1,0 +1,1 @@
+"""What sampling profilers leave: perf, simpleperf, xctrace."""

@@ -1,0 +1,253 @@
+"""Readers by content: the first that recognises the first bytes of a file reads it.
+
+Other packages add formats through the entry-point group ``opscope.readers``: an object that satisfies
+:class:`Reader`, or a class of such objects without arguments.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol, runtime_checkable
+
+from opscope.core.errors import EmptyTraceError, NotFoundError, StorageError, TraceFormatError
+from opscope.readers.compressed import first_bytes, inflated
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from importlib.metadata import EntryPoint
+    from pathlib import Path
+
+    from opscope.core.table import EventTable
+
+GROUP = "opscope.readers"
+BUILT_IN = (
+    ("opscope.runtimes.executorch.etdump.etdump", "EtdumpReader"),
+    ("opscope.npu.readers.json", "AieJsonReader"),
+    ("opscope.npu.readers.words", "AieWordsReader"),
+    ("opscope.readers.events_table", "EventsCsvReader"),
+    ("opscope.readers.events_table", "EventsParquetReader"),
+    ("opscope.kit.readers.csv", "KitTimelineReader"),
+)
+"""Readers of this package, the most common format first; also published in the group, for other packages to see."""
+_HEAD = 64
+_START = 1 << 12
+_PACKED = (".gz", ".zst")
+
+
+@runtime_checkable
+class Reader(Protocol):
+    """Turns the bytes of one trace format into an EventTable."""
+
+    name: ClassVar[str]
+
+    def sniff(self, head: bytes) -> bool:
+        """Whether a file that starts with these bytes (at most 64) is of this format."""
+        ...
+
+    def read(self, data: bytes, path: Path) -> EventTable:
+        """All events of the file; ``path`` is for messages.
+
+        Raises:
+            TraceFormatError: naming file, offset and problem.
+        """
+        ...
+
+
+@runtime_checkable
+class DoubtingReader(Protocol):
+    """A reader of a format whose first bytes others share, such as JSON."""
+
+    def confirms(self, start: bytes) -> bool:
+        """Whether a file of a directory that was sniffed is a trace, by its first 4,096 bytes."""
+        ...
+
+
+@runtime_checkable
+class NamedFormat(Protocol):
+    """A reader of a format that has ends of file names to itself, such as ``.etdump``.
+
+    A file of such a name in a directory is taken for a trace even when it is damaged or empty, so that it is refused
+    instead of being overlooked.
+    """
+
+    suffixes: ClassVar[tuple[str, ...]]
+
+
+class TraceRead(NamedTuple):
+    """A trace that was read: its events, the name of its format, and the hash of the file as it is stored."""
+
+    table: EventTable
+    format: str
+    sha256: str
+
+
+class DirectoryTraces(NamedTuple):
+    """The traces of a directory, all of one format.
+
+    Attributes:
+        files: by name.
+        reader: of their format.
+        others: how many files are traces of other formats, by format; they are left out.
+    """
+
+    files: list[Path]
+    reader: Reader
+    others: dict[str, int]
+
+
+def readers() -> list[Reader]:
+    """All installed readers that can be loaded, built-in ones first."""
+    return [reader for reader in _candidates() if not isinstance(reader, str)]
+
+
+def _candidates() -> Iterator[Reader | str]:
+    """Readers in the order in which they are asked, loaded one by one; for one that cannot be loaded, why.
+
+    Those of opscope itself are found without asking what is installed, which takes longer than most files do.
+    """
+    from importlib import import_module  # noqa: PLC0415 - only for readers that are asked
+
+    for module, name in BUILT_IN:
+        yield _instance(getattr(import_module(module), name))
+    yield from map(_loaded, _points())
+
+
+def _points() -> list[EntryPoint]:
+    from importlib.metadata import entry_points  # noqa: PLC0415 - looked up only when no format of ours is it
+
+    found = (point for point in entry_points(group=GROUP) if not point.value.startswith("opscope."))
+    return sorted(found, key=lambda point: point.name)
+
+
+def _loaded(point: EntryPoint) -> Reader | str:
+    """A reader, or why it cannot be had: another package's fault must not keep the other formats from being read."""
+    try:
+        return _instance(point.load())
+    except Exception as error:  # noqa: BLE001 - loading runs code of any package
+        return f"the reader {point.name} ({point.value}) cannot be loaded: {type(error).__name__}: {error}"
+
+
+def _instance(loaded: type[Reader] | Reader) -> Reader:
+    return loaded() if isinstance(loaded, type) else loaded
+
+
+def reader_for(head: bytes, path: Path) -> Reader:
+    """The reader that recognises a file; the most common format is tried before others are even looked up.
+
+    Raises:
+        TraceFormatError: none does; the formats that are known are listed.
+    """
+    names, broken = [], []
+    for reader in _candidates():
+        if isinstance(reader, str):
+            broken.append(reader)
+        elif reader.sniff(head):
+            return reader
+        else:
+            names.append(reader.name)
+    hint = "; ".join([f"formats that are read: {', '.join(names)}", *broken])
+    raise TraceFormatError("the format is not recognised", where=path, hint=hint)
+
+
+def trace_reader(path: Path) -> Reader | None:
+    """The reader of a file of a directory, which may be compressed; None when it is no trace, or cannot be read."""
+    return _reader_of(_start(path), _candidates())
+
+
+def _reader_of(start: bytes, candidates: Iterable[Reader | str]) -> Reader | None:
+    for reader in candidates if start else ():
+        sniffed = not isinstance(reader, str) and reader.sniff(start[:_HEAD])
+        if sniffed and (not isinstance(reader, DoubtingReader) or reader.confirms(start)):
+            return reader if not isinstance(reader, str) else None
+    return None
+
+
+def _start(path: Path) -> bytes:
+    try:
+        return first_bytes(path, _START)
+    except (NotFoundError, StorageError):
+        return b""
+
+
+def traces_in(directory: Path) -> DirectoryTraces:
+    """The traces of a directory, whatever their format; of several formats, those of the first in :func:`readers`.
+
+    Files that are no traces are passed over; those that are named like the traces and have no content are not, nor
+    those with a name that only traces have: reading them says what is wrong.
+
+    Raises:
+        NotFoundError: there is none; the formats that are known are listed.
+        StorageError: it cannot be read.
+    """
+    known = readers()
+    try:
+        files = sorted(file for file in directory.iterdir() if file.is_file() and not file.name.startswith("."))
+    except OSError as error:
+        raise StorageError(f"cannot be read: {error.strerror}", where=directory) from error
+    found: dict[str, list[Path]] = {reader.name: [] for reader in known}
+    hollow: list[Path] = []
+    for file in files:
+        start = _start(file)
+        reader = _reader_of(start, known) or _reader_by_name(file, known)
+        if reader is not None:
+            found[reader.name].append(file)
+        elif not start:
+            hollow.append(file)
+    held = [reader for reader in known if found[reader.name]]
+    if not held:
+        hint = f"give a trace, a directory of traces, or a bundle; formats that are read: {', '.join(found)}"
+        raise NotFoundError("no traces in this directory", where=directory, hint=hint)
+    chosen = found.pop(held[0].name)
+    suffixes = {_suffix(file) for file in chosen}
+    chosen += [file for file in hollow if _suffix(file) in suffixes]
+    return DirectoryTraces(sorted(chosen), held[0], {name: len(others) for name, others in found.items() if others})
+
+
+def _reader_by_name(file: Path, known: Sequence[Reader]) -> Reader | None:
+    return next((one for one in known if isinstance(one, NamedFormat) and _suffix(file) in one.suffixes), None)
+
+
+def _suffix(file: Path) -> str:
+    """The end of a file's name that tells its format, without that of its compression."""
+    return (file.with_suffix("") if file.suffix in _PACKED else file).suffix
+
+
+def read_trace(path: Path) -> TraceRead:
+    """The events of a file, which may be compressed with gzip or zstd, the name of its format, and its hash.
+
+    Raises:
+        NotFoundError: there is no such file.
+        StorageError: it cannot be read.
+        TraceFormatError: it is empty, damaged or of an unknown format.
+    """
+    stored = file_bytes(path)
+    if not stored:
+        hint = "the run failed, or its runtime was built without event tracing (executorch before 1.5)"
+        raise EmptyTraceError("the file has no bytes", where=path, hint=hint)
+    digest = hashlib.sha256()
+    # Hashing releases the interpreter, so it runs beside the decoding.
+    beside = threading.Thread(target=digest.update, args=(stored,))
+    beside.start()
+    try:
+        data = inflated(stored, path)
+        reader = reader_for(data[:_HEAD], path)
+        table = reader.read(data, path)
+    finally:
+        beside.join()
+    return TraceRead(table, reader.name, digest.hexdigest())
+
+
+def file_bytes(path: Path) -> bytes:
+    """All bytes of a file.
+
+    Raises:
+        NotFoundError: there is no such file.
+        StorageError: it cannot be read.
+    """
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise NotFoundError("no such file", where=path) from None
+    except OSError as error:
+        raise StorageError(f"cannot be read: {error.strerror}", where=path) from error

@@ -1,0 +1,1 @@
+"""One report over several bundles."""

@@ -1,0 +1,211 @@
+"""The values of a report over several bundles: schema ``opscope.combined/1``."""
+
+from __future__ import annotations
+
+import msgspec
+
+from opscope.analysis.quality.quality import Quality
+from opscope.analysis.rules.rules import Finding
+from opscope.core.stats.effect import Verdict
+from opscope.program.operators.taxonomy import Category
+from opscope.reports.combined.operators import SharedProgram
+
+
+class Configuration(msgspec.Struct, frozen=True):
+    """A bundle at one thread count: one line of the comparison table.
+
+    Attributes:
+        threads: size of the thread pool; null where it is not known.
+        variant: the accelerated variant, or the one that there is.
+        baseline: the variant without acceleration; null where nothing says which one it is.
+        off: feature groups that are off in the baseline; null where that is not known.
+        latency_ns: of the variant; null when it has no result.
+        baseline_ns: of the baseline; null without a comparison.
+        speedup: baseline / variant.
+        ci95: 95 % interval of it.
+        verdict: whether the variant is faster.
+        processes: of the variant, that its latency rests on.
+        arm: ``untraced`` or ``traced``; empty without a result.
+    """
+
+    threads: int | None
+    variant: str
+    baseline: str | None
+    off: list[str] | None
+    latency_ns: float | None
+    baseline_ns: float | None
+    speedup: float | None
+    ci95: tuple[float, float] | None
+    verdict: Verdict | None
+    processes: int
+    arm: str
+
+
+class CategoryShift(msgspec.Struct, frozen=True):
+    """A category before and after acceleration, in ns and as shares of each side's mean; null without a comparison."""
+
+    category: Category
+    baseline_ns: float | None
+    baseline_share: float | None
+    time_ns: float
+    share: float
+    speedup: float | None
+    verdict: Verdict | None
+
+
+class TopOperator(msgspec.Struct, frozen=True):
+    """One of the longest operators; ``layer`` is empty where it is not known."""
+
+    name: str
+    layer: str
+    category: Category
+    backend: str
+    time_ns: float
+    share: float
+    speedup: float | None
+
+
+class OperatorGroup(msgspec.Struct, frozen=True):
+    """Operators of one name, kind and number type together; ``speedup`` is null without a comparison."""
+
+    name: str
+    category: Category
+    backend: str
+    operators: int
+    time_ns: float
+    share: float
+    speedup: float | None
+
+
+class Bottleneck(msgspec.Struct, frozen=True):
+    """What takes most on one platform, the framework's own time left out.
+
+    Attributes:
+        category: that takes most.
+        share: of it.
+        time_ns: of it.
+        before: category that takes most on the baseline; null without a comparison.
+        before_share: of that one.
+        limit: speedup if the category took no time at all; null if nothing else takes any.
+        groups: operators that are alike, the longest first, of all categories.
+        operators: the longest ones, of all categories.
+    """
+
+    category: Category
+    share: float
+    time_ns: float
+    before: Category | None
+    before_share: float | None
+    limit: float | None
+    groups: list[OperatorGroup]
+    operators: list[TopOperator]
+
+
+class Shares(msgspec.Struct, frozen=True):
+    """Parts of the mean latency by where operators run, and of data movement wherever it runs."""
+
+    delegated: float
+    portable: float
+    framework: float
+    data_movement: float
+
+
+class CombinedBundle(msgspec.Struct, frozen=True):
+    """One bundle of a combined report. Null is what it does not tell.
+
+    Attributes:
+        label: what it is called here.
+        path: where it is.
+        headline: the answer in one sentence.
+        model: name of the model.
+        dtype: number type.
+        sha256: of the program.
+        created: when it was measured.
+        platform: system and architecture.
+        cpu: name of the CPU.
+        target: kind of target.
+        versions: of the software.
+        configurations: one for each thread count.
+        shown: the variant that categories, bottleneck and shares are of; null when nothing was measured.
+        quality: how far its figures can be trusted.
+        categories: before and after.
+        bottleneck: null when no operator was recorded.
+        shares: null when nothing was measured.
+        findings: most severe first.
+        missing: what could not be shown, one sentence each.
+        limits: what limits its figures, one sentence each.
+    """
+
+    label: str
+    path: str
+    headline: str
+    model: str
+    dtype: str | None
+    sha256: str | None
+    created: str
+    platform: str | None
+    cpu: str | None
+    target: str
+    versions: dict[str, str]
+    configurations: list[Configuration]
+    shown: str | None
+    quality: Quality | None
+    categories: list[CategoryShift]
+    bottleneck: Bottleneck | None
+    shares: Shares | None
+    findings: list[Finding]
+    missing: list[str]
+    limits: list[str]
+
+
+class Version(msgspec.Struct, frozen=True):
+    """A bundle in a series, against the first of it; the comparison is null for the first, and for the same traces.
+
+    Attributes:
+        label: of the bundle.
+        variant: of it.
+        created: when it was measured.
+        latency_ns: median of the variant; null without a result.
+        speedup: first / this.
+        ci95: 95 % interval of it.
+        verdict: whether this one is faster than the first.
+        minimum_detectable: smallest relative change that such data would show.
+        notes: what else differs, and what limits the comparison.
+    """
+
+    label: str
+    variant: str
+    created: str
+    latency_ns: float | None
+    speedup: float | None = None
+    ci95: tuple[float, float] | None = None
+    verdict: Verdict | None = None
+    minimum_detectable: float | None = None
+    notes: list[str] = []
+
+
+class Series(msgspec.Struct, frozen=True):
+    """Bundles of one model on one machine at one thread count, in order of time."""
+
+    machine: str
+    model: str
+    threads: int | None
+    versions: list[Version]
+
+
+class CombinedReport(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.combined/1"):
+    """Several bundles side by side.
+
+    Attributes:
+        bundles: in the order in which they were given.
+        programs: programs that several bundles ran, with their operators side by side.
+        series: bundles that are versions of each other, in order of time.
+        notes: what differs between the bundles and limits what their figures say together, one sentence each.
+        title: of the report, in place of the usual one; null for the usual one.
+    """
+
+    bundles: list[CombinedBundle]
+    programs: list[SharedProgram]
+    series: list[Series]
+    notes: list[str]
+    title: str | None = None

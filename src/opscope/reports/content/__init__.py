@@ -1,0 +1,1 @@
+"""What reports show, and how names and numbers become text."""

@@ -1,0 +1,399 @@
+"""What a report shows, in the order a reader asks: one value that every renderer takes."""
+
+from __future__ import annotations
+
+from statistics import median
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from opscope.analysis.analysis import Analysis
+from opscope.analysis.compare.compare import Comparison
+from opscope.analysis.compare.outputs import OutputAgreement
+from opscope.analysis.preflight.contents import KernelSummary
+from opscope.analysis.quality.quality import Quality
+from opscope.analysis.rules.rules import Finding, RuledOut
+from opscope.bundle.manifest import Arm, Manifest, Role, Variant
+from opscope.core.stats.effect import Verdict
+from opscope.core.units import ratio_text, share_text, time_text
+from opscope.reports.content.text import plain
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from opscope.analysis.compare.compare import EndToEnd, OperatorChange
+    from opscope.analysis.latency.latency import Latency
+    from opscope.analysis.latency.timing import Untraced
+    from opscope.analysis.operators.operators import Operator
+    from opscope.program.operators.taxonomy import Category
+
+FOREGROUND = (Role.ACCELERATED, Role.CANDIDATE)
+"""Roles whose operators a report lists, the first that there is."""
+NOT_KNOWN = "not known"
+
+
+class VariantResult(msgspec.Struct, frozen=True):
+    """A variant and its analysis; null when no repetition of it succeeded."""
+
+    variant: Variant
+    analysis: Analysis | None
+
+
+class Agreement(msgspec.Struct, frozen=True):
+    """Whether two variants computed the same, where their times are not compared.
+
+    Attributes:
+        baseline: name of a variant.
+        candidate: of the other.
+        outputs: the comparison of what they computed.
+    """
+
+    baseline: str
+    candidate: str
+    outputs: OutputAgreement
+
+
+def foreground(variants: Sequence[VariantResult]) -> Analysis | None:
+    """The analysis that a report is about: of the accelerated variant, else a candidate, else the first with any."""
+    done = [result for result in variants if result.analysis is not None]
+    wanted = [result for role in FOREGROUND for result in done if result.variant.role is role]
+    chosen = (wanted or done)[:1]
+    return chosen[0].analysis if chosen else None
+
+
+class ReportContent(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.profile/1"):
+    """Everything that a report of one bundle shows.
+
+    Attributes:
+        manifest: what ran, on what.
+        variants: results in the order of the plan.
+        comparisons: the primary one first.
+        findings: of the accelerated variant and of the primary comparison, most severe first.
+        ruled_out: what was checked and found in order.
+        quality: how far the measurement can be trusted; null when nothing was measured.
+        config: path of the file that asked for the run; null where none is known.
+        kernel_logs: microkernels that XNNPACK's logs name, where runs left such logs.
+        title: of the report, in place of the usual one; null for the usual one.
+        agreements: of the outputs of variants that ran on an emulated CPU, whose times are not compared.
+    """
+
+    manifest: Manifest
+    variants: list[VariantResult]
+    comparisons: list[Comparison]
+    findings: list[Finding]
+    ruled_out: list[RuledOut]
+    quality: Quality | None = None
+    config: str | None = None
+    kernel_logs: list[KernelSummary] = []
+    title: str | None = None
+    agreements: list[Agreement] = []
+
+    @property
+    def primary(self) -> Comparison | None:
+        """Accelerated against baseline, at the first thread count; null when one side has no result."""
+        return self.comparisons[0] if self.comparisons else None
+
+    @property
+    def shown(self) -> Analysis | None:
+        """The analysis whose operators are listed: of the accelerated variant, else a candidate, else the first."""
+        return foreground(self.variants)
+
+    @property
+    def has_split(self) -> bool:
+        """Whether there is a split of the latency into operators to show."""
+        return self.shown is not None and self.shown.has_split
+
+    def result(self, name: str) -> VariantResult | None:
+        """The result of the variant of that name."""
+        return next((result for result in self.variants if result.variant.name == name), None)
+
+
+class Headline(NamedTuple):
+    """The answer in one sentence, and how far to trust it."""
+
+    text: str
+    trust: str
+
+
+_VERDICTS = {
+    Verdict.FASTER: "faster",
+    Verdict.SLOWER: "slower",
+    Verdict.NO_DIFFERENCE: "no difference shown",
+    Verdict.UNDECIDABLE: "undecidable",
+}
+
+
+def verdict_text(verdict: Verdict) -> str:
+    """A verdict in words."""
+    return _VERDICTS[verdict]
+
+
+def off_text(variant: Variant) -> str:
+    """What is switched off in a variant, in words."""
+    if variant.ablated is None:
+        return NOT_KNOWN
+    return f"{', '.join(variant.ablated)} off" if variant.ablated else "all CPU features on"
+
+
+def side_names(content: ReportContent) -> tuple[str, str]:
+    """What candidate and baseline of the primary comparison are called: by what they are, where that is known."""
+    comparison = content.primary
+    candidate = content.result(comparison.candidate.label) if comparison else None
+    if comparison is None or candidate is None or candidate.variant.role is Role.ACCELERATED:
+        return "with acceleration", "without acceleration"
+    return f"as {plain(comparison.candidate.label, 60)}", f"as {plain(comparison.baseline.label, 60)}"
+
+
+def headline(content: ReportContent) -> Headline:
+    """How fast, how much faster with acceleration, and how sure."""
+    comparison = content.primary
+    if comparison is None:
+        analysis = content.shown
+        if analysis is None:
+            return Headline("Nothing was measured: every repetition failed", "see what failed below")
+        if content.manifest.target.emulated:
+            return Headline("Ran on an emulated CPU: times below are not those of any device", _agreed(content))
+        return Headline(f"{time_text(measured_latency(analysis).median_ns)} per inference", _why_alone(content))
+    if comparison.methods:
+        told = [f"{plain(one.method, 60)} {_speed(content, one.end_to_end)}" for one in comparison.methods]
+        return Headline("; ".join(told), f"of all calls together: {trust_text(comparison)}")
+    return Headline(_speed(content, comparison.end_to_end), trust_text(comparison))
+
+
+def _speed(content: ReportContent, result: EndToEnd) -> str:
+    candidate, baseline = side_names(content)
+    short = baseline.removesuffix(" acceleration")
+    return f"{time_text(result.candidate_ns)} {candidate}, {time_text(result.baseline_ns)} {short}: {_change(result)}"
+
+
+def _agreed(content: ReportContent) -> str:
+    """What is known of the outputs of the variants."""
+    different = [found for found in content.agreements if not found.outputs.agree]
+    if different:
+        found = different[0]
+        names = f"{plain(found.candidate, 60)} and {plain(found.baseline, 60)}"
+        return f"the outputs of {names} differ: {plain(found.outputs.problem or '', 200)}"
+    if not content.agreements:
+        return "outputs of variants were not compared"
+    worst = max(found.outputs.max_rel_error or 0.0 for found in content.agreements)
+    names = ", ".join(dict.fromkeys(plain(found.candidate, 60) for found in content.agreements))
+    against = plain(content.agreements[0].baseline, 60)
+    error = f"agree with those of {against}, with a relative error of at most {worst:.2g}"
+    return f"the outputs of {names} {error if worst else f'equal those of {against}'}"
+
+
+def _why_alone(content: ReportContent) -> str:
+    """Why nothing is compared."""
+    if content.manifest.left_out.switch:
+        return f"acceleration on and off was not compared: {plain(content.manifest.left_out.switch, 600)}"
+    others = [result for result in content.variants if result.analysis is not None]
+    if len(others) > 1:
+        return f"of {plain(others[0].variant.name, 60)}; which of {len(others)} variants is the baseline is not known"
+    return "there is no second variant"
+
+
+def _change(result: EndToEnd) -> str:
+    if result.verdict is Verdict.FASTER:
+        return f"{ratio_text(result.speedup)} as fast"
+    if result.verdict is Verdict.SLOWER:
+        return f"slower with it, {ratio_text(result.speedup)}"
+    if result.verdict is Verdict.NO_DIFFERENCE:
+        return "no difference shown"
+    return f"{ratio_text(result.speedup)}, but too few rounds to decide"
+
+
+def trust_text(comparison: Comparison) -> str:
+    """The interval, the design and the smallest effect that would have been seen."""
+    result = comparison.end_to_end
+    processes = f"{result.baseline_processes} + {result.candidate_processes} processes, {result.design}, {result.arm}"
+    if result.ci95 is None or result.minimum_detectable is None:
+        return f"no interval: {processes}"
+    low, high = result.ci95
+    smallest = f"smallest change this could show: {share_text(result.minimum_detectable)}"
+    return f"95 % interval {ratio_text(low)} to {ratio_text(high)}; {processes}; {smallest}"
+
+
+class CategoryRow(NamedTuple):
+    """One line of the category table; baseline columns are null without a comparison."""
+
+    category: Category
+    baseline_ns: float | None
+    time_ns: float
+    share: float
+    speedup: float | None
+    verdict: Verdict | None
+
+
+def category_rows(content: ReportContent) -> list[CategoryRow]:
+    """The split of end-to-end latency by category, before and after."""
+    comparison = content.primary
+    if comparison is not None:
+        total = comparison.candidate.mean_ns
+        return [
+            CategoryRow(c.category, c.baseline_ns, c.candidate_ns, c.candidate_ns / total, c.speedup, c.verdict)
+            for c in comparison.categories
+        ]
+    analysis = content.shown
+    rows = analysis.categories if analysis else []
+    return [CategoryRow(c.category, None, c.time_ns, c.share, None, None) for c in rows]
+
+
+class OperatorRow(NamedTuple):
+    """One line of the operator table: an operator, and how it changed."""
+
+    operator: Operator
+    cumulative: float
+    change: OperatorChange | None
+
+
+def operator_rows(content: ReportContent) -> list[OperatorRow]:
+    """All operators of the shown variant, longest first, with the running share and the change."""
+    analysis, comparison = content.shown, content.primary
+    if analysis is None:
+        return []
+    changes = {_place(change): change for change in comparison.operators} if comparison else {}
+    rows, running = [], 0.0
+    for operator in sorted(analysis.operators, key=lambda o: -o.time_ns):
+        running += operator.share
+        rows.append(OperatorRow(operator, running, changes.get(_place(operator))))
+    return rows
+
+
+def top_operators(content: ReportContent) -> list[OperatorRow]:
+    """The rows of operators that do work, longest first; the framework's own time is left to the full table."""
+    return [row for row in operator_rows(content) if row.operator.kind != "framework"]
+
+
+def _place(operator: Operator | OperatorChange) -> tuple[str, int | None, int | None, str | None]:
+    name = operator.name if operator.position is None else None
+    return operator.method, operator.instruction, operator.position, name
+
+
+def no_split_sentence(content: ReportContent) -> str:
+    """Why the latency is not split into operators; empty when it is."""
+    reason = content.manifest.left_out.trace
+    return f"No split into operators and categories: {plain(reason, 600)}." if reason else ""
+
+
+def split_sentence(analysis: Analysis) -> str:
+    """That the split is complete, in figures."""
+    total = sum(operator.time_ns for operator in analysis.operators)
+    return (
+        f"self times of {len(analysis.operators)} operators and framework steps add up to {time_text(total)}, "
+        f"the mean end-to-end latency is {time_text(analysis.latency.mean_ns)}"
+    )
+
+
+def missing(content: ReportContent) -> list[str]:
+    """What the report could not show, one sentence each."""
+    manifest = content.manifest
+    lines = []
+    left = len(manifest.pending()) - len(manifest.failures())
+    if left:
+        lines.append(f"{left} planned repetitions were not run: the experiment was interrupted; --resume finishes it")
+    for repetition in manifest.failures():
+        failure = repetition.failure
+        reason = failure.message if failure else ""
+        lines.append(f"round {repetition.round} of {repetition.variant} failed: {reason}")
+    lines += [f"{r.variant.name} has no result" for r in content.variants if r.analysis is None]
+    return lines
+
+
+def _how_timed(content: ReportContent) -> str:
+    if content.manifest.left_out.trace:
+        return f"{no_split_sentence(content).removesuffix('.')}; latencies are those of calls as their caller saw them"
+    found = content.shown.untraced if content.shown else None
+    if found is None:
+        return "latencies were measured with event tracing on, which usually costs 1 to 4 %, more for tiny operators"
+    source = "end-to-end latencies are those of runs without event tracing, the split into operators is of traced runs"
+    return f"{source}{_tracing_text(found)}"
+
+
+def _tracing_text(found: Untraced) -> str:
+    if found.tracing is None:
+        return ""
+    interval = found.tracing.ci95
+    between = f" (95 % interval {ratio_text(interval[0])} to {ratio_text(interval[1])})" if interval else ""
+    return f", in which a call takes {ratio_text(found.tracing.ratio)} as long{between}"
+
+
+def measured_latency(analysis: Analysis) -> Latency:
+    """The latency to report: of untraced runs where there are any, else of the traces."""
+    return analysis.untraced.latency if analysis.untraced else analysis.latency
+
+
+class VariantLatency(NamedTuple):
+    """A variant's latency for a table: from untraced runs where there are any.
+
+    Attributes:
+        variant: the variant.
+        latency: null when no repetition succeeded.
+        arm: where it is from, in words.
+        tracing: what tracing costs, in words; empty when that is not known.
+    """
+
+    variant: Variant
+    latency: Latency | None
+    arm: str
+    tracing: str
+
+
+def variant_latencies(content: ReportContent) -> list[VariantLatency]:
+    """Latency of every variant, in the order of the plan."""
+    return [_variant_latency(result) for result in content.variants]
+
+
+def _variant_latency(result: VariantResult) -> VariantLatency:
+    analysis = result.analysis
+    if analysis is None:
+        return VariantLatency(result.variant, None, "", "")
+    if analysis.untraced is None:
+        return VariantLatency(result.variant, analysis.latency, "traced", "")
+    cost = analysis.untraced.tracing
+    return VariantLatency(
+        result.variant, analysis.untraced.latency, "untraced", share_text(cost.ratio - 1) if cost else ""
+    )
+
+
+class Resources(NamedTuple):
+    """Memory and preparation of a variant: medians over its processes; null where nothing was measured."""
+
+    variant: Variant
+    peak_rss_bytes: float | None
+    start_ns: float | None
+    load_ns: float | None
+    first_ns: float | None
+
+
+def resources(content: ReportContent) -> list[Resources]:
+    """What every variant needs besides the time of a settled inference."""
+    return [_resources(content.manifest, result) for result in content.variants]
+
+
+def _resources(manifest: Manifest, result: VariantResult) -> Resources:
+    name = result.variant.name
+    runs = manifest.completed(name, Arm.TIMED) or manifest.completed(name)
+    measured = [repetition.measurement for repetition in runs if repetition.measurement]
+    columns = (
+        [each.peak_rss_bytes for each in measured],
+        [each.start_ns for each in measured],
+        [each.load_ns for each in measured],
+        [each.wall_ns[0] for each in measured if each.wall_ns],
+    )
+    known = [[value for value in column if value is not None] for column in columns]
+    return Resources(result.variant, *(float(median(column)) if column else None for column in known))
+
+
+def _how_classified(content: ReportContent) -> str:
+    if content.shown and content.shown.program:
+        return "operators are classified by the program where they are attributed exactly, else by name"
+    return "operators are classified by name: a 1x1 convolution that runs as a matrix product counts as GEMM"
+
+
+def limits(content: ReportContent) -> list[str]:
+    """What limits the figures, one sentence each."""
+    lines = [_how_timed(content), *([_how_classified(content)] if content.has_split else [])]
+    shown = [content.shown, *(result.analysis for result in content.variants)]
+    told = {} if content.has_split else {"no_trace"}  # said above
+    warnings = dict.fromkeys(w for one in shown if one for w in one.trace.warnings if w.code not in told)
+    return [*lines, *(f"{warning.message}; {warning.hint}" for warning in warnings)]

@@ -1,0 +1,39 @@
+"""What all templates share: names are escaped in HTML, filters make them plain, and nothing may be undefined."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import jinja2
+
+from opscope.reports.content.text import markdown, plain
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+LONG = 600
+"""Longest text of the filters that allow a sentence."""
+
+
+def environment(filters: Mapping[str, Callable[..., Any]]) -> jinja2.Environment:
+    """The templates of this package, with filters for names, ``clean`` and ``md``, and for sentences, with ``_long``.
+
+    Args:
+        filters: further ones.
+    """
+    made = jinja2.Environment(
+        loader=jinja2.PackageLoader("opscope.reports"),
+        autoescape=jinja2.select_autoescape(enabled_extensions=("html.j2",)),
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+        keep_trailing_newline=True,
+    )
+    made.filters |= {
+        "md": markdown,
+        "md_long": lambda text: markdown(text, LONG),
+        "clean": plain,
+        "clean_long": lambda text: plain(text, LONG),
+        **filters,
+    }
+    return made

@@ -1,0 +1,60 @@
+"""All events as one tidy CSV file: one row an event, the columns of the event table.
+
+How cells are written, so that ``opscope.readers.events_table`` gives the same table back:
+
+- A text that starts with one of ``= + - @ '``, a tab or a line break has an apostrophe in front, so that a spreadsheet
+  shows it and computes nothing. Taking one leading apostrophe away gives the text back.
+- Null is an empty cell; an empty text is ``""``.
+- Bytes are hexadecimal behind ``0x``, so that a spreadsheet takes none for a number.
+- Truth is ``true`` or ``false``.
+- Times are integers of the table's clock. A table in nanoseconds has the event table's columns and no others; any
+  other clock is named in a last column, ``clock``, the same in every row.
+
+The reader's warnings have no place in such a file; Parquet keeps them.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from opscope.core.table import COLUMNS, Clock
+from opscope.readers.events_table import CLOCK_COLUMN
+from opscope.reports.content.text import GUARDED
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from opscope.core.table import Column, EventTable
+
+_PART = 1 << 15
+_GUARD = f"^[{re.escape(GUARDED)}]"
+
+
+def events_csv(table: EventTable) -> Iterator[bytes]:
+    """The file, in parts."""
+    cells = [_cell(column) for column in COLUMNS]
+    if table.clock is not Clock.NS:
+        cells.append(pl.lit(table.clock.value).alias(CLOCK_COLUMN))
+    yield table.frame.clear().select(cells).write_csv().encode()
+    for part in table.frame.iter_slices(_PART):
+        text = io.BytesIO()
+        part.select(cells).write_csv(text, include_header=False)
+        yield text.getvalue()
+
+
+def guarded(text: pl.Expr) -> pl.Expr:
+    """A column of text as :func:`opscope.reports.content.text.csv_cell` writes it; nulls stay."""
+    return pl.when(text.str.contains(_GUARD)).then("'" + text).otherwise(text)
+
+
+def _cell(column: Column) -> pl.Expr:
+    values = pl.col(column.name)
+    if column.dtype == pl.Categorical:
+        return guarded(values.cast(pl.String)).alias(column.name)
+    if column.dtype == pl.Binary:
+        return ("0x" + values.bin.encode("hex")).alias(column.name)
+    return values

@@ -1,0 +1,257 @@
+"""What a dashboard keeps of a measurement, as OpenMetrics text: latency, its split, speedups and how far to trust them.
+
+Times are seconds, shares of time are left to the dashboard. Samples have no time of their own: collectors that read
+files refuse it. Operators are not in it: thousands of series a model are what such stores are not made for; the JSON
+and CSV outputs have them.
+
+Source of the format: OpenMetrics 1.0, https://prometheus.io/docs/specs/om/open_metrics_spec/.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from typing import TYPE_CHECKING, NamedTuple
+
+from opscope.analysis.quality.quality import Grade
+from opscope.analysis.rules.rules import Severity
+from opscope.bundle.manifest import Arm
+from opscope.core.stats.effect import Verdict
+from opscope.reports.content.content import resources
+from opscope.reports.content.text import distinct
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from opscope.analysis.analysis import Analysis
+    from opscope.analysis.compare.compare import Comparison
+    from opscope.analysis.latency.latency import Latency
+    from opscope.bundle.manifest import Manifest, Variant
+    from opscope.reports.content.content import ReportContent
+
+    Labels = dict[str, str]
+
+_NANO = 1e9
+_ARMS = ("untraced", "traced")
+
+
+class Family(NamedTuple):
+    """A metric family: its name ends with its unit where it has one, and states are those of a state set."""
+
+    name: str
+    kind: str
+    unit: str
+    help: str
+
+
+class Sample(NamedTuple):
+    """A sample: what is added to the family's name, the labels and the value."""
+
+    family: str
+    labels: Labels
+    value: float
+    suffix: str = ""
+
+
+FAMILIES = (
+    Family("opscope_measurement", "info", "", "What was measured, on what."),
+    Family("opscope_latency_seconds", "summary", "seconds", "Duration of an inference. Quantile 0 is the minimum."),
+    Family("opscope_median_latency_seconds", "gauge", "seconds", "Median duration of an inference."),
+    Family("opscope_median_bound_seconds", "gauge", "seconds", "Ends of the median's 95 % interval."),
+    Family("opscope_processes", "gauge", "", "Processes that were measured."),
+    Family("opscope_category_seconds", "gauge", "seconds", "Mean self time of an inference by category of operators."),
+    Family("opscope_backend_seconds", "gauge", "seconds", "Mean self time of an inference by who computed it."),
+    Family("opscope_operators", "gauge", "", "Operators of the program that ran, by backend."),
+    Family("opscope_tracing_cost_ratio", "gauge", "ratio", "Duration with event tracing over that without."),
+    Family("opscope_peak_memory_bytes", "gauge", "bytes", "Largest resident memory of a process, median of processes."),
+    Family("opscope_load_seconds", "gauge", "seconds", "Loading the program, median of processes."),
+    Family("opscope_first_inference_seconds", "gauge", "seconds", "The first inference, median of processes."),
+    Family("opscope_speedup_ratio", "gauge", "ratio", "Latency of the baseline over that of the candidate."),
+    Family("opscope_speedup_bound_ratio", "gauge", "ratio", "Ends of the speedup's 95 % interval."),
+    Family("opscope_verdict", "stateset", "", "Whether the candidate is faster than the baseline."),
+    Family("opscope_quality", "stateset", "", "How far the figures can be trusted."),
+    Family("opscope_findings", "gauge", "", "Findings by severity."),
+    Family("opscope_repetitions", "gauge", "", "Planned repetitions by what became of them."),
+)
+
+
+def openmetrics(content: ReportContent) -> bytes:
+    """The exposition of everything that a report shows.
+
+    Args:
+        content: of a bundle or of a run of the Arm kit; times in nanoseconds.
+    """
+    manifest = content.manifest
+    named = _shown(result.variant.name for result in content.variants)
+    base = _base(manifest)
+    samples = [Sample("opscope_measurement", _measured(manifest), 1, "_info")]
+    for result, name in zip(content.variants, named, strict=True):
+        samples += _variant(_labels(base, result.variant, name), result.analysis) if result.analysis else []
+    samples += _resources(base, content, named)
+    sides = dict(zip((result.variant.name for result in content.variants), named, strict=True))
+    for comparison in content.comparisons:
+        samples += _comparison(base, comparison, sides)
+    samples += _states("opscope_quality", base, Grade, content.quality.grade) if content.quality else []
+    found = [finding.severity for finding in content.findings]
+    samples += [Sample("opscope_findings", base | {"severity": s.value}, found.count(s)) for s in Severity]
+    return _text([*samples, *_repetitions(base, manifest)])
+
+
+def openmetrics_of(analysis: Analysis, model: str, manifest: Manifest | None = None) -> bytes:
+    """The exposition of one analysis.
+
+    Args:
+        analysis: times in nanoseconds.
+        model: what was measured.
+        manifest: of its bundle; None for a trace alone.
+    """
+    base = _base(manifest) if manifest else {"model": model}
+    variant = manifest.variant(analysis.variant or "") if manifest else None
+    labels = _labels(base, variant, variant.name) if variant else base | {"variant": analysis.variant or ""}
+    info = _measured(manifest) if manifest else {"model": model, "trace_sha256": analysis.trace.sha256 or ""}
+    samples = [Sample("opscope_measurement", info, 1, "_info"), *_variant(labels, analysis)]
+    samples += _states("opscope_quality", labels, Grade, analysis.quality.grade) if analysis.quality else []
+    found = [finding.severity for finding in analysis.findings]
+    return _text(
+        [*samples, *(Sample("opscope_findings", labels | {"severity": s.value}, found.count(s)) for s in Severity)]
+    )
+
+
+def _base(manifest: Manifest) -> Labels:
+    """Labels of every series: what ran, and where."""
+    return {
+        "model": manifest.model.name,
+        "target": manifest.target.kind,
+        "cpu": manifest.environment.cpu or manifest.environment.machine or "",
+    }
+
+
+def _labels(base: Labels, variant: Variant, name: str) -> Labels:
+    """Labels of a variant's series, whose name is shown as this."""
+    role = variant.role.value if variant.role else ""
+    return base | {"variant": name, "role": role, "threads": str(variant.threads or "")}
+
+
+def _measured(manifest: Manifest) -> Labels:
+    model, environment = manifest.model, manifest.environment
+    return _base(manifest) | {
+        "dtype": model.dtype or "",
+        "model_sha256": model.sha256 or "",
+        "system": environment.system or "",
+        "machine": environment.machine or "",
+        "executorch": environment.versions.get("executorch", ""),
+        "opscope": manifest.opscope,
+        "created": manifest.created,
+        "status": manifest.status.value,
+    }
+
+
+def _variant(labels: Labels, analysis: Analysis) -> Iterator[Sample]:
+    """Latency of a variant and its split."""
+    latencies = (analysis.untraced.latency if analysis.untraced else None, analysis.latency)
+    for arm, latency in zip(_ARMS, latencies, strict=True):
+        if latency is not None:
+            yield from _latency(labels | {"arm": arm}, latency)
+    for category in analysis.categories:
+        yield Sample(
+            "opscope_category_seconds", labels | {"category": category.category.value}, category.time_ns / _NANO
+        )
+    names = _shown(backend.backend for backend in analysis.backends)
+    for backend, name in zip(analysis.backends, names, strict=True):
+        own = labels | {"backend": name}
+        yield Sample("opscope_backend_seconds", own, backend.time_ns / _NANO)
+        count = sum(1 for operator in analysis.operators if operator.backend == backend.backend)
+        yield Sample("opscope_operators", own, count)
+    tracing = analysis.untraced.tracing if analysis.untraced else None
+    if tracing:
+        yield Sample("opscope_tracing_cost_ratio", labels, tracing.ratio)
+
+
+def _latency(labels: Labels, latency: Latency) -> Iterator[Sample]:
+    quantiles = {
+        "0": latency.min_ns,
+        "0.5": latency.p50_ns,
+        "0.75": latency.p75_ns,
+        "0.9": latency.p90_ns,
+        "0.95": latency.p95_ns,
+        "0.99": latency.p99_ns,
+        "1": latency.max_ns,
+    }
+    for quantile, time in quantiles.items():
+        yield Sample("opscope_latency_seconds", labels | {"quantile": quantile}, time / _NANO)
+    yield Sample("opscope_latency_seconds", labels, latency.n, "_count")
+    yield Sample("opscope_latency_seconds", labels, sum(latency.samples_ns) / _NANO, "_sum")
+    yield Sample("opscope_median_latency_seconds", labels, latency.median_ns / _NANO)
+    for bound, time in zip(("lower", "upper"), latency.ci95_median_ns or (), strict=False):
+        yield Sample("opscope_median_bound_seconds", labels | {"bound": bound}, time / _NANO)
+    yield Sample("opscope_processes", labels, len(latency.processes))
+
+
+def _resources(base: Labels, content: ReportContent, named: Sequence[str]) -> Iterator[Sample]:
+    for row, name in zip(resources(content), named, strict=True):
+        labels = base | {"variant": name}
+        if row.peak_rss_bytes is not None:
+            yield Sample("opscope_peak_memory_bytes", labels, row.peak_rss_bytes)
+        if row.load_ns is not None:
+            yield Sample("opscope_load_seconds", labels, row.load_ns / _NANO)
+        if row.first_ns is not None:
+            yield Sample("opscope_first_inference_seconds", labels, row.first_ns / _NANO)
+
+
+def _comparison(base: Labels, comparison: Comparison, sides: Mapping[str, str]) -> Iterator[Sample]:
+    candidate, baseline = (sides.get(s.label, s.label) for s in (comparison.candidate, comparison.baseline))
+    labels = base | {"candidate": candidate, "baseline": baseline}
+    result = comparison.end_to_end
+    yield Sample("opscope_speedup_ratio", labels, result.speedup)
+    for bound, value in zip(("lower", "upper"), result.ci95 or (), strict=False):
+        yield Sample("opscope_speedup_bound_ratio", labels | {"bound": bound}, value)
+    yield from _states("opscope_verdict", labels, Verdict, result.verdict)
+
+
+def _repetitions(base: Labels, manifest: Manifest) -> Iterator[Sample]:
+    """How many repetitions of the plan succeeded, failed, and were not run."""
+    done = {(v.name, arm): len(manifest.completed(v.name, arm)) for v in manifest.variants for arm in Arm}
+    failed = len(manifest.failures())
+    counts = {"completed": sum(done.values()), "failed": failed}
+    counts["not_run"] = max(0, len(manifest.pending()) - failed)
+    for outcome, count in counts.items():
+        yield Sample("opscope_repetitions", base | {"outcome": outcome}, count)
+
+
+def _states(name: str, labels: Labels, states: Iterable[Grade | Verdict], actual: Grade | Verdict) -> Iterator[Sample]:
+    for state in states:
+        yield Sample(name, labels | {name: state.value}, int(state is actual))
+
+
+def _text(samples: Sequence[Sample]) -> bytes:
+    """Families in their order, each with its samples together."""
+    lines = []
+    for family in FAMILIES:
+        own = [_line(family, sample) for sample in samples if sample.family == family.name]
+        if own:
+            lines += [f"# TYPE {family.name} {family.kind}"]
+            lines += [f"# UNIT {family.name} {family.unit}"] if family.unit else []
+            lines += [f"# HELP {family.name} {_escaped(family.help)}", *own]
+    return "\n".join([*lines, "# EOF\n"]).encode()
+
+
+def _line(family: Family, sample: Sample) -> str:
+    labels = ",".join(f'{name}="{_escaped(_visible(value))}"' for name, value in sample.labels.items() if value)
+    return f"{family.name}{sample.suffix}{{{labels}}} {_number(sample.value)}"
+
+
+def _number(value: float) -> str:
+    return str(value) if isinstance(value, int) else repr(float(value))
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
+
+
+def _visible(text: str) -> str:
+    """A text without what is no character of a text: unpaired surrogates and control characters."""
+    return "".join("\N{REPLACEMENT CHARACTER}" if unicodedata.category(c) in {"Cc", "Cs"} else c for c in text)
+
+
+def _shown(names: Iterable[str]) -> list[str]:
+    """The names as labels show them, each once, since series are told by their labels."""
+    return distinct(map(_visible, names))

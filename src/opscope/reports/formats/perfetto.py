@@ -1,0 +1,245 @@
+"""All events as Chrome trace-event JSON, which ui.perfetto.dev and chrome://tracing open.
+
+A process of the trace is a process there, with up to three tracks: the framework with the portable kernels, the
+delegate's operators, and the delegate's operators whose start times were not measured but laid end to end. Those are
+apart and named so, since only their durations are true. Several parts, as the variants of a bundle, follow each other
+process by process.
+
+Every event is a complete event (``"ph": "X"``). ``ts`` and ``dur`` are exact decimals of µs; a trace in cycles shows
+one cycle as one µs and says so. Each process starts at 0: viewers keep times as floating point, and a clock that has
+run for a month would lose the nanosecond in which nested events fit into each other. ``otherData`` holds the clock's
+value there, under ``origin``, process by process.
+
+Source of the format: the Trace Event Format document of the Chromium project.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import TYPE_CHECKING, NamedTuple
+
+import polars as pl
+
+from opscope.analysis.operators.operator_facts import OperatorFacts
+from opscope.core.table import Clock, Scope
+from opscope.program.operators.taxonomy import FRAMEWORK, classify
+from opscope.reports.content.decimals import decimal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from opscope.analysis.operators.operator_facts import OperatorKey
+    from opscope.core.table import EventTable
+
+_PART = 1 << 15
+_TO_US = 3
+# Numbers of processes are multiples of this and those of tracks lie between, so that no viewer confuses the two.
+_PROCESS = 1000
+_OPERATORS = (Scope.DELEGATE_OP.value, Scope.KERNEL.value)
+_PLACE = ["method", "instruction", "position"]
+_KEY = ["warmup", "scope", "name", "backend", "resolution", "synthetic_start", "fact"]
+_SYNTHETIC = "start times of delegate operators are synthetic, only their durations are measured"
+_NO_FACTS = OperatorFacts()
+
+
+class Part(NamedTuple):
+    """Processes that belong together, as those of one variant.
+
+    Attributes:
+        table: one process or more, warm-up marked.
+        processes: what each process is called.
+        facts: what the program says about its operators; empty: names are all there is.
+        label: what all its processes are, as ``avx512 off, 1 thread``; empty for nothing.
+    """
+
+    table: EventTable
+    processes: Sequence[str]
+    facts: Mapping[OperatorKey, OperatorFacts] = {}
+    label: str = ""
+
+
+class Track(NamedTuple):
+    """A track of a process: its number there, its name, and which events it holds."""
+
+    number: int
+    name: str
+    events: pl.Expr
+
+
+_SYNTHETIC_TRACK = 3
+_DELEGATE = pl.col("scope") == Scope.DELEGATE_OP.value
+TRACKS = (
+    Track(1, "framework and portable kernels", ~_DELEGATE),
+    Track(2, "delegate operators", _DELEGATE & ~pl.col("synthetic_start")),
+    Track(
+        _SYNTHETIC_TRACK,
+        "delegate operators (synthetic start times, laid end to end)",
+        _DELEGATE & pl.col("synthetic_start"),
+    ),
+)
+
+
+def perfetto(parts: Sequence[Part]) -> Iterator[bytes]:
+    """The file, piece by piece; no more than one process is laid out at a time.
+
+    Args:
+        parts: one or more, of one clock; the processes of the first come first.
+    """
+    origins: list[int] = []
+    yield b'{"displayTimeUnit":"ns","traceEvents":['
+    for part in parts:
+        facts = _Facts(part.facts)
+        for process, name in enumerate(part.processes):
+            frame = part.table.with_processes([process]).frame
+            number = len(origins)
+            origins.append(int(frame["start"].min() or 0) if len(frame) else 0)  # type: ignore[arg-type] # integers
+            names = ",\n".join(_json(record) for record in _names(part, name, number, frame))
+            yield f"{',' if number else ''}\n{names}\n".encode()
+            yield from _events(frame, part.table.clock, origins[-1], _Beginnings(facts.known, _pid(number)), facts)
+    yield f'],"otherData":{_json(_said(parts, origins))}}}\n'.encode()
+
+
+def _said(parts: Sequence[Part], origins: Sequence[int]) -> dict[str, object]:
+    """What is said of the whole file."""
+    clock = parts[0].table.clock
+    warnings = dict.fromkeys(f"{w.message}; {w.hint}" for part in parts for w in part.table.warnings)
+    return {
+        "clock": clock.value,
+        "shown_as": "1 µs is 1 µs" if clock is Clock.NS else "1 cycle is 1 µs",
+        "origin": list(origins),
+        "warnings": list(warnings),
+    }
+
+
+def _names(part: Part, name: str, number: int, frame: pl.DataFrame) -> Iterator[dict[str, object]]:
+    """Metadata events of one process: its name and those of its tracks that hold events."""
+    present = [track for track in TRACKS if frame.select(track.events.any()).item()]
+    yield _metadata("process_name", number, 0, {"name": name})
+    yield _metadata("process_sort_index", number, 0, {"sort_index": number})
+    labels = [part.label, *(_SYNTHETIC for track in present if track.number == _SYNTHETIC_TRACK)]
+    if any(labels):
+        yield _metadata("process_labels", number, 0, {"labels": ", ".join(filter(None, labels))})
+    for track in present:
+        yield _metadata("thread_name", number, track.number, {"name": track.name})
+        yield _metadata("thread_sort_index", number, track.number, {"sort_index": track.number})
+
+
+def _metadata(name: str, process: int, track: int, args: dict[str, object]) -> dict[str, object]:
+    return {"ph": "M", "name": name, "pid": _pid(process), "tid": _pid(process) + track, "args": args}
+
+
+def _pid(process: int) -> int:
+    return (process + 1) * _PROCESS
+
+
+class _Facts:
+    """What is known of operators, by number, and the number of each place."""
+
+    def __init__(self, facts: Mapping[OperatorKey, OperatorFacts]) -> None:
+        self.known = list(facts.values())
+        schema = {"method": pl.String, "instruction": pl.Int32, "position": pl.Int32}
+        rows = [tuple(key) for key in facts]
+        self._places = pl.DataFrame(rows, schema=schema, orient="row").with_row_index("fact")
+
+    def beside(self, piece: pl.DataFrame) -> pl.DataFrame:
+        """The events with the number of what is known of each; null for what is known by name only."""
+        keyed = piece.with_columns(pl.col("method").cast(pl.String))
+        found = keyed.join(self._places, on=_PLACE, how="left", maintain_order="left")
+        return found.with_columns(pl.when(pl.col("scope").is_in(_OPERATORS)).then("fact"))
+
+
+def _events(frame: pl.DataFrame, clock: Clock, origin: int, beginnings: _Beginnings, facts: _Facts) -> Iterator[bytes]:
+    """The lines of one process."""
+    for piece in frame.iter_slices(_PART):
+        text = io.BytesIO()
+        lines = _lines(facts.beside(piece), clock, origin, beginnings)
+        lines.write_csv(text, include_header=False, quote_style="never")
+        yield text.getvalue()
+
+
+def _lines(part: pl.DataFrame, clock: Clock, origin: int, beginnings: _Beginnings) -> pl.DataFrame:
+    """One line of JSON for each event, as the only column."""
+    digits = _TO_US if clock is Clock.NS else 0
+    line = pl.concat_str(
+        pl.col("constant"),
+        _optional("instruction"),
+        _optional("position"),
+        _optional("inference"),
+        pl.lit(f',"self_{clock.value}":'),
+        pl.col("self_time"),
+        pl.lit('},"ts":'),
+        decimal(pl.col("start") - origin, digits),
+        pl.lit(',"dur":'),
+        decimal(pl.col("duration"), digits),
+        pl.lit("}"),
+    )
+    constants = beginnings.of(part)
+    return part.join(constants, on=_KEY, how="left", nulls_equal=True, maintain_order="left").select(line)
+
+
+def _optional(column: str) -> pl.Expr:
+    """A number among the arguments, or nothing where it is null."""
+    return pl.concat_str(pl.lit(f',"{column}":'), pl.col(column)).fill_null("")
+
+
+class _Beginnings:
+    """Beginnings of lines, made once for all events that agree in the columns of the key.
+
+    Args:
+        facts: what is known of operators, by number.
+        process: number of the process in the file.
+    """
+
+    def __init__(self, facts: Sequence[OperatorFacts], process: int) -> None:
+        self._facts = facts
+        self._process = process
+
+    def of(self, part: pl.DataFrame) -> pl.DataFrame:
+        """The key's columns, and the beginning as ``constant``."""
+        distinct = part.select(_KEY).unique()
+        held = distinct.with_columns(track.events.alias(f"track{track.number}") for track in TRACKS)
+        texts = [self._beginning(row) for row in held.iter_rows(named=True)]
+        return distinct.with_columns(pl.Series("constant", texts, dtype=pl.String))
+
+    def _beginning(self, row: dict[str, object]) -> str:
+        """The beginning of a line, up to the arguments that differ from event to event."""
+        name, scope, warmup = str(row["name"]), str(row["scope"]), bool(row["warmup"])
+        facts = _NO_FACTS if row["fact"] is None else self._facts[int(str(row["fact"]))]
+        is_operator = scope in _OPERATORS
+        kind = (facts.operator_class or classify(name)) if is_operator else FRAMEWORK
+        track = next(track.number for track in TRACKS if row[f"track{track.number}"])
+        categories = [scope, *([kind.category.value] if is_operator else []), *(["warmup"] if warmup else [])]
+        event = {
+            "ph": "X",
+            "name": name,
+            "cat": ",".join(categories),
+            "pid": self._process,
+            "tid": self._process + track,
+            **({"cname": "grey"} if warmup else {}),
+        }
+        args = {
+            "category": kind.category.value,
+            "kind": kind.kind,
+            "backend": row["backend"] or FRAMEWORK.kind,
+            "resolution": row["resolution"],
+            "synthetic_start": row["synthetic_start"],
+            "warmup": warmup,
+            **(_known(facts) if row["fact"] is not None else {}),
+        }
+        return f',{_json(event)[:-1]},"args":{_json(args)[:-1]}'
+
+
+def _known(facts: OperatorFacts) -> dict[str, object]:
+    """What the program says about an operator; what is not known is left out."""
+    found = {
+        "attribution": facts.attribution.value,
+        "layer": facts.module,
+        "aten": facts.aten,
+        "candidates": list(facts.candidates),
+    }
+    return {name: value for name, value in found.items() if value not in (None, [])}
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"))

@@ -1,0 +1,97 @@
+"""The mean inference as a speedscope file: one profile an analysis, its operators in program order.
+
+Samples are stacks of frames with their weights in nanoseconds. The time axis of a profile is one mean inference: the
+operators laid end to end, which is not where each of them began. Frames of operators name the line of the model.
+
+Source of the format: ``file-format-schema.json`` of speedscope 1.25.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from opscope.core.table import Clock
+from opscope.core.version import __version__
+from opscope.reports.content.text import plain
+from opscope.reports.formats.stacks import stacks
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from opscope.analysis.analysis import Analysis
+    from opscope.reports.formats.stacks import By, Frame
+
+_SCHEMA = "https://www.speedscope.app/file-format-schema.json"
+
+
+class SpeedscopeFrame(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A frame, and where it is in the model's code."""
+
+    name: str
+    file: str | None = None
+    line: int | None = None
+
+
+class Shared(msgspec.Struct, frozen=True):
+    """Frames by number."""
+
+    frames: list[SpeedscopeFrame]
+
+
+class Profile(msgspec.Struct, frozen=True, tag_field="type", tag="sampled", rename="camel"):
+    """Samples, each a stack of numbers of frames, and their weights."""
+
+    name: str
+    unit: str
+    start_value: int
+    end_value: int
+    samples: list[list[int]]
+    weights: list[int]
+
+
+class SpeedscopeFile(msgspec.Struct, frozen=True, rename="camel"):
+    """A file of several profiles."""
+
+    schema: str = msgspec.field(name="$schema")
+    name: str
+    exporter: str
+    active_profile_index: int
+    shared: Shared
+    profiles: list[Profile]
+
+
+def speedscope(name: str, results: Sequence[tuple[str, Analysis]], by: By, active: int = 0) -> bytes:
+    """The file.
+
+    Args:
+        name: of what was measured.
+        results: what each analysis is called, and the analysis.
+        by: what operators are part of.
+        active: number of the profile that is shown first.
+    """
+    numbers: dict[Frame, int] = {}
+    profiles = [_profile(label, analysis, by, numbers) for label, analysis in results]
+    file = SpeedscopeFile(
+        schema=_SCHEMA,
+        name=plain(name),
+        exporter=f"opscope {__version__}",
+        active_profile_index=active,
+        shared=Shared([SpeedscopeFrame(*frame) for frame in numbers]),
+        profiles=profiles,
+    )
+    return msgspec.json.encode(file) + b"\n"
+
+
+def _profile(label: str, analysis: Analysis, by: By, numbers: dict[Frame, int]) -> Profile:
+    """One profile; frames that are new get the next number."""
+    found = stacks(analysis, by)
+    return Profile(
+        name=f"{plain(label)}: mean inference by {by.value}",
+        unit="nanoseconds" if analysis.trace.clock is Clock.NS else "none",
+        start_value=0,
+        end_value=sum(stack.weight for stack in found),
+        samples=[[numbers.setdefault(frame, len(numbers)) for frame in stack.frames] for stack in found],
+        weights=[stack.weight for stack in found],
+    )

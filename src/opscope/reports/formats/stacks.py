@@ -1,0 +1,128 @@
+"""The mean inference as stacks of frames, for tools that draw flame graphs: each operator with what it is part of.
+
+The weights are self times, in whole nanoseconds (or cycles), and add up to the mean latency: the rest of each rounding
+is given to those that lost most by it. The framework's own time is the self time of the frame it was spent in.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+from opscope.reports.content.text import plain
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from opscope.analysis.analysis import Analysis
+    from opscope.analysis.operators.operators import Operator
+
+_LONGEST = 200
+_FRAMEWORK = "framework"
+
+
+class By(str, enum.Enum):
+    """What operators are part of: calls of the program, or modules of the model."""
+
+    OPERATOR = "operator"
+    MODULE = "module"
+
+
+class Frame(NamedTuple):
+    """A frame of a stack: its name, and the file and line of the model that caused it, where they are known."""
+
+    name: str
+    file: str | None = None
+    line: int | None = None
+
+
+class Stack(NamedTuple):
+    """Frames from the outermost to the innermost, and the time that is spent in the innermost itself."""
+
+    frames: tuple[Frame, ...]
+    weight: int
+
+
+def stacks(analysis: Analysis, by: By) -> list[Stack]:
+    """The stacks of all operators of an analysis, in program order; one that took no time has the weight 0."""
+    make = _by_module(analysis) if by is By.MODULE else _by_call(analysis)
+    weights = _whole([operator.time_ns for operator in analysis.operators])
+    return [Stack(make(o), weight) for o, weight in zip(analysis.operators, weights, strict=True)]
+
+
+def _whole(times: Sequence[float]) -> list[int]:
+    """Integers that add up to the rounded sum, none further than 1 from its time."""
+    floors = [math.floor(time) for time in times]
+    missing = round(math.fsum(times)) - sum(floors)
+    order = sorted(range(len(times)), key=lambda number: floors[number] - times[number])
+    raised = set(order[:missing])
+    return [floor + (number in raised) for number, floor in enumerate(floors)]
+
+
+def _by_call(analysis: Analysis) -> _Maker:
+    """Method, instruction with who computes it, operator."""
+    backends = {
+        (operator.method, operator.instruction): operator.backend
+        for operator in analysis.operators
+        if operator.backend != _FRAMEWORK
+    }
+
+    def frames(operator: Operator) -> tuple[Frame, ...]:
+        method = Frame(frame_name(operator.method))
+        if operator.instruction is None:
+            return (method, *_own(operator))
+        backend = backends.get((operator.method, operator.instruction), operator.name)
+        call = Frame(frame_name(f"{operator.instruction}: {backend}"))
+        return (method, call) if _is_framework(operator) else (method, call, _leaf(operator))
+
+    return frames
+
+
+def _by_module(analysis: Analysis) -> _Maker:
+    """Method, module by module, operator."""
+    types = {(module.method, module.path): module.type for module in analysis.modules}
+
+    def frames(operator: Operator) -> tuple[Frame, ...]:
+        method = Frame(frame_name(operator.method))
+        if _is_framework(operator):
+            return (method, *_own(operator))
+        if operator.module is None:
+            return method, Frame("module not known"), _leaf(operator)
+        parts = operator.module.split(".") if operator.module else []
+        paths = [".".join(parts[: count + 1]) for count in range(len(parts))]
+        return (method, *(_module(path, types.get((operator.method, path))) for path in paths), _leaf(operator))
+
+    return frames
+
+
+def _module(path: str, module_type: str | None) -> Frame:
+    short = module_type.rpartition(".")[2] if module_type else ""
+    return Frame(frame_name(f"{path} ({short})" if short else path))
+
+
+def _own(operator: Operator) -> tuple[Frame, ...]:
+    """What the framework spent outside of operators: the method's own time has no frame of its own."""
+    return () if operator.name == "Method::execute" else (Frame(frame_name(operator.name)),)
+
+
+def _is_framework(operator: Operator) -> bool:
+    return operator.position is None and operator.kind == _FRAMEWORK
+
+
+def _leaf(operator: Operator) -> Frame:
+    file, _, line = (operator.source or "").rpartition(":")
+    known = file and line.isdecimal()
+    return Frame(frame_name(operator.name), plain(file, _LONGEST) if known else None, int(line) if known else None)
+
+
+def frame_name(text: str) -> str:
+    """A name on one line, and without the sign that separates frames in folded stacks."""
+    return plain(text, _LONGEST).replace(";", ",") or "unnamed"
+
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import TypeAlias
+
+    _Maker: TypeAlias = Callable[[Operator], tuple[Frame, ...]]

@@ -1,0 +1,78 @@
+"""Analyses as CSV files with documented columns."""
+
+from __future__ import annotations
+
+import csv
+import io
+from typing import TYPE_CHECKING
+
+from opscope.reports.content.text import csv_cell
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from opscope.analysis.analysis import Analysis
+
+OPERATOR_COLUMNS = (
+    "method instruction position name category kind backend calls time_ns share uncertainty_ns attribution "
+    "aten module source macs flops bytes"
+).split()
+"""Columns of a table of operators; their meaning is that of :class:`opscope.analysis.operators.operators.Operator`."""
+_MODULES = "method path type depth self_ns total_ns share operators macs".split()
+_DELEGATES = "method instruction delegate backend events nodes operators_ns boundary_ns time_ns share profile".split()
+_LAYOUT = "method instruction position name cause time_ns share uncertainty_ns bytes".split()
+
+
+def csv_files(analysis: Analysis) -> dict[str, str]:
+    """Name and content of each file: operators, categories, backends, latencies; with the program its views too."""
+    views = {}
+    if analysis.program is not None:
+        views = {
+            "modules.csv": _rows(_MODULES, analysis.modules),
+            "delegates.csv": _rows(_DELEGATES, analysis.delegates),
+            "layout.csv": _rows(_LAYOUT, analysis.layout),
+        }
+    return {
+        "operators.csv": _rows(OPERATOR_COLUMNS, analysis.operators),
+        **views,
+        "categories.csv": _table(
+            ["category", "time_ns", "share"], ([c.category, c.time_ns, c.share] for c in analysis.categories)
+        ),
+        "backends.csv": _table(
+            ["backend", "time_ns", "share"], ([b.backend, b.time_ns, b.share] for b in analysis.backends)
+        ),
+        "latency.csv": _table(["latency_ns"], ([sample] for sample in analysis.latency.samples_ns)),
+    }
+
+
+def variant_tables(results: Sequence[tuple[str, Analysis]]) -> dict[str, str]:
+    """The operators and the categories of several analyses, each in one file whose first column names the analysis."""
+    operators = ([name, *_values(row, OPERATOR_COLUMNS)] for name, analysis in results for row in analysis.operators)
+    categories = ([name, c.category, c.time_ns, c.share] for name, analysis in results for c in analysis.categories)
+    return {
+        "operators.csv": _table(["variant", *OPERATOR_COLUMNS], operators),
+        "categories.csv": _table(["variant", "category", "time_ns", "share"], categories),
+    }
+
+
+def _rows(columns: list[str], rows: Iterable[object]) -> str:
+    return _table(columns, (_values(row, columns) for row in rows))
+
+
+def _values(row: object, columns: Sequence[str]) -> list[object]:
+    return [getattr(row, column) for column in columns]
+
+
+def _table(header: list[str], rows: Iterable[list[object]]) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(header)
+    writer.writerows([_cell(value) for value in row] for row in rows)
+    return text.getvalue()
+
+
+def _cell(value: object) -> object:
+    """Text is guarded against formulas, null is an empty cell, enums are their text."""
+    if value is None:
+        return ""
+    return csv_cell(str(getattr(value, "value", value))) if isinstance(value, str) else value

@@ -1,0 +1,207 @@
+"""The decision of a gate on a terminal and in Markdown: the verdict in one sentence, then what it rests on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.console import Group
+from rich.text import Text
+
+from opscope.analysis.gate.gate import Outcome, Quantity
+from opscope.core.units import counted_text, milliseconds, ratio_text, share_text, time_text
+from opscope.fleet.analysis.history_gate import DESIGN
+from opscope.reports.content.content import verdict_text
+from opscope.reports.content.text import markdown, plain
+from opscope.reports.sections.quality import quality_sentence
+from opscope.reports.terminal import plain_table, quality_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from rich.console import RenderableType
+    from rich.table import Table
+
+    from opscope.analysis.compare.compare import OperatorChange
+    from opscope.analysis.gate.gate import Criterion, GateReport
+
+_MOST_ROWS = 8
+_MOST_MARKDOWN_ROWS = 20
+_NAME = 40
+_LONG = 600
+_HEAD = ("criterion", "measured", "95 % interval", "limit", "outcome", "why")
+_RIGHT = {"measured", "limit"}
+_OPERATOR_HEAD = ("operator", "layer", "baseline ms", "candidate ms", "lost ms", "95 % interval", "verdict")
+
+
+def gate_sentence(report: GateReport) -> str:
+    """The verdict in one sentence: outcome, speed, slowdown with its interval, threshold."""
+    word = f"{report.outcome.value}{_where(report)}{' (let through)' if _excused(report) else ''}"
+    interval = interval_text(Quantity.SLOWDOWN, report.ci95_slowdown)
+    speed = f"{time_text(report.end_to_end.candidate_ns)}, {ratio_text(report.end_to_end.speedup)} as fast"
+    return (
+        f"{word}: {speed} as the baseline, slowdown {slowdown_text(report.slowdown)} {interval}, "
+        f"threshold {share_text(report.threshold)}"
+    )
+
+
+def failing(report: GateReport) -> list[Criterion]:
+    """Criteria that decide an outcome other than a pass, in their order."""
+    return [c for c in report.criteria if c.outcome is report.outcome and c.outcome is not Outcome.PASSED]
+
+
+def gate_summary(report: GateReport) -> RenderableType:
+    """What a person reads after `opscope check`."""
+    parts: list[RenderableType] = [Text(gate_sentence(report), style="bold")]
+    sides = ((report.baseline, report.end_to_end.baseline_ns), (report.candidate, report.end_to_end.candidate_ns))
+    for name, (side, latency) in zip(("baseline", "candidate"), sides, strict=True):
+        parts.append(Text(f"{name:<10} {time_text(latency):>10}  {plain(side.path, 50)}"))
+    told = failing(report) or report.criteria[:1]
+    parts += [Text(f"{c.outcome.value}: {plain(c.name, _NAME)}: {c.reason}") for c in told]
+    if report.advice:
+        parts.append(Text(f"next: {report.advice}"))
+    parts += quality_text(report.quality)
+    if len(report.criteria) > 1:
+        parts += [Text(), _criteria(report.criteria)]
+    if report.slower:
+        parts += [Text(), _slower(report.slower)]
+    notes = [f"not comparable, forced: {problem}" for problem in report.mismatches] + report.notes
+    return Group(*parts, *(Text(f"note: {plain(note, _LONG)}", style="dim") for note in notes))
+
+
+def gate_markdown(report: GateReport) -> str:
+    """The decision for a comment on a pull request or the summary of a job."""
+    sections = [
+        f"## opscope check: {_title(report)}\n",
+        f"**{gate_sentence(report)}**\n",
+        _sides(report),
+        _markdown_table(_HEAD, (_criterion_cells(c) for c in report.criteria), right=_RIGHT),
+    ]
+    if report.advice:
+        sections.append(f"Next: {report.advice}.\n")
+    if report.quality:
+        sections.append(f"{markdown(quality_sentence(report.quality), _LONG)}.\n")
+    sections += _slower_section(report.slower)
+    notes = [f"Not comparable, and compared all the same: {problem}" for problem in report.mismatches] + report.notes
+    if notes:
+        sections.append("\n".join(["### Notes\n", *(f"- {markdown(note, _LONG)}" for note in notes), ""]))
+    return "\n".join(sections)
+
+
+def value_text(quantity: Quantity, value: float | None) -> str:
+    """A figure of a criterion in its unit."""
+    if value is None:
+        return "not known"
+    if quantity is Quantity.TIME:
+        return time_text(value)
+    return slowdown_text(value) if quantity is Quantity.SLOWDOWN else share_text(value)
+
+
+def limit_text(criterion: Criterion) -> str:
+    """A limit in its unit; that of a slowdown without a sign."""
+    limit = criterion.limit
+    return time_text(limit) if criterion.quantity is Quantity.TIME else share_text(limit)
+
+
+def interval_text(quantity: Quantity, interval: tuple[float, float] | None) -> str:
+    """An interval in the unit of its criterion."""
+    if interval is None:
+        return "(no interval)"
+    return f"[{value_text(quantity, interval[0])}, {value_text(quantity, interval[1])}]"
+
+
+def slowdown_text(slowdown: float) -> str:
+    """A slowdown with its sign: ``+3.1 %`` is slower, ``-0.4 %`` faster."""
+    return f"{slowdown * 100:+.1f} %"
+
+
+def _excused(report: GateReport) -> bool:
+    return report.let_through and report.outcome is not Outcome.PASSED
+
+
+def _where(report: GateReport) -> str:
+    """What decides the outcome, when that is not end-to-end latency against the baseline."""
+    found = failing(report)
+    if not found or found[0] is report.criteria[0]:
+        return ""
+    return f" in {counted_text(len(found), 'limit')} of the budget"
+
+
+def _title(report: GateReport) -> str:
+    name = f" of {markdown(report.model)}" if report.model else ""
+    return f"{report.outcome.value}{' (let through)' if _excused(report) else ''}{name}"
+
+
+def _sides(report: GateReport) -> str:
+    found = report.end_to_end
+    rows = (
+        ("baseline", report.baseline.path, found.baseline_ns, found.baseline_processes),
+        ("candidate", report.candidate.path, found.candidate_ns, found.candidate_processes),
+    )
+    cells = ((name, markdown(path), time_text(ns), str(processes)) for name, path, ns, processes in rows)
+    counted = "runs or processes" if found.design == DESIGN else "processes"
+    head = ("side", "path", f"latency ({found.arm}, {found.design})", counted)
+    return _markdown_table(head, cells, right=set(head[2:]))
+
+
+def _criterion_cells(criterion: Criterion) -> tuple[str, ...]:
+    return (
+        markdown(criterion.name),
+        value_text(criterion.quantity, criterion.measured),
+        interval_text(criterion.quantity, criterion.ci95),
+        limit_text(criterion),
+        f"**{criterion.outcome.value}**" if criterion.outcome is not Outcome.PASSED else criterion.outcome.value,
+        markdown(criterion.reason, _LONG),
+    )
+
+
+def _slower_section(slower: Sequence[OperatorChange]) -> list[str]:
+    if not slower:
+        return ["No operator is shown to be slower.\n"]
+    rows = (_operator_cells(change) for change in slower[:_MOST_MARKDOWN_ROWS])
+    table = _markdown_table(_OPERATOR_HEAD, rows, right=set(_OPERATOR_HEAD[2:5]))
+    rest = slower[_MOST_MARKDOWN_ROWS:]
+    more = [f"{len(rest)} more lost {time_text(-sum(c.saved_ns for c in rest))} together.\n"] if rest else []
+    return ["### Operators that became slower\n", table, *more]
+
+
+def _operator_cells(change: OperatorChange) -> tuple[str, ...]:
+    return (
+        markdown(change.name),
+        markdown(change.module or ""),
+        "" if change.baseline_ns is None else milliseconds(change.baseline_ns),
+        "" if change.candidate_ns is None else milliseconds(change.candidate_ns),
+        milliseconds(-change.saved_ns),
+        _lost_interval(change),
+        verdict_text(change.verdict),
+    )
+
+
+def _lost_interval(change: OperatorChange) -> str:
+    if change.ci95_saved_ns is None:
+        return "(no interval)"
+    low, high = change.ci95_saved_ns
+    return f"[{milliseconds(-high)}, {milliseconds(-low)}]"
+
+
+def _markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]], right: set[str]) -> str:
+    lines = [head, ["---:" if name in right else "---" for name in head], *rows]
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+
+
+def _criteria(criteria: Sequence[Criterion]) -> Table:
+    table = plain_table(*_HEAD[:-1], text={"criterion", "outcome"})
+    for c in criteria:
+        figures = value_text(c.quantity, c.measured), interval_text(c.quantity, c.ci95), limit_text(c)
+        table.add_row(plain(c.name, _NAME), *figures, c.outcome.value)
+    return table
+
+
+def _slower(slower: Sequence[OperatorChange]) -> Table:
+    table = plain_table("slower operator", "baseline ms", "candidate ms", "lost ms")
+    for change in slower[:_MOST_ROWS]:
+        before, after = ("" if ns is None else milliseconds(ns) for ns in (change.baseline_ns, change.candidate_ns))
+        table.add_row(plain(change.name, _NAME), before, after, milliseconds(-change.saved_ns))
+    rest = slower[_MOST_ROWS:]
+    if rest:
+        table.add_row(f"{len(rest)} more", "", "", milliseconds(-sum(change.saved_ns for change in rest)))
+    return table

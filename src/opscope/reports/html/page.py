@@ -1,0 +1,243 @@
+"""The Markdown and HTML reports: templates filled with what ``ReportContent`` holds."""
+
+from __future__ import annotations
+
+import shlex
+from functools import lru_cache
+from statistics import median
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from opscope.bundle.manifest import Role
+from opscope.core import units
+from opscope.program.operators.taxonomy import Category
+from opscope.reports.content.content import (
+    NOT_KNOWN,
+    category_rows,
+    headline,
+    limits,
+    measured_latency,
+    missing,
+    no_split_sentence,
+    off_text,
+    operator_rows,
+    resources,
+    side_names,
+    split_sentence,
+    top_operators,
+    trust_text,
+    variant_latencies,
+    verdict_text,
+)
+from opscope.reports.content.template import environment
+from opscope.reports.html.sections import category_class, depth_class, fused_text, html_values, width_class
+from opscope.reports.sections.markdown import markdown_values
+from opscope.reports.sections.methods import calls_text, method_rows, order_sentence, tokens_text
+from opscope.reports.sections.program import border_text, bound_text, layer_text, program_sections, source_text
+from opscope.reports.sections.quality import grade_text, quality_sentence
+from opscope.reports.sections.run import sweep, time_spent
+from opscope.reports.sections.shift import shift_section
+
+if TYPE_CHECKING:
+    import jinja2
+
+    from opscope.analysis.analysis import Analysis
+    from opscope.analysis.operators.operators import Operator
+    from opscope.bundle.manifest import Environment
+    from opscope.reports.content.content import ReportContent
+
+_TOP = 8
+
+
+class Tile(NamedTuple):
+    """A figure of the first screen."""
+
+    label: str
+    value: str
+    note: str
+
+
+def html(content: ReportContent) -> str:
+    """The report as one HTML page that needs nothing else."""
+    return _environment().get_template("report.html.j2").render(**_values(content), **html_values(content))
+
+
+def markdown_report(content: ReportContent) -> str:
+    """The report in Markdown."""
+    return _environment().get_template("report.md.j2").render(**_values(content), **markdown_values(content))
+
+
+@lru_cache(maxsize=1)
+def _environment() -> jinja2.Environment:
+    return environment(
+        {
+            "ms": units.milliseconds,
+            "time": units.time_text,
+            "share": units.share_text,
+            "ratio": units.ratio_text,
+            "size": units.size_text,
+            "count": units.count_text,
+            "layer": layer_text,
+            "border": border_text,
+            "source": source_text,
+            "bound": bound_text,
+            "verdict": verdict_text,
+            "tokens": tokens_text,
+            "off": off_text,
+            "place": _place,
+            "known": _known,
+            "grade": grade_text,
+            "machine": _machine,
+            "width": width_class,
+            "depth": depth_class,
+            "fused": fused_text,
+            "colour": category_class,
+        }
+    )
+
+
+def _values(content: ReportContent) -> dict[str, Any]:
+    manifest, shown = content.manifest, content.shown
+    threads = list({variant.threads for variant in manifest.variants})
+    return {
+        "headline": headline(content),
+        "title": content.title,
+        "manifest": manifest,
+        "model": manifest.model,
+        "environment": manifest.environment,
+        "thread_text": _thread_text(threads[0]) if len(threads) == 1 else "",
+        "variants": variant_latencies(content),
+        "resources": resources(content),
+        "sweep": sweep(content),
+        "spent": time_spent(manifest),
+        "comparisons": content.comparisons,
+        "methods": method_rows(content),
+        "method_order": order_sentence(manifest.plan.calls),
+        "findings": content.findings,
+        "ruled_out": content.ruled_out,
+        "missing": missing(content),
+        "limits": limits(content),
+        "quality": content.quality,
+        "quality_sentence": quality_sentence(content.quality),
+        "change": shift_section(content.primary) if content.primary and content.has_split else None,
+        "categories": category_rows(content),
+        "operators": operator_rows(content),
+        "top_operators": top_operators(content)[:_TOP],
+        "backends": shown.backends if shown else [],
+        "shown": shown,
+        "program": program_sections(shown) if shown else None,
+        "has_split": content.has_split,
+        "no_split": no_split_sentence(content),
+        "split": split_sentence(shown) if shown else "",
+        "load": _load(shown),
+        "first": units.time_text(median(p.first_ns for p in shown.latency.processes)) if shown else "",
+        "tiles": _tiles(content),
+        "versions": ", ".join(f"{name} {version}" for name, version in manifest.environment.versions.items()),
+        "variables": [f"{name}={value}" for name, value in (manifest.environment.variables or {}).items()],
+        "failed": len(manifest.failures()),
+        "command": _command(content),
+    }
+
+
+def _machine(environment: Environment) -> str:
+    """The CPU, how much of it could be used, the system, and what emulates it; or that nothing of it is known."""
+    if environment.system is None:
+        return NOT_KNOWN
+    cpu = _device(environment) or environment.cpu or "unknown CPU"
+    emulator = f", emulated by {environment.emulator}" if environment.emulator else ""
+    system = f"{environment.system} {environment.kernel} on {environment.machine}"
+    return f"{cpu}, {_cpus(environment)}, {system}{emulator}"
+
+
+def _cpus(environment: Environment) -> str:
+    counts = (environment.usable_cpus, environment.logical_cpus)
+    usable, logical = ("an unknown number" if count is None else count for count in counts)
+    granted = "" if environment.cpu_quota is None else f" (control groups grant the time of {environment.cpu_quota:g})"
+    return f"{usable} of {logical} CPUs{granted}"
+
+
+def _device(environment: Environment) -> str | None:
+    """What a phone is, by what it tells of itself."""
+    phone = environment.phone
+    if phone is None:
+        return None
+    names = " ".join(filter(None, (phone.manufacturer, phone.model)))
+    android = f"Android {phone.android}" if phone.android else None
+    power = f"power settings {phone.power}" if phone.power else None
+    return ", ".join(filter(None, (names, phone.soc, android, power))) or None
+
+
+def _thread_text(count: int | None) -> str:
+    if count is None:
+        return "threads not known"
+    return f"{count} thread{'s' if count != 1 else ''}"
+
+
+def _known(value: object) -> str:
+    """A value, or that it is not known."""
+    return NOT_KNOWN if value is None or value == "" else str(value)
+
+
+def _load(shown: Analysis | None) -> str:
+    known = [p.load_ns for p in shown.latency.processes if p.load_ns is not None] if shown else []
+    return units.time_text(median(known)) if known else "an unknown time"
+
+
+def _tiles(content: ReportContent) -> list[Tile]:
+    analysis, comparison = content.shown, content.primary
+    if analysis is None:
+        return []
+    measured = measured_latency(analysis)
+    note = f"p90 {units.time_text(measured.p90_ns)}"
+    if comparison is None:
+        tiles = [Tile("latency", units.time_text(measured.median_ns), note)]
+    else:
+        result = comparison.end_to_end
+        candidate, baseline = side_names(content)
+        tiles = [Tile(candidate, units.time_text(result.candidate_ns), note)]
+        interval = f"{result.ci95[0]:.2f} to {result.ci95[1]:.2f}" if result.ci95 else trust_text(comparison)
+        tiles.append(Tile(baseline, units.time_text(result.baseline_ns), _off(content)))
+        tiles.append(Tile("speedup", units.ratio_text(result.speedup), interval))
+    if not analysis.has_split:
+        return tiles
+    moving = sum(row.share for row in analysis.categories if row.category is Category.DATA_MOVEMENT)
+    portable = sum(row.share for row in analysis.backends if row.backend == "portable")
+    delegated = 1 - portable - sum(row.share for row in analysis.backends if row.backend == "framework")
+    tiles.append(Tile("delegated", units.share_text(delegated), "of the latency"))
+    tiles.append(Tile("portable", units.share_text(portable), "of the latency"))
+    tiles.append(Tile("data movement", units.share_text(moving), "of the latency"))
+    return tiles
+
+
+def _off(content: ReportContent) -> str:
+    baselines = content.manifest.with_role(Role.BASELINE)
+    return off_text(baselines[0]) if baselines and baselines[0].ablated is not None else ""
+
+
+def _place(operator: Operator) -> str:
+    if operator.instruction is None:
+        return ""
+    return f"{operator.instruction}" if operator.position is None else f"{operator.instruction}.{operator.position}"
+
+
+def _command(content: ReportContent) -> str | None:
+    """The command that runs this experiment again; None when opscope did not run it."""
+    manifest = content.manifest
+    plan = manifest.plan
+    if plan.timeout_seconds is None:
+        return None
+    words = ["opscope", "profile", manifest.model.source]
+    if manifest.model.dtype:
+        words += ["--dtype", manifest.model.dtype]
+    if manifest.with_role(Role.INTERMEDIATE):
+        words.append("--ladder")
+    else:
+        words += [
+            word for v in manifest.with_role(Role.BASELINE)[:1] for word in ("--ablate", ",".join(v.ablated or []))
+        ]
+    threads = ",".join(str(count) for count in dict.fromkeys(variant.threads for variant in manifest.variants))
+    each = len(plan.calls) or 1  # runs and warm-up count calls, their options rounds of calls
+    runs, warmup = ((count or 0) // each for count in (plan.runs, plan.warmup))
+    words += ["--threads", threads, "--rounds", str(plan.rounds), "--runs", str(runs)]
+    words += ["--methods", calls_text(plan.calls)] if plan.calls else []
+    words += ["--warmup", str(warmup), "--seed", str(plan.seed), "--timeout", f"{plan.timeout_seconds:g}"]
+    return shlex.join(words)

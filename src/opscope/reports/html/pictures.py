@@ -1,0 +1,180 @@
+"""Pictures as SVG, drawn without a browser and readable on light and dark ground."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import altair as alt
+import numpy as np
+import vl_convert
+
+from opscope.bundle.manifest import Arm, Role
+from opscope.program.operators.taxonomy import Category
+from opscope.reports.content.content import measured_latency
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from opscope.analysis.analysis import Analysis
+    from opscope.reports.content.content import ReportContent
+
+    Rows: TypeAlias = list[dict[str, Any]]
+
+COLOURS = {
+    Category.CONVOLUTION: "#4c78a8",
+    Category.GEMM: "#54a69f",
+    Category.DATA_MOVEMENT: "#f58518",
+    Category.ELEMENTWISE: "#b279a2",
+    Category.OTHER: "#9d9d9d",
+}
+_ROLE_COLOURS = ("#4c78a8", "#e45756", "#54a69f", "#b279a2", "#f58518", "#9d9d9d")
+INK = "#808080"
+"""A grey that can be read on light and on dark ground."""
+_WIDTH = 440
+_MOST_POINTS = 240
+# Fonts of a browser are a little wider than those the labels were measured with.
+_PADDING = {"left": 14, "right": 8, "top": 4, "bottom": 4}
+
+
+def category_shift(content: ReportContent) -> str | None:
+    """Stacked bars of milliseconds by category, one bar a variant; None when nothing was measured."""
+    done = [(r.variant, r.analysis) for r in content.variants if r.analysis is not None]
+    if not done:
+        return None
+    done.sort(key=lambda pair: pair[0].role is not Role.BASELINE)
+    order = list(Category)
+    rows: Rows = [
+        {"variant": variant.name, "category": c.category.value, "ms": c.time_ns / 1e6, "order": order.index(c.category)}
+        for variant, analysis in done
+        for c in analysis.categories
+    ]
+    names = [variant.name for variant, _ in done]
+    scale = alt.Scale(domain=[c.value for c in order], range=[COLOURS[c] for c in order])
+    bars = (
+        alt.Chart(rows_of(rows))
+        .mark_bar(height=26)
+        .encode(
+            x=alt.X("ms:Q", title="mean ms per inference, by category"),
+            y=alt.Y("variant:N", sort=names, title=None, axis=alt.Axis(labelLimit=160, labelPadding=6)),
+            color=alt.Color(
+                "category:N", scale=scale, title=None, legend=alt.Legend(orient="top", labelLimit=200, columnPadding=14)
+            ),
+            order=alt.Order("order:Q"),
+        )
+        .properties(width=_WIDTH, height=36 * len(names))
+    )
+    return drawn(bars)
+
+
+def latency_series(content: ReportContent) -> str | None:
+    """Latency of each inference, the median over processes with a band from the fastest to the slowest process."""
+    done = [(r.variant.name, r.analysis) for r in content.variants if r.analysis is not None]
+    rows = [row for name, analysis in done for row in _series(name, analysis)]
+    if not rows:
+        return None
+    colour = _colour([name for name, _ in done])
+    x = alt.X("inference:Q", title="inference of its process", axis=alt.Axis(tickMinStep=1))
+    base = alt.Chart(rows_of(rows)).encode(x=x, color=colour)
+    scale = alt.Scale(type="log", nice=False, padding=6)
+    band = base.mark_area(opacity=0.22, line=False).encode(
+        y=alt.Y("low:Q", scale=scale, title="ms (logarithmic)"), y2="high:Q"
+    )
+    line = base.mark_line(strokeWidth=1.6).encode(y=alt.Y("median:Q", scale=scale, title="ms (logarithmic)"))
+    layers = [band, line]
+    warmup = content.manifest.plan.warmup
+    if warmup:
+        ends: Rows = [{"inference": warmup - 0.5, "text": "warm-up ends"}]
+        rule = alt.Chart(rows_of(ends)).encode(x="inference:Q")
+        layers.append(rule.mark_rule(strokeDash=[4, 3], color=INK))
+        layers.append(rule.mark_text(align="left", dx=5, y=8, color=INK, fontSize=11).encode(text="text:N"))
+    return drawn(alt.layer(*layers).properties(width=_WIDTH, height=210))
+
+
+def round_medians(content: ReportContent) -> str | None:
+    """Median latency of each process by round: the spread that the interval comes from."""
+    rows: Rows = []
+    names = []
+    for result in content.variants:
+        if result.analysis is None:
+            continue
+        names.append(result.variant.name)
+        arm = Arm.TIMED if result.analysis.untraced else Arm.TRACED
+        rounds = [repetition.round for repetition in content.manifest.completed(result.variant.name, arm)]
+        rows += [
+            {"variant": result.variant.name, "round": number + 1, "ms": process.median_ns / 1e6}
+            for number, process in zip(rounds, measured_latency(result.analysis).processes, strict=False)
+        ]
+    if not rows:
+        return None
+    chart = (
+        alt.Chart(rows_of(rows))
+        .mark_line(point=alt.OverlayMarkDef(size=36), strokeWidth=1)
+        .encode(
+            x=alt.X("round:Q", title="round", axis=alt.Axis(tickMinStep=1, format="d"), scale=alt.Scale(nice=False)),
+            y=alt.Y("ms:Q", title="median ms of the process", scale=alt.Scale(zero=True)),
+            color=_colour(names),
+        )
+        .properties(width=_WIDTH, height=170)
+    )
+    return drawn(chart)
+
+
+def rows_of(rows: Rows) -> alt.Data:
+    """Rows as the data of a chart."""
+    return alt.Data(values=rows)  # type: ignore[no-untyped-call] # altair's generated classes are not annotated
+
+
+def _series(name: str, analysis: Analysis) -> Rows:
+    """Rows of the latency picture; long series are binned so that a picture stays a picture."""
+    latency = measured_latency(analysis)
+    measured = np.split(np.asarray(latency.samples_ns), np.cumsum([p.n for p in latency.processes])[:-1])
+    runs = [
+        np.concatenate([np.asarray(warmup), own]) / 1e6
+        for warmup, own in zip(latency.warmup_samples_ns, measured, strict=False)
+    ]
+    shortest = min((len(run) for run in runs), default=0)
+    if not shortest:
+        return []
+    table = np.stack([run[:shortest] for run in runs])
+    return [_point(name, table, part) for part in _bins(shortest)]
+
+
+def _point(name: str, table: np.ndarray[Any, np.dtype[np.float64]], part: np.ndarray[Any, Any]) -> dict[str, Any]:
+    values = table[:, part]
+    return {
+        "variant": name,
+        "inference": float(part.mean()),
+        "low": float(values.min()),
+        "median": float(np.median(values)),
+        "high": float(values.max()),
+    }
+
+
+def _bins(count: int) -> Sequence[np.ndarray[Any, Any]]:
+    return np.array_split(np.arange(count), min(count, _MOST_POINTS))
+
+
+def _colour(names: Sequence[str]) -> alt.Color:
+    scale = alt.Scale(domain=list(names), range=list(_ROLE_COLOURS[: len(names)]))
+    return alt.Color("variant:N", scale=scale, title=None, legend=alt.Legend(orient="top", labelLimit=200))
+
+
+def drawn(chart: alt.Chart | alt.LayerChart | alt.FacetChart) -> str:
+    """A chart as SVG, in the style of all pictures."""
+    styled = (
+        chart.configure(background="transparent", font="system-ui, sans-serif", padding=_PADDING)
+        .configure_view(stroke=None)
+        .configure_axis(
+            labelColor=INK,
+            titleColor=INK,
+            labelFontSize=12,
+            titleFontSize=12,
+            titleFontWeight="normal",
+            gridColor=INK,
+            gridOpacity=0.2,
+            domainColor=INK,
+            tickColor=INK,
+        )
+        .configure_legend(labelColor=INK, titleColor=INK, labelFontSize=12)
+    )
+    return vl_convert.vegalite_to_svg(styled.to_dict(validate=False))

@@ -1,0 +1,200 @@
+"""The kernel view and the evidence ladders in words: for a terminal, and as Markdown."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.console import Group
+from rich.text import Text
+
+from opscope.analysis.kernels.kernel_sources import EvidenceKind, KernelState
+from opscope.analysis.kernels.ladder import Answer, Rung, rung_counts
+from opscope.core.units import counted_text, share_text
+from opscope.reports.content.text import LONGEST, markdown, plain
+from opscope.reports.terminal import plain_table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rich.console import RenderableType
+    from rich.table import Table
+
+    from opscope.analysis.kernels.kernels import KernelCell, KernelColumn, KernelLine, KernelPair, KernelView
+    from opscope.analysis.kernels.ladder import OperatorLadder, Step, VariantLadder
+
+KINDS = {
+    EvidenceKind.COUNTED: "calls counted",
+    EvidenceKind.SAMPLED: "samples",
+    EvidenceKind.REGISTERED: "registered, which is not run",
+}
+_ANSWERS = {Answer.YES: "yes", Answer.NO: "no", Answer.UNKNOWN: "?"}
+_OPERATORS = 20
+_LONG = 200
+_NOTHING = "no kernel of that kind is in any of them"
+
+
+def kernel_summary(view: KernelView) -> RenderableType:
+    """What a person reads after `opscope kernels`."""
+    parts: list[RenderableType] = [Text(_column_line(n, c)) for n, c in enumerate(view.columns, 1)]
+    parts += [Text(), _kernel_table(view)] if view.kernels else [Text(_NOTHING)] if view.columns else []
+    parts += [Text(_pair_line(pair)) for pair in view.pairs]
+    for ladder in view.ladders:
+        parts += [Text(), Text(_ladder_heading(ladder), style="bold"), _rungs(ladder), _operators(ladder)]
+    parts += [Text(f"note: {plain(note, _LONG)}", style="dim") for note in view.notes]
+    return Group(*parts)
+
+
+def _column_line(number: int, column: KernelColumn) -> str:
+    parts = [plain(column.variant), column.role if column.role != column.variant else None, _threads(column.threads)]
+    named = ", ".join(part for part in parts if part)
+    note = f"; {column.note}" if column.note else ""
+    found = counted_text(column.kernels, "kernel")
+    return f"[{number}] {named}: {found}, {KINDS[column.kind]} ({plain(column.path)}){note}"
+
+
+def _threads(count: int | None) -> str | None:
+    return None if count is None else counted_text(count, "thread")
+
+
+def cell_text(cell: KernelCell) -> str:
+    """A cell of the view: the amount where there is one, else what is known."""
+    if cell.state is KernelState.UNKNOWN:
+        return "?"
+    known = cell.state in {KernelState.COUNTED, KernelState.SAMPLED} and cell.amount is not None
+    return f"{cell.amount:,}" if known else str(cell.state.value)
+
+
+def _kernel_table(view: KernelView) -> Table:
+    table = plain_table("kernel", "ISA", *(f"[{number}]" for number in range(1, len(view.columns) + 1)))
+    table.columns[0].overflow = "fold"
+    for line in view.kernels:
+        table.add_row(Text(plain(line.name, _LONG)), Text(line.isa.value), *(cell_text(cell) for cell in line.cells))
+    return table
+
+
+def _pair_line(pair: KernelPair) -> str:
+    left, right = pair.left + 1, pair.right + 1
+    threads = _threads(pair.threads)
+    where = f" at {threads}" if threads else ""
+    return (
+        f"[{left}] and [{right}]{where}: {len(pair.only_left)} only in [{left}], "
+        f"{len(pair.only_right)} only in [{right}], {len(pair.both)} in both"
+    )
+
+
+def _ladder_heading(ladder: VariantLadder) -> str:
+    threads = _threads(ladder.threads)
+    where = f", {threads}" if threads else ""
+    products = f"{len(ladder.operators)} convolutions and products in delegates"
+    return f"{plain(ladder.variant)}{where}: {ladder.about}, {products}"
+
+
+_SHARE = "share of latency with a yes"
+
+
+def _rungs(ladder: VariantLadder) -> Table:
+    """Answers by question; without shares of latency where times mean nothing."""
+    table = plain_table("question", "yes", "no", Answer.UNKNOWN.value, *_unless(ladder.emulated, _SHARE))
+    for row in rung_counts(ladder):
+        counts = (str(row.yes), str(row.no), str(row.unknown))
+        table.add_row(row.rung.value, *counts, *_unless(ladder.emulated, row.share))
+    return table
+
+
+def _unless(emulated: bool, cell: str) -> tuple[str, ...]:
+    return () if emulated else (cell,)
+
+
+def _operators(ladder: VariantLadder) -> Table:
+    table = plain_table("operator", *_unless(ladder.emulated, "share"), *(rung.value for rung in Rung))
+    table.columns[0].overflow = "fold"
+    for own in ladder.operators[:_OPERATORS]:
+        share = _unless(ladder.emulated, share_text(own.share))
+        table.add_row(Text(_operator_name(own)), *share, *map(_answer, own.steps))
+    left = len(ladder.operators) - _OPERATORS
+    if left > 0:
+        table.add_row(f"and {left} more, see --md or --json")
+    return table
+
+
+def _answer(step: Step) -> str:
+    return step.isa.value if step.isa else _ANSWERS[step.answer]
+
+
+def _operator_name(own: OperatorLadder) -> str:
+    return plain(own.module or own.name, 60)
+
+
+def kernel_markdown(view: KernelView) -> str:
+    """The same as Markdown, with the source or the reason of every answer."""
+    return "\n".join(_markdown(view)) + "\n"
+
+
+def _markdown(view: KernelView) -> Iterator[str]:
+    yield "# Kernels"
+    yield ""
+    for number, column in enumerate(view.columns, 1):
+        yield f"- {markdown(_column_line(number, column), 4 * LONGEST)}"
+    if view.columns:
+        yield from _kernel_rows(view)
+    for pair in view.pairs:
+        yield from _pair_lists(view, pair)
+    for ladder in view.ladders:
+        yield from _ladder_rows(ladder)
+    if view.notes:
+        yield from ("", "## Not shown", "", *(f"- {markdown(note, 4 * LONGEST)}" for note in view.notes))
+
+
+def _kernel_rows(view: KernelView) -> Iterator[str]:
+    heads = ["kernel", "operator", "types", "tile", "ISA", *(f"[{n}]" for n in range(1, len(view.columns) + 1))]
+    yield ""
+    if not view.kernels:
+        yield _NOTHING
+        return
+    yield from _head(heads)
+    for line in view.kernels:
+        yield _row([*_name_cells(line), *(cell_text(cell) for cell in line.cells)])
+
+
+def _name_cells(line: KernelLine) -> list[str]:
+    parts = (line.operator, line.types, line.tile)
+    return [markdown(line.name, _LONG), *(markdown(part or "") for part in parts), line.isa.value]
+
+
+def _pair_lists(view: KernelView, pair: KernelPair) -> Iterator[str]:
+    yield from ("", markdown(_pair_line(pair), _LONG), "")
+    sides = ((pair.left, pair.only_left), (pair.right, pair.only_right))
+    for number, names in sides:
+        if names:
+            listed = ", ".join(markdown(name, _LONG) for name in names)
+            yield f"- only in {markdown(view.columns[number].variant)}: {listed}"
+
+
+def _ladder_rows(ladder: VariantLadder) -> Iterator[str]:
+    yield from ("", f"## {markdown(_ladder_heading(ladder), _LONG)}", "")
+    yield from _head(["question", "yes", "no", Answer.UNKNOWN.value, _SHARE])
+    for row in rung_counts(ladder):
+        yield _row([row.rung.value, str(row.yes), str(row.no), str(row.unknown), row.share])
+    if ladder.problem:
+        yield from ("", f"Calls are not given to operators: {markdown(ladder.problem, _LONG)}.")
+    yield ""
+    yield from _head(["operator", "layer", "share", "question", "answer", "because", "source"])
+    for own in ladder.operators:
+        yield from _steps(own, "" if ladder.emulated else share_text(own.share))
+
+
+def _steps(own: OperatorLadder, share: str) -> Iterator[str]:
+    first = [markdown(own.name), markdown(own.module or ""), share]
+    for number, step in enumerate(own.steps):
+        cells = first if number == 0 else ["", "", ""]
+        detail, source = markdown(step.detail, 4 * LONGEST), markdown(step.source or "", _LONG)
+        yield _row([*cells, step.rung.value, step.answer.value, detail, source])
+
+
+def _head(names: list[str]) -> Iterator[str]:
+    yield _row(names)
+    yield _row(["---"] * len(names))
+
+
+def _row(cells: list[str]) -> str:
+    return f"| {' | '.join(cells)} |"

@@ -1,0 +1,185 @@
+"""Results as a notebook shows them: a sentence and a few short tables, as a piece of HTML without style or script."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
+
+import jinja2
+
+from opscope.core.units import counted_text, milliseconds, ratio_text, share_text, time_text
+from opscope.reports.content.content import (
+    category_rows,
+    headline,
+    measured_latency,
+    missing,
+    top_operators,
+    trust_text,
+    variant_latencies,
+    verdict_text,
+)
+from opscope.reports.content.text import plain
+from opscope.reports.sections.program import layer_text
+from opscope.reports.sections.quality import quality_sentence
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from opscope.analysis.analysis import Analysis
+    from opscope.analysis.compare.compare import Comparison
+    from opscope.analysis.operators.operators import Operator
+    from opscope.analysis.quality.quality import Quality
+    from opscope.core.table import EventTable
+    from opscope.reports.content.content import ReportContent
+
+_TOP = 8
+_LONG = 600
+_MOST_INFERENCES = 10
+
+
+class Grid(NamedTuple):
+    """A table of text.
+
+    Attributes:
+        heads: of the columns; the first ``texts`` columns are words, the others figures.
+        rows: cells, as many as heads.
+        texts: number of columns of words.
+    """
+
+    heads: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    texts: int = 1
+
+
+def analysis_html(analysis: Analysis) -> str:
+    """Latency, categories and the longest operators of one variant or trace."""
+    latency = measured_latency(analysis)
+    low_high = latency.ci95_median_ns
+    interval = f", 95 % interval {time_text(low_high[0])} to {time_text(low_high[1])}" if low_high else ""
+    categories = [[c.category.value, milliseconds(c.time_ns), share_text(c.share)] for c in analysis.categories]
+    work = sorted((o for o in analysis.operators if o.kind != "framework"), key=lambda o: -o.time_ns)
+    grids = [Grid(["category", "ms", "share"], categories), _operators(work)]
+    answer = f"median {time_text(latency.median_ns)} per inference{interval}"
+    return _html(answer, analysis.trace.path, grids, _quality(analysis.quality))
+
+
+def comparison_html(comparison: Comparison) -> str:
+    """Verdict, categories, and the operators that changed most."""
+    result = comparison.end_to_end
+    answer = f"{ratio_text(result.speedup)}: {verdict_text(result.verdict)}"
+    sides = f"{comparison.candidate.label} {time_text(result.candidate_ns)}, {comparison.baseline.label} "
+    grids = [_category_changes(comparison), _changes(comparison)]
+    note = f"{sides}{time_text(result.baseline_ns)}; {trust_text(comparison)}"
+    return _html(answer, note, grids, [*_quality(comparison.quality), *comparison.notes])
+
+
+def content_html(content: ReportContent, place: str) -> str:
+    """What `opscope profile` prints: the answer, the variants, the categories, the operators, the findings."""
+    answer = headline(content)
+    variants = [
+        [one.variant.name, milliseconds(one.latency.median_ns), milliseconds(one.latency.p90_ns)]
+        if one.latency
+        else [one.variant.name, "not measured", ""]
+        for one in variant_latencies(content)
+    ]
+    categories = [
+        [
+            row.category.value,
+            milliseconds(row.time_ns),
+            share_text(row.share),
+            ratio_text(row.speedup) if row.speedup else "",
+        ]
+        for row in category_rows(content)
+    ]
+    grids = [
+        Grid(["variant", "median ms", "p90 ms"], variants),
+        Grid(["category", "ms", "share", "speedup"], categories),
+        _operators([row.operator for row in top_operators(content)]),
+    ]
+    lines = [
+        *_quality(content.quality),
+        *(finding.title for finding in content.findings),
+        *missing(content),
+        f"report: {place}",
+    ]
+    return _html(answer.text, answer.trust, grids, lines)
+
+
+def events_html(table: EventTable) -> str:
+    """How much a trace holds, and its first inferences."""
+    found = table.inference_times()
+    counts = ((table.events, "event"), (len(found.duration), "inference"), (table.processes, "trace file"))
+    unit = table.clock.value
+    rows = [
+        [str(process), str(inference), "warm-up" if warmup else "measured", f"{duration:,}"]
+        for process, inference, warmup, duration in zip(
+            found.process.tolist(),
+            found.inference.tolist(),
+            found.warmup.tolist(),
+            found.duration.tolist(),
+            strict=True,
+        )
+    ]
+    note = f"the first {_MOST_INFERENCES} inferences" if len(rows) > _MOST_INFERENCES else "its inferences"
+    grid = Grid(["file", "inference", "counts as", f"duration {unit}"], rows[:_MOST_INFERENCES], texts=3)
+    answer = ", ".join(counted_text(count, noun) for count, noun in counts)
+    return _html(answer, f"{note}; .to_polars() has every event", [grid], (w.message for w in table.warnings))
+
+
+def _quality(quality: Quality | None) -> list[str]:
+    """How far it can be trusted, which belongs to every figure that is passed on."""
+    return [quality_sentence(quality)] if quality else []
+
+
+def _operators(rows: Sequence[Operator]) -> Grid:
+    cells = [
+        [o.name, layer_text(o), o.category.value, o.backend, milliseconds(o.time_ns), share_text(o.share)]
+        for o in rows[:_TOP]
+    ]
+    return Grid(["operator", "layer", "category", "backend", "ms", "share"], cells, texts=4)
+
+
+def _category_changes(comparison: Comparison) -> Grid:
+    rows = [
+        [
+            change.category.value,
+            verdict_text(change.verdict),
+            milliseconds(change.baseline_ns),
+            milliseconds(change.candidate_ns),
+            milliseconds(change.saved_ns),
+        ]
+        for change in comparison.categories
+    ]
+    return Grid(["category", "verdict", "baseline ms", "ms", "saved ms"], rows, texts=2)
+
+
+def _changes(comparison: Comparison) -> Grid:
+    longest = sorted(comparison.operators, key=lambda change: -abs(change.saved_ns))[:_TOP]
+    rows = [
+        [
+            change.name,
+            change.module or "",
+            verdict_text(change.verdict),
+            *("" if side is None else milliseconds(side) for side in (change.baseline_ns, change.candidate_ns)),
+            milliseconds(change.saved_ns),
+        ]
+        for change in longest
+    ]
+    return Grid(["operator", "layer", "verdict", "baseline ms", "ms", "saved ms"], rows, texts=3)
+
+
+def _html(answer: str, note: str, grids: Sequence[Grid], lines: Iterable[str] = ()) -> str:
+    return _template().render(answer=answer, note=note, grids=grids, lines=list(lines))
+
+
+@lru_cache(maxsize=1)
+def _template() -> jinja2.Template:
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("opscope.reports"),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    environment.filters |= {"clean": plain, "clean_long": lambda text: plain(text, _LONG)}
+    return environment.get_template("notebook.html.j2")

@@ -1,0 +1,155 @@
+"""The preflight of a program on a terminal: within 80 columns, the answer first."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.console import Group
+from rich.text import Text
+
+from opscope.core.units import count_text, counted_text, macs_text, share_text, size_text
+from opscope.reports.content.text import plain
+from opscope.reports.terminal import findings_text, plain_table
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+
+    from opscope.analysis.preflight.forecast import Forecast
+    from opscope.analysis.preflight.parts import MatrixGroup, Work
+    from opscope.analysis.preflight.preflight import MethodPreflight, Preflight
+
+_MOST_ROWS = 8
+_NAME = 44
+_KNOWN = "SME and SME2"
+
+
+def preflight_summary(preflight: Preflight) -> RenderableType:
+    """What a person reads after `opscope preflight`."""
+    parts: list[RenderableType] = [Text(f"{plain(preflight.path)} (pte)", style="dim")]
+    for method in preflight.methods:
+        parts += _method(method)
+    rules = f"rules of {preflight.acceleration_rules}; the partitioner's of {preflight.partition_rules}"
+    parts.append(Text(f"note: nothing was run; {rules}. SME also takes a CPU that has it.", style="dim"))
+    return Group(*parts)
+
+
+def headline(method: MethodPreflight) -> str:
+    """Whether a method will be accelerated, and what share of it."""
+    matrix = method.matrix
+    name = plain(method.name, _NAME)
+    if matrix.share is None or matrix.highest_share is None:
+        if method.partition.unread:
+            return f"{name}: what can run with {_KNOWN} is not known, delegates have no payload"
+        return f"{name}: it has no multiply-accumulates, so there is nothing for {_KNOWN}"
+    share = share_text(matrix.share)
+    if matrix.highest_share > matrix.share:
+        share = f"{share} to {share_text(matrix.highest_share)}"
+    bound = "at most " if method.dynamic else ""
+    return f"{name}: {share} of {bound}{macs_text(matrix.macs)} can run with {_KNOWN}"
+
+
+def partition_line(method: MethodPreflight) -> str:
+    """What is delegated, in one sentence."""
+    partition = method.partition
+    calls = counted_text(partition.calls, "call") + " of XNNPACK"
+    parts = [f"{counted_text(partition.delegated_operators, 'operator')} in {calls}"]
+    if partition.unread:
+        parts = [calls, f"{counted_text(partition.unread, 'delegate')} without payload"]
+    parts += [
+        f"{counted_text(other.count, 'delegate')} of {plain(other.name, 30)}" for other in partition.other_backends
+    ]
+    return f"{', '.join(parts)}; {counted_text(partition.portable_operators, 'portable operator')}"
+
+
+def forecast_line(found: Forecast) -> str:
+    """Which part will take most of the time, in one sentence."""
+    parts = {row.part: row for row in found.parts}
+    first = parts[found.bottleneck]
+    before = max(found.parts, key=lambda row: row.share)
+    text = f"with {_KNOWN} most time goes to {first.part.value} ({share_text(first.share_accelerated)})"
+    if before.part is not first.part:
+        text += f", without to {before.part.value} ({share_text(before.share)})"
+    return f"prediction by nominal rates: {text}"
+
+
+def _method(method: MethodPreflight) -> list[RenderableType]:
+    lines: list[RenderableType] = [Text(headline(method), style="bold"), Text(partition_line(method))]
+    if method.forecast:
+        lines.append(Text(forecast_line(method.forecast)))
+    lines += [*findings_text(method.findings), Text()]
+    if method.work:
+        lines += [_work(method), Text()]
+    if method.matrix.groups:
+        lines += [_matrix(method), Text()]
+    if method.portable:
+        lines += [_portable(method), Text()]
+    if method.forecast:
+        lines += [_forecast(method.forecast), Text()]
+    if method.borders.calls:
+        lines += [*(Text(line) for line in _passing(method)), Text()]
+    return lines
+
+
+def _work(method: MethodPreflight) -> Table:
+    table = plain_table("category", "delegated", "MAC", "bytes", "portable", "MAC", "bytes")
+    for row in method.work:
+        table.add_row(row.category.value, *_cells(row.delegated), *_cells(row.portable))
+    return table
+
+
+def _cells(work: Work) -> tuple[str, str, str]:
+    if not work.operators:
+        return "-", "", ""
+    if work.unknown == work.operators:
+        return str(work.operators), "?", "?"
+    unknown = "?" if work.unknown else ""
+    return str(work.operators), count_text(work.macs) + unknown, size_text(work.bytes) + unknown
+
+
+def _matrix(method: MethodPreflight) -> Table:
+    table = plain_table("matrix work", "types", "SME", "count", "share", text={"matrix work", "types", "SME"})
+    for group in method.matrix.groups[:_MOST_ROWS]:
+        table.add_row(group.form, plain(group.types), _verdict(group), str(group.operators), share_text(group.share))
+    rest = method.matrix.groups[_MOST_ROWS:]
+    if rest:
+        count, share = sum(group.operators for group in rest), sum(group.share for group in rest)
+        table.add_row(f"{len(rest)} more sorts", "", "", str(count), share_text(share))
+    return table
+
+
+def _verdict(group: MatrixGroup) -> str:
+    word = {"eligible": "yes", "not eligible": "no"}.get(group.verdict.value, "unknown")
+    return word if group.tried or word == "unknown" else f"{word}, untried"
+
+
+def _portable(method: MethodPreflight) -> Table:
+    table = plain_table("portable operator", "count", "bytes", "why", text={"portable operator", "why"})
+    for group in method.portable[:_MOST_ROWS]:
+        moved = size_text(group.work.bytes) if not group.work.unknown else "?"
+        shown = f" ({plain(group.reason.evidence)})" if group.reason.evidence else ""
+        table.add_row(plain(group.operator, _NAME), str(group.work.operators), moved, f"{group.reason.text}{shown}")
+    rest = method.portable[_MOST_ROWS:]
+    if rest:
+        work = sum(group.work.operators for group in rest), sum(group.work.bytes for group in rest)
+        table.add_row(f"{len(rest)} more sorts", str(work[0]), size_text(work[1]), "")
+    return table
+
+
+def _forecast(found: Forecast) -> Table:
+    table = plain_table("predicted time, nominal rates", "without SME", "with SME")
+    for row in found.parts:
+        table.add_row(row.part.value, share_text(row.share), share_text(row.share_accelerated))
+    return table
+
+
+def _passing(method: MethodPreflight) -> list[str]:
+    moved, passing = method.layout, method.borders
+    share = f" ({share_text(moved.share)} of all bytes)" if moved.share else ""
+    transposes = counted_text(moved.transposes, "added transpose")
+    conversions = counted_text(moved.conversions, "conversion")
+    passed, inner = (counted_text(count, "tensor") for count in (passing.tensors, passing.inner_tensors))
+    calls = counted_text(passing.calls, "call")
+    layout = f"layout: {transposes}, {moved.at_border} at borders, {conversions}; {size_text(moved.bytes)}{share}"
+    borders = f"borders: {calls} of delegates, {passed}, {size_text(passing.bytes)}"
+    return [layout, f"{borders}; of these within the method {inner}, {size_text(passing.inner_bytes)}"]

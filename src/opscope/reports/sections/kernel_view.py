@@ -1,0 +1,118 @@
+"""What is known of the kernels: operators by algorithm, number types and microkernel, with their time together."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from opscope.core.units import rate_text
+from opscope.program.operators.taxonomy import Category
+from opscope.reports.content.content import operator_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from opscope.analysis.operators.operators import Operator
+    from opscope.reports.content.content import OperatorRow, ReportContent
+
+_EVENT = re.compile(r"(?P<operator>[^(#]+?)(?: \((?P<types>[^)#]*)\)(?: (?P<algorithm>[^#]+?))?)?(?: #\d+)?\Z")
+_PACKED = ("PF", "PQS")
+"""How XNNPACK names types that it packs for KleidiAI's kernels of the SME family."""
+_FRAMEWORK = "framework"
+
+
+class KernelRow(msgspec.Struct, frozen=True):
+    """Operators of one sort.
+
+    Attributes:
+        operator: as the backend calls it.
+        category: upper level of the taxonomy.
+        kind: lower level.
+        backend: that ran it.
+        algorithm: that the name tells; null where it tells none.
+        types: number types of inputs and weights, by the name or else by the program; null when neither tells.
+        evidence: what the name or a record shows of the kernels; null when nothing.
+        kernel: the microkernel; null when not known.
+        count: of operators.
+        time_ns: together, mean per inference.
+        share: of end-to-end latency.
+        rate: multiply-accumulates per ns, in words, for the times that are possible; empty where they are not known.
+        baseline_ns: on the baseline; null where one of them is not there.
+    """
+
+    operator: str
+    category: Category
+    kind: str
+    backend: str
+    algorithm: str | None
+    types: str | None
+    evidence: str | None
+    kernel: str | None
+    count: int
+    time_ns: float
+    share: float
+    rate: str
+    baseline_ns: float | None
+
+    @property
+    def speedup(self) -> float | None:
+        """Baseline over candidate; null without either."""
+        return self.baseline_ns / self.time_ns if self.baseline_ns is not None and self.time_ns else None
+
+
+def kernel_rows(content: ReportContent) -> list[KernelRow]:
+    """Every sort of operator of the shown variant, longest first; the framework's own time is in none."""
+    groups: dict[tuple[str | None, ...], list[OperatorRow]] = {}
+    for row in operator_rows(content):
+        if row.operator.kind != _FRAMEWORK:
+            groups.setdefault(_sort(row), []).append(row)
+    return sorted((_row(sort, rows) for sort, rows in groups.items()), key=lambda row: -row.time_ns)
+
+
+def _sort(row: OperatorRow) -> tuple[str | None, ...]:
+    """What operators of one sort have in common."""
+    own = row.operator
+    form = _EVENT.match(own.name)
+    name = form["operator"] if form else own.name
+    algorithm, types = (form["algorithm"], form["types"]) if form else (None, None)
+    named = ", ".join((types or "").split(", ")[1:])  # behind the layout
+    by_program = " x ".join(part for part in (own.dtype, own.weights) if part)
+    return name, own.category.value, own.kind, own.backend, algorithm, named or by_program or None, own.kernel
+
+
+def _row(sort: tuple[str | None, ...], rows: Sequence[OperatorRow]) -> KernelRow:
+    name, _, kind, backend, algorithm, types, kernel = sort
+    time_ns = sum(row.operator.time_ns for row in rows)
+    before = [row.change.baseline_ns if row.change else None for row in rows]
+    return KernelRow(
+        operator=(name or "").removeprefix("native_call_"),
+        category=rows[0].operator.category,
+        kind=kind or "",
+        backend=backend or "",
+        algorithm=algorithm,
+        types=types,
+        evidence=_evidence(types, kernel),
+        kernel=kernel,
+        count=len(rows),
+        time_ns=time_ns,
+        share=sum(row.operator.share for row in rows),
+        rate=_rate([row.operator for row in rows]),
+        baseline_ns=None if None in before else sum(each or 0.0 for each in before),
+    )
+
+
+def _rate(rows: Sequence[Operator]) -> str:
+    macs, least = sum(row.macs or 0 for row in rows), sum(row.time_ns for row in rows)
+    if not macs or not least or any(row.macs is None for row in rows):
+        return ""
+    low, high = rate_text(macs / (least + sum(row.uncertainty_ns for row in rows))), rate_text(macs / least)
+    return low if low == high else f"{low} to {high}"
+
+
+def _evidence(types: str | None, kernel: str | None) -> str | None:
+    if kernel:
+        return "recorded"
+    packed = any(word.startswith(_PACKED) for word in (types or "").split(", "))
+    return "SME family, by its packed types" if packed else None

@@ -1,0 +1,253 @@
+"""What only the Markdown report shows: the answer in short, bottlenecks as lists, and what is known of the kernels."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from opscope.analysis.rules.acceleration import CONTEXT, SME
+from opscope.analysis.rules.rules import OPERATOR_SHARE
+from opscope.core.stats.effect import Verdict
+from opscope.core.units import counted_text, milliseconds, ratio_text, share_text
+from opscope.program.kernels.names import parse_kernel
+from opscope.program.operators.taxonomy import Category
+from opscope.reports.content.content import category_rows, top_operators, verdict_text
+from opscope.reports.sections.kernel_view import kernel_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from opscope.analysis.compare.compare import Comparison
+    from opscope.reports.content.content import OperatorRow, ReportContent
+    from opscope.reports.sections.kernel_view import KernelRow
+
+_TOP = 8
+_SORTS = 12
+_KERNELS = 40
+_OPERATORS = 200
+_FILES = 8
+_HEAVY = (Category.CONVOLUTION, Category.GEMM)
+_FEW = 0.005
+
+
+class RemainingRow(NamedTuple):
+    """A category, what it takes now, and the speedup over the present if it took nothing; null if nothing else does."""
+
+    category: Category
+    time_ns: float
+    share: float
+    limit: float | None
+
+
+class RegisteredKernel(NamedTuple):
+    """A microkernel that XNNPACK registered: its name, what the name says of SME, and the logs that hold it."""
+
+    name: str
+    family: str
+    logs: str
+
+
+def markdown_values(content: ReportContent) -> dict[str, Any]:
+    """Values of the Markdown report's template beside those that all reports share."""
+    rows = top_operators(content)
+    return {
+        "in_short": in_short(content),
+        "files": _files(content),
+        "config": content.config,
+        "accelerated": accelerated(content),
+        "remaining": remaining(content),
+        "heavy": [row for row in rows if row.operator.share > OPERATOR_SHARE] or rows[:_TOP],
+        "above": sum(1 for row in rows if row.operator.share > OPERATOR_SHARE),
+        "sorts": kernel_rows(content)[:_SORTS],
+        "kernel_sentences": kernel_sentences(content),
+        "registered": registered(content),
+        "unchecked": [item for item in content.ruled_out if not item.checked],
+        "in_order": [item for item in content.ruled_out if item.checked],
+        "most_operators": _OPERATORS,
+    }
+
+
+def in_short(content: ReportContent) -> list[str]:
+    """What changed, what is slow now, and what to do first."""
+    lines = [*_changed(content), *_slow_now(content)] if content.has_split else []
+    if content.findings:
+        first = content.findings[0]
+        lines.append(f"Do first: {first.next_step} ({first.title}).")
+    return lines
+
+
+def _changed(content: ReportContent) -> list[str]:
+    """What was on top before acceleration, and what is now."""
+    found = content.primary.shift if content.primary else None
+    if found is None or found.before is None or found.after is None:
+        return []
+    before, after = (f"{top.kind} ({top.backend})" for top in (found.before, found.after))
+    shares = share_text(found.before.share), share_text(found.after.share)
+    if before == after:
+        return [f"What changed: {after} is on top as before, {shares[0]} before and {shares[1]} now."]
+    return [f"What changed: on top was {before}, {shares[0]}; now it is {after}, {shares[1]}."]
+
+
+def _slow_now(content: ReportContent) -> list[str]:
+    """The category whose operators take most, the framework's own time left out."""
+    rows = top_operators(content)
+    if content.shown is None or content.manifest.target.emulated:
+        return []
+    if not rows:
+        return ["Slow now: not known, the trace holds no operator."]
+    times = {category: sum(r.operator.share for r in rows if r.operator.category is category) for category in Category}
+    category = max(times, key=lambda one: times[one])
+    rest = 1 - times[category]
+    limit = f"; without it an inference would be {ratio_text(1 / rest)} as fast at most" if rest > _FEW else ""
+    return [f"Slow now: {category.value}, {share_text(times[category])} of the latency{limit}."]
+
+
+def remaining(content: ReportContent) -> list[RemainingRow]:
+    """Every category as it is now, longest first."""
+    rows = category_rows(content)
+    total = sum(row.time_ns for row in rows)
+    found = [
+        RemainingRow(
+            row.category, row.time_ns, row.share, total / (total - row.time_ns) if row.time_ns < total else None
+        )
+        for row in rows
+    ]
+    return sorted(found, key=lambda row: -row.time_ns)
+
+
+def accelerated(content: ReportContent) -> list[str]:
+    """What acceleration did to the categories, and to operators it should help, one sentence each."""
+    comparison = content.primary
+    if comparison is None:
+        return []
+    if not content.has_split:
+        return [_speed_line(comparison)]
+    told = [
+        f"{row.category.value} {ratio_text(row.speedup)} ({milliseconds(row.baseline_ns or 0)} to "
+        f"{milliseconds(row.time_ns)} ms)"
+        for row in sorted(category_rows(content), key=lambda row: -(row.speedup or 0))
+        if row.speedup and (row.baseline_ns or 0) > _FEW * comparison.baseline.mean_ns
+    ]
+    lines = [f"By category: {', '.join(told)}."] if told else []
+    return [*lines, *_expected(content), *_unhelped(content)]
+
+
+def _speed_line(comparison: Comparison) -> str:
+    found = comparison.end_to_end
+    return f"End to end: {ratio_text(found.speedup)}, {verdict_text(found.verdict)}."
+
+
+def _expected(content: ReportContent) -> list[str]:
+    """What SME2 is expected to give, where SME is what was switched."""
+    off = content.result(content.primary.baseline.label) if content.primary else None
+    switched = off.variant.ablated if off else None
+    if switched is None:
+        return [f"Expected, if it was SME2 that was switched: {CONTEXT}."]
+    return [f"Expected: {CONTEXT}."] if SME & set(switched) else []
+
+
+def _unhelped(content: ReportContent) -> list[str]:
+    """Convolutions and matrix products in a delegate that became no faster, those above the threshold."""
+    rows = [
+        row
+        for row in top_operators(content)
+        if row.operator.category in _HEAVY
+        and row.operator.backend != "portable"
+        and row.operator.share > OPERATOR_SHARE
+        and row.change is not None
+        and row.change.verdict in {Verdict.NO_DIFFERENCE, Verdict.SLOWER}
+    ]
+    if not rows:
+        return []
+    return [f"Delegated and above {share_text(OPERATOR_SHARE)}, and not faster: {', '.join(map(_named, rows[:_TOP]))}."]
+
+
+def _named(row: OperatorRow) -> str:
+    operator = row.operator
+    return f"{operator.module or operator.name} ({milliseconds(operator.time_ns)} ms)"
+
+
+def kernel_sentences(content: ReportContent) -> list[str]:
+    """What names, switching features and logs tell of the kernels, and what they do not, one sentence each."""
+    heavy = [row for row in kernel_rows(content) if row.category in _HEAVY and row.backend != "portable"]
+    lines = [*_by_names(content, heavy), *_by_switching(content)]
+    if not any(row.kernel for row in heavy):
+        lines.append("Which microkernel ran is not known: neither the trace nor the delegate records it.")
+    if content.kernel_logs:
+        lines.append("Kernels in a log were registered, which is not run: a log holds no calls.")
+    return lines
+
+
+def _by_names(content: ReportContent, heavy: Sequence[KernelRow]) -> list[str]:
+    if not heavy:
+        return ["No convolution or matrix product ran in a delegate."]
+    counted = [row for row in heavy if row.kernel]
+    packed = [row for row in heavy if row.evidence and not row.kernel]
+    plain = [row for row in heavy if not row.evidence]
+    lines = []
+    if counted:
+        lines.append(
+            f"{counted_text(sum(row.count for row in counted), 'operator')} with {_shares(counted)} of the latency "
+            "called kernels that were counted in runs of their own."
+        )
+    if packed:
+        lines.append(
+            f"{counted_text(sum(row.count for row in packed), 'operator')} with {_shares(packed)} of the latency have "
+            "names with packed number types (PF16, PF32, PQS8): XNNPACK chose kernels of the SME family for them. "
+            "SME and SME2 have the same names."
+        )
+    if plain:
+        lines.append(
+            f"Of {sum(row.count for row in plain)} convolutions and matrix products with {_shares(plain)} of the "
+            f"latency the name tells no kernel. {_what_plain_means(content)}"
+        )
+    return lines
+
+
+def _shares(rows: Sequence[KernelRow]) -> str:
+    return share_text(sum(row.share for row in rows))
+
+
+def _what_plain_means(content: ReportContent) -> str:
+    machine = content.manifest.environment.machine
+    if machine in {"x86_64", "AMD64"}:
+        return "On x86-64 names are the same whichever instruction set is used."
+    if machine in {"aarch64", "arm64"}:
+        return "On Arm names without packed types speak against SME, except for types that are quantised at run time."
+    return "On Arm that speaks against SME, except for types that are quantised at run time; on x86-64 it says nothing."
+
+
+def _by_switching(content: ReportContent) -> list[str]:
+    """How many of these operators are faster with the features on: the evidence that needs no name."""
+    comparison = content.primary
+    if comparison is None:
+        return []
+    heavy = [c for c in comparison.operators if c.category in _HEAVY and c.backend not in {"portable", "framework"}]
+    if not heavy:
+        return []
+    faster = sum(1 for change in heavy if change.verdict is Verdict.FASTER)
+    undecided = sum(1 for change in heavy if change.verdict is Verdict.UNDECIDABLE)
+    rest = f"; {undecided} cannot be decided" if undecided else ""
+    told = f"{faster} of {len(heavy)} convolutions and matrix products of delegates are faster"
+    return [f"Measured with and without the features, {told}{rest}."]
+
+
+def registered(content: ReportContent) -> list[RegisteredKernel]:
+    """Kernels of all logs, each once, those of the SME family first."""
+    logs: dict[str, list[str]] = {}
+    for log in content.kernel_logs:
+        for name in log.kernels:
+            logs.setdefault(name, []).append(log.path)
+    rows = [RegisteredKernel(name, _family(name), ", ".join(own)) for name, own in logs.items()]
+    return sorted(rows, key=lambda row: row.family, reverse=True)[:_KERNELS]
+
+
+def _family(name: str) -> str:
+    kernel = parse_kernel(name)
+    return "SME2" if kernel.sme2 else "SME" if kernel.sme else ""
+
+
+def _files(content: ReportContent) -> str:
+    """The traces that were analysed, in words."""
+    paths = [r.trace for r in content.manifest.repetitions if r.ok and r.trace and r.inferences]
+    listed = ", ".join(paths[:_FILES])
+    return f"{listed} and {len(paths) - _FILES} more" if len(paths) > _FILES else listed

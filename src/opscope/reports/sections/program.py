@@ -1,0 +1,297 @@
+"""The parts of a report that need the program: layers, source lines, delegates, the layout tax, the roofline."""
+
+from __future__ import annotations
+
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, NamedTuple
+
+from opscope.analysis.operators.delegates import attributed_share
+from opscope.core.units import rate_text, share_text, time_text
+from opscope.program.xnnpack.attribution import Attribution
+from opscope.reports.content.text import plain
+from opscope.reports.sections.ceilings import ceilings_text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from opscope.analysis.analysis import Analysis
+    from opscope.analysis.operators.delegates import DelegateTime, LayoutTime, PortableTime
+    from opscope.analysis.operators.modules import ModuleTime, SourceTime
+    from opscope.analysis.operators.operators import Operator
+    from opscope.analysis.roofline.roofline import Bound, BoundTime, Interval, Placement
+
+    OperatorPlace = tuple[str, int | None, int | None]
+
+_MOST_MODULES = 40
+_SMALLEST = 0.001
+_MOST_DELEGATES = 20
+_MOST_NAMES = 3
+
+
+class ModuleRow(NamedTuple):
+    """A line of the module tree: the module, its name and depth there, and the length of its bars in percent."""
+
+    module: ModuleTime
+    label: str
+    depth: int
+    self_width: float
+    below_width: float
+
+
+class RoofRow(NamedTuple):
+    """A line of the roofline table: an operator under its ceiling."""
+
+    operator: Operator
+    placement: Placement
+    layer: str
+    bound: str
+    gmacs: str
+    gbytes: str
+    fraction: str
+    headroom: str
+
+
+class PortableRow(NamedTuple):
+    """Operators of one name that were left out for one reason: how many, in which layers, and their time together."""
+
+    name: str
+    layers: str
+    times: int
+    time_ns: float
+    share: float
+    reason: str
+
+
+class ProgramSections(NamedTuple):
+    """What a report shows of the program.
+
+    Attributes:
+        modules: the module tree without its smallest parts.
+        hidden_modules: how many parts are left out, and their own time together.
+        sources: lines of code, longest first.
+        delegates: calls of delegates, longest first.
+        hidden_delegates: how many calls are left out.
+        boundary: time of delegate calls outside of their operators, in words.
+        layout: the layout tax.
+        hidden_layout: how many of its operators are left out, and their time together.
+        layout_total: of the whole tax, in words.
+        layout_known: what the tax rests on, in words; empty when it is nothing.
+        portable: operators that no delegate took, by name and reason.
+        roof_rows: operators with most headroom.
+        bounds: time by what it is owed to.
+        ceilings: where the ceilings come from, in sentences; empty without any.
+        coverage: how sure the attribution is, in one sentence.
+    """
+
+    modules: list[ModuleRow]
+    hidden_modules: tuple[int, float]
+    sources: list[SourceTime]
+    delegates: list[DelegateTime]
+    hidden_delegates: int
+    boundary: str
+    layout: list[LayoutTime]
+    hidden_layout: tuple[int, float]
+    layout_total: str
+    layout_known: str
+    portable: list[PortableRow]
+    roof_rows: list[RoofRow]
+    bounds: list[BoundTime]
+    ceilings: str
+    coverage: str
+
+
+def program_sections(analysis: Analysis) -> ProgramSections | None:
+    """What the program tells of an analysis; None without one."""
+    if analysis.program is None:
+        return None
+    modules = module_rows(analysis.modules)
+    delegates = sorted(analysis.delegates, key=lambda row: -row.time_ns)
+    outside = sum(row.boundary_ns for row in delegates)
+    mean = analysis.latency.mean_ns
+    tax = sum(row.time_ns for row in analysis.layout)
+    layout = [row for row in analysis.layout if row.share >= _SMALLEST][:_MOST_DELEGATES]
+    return ProgramSections(
+        modules=modules.rows,
+        hidden_modules=modules.hidden,
+        sources=analysis.sources[:_MOST_DELEGATES],
+        delegates=delegates[:_MOST_DELEGATES],
+        hidden_delegates=max(0, len(delegates) - _MOST_DELEGATES),
+        boundary=f"{time_text(outside)}, {share_text(outside / mean)} of the latency",
+        layout=layout,
+        hidden_layout=(len(analysis.layout) - len(layout), tax - sum(row.time_ns for row in layout)),
+        layout_total=f"{time_text(tax)}, {share_text(tax / mean)} of the latency",
+        layout_known=_layout_known(attributed_share(analysis.coverage)),
+        portable=_portable_rows(analysis.portable),
+        roof_rows=_roof_rows(analysis),
+        bounds=analysis.roofline.bounds if analysis.roofline else [],
+        ceilings=ceilings_text(analysis.ceilings) if analysis.ceilings else "",
+        coverage=coverage_sentence(analysis),
+    )
+
+
+def coverage_sentence(analysis: Analysis) -> str:
+    """How sure it is which layer each operator of a delegate is."""
+    found = {row.attribution: row for row in analysis.coverage}
+    if not found:
+        return "nothing ran in a delegate"
+    words = {
+        Attribution.EXACT: "is attributed exactly: a replay of XNNPACK's rewrites foretells every event",
+        Attribution.ALIGNED: "is aligned by kind and order: likely, not certain",
+        Attribution.AMBIGUOUS: "fits several layers, which are listed",
+        Attribution.NAME: "is known by name only",
+    }
+    parts = [f"{share_text(found[a].share_of_delegates)} of delegate time {words[a]}" for a in words if a in found]
+    return "; ".join(parts)
+
+
+def layer_text(operator: Operator) -> str:
+    """The layer that an operator belongs to, in a few words; empty when nothing is known."""
+    if operator.change is not None:
+        return f"between {border_text(operator.change.before)} and {border_text(operator.change.after)}"
+    if operator.candidates:
+        return f"one of {', '.join(operator.candidates[:_MOST_NAMES])}"
+    if operator.module:
+        return operator.module
+    return (operator.aten or "").removesuffix(".default")
+
+
+def border_text(names: Sequence[str]) -> str:
+    """The layers on one side of a change of layout."""
+    if not names:
+        return "unknown"
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    return ", ".join(names[:_MOST_NAMES]) + more
+
+
+def source_text(source: str) -> str:
+    """A source line without the directories of the machine that exported the model."""
+    path, _, line = source.rpartition(":")
+    return f"{PurePosixPath(path).name}:{line}"
+
+
+_BOUNDS = {
+    "compute": "compute",
+    "memory": "memory",
+    "overhead": "overhead",
+    "inefficient": "neither: inefficient here",
+    "unresolved": "too short to tell",
+}
+
+
+def bound_text(bound: Bound | None) -> str:
+    """What limits an operator, in words."""
+    return "not known" if bound is None else _BOUNDS[bound.value]
+
+
+class ModuleRows(NamedTuple):
+    """Lines of the module tree; how many modules are left out, and their own time together."""
+
+    rows: list[ModuleRow]
+    hidden: tuple[int, float]
+
+
+def module_rows(modules: Sequence[ModuleTime], most: int = _MOST_MODULES) -> ModuleRows:
+    """The largest modules as a tree.
+
+    A container that adds nothing of its own to its only part is written as a part of its name.
+
+    Args:
+        modules: parents before children.
+        most: that are listed.
+    """
+    order = sorted(range(len(modules)), key=lambda number: (-modules[number].total_ns, number))
+    largest = {number for number in order[:most] if modules[number].share >= _SMALLEST}
+    shown: list[ModuleRow] = []
+    parents: list[ModuleTime] = []
+    depths: dict[str, int] = {}
+    for number, module in enumerate(modules):
+        if number not in largest:
+            continue
+        following = modules[number + 1] if number + 1 < len(modules) else None
+        if module.path and following and _adds_nothing(module, following):
+            parents.append(module)
+            continue
+        start = parents[0] if parents else module
+        above = start.path.rpartition(".")[0]
+        depth = depths[module.path] = depths.get(above, -1) + 1 if module.path else 0
+        shown.append(_module_row(module, module.path[len(above) :].lstrip(".") or "the model", depth))
+        parents = []
+    hidden = [module.self_ns for number, module in enumerate(modules) if number not in largest]
+    return ModuleRows(shown, (len(hidden), sum(hidden)))
+
+
+def _adds_nothing(module: ModuleTime, following: ModuleTime) -> bool:
+    inside = following.path.startswith(f"{module.path}.")
+    return inside and not module.self_ns and following.total_ns == module.total_ns
+
+
+def _module_row(module: ModuleTime, label: str, depth: int) -> ModuleRow:
+    own = module.self_ns / module.total_ns * module.share if module.total_ns else 0.0
+    return ModuleRow(module, plain(label, 60), depth, round(own * 100, 2), round((module.share - own) * 100, 2))
+
+
+def _layout_known(share: float) -> str:
+    return f"as far as {share_text(share)} of delegate time is attributed" if share else ""
+
+
+def _portable_rows(rows: Sequence[PortableTime]) -> list[PortableRow]:
+    groups: dict[tuple[str, str], list[PortableTime]] = {}
+    for row in rows:
+        why = row.reason or "not known: every rule that is known is met"
+        groups.setdefault((row.name, f"{why} ({row.evidence})" if row.evidence else why), []).append(row)
+    found = [
+        PortableRow(
+            name=name.removeprefix("native_call_"),
+            layers=border_text(list(dict.fromkeys(row.module for row in own if row.module))) if own[0].module else "",
+            times=len(own),
+            time_ns=sum(row.time_ns for row in own),
+            share=sum(row.share for row in own),
+            reason=reason,
+        )
+        for (name, reason), own in groups.items()
+    ]
+    return sorted(found, key=lambda row: -row.time_ns)[:_MOST_DELEGATES]
+
+
+def _roof_rows(analysis: Analysis) -> list[RoofRow]:
+    if analysis.roofline is None:
+        return []
+    rows = {_place(row): row for row in analysis.operators}
+    placed = [one for one in analysis.roofline.operators if one.headroom_ns and _place(one) in rows]
+    placed.sort(key=lambda one: -(one.headroom_ns.low if one.headroom_ns else 0.0))
+    return [_roof_row(rows[_place(one)], one) for one in placed[:_MOST_DELEGATES]]
+
+
+def _place(row: Operator | Placement) -> OperatorPlace:
+    return row.method, row.instruction, row.position
+
+
+def _roof_row(operator: Operator, placement: Placement) -> RoofRow:
+    return RoofRow(
+        operator=operator,
+        placement=placement,
+        layer=layer_text(operator),
+        bound=bound_text(placement.bound),
+        gmacs=_interval_text(placement.macs_per_s, 1e-9),
+        gbytes=_interval_text(placement.bytes_per_s, 1e-9),
+        fraction=_interval_text(placement.fraction, 100, " %"),
+        headroom=_headroom_text(placement.headroom_ns),
+    )
+
+
+def _interval_text(interval: Interval | None, scale: float, unit: str = "") -> str:
+    """Both ends of an interval, one figure where they print alike."""
+    if interval is None:
+        return ""
+    low = rate_text(interval.low * scale)
+    if interval.high is None:
+        return f"> {low}{unit}"
+    high = rate_text(interval.high * scale)
+    return f"{low}{unit}" if low == high else f"{low} to {high}{unit}"
+
+
+def _headroom_text(interval: Interval | None) -> str:
+    if interval is None:
+        return ""
+    low, high = time_text(interval.low), time_text(interval.high or interval.low)
+    return low if low == high else f"{low} to {high}"

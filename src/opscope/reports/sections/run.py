@@ -1,0 +1,125 @@
+"""The parts of a report about the run itself: which configuration is best, and where the experiment's time went."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from opscope.core.units import ratio_text, share_text, time_text
+from opscope.reports.content.content import measured_latency
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from opscope.bundle.manifest import Manifest, Repetition
+    from opscope.reports.content.content import ReportContent
+
+_EFFICIENT = 0.5
+_SLOWER = 1.02
+
+
+class SweepRow(NamedTuple):
+    """A variant at one thread count.
+
+    Attributes:
+        variant: its name.
+        threads: size of its pool.
+        median_ns: its latency.
+        speedup: over the smallest pool with the same features.
+        efficiency: ``speedup`` for each time that the pool is larger; 1 is ideal.
+    """
+
+    variant: str
+    threads: int
+    median_ns: float
+    speedup: float
+    efficiency: float
+
+
+class Sweep(NamedTuple):
+    """All configurations of a sweep over threads; the best one, and what stands out, in words."""
+
+    rows: list[SweepRow]
+    best: str
+    notes: list[str]
+
+
+def sweep(content: ReportContent) -> Sweep | None:
+    """The sweep over threads; None with one thread count."""
+    found = [
+        (result.variant, measured_latency(result.analysis).median_ns)
+        for result in content.variants
+        if result.analysis is not None and result.variant.threads
+    ]
+    if len({variant.threads for variant, _ in found}) < 2:  # noqa: PLR2004 - one is no sweep
+        return None
+    smallest: dict[tuple[str, ...], tuple[int, float]] = {}
+    for variant, median_ns in sorted(found, key=lambda pair: pair[0].threads or 0):
+        smallest.setdefault(tuple(variant.cleared), (variant.threads or 1, median_ns))
+    rows = []
+    for variant, median_ns in found:
+        threads, reference = smallest[tuple(variant.cleared)]
+        speedup = reference / median_ns if median_ns else 1.0
+        rows.append(
+            SweepRow(
+                variant.name, variant.threads or 1, median_ns, speedup, speedup / ((variant.threads or 1) / threads)
+            )
+        )
+    best = min(rows, key=lambda row: row.median_ns)
+    return Sweep(rows, f"{best.variant}: {time_text(best.median_ns)} with {_threads(best.threads)}", _notes(rows))
+
+
+def _notes(rows: Sequence[SweepRow]) -> list[str]:
+    """Pools that do not pay: slower than the smallest one, or far from ideal."""
+    notes = []
+    for row in rows:
+        if row.speedup * _SLOWER < 1:
+            notes.append(f"{row.variant} is slower than with fewer threads ({ratio_text(row.speedup)}): they contend")
+        elif row.efficiency < _EFFICIENT:
+            notes.append(f"{row.variant} reaches {share_text(row.efficiency)} of ideal scaling")
+    return notes
+
+
+def _threads(count: int) -> str:
+    return f"{count} thread{'' if count == 1 else 's'}"
+
+
+class TimeSpent(NamedTuple):
+    """What the processes of a run did, all together, as parts of their wall time."""
+
+    what: str
+    time_ns: float
+    share: float
+
+
+def time_spent(manifest: Manifest) -> list[TimeSpent]:
+    """Starting, loading, warming up, measuring, writing and the rest; empty when the run's processes did not tell."""
+    told = [rep for rep in manifest.repetitions if rep.measurement and rep.measurement.start_ns is not None]
+    whole = sum((rep.seconds or 0.0) * 1e9 for rep in told)
+    if not whole:
+        return []
+    warmup = manifest.plan.warmup or 0
+    parts = {
+        "starting the runtime": sum(_start(rep) for rep in told),
+        "loading the program": sum(_load(rep) for rep in told),
+        "warming up": float(sum(sum(_calls(rep)[:warmup]) for rep in told)),
+        "measuring": float(sum(sum(_calls(rep)[warmup:]) for rep in told)),
+        "writing traces and outputs": sum(_written(rep) for rep in told),
+    }
+    parts["ending, and all else"] = max(0.0, whole - sum(parts.values()))
+    return [TimeSpent(what, time_ns, time_ns / whole) for what, time_ns in parts.items()]
+
+
+def _start(repetition: Repetition) -> float:
+    return float(repetition.measurement.start_ns or 0) if repetition.measurement else 0.0
+
+
+def _load(repetition: Repetition) -> float:
+    return float(repetition.measurement.load_ns or 0) if repetition.measurement else 0.0
+
+
+def _written(repetition: Repetition) -> float:
+    return float(repetition.measurement.write_ns or 0) if repetition.measurement else 0.0
+
+
+def _calls(repetition: Repetition) -> list[int]:
+    return repetition.measurement.wall_ns if repetition.measurement else []

@@ -1,0 +1,159 @@
+"""Where the change between two variants comes from, as rows and sentences."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from opscope.core.units import milliseconds, ratio_text, share_text, time_text
+from opscope.program.operators.taxonomy import FRAMEWORK
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from opscope.analysis.compare.compare import Comparison, OperatorChange
+    from opscope.analysis.compare.shift import Moved, Remaining, Top
+    from opscope.core.stats.effect import Verdict
+
+_ROWS = 12
+
+
+class Rank(NamedTuple):
+    """Time on one side, its share, and its place among the operators there; null where there is no such operator."""
+
+    time_ns: float | None
+    share: float | None
+    place: int | None
+
+
+class ShiftRow(NamedTuple):
+    """What one operator, or the rest of them, adds to the change.
+
+    Attributes:
+        change: the operator; null for a sum of several.
+        label: what to call a sum.
+        before: on the baseline.
+        after: on the candidate.
+        saved_ns: difference; all rows add up to that of the sides.
+        interval: of it; null for sums and where there is none.
+        points: it as a share of the baseline's latency.
+        verdict: null for sums.
+    """
+
+    change: OperatorChange | None
+    label: str
+    before: Rank
+    after: Rank
+    saved_ns: float
+    interval: tuple[float, float] | None
+    points: float
+    verdict: Verdict | None
+
+
+class ShiftSection(NamedTuple):
+    """The section on the change: sentences, the rows that add up to it, and what is left to gain."""
+
+    sentences: list[str]
+    rows: list[ShiftRow]
+    remaining: list[Remaining]
+
+
+def shift_section(comparison: Comparison) -> ShiftSection | None:
+    """Where the change of a comparison comes from; None when no operator was recorded."""
+    if not comparison.operators or comparison.baseline.mean_ns <= 0:
+        return None
+    return ShiftSection(_sentences(comparison), _rows(comparison), comparison.shift.remaining)
+
+
+def _rows(comparison: Comparison) -> list[ShiftRow]:
+    """The operators that changed most, the others in one row, and the sum of all."""
+    total = comparison.baseline.mean_ns, comparison.candidate.mean_ns
+    work = [change.kind != FRAMEWORK.kind for change in comparison.operators]
+    before = _places([c.baseline_ns if own else None for c, own in zip(comparison.operators, work, strict=True)])
+    after = _places([c.candidate_ns if own else None for c, own in zip(comparison.operators, work, strict=True)])
+    order = sorted(range(len(comparison.operators)), key=lambda number: -abs(comparison.operators[number].saved_ns))
+    rows = []
+    for number in order[:_ROWS]:
+        change = comparison.operators[number]
+        rows.append(
+            ShiftRow(
+                change,
+                "",
+                _rank(change.baseline_ns, total[0], before[number] if work[number] else None),
+                _rank(change.candidate_ns, total[1], after[number] if work[number] else None),
+                change.saved_ns,
+                change.ci95_saved_ns,
+                change.saved_ns / total[0],
+                change.verdict,
+            )
+        )
+    others = [comparison.operators[number] for number in order[_ROWS:]]
+    if others:
+        rows.append(_sum(f"{len(others)} others", others, total))
+    return [*rows, _sum("together", comparison.operators, total)]
+
+
+def _sum(label: str, changes: Sequence[OperatorChange], total: tuple[float, float]) -> ShiftRow:
+    baseline, candidate = (
+        sum(times) for times in zip(*((c.baseline_ns or 0.0, c.candidate_ns or 0.0) for c in changes), strict=True)
+    )
+    saved = sum(change.saved_ns for change in changes)
+    sides = _rank(baseline, total[0], None), _rank(candidate, total[1], None)
+    return ShiftRow(None, label, *sides, saved, None, saved / total[0], None)
+
+
+def _rank(time_ns: float | None, total: float, place: int | None) -> Rank:
+    if time_ns is None:
+        return Rank(None, None, None)
+    return Rank(time_ns, time_ns / total if total else 0.0, place)
+
+
+def _places(times: Sequence[float | None]) -> list[int]:
+    """Place of each among all, from 1 for the longest."""
+    order = sorted(range(len(times)), key=lambda number: -(times[number] or 0.0))
+    places = [0] * len(times)
+    for place, number in enumerate(order, 1):
+        places[number] = place
+    return places
+
+
+def _sentences(comparison: Comparison) -> list[str]:
+    found = comparison.shift
+    lines = []
+    if found.before and found.after:
+        lines.append(f"On top before: {_top(found.before)}. On top now: {_top(found.after)}.")
+    parts = [
+        text
+        for text in (
+            _moved(found.faster, "became faster"),
+            _moved(found.slower, "became slower"),
+            _moved(found.undecided, "cannot be decided with so few rounds"),
+            _moved(found.unchanged, "show no change, the framework's own time with them"),
+        )
+        if text
+    ]
+    lines.append(f"{'; '.join(parts)}.")
+    now = comparison.baseline.mean_ns / comparison.candidate.mean_ns if comparison.candidate.mean_ns else None
+    if found.limit is not None and now is not None:
+        lines.append(
+            "If the operators that became faster took no time at all, the candidate would be "
+            f"{ratio_text(found.limit)} as fast as the baseline at most (Amdahl's law); it is {ratio_text(now)} by the "
+            "traced means."
+        )
+    first = next((row for row in found.remaining if row.limit is not None and row.time_ns > 0), None)
+    if first is not None and first.limit is not None:
+        lines.append(
+            f"Of what remains, {first.category.value} takes most, {share_text(first.share)}; without it the candidate "
+            f"would be {ratio_text(first.limit)} as fast as it is."
+        )
+    return lines
+
+
+def _top(top: Top) -> str:
+    return f"{top.kind} ({top.backend}), {share_text(top.share)}, {time_text(top.time_ns)}"
+
+
+def _moved(moved: Moved, what: str) -> str:
+    if not moved.operators:
+        return ""
+    count = f"{moved.operators} operator{'' if moved.operators == 1 else 's'}"
+    return f"{count} {what} ({milliseconds(moved.baseline_ns)} to {milliseconds(moved.candidate_ns)} ms)"

@@ -1,0 +1,287 @@
+"""The summary on a terminal: within 80 columns, the answer first."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from opscope.analysis.preflight.contents import KernelSummary, ProgramSummary, RecordSummary
+from opscope.analysis.quality.quality import Grade
+from opscope.core.units import milliseconds, ratio_text, share_text, size_text, time_text
+from opscope.reports.content.content import (
+    NOT_KNOWN,
+    category_rows,
+    headline,
+    missing,
+    no_split_sentence,
+    off_text,
+    operator_rows,
+    variant_latencies,
+    verdict_text,
+)
+from opscope.reports.content.text import plain
+from opscope.reports.sections.methods import MethodRow, method_rows, tokens_text
+from opscope.reports.sections.program import coverage_sentence, layer_text
+from opscope.reports.sections.quality import quality_sentence
+from opscope.reports.sections.shift import shift_section
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import RenderableType
+
+    from opscope.analysis.analysis import Analysis
+    from opscope.analysis.compare.compare import Comparison, OperatorChange
+    from opscope.analysis.operators.operators import Operator
+    from opscope.analysis.preflight.contents import Count
+    from opscope.analysis.quality.quality import Quality
+    from opscope.analysis.rules.rules import Finding
+from opscope.reports.content.content import ReportContent
+
+_NAME = 36
+_LAYER, _SHORT = 26, 27
+_TOP = 8
+
+
+def summary(content: ReportContent) -> RenderableType:
+    """What a person reads after `opscope profile`."""
+    answer = headline(content)
+    manifest = content.manifest
+    where = f"{manifest.environment.cpu or manifest.environment.machine or NOT_KNOWN}, {manifest.target.kind}"
+    parts: list[RenderableType] = [
+        Text(" ".join(filter(None, (manifest.model.name, manifest.model.dtype, "on", where))), style="dim"),
+        Text(answer.text, style="bold"),
+        Text(answer.trust),
+        *quality_text(content.quality),
+        Text(),
+        _variants(content),
+        *_methods(method_rows(content)),
+        *_split(content),
+        *findings_text(content.findings),
+    ]
+    parts += [Text(f"missing: {line}", style="yellow") for line in missing(content)]
+    return Group(*parts)
+
+
+def _split(content: ReportContent) -> list[RenderableType]:
+    """Where the time goes, or why that is not known."""
+    if content.shown is not None and not content.has_split:
+        return [Text(no_split_sentence(content))]
+    return [_categories(content), _operators([row.operator for row in operator_rows(content)])]
+
+
+def analysis_summary(analysis: Analysis) -> RenderableType:
+    """What a person reads after `opscope analyze`."""
+    latency = analysis.latency
+    interval = latency.ci95_median_ns
+    between = f" (95 % interval {time_text(interval[0])} to {time_text(interval[1])})" if interval else ""
+    trace = analysis.trace
+    warm = f"{trace.inferences} inferences, {trace.warmup} of them warm-up, {len(trace.files)} process"
+    spread = f"p90 {time_text(latency.p90_ns)}, min {time_text(latency.min_ns)}, max {time_text(latency.max_ns)}"
+    return Group(
+        Text(f"{plain(trace.path)} ({trace.format})", style="dim"),
+        Text(f"median {time_text(latency.median_ns)} per inference{between}", style="bold"),
+        Text(f"{spread}; {warm}{'es' if len(trace.files) != 1 else ''}"),
+        *quality_text(analysis.quality),
+        Text(),
+        *_methods([MethodRow(row, row.untraced or row.latency, None) for row in analysis.methods]),
+        *_analysed_split(analysis),
+        *findings_text(analysis.findings),
+        *([Text(_how_known(analysis), style="dim")] if analysis.has_split else []),
+        *(Text(f"note: {warning.message}; {warning.hint}", style="dim") for warning in trace.warnings),
+    )
+
+
+def _analysed_split(analysis: Analysis) -> list[RenderableType]:
+    """Categories and operators; nothing where there is no split, which a note says."""
+    if not analysis.has_split:
+        return []
+    categories = plain_table("category", "ms", "share")
+    for row in analysis.categories:
+        categories.add_row(row.category.value, milliseconds(row.time_ns), share_text(row.share))
+    return [categories, _operators(sorted(analysis.operators, key=lambda o: -o.time_ns))]
+
+
+def _how_known(analysis: Analysis) -> str:
+    if analysis.program is not None:
+        return f"layers: {coverage_sentence(analysis)}"
+    return "layers: operators are known by name only; --program MODEL.pte tells shapes, with --etrecord also layers"
+
+
+def inspected_summary(value: Analysis | ProgramSummary | RecordSummary | KernelSummary) -> RenderableType:
+    """What a person reads after `opscope analyze` of any file."""
+    if isinstance(value, ProgramSummary):
+        return _program_summary(value)
+    if isinstance(value, RecordSummary):
+        heading = (
+            f"{len(value.methods)} methods, {value.handles} debug handles, {value.with_source} nodes name their line"
+        )
+        return Group(Text(f"{plain(value.path)} (etrecord)", style="dim"), Text(heading), _counts("node", value.nodes))
+    if isinstance(value, KernelSummary):
+        heading = f"{len(value.kernels)} kernels were registered; the log does not tell which of them ran"
+        return Group(Text(f"{plain(value.path)} (XNNPACK log)", style="dim"), Text(heading), *_kernel_parts(value))
+    return analysis_summary(value)
+
+
+def _program_summary(program: ProgramSummary) -> RenderableType:
+    parts: list[RenderableType] = [Text(f"{plain(program.path)} (pte)", style="dim")]
+    for method in program.methods:
+        given, got = (", ".join(f"{t.dtype} {t.shape}" for t in side) for side in (method.inputs, method.outputs))
+        parts.append(Text(f"{plain(method.name)}({plain(given)}) -> {plain(got)}", style="bold"))
+        memory = size_text(method.planned_bytes)
+        parts.append(Text(f"{method.instructions} instructions, {len(method.delegates)} delegates, {memory} planned"))
+        parts.append(_counts("portable operator", method.portable))
+        for number, delegate in enumerate(method.delegates):
+            parts.append(_counts(f"delegate {number}: {plain(delegate.backend)}", delegate.nodes))
+    return Group(*parts)
+
+
+def _kernel_parts(kernels: KernelSummary) -> list[RenderableType]:
+    names = [Text(plain(name)) for name in kernels.kernels]
+    return [_counts("category", kernels.categories), *names]
+
+
+def _counts(heading: str, rows: Sequence[Count]) -> Table:
+    table = plain_table(heading, "count")
+    for row in rows:
+        table.add_row(plain(row.name, 60), str(row.count))
+    return table
+
+
+def comparison_summary(comparison: Comparison) -> RenderableType:
+    """What a person reads after `opscope compare`: both values, the ratio with its uncertainty, where it comes from."""
+    result = comparison.end_to_end
+    interval = f"[{ratio_text(result.ci95[0])}, {ratio_text(result.ci95[1])}]" if result.ci95 else "no interval"
+    sides = (
+        Text(f"baseline   {time_text(result.baseline_ns):>10}  {plain(comparison.baseline.label, 50)}"),
+        Text(f"candidate  {time_text(result.candidate_ns):>10}  {plain(comparison.candidate.label, 50)}"),
+    )
+    verdict = (
+        f"candidate {verdict_text(result.verdict)}" if result.verdict.value in _DECIDED else _undecided(comparison)
+    )
+    answer = Text(f"speedup {ratio_text(result.speedup)} {interval}: {verdict}", style="bold")
+    notes = [Text(f"note: {note}", style="dim") for note in comparison.notes]
+    split = _changed_operators(comparison) if comparison.has_split else [Text(_NO_SPLIT)]
+    return Group(*sides, answer, *quality_text(comparison.quality), Text(), *split, *notes)
+
+
+_NO_SPLIT = "the difference is not split into operators: nothing was traced"
+
+
+def _changed_operators(comparison: Comparison) -> list[RenderableType]:
+    changed = sorted(comparison.operators, key=lambda change: -abs(change.saved_ns))
+    section = shift_section(comparison)
+    told = [Text(line) for line in section.sentences] if section else []
+    return [_changes(changed), *told]
+
+
+_DECIDED = {"faster", "slower"}
+
+
+def _undecided(comparison: Comparison) -> str:
+    result = comparison.end_to_end
+    words = verdict_text(result.verdict)
+    if result.verdict.value == "undecidable" or result.minimum_detectable is None:
+        return f"{words}: too few processes"
+    return f"{words}; changes below {share_text(result.minimum_detectable)} cannot be seen"
+
+
+def _variants(content: ReportContent) -> Table:
+    table = plain_table("variant", "median ms", "p90", "mean", "processes", "features", text={"variant", "features"})
+    for result in variant_latencies(content):
+        latency = result.latency
+        figures = (
+            [milliseconds(value) for value in (latency.median_ns, latency.p90_ns, latency.mean_ns)]
+            if latency
+            else ["not measured", "", ""]
+        )
+        count = str(len(latency.processes)) if latency else "0"
+        table.add_row(result.variant.name, *figures, count, off_text(result.variant))
+    return table
+
+
+def _methods(rows: Sequence[MethodRow]) -> list[RenderableType]:
+    """The methods one by one; nothing where one stands for all and no tokens are known."""
+    if not rows:
+        return []
+    table = plain_table("method", "calls", "share", "median ms", "p90", "speedup", "tokens/s")
+    for row in rows:
+        figures = [milliseconds(value) for value in (row.latency.median_ns, row.latency.p90_ns)]
+        speedup = ratio_text(row.verdict.speedup) if row.verdict else ""
+        cells = str(row.method.calls), share_text(row.method.share), *figures, speedup, tokens_text(row.method)
+        table.add_row(plain(row.method.method, _NAME), *cells)
+    return [table, Text()]
+
+
+def _categories(content: ReportContent) -> Table:
+    with_baseline = content.primary is not None
+    head = ["category", "baseline ms", "ms", "share", "speedup"] if with_baseline else ["category", "ms", "share"]
+    table = plain_table(*head)
+    for row in category_rows(content):
+        cells = [row.category.value, milliseconds(row.time_ns), share_text(row.share)]
+        if with_baseline:
+            cells.insert(1, milliseconds(row.baseline_ns or 0))
+            cells.append(ratio_text(row.speedup) if row.speedup else "")
+        table.add_row(*cells)
+    return table
+
+
+def _operators(rows: Sequence[Operator]) -> Table:
+    """The longest operators, the rest in one line, the framework's own time in another: together the whole latency."""
+    work = [operator for operator in rows if operator.kind != "framework"]
+    known = any(operator.aten or operator.module for operator in work)
+    heads = ("layer", "operator") if known else ("operator", "category")
+    table = plain_table(*heads, "backend", "ms", "share", text={*heads, "backend"})
+    for operator in work[:_TOP]:
+        name, category = plain(operator.name, _NAME), operator.category.value
+        cells = (plain(layer_text(operator), _LAYER), plain(operator.name, _SHORT)) if known else (name, category)
+        table.add_row(*cells, operator.backend, milliseconds(operator.time_ns), share_text(operator.share))
+    framework = [operator for operator in rows if operator.kind == "framework"]
+    for name, rest in ((f"{len(work) - _TOP} more operators", work[_TOP:]), ("framework, no operator", framework)):
+        if rest:
+            time, share = sum(o.time_ns for o in rest), sum(o.share for o in rest)
+            table.add_row(name, "", "", milliseconds(time), share_text(share))
+    return table
+
+
+def _changes(rows: Sequence[OperatorChange]) -> Table:
+    table = plain_table("operator", "baseline ms", "ms", "saved ms", "verdict", text={"operator", "verdict"})
+    for change in rows[:_TOP]:
+        sides = [milliseconds(side) if side is not None else "-" for side in (change.baseline_ns, change.candidate_ns)]
+        name = change.module if change.module and change.aten else change.name  # added operators belong to no layer
+        cells = *sides, milliseconds(change.saved_ns), verdict_text(change.verdict)
+        table.add_row(plain(name, _NAME - 2), *cells)
+    return table
+
+
+def quality_text(quality: Quality | None) -> list[RenderableType]:
+    """How far the measurement can be trusted; red when it cannot."""
+    if quality is None:
+        return []
+    style = "bold red" if quality.grade is Grade.DO_NOT_TRUST else ""
+    return [Text(quality_sentence(quality), style=style)]
+
+
+def findings_text(findings: Sequence[Finding]) -> list[RenderableType]:
+    """Findings, the first ones in full: title, evidence and next step."""
+    lines: list[RenderableType] = []
+    for number, finding in enumerate(findings[:_TOP], 1):
+        basis = f", {plain(finding.saving_basis, 120)}" if finding.saving_basis else ""
+        saving = f" (would save {time_text(finding.saving_ns)}{basis})" if finding.saving_ns else ""
+        title = f"{number}. {plain(finding.title, 160)}{saving}"
+        lines.append(Text(title, style="bold" if finding.severity == "high" else ""))
+        lines.append(Text(f"   {plain(finding.evidence, 400)}", style="dim"))
+        lines.append(Text(f"   next: {finding.next_step}"))
+    return lines
+
+
+def plain_table(*columns: str, text: set[str] | None = None) -> Table:
+    """A table without lines; columns of figures stand to the right and never wrap, those in ``text`` to the left."""
+    left = text or {columns[0]}
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for column in columns:
+        table.add_column(column, justify="left" if column in left else "right", no_wrap=column not in left)
+    return table

@@ -1,0 +1,1 @@
+"""ExecuTorch: its files, its runners, its exporter."""

@@ -1,0 +1,1 @@
+"""Measuring a machine's ceilings with the kernels of the installed runtime."""

@@ -1,0 +1,167 @@
+"""Finding the ceilings: every probe is run again and again, in more than one pass, and the shortest run counts."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+import msgspec
+import numpy as np
+
+from opscope.program.ceilings.ceilings import Rate
+from opscope.runtimes.executorch.ceilings.xnnpack import RefusedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from opscope.program.ceilings.ceilings import Roof
+    from opscope.runtimes.executorch.ceilings.subgraph import Subgraph
+
+
+class Candidate(NamedTuple):
+    """One way to reach a ceiling.
+
+    Attributes:
+        roof: the ceiling as it is kept, without its rate.
+        work: of one invocation, in the ceiling's unit.
+        build: puts operators into an empty graph.
+    """
+
+    roof: Roof
+    work: int
+    build: Callable[[Subgraph], None]
+
+
+class Probe(NamedTuple):
+    """One ceiling to measure.
+
+    Attributes:
+        candidates: of which the fastest counts; at least one.
+        meant: whether an operator, by the name that the library reports, is of the kind that was meant. The library may
+            run another one: where it has no half precision it converts, and computes with single.
+    """
+
+    candidates: list[Candidate]
+    meant: Callable[[str], bool]
+
+
+PASSES = 3
+"""Passes over all probes, so that a disturbance of a second does not fall on every run of a ceiling."""
+
+LEAST_RUNS = 2
+"""Runs of a candidate in a pass, even when its time is up; the first does not count."""
+
+PATIENCE = 5
+"""After so many times the time that was given, what has not begun is left out. Slow processors come here."""
+
+_BILLION = 1_000_000_000
+_LATE = "not measured: the time for measuring ceilings was up"
+
+
+class Runner(Protocol):
+    """A compiled graph."""
+
+    @property
+    def operators(self) -> Sequence[str]:
+        """Names of its operators, as the library reports them."""
+        ...
+
+    def invoke(self) -> None:
+        """Run every operator once."""
+        ...
+
+    def delete(self) -> None:
+        """Give its memory back."""
+        ...
+
+
+class _Trial:
+    """A candidate that is measured."""
+
+    def __init__(self, candidate: Candidate, runner: Runner) -> None:
+        self.candidate, self.runner = candidate, runner
+        self.durations: list[int] = []
+
+    def sample(self, nanoseconds: float, clock: Callable[[], int]) -> None:
+        """Run for so long. The first run does not count: its data are not in cache."""
+        end, durations = clock() + nanoseconds, list[int]()
+        while clock() < end or len(durations) < LEAST_RUNS:
+            before = clock()
+            self.runner.invoke()
+            durations.append(max(1, clock() - before))
+        self.durations += durations[1:]
+
+    @property
+    def best(self) -> float:
+        """Work per second of the shortest run; 0 before any."""
+        return self.candidate.work * _BILLION / min(self.durations, default=math.inf)
+
+    def roof(self) -> Roof:
+        """The ceiling with its rate."""
+        low, median, high = (float(value) for value in np.percentile(self.durations, (25, 50, 75)))
+        usual = self.candidate.work * _BILLION / median
+        rate = Rate(round(self.best), round(usual), len(self.durations), round((high - low) / median, 4))
+        names = list(dict.fromkeys(self.runner.operators))
+        return msgspec.structs.replace(self.candidate.roof, rate=rate, operators=names)
+
+
+def measure(
+    probes: Sequence[Probe], compiled: Callable[[Candidate], Runner], seconds: float, clock: Callable[[], int]
+) -> list[Roof]:
+    """One ceiling for each probe, in their order.
+
+    A probe that the library refuses, or answers with an operator of another kind, becomes a ceiling without a rate and
+    with the reason.
+
+    Args:
+        probes: what to measure.
+        compiled: makes a candidate runnable; may raise RefusedError.
+        seconds: how long all of it should take; slow processors take up to ``PATIENCE`` times as long.
+        clock: nanoseconds.
+    """
+    share = seconds * _BILLION / PASSES / max(1, len(probes))
+    deadline = clock() + seconds * _BILLION * PATIENCE
+    tried: list[list[_Trial | str]] = []
+    for number in range(PASSES):
+        for place, probe in enumerate(probes):
+            late = clock() > deadline
+            if number == 0:
+                tried.append(
+                    [_LATE] if late else [_opened(candidate, probe, compiled) for candidate in probe.candidates]
+                )
+            if not late:
+                tried[place] = [_sampled(trial, share / len(tried[place]), clock) for trial in tried[place]]
+    return [_ceiling(probe, found) for probe, found in zip(probes, tried, strict=True)]
+
+
+def _opened(candidate: Candidate, probe: Probe, compiled: Callable[[Candidate], Runner]) -> _Trial | str:
+    """A candidate that runs the operators that were meant, or why it does not."""
+    try:
+        runner = compiled(candidate)
+    except RefusedError as error:
+        return str(error)
+    if all(probe.meant(operator) for operator in runner.operators):
+        return _Trial(candidate, runner)
+    runner.delete()
+    return f"no kernel of its own: runs as {', '.join(dict.fromkeys(runner.operators))}"
+
+
+def _sampled(trial: _Trial | str, share: float, clock: Callable[[], int]) -> _Trial | str:
+    """A candidate after more runs, or why it cannot be run."""
+    if isinstance(trial, str):
+        return trial
+    try:
+        trial.sample(share, clock)
+    except RefusedError as error:
+        trial.runner.delete()
+        return str(error)
+    return trial
+
+
+def _ceiling(probe: Probe, found: list[_Trial | str]) -> Roof:
+    """The ceiling of the fastest candidate, or the reason of the first one when none could be run."""
+    trials = [trial for trial in found if isinstance(trial, _Trial)]
+    if trials:
+        return max(trials, key=lambda trial: trial.best).roof()
+    reason = next((trial for trial in found if isinstance(trial, str)), _LATE)
+    return msgspec.structs.replace(probe.candidates[0].roof, unsupported=reason)

@@ -1,0 +1,152 @@
+"""The live ``cpuinfo_isa`` of the runtime's libraries: reading it, proving its layout, clearing features.
+
+Runs in a process of its own: what is cleared stays cleared for the life of the process, and must be cleared before
+the library of the XNNPACK backend is loaded, whose static constructor takes its copy.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import platform
+import sys
+from typing import TYPE_CHECKING
+
+from opscope.bundle.manifest import MaskProof
+from opscope.core.errors import FeatureError
+from opscope.core.system.elf import symbol_size
+from opscope.machine import isa
+from opscope.machine.layout import WITHOUT_SWITCH, known_layout, proved_layout
+from opscope.machine.processor import read_processor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from pathlib import Path
+
+    from opscope.runtimes.executorch.installed import InstalledRuntime
+
+_SYMBOL = "cpuinfo_isa"
+
+
+class CpuInfo:
+    """``cpuinfo_isa`` in this process.
+
+    Attributes:
+        arch: architecture, as in ``opscope.machine.isa``.
+        struct_size: as the symbol table states it, None where it states none (macOS).
+        layout: proved against the processor.
+
+    Raises:
+        FeatureError: the layout cannot be proved.
+    """
+
+    def __init__(self, runtime: InstalledRuntime) -> None:
+        self.arch = isa.architecture(platform.machine())
+        self._runtime = runtime
+        path = runtime.features
+        self._bytes, self.struct_size = _struct(path, self.arch)
+        try:
+            self.layout = proved_layout(self.arch, list(self._bytes), self.struct_size, read_processor())
+        except FeatureError as error:
+            raise FeatureError(error.problem, where=path, hint=error.hint) from None
+
+    def fields(self) -> frozenset[str]:
+        """Fields that are set."""
+        return frozenset(name for name, offset in self.layout.offsets.items() if self._bytes[offset])
+
+    def clear(self, fields: Iterable[str]) -> None:
+        """Switch fields off for the rest of this process.
+
+        Raises:
+            FeatureError: there is no such field.
+        """
+        for field in fields:
+            if field not in self.layout.offsets:
+                raise FeatureError(f"cpuinfo_isa has no field {field}")
+            self._bytes[self.layout.offsets[field]] = 0
+
+    def backend_loaded(self) -> bool:
+        """Whether the library with the XNNPACK backend is already in this process."""
+        try:
+            # RTLD_NOLOAD opens a library only when it is there already.
+            ctypes.CDLL(str(self._runtime.backend), mode=_RTLD_NOLOAD)
+        except OSError:
+            return False
+        return True
+
+    def backend_shares_symbol(self) -> bool:
+        """Whether the loaded backend's ``cpuinfo_isa`` is the one that was cleared, and no other is in its way."""
+        backend = ctypes.CDLL(str(self._runtime.backend), mode=_RTLD_NOLOAD)
+        mine = ctypes.addressof(self._bytes)
+        return _address(backend) == mine and _address(ctypes.CDLL(None)) in (mine, None)
+
+    def prove(self, cleared: list[str], *, loaded_before: bool) -> MaskProof:
+        """The proof that the backend, loaded by now, saw the cleared features, or a refusal.
+
+        Args:
+            cleared: fields that were cleared.
+            loaded_before: whether the backend was there before they were.
+
+        Raises:
+            FeatureError: one of the conditions does not hold.
+        """
+        still_set = sorted(self.fields() & set(cleared))
+        same_symbol = self.backend_loaded() and self.backend_shares_symbol()
+        if loaded_before:
+            raise FeatureError("the XNNPACK backend was loaded before features were cleared: it has already chosen")
+        if still_set:
+            raise FeatureError(f"features were switched on again while the runtime was loaded: {', '.join(still_set)}")
+        if not same_symbol:
+            raise FeatureError("the XNNPACK backend does not read the cpuinfo_isa that was cleared")
+        return MaskProof(cleared, loaded_before, same_symbol, self.struct_size)
+
+
+_RTLD_NOLOAD = 0x10 if sys.platform == "darwin" else 0x4
+
+
+def _address(library: ctypes.CDLL) -> int | None:
+    try:
+        return ctypes.addressof(ctypes.c_uint8.in_dll(library, _SYMBOL))
+    except ValueError:
+        return None
+
+
+def switched_off(runtime: InstalledRuntime, fields: list[str] | None) -> Callable[[], MaskProof | None]:
+    """Switch fields off for the rest of this process, before the backend is loaded.
+
+    Args:
+        runtime: whose ``cpuinfo_isa`` it is.
+        fields: to clear, none of them for a variant that keeps all; None: the switch is not used, nothing is proved.
+
+    Returns:
+        Gives the proof, once the backend has been loaded; it raises FeatureError when there is none.
+
+    Raises:
+        FeatureError: the layout cannot be proved, or there is no such field.
+    """
+    if fields is None:
+        return lambda: None
+    cpu = CpuInfo(runtime)
+    loaded_before = cpu.backend_loaded()
+    cpu.clear(fields)
+    return lambda: cpu.prove(fields, loaded_before=loaded_before)
+
+
+def _struct(path: Path, arch: str) -> tuple[ctypes.Array[ctypes.c_uint8], int | None]:
+    """The struct in the library, initialised, and its size as the symbol table states it.
+
+    Raises:
+        FeatureError: the library has none, cannot fill it in, or its size is not known.
+    """
+    library = ctypes.CDLL(str(path))
+    size = None if sys.platform == "darwin" else symbol_size(path, _SYMBOL)
+    try:
+        initialize = library.cpuinfo_initialize
+        found = (ctypes.c_uint8 * (max(isa.LAYOUTS[arch]) if size is None else size)).in_dll(library, _SYMBOL)
+    except (AttributeError, ValueError):
+        raise FeatureError("the runtime exports no cpuinfo_isa", where=path, hint=WITHOUT_SWITCH) from None
+    initialize.restype = ctypes.c_bool
+    if not initialize():
+        raise FeatureError("the runtime cannot read this CPU's features", where=path, hint=WITHOUT_SWITCH)
+    if size is not None:
+        known_layout(arch, size)
+    return found, size

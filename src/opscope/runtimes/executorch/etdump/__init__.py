@@ -1,0 +1,1 @@
+"""ETDump, the trace format of ExecuTorch."""

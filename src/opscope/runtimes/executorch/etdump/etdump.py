@@ -1,0 +1,526 @@
+"""ETDump, the trace format of ExecuTorch: a FlatBuffer with identifier ``ED00``.
+
+Decoded column by column. What the file does not hold is not invented: the method's name, threads and device are
+absent, and the start times of a delegate's operators are marked synthetic where they are laid end to end.
+
+Source of the layout: ``devtools/etdump/etdump_schema_flatcc.fbs`` of ExecuTorch 1.5.1; the facts about events, order
+and quantisation are measured, see docs/design/etdump.md.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from dataclasses import dataclass, replace
+from functools import cached_property, reduce
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+
+import numpy as np
+
+from opscope.core.errors import EmptyTraceError, InvariantError, TraceFormatError
+from opscope.core.table import Clock, Coded, EventTable, Scope, Segment, TraceWarning
+from opscope.core.table.nesting import parents_from_levels
+from opscope.core.table.scope import LEAVES
+from opscope.core.table.segment import SCOPES, coded_from
+from opscope.core.table.side import Allocation, LoggedValue, SideEvents
+from opscope.readers.flatbuffer import FlatBuffer, Tables
+from opscope.readers.lifecycle import FRAMEWORK, PORTABLE, delegate_by_names
+from opscope.runtimes.executorch.etdump.repeats import Footprint, repeated_times, stretches
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    import numpy.typing as npt
+
+    from opscope.readers.flatbuffer import Ints
+
+    Mask: TypeAlias = npt.NDArray[np.bool_]
+
+
+# ValueType of the schema, in order.
+_KINDS = ("null", "int", "bool", "float", "double", "tensor", "tensor_list", "string")
+_NUMBER_SLOTS = {"int": (3, "<q"), "float": (4, "<f"), "double": (5, "<d"), "bool": (6, "<?")}
+_TENSOR_SLOT, _OUTPUT_SLOT = 1, 7
+
+
+def side_events(block: Tables, entries: Tables, owner: Ints, first_run: int) -> SideEvents:
+    """Everything without times in some blocks.
+
+    Args:
+        block: the blocks.
+        entries: their events.
+        owner: the block that each event stands in.
+        first_run: number of the first block in the file.
+    """
+    allocations, logged = (np.flatnonzero(entries.reference(slot) > 0) for slot in (1, 2))
+    runs = owner + first_run
+    return SideEvents(
+        tuple(_allocations(block, entries, allocations, owner, first_run)),
+        tuple(_logged(entries.buffer, int(at), int(runs[row])) for row, at in _at(entries, logged, 2)),
+    )
+
+
+def _at(entries: Tables, rows: Ints, slot: int) -> list[tuple[int, int]]:
+    return list(zip(rows.tolist(), entries.reference(slot)[rows].tolist(), strict=True))
+
+
+def _allocations(block: Tables, entries: Tables, rows: Ints, owner: Ints, first_run: int) -> list[Allocation]:
+    if not len(rows):
+        return []
+    events = Tables(entries.buffer, entries.reference(1)[rows])
+    names = {run: _allocators(block.only(run)) for run in set(owner[rows].tolist())}
+    columns = zip(owner[rows].tolist(), events.int32(0).tolist(), events.uint64(1).tolist(), strict=True)
+    return [Allocation(run + first_run, names[run].get(number, str(number)), size) for run, number, size in columns]
+
+
+def _allocators(block: Tables) -> dict[int, str]:
+    at, _ = block.children(2)
+    if not len(at):
+        return {}
+    codes, texts = Tables(block.buffer, at).strings(0)
+    # Allocators are numbered from 1 in the order of the list, as ETDumpGen does.
+    return {number: texts[code] for number, code in enumerate(codes.tolist(), 1) if code >= 0}
+
+
+def _logged(buffer: FlatBuffer, at: int, run: int) -> LoggedValue:
+    event = Tables(buffer, np.array([at]))
+    value = _only(event, 2)
+    kind = "null" if value is None else _kind(value)
+    tensor = _only(value, _TENSOR_SLOT) if value is not None and kind == "tensor" else None
+    return LoggedValue(
+        run=run,
+        name=_text(event, 5),
+        chain=int(event.uint64(0)[0]),
+        instruction=_identifier(event, 1),
+        delegate_id=_identifier(event, 3),
+        delegate_label=_text(event, 4),
+        kind=kind,
+        number=_number(value, kind) if value is not None else None,
+        shape=_sizes(tensor) if tensor is not None else None,
+        dtype=int(tensor.uint8(0)[0]) if tensor is not None else None,
+        offset=_long(tensor, 3) if tensor is not None else None,
+        output=_output(value) if value is not None else None,
+    )
+
+
+def _only(table: Tables, slot: int) -> Tables | None:
+    at = table.reference(slot)
+    return Tables(table.buffer, at) if at[0] else None
+
+
+def _kind(value: Tables) -> str:
+    number = int(value.uint8(0)[0])
+    return _KINDS[number] if number < len(_KINDS) else "unknown"
+
+
+def _identifier(event: Tables, slot: int) -> int | None:
+    number = int(event.int32(slot, -1)[0])
+    return None if number < 0 else number
+
+
+def _text(event: Tables, slot: int) -> str | None:
+    codes, texts = event.strings(slot)
+    return texts[codes[0]] if codes[0] >= 0 else None
+
+
+def _number(value: Tables, kind: str) -> float | int | None:
+    if kind not in _NUMBER_SLOTS:
+        return None
+    slot, form = _NUMBER_SLOTS[kind]
+    holder = _only(value, slot)
+    return None if holder is None else _scalar(holder, 0, form)
+
+
+def _output(value: Tables) -> bool | None:
+    holder = _only(value, _OUTPUT_SLOT)
+    return None if holder is None else bool(_scalar(holder, 0, "<?"))
+
+
+def _scalar(table: Tables, slot: int, form: str) -> float | int:
+    """One number of a table, 0 where it is absent as the schema's default."""
+    at, size = int(table.field(slot)[0]), struct.calcsize(form)
+    if not at:
+        return 0
+    if at + size > table.buffer.size:
+        raise table.buffer.error("a number reaches past the end of the file", at)
+    number: float | int = struct.unpack(form, table.buffer.bytes[at : at + size].tobytes())[0]
+    return number
+
+
+def _long(table: Tables, slot: int) -> int:
+    return int(_scalar(table, slot, "<q"))
+
+
+def _sizes(tensor: Tables) -> tuple[int, ...]:
+    first, count = (int(part[0]) for part in tensor.vector(1, 8))
+    raw = tensor.buffer.bytes[first : first + 8 * count].tobytes()
+    return struct.unpack(f"<{count}q", raw)
+
+
+IDENTIFIER = b"ED00"
+_PREFIX = 4
+_HEADER = 8
+_MICROSECOND = 1_000
+_PIECE_BYTES = 1 << 22
+# Lower levels are further out. Loading and inferences are outermost, every other step of the framework encloses
+# operators, which are leaves.
+_LEVELS = {Scope.EXECUTE: 0, Scope.LOAD: 0}
+_STEP_LEVEL, _LEAF_LEVEL = 1, 2
+
+
+class EtdumpReader:
+    """Reads ETDump files, with or without size prefix."""
+
+    name: ClassVar[str] = "etdump"
+    suffixes: ClassVar[tuple[str, ...]] = (".etdump",)
+
+    def sniff(self, head: bytes) -> bool:
+        """Whether a file starts like an ETDump."""
+        return _origin(head) is not None
+
+    def read(self, data: bytes, path: Path) -> EventTable:
+        """All events of a file.
+
+        Raises:
+            EmptyTraceError: the file holds no event.
+            TraceFormatError: the file is truncated, damaged or no ETDump.
+        """
+        if not data:
+            raise EmptyTraceError("the file has no bytes", where=path, hint=_NO_TRACER)
+        origin = _origin(data[: _PREFIX + _HEADER])
+        if origin is None:
+            raise TraceFormatError(
+                "not an ETDump: the identifier ED00 is missing",
+                where=path,
+                offset=_HEADER,
+                hint="give a file written by write_etdump_result_to_file or executor_runner --etdump_path",
+            )
+        buffer = FlatBuffer(data, str(path), origin)
+        _check_size_prefix(buffer)
+        try:
+            return _table(buffer)
+        except InvariantError as error:
+            raise TraceFormatError(error.problem, where=path, hint=_DAMAGED) from error
+
+
+_DAMAGED = "the file is damaged, or its events come from clocks that do not agree"
+_NO_TRACER = (
+    "the runtime was built without event tracing: use executorch 1.5 or newer, "
+    "or build the runner with EXECUTORCH_ENABLE_EVENT_TRACER=ON"
+)
+
+
+def _origin(head: bytes) -> int | None:
+    """Position of the root offset: 4 behind a size prefix, 0 without; None when it is no ETDump."""
+    if head[_HEADER : _HEADER + _PREFIX] == IDENTIFIER:
+        return _PREFIX
+    return 0 if head[_PREFIX:_HEADER] == IDENTIFIER else None
+
+
+def _check_size_prefix(buffer: FlatBuffer) -> None:
+    if buffer.origin:
+        stated = int(buffer.u32(np.zeros(1, np.int64))[0]) + _PREFIX
+        if stated > buffer.size:
+            raise buffer.error(f"truncated: {stated:,} bytes were written, {buffer.size:,} are here", buffer.size)
+
+
+def _table(buffer: FlatBuffer) -> EventTable:
+    blocks = Tables(buffer, buffer.root().children(1)[0])
+    parts = list(_parts(buffer, blocks))
+    if not sum(len(part.rows) for part in parts):
+        raise EmptyTraceError("the trace holds no events", where=buffer.where, hint=_NO_TRACER)
+    quantised = all(part.whole_microseconds for part in parts)
+    backend = _delegate_backend(parts)
+    segments = [part.segment(backend, quantised=quantised) for part in parts if len(part.rows)]
+    loads = sum(int(segment.columns["scope"].equals(Scope.LOAD.value).sum()) * segment.repeats for segment in segments)
+    if loads > 1:
+        segments = _with_methods(segments)
+    table = EventTable.of_segments(segments, Clock.NS, _warnings(parts, segments, loads, quantised=quantised))
+    sides = [part.side() for part in parts if part.skipped]
+    return table if not sides else table.with_side(reduce(SideEvents.plus, sides))
+
+
+def _parts(buffer: FlatBuffer, blocks: Tables) -> Iterator[_Part]:
+    """Blocks in file order: those that repeat each other as one part, the others between them as another."""
+    pending = 0
+    for first, last, even in stretches(blocks.at):
+        repeated = _repeated(buffer, blocks, first, last) if even else None
+        if repeated is not None:
+            yield from _pieces(buffer, blocks, pending, first)
+            yield repeated
+            pending = last
+    yield from _pieces(buffer, blocks, pending, len(blocks))
+
+
+def _pieces(buffer: FlatBuffer, blocks: Tables, first: int, last: int) -> Iterator[_Part]:
+    """Blocks decoded the general way, as many at a time as stay in the processor's cache."""
+    step = max(1, _PIECE_BYTES * len(blocks) // max(buffer.size, 1))
+    for begin in range(first, last, step):
+        yield _decoded(buffer, blocks, begin, min(begin + step, last))
+
+
+def _repeated(buffer: FlatBuffer, blocks: Tables, first: int, last: int) -> _Part | None:
+    """Blocks that all repeat the first of them; None when they do not."""
+    template = _decoded(buffer, blocks, first, first + 1)
+    if template.skipped or not template.inferences:
+        return None
+    times = repeated_times(buffer, blocks.at[first:last], template.footprint(blocks.only(first)))
+    return None if times is None else replace(template, times=(times.start, times.end))
+
+
+def _decoded(buffer: FlatBuffer, blocks: Tables, first: int, last: int) -> _Part:
+    block = Tables(buffer, blocks.at[first:last])
+    at, owner = block.children(3)
+    events = Tables(buffer, at)
+    profile = events.reference(0)
+    rows = np.flatnonzero(profile > 0)
+    return _Part(block, events, owner, Tables(buffer, profile[rows]), owner[rows], first, len(at) - len(rows))
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Consecutive blocks while they are decoded: their tables, and the times of those that repeat them.
+
+    Attributes:
+        block: the blocks that were decoded.
+        entries: their events.
+        owner: the decoded block that each event stands in.
+        profile: those events that carry times.
+        rows: the decoded block that each of these stands in.
+        first_run: number of the first block in the file.
+        skipped: events without times.
+        times: start and end of all repeats; None for one repeat.
+    """
+
+    block: Tables
+    entries: Tables
+    owner: Ints
+    profile: Tables
+    rows: Ints
+    first_run: int
+    skipped: int
+    times: tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]] | None = None
+
+    @cached_property
+    def name(self) -> Coded:
+        """Names as recorded."""
+        return Coded(*_tupled(self.profile.strings(0)))
+
+    @cached_property
+    def label(self) -> Coded:
+        """The delegate's textual identifiers."""
+        return Coded(*_tupled(self.profile.strings(4)))
+
+    @cached_property
+    def delegate_id(self) -> Ints:
+        """The delegate's integer identifiers, -1 where absent."""
+        return self.profile.int32(3, -1)
+
+    @cached_property
+    def is_delegate(self) -> Mask:
+        """Events that a delegate reported."""
+        mask: Mask = (self.name.codes < 0) | (self.label.codes >= 0) | (self.delegate_id >= 0)
+        return mask
+
+    @cached_property
+    def start_and_duration(self) -> tuple[Ints, Ints]:
+        """Times of every event; shape (repeats, events)."""
+        start, end = self.times or (self.profile.uint64(6)[None], self.profile.uint64(7)[None])
+        if start.size and max(int(start.max()), int(end.max())) > np.iinfo(np.int64).max:
+            raise self.profile.buffer.error("a time is larger than 2^63")
+        return start.astype(np.int64), end.astype(np.int64) - start.astype(np.int64)
+
+    @property
+    def whole_microseconds(self) -> bool:
+        """Whether no duration of a delegate is finer than a microsecond."""
+        duration = self.start_and_duration[1]
+        return not (duration[:, self.is_delegate] % _MICROSECOND).any()
+
+    @cached_property
+    def inferences(self) -> int:
+        """Outermost events of inferences."""
+        return int(self.name.equals("Method::execute").sum())
+
+    def side(self) -> SideEvents:
+        """Events without times."""
+        return side_events(self.block, self.entries, self.owner, self.first_run)
+
+    def footprint(self, block: Tables) -> Footprint:
+        """Where the one decoded block stands in the file."""
+        buffer, profile = self.profile.buffer, self.profile
+        tables = np.concatenate([block.at, self.entries.at, profile.at])
+        first, count = (np.concatenate(pair) for pair in zip(*self._texts(block), strict=True))
+        ends = [buffer.table_end(tables), (first + count)[first > 0]]
+        times = profile.field(6), profile.field(7)
+        fields = [profile.field(slot) for slot in range(6)]
+        fields += [self.entries.field(slot) for slot in range(3)] + [block.field(slot) for slot in range(4)]
+        known = np.concatenate(fields)
+        # The length of a vector or string stands in the word before it.
+        spans = first[first > 0] - 4, count[first > 0] + 4
+        low = int(min(tables.min(), *(position.min() for position in (first[first > 0], tables) if len(position))))
+        low -= low % 4
+        high = int(max(end.max() for end in ends if len(end)))
+        return Footprint(low, high, tables, *times, known[known > 0], spans, tables - buffer.i32(tables))
+
+    def _texts(self, block: Tables) -> Iterator[tuple[Ints, Ints]]:
+        """First byte and length of all strings and vectors that the block's tables point to."""
+        yield block.vector(0, 1)
+        yield block.vector(2, 1)
+        first, count = block.vector(3)
+        yield first, count * 4
+        for slot in (0, 4, 5):
+            yield self.profile.vector(slot, 1)
+
+    def segment(self, backend: str, *, quantised: bool) -> Segment:
+        """The part as a segment of a table."""
+        scope, level = _roles(self.name, self.is_delegate)
+        chain = self.profile.int32(1)
+        start, duration = self.start_and_duration
+        cut = self.is_delegate & quantised
+        columns: dict[str, Any] = {
+            "run": self.rows,
+            "scope": scope,
+            "name": _names(self.name, self.label, self.delegate_id),
+            "backend": _backends(backend, self.is_delegate, level),
+            "chain": chain,
+            "instruction": np.where(chain < 0, -1, self.profile.int32(2, -1)),
+            "delegate_id": self.delegate_id,
+            "delegate_label": self.label,
+            "metadata": _metadata(self.profile),
+            "block": _of_block(self.block, self.rows),
+            "bundled_input": self.block.int32(1, -1)[self.rows],
+            "resolution": np.where(cut, _MICROSECOND, 1),
+            "synthetic_start": cut,  # a delegate that reports durations only lays them end to end
+            "parent": parents_from_levels(level, self.rows),
+        }
+        return Segment.build(columns, start, duration, self.first_run)
+
+
+def _tupled(coded: tuple[Ints, list[str]]) -> tuple[Ints, tuple[str, ...]]:
+    return coded[0], tuple(coded[1])
+
+
+def _roles(name: Coded, is_delegate: Mask) -> tuple[Coded, Ints]:
+    """Scope and nesting level of every event."""
+    known = [FRAMEWORK.get(text, Scope.KERNEL) for text in name.texts] + [Scope.DELEGATE_OP]
+    role = np.where(is_delegate, len(name.texts), name.codes)
+    scopes = np.array([SCOPES.index(scope.value) for scope in known], np.int64)
+    levels = np.array([_LEAF_LEVEL if s.value in LEAVES else _LEVELS.get(s, _STEP_LEVEL) for s in known], np.int64)
+    return Coded(scopes[role], SCOPES), levels[role]
+
+
+def _names(name: Coded, label: Coded, delegate_id: Ints) -> Coded:
+    """The name where there is one, else the delegate's text identifier, else its number."""
+    unnamed = (name.codes < 0) & (label.codes < 0)
+    numbered = np.unique(delegate_id[unnamed])
+    code = np.where(name.codes >= 0, name.codes, len(name.texts) + label.codes)
+    code[unnamed] = len(name.texts) + len(label.texts) + np.searchsorted(numbered, delegate_id[unnamed])
+    return Coded(code, (*name.texts, *label.texts, *(f"delegate operator {number}" for number in numbered.tolist())))
+
+
+def _delegate_backend(parts: list[_Part]) -> str:
+    """The delegate whose names these are, the same for the whole file."""
+    return delegate_by_names({text for part in parts for text in part.label.texts})
+
+
+def _backends(delegate: str, is_delegate: Mask, level: Ints) -> Coded:
+    """The delegate for what it reported, portable for the runtime's own kernels, nothing for the framework."""
+    return Coded(np.where(level < _LEAF_LEVEL, -1, np.where(is_delegate, 0, 1)), (delegate, PORTABLE))
+
+
+def _of_block(block: Tables, rows: Ints) -> Coded:
+    codes, texts = block.strings(0)
+    named = Coded(np.where(codes < 0, len(texts), codes), (*texts, ""))
+    return Coded(named.codes[rows], named.texts)
+
+
+def _metadata(profile: Tables) -> tuple[bytes | None, ...]:
+    """What delegates attached to their events; empty vectors, which XNNPACK writes, are nothing."""
+    first, count = profile.vector(5, 1)
+    found: list[bytes | None] = [None] * len(first)
+    raw, left = profile.buffer.bytes, profile.buffer.size
+    for row in np.flatnonzero(count).tolist():
+        left -= int(count[row])
+        if left < 0:
+            raise profile.buffer.error("metadata of events overlap each other", int(first[row]))
+        found[row] = raw[int(first[row]) : int(first[row] + count[row])].tobytes()
+    return tuple(found)
+
+
+def _with_methods(segments: list[Segment]) -> list[Segment]:
+    """Name methods by what their inferences run: the file does not record which method it was.
+
+    Blocks with the same sequence of instructions and names are of one method, numbered by first appearance.
+    """
+    known: dict[int, int] = {}
+    named = []
+    for segment in segments:
+        name = segment.columns["name"]
+        prints = np.array([zlib.crc32(text.encode()) for text in name.texts], np.uint64)[name.codes]
+        blocks = _signatures(segment.columns["run"], segment.columns["instruction"], prints)
+        inside = segment.inference >= 0
+        used = np.isin(np.arange(len(blocks)), segment.columns["run"][inside])
+        numbers = np.array([known.setdefault(b, len(known)) if u else -1 for b, u in zip(blocks, used, strict=True)])
+        methods = [f"method {n}" if i else None for n, i in zip(numbers[segment.columns["run"]], inside, strict=True)]
+        named.append(segment.with_columns(method=coded_from(methods)))
+    return named
+
+
+def _signatures(run: Ints, instruction: Ints, name: npt.NDArray[np.uint64]) -> list[int]:
+    """A number for each block that depends on the sequence of its instructions and names."""
+    place = (np.arange(len(run)) - np.searchsorted(run, run, side="left") + 1).astype(np.uint64)
+    mixed = (instruction.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)) ^ (name * np.uint64(0x100000001B3))
+    total = np.zeros(int(run.max()) + 1, np.uint64)
+    np.add.at(total, run, (mixed + np.uint64(1)) * (place * np.uint64(0xC2B2AE3D27D4EB4F) + np.uint64(1)))
+    return [int(value) for value in total]
+
+
+def _warnings(parts: list[_Part], segments: list[Segment], loads: int, *, quantised: bool) -> list[TraceWarning]:
+    each = max((int(np.bincount(part.rows[part.is_delegate]).max(initial=0)) for part in parts), default=0)
+    lost = sum(_unfinished(segment) for segment in segments)
+    found = [
+        _skipped(sum(part.skipped for part in parts)),
+        _quantisation(each if quantised else 0),
+        _several_methods(loads),
+        _unfinished_warning(lost),
+    ]
+    return [warning for warning in found if warning is not None]
+
+
+def _skipped(count: int) -> TraceWarning | None:
+    if not count:
+        return None
+    message = f"{count:,} allocation or debug events carry no time and stand beside the table"
+    return TraceWarning("events_beside", message, "latency and split are not affected; see EventTable.side")
+
+
+def _quantisation(each: int) -> TraceWarning | None:
+    if not each:
+        return None
+    message = (
+        f"the delegate cuts its operators' durations off to whole microseconds: up to {each} µs of an inference are "
+        "theirs but counted as framework; their start times are not measured"
+    )
+    return TraceWarning("quantised_durations", message, "read means over many inferences, not single short operators")
+
+
+def _several_methods(loads: int) -> TraceWarning | None:
+    if loads < 2:  # noqa: PLR2004 - one method is the usual case
+        return None
+    message = f"{loads} methods were loaded; their inferences are told apart by what they run, not by name"
+    return TraceWarning("several_methods", message, "read each method's figures; the latency of all calls mixes them")
+
+
+def _unfinished(segment: Segment) -> int:
+    """Events of a segment that belong to no inference although they are not part of loading."""
+    scope = segment.columns["scope"]
+    loading = scope.equals(Scope.LOAD.value) | scope.equals(Scope.INIT.value)
+    return int(((segment.inference < 0) & ~loading).sum()) * segment.repeats
+
+
+def _unfinished_warning(lost: int) -> TraceWarning | None:
+    if not lost:
+        return None
+    message = f"{lost:,} event{'s' if lost > 1 else ''} outside of any inference: the run ended in the middle of one"
+    return TraceWarning("unfinished_inference", message, "they are kept in the table and counted nowhere")

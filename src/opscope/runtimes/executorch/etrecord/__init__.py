@@ -1,0 +1,1 @@
+"""ETRecords: what the exporter wrote beside a program."""

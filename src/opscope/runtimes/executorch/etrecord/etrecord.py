@@ -1,0 +1,227 @@
+"""ETRecords: the exporter's graph, its modules and source lines, and the maps from instructions to debug handles.
+
+Sources: the names of members from ``devtools/etrecord/_etrecord.py`` of ExecuTorch 1.5.1, the JSON of a graph from
+``torch/_export/serde/schema.py`` of torch 2.13. Both are read without either package.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from functools import cache
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+
+from opscope.program.structure.dtypes import export_type
+from opscope.program.structure.etrecord import (
+    DelegateIdentifier,
+    EdgeGraph,
+    EdgeNode,
+    EdgeTensor,
+    EtRecord,
+    Frame,
+    InstructionHandles,
+    ModuleScope,
+    OutputCount,
+    RecordedDelegate,
+)
+from opscope.runtimes.executorch.etrecord import wire
+from opscope.runtimes.executorch.etrecord.archive import IDENTIFIER, Archive
+from opscope.runtimes.executorch.etrecord.wire import UnreadableError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from opscope.runtimes.executorch.etrecord.wire import Graph, Node
+
+
+_PREFIXES = ("executorch.exir.dialects.edge.ops.", "torch.ops.")
+_FRAME = re.compile(r'File "(.+)", line (\d{1,9}), in (.+)')
+_SCOPE_PARTS = 3
+
+
+def read_graph(method: str, graph: Graph) -> EdgeGraph:
+    """The operators and tensors of a method, those of branches and loops behind its own.
+
+    Raises:
+        UnreadableError: a text in it is not what the exporter writes.
+    """
+    nodes: list[EdgeNode] = []
+    tensors: list[EdgeTensor] = []
+    texts = _Texts()
+    waiting = deque([graph])
+    while waiting:
+        each = waiting.popleft()
+        nodes += (_node(node, texts) for node in each.nodes)
+        tensors += _tensors(each)
+        arguments = (argument.arg.as_graph for node in each.nodes for argument in node.inputs)
+        waiting += (inner.graph for inner in arguments if inner is not None)
+    return EdgeGraph(method, tuple(nodes), tuple(tensors))
+
+
+def _tensors(graph: Graph) -> list[EdgeTensor]:
+    return [
+        EdgeTensor(name, export_type(meta.dtype), tuple(size.value() for size in meta.sizes))
+        for name, meta in graph.tensor_values.items()
+    ]
+
+
+class _Texts:
+    """Stack traces and module stacks, each distinct text taken apart once: operators of one layer share theirs."""
+
+    def __init__(self) -> None:
+        self.frames = cache(_frames)
+        self.modules = cache(_modules)
+
+
+def _node(node: Node, texts: _Texts) -> EdgeNode:
+    return EdgeNode(
+        name=node.name or "",
+        target=_target(node.target),
+        inputs=tuple(name for each in node.inputs for name in each.arg.tensors()),
+        outputs=tuple(name for each in node.outputs for name in each.tensors()),
+        frames=texts.frames(node.metadata.stack_trace or ""),
+        modules=texts.modules(node.metadata.nn_module_stack or ""),
+        handles=node.metadata.handles(),
+    )
+
+
+def _target(target: str) -> str:
+    for prefix in _PREFIXES:
+        target = target.removeprefix(prefix)
+    return target
+
+
+def _frames(trace: str) -> tuple[Frame, ...]:
+    """Lines of the form ``File "x", line 1, in f``, each with the line of code behind it where there is one."""
+    lines = [line.strip() for line in trace.splitlines()]
+    found = []
+    for line, code in zip(lines, [*lines, ""][1:], strict=True):
+        match = _FRAME.fullmatch(line)
+        if match:
+            file, number, function = match.groups()
+            found.append(Frame(file, int(number), function, "" if _FRAME.fullmatch(code) else code))
+    return tuple(found)
+
+
+def _modules(stack: str) -> tuple[ModuleScope, ...]:
+    """Entries ``key,path,type`` between semicolons."""
+    scopes = []
+    for entry in filter(None, stack.split(";")):
+        parts = _split(entry)
+        if len(parts) != _SCOPE_PARTS:
+            raise UnreadableError(f"{entry[:60]!r} is no entry of a module stack")
+        scopes.append(ModuleScope(parts[1], parts[2]))
+    return tuple(scopes)
+
+
+def _split(entry: str) -> list[str]:
+    """An entry at its commas, those inside brackets left alone."""
+    depth, start, parts = 0, 0, []
+    for match in re.finditer(r"[][(),]", entry):
+        depth += (match[0] in {"[", "("}) - (match[0] in {"]", ")"})
+        if match[0] == "," and not depth:
+            parts.append(entry[start : match.start()])
+            start = match.end()
+    return [*parts, entry[start:]]
+
+
+T = TypeVar("T")
+
+_GRAPH = "edge_dialect_exported_program"
+_PICKLED = ("_state_dict", "_constants", "_example_inputs")
+_HANDLES, _DELEGATES, _OUTPUTS = "debug_handle_map", "delegate_map", "instruction_id_to_num_outs_map"
+_ONLY_METHOD = "forward"
+_PROGRAM = msgspec.json.Decoder(wire.Program)
+_HANDLE_MAP: msgspec.json.Decoder[wire.HandleMap | None] = msgspec.json.Decoder(wire.HandleMap | None)
+_DELEGATE_MAP: msgspec.json.Decoder[wire.DelegateMap | None] = msgspec.json.Decoder(wire.DelegateMap | None)
+_COUNT_MAP: msgspec.json.Decoder[wire.CountMap | None] = msgspec.json.Decoder(wire.CountMap | None)
+_LOCAL_HEADER = b"PK\x03\x04"
+_NAME_AT = 30
+
+
+def is_etrecord(head: bytes) -> bool:
+    """Whether a file that starts with these bytes (at least 41) is an ETRecord: a zip file with its mark in front."""
+    return head.startswith(_LOCAL_HEADER) and head[_NAME_AT:].startswith(IDENTIFIER.encode())
+
+
+def read_etrecord(path: Path) -> EtRecord:
+    """Everything in an ETRecord except tensors. Nothing is unpickled and nothing is extracted to disk.
+
+    Raises:
+        NotFoundError: there is no such file.
+        StorageError: it cannot be read.
+        TraceFormatError: it is no ETRecord, damaged, or built to do harm.
+    """
+    with Archive(path) as archive:
+        return EtRecord(
+            graphs=tuple(_graph(archive, name) for name in archive.names if _is_graph(name)),
+            instruction_handles=_handles(archive),
+            delegates=_delegates(archive),
+            output_counts=_output_counts(archive),
+        )
+
+
+def is_read(name: str) -> bool:
+    """Whether a member is one that :func:`read_etrecord` reads."""
+    return name in {IDENTIFIER, _HANDLES, _DELEGATES, _OUTPUTS} or _is_graph(name)
+
+
+def pickles_of(name: str) -> tuple[str, ...]:
+    """Names of the members with the tensors of a graph; none for another member."""
+    return tuple(f"{name}{kind}" for kind in _PICKLED) if _is_graph(name) else ()
+
+
+def _is_graph(name: str) -> bool:
+    """A record of one method, or of the kind before 1.0, has the graph under the bare name."""
+    return name == _GRAPH or (name.startswith(f"{_GRAPH}/") and not name.endswith(_PICKLED))
+
+
+def _graph(archive: Archive, name: str) -> EdgeGraph:
+    program = _decoded(archive, name, _PROGRAM)
+    if program is None:
+        raise archive.error(f"the member {name!r} is missing")
+    method = name.partition("/")[2] or _ONLY_METHOD
+    try:
+        return read_graph(method, program.graph_module.graph)
+    except wire.UnreadableError as error:
+        raise archive.error(f"{name!r}: {error}") from error
+
+
+def _decoded(archive: Archive, name: str, decoder: msgspec.json.Decoder[T]) -> T | None:
+    """A JSON member; None when it is absent."""
+    data = archive.read(name)
+    if data is None:
+        return None
+    try:
+        return decoder.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise archive.error(f"{name!r} does not hold what it should: {error}") from error
+
+
+def _by_method(found: dict[str, dict[int, T]] | None) -> list[tuple[str, int, T]]:
+    """Method, instruction and what is recorded for it."""
+    maps = (found or {}).items()
+    return [(method, instruction, each) for method, by_number in maps for instruction, each in by_number.items()]
+
+
+def _handles(archive: Archive) -> tuple[InstructionHandles, ...]:
+    rows = _by_method(_decoded(archive, _HANDLES, _HANDLE_MAP))
+    return tuple(InstructionHandles(method, number, wire.listed(handles)) for method, number, handles in rows)
+
+
+def _delegates(archive: Archive) -> tuple[RecordedDelegate, ...]:
+    found = _by_method(_decoded(archive, _DELEGATES, _DELEGATE_MAP))
+    return tuple(
+        RecordedDelegate(method, number, delegate.name, _identifiers(delegate)) for method, number, delegate in found
+    )
+
+
+def _identifiers(delegate: wire.Delegate) -> tuple[DelegateIdentifier, ...]:
+    return tuple(DelegateIdentifier(key, wire.listed(handles)) for key, handles in delegate.delegate_map.items())
+
+
+def _output_counts(archive: Archive) -> tuple[OutputCount, ...]:
+    rows = _by_method(_decoded(archive, _OUTPUTS, _COUNT_MAP))
+    return tuple(OutputCount(*row) for row in rows)

@@ -1,0 +1,204 @@
+"""The process that exports, with the argument ``REQUEST``.
+
+Torch stays out of the calling process, and what it prints goes to the log, which is standard error. Standard output
+carries one JSON object a line: the steps, and in the end what was done or why not.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import sys
+import traceback
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
+
+import msgspec
+import numpy as np
+
+from opscope.core.errors import ExportError, OpscopeError, UsageError
+from opscope.program.structure.exported import TensorSpec
+from opscope.runtimes.executorch.export.choices import QUANTISED, Choice
+from opscope.runtimes.executorch.export.lower import Places, export, step
+from opscope.runtimes.executorch.export.protocol import CHECKS, Done, ExportRequest, Line, Refusal, Step, outputs_file
+from opscope.runtimes.executorch.export.sources import load
+from opscope.runtimes.executorch.export.trouble import place_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from opscope.runtimes.executorch.export.eager import EagerMethod
+    from opscope.runtimes.executorch.export.lower import Heard
+
+    Array: TypeAlias = NDArray[Any]
+
+
+def eager_outputs(methods: Mapping[str, EagerMethod]) -> dict[str, list[Array]]:
+    """What every method computes on its example inputs, one after the other, on a copy of the model.
+
+    Raises:
+        UsageError: the example inputs do not fit the model.
+    """
+    import torch
+
+    copies = copy.deepcopy({name: method.module for name, method in methods.items()})
+    found = {}
+    with torch.no_grad():
+        for name, method in methods.items():
+            found[name] = _called(name, copies[name], method)
+    return found
+
+
+def _called(name: str, module: Any, method: EagerMethod) -> list[Array]:  # noqa: ANN401 - torch is not typed here
+    try:
+        return _arrays(module(*_own(method.inputs), **_own(dict(method.kwargs))))
+    except Exception as error:  # whatever a model raises; the traceback goes to the log
+        raise _misfit(name, method, error) from error
+
+
+def program_outputs(path: Path, methods: Mapping[str, EagerMethod]) -> dict[str, list[Array]]:
+    """What the methods of a program compute on the same inputs, in the same order."""
+    from executorch.extension.pybindings import _C as runtime  # noqa: N811 - a module, not a constant
+    from torch.utils import _pytree
+
+    runtime._unsafe_reset_threadpool(1)  # noqa: SLF001 - the runtime offers no other way
+    module = runtime._load_for_executorch(str(path))  # noqa: SLF001 - likewise
+    found = {}
+    for name, method in methods.items():
+        given = _pytree.tree_leaves((method.inputs, dict(method.kwargs)))
+        found[name] = _arrays(module.run_method(name, [value for value in given if value is not None]))
+    return found
+
+
+def graph_outputs(programs: Mapping[str, Any], methods: Mapping[str, EagerMethod]) -> dict[str, list[Array]]:
+    """What the exported graphs compute in PyTorch: of quantised ones, what every kernel should come close to."""
+    import torch
+
+    with torch.no_grad():
+        return {
+            name: _arrays(programs[name].module()(*_own(method.inputs), **_own(dict(method.kwargs))))
+            for name, method in methods.items()
+        }
+
+
+def save_outputs(path: Path, arrays: Sequence[Array]) -> None:
+    """Keep outputs in a file of numpy's, in their order."""
+    with path.open("wb") as file:
+        np.savez(file, *arrays)
+
+
+def _own(values: Any) -> Any:  # noqa: ANN401 - a tree of tensors and other values
+    """A copy, because a model may write into its inputs."""
+    return copy.deepcopy(values)
+
+
+def _misfit(name: str, method: EagerMethod, error: Exception) -> ExportError | UsageError:
+    given = ", ".join(_told(value) for value in method.inputs)
+    named = "".join(f", {key}={_told(value)}" for key, value in method.kwargs.items())
+    place = place_of(error)
+    said = str(error).strip().splitlines()[0] if str(error).strip() else ""
+    at = f" at {place}" if place else ""
+    problem = f"{name}({given}{named}) fails in PyTorch{at}: {type(error).__name__}: {said[:300]}"
+    hint = "the example inputs must fit the model: compare their number, shapes and types with its forward"
+    return UsageError(problem, hint=hint)
+
+
+def _told(value: Any) -> str:  # noqa: ANN401 - an input of any kind
+    if hasattr(value, "shape") and hasattr(value, "dtype"):
+        return f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}"
+    return type(value).__name__
+
+
+def _arrays(outputs: Any) -> list[Array]:  # noqa: ANN401 - a tree of tensors and numbers
+    import torch
+    from torch.utils import _pytree
+
+    return [
+        _array(leaf) for leaf in _pytree.tree_leaves(outputs) if isinstance(leaf, torch.Tensor | bool | int | float)
+    ]
+
+
+def _array(value: Any) -> Array:  # noqa: ANN401 - a tensor or a number
+    import torch
+
+    if not isinstance(value, torch.Tensor):
+        return np.asarray(value)
+    plain = value.detach().cpu()
+    array: Array = (plain.float() if plain.dtype == torch.bfloat16 else plain).numpy()
+    return array
+
+
+_PACKAGES = ("torch", "executorch", "torchao", "transformers", "numpy")
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Export one model."""
+    # Libraries that print must not disturb the answer: their output goes where errors go.
+    answer = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    request = msgspec.json.decode(Path(arguments[0]).read_bytes(), type=ExportRequest)
+    try:
+        _say(answer, serve(request, lambda name: _say(answer, Step(name))))
+    except OpscopeError as error:
+        traceback.print_exc()
+        _say(answer, Refusal(error.problem, error.hint, type(error).__name__, error.where))
+        return error.exit_code
+    return 0
+
+
+def serve(request: ExportRequest, heard: Heard) -> Done:
+    """Export a model, run what came of it, and leave both outputs to be compared.
+
+    Raises:
+        OpscopeError: of the kind that fits.
+    """
+    directory, choice = Path(request.directory), Choice(request.dtype, request.backend)
+    stem = choice.stem(request.name)
+    places = Places(directory / f"{stem}.pte", directory / f"{stem}.etrecord", directory / "graph.json")
+    checks = directory / CHECKS
+    checks.mkdir()
+    heard("building the model")
+    model = load(request.model, Path(request.models) if request.models else None)
+    heard("running the model in PyTorch")
+    eager = eager_outputs(model.methods)
+    _save(checks, "eager", eager)
+    lowered = export(model, request.name, choice, places, heard)
+    if choice.dtype in QUANTISED:
+        with step("running the quantised graph in PyTorch", heard):
+            _save(checks, "graph", graph_outputs(lowered.programs, lowered.methods))
+    with step("running the program", heard, lowered.programs.values()):
+        computed = program_outputs(places.program, lowered.methods)
+    _save(checks, "program", computed)
+    methods = [
+        msgspec.structs.replace(lowered.described(name, model, choice), outputs=_specs(computed[name]))
+        for name in lowered.methods
+    ]
+    return Done(methods, {name: found for name in _PACKAGES if (found := _version(name))})
+
+
+def _specs(arrays: Sequence[Array]) -> list[TensorSpec]:
+    return [TensorSpec(list(array.shape), str(array.dtype)) for array in arrays]
+
+
+def _save(directory: Path, kind: str, outputs: Mapping[str, Sequence[Array]]) -> None:
+    for number, arrays in enumerate(outputs.values()):
+        save_outputs(directory / outputs_file(kind, number), arrays)
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _say(answer: BinaryIO, line: Line) -> None:
+    answer.write(msgspec.json.encode(line) + b"\n")
+    answer.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,194 @@
+"""Models of the user's own: importing their module, calling what builds them, and taking what comes back."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from opscope.core.errors import (
+    ExportError,
+    MissingDependencyError,
+    NotFoundError,
+    OpscopeError,
+    UsageError,
+    did_you_mean,
+)
+from opscope.runtimes.executorch.export.eager import EagerMethod, EagerModel
+from opscope.runtimes.executorch.export.trouble import export_error, place_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import ModuleType
+
+_WANTED = "return an EagerModel, or a tuple of the module and its example inputs"
+_INTERFACE = ("get_eager_model", "get_example_inputs")
+
+
+def named_module(name: str) -> ModuleType:
+    """An importable module, which may stand in the current directory.
+
+    That directory comes last: a file there that bears the name of an installed module is not executed in its place.
+
+    Raises:
+        NotFoundError: there is none of that name.
+        MissingDependencyError: it imports a package that is not installed.
+        UsageError: importing it fails otherwise.
+    """
+    _also_found_in(Path.cwd())
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name and (name == error.name or name.startswith(f"{error.name}.")):
+            hint = "run in the directory that holds it, install it, or name the file: FILE.py:CALLABLE"
+            raise NotFoundError(f"there is no module {name!r}", where="MODEL", hint=hint) from error
+        raise _import_error(name, error) from error
+    except Exception as error:  # a module may raise whatever it likes when it is imported
+        raise _import_error(name, error) from error
+
+
+def file_module(path: Path) -> ModuleType:
+    """The module in a file; what stands beside the file, or in the current directory, can be imported by it.
+
+    Both come last, see :func:`named_module`.
+
+    Raises:
+        MissingDependencyError: it imports a package that is not installed.
+        UsageError: importing it fails otherwise.
+    """
+    name = _free_name(path.stem)
+    spec = importlib.util.spec_from_file_location(name, path.resolve())
+    if spec is None or spec.loader is None:
+        raise UsageError("it is no Python file", where=path, hint="give a file that ends in .py")
+    module = importlib.util.module_from_spec(spec)
+    _also_found_in(path.resolve().parent)
+    _also_found_in(Path.cwd())
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:  # likewise
+        raise _import_error(str(path), error) from error
+    return module
+
+
+def _also_found_in(directory: Path) -> None:
+    """Let modules of a directory be imported, where no installed one has their name."""
+    importlib.import_module("executorch")  # it has no file of its own, so that one of its name would be taken for it
+    if str(directory) not in sys.path:
+        sys.path.append(str(directory))
+
+
+def _free_name(stem: str) -> str:
+    """A name for the module of a file that no other module has: torch may import that one later."""
+    taken = stem in sys.modules or "." in stem or importlib.util.find_spec(stem) is not None
+    return f"model_in_{stem.replace('.', '_')}" if taken else stem
+
+
+def called(module: ModuleType, name: str, where: str) -> EagerModel:
+    """The model that a callable of a module builds.
+
+    Args:
+        module: imported.
+        name: of the callable, or of a class with ExecuTorch's interface for example models.
+        where: the module's name or file, for errors.
+
+    Raises:
+        NotFoundError: the module has no such callable, or a file that it needs is missing.
+        UsageError: it is no callable, or does not return a model.
+        ExportError: it failed.
+    """
+    found = getattr(module, name, None)
+    if found is None:
+        callables = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
+        raise NotFoundError(f"the module has no {name!r}", where=where, hint=did_you_mean(name, callables))
+    if not callable(found):
+        problem = f"{name} is no callable but {type(found).__name__}"
+        raise UsageError(problem, where=where, hint=f"write a function without arguments that will {_WANTED}")
+    return built(found, where)
+
+
+def built(builder: Callable[[], Any], where: str) -> EagerModel:
+    """What a builder gives, as a model.
+
+    Raises:
+        NotFoundError: a file that it reads, as a checkpoint, is missing.
+        MissingDependencyError: it imports a package that is not installed.
+        UsageError: it does not return a model.
+        ExportError: it failed.
+    """
+    try:
+        return as_model(builder(), where)
+    except OpscopeError:
+        raise
+    except FileNotFoundError as error:
+        missing = error.filename or str(error)
+        hint = "get the checkpoint that the model loads, or correct its path"
+        raise NotFoundError(f"building the model needs {missing}, which is missing", where=where, hint=hint) from error
+    except ModuleNotFoundError as error:
+        raise _import_error(where, error) from error
+    except Exception as error:  # a builder may raise whatever it likes
+        raise _build_error(where, error) from error
+
+
+def as_model(value: Any, where: str) -> EagerModel:  # noqa: ANN401 - whatever the user's code returned
+    """A model from what a builder returned, in evaluation mode.
+
+    Taken are an EagerModel, ``(module, inputs)``, ``(module, inputs, kwargs)``, and objects with ExecuTorch's interface
+    for example models (``get_eager_model``, ``get_example_inputs``).
+
+    Raises:
+        UsageError: it is none of these.
+    """
+    if all(hasattr(value, name) for name in _INTERFACE):
+        value = _from_interface(value)
+    elif isinstance(value, tuple) and len(value) in (2, 3):
+        value = EagerModel.of(*value)
+    if not isinstance(value, EagerModel) or not value.methods:
+        problem = f"the builder returned {type(value).__name__}, which is no model with example inputs"
+        raise UsageError(problem, where=where, hint=_WANTED)
+    for name, method in value.methods.items():
+        _check(name, method, where)
+        method.module.eval()
+    return value
+
+
+def _check(name: str, method: EagerMethod, where: str) -> None:
+    import torch
+
+    if not isinstance(method.module, torch.nn.Module):
+        hint = "give the module itself: a function fits into the forward of a small module"
+        problem = f"the module of {name!r} is no torch.nn.Module but {type(method.module).__name__}"
+        raise UsageError(problem, where=where, hint=hint)
+    if not isinstance(method.inputs, tuple):
+        problem = f"the example inputs of {name!r} are no tuple but {type(method.inputs).__name__}"
+        raise UsageError(problem, where=where, hint="one input is written (x,)")
+
+
+def _from_interface(value: Any) -> EagerModel:  # noqa: ANN401 - likewise
+    """From an object with ExecuTorch's interface for example models; the last two functions are optional there."""
+    kwargs: dict[str, Any] = getattr(value, "get_example_kwarg_inputs", dict)()
+    shapes = getattr(value, "get_dynamic_shapes", lambda: None)()
+    return EagerModel.of(value.get_eager_model(), tuple(value.get_example_inputs()), kwargs, shapes)
+
+
+def _import_error(where: str, error: Exception) -> MissingDependencyError | UsageError:
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        package = error.name.partition(".")[0]
+        hint = f"install it with: pip install {package}; `opscope models` says what some models need"
+        return MissingDependencyError(f"{package} is needed and not installed", where=where, hint=hint)
+    place = place_of(error)
+    if isinstance(error, SyntaxError):
+        return UsageError(f"syntax error in line {error.lineno}: {error.msg}", where=where, hint="correct the file")
+    at = f" at {place}" if place else ""
+    problem = f"importing it fails{at}: {type(error).__name__}: {error}"
+    return UsageError(problem, where=where, hint="the module must import by itself: try python -c 'import ...'")
+
+
+def _build_error(where: str, error: Exception) -> ExportError:
+    found = export_error("building the model", error)
+    hint = "call it in a Python shell first: it must return a model without arguments; see the export log"
+    if isinstance(error, OSError):
+        hint = "a file or a download is not to be had; transformers:CONFIGCLASS builds architectures without weights"
+    return ExportError(found.problem, where=where, hint=hint)

@@ -1,0 +1,350 @@
+"""From a PyTorch model to a .pte, its .etrecord and its graph, through torch.export and a partitioner."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import msgspec
+
+from opscope.core.errors import ExportError, OpscopeError, UsageError, did_you_mean
+from opscope.program.structure.exported import ExportedMethod, TensorSpec
+from opscope.runtimes.executorch.export.choices import DYNAMIC_INT8, FP16, INT8, QUANTISED, XNNPACK, Choice
+from opscope.runtimes.executorch.export.trouble import export_error, source_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from opscope.runtimes.executorch.export.eager import EagerMethod, EagerModel, Inputs, Quantisation
+
+
+class GraphNode(msgspec.Struct, frozen=True):
+    """One node of an exported graph.
+
+    Attributes:
+        name: unique in its method.
+        op: kind of node, as torch.fx names it: ``placeholder``, ``call_function``, ``get_attr`` or ``output``.
+        target: the operator with overload, or the name of a parameter or input.
+        inputs: names of the nodes that it reads, each once.
+        outputs: tensors that it makes.
+        module: qualified name of the submodule it belongs to; null when not known.
+        module_type: class of that submodule; likewise.
+        source: file and line of the Python that caused it; likewise.
+    """
+
+    name: str
+    op: str
+    target: str
+    inputs: list[str]
+    outputs: list[TensorSpec]
+    module: str | None
+    module_type: str | None
+    source: str | None
+
+
+class MethodGraph(msgspec.Struct, frozen=True):
+    """The nodes of one method in the order of execution; parameters and inputs come first."""
+
+    name: str
+    nodes: list[GraphNode]
+
+
+class ModelGraph(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.graph/1"):
+    """What torch.export made of a model, with quantisation, before it was lowered."""
+
+    model: str
+    dtype: str
+    methods: list[MethodGraph]
+
+
+def model_graph(model: str, dtype: str, programs: Mapping[str, Any]) -> ModelGraph:
+    """The graphs of exported programs.
+
+    Args:
+        model: its name.
+        dtype: that it was exported in.
+        programs: exported programs by method.
+    """
+    return ModelGraph(model, dtype, [MethodGraph(name, _nodes(one.graph.nodes)) for name, one in programs.items()])
+
+
+def _nodes(nodes: Iterable[Any]) -> list[GraphNode]:
+    return [_node(node) for node in nodes]
+
+
+def _node(node: Any) -> GraphNode:  # noqa: ANN401 - a node of torch.fx
+    place, stack = source_of(node), list((node.meta.get("nn_module_stack") or {}).values())
+    module, kind = stack[-1] if stack else (None, None)
+    return GraphNode(
+        name=node.name,
+        op=node.op,
+        target=str(node.target),
+        inputs=[one.name for one in node.all_input_nodes],
+        outputs=tensor_specs(node.meta.get("val")),
+        module=module or None,
+        module_type=kind if kind is None or isinstance(kind, str) else kind.__name__,
+        source=None if place is None else f"{place.file}:{place.line}",
+    )
+
+
+def tensor_specs(value: Any) -> list[TensorSpec]:  # noqa: ANN401 - a tree of tensors and other values
+    """Shape and type of every tensor in a tree of values."""
+    from torch import Tensor
+    from torch.utils import _pytree
+
+    return [_spec(leaf) for leaf in _pytree.tree_leaves(value) if isinstance(leaf, Tensor)]
+
+
+def _spec(tensor: Any) -> TensorSpec:  # noqa: ANN401 - torch is not typed here
+    shape = [size if isinstance(size, int) else str(size) for size in tensor.shape]
+    return TensorSpec(shape, str(tensor.dtype).removeprefix("torch."))
+
+
+MADE_BATCHES = 4
+"""Calibration batches when the model gives none: the example inputs, then seeded ones like them."""
+_SEED = 1
+
+
+def calibration_inputs(method: EagerMethod, choice: Quantisation) -> Sequence[Inputs]:
+    """What a method is calibrated on: what the model's author gave, else inputs made like the examples.
+
+    Made inputs are normal numbers with the mean and spread of the example, and its own integers in another order, so
+    that indices stay valid.
+
+    Raises:
+        UsageError: the author gave an empty list, or inputs of another number than the method takes.
+    """
+    if choice.calibration is None:
+        return [method.inputs, *_made(method.inputs)]
+    given = list(choice.calibration)
+    if not given or any(len(inputs) != len(method.inputs) for inputs in given):
+        problem = f"calibration needs at least one tuple of {len(method.inputs)} inputs each"
+        raise UsageError(problem, where="Quantisation.calibration", hint="or None: inputs are made like the examples")
+    return given
+
+
+def _made(example: Inputs) -> list[Inputs]:
+    import torch
+
+    generator = torch.Generator().manual_seed(_SEED)
+    return [tuple(_like(value, generator) for value in example) for _ in range(MADE_BATCHES - 1)]
+
+
+def _like(value: Any, generator: Any) -> Any:  # noqa: ANN401 - torch is not typed here
+    import torch
+
+    if not isinstance(value, torch.Tensor):
+        return value
+    if value.is_floating_point():
+        drawn = torch.randn(value.shape, generator=generator)
+        spread = value.std() if value.numel() > 1 else 1.0
+        return (drawn * spread + value.mean()).to(value.dtype)
+    order = torch.randperm(value.numel(), generator=generator)
+    return value.flatten()[order].reshape(value.shape)
+
+
+def quantised(graph: Any, method: EagerMethod, choice: Quantisation, *, dynamic: bool) -> Any:  # noqa: ANN401 - likewise
+    """The graph with quantise and dequantise nodes.
+
+    Args:
+        graph: module of the exported method.
+        method: its inputs.
+        choice: of the model's author.
+        dynamic: activations are quantised at run time, which XNNPACK does for linear layers and convolutions.
+
+    Raises:
+        ExportError: the quantiser found nothing to quantise.
+        UsageError: the author names a submodule that there is not.
+    """
+    from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import (
+        XNNPACKQuantizer,
+        get_symmetric_quantization_config,
+    )
+    from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
+
+    _check_skipped(method.module, choice.skip)
+    config = get_symmetric_quantization_config(is_per_channel=choice.per_channel, is_dynamic=dynamic)
+    quantizer = XNNPACKQuantizer().set_global(config)
+    if choice.skip:
+        quantizer.set_filter_function(lambda node: not _belongs(node, choice.skip))
+    # Ranges that are found at run time need one call only, which makes their observers known.
+    batches = [method.inputs] if dynamic else calibration_inputs(method, choice)
+    prepared = prepare_pt2e(graph, quantizer)
+    for inputs in batches:
+        prepared(*inputs, **method.kwargs)
+    converted = convert_pt2e(prepared)
+    _check_quantised(converted, dynamic=dynamic)
+    return converted
+
+
+def _belongs(node: Any, names: Sequence[str]) -> bool:  # noqa: ANN401 - a node of torch.fx
+    """Whether a node came from one of these submodules, or from a part of one."""
+    paths = [path for path, _ in (node.meta.get("nn_module_stack") or {}).values()]
+    return any(path == name or path.startswith(f"{name}.") for path in paths for name in names)
+
+
+def _check_skipped(module: Any, names: Sequence[str]) -> None:  # noqa: ANN401 - likewise
+    known = [name for name, _ in module.named_modules() if name]
+    for name in names:
+        if name not in known:
+            hint = did_you_mean(name, known)
+            raise UsageError(f"the model has no submodule {name!r}", where="Quantisation.skip", hint=hint)
+
+
+def _check_quantised(graph: Any, *, dynamic: bool) -> None:  # noqa: ANN401 - likewise
+    named = [str(node.target) for node in graph.graph.nodes if node.op == "call_function"]
+    if any("quantized_decomposed" in name or "torchao.quantize" in name for name in named):
+        return
+    what = "dynamically; that is for linear layers and convolutions" if dynamic else "by XNNPACK's quantiser"
+    hint = "--dtype int8 quantises more kinds of operators" if dynamic else "--dtype fp32 or fp16 leaves it as it is"
+    raise ExportError(f"quantising failed: no operator of the model can be quantised {what}", hint=hint)
+
+
+class Heard(Protocol):
+    """Hears which step an export is at."""
+
+    def __call__(self, step: str) -> None:
+        """Called before each step."""
+        ...
+
+
+class Places(NamedTuple):
+    """Where an export writes its files."""
+
+    program: Path
+    etrecord: Path
+    graph: Path
+
+
+@contextlib.contextmanager
+def step(name: str, heard: Heard, graphs: Iterable[Any] = ()) -> Iterator[None]:
+    """A step of an export: what it raises becomes an error that names it.
+
+    Args:
+        name: of the step.
+        heard: is told.
+        graphs: exported programs, to find the line of an operator in.
+
+    Raises:
+        ExportError: the step failed.
+    """
+    heard(name)
+    try:
+        yield
+    except OpscopeError:
+        raise
+    except Exception as error:  # torch and ExecuTorch raise whatever there is; the traceback goes to the log
+        raise export_error(name, error, graphs) from error
+
+
+def export(model: EagerModel, name: str, choice: Choice, places: Places, heard: Heard) -> Lowered:
+    """Export a model and write its files.
+
+    Args:
+        model: in evaluation mode, fp32; it is changed when it is exported in half precision.
+        name: of the model, for the graph.
+        choice: number type and backend.
+        places: where to write.
+        heard: hears of the steps.
+
+    Raises:
+        ExportError: a step failed; the error names the step, and the operator and line where they can be told.
+        UsageError: what the model's author says about quantisation does not fit the model.
+    """
+    import torch
+
+    with torch.no_grad():
+        methods = _converted(model.methods, choice.dtype)
+        programs = {key: _exported(key, one, model, choice, heard) for key, one in methods.items()}
+        with step(f"lowering for {choice.backend}", heard, programs.values()):
+            lowered = _lowered(programs, choice)
+        with step("serialising", heard, programs.values()):
+            lowered.save(str(places.program))
+            lowered.get_etrecord().save(str(places.etrecord))
+            graph = msgspec.json.encode(model_graph(name, choice.dtype, programs))
+            places.graph.write_bytes(msgspec.json.format(graph, indent=1) + b"\n")
+    return Lowered(methods, programs)
+
+
+class Lowered(NamedTuple):
+    """What was lowered: the methods with inputs in the exported number type, and their exported programs."""
+
+    methods: Mapping[str, EagerMethod]
+    programs: Mapping[str, Any]
+
+    def described(self, name: str, model: EagerModel, choice: Choice) -> ExportedMethod:
+        """What the record of the export says about a method; its outputs come from running it."""
+        method, nodes = self.methods[name], self.programs[name].graph.nodes
+        called = [str(node.target) for node in nodes if node.op == "call_function"]
+        static = choice.dtype == INT8
+        return ExportedMethod(
+            name=name,
+            inputs=tensor_specs((method.inputs, dict(method.kwargs))),
+            outputs=[],
+            nodes=len(called),
+            quantised=sum("quantize" in target for target in called),
+            tokens=method.tokens,
+            calibration=len(calibration_inputs(method, model.quantisation)) if static else None,
+            calibration_made=model.quantisation.calibration is None if static else None,
+        )
+
+
+def _converted(methods: Mapping[str, EagerMethod], dtype: str) -> dict[str, EagerMethod]:
+    """The methods with modules and inputs in half precision, where that is asked for."""
+    if dtype != FP16:
+        return dict(methods)
+    return {name: halved(method) for name, method in methods.items()}
+
+
+def halved(method: EagerMethod) -> EagerMethod:
+    """A method in half precision; its module is changed, as those that share parts with it must be."""
+    import torch
+    from torch.utils import _pytree
+
+    from opscope.runtimes.executorch.export.eager import EagerMethod as Method
+
+    def half(value: Any) -> Any:  # noqa: ANN401 - any leaf of the inputs
+        return value.half() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
+
+    inputs, kwargs = _pytree.tree_map(half, (method.inputs, dict(method.kwargs)))
+    return Method(method.module.half(), inputs, kwargs, method.dynamic_shapes, method.tokens)
+
+
+def _exported(name: str, method: EagerMethod, model: EagerModel, choice: Choice, heard: Heard) -> Any:  # noqa: ANN401
+    import torch
+
+    def run(module: Any) -> Any:  # noqa: ANN401 - torch is not typed here
+        return torch.export.export(
+            module, method.inputs, dict(method.kwargs), dynamic_shapes=method.dynamic_shapes, strict=False
+        )
+
+    several = f" of {name}" if len(model.methods) > 1 else ""
+    with step(f"torch.export{several}", heard):
+        exported = run(method.module)
+    if choice.dtype not in QUANTISED:
+        return exported
+    with step(f"quantising{several}", heard, [exported]):
+        graph = quantised(exported.module(), method, model.quantisation, dynamic=choice.dtype == DYNAMIC_INT8)
+        return run(graph)
+
+
+def _lowered(programs: Mapping[str, Any], choice: Choice) -> Any:  # noqa: ANN401 - likewise
+    from executorch.exir import to_edge_transform_and_lower
+
+    partitioner = {name: _partitioners(choice) for name in programs}
+    edge = to_edge_transform_and_lower(dict(programs), partitioner=partitioner, generate_etrecord=True)
+    return edge.to_executorch()
+
+
+def _partitioners(choice: Choice) -> list[Any]:
+    if choice.backend != XNNPACK:
+        return []
+    from executorch.backends.xnnpack.partition.xnnpack_partitioner import (
+        XnnpackDynamicallyQuantizedPartitioner,
+        XnnpackPartitioner,
+    )
+
+    # Dynamically quantised products first: the general partitioner would leave their conversions outside.
+    dynamic = [XnnpackDynamicallyQuantizedPartitioner()] if choice.dtype == DYNAMIC_INT8 else []
+    return [*dynamic, XnnpackPartitioner()]

@@ -1,0 +1,165 @@
+"""Exporting in a process of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from opscope.core import errors
+from opscope.core.errors import ExportError, MissingDependencyError, OpscopeError
+from opscope.core.system.interpreter import module_command
+from opscope.runtimes.executorch.export.choices import Choice, check_choice
+from opscope.runtimes.executorch.export.protocol import Done, ExportRequest, Line, Refusal, Step
+from opscope.runtimes.executorch.export.sources import models_directory, source_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from opscope.runtimes.executorch.export.lower import Heard
+
+EXPORT_LOG = "export.log"
+_REQUEST = "request.json"
+_NEEDED = ("torch", "executorch")
+_ABORTED = 6
+
+
+class Exported(msgspec.Struct, frozen=True):
+    """The files of an export, and what the process says about it.
+
+    Attributes:
+        program: the .pte.
+        etrecord: the .etrecord.
+        name: of the model, as in the names of files.
+        done: methods and versions.
+    """
+
+    program: Path
+    etrecord: Path
+    name: str
+    done: Done
+
+
+def _deaf(step: str) -> None:
+    """Steps that nobody watches."""
+
+
+def export_model(name: str, dtype: str, directory: Path) -> tuple[Path, Path]:
+    """Export a model with XNNPACK into a directory; what torch prints is kept in ``export.log`` beside it.
+
+    Returns:
+        The .pte and the .etrecord.
+
+    Raises:
+        OpscopeError: as :func:`export_into` says.
+    """
+    done = export_into(name, Choice(dtype), directory)
+    return done.program, done.etrecord
+
+
+def export_into(
+    model: str, choice: Choice, directory: Path, *, models: Path | None = None, heard: Heard = _deaf
+) -> Exported:
+    """Export a model into a directory that exists.
+
+    Args:
+        model: as ``opscope.runtimes.executorch.export.sources`` reads it.
+        choice: number type and backend.
+        directory: gets the files, the log, and the outputs to compare.
+        models: the user's directory of models.
+        heard: hears of the steps.
+
+    Raises:
+        NotFoundError: there is no such model, or a file that it needs is missing.
+        UsageError: there is no such number type or backend, or what the user wrote is no model.
+        MissingDependencyError: torch, executorch or a package that the model needs is not installed.
+        ExportError: a step failed.
+    """
+    source = source_of(model, models)
+    check_choice(choice)
+    check_installed()
+    place = str(models_directory(models))
+    request = ExportRequest(model, source.name, place, choice.dtype, choice.backend, str(directory))
+    asked, log = directory / _REQUEST, directory / EXPORT_LOG
+    asked.write_bytes(msgspec.json.encode(request))
+    try:
+        done = _answered(asked, log, model, heard)
+    finally:
+        asked.unlink(missing_ok=True)
+    stem = directory / choice.stem(source.name)
+    return Exported(stem.with_name(f"{stem.name}.pte"), stem.with_name(f"{stem.name}.etrecord"), source.name, done)
+
+
+def check_installed() -> None:
+    """Make sure that the packages for exporting and running are there.
+
+    Raises:
+        MissingDependencyError: naming those that are missing and what to type.
+    """
+    missing = [name for name in _NEEDED if find_spec(name) is None]
+    if missing:
+        problem = f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not installed"
+        raise MissingDependencyError(problem, hint="install them with: pip install 'opscope[executorch]'")
+
+
+def _answered(asked: Path, log: Path, model: str, heard: Heard) -> Done:
+    """What the process answers at last.
+
+    Raises:
+        OpscopeError: it refused or was ended.
+    """
+    command = [*module_command("opscope.runtimes.executorch.export.child"), str(asked)]
+    at, last = "starting", None
+    with log.open("wb") as errors_, _process(command, errors_) as process:
+        for line in _lines(process):
+            last = line
+            if isinstance(line, Step):
+                at = line.name
+                heard(at)
+        code = process.wait()
+    if isinstance(last, Done) and code == 0:
+        return last
+    if isinstance(last, Refusal):
+        raise _refused(model, last, log)
+    raise _ended(model, at, code, log)
+
+
+@contextlib.contextmanager
+def _process(command: list[str], log: object) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that does not outlive the block."""
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, stdin=subprocess.DEVNULL)  # type: ignore[call-overload]
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+def _lines(process: subprocess.Popen[bytes]) -> Iterator[Line]:
+    assert process.stdout is not None  # noqa: S101 - it was asked for
+    for line in process.stdout:
+        with contextlib.suppress(msgspec.MsgspecError):  # half a line of a process that was ended
+            yield msgspec.json.decode(line, type=Line)
+
+
+def _refused(model: str, refusal: Refusal, log: Path) -> OpscopeError:
+    kind = getattr(errors, refusal.kind, ExportError)
+    if kind is ExportError:
+        return ExportError(f"{model} could not be exported: {refusal.problem}", where=log, hint=refusal.hint)
+    found: OpscopeError = kind(refusal.problem, where=refusal.where or model, hint=refusal.hint)
+    return found
+
+
+def _ended(model: str, at: str, code: int, log: Path) -> ExportError:
+    ending = f"was ended by signal {-code}" if code < 0 else f"ended with code {code}"
+    said = [line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
+    last = f": {said[-1].strip()[:300]}" if said else ""
+    hint = "an operator refused its inputs: try --dtype fp32" if code == -_ABORTED else "is there enough memory?"
+    problem = f"{model} could not be exported: the process {ending} while {at}{last}"
+    return ExportError(problem, where=log, hint=f"{hint} The log says more")

@@ -1,0 +1,114 @@
+"""The registered models. Listing them loads no torch; a model's module is imported when the model is built."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+from opscope.core.errors import NotFoundError, did_you_mean
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from opscope.runtimes.executorch.export.eager import EagerModel
+
+
+class Entry(NamedTuple):
+    """A registered model.
+
+    Attributes:
+        name: on the command line.
+        summary: what it is, for the list.
+        builder: ``module:function`` that returns an EagerModel.
+    """
+
+    name: str
+    summary: str
+    builder: str
+
+
+def _own(name: str, summary: str, module: str, function: str = "build") -> Entry:
+    return Entry(name, summary, f"opscope.runtimes.executorch.export.models.{module}:{function}")
+
+
+MODELS: tuple[Entry, ...] = (
+    _own(
+        "toy_cnn",
+        "two convolutions, a layer norm that stays portable, layout changes; under a millisecond",
+        "toy_cnn",
+    ),
+    _own(
+        "mobilenet_v3_small",
+        "MobileNetV3-Small (Howard et al. 2019), 224x224, random weights: depthwise and 1x1 convolutions",
+        "mobilenet_v3",
+    ),
+    _own(
+        "vit_tiny",
+        "ViT-Tiny (Touvron et al. 2021), 224x224, random weights: attention, layer norms, matrix products",
+        "vit",
+    ),
+    _own(
+        "bert_mini",
+        "BERT-Mini (Turc et al. 2019), 128 tokens, random weights: a text transformer, embeddings and products",
+        "bert",
+    ),
+    _own(
+        "segmenter",
+        "encoder-decoder for image segmentation in the shape of SqueezeSAM, 256x256, random weights: norms over "
+        "channels, transposes, attention at the lowest resolution",
+        "segmenter",
+    ),
+    _own(
+        "decoder_tiny",
+        "a small decoder with the methods prefill (16 tokens) and decode (1 token), random weights, keys and values "
+        "as inputs and outputs",
+        "decoder",
+    ),
+    _own(
+        "edgetam_image_encoder",
+        "EdgeTAM's image encoder, 1x3x1024x1024: needs upstream's code, and its checkpoint for real weights",
+        "edgetam",
+    ),
+    _own(
+        "edgetam_standin",
+        "a stand-in with the interface and shapes of EdgeTAM's image encoder and a smaller trunk, random weights",
+        "edgetam_standin",
+    ),
+)
+
+
+def known(name: str) -> bool:
+    """Whether a model of that name is registered."""
+    return any(candidate.name == name for candidate in MODELS)
+
+
+def entry(name: str) -> Entry:
+    """The registered model of that name.
+
+    Raises:
+        NotFoundError: there is none; near names are listed.
+    """
+    for candidate in MODELS:
+        if candidate.name == name:
+            return candidate
+    hint = f"{did_you_mean(name, (m.name for m in MODELS))}; or give the path of a .pte; `opscope models` lists them"
+    raise NotFoundError(f"no model {name!r}", hint=hint)
+
+
+def builder(name: str) -> Callable[[], EagerModel]:
+    """What builds a registered model; its module is imported.
+
+    Raises:
+        NotFoundError: there is none of that name.
+    """
+    module, _, function = entry(name).builder.partition(":")
+    return cast("Callable[[], EagerModel]", getattr(import_module(module), function))
+
+
+def build(name: str) -> EagerModel:
+    """Build a registered model.
+
+    Raises:
+        NotFoundError: there is none of that name.
+    """
+    return builder(name)()

@@ -1,0 +1,143 @@
+"""What MODEL on the command line names: where it comes from, what it is called, and how it is built.
+
+NAME                      a registered model, or NAME.py in the user's directory of models
+FILE.py[:CALLABLE]        a file; the callable is ``build`` unless it is named
+MODULE:CALLABLE           an importable module
+transformers:CONFIGCLASS  a small random model of Hugging Face's transformers
+executorch:NAME           a model of ExecuTorch's own example registry
+"""
+
+from __future__ import annotations
+
+import enum
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from opscope.core.errors import NotFoundError, UsageError, did_you_mean
+from opscope.runtimes.executorch.export.registry import MODELS, known
+from opscope.runtimes.executorch.export.user_models import model_file, model_names
+
+if TYPE_CHECKING:
+    from opscope.runtimes.executorch.export.eager import EagerModel
+
+MODELS_VARIABLE = "OPSCOPE_MODELS"
+DEFAULT_MODELS = Path("opscope-models")
+BUILD = "build"
+_PREFIXES = ("transformers", "executorch")
+
+
+class Kind(str, enum.Enum):
+    """Where a model comes from."""
+
+    REGISTERED = "registered"
+    FILE = "file"
+    MODULE = "module"
+    TRANSFORMERS = "transformers"
+    EXECUTORCH = "executorch"
+
+
+class Source(NamedTuple):
+    """A model that was named.
+
+    Attributes:
+        kind: where it comes from.
+        place: registered name, path of the file, or name of the module.
+        target: callable, configuration class or name in a registry; empty for registered models.
+        name: for files and directories: letters, digits, ``_``, ``-`` and ``.`` only.
+    """
+
+    kind: Kind
+    place: str
+    target: str
+    name: str
+
+
+def models_directory(given: Path | None = None) -> Path:
+    """The user's directory of models: what was given, else ``OPSCOPE_MODELS``, else ``opscope-models`` here."""
+    return given or Path(os.environ.get(MODELS_VARIABLE) or DEFAULT_MODELS)
+
+
+def source_of(model: str, models: Path | None = None) -> Source:
+    """What a text names; nothing is imported.
+
+    Args:
+        model: see above.
+        models: the user's directory of models.
+
+    Raises:
+        NotFoundError: there is no such model or file.
+        UsageError: it cannot be the name of anything.
+    """
+    place, colon, target = model.rpartition(":") if ":" in model else (model, "", "")
+    if place.endswith(".py"):
+        return _file(Path(place), target if colon else BUILD)
+    if colon:
+        return _outside(model, place, target)
+    if known(model):
+        return Source(Kind.REGISTERED, model, "", _plain(model))
+    file = model_file(models_directory(models), model)
+    if file is not None:
+        return _file(file, BUILD)
+    raise _unknown(model, models)
+
+
+def load(model: str, models: Path | None = None) -> EagerModel:
+    """Build what a text names; this imports torch and the model's own code.
+
+    Raises:
+        NotFoundError: the module, the callable or a file that it needs is missing.
+        MissingDependencyError: a package that it needs is not installed.
+        UsageError: what it builds is no model.
+        ExportError: building it failed.
+    """
+    source = source_of(model, models)
+    if source.kind is Kind.REGISTERED:
+        from opscope.runtimes.executorch.export.foreign import built
+        from opscope.runtimes.executorch.export.registry import builder
+
+        return built(builder(source.place), source.place)
+    if source.kind is Kind.TRANSFORMERS:
+        from opscope.runtimes.executorch.export.transformers_models import transformers_model
+
+        return transformers_model(source.target)
+    if source.kind is Kind.EXECUTORCH:
+        from opscope.runtimes.executorch.export.executorch_models import executorch_model
+
+        return executorch_model(source.target)
+    from opscope.runtimes.executorch.export.foreign import called, file_module, named_module
+
+    module = file_module(Path(source.place)) if source.kind is Kind.FILE else named_module(source.place)
+    return called(module, source.target, source.place)
+
+
+def _file(path: Path, target: str) -> Source:
+    if not path.is_file():
+        raise NotFoundError("there is no such file", where=path, hint="write one with: opscope init-model NAME")
+    return Source(Kind.FILE, str(path), target or BUILD, _plain(path.stem if target == BUILD else target))
+
+
+def _outside(model: str, place: str, target: str) -> Source:
+    if not target or not all(part.isidentifier() for part in place.split(".")):
+        hint = "MODULE:CALLABLE, FILE.py:CALLABLE, transformers:CONFIGCLASS or executorch:NAME"
+        raise UsageError(f"{model!r} is not the name of a model", where="MODEL", hint=hint)
+    if place in _PREFIXES:
+        kind = Kind(place)
+        short = target.removesuffix("Config").lower() if kind is Kind.TRANSFORMERS else target
+        return Source(kind, place, target, _plain(short or target))
+    return Source(Kind.MODULE, place, target, _plain(target))
+
+
+def _unknown(model: str, models: Path | None) -> NotFoundError:
+    if model.endswith(".pte"):
+        hint = "profile it with opscope profile, or see what it holds with opscope preflight"
+        return NotFoundError("it is a program, and only models can be exported", where=model, hint=hint)
+    directory = models_directory(models)
+    names = [*(entry.name for entry in MODELS), *model_names(directory)]
+    hint = f"{did_you_mean(model, names)}; `opscope models` lists them; a model of your own: opscope init-model NAME"
+    return NotFoundError(f"no model {model!r}", hint=hint)
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_.-]+", "_", name).strip("._-") or "model"

@@ -1,0 +1,165 @@
+"""What went wrong in an export, for the person who wrote the model: the operator, the line, and what to try."""
+
+from __future__ import annotations
+
+import linecache
+import re
+import sysconfig
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from opscope.core.errors import ExportError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+_OPERATOR = re.compile(
+    r"\b(?:torch\.ops\.)?(?P<space>aten|prims|higher_order|quantized_decomposed)(?:::|\.)(?P<name>\w+(?:\.\w+)?)"
+)
+_FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
+_MACHINERY = ("torch", "torchao", "executorch")
+_MODELS = (("executorch", "examples"), ("opscope", "export", "models"))
+_LONGEST = 300
+_LOG = "the whole message is in the export log"
+# What to try, by what torch or ExecuTorch says; the first that fits.
+_ADVICE = (
+    (
+        r"data-dependent|GuardOnDataDependent|DynamicControlFlow|Could not extract specialized integer",
+        "a branch or a size depends on a tensor's value: write it with torch.where or torch.cond, or fix it",
+    ),
+    (
+        r"[Mm]issing out variant|not Aten Canonical|not in Core ATen|[Mm]issing operator|no kernel",
+        "ExecuTorch has no kernel for this operator: express it by others in a wrapper around the module",
+    ),
+    (
+        r"[Cc]onstraints violated|dynamic_shapes|specialized",
+        "dynamic_shapes must match the inputs one by one, and a size that the model fixes cannot be dynamic",
+    ),
+    (
+        r"(expected|have|same|match).{0,60}(dtype|scalar type|Half|Float)|(dtype|scalar type).{0,60}(mismatch|same)",
+        "the model mixes number types: give tensors made in forward the type of the input, or export in fp32",
+    ),
+    (
+        r"Failed to trace|torch\.jit|ScriptModule",
+        "the module is compiled already: export the plain nn.Module it was made of",
+    ),
+)
+
+
+class Place(NamedTuple):
+    """A line of a model's code."""
+
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        code = linecache.getline(self.file, self.line).strip()
+        return f"{self.file}:{self.line}" + (f" `{code}`" if code else "")
+
+
+def export_error(step: str, error: BaseException, graphs: Iterable[Any] = ()) -> ExportError:
+    """The error that a user sees for an exception of torch or ExecuTorch.
+
+    Args:
+        step: of the export that raised it.
+        error: with its traceback.
+        graphs: exported programs, where the line of an operator that the message names can be found.
+    """
+    said = "\n".join(str(one) for one in _chain(error))
+    operator = operator_in(said)
+    place = place_of(error) or _recorded(said) or (_line_of_operator(operator, graphs) if operator else None)
+    parts = [f"{step} failed"]
+    if place:
+        parts.append(f" at {place}")
+    if operator and operator not in _first_line(error):
+        parts.append(f", operator {operator}")
+    return ExportError(f"{''.join(parts)}: {_first_line(error)}", hint=f"{advice(said)}; {_LOG}")
+
+
+def advice(said: str) -> str:
+    """What to try, by what was said."""
+    for pattern, hint in _ADVICE:
+        if re.search(pattern, said):
+            return hint
+    return "look at the named line, or take out parts of the model until the rest exports"
+
+
+def operator_in(said: str) -> str | None:
+    """The first operator that a message names, as ``aten.add.Tensor``."""
+    found = _OPERATOR.search(said)
+    return f"{found['space']}.{found['name']}" if found else None
+
+
+def place_of(error: BaseException) -> Place | None:
+    """The innermost line of the model's own code in the traceback; None when it lies in the machinery alone."""
+    for one in _chain(error):
+        frames = [Place(frame.f_code.co_filename, line) for frame, line in _frames(one)]
+        own = [place for place in frames if is_model_code(place.file)]
+        if own:
+            return own[-1]
+    return None
+
+
+def is_model_code(file: str) -> bool:
+    """Whether a file is a model's: not Python's library, torch, ExecuTorch or this exporter."""
+    path = Path(file)
+    if file.startswith("<") or (path.is_relative_to(sysconfig.get_paths()["stdlib"]) and "site-packages" not in file):
+        return False
+    if any(_holds(path.parts, models) for models in _MODELS):
+        return True
+    package = path.parts[path.parts.index("site-packages") + 1] if "site-packages" in path.parts[:-1] else ""
+    return package not in _MACHINERY and not _holds(path.parts, ("opscope", "export"))
+
+
+def source_of(node: Any) -> Place | None:  # noqa: ANN401 - a node of torch.fx
+    """The line of Python that a node of an exported graph came from."""
+    return _recorded(str(node.meta.get("stack_trace") or ""), last=True)
+
+
+def _holds(parts: tuple[str, ...], wanted: tuple[str, ...]) -> bool:
+    return any(parts[at : at + len(wanted)] == wanted for at in range(len(parts)))
+
+
+def _recorded(said: str, *, last: bool = False) -> Place | None:
+    """A line of the model's code that a text names: the last one of a recorded stack."""
+    found = [Place(match["file"], int(match["line"])) for match in _FRAME.finditer(said)]
+    own = found if last else [place for place in found if is_model_code(place.file)]
+    return own[-1] if own else None
+
+
+def _line_of_operator(operator: str, graphs: Iterable[Any]) -> Place | None:
+    """The line of the first node that calls an operator, whatever the overload, else one that it is a part of."""
+    called = [node for graph in graphs for node in graph.graph.nodes if node.op == "call_function"]
+    name = operator.split(".")[1]
+    same = [node for node in called if _name(node) == name]
+    whole = [node for node in called if name.strip("_") in _name(node)]
+    found = [place for node in (*same, *whole) if (place := source_of(node)) is not None]
+    return found[0] if found else None
+
+
+def _name(node: Any) -> str:  # noqa: ANN401 - a node of torch.fx
+    """Name of the operator without namespace and overload."""
+    return [*str(node.target).split("."), ""][1]
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    current: BaseException | None = error
+    while current is not None and id(current) not in seen:
+        seen.add(id(current))
+        yield current
+        current = current.__cause__ or current.__context__
+
+
+def _frames(error: BaseException) -> Iterator[tuple[Any, int]]:
+    trace = error.__traceback__
+    while trace is not None:
+        yield trace.tb_frame, trace.tb_lineno
+        trace = trace.tb_next
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    text = lines[0].strip() if lines else ""
+    text = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} ..."

@@ -1,0 +1,109 @@
+"""The user's own directory of models: one file a model, each with a function ``build``."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING, NamedTuple
+
+from opscope.core.errors import BundleError, UsageError
+from opscope.runtimes.executorch.export.registry import known
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TEMPLATE = '''"""{title}: say in one line what it is; `opscope models` shows this line."""
+
+import torch
+from torch import nn
+
+from opscope.runtimes.executorch.export.eager import EagerModel, Quantisation
+
+
+class Network(nn.Module):
+    """Your network, or a wrapper that gives it plain tensors in and out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Conv2d(3, 16, 3, stride=2, padding=1), nn.ReLU(), nn.Conv2d(16, 16, 3, padding=1))
+        self.head = nn.Linear(16, 10)
+
+    def forward(self, image: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+        return self.head(self.body(image * scale).mean((2, 3)))
+
+
+def build() -> EagerModel:
+    """Called once, by `opscope export {name}` and `opscope profile {name}`."""
+    torch.manual_seed(0)
+    network = Network().eval()
+    # network.load_state_dict(torch.load("checkpoint.pt", weights_only=True))
+    return EagerModel.of(
+        network,
+        inputs=(torch.randn(1, 3, 64, 64),),
+        kwargs={{"scale": torch.ones(1)}},
+        # A size that differs between calls: {{"image": {{2: torch.export.Dim("height", max=128)}}, "scale": None}}
+        dynamic_shapes=None,
+        quantisation=Quantisation(
+            # For --dtype int8: real inputs, one tuple of positional inputs each. None: made like the examples.
+            calibration=None,
+            per_channel=True,
+            # Submodules that stay in fp32, by name: ("head",)
+            skip=(),
+        ),
+    )
+'''
+
+
+class UserModel(NamedTuple):
+    """A file in the user's directory: its name without suffix, and the first line of its docstring."""
+
+    name: str
+    summary: str
+
+
+def model_names(directory: Path) -> list[str]:
+    """Names of the models in a directory; none when there is no such directory."""
+    files = sorted(directory.glob("*.py")) if directory.is_dir() else []
+    return [file.stem for file in files if not file.stem.startswith("_")]
+
+
+def model_file(directory: Path, name: str) -> Path | None:
+    """The file of a model in a directory; None when there is none."""
+    return directory / f"{name}.py" if name in model_names(directory) else None
+
+
+def user_models(directory: Path) -> list[UserModel]:
+    """The models of a directory; their files are read and not run."""
+    return [UserModel(name, _summary(directory / f"{name}.py")) for name in model_names(directory)]
+
+
+def write_model(directory: Path, name: str) -> Path:
+    """Write a file to begin with.
+
+    Returns:
+        The file.
+
+    Raises:
+        UsageError: the name is no Python name, or a registered model has it.
+        BundleError: there is such a file already.
+        StorageError: it cannot be written.
+    """
+    from opscope.core.files import write_atomically
+
+    if not name.isidentifier() or name.startswith("_"):
+        hint = "letters, digits and _, not a digit or _ first; for example my_model"
+        raise UsageError(f"{name!r} cannot be the name of a model", where="NAME", hint=hint)
+    if known(name):
+        raise UsageError(f"{name!r} is a registered model", where="NAME", hint="choose another name")
+    file = directory / f"{name}.py"
+    if file.exists():
+        raise BundleError("the file exists and is left as it is", where=file, hint="edit it, or choose another name")
+    write_atomically(file, TEMPLATE.format(name=name, title=name.replace("_", " ")).encode())
+    return file
+
+
+def _summary(file: Path) -> str:
+    try:
+        docstring = ast.get_docstring(ast.parse(file.read_bytes()))
+    except (SyntaxError, ValueError, OSError):
+        return "the file cannot be read as Python"
+    return docstring.strip().splitlines()[0] if docstring else "no docstring"

@@ -1,0 +1,98 @@
+"""The installed executorch package: which libraries hold the runtime, and what they can do."""
+
+from __future__ import annotations
+
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NamedTuple
+
+from opscope.core.errors import MissingDependencyError
+from opscope.core.system.c_library import check_c_library
+
+BACKEND = "libexecutorch_backend_xnnpack"
+THREADPOOL = "libexecutorch_threadpool"
+INSTALL_HINT = "pip install 'opscope[executorch]'"
+RUNTIME_HINT = "pip install 'opscope[runtime]'; with torch, to export models: pip install 'opscope[executorch]'"
+TRACES_SINCE = "1.5.0"
+"""The first executorch whose wheels trace events, and whose libraries other programs can link."""
+TRIED = {"executorch": ("0.7.0", "1.4.0", "1.4.1", "1.5.0", "1.5.1"), "torch": ("2.8.0", "2.13.0")}
+"""Versions that runs were made with: docs/reference/versions.md."""
+_BINDINGS = "_portable_lib"
+
+
+class InstalledRuntime(NamedTuple):
+    """The runtime's libraries.
+
+    Attributes:
+        version: of the package.
+        features: library with ``cpuinfo_isa``, by which kernels are chosen.
+        backend: library that copies it when it is loaded: the XNNPACK backend.
+        bindings: name of the module with the Python bindings, in ``executorch.extension.pybindings``.
+        traces: whether it can write traces of events.
+    """
+
+    version: str
+    features: Path
+    backend: Path
+    bindings: str
+    traces: bool
+
+
+def installed_runtime() -> InstalledRuntime:
+    """What is installed; neither executorch nor torch is imported.
+
+    Raises:
+        MissingDependencyError: executorch is not installed, or its libraries are not where they are known to be.
+    """
+    package = _package("executorch")
+    if package is None:
+        check_c_library()  # what to install does not help where no wheel fits
+        raise MissingDependencyError("executorch is not installed", hint=RUNTIME_HINT)
+    found = _version()
+    directory = package / "lib"
+    pool, backend = library_path(directory, THREADPOOL), library_path(directory, BACKEND)
+    if pool.exists() and backend.exists():
+        return InstalledRuntime(found, pool, backend, "_C", traces=True)
+    bindings = next(iter(sorted((package / "extension/pybindings").glob(f"{_BINDINGS}*.so"))), None)
+    if bindings is None:
+        problem = f"executorch {found} has no runtime for this system"
+        raise MissingDependencyError(problem, where=package, hint=INSTALL_HINT)
+    torch = _package("torch")
+    if torch is None:
+        problem = f"torch is not installed, which executorch {found} needs to run models"
+        raise MissingDependencyError(problem, hint=INSTALL_HINT)
+    return InstalledRuntime(found, library_path(torch / "lib", "libc10"), bindings, _BINDINGS, traces=False)
+
+
+def library_directory() -> Path:
+    """Directory of the libraries that other programs link: the native runner, and what measures peak rates.
+
+    Raises:
+        MissingDependencyError: executorch is not installed, or keeps its runtime inside the Python bindings.
+    """
+    runtime = installed_runtime()
+    if not runtime.traces:
+        problem = f"executorch {runtime.version} keeps its runtime inside the Python bindings"
+        hint = f"--target local runs models with it; executorch {TRACES_SINCE} or newer has libraries to link"
+        raise MissingDependencyError(problem, hint=hint)
+    return runtime.features.parent
+
+
+def library_path(directory: Path, name: str) -> Path:
+    """File of one of the runtime's libraries."""
+    return directory / f"{name}.{'dylib' if sys.platform == 'darwin' else 'so'}"
+
+
+def _package(name: str) -> Path | None:
+    spec = find_spec(name)
+    places = spec.submodule_search_locations if spec else None
+    return next((Path(place) for place in places or []), None)
+
+
+def _version() -> str:
+    try:
+        return version("executorch")
+    except PackageNotFoundError:
+        return "of unknown version"

@@ -1,0 +1,456 @@
+"""ExecuTorch programs (.pte): a FlatBuffer with identifier ``ET12`` or another version, and segments behind it.
+
+Source of the layout: ``schema/program.fbs`` of ExecuTorch 1.5.1; the extended header is described in
+``schema/extended_header.h``. The file is mapped, and weights and payloads are never decoded here.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+import numpy as np
+
+from opscope.core.errors import TraceFormatError
+from opscope.program.structure.dtypes import program_type
+from opscope.program.structure.plan import (
+    Allocation,
+    Chain,
+    Delegate,
+    Dynamism,
+    Executable,
+    InstructionKind,
+    ListKind,
+    NamedData,
+    Nothing,
+    Plan,
+    Program,
+    Scalar,
+    Scalars,
+    Span,
+    Step,
+    Subsegments,
+    Tensor,
+    UnknownValue,
+    Value,
+    ValueList,
+)
+from opscope.readers.fields import (
+    BOOL,
+    FLOAT64,
+    INT32,
+    INT64,
+    UINT8,
+    UINT32,
+    UINT64,
+    Member,
+    Number,
+    grouped,
+    nested,
+    numbers,
+    referred,
+    text_vectors,
+    texts,
+    union,
+    vectors,
+)
+from opscope.readers.fields import vectors as number_vectors
+from opscope.readers.flatbuffer import FlatBuffer, Tables
+from opscope.readers.mapped import mapped_file
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+
+N = TypeVar("N", bool, int, float)
+
+# Tensor
+_SCALAR_TYPE, _SIZES, _DIM_ORDER, _DATA_BUFFER, _ALLOCATION, _DYNAMISM, _EXTRA = 0, 2, 3, 5, 6, 8, 9
+_MEMORY_ID, _OFFSET_LOW, _OFFSET_HIGH = 0, 1, 2
+_QUALIFIED_NAME, _DATA_LOCATION = 1, 2
+_EXTERNAL = 1
+_MOST_DIMENSIONS = 16  # runtime/core/exec_aten/util/tensor_dimension_limit.h
+_CONTENT = 0  # slot of the only field of every other type
+_DYNAMISMS = {0: Dynamism.STATIC, 1: Dynamism.BOUNDED, 2: Dynamism.UNBOUNDED}
+
+
+def read_values(plans: Tables, slot: int) -> list[tuple[Value, ...]]:
+    """The values of each plan.
+
+    Raises:
+        TraceFormatError: an offset, a shape or a list is impossible.
+    """
+    table, owner = nested(plans, slot)
+    values: list[Value] = [UnknownValue(0)] * len(table)
+    for number, rows, tables in union(table, 0):
+        read = _READERS.get(number)
+        found = [UnknownValue(number)] * len(rows) if read is None else read(tables)
+        for row, value in zip(rows, found, strict=True):
+            values[row] = value
+    by_plan = grouped(values, owner, len(plans))
+    for each in by_plan:
+        _check_members(each, table)
+    return by_plan
+
+
+def _check_members(values: tuple[Value, ...], table: Tables) -> None:
+    for value in values:
+        if isinstance(value, ValueList):
+            least = -1 if value.kind is ListKind.OPTIONAL_TENSORS else 0
+            if any(not least <= number < len(values) for number in value.members):
+                raise table.buffer.error(f"a list names a value that is not among the {len(values)}")
+
+
+def _tensors(tables: Tables) -> list[Value]:
+    sizes = vectors(tables, _SIZES, INT32)
+    orders = vectors(tables, _DIM_ORDER, UINT8)
+    for shape, order in zip(sizes, orders, strict=True):
+        _check_shape(tables, shape, order)
+    named = _extra(tables)
+    columns = zip(
+        map(program_type, numbers(tables, _SCALAR_TYPE, UINT8)),
+        sizes,
+        orders,
+        (_DYNAMISMS.get(code, Dynamism.UNKNOWN) for code in numbers(tables, _DYNAMISM, UINT8)),
+        numbers(tables, _DATA_BUFFER, UINT32),
+        _allocations(tables),
+        (name for name, _ in named),
+        (external for _, external in named),
+        strict=True,
+    )
+    return [Tensor(*row) for row in columns]
+
+
+def _check_shape(tables: Tables, sizes: tuple[int, ...], order: tuple[int, ...]) -> None:
+    if min(sizes, default=0) < 0 or len(sizes) > _MOST_DIMENSIONS:
+        raise tables.buffer.error(f"a tensor has the impossible shape {_listed(sizes)}")
+    if order and sorted(order) != list(range(len(sizes))):
+        raise tables.buffer.error(f"{_listed(order)} is no order of the {len(sizes)} dimensions of a tensor")
+
+
+def _listed(items: tuple[int, ...]) -> str:
+    shown = ", ".join(map(str, items[:8]))
+    return f"[{shown}, ...]" if len(items) > 8 else f"[{shown}]"  # noqa: PLR2004 - enough to recognise it by
+
+
+def _allocations(tables: Tables) -> list[Allocation | None]:
+    out: list[Allocation | None] = [None] * len(tables)
+    details, rows = referred(tables, _ALLOCATION)
+    columns = [numbers(details, slot, UINT32) for slot in (_MEMORY_ID, _OFFSET_LOW, _OFFSET_HIGH)]
+    for row, buffer, low, high in zip(rows, *columns, strict=True):
+        out[row] = Allocation(buffer, high << 32 | low)
+    return out
+
+
+def _extra(tables: Tables) -> list[tuple[str, bool]]:
+    """Qualified name, and whether the data are in another file."""
+    out = [("", False)] * len(tables)
+    extra, rows = referred(tables, _EXTRA)
+    places = numbers(extra, _DATA_LOCATION, UINT8)
+    for row, name, place in zip(rows, texts(extra, _QUALIFIED_NAME), places, strict=True):
+        out[row] = (name, place == _EXTERNAL)
+    return out
+
+
+def _nothing(tables: Tables) -> list[Value]:
+    return [Nothing()] * len(tables)
+
+
+def _text(tables: Tables) -> list[Value]:
+    return [Scalar(text) for text in texts(tables, _CONTENT)]
+
+
+def _scalar(number: Number[N]) -> Callable[[Tables], list[Value]]:
+    def read(tables: Tables) -> list[Value]:
+        return [Scalar(value) for value in numbers(tables, _CONTENT, number)]
+
+    return read
+
+
+def _scalars(number: Number[N]) -> Callable[[Tables], list[Value]]:
+    def read(tables: Tables) -> list[Value]:
+        return [Scalars(items) for items in vectors(tables, _CONTENT, number)]
+
+    return read
+
+
+def _list(kind: ListKind, number: Number[int]) -> Callable[[Tables], list[Value]]:
+    def read(tables: Tables) -> list[Value]:
+        return [ValueList(kind, members) for members in vectors(tables, _CONTENT, number)]
+
+    return read
+
+
+# KernelTypes
+_READERS: dict[int, Callable[[Tables], list[Value]]] = {
+    1: _nothing,
+    2: _scalar(INT64),
+    3: _scalar(BOOL),
+    4: _scalar(FLOAT64),
+    5: _tensors,
+    6: _text,
+    7: _list(ListKind.INTEGERS, INT64),
+    8: _scalars(FLOAT64),
+    9: _scalars(BOOL),
+    10: _list(ListKind.TENSORS, INT32),
+    11: _list(ListKind.OPTIONAL_TENSORS, INT32),
+}
+
+
+# ExecutionPlan
+_NAME, _VALUES, _INPUTS, _OUTPUTS, _CHAINS, _OPERATORS, _DELEGATES, _BUFFER_SIZES = 0, 2, 3, 4, 5, 6, 7, 8
+_OPERATOR_NAME, _OPERATOR_OVERLOAD = 0, 1
+_DELEGATE_ID, _DELEGATE_PROCESSED, _DELEGATE_SPECS = 0, 1, 2
+_SPEC_KEY = 0
+_CHAIN_INPUTS, _CHAIN_OUTPUTS, _CHAIN_INSTRUCTIONS = 0, 1, 2
+_INSTRUCTION = 0
+_LOCATION, _INDEX = 0, 1
+
+# InstructionArguments: kind, slot of the target (-1: none), slots of single arguments, slot of a list of arguments
+_KINDS: dict[int, tuple[InstructionKind, int, tuple[int, ...], int]] = {
+    1: (InstructionKind.KERNEL, 0, (), 1),
+    2: (InstructionKind.DELEGATE, 0, (), 1),
+    3: (InstructionKind.MOVE, -1, (0, 1), -1),
+    4: (InstructionKind.JUMP, 1, (0,), -1),
+    5: (InstructionKind.FREE, -1, (0,), -1),
+}
+
+
+class DataPlaces(NamedTuple):
+    """Where payloads of delegates can stand: inside the program (location 0) and in segments (1)."""
+
+    inline: tuple[Span, ...]
+    segments: tuple[Span, ...]
+
+
+def read_plans(plans: Tables, places: DataPlaces) -> tuple[Plan, ...]:
+    """The methods, checked: every number in them refers to something.
+
+    Raises:
+        TraceFormatError: an offset or a number points to nothing.
+    """
+    count = len(plans)
+    delegates, delegate_owner = nested(plans, _DELEGATES)
+    chains, chain_owner = nested(plans, _CHAINS)
+    columns = zip(
+        texts(plans, _NAME),
+        read_values(plans, _VALUES),
+        number_vectors(plans, _INPUTS, INT32),
+        number_vectors(plans, _OUTPUTS, INT32),
+        _operators(plans),
+        grouped(_delegates(delegates, places), delegate_owner, count),
+        grouped(_chains(chains), chain_owner, count),
+        number_vectors(plans, _BUFFER_SIZES, INT64),
+        strict=True,
+    )
+    read = tuple(Plan(*row) for row in columns)
+    for plan in read:
+        _check(plan, plans)
+    return read
+
+
+def _operators(plans: Tables) -> list[tuple[str, ...]]:
+    operators, owner = nested(plans, _OPERATORS)
+    parts = zip(texts(operators, _OPERATOR_NAME), texts(operators, _OPERATOR_OVERLOAD), strict=True)
+    return grouped([".".join(part for part in pair if part) for pair in parts], owner, len(plans))
+
+
+def _delegates(delegates: Tables, places: DataPlaces) -> list[Delegate]:
+    data: list[Span | None] = [None] * len(delegates)
+    processed, rows = referred(delegates, _DELEGATE_PROCESSED)
+    locations = processed.uint8(_LOCATION).tolist()
+    indexes = processed.int32(_INDEX).tolist()
+    for row, location, index in zip(rows, locations, indexes, strict=True):
+        data[row] = _place(delegates, places, location, index)
+    keys = text_vectors(delegates, _DELEGATE_SPECS, _SPEC_KEY)
+    return [Delegate(*row) for row in zip(texts(delegates, _DELEGATE_ID), keys, data, strict=True)]
+
+
+def _place(delegates: Tables, places: DataPlaces, location: int, index: int) -> Span:
+    if location >= len(places):
+        raise delegates.buffer.error(f"the data of a delegate are at a place of unknown kind {location}")
+    known = places[location]
+    if not 0 <= index < len(known):
+        kind = places._fields[location]
+        raise delegates.buffer.error(f"a delegate's data are number {index} of {len(known)} ({kind})")
+    return known[index]
+
+
+def _chains(chains: Tables) -> list[Chain]:
+    instructions, owner = nested(chains, _CHAIN_INSTRUCTIONS)
+    inputs, outputs = (number_vectors(chains, slot, INT32) for slot in (_CHAIN_INPUTS, _CHAIN_OUTPUTS))
+    steps = grouped(_steps(instructions), owner, len(chains))
+    return [Chain(*row) for row in zip(inputs, outputs, steps, strict=True)]
+
+
+def _steps(instructions: Tables) -> list[Step]:
+    steps = [Step(InstructionKind.UNKNOWN, -1, ())] * len(instructions)
+    for member in union(instructions, _INSTRUCTION):
+        if member.number in _KINDS:
+            for row, step in zip(member.rows, _steps_of(member), strict=True):
+                steps[row] = step
+    return steps
+
+
+def _steps_of(member: Member) -> list[Step]:
+    kind, target, single, listed = _KINDS[member.number]
+    targets = numbers(member.tables, target, INT32) if target >= 0 else [-1] * len(member.rows)
+    if listed >= 0:
+        arguments = number_vectors(member.tables, listed, INT32)
+    else:
+        arguments = list(zip(*(numbers(member.tables, slot, INT32) for slot in single), strict=True))
+    return [Step(kind, *row) for row in zip(targets, arguments, strict=True)]
+
+
+def _check(plan: Plan, plans: Tables) -> None:
+    """Every number refers to something; a plan without values has none to check against."""
+    for step in (step for chain in plan.chains for step in chain.steps):
+        _check_target(plan, step, plans)
+    if plan.values:
+        _check_references(plan.values, _references(plan), plans)
+
+
+def _check_target(plan: Plan, step: Step, plans: Tables) -> None:
+    known = {InstructionKind.KERNEL: len(plan.operators), InstructionKind.DELEGATE: len(plan.delegates)}
+    if step.kind in known and not 0 <= step.target < known[step.kind]:
+        problem = f"an instruction calls {step.kind.value} {step.target}, there are {known[step.kind]}"
+        raise plans.buffer.error(problem)
+
+
+def _references(plan: Plan) -> list[int]:
+    lists = [plan.inputs, plan.outputs]
+    for chain in plan.chains:
+        lists += [chain.inputs, chain.outputs, *(step.arguments for step in chain.steps)]
+    return [number for members in lists for number in members]
+
+
+def _check_references(values: tuple[Value, ...], references: list[int], plans: Tables) -> None:
+    named = np.array(references, np.int64)
+    wrong = named[(named < 0) | (named >= len(values))]
+    if len(wrong):
+        raise plans.buffer.error(f"value {int(wrong[0])} is used, there are {len(values)}")
+
+
+_IDENTIFIER = b"ET"
+_IDENTIFIER_AT, _IDENTIFIER_END = 4, 8
+_EXTENDED = b"eh00"
+_EXTENDED_AT = 8
+_LENGTH_WITHOUT_SEGMENT_SIZE, _LENGTH_WITH_SEGMENT_SIZE = 24, 32
+_HINT = "export the model again, or copy the file again: it is truncated, damaged or no .pte"
+
+# Program
+_VERSION, _EXECUTION_PLAN, _INLINE, _SEGMENTS, _CONSTANTS, _MUTABLE, _NAMED = 0, 1, 3, 4, 5, 6, 7
+_SEGMENT_OFFSET, _SEGMENT_SIZE = 0, 1
+_SUBSEGMENT_INDEX, _SUBSEGMENT_OFFSETS = 0, 1
+_KEY, _KEY_SEGMENT = 0, 1
+_INLINE_DATA = 0
+
+
+def is_program(head: bytes) -> bool:
+    """Whether a file that starts with these bytes (at least 8) is a program."""
+    identifier = head[_IDENTIFIER_AT:_IDENTIFIER_END]
+    return identifier[:2] == _IDENTIFIER and len(identifier) == _IDENTIFIER_END - _IDENTIFIER_AT
+
+
+def read_program(path: Path) -> Program:
+    """The methods and instructions of a .pte, after checking that the file is whole.
+
+    Raises:
+        NotFoundError: there is no such file.
+        StorageError: it cannot be read.
+        TraceFormatError: it is no .pte, truncated, or damaged.
+    """
+    return read_executable(path).outline()
+
+
+def read_executable(path: Path) -> Executable:
+    """Everything that a .pte says about a model except the bytes of weights and payloads.
+
+    Raises:
+        NotFoundError: there is no such file.
+        StorageError: it cannot be read.
+        TraceFormatError: it is no .pte, truncated, or damaged.
+    """
+    return decode_executable(mapped_file(path), str(path))
+
+
+def decode_executable(data: bytes | memoryview, where: str) -> Executable:
+    """The program in these bytes; ``where`` names them in errors.
+
+    Raises:
+        TraceFormatError: they are no .pte, truncated, or damaged.
+    """
+    identifier = bytes(data[_IDENTIFIER_AT:_IDENTIFIER_END])
+    if not identifier.startswith(_IDENTIFIER):
+        raise TraceFormatError("not an ExecuTorch program: the identifier ET is missing", where=where, hint=_HINT)
+    header = _header(data, where)
+    root = FlatBuffer(memoryview(data)[: header.program_size], where).root()
+    segments = _segments(root, header.segment_base, len(data))
+    plans = nested(root, _EXECUTION_PLAN)[0]
+    if not len(plans):
+        raise TraceFormatError("the program has no method", where=where, hint=_HINT)
+    constants = _subsegments(referred(root, _CONSTANTS)[0])
+    return Executable(
+        identifier=identifier.decode("latin-1"),
+        version=numbers(root, _VERSION, UINT32)[0],
+        plans=read_plans(plans, DataPlaces(_inline(root), segments)),
+        segments=segments,
+        named_data=_named_data(root, len(segments)),
+        constants=constants[0] if constants else None,
+        mutable_data=_subsegments(nested(root, _MUTABLE)[0]),
+    )
+
+
+class _Header(NamedTuple):
+    """Length of the program in bytes, and where the first segment starts."""
+
+    program_size: int
+    segment_base: int
+
+
+def _header(data: bytes | memoryview, where: str) -> _Header:
+    """The extended header; a file without one is a program from its first to its last byte."""
+    if data[_EXTENDED_AT : _EXTENDED_AT + 4] != _EXTENDED:
+        return _Header(len(data), 0)
+    if len(data) < _EXTENDED_AT + _LENGTH_WITH_SEGMENT_SIZE:
+        raise TraceFormatError("truncated within its header", where=where, offset=len(data), hint=_HINT)
+    length, program_size, segment_base = struct.unpack_from("<IQQ", data, _EXTENDED_AT + 4)
+    if length < _LENGTH_WITHOUT_SEGMENT_SIZE:
+        problem = f"the extended header is said to have {length} bytes"
+        raise TraceFormatError(problem, where=where, offset=_EXTENDED_AT + 4, hint=_HINT)
+    whole = program_size
+    if segment_base and length >= _LENGTH_WITH_SEGMENT_SIZE:
+        whole = max(whole, segment_base + struct.unpack_from("<Q", data, _EXTENDED_AT + 24)[0])
+    if whole > len(data):
+        problem = f"truncated: {whole:,} bytes were written, {len(data):,} are here"
+        raise TraceFormatError(problem, where=where, offset=len(data), hint=_HINT)
+    return _Header(program_size, segment_base)
+
+
+def _segments(root: Tables, base: int, size: int) -> tuple[Span, ...]:
+    table = nested(root, _SEGMENTS)[0]
+    places = zip(numbers(table, _SEGMENT_OFFSET, UINT64), numbers(table, _SEGMENT_SIZE, UINT64), strict=True)
+    spans = tuple(Span(base + offset, length) for offset, length in places)
+    if any(span.offset + span.size > size for span in spans):
+        raise root.buffer.error("a segment reaches past the end of the file", size)
+    return spans
+
+
+def _inline(root: Tables) -> tuple[Span, ...]:
+    """Places of the payloads inside the program, undecoded."""
+    first, count = nested(root, _INLINE)[0].vector(_INLINE_DATA, 1)
+    return tuple(Span(*place) for place in zip(first.tolist(), count.tolist(), strict=True))
+
+
+def _subsegments(table: Tables) -> tuple[Subsegments, ...]:
+    columns = numbers(table, _SUBSEGMENT_INDEX, UINT32), vectors(table, _SUBSEGMENT_OFFSETS, UINT64)
+    return tuple(Subsegments(*row) for row in zip(*columns, strict=True))
+
+
+def _named_data(root: Tables, segments: int) -> tuple[NamedData, ...]:
+    table = nested(root, _NAMED)[0]
+    found = tuple(NamedData(*row) for row in zip(texts(table, _KEY), numbers(table, _KEY_SEGMENT, UINT32), strict=True))
+    if any(data.segment >= segments for data in found):
+        raise root.buffer.error(f"named data are in a segment that does not exist, there are {segments}")
+    return found

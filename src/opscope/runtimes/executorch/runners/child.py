@@ -1,0 +1,235 @@
+"""The process that runs a model, with the arguments ``run REQUEST``, ``probe ANSWER`` or ``versions``.
+
+The order of its steps is the experiment: clear features, then load torch and the runtime, whose backend copies the
+features when it is loaded, then prove what was cleared, then run. One process serves one variant once.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import sys
+import time
+from importlib import import_module
+from importlib.metadata import version
+from itertools import cycle, islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import msgspec
+
+from opscope.bundle.manifest import Measurement, Tensor
+from opscope.core.errors import FeatureError, MissingDependencyError, OpscopeError, RunError, StorageError
+from opscope.core.files import write_atomically
+from opscope.core.system.launch import end_with_parent, own_peak
+from opscope.experiment.protocol import ProbeAnswer, ProbeRefusal, RunAnswer, RunRequest
+from opscope.experiment.tensors import random_inputs
+from opscope.machine.environment import versions
+from opscope.program.structure.dtypes import program_type
+from opscope.runtimes.executorch.cpuinfo import CpuInfo, switched_off
+from opscope.runtimes.executorch.installed import installed_runtime
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    Module: TypeAlias = Any
+    """A loaded program of the runtime's Python bindings, which ship without complete types."""
+
+_PACKAGES = ("executorch", "torch", "numpy")
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Answer one request; the answer is a file, the exit code tells whether it holds a result.
+
+    When not even the answer can be written, the exit code is that of a StorageError.
+    """
+    end_with_parent()
+    what, path = [*arguments, ""][:2]
+    if what == "versions":
+        sys.stdout.write(msgspec.json.encode(versions()).decode())
+        return 0
+    if what == "probe":
+        found = _probed()
+        write_atomically(Path(path), msgspec.json.encode(found))
+        return int(isinstance(found, ProbeRefusal))
+    request = msgspec.json.decode(Path(path).read_bytes(), type=RunRequest)
+    answer = _guarded(request)
+    try:
+        write_atomically(Path(request.answer), msgspec.json.encode(answer))
+    except StorageError as error:
+        return error.exit_code
+    return 0 if answer.error is None else 1
+
+
+def _probed() -> ProbeAnswer | ProbeRefusal:
+    try:
+        return probe()
+    except (FeatureError, MissingDependencyError) as error:
+        return ProbeRefusal(error.problem, error.where, error.hint, missing=isinstance(error, MissingDependencyError))
+
+
+def probe() -> ProbeAnswer:
+    """The features of this CPU, with the layout proved."""
+    cpu = CpuInfo(installed_runtime())
+    return ProbeAnswer(cpu.arch, sorted(cpu.fields()), cpu.struct_size, cpu.layout.size, cpu.layout.offsets)
+
+
+def stay_on(cpus: Sequence[int]) -> None:
+    """Keep this process on some CPUs; none means all.
+
+    Raises:
+        RunError: the system cannot do that, or has no such CPU.
+    """
+    if not cpus:
+        return
+    if not hasattr(os, "sched_setaffinity"):
+        raise RunError("this system cannot keep a process on some CPUs")
+    try:
+        os.sched_setaffinity(0, cpus)
+    except (OSError, OverflowError) as error:
+        raise RunError(f"the CPUs {', '.join(map(str, cpus))} cannot be used: {error}") from error
+
+
+def _guarded(request: RunRequest) -> RunAnswer:
+    """Run, and put what the runtime raises into the answer: the parent has no other way to hear of it."""
+    try:
+        return RunAnswer(run(request, time.perf_counter_ns()))
+    except FeatureError as error:
+        return RunAnswer(error=str(error), kind="mask")
+    except StorageError as error:
+        return RunAnswer(error=str(error), kind="storage")
+    except OSError as error:
+        return RunAnswer(error=str(error), kind="storage" if error.errno == errno.ENOSPC else "exit")
+    except (OpscopeError, RuntimeError, ValueError, TypeError, ImportError) as error:
+        return RunAnswer(error=f"{type(error).__name__}: {error}")
+
+
+def run(request: RunRequest, began: int) -> Measurement:
+    """Run one request in this process.
+
+    Args:
+        request: what to run.
+        began: ``time.perf_counter_ns`` at the start.
+
+    Raises:
+        FeatureError: it cannot be proved that the features are off.
+        RunError: the program's inputs cannot be made, or it has no such method.
+        StorageError: the trace or the outputs could not be written.
+    """
+    stay_on(request.affinity)
+    installed = installed_runtime()
+    prove = switched_off(installed, request.clear)
+
+    import torch  # noqa: F401 - the runtime's bindings exchange torch tensors; its import belongs to the start-up time
+
+    runtime = import_module(f"executorch.extension.pybindings.{installed.bindings}")
+    proof = prove()
+    runtime._unsafe_reset_threadpool(request.threads)  # noqa: SLF001 - the runtime offers no other way
+    started = time.perf_counter_ns()
+    traced = request.trace is not None
+    module = runtime._load_for_executorch(request.program, enable_etdump=traced)  # noqa: SLF001 - likewise
+    loaded = time.perf_counter_ns()
+    calls = _calls(module, request.calls)
+    inputs = _inputs(module, calls, request.seed)
+    wall, outputs = _infer(module, calls, inputs, request.inferences)
+    measured = time.perf_counter_ns()
+    if traced:
+        module.write_etdump_result_to_file(request.trace)
+    arrays = [_array(output) for output in outputs if hasattr(output, "detach")]
+    _save_outputs(request.outputs, arrays)
+    written = time.perf_counter_ns()
+    return Measurement(
+        mask=proof,
+        threads=_threads(runtime),
+        inputs=[_tensor(tensor) for own in inputs.values() for tensor in own],
+        outputs=[Tensor(list(array.shape), str(array.dtype)) for array in arrays],
+        output_sha256=_digest(arrays),
+        wall_ns=wall,
+        start_ns=started - began,
+        load_ns=loaded - started,
+        peak_rss_bytes=own_peak(),
+        versions={name: version(name) for name in _PACKAGES},
+        write_ns=written - measured,
+    )
+
+
+def _threads(runtime: Module) -> int | None:
+    """Size of the thread pool, read back; None where the bindings do not tell (executorch 0.7)."""
+    count = getattr(runtime, "_threadpool_get_thread_count", None)
+    return None if count is None else int(count())
+
+
+def _calls(module: Module, wanted: Sequence[str]) -> tuple[str, ...]:
+    """The methods to call: those that are wanted, else the only one, else ``forward``."""
+    names = [str(name) for name in module.method_names()]
+    calls = tuple(wanted) or (names[0] if len(names) == 1 else "forward",)
+    for method in calls:
+        if method not in names:
+            raise RunError(f"the program has no method {method!r}; it has: {', '.join(sorted(names))}")
+    return calls
+
+
+def _inputs(module: Module, calls: Sequence[str], seed: int) -> dict[str, list[Any]]:
+    """Random inputs of the shapes and types that methods declare, those of the native runner for the same seed."""
+    import torch
+
+    metas = {method: module.method_meta(method) for method in dict.fromkeys(calls)}
+    declared = {
+        method: [_declared(meta.input_tensor_meta(number)) for number in range(meta.num_inputs())]
+        for method, meta in metas.items()
+    }
+    tensors = [tensor for own in declared.values() for tensor in own]
+    made = iter(zip(random_inputs(tensors, seed), tensors, strict=True))
+    return {
+        method: [torch.from_numpy(array).to(getattr(torch, tensor.dtype)) for array, tensor in islice(made, len(own))]
+        for method, own in declared.items()
+    }
+
+
+def _declared(info: Module) -> Tensor:
+    return Tensor(list(info.sizes()), program_type(int(info.dtype())).name)
+
+
+def _infer(
+    module: Module, calls: Sequence[str], inputs: dict[str, list[Any]], count: int
+) -> tuple[list[int], list[Any]]:
+    """Durations of every call as the caller sees them, and the outputs of the last one of each method."""
+    wall: list[int] = []
+    outputs: dict[str, list[Any]] = {method: [] for method in inputs}
+    for method in islice(cycle(calls), count):
+        own = inputs[method]
+        before = time.perf_counter_ns()
+        found = module.run_method(method, own)
+        wall.append(time.perf_counter_ns() - before)
+        outputs[method] = found
+    return wall, [output for own in outputs.values() for output in own]
+
+
+def _save_outputs(path: str | None, arrays: list[Any]) -> None:
+    import numpy as np
+
+    if path is not None:
+        with Path(path).open("wb") as file:
+            np.savez(file, *arrays)
+
+
+def _tensor(tensor: Any) -> Tensor:  # noqa: ANN401 - likewise
+    return Tensor(list(tensor.shape), str(tensor.dtype).removeprefix("torch."))
+
+
+def _array(output: Any) -> Any:  # noqa: ANN401 - a tensor of a library without types here, and an array of any type
+    """The values of an output; numpy has no 16-bit brain floats, so these become float32, which holds them exactly."""
+    values = output.detach().cpu()
+    return (values.float() if str(values.dtype) == "torch.bfloat16" else values).numpy()
+
+
+def _digest(arrays: list[Any]) -> str:
+    digest = hashlib.sha256()
+    for array in arrays:
+        digest.update(array.tobytes())
+    return digest.hexdigest()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

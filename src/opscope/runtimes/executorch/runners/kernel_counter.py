@@ -1,0 +1,145 @@
+"""Counting calls of KleidiAI's kernels on aarch64 Linux: a small library, preloaded into the process that runs a model.
+
+XNNPACK calls these kernels through the table that the loader fills, so a definition that is loaded earlier is called in
+their place, counts, and jumps on. Which kernels a library calls that way stands in its relocations; the counter is made
+for one library, by one call of a C compiler, and kept. How it works: ``cpp/kernel_counter.c``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from opscope.core.errors import FeatureError, MissingDependencyError
+from opscope.core.files import storage_errors
+from opscope.core.system.cache import cache_directory
+from opscope.core.system.elf import AARCH64, read_symbols
+from opscope.hosts.process import last_line
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from opscope.core.system.elf import ElfSymbols
+
+COUNTS = "kernels.counts"
+"""File that a counted job leaves in its directory."""
+SOURCE = Path(__file__).with_name("cpp") / "kernel_counter.c"
+_VARIABLE = "OPSCOPE_KERNEL_COUNTS"
+_INVOKE = "xnn_invoke_runtime"
+_KERNEL = re.compile(r"kai_run_[a-z0-9_]{1,200}\Z")
+_LIBRARY = re.compile(r"[\w.+-]{1,200}\Z", re.ASCII)
+_COMPILERS = ("aarch64-linux-gnu-gcc", "cc", "gcc", "clang")
+_FLAGS = ("-O2", "-std=gnu11", "-fPIC", "-shared", "-Wall", "-Werror")
+_COMPILE_SECONDS = 60
+_HINT = "install a C compiler for 64-bit Arm (Debian: apt install gcc-aarch64-linux-gnu), or name one with OPSCOPE_CC"
+
+
+class Counter(NamedTuple):
+    """A counter for one library.
+
+    Attributes:
+        path: the library to preload.
+        kernels: that it counts.
+        sha256: hash of the library that it was made for.
+    """
+
+    path: Path
+    kernels: tuple[str, ...]
+    sha256: str
+
+
+def counter_environment(counter: str, counts: str) -> dict[str, str]:
+    """Variables of a process whose kernels are counted.
+
+    Args:
+        counter: path of the counter where the process runs.
+        counts: path there of the file that takes the counts.
+    """
+    return {"LD_PRELOAD": counter, _VARIABLE: counts}
+
+
+def build_counter(library: Path, cache: Path | None = None) -> Counter:
+    """The counter for a library of the XNNPACK backend; built when there is none of this source and library.
+
+    Args:
+        library: for aarch64 Linux.
+        cache: where counters are kept; the user's cache directory when it is not given.
+
+    Raises:
+        TraceFormatError: the library is damaged.
+        FeatureError: the library is of another kind, or calls no kernel in a way that can be counted.
+        MissingDependencyError: there is no compiler for 64-bit Arm, or it fails.
+        StorageError: the library cannot be read, or the counter cannot be kept.
+    """
+    with storage_errors(library):
+        data = library.read_bytes()
+    header, kernels = _header(read_symbols(data, library), library)
+    compiler = find_compiler()
+    parts = (*compiler, *_FLAGS, SOURCE.read_text(encoding="utf-8"), header)
+    key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+    path = (cache or cache_directory()) / "counter" / key / "libopscope_counter.so"
+    if not path.exists():
+        _build(compiler, header, path)
+    return Counter(path, kernels, hashlib.sha256(data).hexdigest())
+
+
+def find_compiler() -> tuple[str, ...]:
+    """The compiler that ``OPSCOPE_CC`` names, else the first at hand that builds for 64-bit Arm Linux.
+
+    Raises:
+        MissingDependencyError: there is none.
+    """
+    named = os.environ.get("OPSCOPE_CC")
+    for command in [tuple(shlex.split(named))] if named else [(name,) for name in _COMPILERS]:
+        if command and shutil.which(command[0]) and _machine(command).startswith("aarch64"):
+            return command
+    problem = f"{named} (OPSCOPE_CC) does not compile" if named else "there is no C compiler"
+    raise MissingDependencyError(f"{problem} for 64-bit Arm: kernels cannot be counted", hint=_HINT)
+
+
+def _machine(compiler: Sequence[str]) -> str:
+    done = subprocess.run([*compiler, "-dumpmachine"], capture_output=True, text=True, check=False)
+    machine = done.stdout.strip()
+    return machine if not done.returncode and "linux" in machine else ""
+
+
+def _header(symbols: ElfSymbols | None, library: Path) -> tuple[str, tuple[str, ...]]:
+    """The part of the source that is made for a library, and the kernels that it counts."""
+    if symbols is None or symbols.machine != AARCH64 or not _LIBRARY.match(library.name):
+        raise FeatureError("kernels are counted in libraries for 64-bit Arm Linux only", where=library)
+    kernels = tuple(sorted(name for name in symbols.called if _KERNEL.match(name) and name in symbols.defined))
+    if not kernels or _INVOKE not in symbols.called or not symbols.defined.get(_INVOKE):
+        hint = "the library was built so that it calls its own functions directly; `perf record` can name its kernels"
+        raise FeatureError("its kernels cannot be counted: no call goes through the loader", where=library, hint=hint)
+    names = "\n".join(f'  "{name}\\0"' for name in kernels)
+    jumps = " \\\n".join(f"  KERNEL({number}, {name})" for number, name in enumerate(kernels))
+    lines = (
+        f'#define LIBRARY "{library.name}"',
+        f"#define INVOKE_SIZE {symbols.defined[_INVOKE]}",
+        f"#define KERNELS {len(kernels)}",
+        f"static const char kNames[] =\n{names};",
+        f"#define ALL_KERNELS \\\n{jumps}",
+    )
+    return "\n".join(lines) + "\n", kernels
+
+
+def _build(compiler: Sequence[str], header: str, path: Path) -> None:
+    """Compile under another name and put it in its place in one step."""
+    with storage_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=path.parent) as work:
+            (Path(work) / "kernels.h").write_text(header, encoding="utf-8")
+            built = Path(work) / "counter.so"
+            command = [*compiler, *_FLAGS, "-I", work, str(SOURCE), "-o", str(built), "-ldl", "-lpthread"]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=_COMPILE_SECONDS, check=False)
+            if done.returncode:
+                problem = f"the compiler cannot build the kernel counter: {last_line(done.stderr)}"
+                raise MissingDependencyError(problem, hint=_HINT)
+            built.replace(path)

@@ -1,0 +1,163 @@
+"""Running a variant once with its kernels counted. Counting takes time, so nothing of such a run is a measurement."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
+
+import msgspec
+
+from opscope.bundle.kernel_evidence import EvidenceRun, KernelLibrary, evidence_directory, save_evidence
+from opscope.bundle.manifest import Failure, FailureKind
+from opscope.core.errors import FeatureError, NotFoundError, TraceFormatError
+from opscope.core.files import sha256_of, storage_errors
+from opscope.core.system.elf import read_symbols
+from opscope.experiment.target import Job
+from opscope.program.kernels.symbols import parse_symbol
+from opscope.runtimes.executorch.installed import BACKEND, library_directory
+from opscope.runtimes.executorch.runners.kernel_counter import COUNTS, build_counter
+from opscope.runtimes.executorch.runners.local import TRACE
+from opscope.runtimes.executorch.runners.native import NativeTarget
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from opscope.bundle.bundle import Bundle
+    from opscope.bundle.manifest import Variant
+    from opscope.experiment.target import RunTarget
+    from opscope.machine.clock import Clock
+    from opscope.runtimes.executorch.runners.kernel_counter import Counter
+    from opscope.runtimes.executorch.runners.remote_runtime import Runtime
+
+_LIBRARY = f"{BACKEND}.so"
+_SECONDS = 600.0
+
+
+@runtime_checkable
+class BringsRuntime(Protocol):
+    """A target that brings its own runtime, of which the libraries are here."""
+
+    @property
+    def runtime(self) -> Runtime:
+        """It."""
+        ...
+
+
+class CountedLibrary(NamedTuple):
+    """A library, the counter for it, and what it exports."""
+
+    counter: Counter
+    library: KernelLibrary
+
+
+def backend_library(target: RunTarget) -> Path:
+    """The library on this machine whose kernels a target calls.
+
+    Raises:
+        FeatureError: it is not known.
+        MissingDependencyError: executorch is not installed.
+    """
+    if isinstance(target, BringsRuntime):
+        return target.runtime.directory / _LIBRARY
+    if isinstance(target, NativeTarget):
+        return library_directory() / _LIBRARY
+    kind = target.describe().kind
+    hint = "profile with --target native on 64-bit Arm Linux, or with qemu-aarch64; or give a recording of a profiler"
+    raise FeatureError(f"kernels cannot be counted on the target {kind}", hint=hint)
+
+
+def counted_library(library: Path, cache: Path | None = None) -> CountedLibrary:
+    """The counter for a library, and the kernels that it exports.
+
+    Args:
+        library: for aarch64 Linux.
+        cache: where counters are kept; the user's cache directory when it is not given.
+
+    Raises:
+        FeatureError: its kernels cannot be counted.
+        MissingDependencyError: there is no compiler.
+        StorageError: it cannot be read, or the counter cannot be kept.
+    """
+    counter = build_counter(library, cache)
+    return CountedLibrary(counter, KernelLibrary(library.name, counter.sha256, exported_kernels(library)))
+
+
+def exported_kernels(library: Path) -> list[str]:
+    """Names of kernels that a library exports.
+
+    Raises:
+        NotFoundError: it cannot be read.
+        TraceFormatError: it is damaged, or no library for Linux or Android.
+    """
+    try:
+        symbols = read_symbols(library.read_bytes(), library)
+    except OSError as error:
+        raise NotFoundError(f"cannot be read: {error.strerror}", where=library) from None
+    if symbols is None:
+        hint = f"name the library that ran, such as {_LIBRARY}; symbols are read of 64-bit ELF files"
+        raise TraceFormatError("not an ELF library", where=library, hint=hint)
+    found = (parse_symbol(name) for name in sorted(symbols.functions))
+    return list(dict.fromkeys(symbol.name for symbol in found if symbol))
+
+
+def count_variant(
+    bundle: Bundle, variant: Variant, target: RunTarget, counted: CountedLibrary, clock: Clock
+) -> EvidenceRun:
+    """Run a variant once, keep what it leaves in the bundle's evidence arm, and replace what was there of it.
+
+    A crash or a refusal is recorded, never raised.
+
+    Raises:
+        StorageError: the system refused to write.
+    """
+    directory = evidence_directory(bundle, variant.name)
+    with storage_errors(directory):
+        shutil.rmtree(directory, ignore_errors=True)
+        directory.mkdir(parents=True)
+    started = clock.now().isoformat(timespec="seconds")
+    job = _job(bundle, variant, counted.counter)
+    outcome = target.execute(job, directory)
+    failure = outcome.failure or _lacking(directory)
+    run = EvidenceRun(
+        variant=variant.name,
+        started=started,
+        target=target.describe(),
+        cleared=job.clear or [],
+        threads=job.threads,
+        inferences=job.inferences,
+        library=counted.library,
+        output_sha256=outcome.measurement.output_sha256 if outcome.measurement else None,
+        failure=failure,
+    )
+    run = run if failure else _with_files(run, directory)
+    save_evidence(bundle, run)
+    return run
+
+
+def _job(bundle: Bundle, variant: Variant, counter: Counter) -> Job:
+    plan = bundle.manifest.plan
+    return Job(
+        program=str(bundle.path / bundle.manifest.model.program),
+        clear=variant.cleared,
+        threads=variant.threads or 1,
+        inferences=1,
+        seed=plan.seed or 0,
+        timeout_seconds=plan.timeout_seconds or _SECONDS,
+        affinity=tuple(variant.affinity),
+        counter=str(counter.path),
+    )
+
+
+def _lacking(directory: Path) -> Failure | None:
+    missing = next((name for name in (COUNTS, TRACE) if not (directory / name).exists()), None)
+    return Failure(FailureKind.OUTPUT, f"the process left no {missing}: nothing was counted") if missing else None
+
+
+def _with_files(run: EvidenceRun, directory: Path) -> EvidenceRun:
+    return msgspec.structs.replace(
+        run,
+        counts=COUNTS,
+        counts_sha256=sha256_of(directory / COUNTS),
+        trace=TRACE,
+        trace_sha256=sha256_of(directory / TRACE),
+    )

@@ -1,0 +1,177 @@
+"""What the native runner is asked and what it answers, wherever it runs."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+import msgspec
+
+from opscope.bundle.manifest import Failure, FailureKind, MaskProof, Tensor
+from opscope.experiment.tensors import from_bytes, random_inputs, to_bytes
+from opscope.machine.cpu_reading import CpuReading
+from opscope.program.structure.dtypes import program_type
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from opscope.experiment.tensors import Array
+
+INPUT, OUTPUT, ANSWER = "in", "out", "answer.json"
+"""Prefixes of the files with inputs and outputs, and the name of the answer."""
+
+
+class RawTensor(msgspec.Struct, frozen=True):
+    """A tensor as the runner tells it.
+
+    Attributes:
+        sizes: of its dimensions.
+        dim_order: dimensions from the outermost to the innermost in memory.
+        type: code of the elements' type, as in a .pte.
+    """
+
+    sizes: list[int]
+    dim_order: list[int]
+    type: int
+
+    @property
+    def tensor(self) -> Tensor:
+        """Shape and type, as a manifest has them."""
+        return Tensor(self.sizes, program_type(self.type).name)
+
+
+class RawFeatures(msgspec.Struct, frozen=True):
+    """The CPU's features as the runner found them.
+
+    Attributes:
+        isa: bytes of ``cpuinfo_isa``.
+        struct_size: as the symbol table states it; null where it states none.
+        processor: what it says of itself.
+    """
+
+    isa: list[int]
+    struct_size: int | None
+    processor: CpuReading
+
+
+class NativeAnswer(msgspec.Struct, frozen=True):
+    """What the runner writes: a measurement, the description of a method, the features, or an error.
+
+    Attributes:
+        error: the error's sentence; null when there was none.
+        kind: of the error: ``mask``, ``storage`` or ``exit``.
+        method: that was run or described; several are separated by commas.
+        inputs: of the methods, one after the other, in the order of their first calls.
+        outputs: likewise, of the last call of each.
+        mask: proof that the features were off.
+        threads: size of the thread pool, read back.
+        planned_bytes: memory that the method plans for its tensors.
+        warmup_ns: durations of the calls before the measured ones.
+        wall_ns: durations of the measured calls.
+        start_ns: from the request for the process to the loaded runtime.
+        load_ns: loading the program and its method, with the delegates' own preparation.
+        write_ns: writing the trace and the outputs.
+        peak_rss_bytes: largest resident memory of the process, before the trace was put together.
+        features: of the CPU, when they were asked for.
+    """
+
+    error: str | None = None
+    kind: str = "exit"
+    method: str = ""
+    inputs: list[RawTensor] = []
+    outputs: list[RawTensor] = []
+    mask: MaskProof | None = None
+    threads: int = 0
+    planned_bytes: int = 0
+    warmup_ns: list[int] = []
+    wall_ns: list[int] = []
+    start_ns: int = 0
+    load_ns: int = 0
+    write_ns: int = 0
+    peak_rss_bytes: int = 0
+    features: RawFeatures | None = None
+
+
+class Call(NamedTuple):
+    """One start of the runner, in terms of this machine's files.
+
+    Attributes:
+        flags: of the runner, those that name files left out; an empty value leaves a flag out.
+        work: directory with the inputs, ``in-0.bin`` and so on, that takes the answer and the outputs.
+        log: takes what the runner prints.
+        timeout: in seconds.
+        program: the .pte; None where no program is needed.
+        inputs: how many there are.
+        outputs: whether the outputs are wanted.
+        trace: where the ETDump goes; None for a run without event tracing.
+        counter: library that counts calls of kernels, to preload; None without.
+        counts: where the counts go; None likewise.
+    """
+
+    flags: Mapping[str, object]
+    work: Path
+    log: Path
+    timeout: float
+    program: Path | None = None
+    inputs: int = 0
+    outputs: bool = False
+    trace: Path | None = None
+    counter: Path | None = None
+    counts: Path | None = None
+
+
+class Runner(Protocol):
+    """Starts the native runner somewhere, once a call."""
+
+    def answer(self, call: Call) -> NativeAnswer | Failure:
+        """What it answers, with the trace and the outputs in their places, or why there is no answer.
+
+        Raises:
+            OSError: a file of ours cannot be written.
+        """
+        ...
+
+
+def flag_words(flags: Mapping[str, object]) -> list[str]:
+    """Flags as words of the runner's command line; those with an empty value are left out."""
+    return [f"--{name}={value}" for name, value in flags.items() if value != ""]
+
+
+def judged(heard: NativeAnswer | Failure, code: int | None, log: Path) -> NativeAnswer | Failure:
+    """An answer, or the failure that it tells of.
+
+    Args:
+        heard: that was read.
+        code: exit code of the runner.
+        log: what it printed.
+    """
+    if isinstance(heard, NativeAnswer) and (heard.error is not None or code):
+        kind = FailureKind(heard.kind) if heard.kind in set(FailureKind) else FailureKind.EXIT
+        return Failure(kind, f"{heard.error or 'no result'}{_complaint(log)}", exit_code=code)
+    return heard
+
+
+def write_inputs(inputs: Sequence[RawTensor], seed: int, work: Path) -> None:
+    """Write the random inputs of a seed, one file each."""
+    arrays = random_inputs([raw.tensor for raw in inputs], seed)
+    for number, (raw, array) in enumerate(zip(inputs, arrays, strict=True)):
+        (work / f"{INPUT}-{number}.bin").write_bytes(to_bytes(array, raw.tensor.dtype, raw.dim_order))
+
+
+def read_outputs(outputs: Sequence[RawTensor], work: Path) -> tuple[list[Array], str]:
+    """The outputs as arrays, and the hash of all their values in the order of their dimensions."""
+    arrays, digest = [], hashlib.sha256()
+    for number, raw in enumerate(outputs):
+        array = from_bytes((work / f"{OUTPUT}-{number}.bin").read_bytes(), raw.tensor, raw.dim_order)
+        arrays.append(array)
+        digest.update(array.tobytes())
+    return arrays, digest.hexdigest()
+
+
+def _complaint(log: Path) -> str:
+    """The last error that the runtime logged, for the end of a message; its lines begin with an E and the time."""
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    errors = [line for line in lines if re.match(r"E \d", line)]
+    return f"; the runtime said: {errors[-1].partition('] ')[2] or errors[-1]}" if errors else ""

@@ -1,0 +1,191 @@
+"""Repetitions with the native runner, wherever it runs: inputs made here, features switched, outputs read here."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from opscope.bundle.manifest import Failure, FailureKind, Measurement
+from opscope.core.errors import DeviceError, FeatureError, RunError, with_hint
+from opscope.experiment.protocol import ProbeAnswer
+from opscope.experiment.target import Outcome
+from opscope.machine.cpu_reading import CPUID_LEAVES
+from opscope.machine.layout import proved_layout
+from opscope.runtimes.executorch.runners.kernel_counter import COUNTS
+from opscope.runtimes.executorch.runners.local import LOG, OUTPUTS, TRACE
+from opscope.runtimes.executorch.runners.native_answer import Call, read_outputs, write_inputs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from opscope.experiment.target import Job
+    from opscope.runtimes.executorch.runners.native_answer import NativeAnswer, RawFeatures, RawTensor, Runner
+
+_SHORT_SECONDS = 60.0
+_PROBE = {"probe": 1, "cpuid_leaves": ",".join(f"{leaf}/{subleaf}" for leaf, subleaf in CPUID_LEAVES)}
+
+
+class NativeJobs:
+    """Runs jobs with the native runner.
+
+    Args:
+        runner: starts it.
+        versions: of the runtime and of what built the runner.
+        arch: that the runner was built for, as in ``opscope.machine.isa``.
+        probe: asks for the CPU's features; None: the runner is asked.
+    """
+
+    def __init__(
+        self, runner: Runner, versions: Mapping[str, str], arch: str, probe: Callable[[], ProbeAnswer] | None = None
+    ) -> None:
+        self._runner, self._versions, self._arch = runner, dict(versions), arch
+        self._probe = probe or self._ask_features
+        self._described: dict[tuple[str, int, int, str], list[RawTensor]] = {}
+
+    @cached_property
+    def probed(self) -> ProbeAnswer:
+        """The CPU's features as the runtime sees them; asked once.
+
+        Raises:
+            FeatureError: the layout of ``cpuinfo_isa`` is not the known one.
+            RunError: the runner cannot tell.
+        """
+        return self._probe()
+
+    def _ask_features(self) -> ProbeAnswer:
+        with tempfile.TemporaryDirectory(prefix="opscope-") as directory:
+            work = Path(directory)
+            heard = self._runner.answer(Call(_PROBE, work, work / LOG, _SHORT_SECONDS))
+        if isinstance(heard, Failure):
+            raise RunError(f"the features of the CPU cannot be read: {heard.message}", hint=_NO_RUNNER)
+        if heard.features is None:
+            raise RunError("the runner told no features", hint=_NO_RUNNER)
+        return probe_answer(heard.features, self._arch)
+
+    def execute(self, job: Job, directory: Path) -> Outcome:
+        """Run a job; see :meth:`opscope.experiment.target.RunTarget.execute`."""
+        work = directory / ".native"
+        try:
+            work.mkdir(exist_ok=True)
+            return self._execute(job, directory, work)
+        except FeatureError as error:
+            return Outcome(failure=Failure(FailureKind.MASK, str(error)))
+        except DeviceError as error:
+            return Outcome(failure=Failure(FailureKind.DEVICE, with_hint(error)))
+        except RunError as error:
+            return Outcome(failure=Failure(FailureKind.EXIT, str(error)))
+        except OSError as error:
+            return Outcome(failure=Failure(FailureKind.STORAGE, f"{error.strerror}: {error.filename}"))
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+
+    def _execute(self, job: Job, directory: Path, work: Path) -> Outcome:
+        calls = ",".join(job.calls)
+        inputs = self._inputs(Path(job.program), calls, work, directory / LOG)
+        if isinstance(inputs, Failure):
+            return Outcome(failure=inputs)
+        write_inputs(inputs, job.seed, work)
+        flags = {
+            **self._features(job.clear),
+            "method_name": calls,
+            "num_executions": job.inferences,
+            "cpu_threads": job.threads,
+            "cpu_affinity": ",".join(map(str, job.affinity)),
+        }
+        heard = self._runner.answer(
+            Call(
+                flags=flags,
+                work=work,
+                log=directory / LOG,
+                timeout=job.timeout_seconds,
+                program=Path(job.program),
+                inputs=len(inputs),
+                outputs=True,
+                trace=directory / TRACE if job.traced else None,
+                counter=Path(job.counter) if job.counter else None,
+                counts=directory / COUNTS if job.counter else None,
+            )
+        )
+        if isinstance(heard, Failure):
+            return Outcome(failure=heard)
+        return self._outcome(heard, job, directory, work)
+
+    def _inputs(self, program: Path, calls: str, work: Path, log: Path) -> list[RawTensor] | Failure:
+        """The inputs of a program's methods; asked once for a file."""
+        try:
+            state = program.stat()
+        except OSError as error:
+            return Failure(FailureKind.EXIT, f"{program}: {error.strerror}")
+        key = (str(program), state.st_mtime_ns, state.st_size, calls)
+        if key not in self._described:
+            heard = self._runner.answer(Call({"method_name": calls, "describe": 1}, work, log, _SHORT_SECONDS, program))
+            if isinstance(heard, Failure):
+                return heard
+            self._described[key] = heard.inputs
+        return self._described[key]
+
+    def _features(self, clear: list[str] | None) -> dict[str, object]:
+        """The flags that clear features, with what the runner needs to check the layout; None: to leave them alone.
+
+        Raises:
+            FeatureError: there is no such field.
+        """
+        if clear is None:
+            return {"plain": 1}
+        probed = self.probed
+        unknown = [field for field in clear if field not in probed.offsets]
+        if unknown:
+            raise FeatureError(f"cpuinfo_isa has no field {', '.join(unknown)}")
+        return {
+            "cpuinfo_size": probed.layout_size,
+            "detected": ",".join(f"{field}={probed.offsets[field]}" for field in probed.fields),
+            "clear": ",".join(f"{field}={probed.offsets[field]}" for field in clear),
+        }
+
+    def _outcome(self, heard: NativeAnswer, job: Job, directory: Path, work: Path) -> Outcome:
+        if (heard.mask and heard.mask.cleared) != job.clear:
+            return Outcome(failure=Failure(FailureKind.MASK, "the runner cleared other features than asked"))
+        began = time.perf_counter_ns()
+        arrays, digest = read_outputs(heard.outputs, work)
+        with (directory / OUTPUTS).open("wb") as file:
+            np.savez(file, *arrays)
+        spent = time.perf_counter_ns() - began
+        return Outcome(
+            measurement=Measurement(
+                mask=heard.mask,
+                threads=heard.threads,
+                inputs=[raw.tensor for raw in heard.inputs],
+                outputs=[raw.tensor for raw in heard.outputs],
+                output_sha256=digest,
+                wall_ns=heard.wall_ns,
+                start_ns=heard.start_ns,
+                load_ns=heard.load_ns,
+                peak_rss_bytes=heard.peak_rss_bytes,
+                versions=self._versions,
+                write_ns=heard.write_ns + spent,
+            )
+        )
+
+
+_NO_RUNNER = "where the native runner does not start, Python may: --target local, over ssh ssh:HOST?python=PATH"
+
+
+def probe_answer(told: RawFeatures, arch: str) -> ProbeAnswer:
+    """The set fields of ``cpuinfo_isa``, once its layout has been checked.
+
+    Args:
+        told: by the runner.
+        arch: that it was built for, as in ``opscope.machine.isa``.
+
+    Raises:
+        FeatureError: the layout is not the known one.
+    """
+    layout = proved_layout(arch, told.isa, told.struct_size, told.processor)
+    fields = sorted(name for name, offset in layout.offsets.items() if told.isa[offset])
+    return ProbeAnswer(arch, fields, told.struct_size, layout.size, layout.offsets)

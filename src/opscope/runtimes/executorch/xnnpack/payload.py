@@ -1,0 +1,447 @@
+"""XNNPACK payloads of delegates: a header, a graph as a FlatBuffer, and constants that are never looked at.
+
+Source of the header: ``backends/xnnpack/serialization/xnnpack_graph_serialize.py`` of ExecuTorch 1.5.1; of the graph:
+``runtime_schema.fbs`` beside it, as tables in :mod:`opscope.runtimes.executorch.xnnpack.payload`. A payload without header is a graph from
+its first byte.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from opscope.core.errors import NotFoundError, TraceFormatError, did_you_mean
+from opscope.program.structure.dtypes import xnnpack_type
+from opscope.program.xnnpack import graph as program
+from opscope.program.xnnpack.graph import (
+    UNKNOWN,
+    ConstantData,
+    DelegateGraph,
+    PayloadHeader,
+    Quantisation,
+    QuantisationKind,
+    XnnGraph,
+    XnnNode,
+    XnnValue,
+)
+from opscope.readers.fields import (
+    FLOAT32,
+    INT32,
+    UINT16,
+    UINT32,
+    UINT64,
+    Number,
+    lengths,
+    nested,
+    numbers,
+    referred,
+    texts,
+    union,
+    vectors,
+)
+from opscope.readers.flatbuffer import FlatBuffer
+from opscope.readers.mapped import mapped_file
+from opscope.runtimes.executorch.pte import decode_executable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from opscope.program.structure.plan import Executable, Plan, Span
+    from opscope.program.xnnpack.graph import Attributes
+    from opscope.readers.fields import Member
+    from opscope.readers.flatbuffer import Tables
+
+
+class Field(NamedTuple):
+    """An attribute: its slot, the type of its numbers, and whether it is a vector of them."""
+
+    slot: int
+    number: Number[int] | Number[float] = UINT32
+    vector: bool = False
+
+    def column(self, tables: Tables) -> list[Any]:
+        """The attribute of every table: a number or a tuple of them."""
+        read: Callable[[Tables, int, Number[Any]], list[Any]] = vectors if self.vector else numbers
+        return read(tables, self.slot, self.number)
+
+
+class Layout(NamedTuple):
+    """Slots of one node type.
+
+    Attributes:
+        inputs: ids of inputs.
+        outputs: ids of outputs.
+        flags: the flags.
+        attributes: what holds the attributes, None for none.
+        fields: the attributes, in the order of that type's fields.
+    """
+
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    flags: int
+    attributes: Callable[..., program.Attributes] | None = None
+    fields: tuple[Field, ...] = ()
+
+    def read_attributes(self, tables: Tables) -> list[program.Attributes | None]:
+        """The attributes of every table."""
+        if self.attributes is None:
+            return [None] * len(tables)
+        rows = zip(*(field.column(tables) for field in self.fields), strict=True)
+        return [self.attributes(*row) for row in rows]
+
+
+def _first(count: int) -> tuple[Field, ...]:
+    return tuple(Field(slot) for slot in range(count))
+
+
+def _concatenate(count: int) -> Layout:
+    """The fifth input was appended behind the flags."""
+    return Layout((1, 2, 3, 4, 7)[:count], (5,), 6, program.Concatenation, _first(1))
+
+
+_UNARY = Layout((0,), (1,), 2)
+_BINARY = Layout((0, 1), (2,), 3)
+_CONVOLUTION = Layout((15, 16, 17), (18,), 19, program.Convolution, _first(15))
+_POOLING = Layout((10,), (11,), 12, program.Pooling, _first(10))
+_ARGMAX = Layout((6,), (7, 8), 9, program.ArgMaxPooling, _first(6))
+_SLOPE = Layout((1,), (2,), 3, program.Slope, (Field(0, FLOAT32),))
+_TRANSPOSE = Layout((2,), (3,), 4, program.Transposition, (Field(1, vector=True),))
+_RESIZE = Layout((2,), (3,), 4, program.Resizing, _first(2))
+_PAD = Layout(
+    (3,), (4,), 5, program.Padding, (Field(0, vector=True), Field(1, vector=True), Field(2, FLOAT32))
+)  # fmt: skip
+_RESHAPE = Layout((2,), (3,), 4, program.Reshaping, (Field(1, vector=True),))
+_SLICE = Layout((3,), (4,), 5, program.Slicing, (Field(1, vector=True), Field(2, vector=True)))
+_FULLY_CONNECTED = Layout((0, 1, 2), (3,), 4)
+_ATTENTION = Layout((0, 1, 2, 3, 4), (5,), 6)
+
+# XNodeUnion
+NODES: dict[int, tuple[str, Layout]] = {
+    1: ("Add", _BINARY),
+    2: ("FullyConnected", _FULLY_CONNECTED),
+    3: ("Softmax", _UNARY),
+    4: ("Sigmoid", _UNARY),
+    5: ("StaticTranspose", _TRANSPOSE),
+    6: ("Clamp", _UNARY),
+    7: ("Conv2d", _CONVOLUTION),
+    8: ("Div", _BINARY),
+    9: ("StaticResizeBilinear2D", _RESIZE),
+    10: ("StaticConstantPad", _PAD),
+    11: ("AvgPooling2d", _POOLING),
+    12: ("Minimum", _BINARY),
+    13: ("DepthwiseConv2d", _CONVOLUTION),
+    14: ("MaxPooling2d", _POOLING),
+    15: ("Multiply", _BINARY),
+    16: ("Subtract", _BINARY),
+    17: ("Floor", _UNARY),
+    18: ("Convert", _UNARY),
+    19: ("GlobalAvgPooling2d", _UNARY),
+    20: ("StaticReshape", _RESHAPE),
+    21: ("ArgMaxPooling2d", _ARGMAX),
+    22: ("SquareRoot", _UNARY),
+    23: ("Ceiling", _UNARY),
+    24: ("Hardswish", _UNARY),
+    25: ("LeakyReLU", _SLOPE),
+    26: ("Maximum", _BINARY),
+    27: ("Negate", _UNARY),
+    28: ("Square", _UNARY),
+    29: ("ELU", _SLOPE),
+    30: ("Abs", _UNARY),
+    31: ("PReLU", _BINARY),
+    32: ("Concatenate2", _concatenate(2)),
+    33: ("Concatenate3", _concatenate(3)),
+    34: ("Concatenate4", _concatenate(4)),
+    35: ("StaticSlice", _SLICE),
+    36: ("ScaledDotProductAttention", _ATTENTION),
+    37: ("BatchMatrixMultiply", _BINARY),
+    38: ("Concatenate5", _concatenate(5)),
+    39: ("ConvTranspose2d", _CONVOLUTION),
+    40: ("ReciprocalSquareRoot", _UNARY),
+    41: ("Log", _UNARY),
+    42: ("Gelu", _UNARY),
+    43: ("Tanh", _UNARY),
+    44: ("Exp", _UNARY),
+    45: ("Sin", _UNARY),
+    46: ("Copy", _UNARY),
+    47: ("Cos", _UNARY),
+}
+
+
+# XValueUnion, XNNQuantizedTensorValue, XNNTensorValue
+_PLAIN, _QUANTISED = 1, 2
+_TENSOR, _PARAMETERS = 0, 1
+_TYPE, _DIMS, _CONSTANT, _PLACE, _FLAGS, _ID = 0, 2, 3, 4, 5, 6
+_NO_PLACE = 2**32 - 1
+_EXTERNAL_INPUT, _EXTERNAL_OUTPUT = 1, 2
+
+# XNNQuantParams
+_SCALE, _CHANNEL, _GROUP_SIZE, _ZERO_POINT = 0, 1, 2, 1
+_CHANNEL_SCALES, _GROUP_SCALES = 3, 5
+
+_NOT_QUANTISED = Quantisation(QuantisationKind.NONE)
+
+
+def read_xnn_values(table: Tables) -> tuple[tuple[XnnValue, ...], int]:
+    """The values in the order of the file, and how many more are of unknown kinds.
+
+    Raises:
+        TraceFormatError: an offset points outside, or a quantised value has no tensor.
+    """
+    found: dict[int, XnnValue] = {}
+    for member in union(table, 0):
+        if member.number in {_PLAIN, _QUANTISED}:
+            read = _plain if member.number == _PLAIN else _quantised
+            found.update(zip(member.rows, read(member), strict=True))
+    return tuple(found[row] for row in sorted(found)), len(table) - len(found)
+
+
+def _plain(member: Member) -> list[XnnValue]:
+    return _values(member.tables, [_NOT_QUANTISED] * len(member.rows))
+
+
+def _quantised(member: Member) -> list[XnnValue]:
+    tensors, rows = referred(member.tables, _TENSOR)
+    if len(rows) != len(member.rows):
+        raise tensors.buffer.error("a quantised value has no tensor")
+    return _values(tensors, _scales(member.tables))
+
+
+def _values(tensors: Tables, scales: list[Quantisation]) -> list[XnnValue]:
+    flags = numbers(tensors, _FLAGS, UINT32)
+    columns = zip(
+        numbers(tensors, _ID, UINT32),
+        map(xnnpack_type, numbers(tensors, _TYPE, UINT16)),
+        vectors(tensors, _DIMS, UINT32),
+        (bool(flag & _EXTERNAL_INPUT) for flag in flags),
+        (bool(flag & _EXTERNAL_OUTPUT) for flag in flags),
+        numbers(tensors, _CONSTANT, UINT32),
+        scales,
+        map(_place, flags, numbers(tensors, _PLACE, UINT32)),
+        strict=True,
+    )
+    return [XnnValue(*row) for row in columns]
+
+
+def _place(flags: int, place: int) -> int | None:
+    """Place among the arguments of a call; values of the graph's own have none, whatever is written there."""
+    return place if flags & (_EXTERNAL_INPUT | _EXTERNAL_OUTPUT) and place != _NO_PLACE else None
+
+
+def _scales(values: Tables) -> list[Quantisation]:
+    out = [Quantisation(QuantisationKind.UNKNOWN)] * len(values)
+    for member in union(values, _PARAMETERS):
+        if member.number in _SCALES:
+            for row, scales in zip(member.rows, _SCALES[member.number](member.tables), strict=True):
+                out[row] = scales
+    return out
+
+
+def _per_channel(tables: Tables) -> list[Quantisation]:
+    rows = zip(_stored(tables, _CHANNEL_SCALES), numbers(tables, _CHANNEL, INT32), strict=True)
+    return [Quantisation(QuantisationKind.PER_CHANNEL, scales, channel) for scales, channel in rows]
+
+
+def _per_group(tables: Tables) -> list[Quantisation]:
+    columns = _stored(tables, _GROUP_SCALES), numbers(tables, _CHANNEL, INT32), numbers(tables, _GROUP_SIZE, INT32)
+    return [Quantisation(QuantisationKind.PER_CHANNEL_GROUP, *row) for row in zip(*columns, strict=True)]
+
+
+def _per_tensor(tables: Tables) -> list[Quantisation]:
+    rows = zip(numbers(tables, _SCALE, FLOAT32), numbers(tables, _ZERO_POINT, INT32), strict=True)
+    return [Quantisation(QuantisationKind.PER_TENSOR, scale=scale, zero_point=zero) for scale, zero in rows]
+
+
+def _per_token(tables: Tables) -> list[Quantisation]:
+    return [Quantisation(QuantisationKind.PER_TOKEN)] * len(tables)
+
+
+def _stored(tables: Tables, slot: int) -> list[int]:
+    """Number of scales: as stated, or in older payloads the length of the vector that holds them."""
+    pairs = zip(numbers(tables, slot, UINT32), lengths(tables, _SCALE), strict=True)
+    return [stated or held for stated, held in pairs]
+
+
+_SCALES: dict[int, Callable[[Tables], list[Quantisation]]] = {
+    1: _per_channel,
+    2: _per_tensor,
+    3: _per_token,
+    4: _per_group,
+}
+
+
+BACKEND = "XnnpackBackend"
+_MAGIC = b"XH00"
+_MAGIC_AT, _MAGIC_END = 4, 8
+_HEADER_LENGTH = 30
+_IDENTIFIERS = (b"XN01", b"XN00")
+_HINT = "export the model again, or copy the file again: the payload is damaged or of a newer kind"
+_ABSENT = 2**32 - 1  # the id of an input that is left out
+_BY_KEY = 2**64 - 1  # the offset of data that are found by their key
+
+# XNNGraph, XNode, OutputMinMax, ConstantDataOffset
+_VERSION, _NODES, _VALUES, _INPUTS, _OUTPUTS, _CONSTANTS = 0, 1, 2, 4, 5, 8
+_NODE, _DEBUG_HANDLE, _MIN_MAX = 0, 2, 3
+_MIN, _MAX = 0, 1
+_OFFSET, _SIZE, _KEY = 0, 1, 2
+
+
+def read_xnn_graphs(path: Path, method: str | None = None) -> tuple[DelegateGraph, ...]:
+    """The XNNPACK delegates of a .pte with their graphs, in the order of the file.
+
+    Args:
+        path: the program.
+        method: only of this method; None: of all.
+
+    Raises:
+        NotFoundError: there is no such file, or no such method in it.
+        StorageError: it cannot be read.
+        TraceFormatError: the program or a payload is damaged.
+    """
+    data = mapped_file(path)
+    program = decode_executable(data, str(path))
+    plans = [plan for plan in program.plans if method in {None, plan.name}]
+    if not plans:
+        names = [plan.name for plan in program.plans]
+        raise NotFoundError(f"no method {method!r}", where=path, hint=did_you_mean(method or "", names))
+    return delegate_graphs(data, str(path), program, plans)
+
+
+def delegate_graphs(
+    data: bytes | memoryview, where: str, program: Executable, plans: list[Plan] | None = None
+) -> tuple[DelegateGraph, ...]:
+    """The XNNPACK delegates of a program whose file is already in memory; a payload that several share is read once.
+
+    Raises:
+        TraceFormatError: a payload is missing or damaged.
+    """
+    found: list[DelegateGraph] = []
+    payloads = _Payloads(data)
+    for plan in program.plans if plans is None else plans:
+        callers = plan.callers()
+        for number, delegate in enumerate(plan.delegates):
+            if delegate.id == BACKEND:
+                graph = payloads.graph(delegate.data, f"{where}, delegate {number} of {plan.name}")
+                found.append(DelegateGraph(plan.name, number, callers.get(number, ()), graph))
+    return tuple(found)
+
+
+class _Payloads:
+    """Graphs of a file by their place; together they may not be longer than the file."""
+
+    def __init__(self, data: bytes | memoryview) -> None:
+        self._data = memoryview(data)
+        self._left = len(data)
+        self._graphs: dict[Span, XnnGraph] = {}
+
+    def graph(self, span: Span | None, place: str) -> XnnGraph:
+        """The graph at a place; ``place`` names the delegate in errors."""
+        if span is None:
+            raise TraceFormatError("it has no payload", where=place, hint=_HINT)
+        if span not in self._graphs:
+            self._left -= span.size
+            if self._left < 0:
+                raise TraceFormatError("payloads overlap each other", where=place, offset=span.offset, hint=_HINT)
+            self._graphs[span] = decode_xnn_graph(self._data[span.offset : span.offset + span.size], place)
+        return self._graphs[span]
+
+
+def decode_xnn_graph(payload: bytes | memoryview, where: str) -> XnnGraph:
+    """The graph in a payload; ``where`` names it in errors, whose offsets count from the start of the graph.
+
+    Raises:
+        TraceFormatError: it is no payload, truncated, or damaged.
+    """
+    header = _header(payload, where)
+    graph = memoryview(payload)[header.graph_offset : header.graph_offset + header.graph_size]
+    identifier = bytes(graph[_MAGIC_AT:_MAGIC_END])
+    if identifier not in _IDENTIFIERS:
+        problem = f"not an XNNPACK graph that can be read: its identifier is {identifier!r}"
+        raise TraceFormatError(problem, where=where, offset=header.graph_offset + _MAGIC_AT, hint=_HINT)
+    root = FlatBuffer(graph, where).root()
+    values, unknown = read_xnn_values(nested(root, _VALUES)[0])
+    nodes = _nodes(nested(root, _NODES)[0])
+    inputs, outputs = (vectors(root, slot, UINT32)[0] for slot in (_INPUTS, _OUTPUTS))
+    if not unknown:
+        _check_references(root, values, nodes, inputs + outputs)
+    return XnnGraph(
+        identifier.decode(), texts(root, _VERSION)[0], header, values, nodes, inputs, outputs, _constants(root), unknown
+    )
+
+
+def _header(payload: bytes | memoryview, where: str) -> PayloadHeader:
+    size = len(payload)
+    if payload[_MAGIC_AT:_MAGIC_END] != _MAGIC:
+        return PayloadHeader(0, size, 0, 0)
+    if size < _HEADER_LENGTH:
+        raise TraceFormatError("truncated within its header", where=where, offset=size, hint=_HINT)
+    header = PayloadHeader(*struct.unpack_from("<IIIQ", payload, 10))
+    graph_end = header.graph_offset + header.graph_size
+    if max(graph_end, header.constants_offset + header.constants_size) > size:
+        raise TraceFormatError(f"its parts reach past its {size:,} bytes", where=where, offset=10, hint=_HINT)
+    return header
+
+
+def _nodes(table: Tables) -> tuple[XnnNode, ...]:
+    handles = numbers(table, _DEBUG_HANDLE, UINT32)
+    bounds = _bounds(table)
+    nodes = [
+        XnnNode(UNKNOWN, 0, handle, (), (), *bound, 0, None) for handle, bound in zip(handles, bounds, strict=True)
+    ]
+    for member in union(table, _NODE):
+        described = _described(member)
+        for row, (inputs, outputs, flags, attributes) in zip(member.rows, described, strict=True):
+            kind = NODES[member.number][0] if member.number in NODES else UNKNOWN
+            nodes[row] = XnnNode(
+                kind, member.number, handles[row], inputs, outputs, *bounds[row], flags, attributes
+            )  # fmt: skip
+    return tuple(nodes)
+
+
+def _bounds(table: Tables) -> list[tuple[float | None, float | None]]:
+    bounds: list[tuple[float | None, float | None]] = [(None, None)] * len(table)
+    given, rows = referred(table, _MIN_MAX)
+    for row, low, high in zip(rows, numbers(given, _MIN, FLOAT32), numbers(given, _MAX, FLOAT32), strict=True):
+        bounds[row] = (low, high)
+    return bounds
+
+
+def _described(member: Member) -> list[tuple[tuple[int, ...], tuple[int, ...], int, Attributes | None]]:
+    """Inputs, outputs, flags and attributes of nodes of one type; nothing is known of an unknown type."""
+    if member.number not in NODES:
+        return [((), (), 0, None)] * len(member.rows)
+    layout = NODES[member.number][1]
+    columns = (
+        _ids(member.tables, layout.inputs),
+        _ids(member.tables, layout.outputs),
+        numbers(member.tables, layout.flags, UINT32),
+        layout.read_attributes(member.tables),
+    )
+    return list(zip(*columns, strict=True))
+
+
+def _ids(tables: Tables, slots: tuple[int, ...]) -> list[tuple[int, ...]]:
+    rows = zip(*(numbers(tables, slot, UINT32) for slot in slots), strict=True)
+    return [tuple(number for number in row if number != _ABSENT) for row in rows]
+
+
+def _constants(root: Tables) -> tuple[ConstantData, ...]:
+    table = nested(root, _CONSTANTS)[0]
+    columns = numbers(table, _OFFSET, UINT64), numbers(table, _SIZE, UINT64), texts(table, _KEY)
+    rows = zip(*columns, strict=True)
+    return tuple(ConstantData(None if offset == _BY_KEY else offset, size, key) for offset, size, key in rows)
+
+
+def _check_references(
+    root: Tables, values: tuple[XnnValue, ...], nodes: tuple[XnnNode, ...], externals: tuple[int, ...]
+) -> None:
+    """Every id that is used belongs to one value."""
+    known = np.array([value.id for value in values], np.int64)
+    if len(np.unique(known)) < len(known):
+        raise root.buffer.error("two values have the same id")
+    used = [number for node in nodes for number in node.inputs + node.outputs]
+    missing = np.setdiff1d(np.array([*used, *externals], np.int64), known)
+    if len(missing):
+        raise root.buffer.error(f"value {int(missing[0])} is used and not defined")

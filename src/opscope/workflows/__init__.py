@@ -1,0 +1,1 @@
+"""What joins the rooms, from a path to a result."""

@@ -1,0 +1,115 @@
+"""Agent skills: instructions that an AI coding assistant, or a person, follows step by step.
+
+A skill is a directory with a file ``SKILL.md`` whose front matter gives its name and says when to use it; see
+https://agentskills.io/specification.
+"""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from opscope.core.errors import BundleError, NotFoundError, TraceFormatError, did_you_mean
+from opscope.core.files import storage_errors, write_atomically
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+SKILL_FILE = "SKILL.md"
+_FENCE = "---"
+
+
+class Skill(NamedTuple):
+    """A skill of this package.
+
+    Attributes:
+        name: of the skill and of its directory.
+        description: what it does and when to use it, in one line.
+        text: the whole file.
+    """
+
+    name: str
+    description: str
+    text: str
+
+
+def skills() -> list[Skill]:
+    """The skills of this package, in the order of a first project.
+
+    >>> from opscope.api import skills
+    >>> skills()[0].name
+    'opscope-setup-workspace'
+    """
+    found = [
+        parsed(entry.joinpath(SKILL_FILE).read_text(encoding="utf-8"))
+        for entry in files("opscope").joinpath("skills").iterdir()
+        if entry.joinpath(SKILL_FILE).is_file()
+    ]
+    return sorted(found, key=lambda skill: _ORDER.index(skill.name) if skill.name in _ORDER else len(_ORDER))
+
+
+_ORDER = tuple(
+    f"opscope-{name}"
+    for name in (
+        "setup-workspace native-runners export-model run-profiling analyse-results generate-report validate-workflow "
+        "onboard-model analyse-npu-trace gate-in-ci"
+    ).split()
+)
+
+
+def parsed(text: str) -> Skill:
+    """A skill from its file.
+
+    Raises:
+        TraceFormatError: the front matter is missing or lacks its name or description.
+    """
+    lines = text.splitlines()
+    if lines[:1] != [_FENCE] or _FENCE not in lines[1:]:
+        raise TraceFormatError("a skill begins with front matter between lines of ---", where=SKILL_FILE)
+    head = lines[1 : lines.index(_FENCE, 1)]
+    fields = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in head)}
+    missing = [name for name in ("name", "description") if not fields.get(name)]
+    if missing:
+        raise TraceFormatError(f"the front matter has no {' and no '.join(missing)}", where=SKILL_FILE)
+    return Skill(fields["name"], fields["description"], text)
+
+
+def install_skills(directory: str | Path, names: Sequence[str] = (), *, overwrite: bool = False) -> list[Path]:
+    """Write skills into a directory, each as ``NAME/SKILL.md``; a skill that is there as it is stays.
+
+    Args:
+        directory: made when it is missing.
+        names: which; empty for all.
+        overwrite: replace files that differ.
+
+    Returns:
+        The files, in the order of the skills.
+
+    Raises:
+        NotFoundError: there is no such skill.
+        BundleError: a file is there already and differs; nothing is written then.
+        StorageError: the directory cannot be written.
+    """
+    known = {skill.name: skill for skill in skills()}
+    for name in names:
+        if name not in known:
+            raise NotFoundError(f"no skill {name!r}", hint=did_you_mean(name, known))
+    chosen = [skill for skill in known.values() if not names or skill.name in names]
+    places = {Path(directory) / skill.name / SKILL_FILE: skill.text for skill in chosen}
+    if not overwrite:
+        _check_unchanged(places)
+    for place, text in places.items():
+        with storage_errors(place):
+            place.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(place, text.encode())
+    return list(places)
+
+
+def _check_unchanged(places: dict[Path, str]) -> None:
+    for place, text in places.items():
+        with storage_errors(place):
+            differs = place.exists() and place.read_bytes() != text.encode()
+        if differs:
+            hint = "keep your own changes elsewhere, or replace it with --overwrite"
+            raise BundleError("the skill is there already, and differs", where=place, hint=hint)

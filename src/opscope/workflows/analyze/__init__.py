@@ -1,0 +1,1 @@
+"""Analysing, comparing, gating and converting what a path holds."""

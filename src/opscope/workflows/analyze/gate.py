@@ -1,0 +1,161 @@
+"""The regression gate: a candidate against a baseline, with a threshold and budgets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from opscope.analysis.gate.budgets import LIMITS, SELECTORS, Budgets, chosen, describe, known_words
+from opscope.core.errors import MismatchError, did_you_mean
+from opscope.experiment.config_errors import shown, typed, wrong
+from opscope.experiment.config_files import decoded
+from opscope.measurements.analyses import comparison_of, paired_sides
+from opscope.measurements.comparable import mismatches, surroundings
+from opscope.measurements.sides import side_of
+from opscope.npu.workflows.sides import check_tiles, is_tiles
+from opscope.program.operators.taxonomy import Category
+
+if TYPE_CHECKING:
+    from opscope.analysis.compare.compare import Comparison
+    from opscope.analysis.gate.budgets import Budget, Sides
+    from opscope.analysis.gate.gate import Criterion, GateReport
+    from opscope.analysis.latency.timing import Floats
+    from opscope.measurements.sides import Side, Warmup
+    from opscope.npu.analysis.gate import TilesGate
+
+
+_CHOICES = {"category": tuple(category.value for category in Category)}
+
+
+def read_budgets(file: Path) -> Budgets:
+    """The limits that a file sets.
+
+    Raises:
+        NotFoundError: there is no such file.
+        StorageError: it cannot be read.
+        UsageError: it is no TOML or JSON, a field is wrong, or an entry chooses or limits nothing.
+    """
+    budgets = typed(decoded(file, hint="give a TOML or JSON file with [[budget]] entries"), Budgets, file, _CHOICES)
+    end_to_end = budgets.end_to_end
+    if not budgets.budget and end_to_end.max_ms is None and end_to_end.max_slower is None:
+        raise wrong(file, "", "it sets no limit", "for example [end_to_end] with max_ms = 12.5")
+    for number, budget in enumerate(budgets.budget):
+        place = f"budget[{number}]"
+        if not _given(budget, SELECTORS):
+            raise wrong(file, place, "it chooses no operators", f"give at least one of {', '.join(SELECTORS)}")
+        if not _given(budget, LIMITS):
+            raise wrong(file, place, "it sets no limit", f"give at least one of {', '.join(LIMITS)}")
+    return budgets
+
+
+def check_chosen(budgets: Budgets, file: Path, sides: Sides) -> None:
+    """Make sure that every entry chooses something in the candidate: a misspelt layer must not pass.
+
+    Raises:
+        UsageError: one chooses nothing; the message names the word that is to blame when one alone is.
+    """
+    rows = sides.candidate.operators
+    for number, budget in enumerate(budgets.budget):
+        if chosen(budget, rows):
+            continue
+        place = f"budget[{number}]"
+        for name in _given(budget, SELECTORS):
+            value = getattr(budget, name)
+            word = str(getattr(value, "value", value))
+            known = known_words(name, rows)
+            if not known:
+                hint = "modules are known with an export record (.etrecord) only" if name == "module" else None
+                raise wrong(file, f"{place}.{name}", f"no operator of the candidate has a known {name}", hint)
+            if word not in known:
+                problem = f"the candidate has no operator of {name} {shown(value)}"
+                raise wrong(file, f"{place}.{name}", problem, did_you_mean(word, known))
+        raise wrong(file, place, f"no operator of the candidate is all of this: {describe(budget)}")
+
+
+def _given(budget: Budget, names: tuple[str, ...]) -> list[str]:
+    return [name for name in names if getattr(budget, name) is not None]
+
+
+def check(
+    candidate: str | Path,
+    against: str | Path,
+    *,
+    threshold: float | None = None,
+    budget: str | Path | None = None,
+    force: bool = False,
+    warmup: Warmup = None,
+) -> GateReport | TilesGate:
+    """Whether a candidate is slower than a baseline by more than is let through.
+
+    Args:
+        candidate: what is judged: a trace, a directory of traces, a bundle (its accelerated variant) or
+            ``BUNDLE#variant``; or a trace of AI Engine tiles, or a directory of such.
+        against: the baseline, likewise.
+        threshold: the largest end-to-end slowdown that is let through, as a fraction; None: that of the budget file,
+            else 3 %.
+        budget: a file with limits of chosen operators, TOML or JSON.
+        force: compare sides that are not comparable; the report then says why they are not.
+        warmup: inferences of each process to set aside; see :func:`opscope.analyze`.
+
+    Raises:
+        MismatchError: the sides are not comparable.
+        NotFoundError: there is no such file, directory or variant.
+        TraceFormatError: a file is damaged, or no inference is left to measure.
+        UsageError: the budget file is wrong, or an entry chooses no operator.
+    """
+    from opscope.analysis.gate.budgets import Budgets
+    from opscope.analysis.gate.gate import DEFAULT_THRESHOLD, Terms, gate
+
+    if is_tiles(candidate) or is_tiles(against):
+        return check_tiles(candidate, against, threshold, budget, force=force)
+    file = None if budget is None else Path(budget)
+    budgets = Budgets() if file is None else read_budgets(file)
+    sides = side_of(against, warmup), side_of(candidate, warmup)
+    problems = mismatches(*sides)
+    if problems and not force:
+        hint = "measure both on one machine in the same way, or let them be compared all the same with --force"
+        raise MismatchError(f"cannot be compared with the baseline: {problems[0]}", where=candidate, hint=hint)
+    comparison = comparison_of(*sides)
+    limits = _budgets(budgets, file, sides, comparison) if file else []
+    given = threshold if threshold is not None else budgets.end_to_end.max_slower
+    bundle = sides[1].bundle
+    terms = Terms(
+        threshold=DEFAULT_THRESHOLD if given is None else given,
+        model=bundle.manifest.model.name if bundle else None,
+        mismatches=problems,
+        notes=surroundings(*sides),
+    )
+    return gate(comparison, terms, limits)
+
+
+def _budgets(budgets: Budgets, file: Path, sides: tuple[Side, Side], comparison: Comparison) -> list[Criterion]:
+    from opscope.analysis.gate.budgets import judge_budgets
+
+    found = _splits(sides, comparison)
+    check_chosen(budgets, file, found)
+    return judge_budgets(budgets, found)
+
+
+def _splits(sides: tuple[Side, Side], comparison: Comparison) -> Sides:
+    from opscope.analysis.gate.budgets import Sides, split_times
+
+    baseline, candidate, paired = paired_sides(*sides)
+    splits = [
+        split_times(side.table, side.known.attributions.operators if side.known else None)
+        for side in (baseline, candidate)
+    ]
+    return Sides(splits[0], splits[1], paired, _log_medians(sides[1], comparison.end_to_end.arm))
+
+
+def _log_medians(side: Side, arm: str) -> Floats:
+    """Logarithm of the median latency of each process in the arm that the comparison rests on."""
+    from opscope.analysis.latency.latency import measured_durations
+
+    if arm == "untraced" and side.calls is not None:
+        durations = side.calls.durations(sorted(side.calls.settled()))
+    else:
+        durations = measured_durations(side.table)
+    logs: Floats = np.log([[max(float(np.median(values)), 1.0)] for values in durations])
+    return logs

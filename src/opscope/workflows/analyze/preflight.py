@@ -1,0 +1,48 @@
+"""What a program tells before it runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from opscope.core.errors import NotFoundError, TraceFormatError
+
+if TYPE_CHECKING:
+    from opscope.analysis.preflight.preflight import Preflight
+
+_HEAD = 8
+
+
+def preflight(path: str | Path) -> Preflight:
+    """What of a .pte XNNPACK will run, what share SME and SME2 can accelerate, what holds it back, and what to do.
+
+    Nothing is run and no device is needed. A delegate without a payload is counted, and its work stays unknown.
+
+    Args:
+        path: the program.
+
+    Raises:
+        NotFoundError: there is no such file.
+        StorageError: it cannot be read.
+        TraceFormatError: it is no .pte, truncated, or damaged.
+    """
+    from opscope.analysis.preflight.preflight import preflight as look
+    from opscope.core.files import sha256_of
+    from opscope.measurements.attribution import read_model
+
+    place = Path(path)
+    _check(place)
+    return look(read_model(place), str(place), sha256_of(place))
+
+
+def _check(path: Path) -> None:
+    """Refuse what is no program with a word on what is expected."""
+    from opscope.readers.mapped import mapped_file
+    from opscope.runtimes.executorch.pte import is_program
+
+    if path.is_dir():
+        hint = "give the .pte; of a bundle that is the file in its model directory"
+        raise NotFoundError("it is a directory, not a program", where=path, hint=hint)
+    if not is_program(bytes(mapped_file(path)[:_HEAD])):
+        hint = "give a .pte, as `opscope profile` and ExecuTorch's exporter write it; `opscope analyze` reads traces"
+        raise TraceFormatError("not an ExecuTorch program", where=path, hint=hint)

@@ -1,0 +1,1 @@
+"""Which kernels ran, from whatever tells of them."""

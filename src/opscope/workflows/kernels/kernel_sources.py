@@ -1,0 +1,139 @@
+"""Whatever tells of kernels, as sources of one form: bundles, runs of the Arm kit, counts, logs, lists, recordings."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from opscope.analysis.kernels.kernel_sources import counted_source, registered_source, sampled_source
+from opscope.bundle.kernel_evidence import evidence_directory, evidence_runs
+from opscope.core.errors import NotFoundError, TraceFormatError, did_you_mean
+from opscope.readers.kernel_counts import MAGIC, read_kernel_counts
+
+if TYPE_CHECKING:
+    from opscope.analysis.kernels.kernel_sources import KernelSource
+    from opscope.bundle.bundle import Bundle
+    from opscope.bundle.manifest import Variant
+    from opscope.kit.readers.run import KitExperiment
+    from opscope.program.kernels.names import KernelLog
+
+_HEAD = 1 << 16
+
+
+def split_label(path: str) -> tuple[Path, str | None]:
+    """A path and the variant behind ``#``; a file whose own name has one is taken as it is."""
+    place, mark, label = path.rpartition("#")
+    return (Path(place), label) if mark and place and not Path(path).exists() else (Path(path), None)
+
+
+def file_source(path: Path, label: str | None) -> KernelSource:
+    """What a file tells: counts, a log of XNNPACK, a list of the kit, or a recording of a profiler.
+
+    Args:
+        path: of the file.
+        label: the variant that it is of; None: the file's own name.
+
+    Raises:
+        NotFoundError: there is no such file.
+        TraceFormatError: it is none of these, or damaged.
+    """
+    from opscope.readers.recordings.recording import is_recording, read_recording
+    from opscope.runtimes.executorch.xnnpack.log import is_kernel_log, read_kernel_log
+
+    head, variant = _head(path), label or path.stem
+    if head.startswith(MAGIC):
+        return counted_source(read_kernel_counts(path), variant, str(path))
+    if is_recording(head):
+        return sampled_source(read_recording(path), variant, str(path))
+    if b"kernel_name" in head.partition(b"\n")[0]:
+        return _listed(path, variant)
+    if is_kernel_log(head):
+        return log_source(read_kernel_log(path), variant, str(path))
+    hint = "give a bundle, a run of the Arm kit, a kernels.counts, a log of XNNPACK, or a recording as text"
+    raise TraceFormatError("nothing in it tells of kernels", where=path, hint=hint)
+
+
+def _head(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(_HEAD)
+    except OSError as error:
+        raise NotFoundError(f"cannot be read: {error.strerror}", where=path) from None
+
+
+def _listed(path: Path, variant: str) -> KernelSource:
+    from opscope.kit.readers.csv import kernel_rows
+
+    rows = kernel_rows(path)
+    return registered_source([(r.kernel.whole, r.category, r.registrations) for r in rows], variant, str(path))
+
+
+def log_source(log: KernelLog, variant: str, path: str) -> KernelSource:
+    """What a log of XNNPACK tells."""
+    lines = Counter((entry.kernel.whole, entry.category) for entry in log.entries)
+    return registered_source([(*key, count) for key, count in lines.items()], variant, path)
+
+
+def kit_sources(directory: Path, label: str | None) -> list[KernelSource]:
+    """What the experiments of a run of the kit tell, those with a log or a list of kernels.
+
+    Args:
+        directory: of the run.
+        label: the experiment; None: all of them.
+
+    Raises:
+        NotFoundError: there is no such experiment.
+        TraceFormatError: a file is damaged.
+    """
+    from opscope.kit.readers.directory import read_kit
+
+    run = read_kit(directory)
+    wanted = run.experiments if label is None else (run.experiment(label),)
+    return [source for each in wanted if (source := _of_experiment(each, directory)) is not None]
+
+
+def _of_experiment(experiment: KitExperiment, directory: Path) -> KernelSource | None:
+    files = experiment.files
+    if experiment.kernels is not None and files.kernel_log:
+        found = log_source(experiment.kernels, experiment.name, str(directory / files.kernel_log))
+    elif experiment.kernel_rows and files.kernels:
+        lines = [(row.kernel.whole, row.category, row.registrations) for row in experiment.kernel_rows]
+        found = registered_source(lines, experiment.name, str(directory / files.kernels))
+    else:
+        return None
+    role = experiment.role.value if experiment.role else None
+    return msgspec.structs.replace(found, role=role, threads=experiment.threads)
+
+
+def bundle_sources(bundle: Bundle, label: str | None) -> list[KernelSource]:
+    """What the evidence arm of a bundle tells; runs that failed tell nothing.
+
+    Args:
+        bundle: to look into.
+        label: the variant; None: all of them.
+
+    Raises:
+        NotFoundError: there is no such variant.
+        BundleError: a record is damaged.
+        TraceFormatError: a file of counts is damaged.
+    """
+    if label is not None and bundle.manifest.variant(label) is None:
+        hint = did_you_mean(label, (variant.name for variant in bundle.manifest.variants))
+        raise NotFoundError(f"the bundle has no variant {label!r}", where=bundle.path, hint=hint)
+    found = []
+    for name, run in evidence_runs(bundle).items():
+        variant = bundle.manifest.variant(name)
+        if run.counts and variant and label in {None, name}:
+            path = evidence_directory(bundle, name) / run.counts
+            source = counted_source(read_kernel_counts(path), name, str(path.relative_to(bundle.path)))
+            found.append(of_variant(source, variant))
+    return found
+
+
+def of_variant(source: KernelSource, variant: Variant) -> KernelSource:
+    """A source with the role and the threads of a variant."""
+    role = variant.role.value if variant.role else None
+    return msgspec.structs.replace(source, variant=variant.name, role=role, threads=variant.threads)

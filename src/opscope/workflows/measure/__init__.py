@@ -1,0 +1,1 @@
+"""From a model or a configuration to a bundle."""

@@ -1,0 +1,175 @@
+"""The ceilings of a bundle's variants: kept ones where a short probe agrees with them, else measured."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from opscope.core.errors import BundleError, OpscopeError, StorageError
+from opscope.experiment.target import RecallingTarget
+from opscope.machine.ceilings_cache import RoofsCache, RoofsKey, probes_version
+from opscope.program.ceilings.ceilings import NoRoofs, Origin, Roofs
+from opscope.program.ceilings.drift import drift_of, drift_sample
+
+if TYPE_CHECKING:
+    from opscope.bundle.bundle import Bundle
+    from opscope.bundle.manifest import Variant
+    from opscope.experiment.target import RunTarget
+    from opscope.machine.ceilings_cache import MachineIdentity
+    from opscope.machine.clock import Clock
+    from opscope.program.ceilings.ceilings import Drift
+
+PROBES = 2
+"""How often the short probe runs before kept ceilings are given up: a disturbance of a second must not cost four."""
+
+
+def measure_roofs(bundle: Bundle, target: RunTarget, clock: Clock, *, anew: bool = False) -> None:
+    """Find what is missing of the ceilings of every variant that has results, and save it in the bundle.
+
+    That ceilings cannot be measured is no failure of the run: the reason is saved in their place, and tried again when
+    the run is resumed. Nothing is saved for a target that cannot measure any; on an emulated CPU nothing is measured.
+
+    Args:
+        bundle: locked, its repetitions done.
+        target: where they ran.
+        clock: tells when ceilings were measured or checked.
+        anew: measure all of them, whatever the bundle holds or was kept from an earlier run.
+
+    Raises:
+        StorageError: the system refused to write into the bundle; the repetitions are safe.
+    """
+    wanted = [
+        variant
+        for variant in bundle.manifest.variants
+        if bundle.manifest.completed(variant.name) and (anew or not isinstance(_saved(bundle, variant), Roofs))
+    ]
+    if not wanted or bundle.manifest.target.emulated:
+        return
+    earlier, problem = _earlier(target)
+    for variant in wanted:
+        clear = variant.cleared if bundle.manifest.switches else None
+        found = _found(target, _Asked(variant, clear), clock, earlier, anew=anew)
+        if found is not None:
+            bundle.save_roofs(variant.name, _noted(found, problem))
+
+
+def _saved(bundle: Bundle, variant: Variant) -> Roofs | NoRoofs | None:
+    """What the bundle holds; damaged ceilings are found anew."""
+    try:
+        return bundle.roofs(variant.name)
+    except BundleError:
+        return None
+
+
+class _Asked(NamedTuple):
+    """The variant whose ceilings are wanted, and the fields to clear; None where the switch is not used."""
+
+    variant: Variant
+    clear: list[str] | None
+
+
+def _found(
+    target: RunTarget, asked: _Asked, clock: Clock, earlier: _Earlier | None, *, anew: bool
+) -> Roofs | NoRoofs | None:
+    """The ceilings of a variant, or why there are none; None for a target that measures none."""
+    variant = asked.variant
+    if variant.threads is None:
+        return None
+    tried = earlier.tried(variant, clock) if earlier and not anew else _Tried()
+    if tried.roofs:
+        return tried.roofs
+    try:
+        measured = target.roofs(asked.clear, variant.threads)
+    except OpscopeError as error:
+        return NoRoofs(str(error))
+    if measured is None:
+        return None
+    found = msgspec.structs.replace(measured, measured_at=_text(clock), drift=tried.drift)
+    return _noted(found, tried.problem, earlier.keep(variant, found) if earlier else "")
+
+
+class _Tried(NamedTuple):
+    """What became of kept ceilings.
+
+    Attributes:
+        roofs: the ceilings; None when they do not hold, or there are none.
+        drift: the probe of them; None when it did not run.
+        problem: what went wrong; empty when nothing did.
+    """
+
+    roofs: Roofs | None = None
+    drift: Drift | None = None
+    problem: str = ""
+
+
+class _Earlier:
+    """Ceilings of earlier runs on the machine of a target.
+
+    Args:
+        target: that measured them, and can try them again.
+        identity: of the machine.
+        cache: where they are.
+    """
+
+    def __init__(self, target: RecallingTarget, identity: MachineIdentity, cache: RoofsCache) -> None:
+        self._target, self._identity, self._cache = target, identity, cache
+
+    def tried(self, variant: Variant, clock: Clock) -> _Tried:
+        """Those of a variant, when they hold."""
+        recalled = self._cache.recall(self._key(variant))
+        if recalled.roofs is None:
+            return _Tried(problem=recalled.problem)
+        drift, problem = self._probed(recalled.roofs, clock)
+        holds = drift is not None and drift.agrees
+        found = msgspec.structs.replace(recalled.roofs, origin=Origin.CACHE, drift=drift) if holds else None
+        return _Tried(found, drift, problem)
+
+    def _probed(self, kept: Roofs, clock: Clock) -> tuple[Drift | None, str]:
+        """The probe of kept ceilings, and why it failed. Rates that are too low get a second chance."""
+        probes: list[Roofs] = []
+        drift = None
+        try:
+            while len(probes) < PROBES and not (drift and (drift.agrees or drift.exceeded)):
+                probes.append(self._target.roofs_again(drift_sample(kept)))
+                drift = drift_of(kept, probes, _text(clock))
+        except OpscopeError as error:
+            return drift, f"the probe of kept ceilings failed: {error}"
+        return drift, ""
+
+    def keep(self, variant: Variant, found: Roofs) -> str:
+        """Keep ceilings for later runs; why that was not done, or nothing.
+
+        What other work disturbed is right for this run, which it disturbed too, and wrong for a later one.
+        """
+        if found.disturbance():
+            return f"not kept for later runs: {found.disturbance()}"
+        try:
+            self._cache.keep(self._key(variant), found)
+        except StorageError as error:
+            return f"not kept for later runs: {error.problem}"
+        return ""
+
+    def _key(self, variant: Variant) -> RoofsKey:
+        return RoofsKey(self._identity, variant.cleared, variant.threads or 0, probes_version())
+
+
+def _earlier(target: RunTarget) -> tuple[_Earlier | None, str]:
+    """What was kept for the machine of a target, and what is in the way."""
+    if not isinstance(target, RecallingTarget):
+        return None, ""
+    try:
+        identity = target.identity()
+        return (_Earlier(target, identity, RoofsCache()) if identity else None), ""
+    except OpscopeError as error:
+        return None, f"ceilings of earlier runs cannot be used: {error.problem}"
+
+
+def _noted(found: Roofs | NoRoofs, *notes: str) -> Roofs | NoRoofs:
+    """Ceilings with further notes, those that say something."""
+    told = [note for note in notes if note]
+    return msgspec.structs.replace(found, notes=[*found.notes, *told]) if isinstance(found, Roofs) else found
+
+
+def _text(clock: Clock) -> str:
+    return clock.now().isoformat(timespec="seconds")

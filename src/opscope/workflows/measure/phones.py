@@ -1,0 +1,130 @@
+"""Android devices as places where models run: with the native runner, or with builds of executor_runner."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from opscope.core.errors import UsageError
+from opscope.experiment.target_names import kind_named, parse_target
+from opscope.hosts.adb.adb import parse_address
+from opscope.hosts.adb.power import PROFILES
+from opscope.hosts.target_kinds import ADB
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from opscope.bundle.manifest import Tensor
+    from opscope.experiment.planned import Experiments
+    from opscope.experiment.target import RunTarget
+    from opscope.hosts.adb.adb import AdbShell
+    from opscope.hosts.adb.device import AdbDevice
+    from opscope.runtimes.executorch.runners.adb_runner import AdbRunnerTarget
+
+
+class _Phone(NamedTuple):
+    shell: AdbShell
+    device: AdbDevice
+
+
+@functools.cache
+def _phone(address: str) -> _Phone:
+    """The device of an address: always the same, so that all experiments on it share what is known of it."""
+    from opscope.hosts.adb.adb import AdbShell
+    from opscope.hosts.adb.device import AdbDevice
+
+    asked = parse_address(address)
+    shell = AdbShell(asked.serial or None)
+    power = PROFILES[asked.power] if asked.power else None
+    runner = str(Path(asked.runner).resolve()) if asked.runner else None  # a run is finished from anywhere
+    told = asked._replace(serial=shell.serial, runner=runner).text()
+    return _Phone(shell, AdbDevice(shell, power, asked.directory, asked.patience, told))
+
+
+def phone_target(address: str) -> RunTarget:
+    """The device of an address, with the native runner or the runner that the address names.
+
+    Raises:
+        UsageError: it is no address.
+        NotFoundError: there is no such runner.
+        MissingDependencyError: adb is not installed.
+        DeviceError: the device does not answer, or it is not clear which one is meant.
+    """
+    asked = parse_address(address)
+    if asked.runner:
+        return phone_runner(address, Path(asked.runner))
+    from opscope.runtimes.executorch.runners.adb_native import AdbNativeTarget
+
+    return AdbNativeTarget(*_phone(address))
+
+
+def phone_runner(
+    address: str,
+    runner: Path,
+    arguments: Sequence[str] = (),
+    inputs: Sequence[Tensor] = (),
+    outputs: Sequence[Tensor] = (),
+) -> AdbRunnerTarget:
+    """A build of executor_runner on the device of an address; see :class:`opscope.runtimes.executorch.runners.adb_runner.AdbRunnerTarget`."""
+    from opscope.runtimes.executorch.runners.adb_runner import AdbRunnerTarget
+
+    return AdbRunnerTarget(_phone(address).device, runner, arguments, inputs=inputs, outputs=outputs)
+
+
+def phone_settings(address: str) -> dict[str, str | None]:
+    """Settings that an earlier run had left changed on a device, as they were put back by holding it for a moment.
+
+    Raises:
+        UsageError: it is no address.
+        DeviceError: the device does not answer, another host uses it, or a setting cannot be put back.
+    """
+    device = _phone(address).device
+    with device.reserved():
+        return device.restored
+
+
+def phone_name(target: str | None, remote_device: str | None, power: str | None) -> str | None:
+    """The name of a target, from what the command line says in several options.
+
+    Args:
+        target: as for ``--target``; None when it is not given.
+        remote_device: HOST:PORT of an Android device on the network.
+        power: name of a power profile.
+
+    Raises:
+        UsageError: they contradict each other.
+    """
+    name = target
+    if remote_device is not None:
+        if target not in {None, ADB.name}:
+            raise UsageError("it is an Android device", where="--remote-device", hint="leave out --target")
+        name = f"{ADB.name}:{remote_device}"
+    if power is None:
+        return name
+    named = parse_target(name) if name else None
+    if named is None or not named.kind.android:
+        raise UsageError("only Android devices have power profiles", where="--power", hint="--target adb")
+    return f"{ADB.name}:{parse_address(named.address)._replace(power=power).text()}"
+
+
+def on_phone(asked: Experiments, name: str) -> Experiments:
+    """Experiments as they run on another device than their file says.
+
+    Args:
+        asked: of a file; those that run builds of executor_runner, or on Android, are moved.
+        name: of the target.
+
+    Raises:
+        UsageError: it is no Android device, or no experiment can run there.
+    """
+    if not parse_target(name).kind.android:
+        raise UsageError("only an Android device can be named here", where="--target", hint=ADB.form)
+    movable = [one for one in asked.experiments if kind_named(one.target).builds]
+    if not movable:
+        hint = "leave it out; experiments with runners, or of the target adb, can run on a device that is named"
+        raise UsageError("no experiment of the file runs on Android", where="--target", hint=hint)
+    moved = tuple(msgspec.structs.replace(one, target=name) if one in movable else one for one in asked.experiments)
+    return msgspec.structs.replace(asked, experiments=moved)

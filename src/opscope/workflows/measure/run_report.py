@@ -1,0 +1,98 @@
+"""What became of the experiments of a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from opscope.analysis.compare.compare import Comparison
+from opscope.bundle.bundle import Bundle
+from opscope.core.errors import MismatchError, RunError
+from opscope.core.files import write_atomically
+from opscope.core.json import to_json
+from opscope.measurements.analyses import comparison_of
+from opscope.measurements.sides import bundle_side
+from opscope.reports.content.content import ReportContent
+from opscope.workflows.measure.kernel_log import KernelEvidence
+
+if TYPE_CHECKING:
+    from opscope.experiment.planned import Experiments, PlannedComparison
+
+
+class ExperimentResult(msgspec.Struct, frozen=True):
+    """What became of one experiment.
+
+    Attributes:
+        name: of the experiment.
+        path: of its bundle.
+        content: what its report shows; null when it failed.
+        comparisons: those that the file asks for and the report does not have.
+        error: why it failed; null when it did not.
+        exit_code: of that error.
+    """
+
+    name: str
+    path: str
+    content: ReportContent | None = None
+    comparisons: list[Comparison] = []
+    error: str | None = None
+    exit_code: int | None = None
+
+
+class RunReport(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.run/1"):
+    """What became of the experiments of a file.
+
+    Attributes:
+        config: the file.
+        experiments: in its order.
+        evidence: kernel lists of the Arm kit's xnntrace experiments.
+        notes: what in the file has no effect, and what could not be had here; one sentence each.
+    """
+
+    config: str
+    experiments: list[ExperimentResult]
+    evidence: list[KernelEvidence]
+    notes: list[str]
+
+
+def with_comparisons(asked: Experiments, results: list[ExperimentResult], notes: list[str]) -> list[ExperimentResult]:
+    """The results with the comparisons that the file asks for beyond those with the baseline of a thread count.
+
+    Args:
+        asked: with the comparisons.
+        results: of its experiments.
+        notes: gets a sentence for every comparison that is impossible.
+    """
+    found = {result.name: result for result in results if result.content is not None}
+    for pair in asked.comparisons:
+        sides = [found.get(name) for name, _ in (pair.baseline, pair.candidate)]
+        baseline, candidate = sides
+        if baseline is None or candidate is None or _is_there(pair, candidate):
+            continue
+        try:
+            more = _compare(pair, baseline, candidate)
+        except (MismatchError, RunError) as error:
+            notes.append(f"{pair.candidate[1]} is not compared with {pair.baseline[1]}: {error}")
+            continue
+        found[candidate.name] = msgspec.structs.replace(candidate, comparisons=[*candidate.comparisons, more])
+    return [found.get(result.name, result) for result in results]
+
+
+def _is_there(pair: PlannedComparison, result: ExperimentResult) -> bool:
+    """Whether the report of the candidate's experiment has a comparison already."""
+    if pair.baseline[0] != pair.candidate[0] or result.content is None:
+        return False
+    names = (pair.baseline[1], pair.candidate[1])
+    return any((one.baseline.label, one.candidate.label) == names for one in result.content.comparisons)
+
+
+def _compare(pair: PlannedComparison, baseline: ExperimentResult, candidate: ExperimentResult) -> Comparison:
+    """Compare two variants, and keep the comparison in the candidate's bundle."""
+    path = Path(candidate.path)
+    left, right = Bundle.open(Path(baseline.path)), Bundle.open(path)
+    compared = comparison_of(bundle_side(left, pair.baseline[1], None), bundle_side(right, pair.candidate[1], None))
+    name = f"comparisons/{pair.candidate[1]}-against-{pair.baseline[1]}.json"
+    write_atomically(path / name, to_json(compared))
+    return compared

@@ -1,0 +1,329 @@
+"""Experiments from a file: every model on every target becomes a bundle with its reports."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from opscope.bundle.bundle import Bundle, check_free, is_bundle
+from opscope.core.errors import (
+    DeviceError,
+    FeatureError,
+    InterruptedRunError,
+    NotFoundError,
+    OpscopeError,
+    RunError,
+    StorageError,
+    UsageError,
+    did_you_mean,
+)
+from opscope.core.files import write_atomically
+from opscope.experiment.config_files import read_experiments
+from opscope.experiment.engine import run_experiment
+from opscope.experiment.pacing import Rest
+from opscope.experiment.target import reserved
+from opscope.hosts.target_kinds import AUTO
+from opscope.machine.clock import SystemClock
+from opscope.measurements.sides import is_kit
+from opscope.reports.content.content import measured_latency
+from opscope.workflows.measure.ceilings import measure_roofs
+from opscope.workflows.measure.experiment_bundle import (
+    check_source,
+    grow,
+    new_bundle,
+    old_bundle,
+    pinned,
+    planned_of,
+    rounds_wanted,
+    target_of,
+)
+from opscope.workflows.measure.kernel_log import collect_evidence, found_evidence
+from opscope.workflows.measure.phones import on_phone
+from opscope.workflows.measure.profiling import complete_inferences
+from opscope.workflows.measure.run_report import ExperimentResult, RunReport, with_comparisons
+from opscope.workflows.measure.surroundings import temporary_cache
+from opscope.workflows.measure.targets import recorded_target
+from opscope.workflows.measure.threads import check_threads
+from opscope.workflows.reports.reports import REPORT_FORMATS, content, content_of, report, write_reports
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from opscope.analysis.compare.compare import Comparison
+    from opscope.bundle.manifest import Repetition
+    from opscope.experiment.engine import Progress
+    from opscope.experiment.planned import Effort, Experiment, Experiments, PlannedComparison
+    from opscope.experiment.target import RunTarget
+    from opscope.machine.clock import Clock
+    from opscope.reports.content.content import ReportContent
+
+
+def selected(asked: Experiments, only: Sequence[str]) -> Experiments:
+    """The part of a file that these names stand for.
+
+    Args:
+        asked: the whole.
+        only: names of experiments, of variants, or of variants as the file calls them; empty for all.
+
+    Raises:
+        UsageError: nothing has one of the names.
+    """
+    if not only:
+        return asked
+    wanted = set(only)
+    for name in only:
+        known = {own for experiment in asked.experiments for own in _names(experiment)}
+        if name not in known:
+            problem = f"no experiment or variant {name!r} in {asked.file}"
+            raise UsageError(problem, where="--only", hint=did_you_mean(name, known))
+    kept = [part for experiment in asked.experiments if (part := _part(experiment, wanted))]
+    pairs = tuple(pair for pair in asked.comparisons if _has_both(pair, kept))
+    return msgspec.structs.replace(asked, experiments=tuple(kept), comparisons=pairs)
+
+
+def _names(experiment: Experiment) -> set[str]:
+    variants = {name for variant in experiment.variants for name in (variant.name, variant.group)}
+    return {experiment.name, *variants}
+
+
+def _part(experiment: Experiment, wanted: set[str]) -> Experiment | None:
+    if experiment.name in wanted:
+        return experiment
+    variants = tuple(v for v in experiment.variants if {v.name, v.group} & wanted)
+    return msgspec.structs.replace(experiment, variants=variants) if variants else None
+
+
+def _has_both(pair: PlannedComparison, kept: list[Experiment]) -> bool:
+    there = {(experiment.name, variant.name) for experiment in kept for variant in experiment.variants}
+    return {pair.baseline, pair.candidate} <= there
+
+
+class Means(NamedTuple):
+    """What a run needs besides its file; tests give their own.
+
+    Attributes:
+        progress: hears of every repetition.
+        target: where to run instead of where the file says; None: as it says. Runners are always those of the file.
+        clock: the machine's unless given.
+        sleep: how time between processes is spent.
+        scheduler: address of a Dask scheduler, whose workers run the experiments; None: this machine does.
+    """
+
+    progress: Progress
+    target: RunTarget | None = None
+    clock: Clock = SystemClock()
+    sleep: Callable[[float], None] = time.sleep
+    scheduler: str | None = None
+
+
+CONFIG = "config"
+"""The file that asked for a bundle is kept in it under this name."""
+
+
+def _silent(done: int, total: int, repetition: Repetition | None) -> None:
+    """Progress that nobody watches."""
+
+
+def run(  # noqa: PLR0913 - the one call a notebook makes; all but the first are by name
+    config: str | Path,
+    *,
+    only: Sequence[str] = (),
+    analysis_only: bool = False,
+    resume: bool = False,
+    out: str | Path | None = None,
+    target: str | None = None,
+    oversubscribe: bool = False,
+    means: Means | None = None,
+) -> RunReport:
+    """Run the experiments of a file, each into a bundle with its reports.
+
+    Args:
+        config: TOML or JSON of ours, or the Arm kit's JSON.
+        only: names of experiments or variants; empty for all.
+        analysis_only: run nothing; write the reports of the bundles that are there anew.
+        resume: finish bundles that are there; without it they must not be.
+        out: directory of the bundles; None: as the file says.
+        target: Android device for experiments with runners or of the target adb; None: as the file says.
+        oversubscribe: allow more threads than a target has usable CPUs, whatever the file says.
+        means: None: this machine's clock and targets, and nobody watching.
+
+    Raises:
+        UsageError: the file or a name is wrong, or a target is not available; nothing has run then.
+        ClusterError: the scheduler cannot be reached or was lost; what came from its workers before is kept.
+        BundleError: a bundle is there already.
+        StorageError: the disk is full; what was measured is kept.
+        OpscopeError: of the kind that fits, before anything has run. Later ones stand in the result.
+    """
+    chosen = means or Means(_silent)
+    # Relative paths of the file mean the same on workers, which run elsewhere.
+    file = Path(config) if chosen.scheduler is None else Path(config).absolute()
+    asked = selected(read_experiments(file), only)
+    if out is not None:
+        asked = msgspec.structs.replace(asked, out=Path(out))
+    asked = on_phone(asked, target) if target else asked
+    asked = _oversubscribing(asked) if oversubscribe else asked
+    if analysis_only:
+        return _analysed(asked)
+    if chosen.scheduler is not None:
+        from opscope.workflows.measure.cluster import run_on_workers
+
+        return run_on_workers(asked, chosen.scheduler, resume=resume)
+    _check(asked, chosen, resume=resume)
+    notes = [*asked.notes, *filter(None, [temporary_cache()])]
+    results = [experiment_result(asked, e, chosen, notes) for e in asked.experiments if not e.evidence]
+    evidence = [
+        one for e in asked.experiments if e.evidence for one in collect_evidence(e, asked.out / e.name, resume=resume)
+    ]
+    return RunReport(str(config), with_comparisons(asked, results, notes), evidence, notes)
+
+
+def _oversubscribing(asked: Experiments) -> Experiments:
+    """The same experiments with leave to start more threads than there are usable CPUs."""
+    replace = msgspec.structs.replace
+    found = tuple(replace(e, effort=replace(e.effort, oversubscribe=True)) for e in asked.experiments)
+    return replace(asked, experiments=found)
+
+
+def _analysed(asked: Experiments) -> RunReport:
+    """Reports of the bundles that are there, or of what the kit itself left in their place."""
+    timed = [experiment for experiment in asked.experiments if not experiment.evidence]
+    there = [experiment for experiment in timed if is_bundle(asked.out / experiment.name)]
+    if not there and is_kit(asked.out):
+        report(asked.out)
+        found = [ExperimentResult(asked.out.name, str(asked.out), content(asked.out))]
+        return RunReport(str(asked.file), found, [], list(asked.notes))
+    if timed and not there:
+        hint = "run it first, or name the directory with --out"
+        raise NotFoundError("there is no bundle of any experiment of the file", where=asked.out, hint=hint)
+    notes = [*asked.notes, *(f"{e.name}: there is no bundle in {asked.out}" for e in timed if e not in there)]
+    results = []
+    for experiment in there:
+        bundle = Bundle.open(asked.out / experiment.name)
+        shown = content_of(bundle)
+        write_reports(bundle, shown, REPORT_FORMATS)
+        results.append(ExperimentResult(experiment.name, str(bundle.path), shown))
+    evidence = [one for e in asked.experiments if e.evidence for one in found_evidence(e, asked.out / e.name)]
+    return RunReport(str(asked.file), with_comparisons(asked, results, notes), evidence, notes)
+
+
+def _check(asked: Experiments, means: Means, *, resume: bool) -> None:
+    """What can be known to fail before the first process runs.
+
+    Of several devices one that cannot be used is no reason to leave the others: its own experiment tells of it.
+
+    Raises:
+        OpscopeError: of the kind that fits.
+    """
+    several = len({experiment.target for experiment in asked.experiments}) > 1
+    for experiment in asked.experiments:
+        if experiment.device is not None:
+            hint = "name the scheduler whose workers own them: --scheduler ADDRESS; or leave devices out of the file"
+            raise UsageError(f"it names the device {experiment.device}", where=f"{asked.file}: devices", hint=hint)
+        path = asked.out / experiment.name
+        if not resume or not (experiment.evidence or is_bundle(path)):
+            check_free(path)
+        check_source(experiment)
+        try:
+            target = _target_of(experiment, path, means)
+        except UsageError as error:
+            raise UsageError(error.problem, where=f"{asked.file}: target", hint=error.hint) from error
+        with contextlib.suppress(*(_OF_ONE_DEVICE if several else ())), reserved(target):
+            variants, _ = planned_of(experiment, target)
+            if not is_bundle(path) and any((variant.threads or 1) > 1 for variant in variants):
+                check_threads(variants, target.environment(), oversubscribe=experiment.effort.oversubscribe)
+
+
+_OF_ONE_DEVICE = (DeviceError, FeatureError)
+
+
+def experiment_result(asked: Experiments, experiment: Experiment, means: Means, notes: list[str]) -> ExperimentResult:
+    """Run one experiment; what fails in it leaves the others."""
+    path = asked.out / experiment.name
+    try:
+        content = _run(asked, experiment, means, notes)
+    except (StorageError, InterruptedRunError):
+        raise
+    except OpscopeError as error:
+        hint = f" ({error.hint})" if error.hint else ""
+        return ExperimentResult(experiment.name, str(path), error=f"{error}{hint}", exit_code=error.exit_code)
+    return ExperimentResult(experiment.name, str(path), content)
+
+
+def _run(asked: Experiments, experiment: Experiment, means: Means, notes: list[str]) -> ReportContent:
+    target = _target_of(experiment, asked.out / experiment.name, means)
+    with reserved(target):
+        return _run_on(target, asked, experiment, means, notes)
+
+
+def _target_of(experiment: Experiment, path: Path, means: Means) -> RunTarget:
+    """Where an experiment runs; one on ``auto`` is finished where it began, whatever that stands for by now."""
+    begun = experiment.target == AUTO.name and means.target is None and is_bundle(path)
+    given = recorded_target(Bundle.open(path).manifest.target) if begun else means.target
+    return target_of(experiment, given=given)
+
+
+def _run_on(
+    target: RunTarget, asked: Experiments, experiment: Experiment, means: Means, notes: list[str]
+) -> ReportContent:
+    path = asked.out / experiment.name
+    if is_bundle(path):
+        bundle = old_bundle(path, experiment, target)
+    else:
+        bundle = new_bundle(path, experiment, target, means.clock)
+    write_atomically(path / f"{CONFIG}{asked.file.suffix}", asked.file.read_bytes())
+    program = bundle.path / bundle.manifest.model.program
+    target = pinned(target_of(experiment, program, target), experiment, bundle.manifest.variants)
+    rest = Rest(experiment.effort, target, means.sleep)
+    if rest.unreadable:
+        notes.append(f"{experiment.name}: this machine tells no temperature, so max_temperature has no effect")
+    with bundle.locked():
+        content = _measured(bundle, experiment.effort, target, means, rest)
+        if experiment.effort.roofs is not False:
+            measure_roofs(bundle, target, means.clock, anew=experiment.effort.roofs is True)
+            content = content_of(bundle)
+    if content.shown is None:
+        failures = bundle.manifest.failures()
+        reason = failures[0].failure.message if failures and failures[0].failure else "no repetition succeeded"
+        raise RunError(f"nothing could be measured: {reason}", where=path, hint="see the logs beside the manifest")
+    write_reports(bundle, content, REPORT_FORMATS)
+    return content
+
+
+def _measured(bundle: Bundle, effort: Effort, target: RunTarget, means: Means, rest: Rest) -> ReportContent:
+    """Run the planned rounds, then more of them until there are enough."""
+
+    def heard(done: int, total: int, repetition: Repetition | None) -> None:
+        means.progress(done, total, repetition)
+        if repetition is not None and done < total:
+            rest.take()
+
+    if bundle.manifest.plan.rounds < effort.rounds:
+        grow(bundle, effort.rounds)
+    while True:
+        run_experiment(bundle, target, means.clock, complete_inferences, heard)
+        content = content_of(bundle)
+        wanted = rounds_wanted(bundle, effort, enough=_enough(content, effort))
+        if wanted == bundle.manifest.plan.rounds:
+            return content
+        grow(bundle, wanted)
+        rest.take()
+
+
+def _enough(content: ReportContent, effort: Effort) -> bool:
+    """Whether every variant was measured long enough, and every interval is narrow enough."""
+    analyses = [result.analysis for result in content.variants if result.analysis]
+    if any(sum(measured_latency(one).samples_ns) < effort.min_seconds * 1e9 for one in analyses):
+        return False
+    if effort.until is None:
+        return True
+    return all(_width(comparison) <= effort.until for comparison in content.comparisons)
+
+
+def _width(comparison: Comparison) -> float:
+    """Width of the interval of the speedup, relative to the speedup; infinite where there is no interval."""
+    found = comparison.end_to_end
+    return float("inf") if found.ci95 is None else (found.ci95[1] - found.ci95[0]) / found.speedup

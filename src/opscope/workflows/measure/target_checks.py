@@ -1,0 +1,161 @@
+"""Whether a target elsewhere is ready: a device, or an emulated CPU."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from opscope.core.errors import OpscopeError, UsageError
+from opscope.core.units import size_text
+from opscope.experiment.target import reserved
+from opscope.experiment.target_names import parse_target
+from opscope.workflows.measure.machine import Check, State, governor_check, load_check, switching_check, virtual_check
+from opscope.workflows.measure.phones import phone_settings
+from opscope.workflows.measure.targets import target_named
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from opscope.bundle.manifest import Conditions, Environment, PhoneState
+    from opscope.experiment.target import RunTarget
+
+_SPACE_LIMIT = 100 << 20
+_THROTTLED = 2
+"""Android's THERMAL_STATUS_MODERATE, the first one at which its documents speak of throttling."""
+_LOW_BATTERY = 20
+
+
+def target_checks(name: str) -> list[Check]:
+    """What a target has, what it lacks, and what would disturb a measurement there.
+
+    Nothing is measured. What the target needs to run models is sent to it.
+
+    Args:
+        name: as for ``--target``.
+
+    Raises:
+        UsageError: the name is that of no target.
+    """
+    try:
+        target = target_named(name)
+        if parse_target(name).kind.emulated:
+            return _emulated(target)
+        with reserved(target):
+            return _device(target)
+    except UsageError:
+        raise
+    except OpscopeError as error:
+        return [Check(name.partition(":")[0], State.PROBLEM, error.problem, error.hint or "")]
+
+
+def restored_settings(name: str) -> list[Check]:
+    """Put back what an earlier run has left changed on an Android device; nothing else is done there.
+
+    Args:
+        name: as for ``--target``.
+
+    Raises:
+        UsageError: the name is that of no Android device.
+        DeviceError: it does not answer, another host uses it, or a setting cannot be put back.
+    """
+    named = parse_target(name) if name else None
+    if named is None or not named.kind.android:
+        raise UsageError("only Android devices have settings to put back", where="--restore", hint="--target adb")
+    return [settings_check(phone_settings(named.address))]
+
+
+def _device(target: RunTarget) -> list[Check]:
+    environment, problem = _tried("runtime", target.environment)
+    if environment is None:
+        seen = Check("device", State.OK, "it answers, and nobody else uses it")
+        return [seen, *_phone(target, None), *_storage(target), problem]
+    state = target.conditions()
+    return [
+        Check("device", State.OK, _what(environment)),
+        Check("runtime", State.OK, f"executorch {environment.versions.get('executorch', 'of an unknown version')}"),
+        *_storage(target),
+        *_phone(target, state),
+        switching_check(target.probe),
+        load_check(state),
+        governor_check(environment),
+        virtual_check(environment),
+    ]
+
+
+def _tried(name: str, ask: Callable[[], Environment]) -> tuple[Environment | None, Check]:
+    try:
+        return ask(), Check(name, State.OK, "")
+    except OpscopeError as error:
+        return None, Check(name, State.PROBLEM, error.problem, error.hint or "")
+
+
+def _what(found: Environment) -> str:
+    parts = (found.system, found.machine, found.cpu, f"{found.usable_cpus} CPUs" if found.usable_cpus else None)
+    return ", ".join(part for part in parts if part)
+
+
+def _storage(target: RunTarget) -> list[Check]:
+    """Room on the device, where it can be asked."""
+    from opscope.runtimes.executorch.runners.remote_native import RemoteNativeTarget
+    from opscope.runtimes.executorch.runners.remote_python import RemotePythonTarget
+
+    if not isinstance(target, RemoteNativeTarget | RemotePythonTarget):
+        return []
+    found = target.storage()
+    room = "" if found.free is None else f", {size_text(found.free)} free"
+    action = "free some space there, or name another directory at the end of the address: ?dir=PATH"
+    if not found.writable:
+        return [Check("storage", State.PROBLEM, f"{found.directory} cannot be written to: {found.said}", action)]
+    small = found.free is not None and found.free < _SPACE_LIMIT
+    return [Check("storage", State.PROBLEM if small else State.OK, f"{found.directory}{room}", action)]
+
+
+def _phone(target: RunTarget, state: Conditions | None) -> list[Check]:
+    """What only an Android device has: settings to put back, a thermal state, a battery."""
+    from opscope.runtimes.executorch.runners.adb_native import AdbNativeTarget
+
+    if not isinstance(target, AdbNativeTarget):
+        return []
+    found = [settings_check(target.restored)]
+    if state is None or state.phone is None:
+        return found
+    return [*found, *_thermal(state.phone), *_battery(state.phone)]
+
+
+def settings_check(restored: Mapping[str, str | None]) -> Check:
+    """Settings of an Android device that an earlier run had left changed, and that were put back."""
+    if not restored:
+        return Check("settings", State.OK, "none was left changed by an earlier run")
+    told = ", ".join(f"{name} {'unset' if value is None else value}" for name, value in restored.items())
+    return Check("settings", State.OK, f"put back as they were before an earlier run: {told}")
+
+
+def _thermal(phone: PhoneState) -> list[Check]:
+    if phone.thermal_status is None:
+        return [Check("thermal state", State.NOTE, "cannot be read: throttling would not be seen")]
+    if phone.thermal_status >= _THROTTLED:
+        action = "let it cool down, without its case, before measuring"
+        return [Check("thermal state", State.NOTE, f"status {phone.thermal_status}: it throttles", action)]
+    return [Check("thermal state", State.OK, f"status {phone.thermal_status}: it does not throttle")]
+
+
+def _battery(phone: PhoneState) -> list[Check]:
+    if phone.battery_percent is None:
+        return []
+    text = f"{phone.battery_percent} %, {'plugged in' if phone.plugged else 'not plugged in'}"
+    if not phone.plugged and phone.battery_percent < _LOW_BATTERY:
+        return [Check("battery", State.NOTE, text, "charge it: systems save power when it is low")]
+    return [Check("battery", State.OK, text)]
+
+
+def _emulated(target: RunTarget) -> list[Check]:
+    from opscope.runtimes.executorch.runners.qemu import QemuTarget, find_emulator
+
+    assert isinstance(target, QemuTarget)  # noqa: S101 - what its name stands for
+    found = find_emulator()
+    state = State.NOTE if found.doubt else State.OK
+    return [
+        Check("qemu", state, found.doubt or f"{found.text}: computes int8 with SME2 right", "install QEMU 11.1"),
+        Check("runtime", State.OK, f"executorch {target.runtime.versions['executorch']} for aarch64"),
+        switching_check(target.probe),
+        Check("times", State.NOTE, "an emulated CPU tells what is computed, never how fast"),
+    ]

@@ -1,0 +1,88 @@
+"""Where a model is run, by name."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from opscope.core.errors import MissingDependencyError
+from opscope.experiment.target_names import parse_target
+from opscope.hosts.target_kinds import ADB, LOCAL, NATIVE, QEMU, RUNNER, SSH, TargetKind
+from opscope.workflows.measure.phones import phone_target
+
+if TYPE_CHECKING:
+    from opscope.bundle.manifest import Target
+    from opscope.experiment.target import RunTarget
+
+
+def target_named(name: str) -> RunTarget:
+    """The target of a name.
+
+    Args:
+        name: of one of :data:`opscope.hosts.target_kinds.KINDS`.
+
+    Raises:
+        UsageError: there is no such target, or a path is missing.
+        MissingDependencyError: what the target needs on this machine is missing.
+        NotFoundError: the runner does not exist.
+        DeviceError: an Android device does not answer, or it is not clear which one is meant.
+    """
+    kind, address = parse_target(name)
+    if kind is RUNNER:
+        from opscope.runtimes.executorch.runners.executor_runner import ExecutorRunnerTarget
+
+        return ExecutorRunnerTarget(Path(address))
+    if kind is SSH:
+        return _ssh_target(address)
+    if kind is ADB:
+        return phone_target(address)
+    return _emulated() if kind is QEMU else _here(kind)
+
+
+def recorded_target(target: Target) -> RunTarget:
+    """The target that a manifest tells of.
+
+    Raises:
+        UsageError: this version has no such target.
+        MissingDependencyError: it is not there any more.
+    """
+    return target_named(f"{target.kind}:{target.address}" if target.address else target.kind)
+
+
+@functools.cache
+def _ssh_target(address: str) -> RunTarget:
+    """The device of an address: always the same, so that all experiments on it share one connection."""
+    from opscope.hosts.ssh import SshShell, parse_address
+    from opscope.runtimes.executorch.runners.remote_native import RemoteNativeTarget
+    from opscope.runtimes.executorch.runners.remote_python import RemotePythonTarget
+
+    place = parse_address(address)
+    if place.python:
+        return RemotePythonTarget(SshShell(place), place.directory, place.python)
+    return RemoteNativeTarget(SshShell(place), place.directory)
+
+
+def _emulated() -> RunTarget:
+    from opscope.runtimes.executorch.runners.qemu import QemuTarget
+
+    return QemuTarget()
+
+
+def _here(kind: TargetKind) -> RunTarget:
+    from opscope.runtimes.executorch.runners.local import NO_RUNNER_HINT, LocalTarget, local_obstacle
+    from opscope.runtimes.executorch.runners.native import NativeTarget
+
+    obstacle = local_obstacle()
+    if kind is LOCAL:
+        if obstacle:
+            raise MissingDependencyError(obstacle, hint=NO_RUNNER_HINT)
+        return LocalTarget()
+    try:
+        return NativeTarget()
+    except MissingDependencyError as error:
+        if kind is NATIVE or (obstacle and obstacle == error.problem):
+            raise
+        if obstacle:
+            raise MissingDependencyError(f"{error.problem}, and {obstacle}", hint=NO_RUNNER_HINT) from None
+        return LocalTarget()

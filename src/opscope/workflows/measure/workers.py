@@ -1,0 +1,191 @@
+"""Where calls are made: in this process, in processes of this machine, or on the workers of a Dask scheduler.
+
+Whoever makes the calls, results come in the order of what was asked, and only so many are under way that memory does
+not grow with their number.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from collections import deque
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from opscope.core.errors import ClusterError, MissingDependencyError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from concurrent.futures import Future
+
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
+_EACH = 4
+_CONNECT_SECONDS = 10.0
+_RETRY = "start it again and give the same command, `opscope run` with --resume: what is there is not done twice"
+
+
+class Lost(NamedTuple):
+    """A call that no worker finished, and why."""
+
+    reason: str
+
+
+class Where(NamedTuple):
+    """Where calls are made.
+
+    Attributes:
+        scheduler: address of a Dask scheduler; None: on this machine.
+        jobs: processes on this machine; 1: this one.
+    """
+
+    scheduler: str | None = None
+    jobs: int = 1
+
+
+def calls(
+    where: Where,
+    function: Callable[[_Item], _Result],
+    items: Iterable[_Item],
+    resources: Callable[[_Item], dict[str, float]] = lambda _: {},
+) -> Iterator[_Result | Lost]:
+    """The result for each item, in their order.
+
+    Args:
+        where: calls are made.
+        function: of a module, so that other processes find it; what it raises is raised here.
+        items: that it is called with.
+        resources: of a Dask worker, which an item needs.
+
+    Raises:
+        ClusterError: the scheduler cannot be reached, or was lost.
+        MissingDependencyError: Dask is not installed.
+        UsageError: both a scheduler and processes were asked for.
+    """
+    if where.scheduler is not None and where.jobs != 1:
+        raise UsageError("the workers decide how many", where="--jobs", hint="leave out --jobs or --scheduler")
+    if where.scheduler is not None:
+        yield from _on_cluster(where.scheduler, function, items, resources)
+    elif where.jobs > 1:
+        yield from _in_pool(where.jobs, function, items)
+    else:
+        yield from map(function, items)
+
+
+def _in_pool(jobs: int, function: Callable[[_Item], _Result], items: Iterable[_Item]) -> Iterator[_Result | Lost]:
+    import multiprocessing
+    from concurrent.futures import ProcessPoolExecutor
+    from concurrent.futures.process import BrokenProcessPool
+
+    def submitted(item: _Item) -> Future[_Result]:
+        with _elsewhere():
+            return pool.submit(function, item)
+
+    with _elsewhere():
+        pool = ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"))
+    with pool:
+        try:
+            yield from _in_order(submitted, items, jobs * _EACH, lambda future: future.result())
+        except BrokenProcessPool:
+            raise ClusterError("a process was killed", where="--jobs", hint=_RETRY) from None
+
+
+@contextlib.contextmanager
+def _elsewhere() -> Iterator[None]:
+    """Not in the current directory while a process is started, which looks there for modules until it has begun.
+
+    It goes back to that directory by itself.
+    """
+    here = os.open(".", os.O_RDONLY)
+    os.chdir("/")
+    try:
+        yield
+    finally:
+        os.fchdir(here)
+        os.close(here)
+
+
+def _on_cluster(
+    address: str,
+    function: Callable[[_Item], _Result],
+    items: Iterable[_Item],
+    resources: Callable[[_Item], dict[str, float]],
+) -> Iterator[_Result | Lost]:
+    distributed = _distributed()
+    with connected(address) as client:
+        workers = max(1, len(client.scheduler_info(n_workers=-1)["workers"]))
+
+        def submitted(item: _Item) -> Any:  # noqa: ANN401 - a future of Dask
+            return client.submit(function, item, pure=False, resources=resources(item) or None)
+
+        def result(future: Any) -> _Result | Lost:  # noqa: ANN401 - likewise
+            try:
+                found: _Result = future.result()
+            except distributed.scheduler.KilledWorker as error:
+                return Lost(f"every worker that tried it was killed, the last one {error.last_worker.address}")
+            return found
+
+        with _losses(address):
+            yield from _in_order(submitted, items, workers * _EACH, result)
+
+
+@contextlib.contextmanager
+def connected(address: str) -> Iterator[Any]:
+    """A client of a scheduler.
+
+    Raises:
+        ClusterError: it cannot be reached.
+        MissingDependencyError: Dask is not installed.
+    """
+    distributed = _distributed()
+    _silence()
+    try:
+        client = distributed.Client(address, timeout=_CONNECT_SECONDS, set_as_default=False)
+    except (OSError, ValueError, TimeoutError) as error:
+        hint = "start one with `dask scheduler`, and give the address that it prints"
+        raise ClusterError(f"no scheduler answers: {error}", where=address, hint=hint) from error
+    try:
+        yield client
+    finally:
+        client.close(timeout=2)
+
+
+def _silence() -> None:
+    """Keep the logs of Dask and what it rests on to themselves: what goes wrong is said here, once."""
+    for name in list(logging.root.manager.loggerDict):
+        if name.partition(".")[0] in {"distributed", "tornado", "asyncio"}:
+            logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+
+
+@contextlib.contextmanager
+def _losses(address: str) -> Iterator[None]:
+    """Turn what Dask raises when its scheduler is gone into an error that says so."""
+    from concurrent.futures import CancelledError
+
+    distributed = _distributed()
+    try:
+        yield
+    except (CancelledError, distributed.comm.CommClosedError, distributed.client.FutureCancelledError) as error:
+        raise ClusterError("the scheduler was lost", where=address, hint=_RETRY) from error
+
+
+def _in_order(
+    submit: Callable[[_Item], Any], items: Iterable[_Item], most: int, result: Callable[[Any], _Result | Lost]
+) -> Iterator[_Result | Lost]:
+    """Results in the order of the items, with so many under way."""
+    waiting: deque[Any] = deque()
+    for item in items:
+        if len(waiting) >= most:
+            yield result(waiting.popleft())
+        waiting.append(submit(item))
+    while waiting:
+        yield result(waiting.popleft())
+
+
+def _distributed() -> Any:  # noqa: ANN401 - the module, which may be absent
+    try:
+        import distributed
+    except ImportError:
+        hint = "pip install 'opscope[store]'"
+        raise MissingDependencyError("Dask is not installed", where="--scheduler", hint=hint) from None
+    return distributed

@@ -1,0 +1,193 @@
+"""One report over several bundles or runs of the Arm kit: platforms, or versions of one model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from opscope.bundle.bundle import Bundle
+from opscope.bundle.manifest import Role
+from opscope.core.errors import MismatchError, NotFoundError, UsageError
+from opscope.core.files import write_atomically
+from opscope.core.json import to_json
+from opscope.measurements.analyses import comparison_of
+from opscope.measurements.bundle_differences import bundle_differences, machine_text
+from opscope.measurements.comparable import mismatches, surroundings
+from opscope.measurements.sides import bundle_side, is_kit
+from opscope.reports.combined.values import Series, Version
+from opscope.reports.content.content import NOT_KNOWN, measured_latency
+from opscope.workflows.reports.reports import REPORT_FORMATS, check_formats, content
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from opscope.bundle.manifest import Manifest, Variant
+    from opscope.measurements.sides import Side
+    from opscope.reports.combined.combined import Part
+    from opscope.reports.combined.values import CombinedReport
+
+
+def version_series(parts: Sequence[Part]) -> list[Series]:
+    """Bundles of one model on one machine at one thread count, in order of time, each against the first."""
+    groups: dict[tuple[object, ...], list[tuple[Part, Variant]]] = {}
+    for part in parts:
+        for variant in _accelerated(part):
+            groups.setdefault(_sameness(part.content.manifest, variant), []).append((part, variant))
+    found = []
+    for group in groups.values():
+        manifest = group[0][0].content.manifest
+        if len(group) > 1:
+            group.sort(key=lambda member: member[0].content.manifest.created)
+            threads = group[0][1].threads
+            found.append(Series(machine_text(manifest) or NOT_KNOWN, _model(manifest), threads, _versions_of(group)))
+    return found
+
+
+def _accelerated(part: Part) -> list[Variant]:
+    """Variants that can stand in a series: of a known machine, with a result."""
+    if part.content.manifest.environment.system is None or is_kit(Path(part.path)):
+        return []
+    done = [result.variant for result in part.content.variants if result.analysis is not None]
+    return [variant for variant in done if variant.role is Role.ACCELERATED]
+
+
+def _model(manifest: Manifest) -> str:
+    return " ".join(filter(None, (manifest.model.name, manifest.model.dtype)))
+
+
+def _sameness(manifest: Manifest, variant: Variant) -> tuple[object, ...]:
+    environment, target = manifest.environment, manifest.target
+    machine = environment.system, environment.machine, environment.cpu, environment.logical_cpus
+    features = frozenset(environment.features or ())
+    model = manifest.model.name, manifest.model.dtype
+    return (*machine, features, target.kind, target.address, *model, variant.threads, tuple(variant.affinity))
+
+
+def _versions_of(group: Sequence[tuple[Part, Variant]]) -> list[Version]:
+    sides = [bundle_side(Bundle.open(Path(part.path)), variant.name, None) for part, variant in group]
+    first = sides[0]
+    return [_version(part, first, side) for (part, _), side in zip(group, sides, strict=True)]
+
+
+def _version(part: Part, first: Side, side: Side) -> Version:
+    analysis = next(r.analysis for r in part.content.variants if r.variant.name == side.label)
+    created = part.content.manifest.created
+    latency = measured_latency(analysis).median_ns if analysis else None
+    if side is first:
+        return Version(part.label, side.label, created, latency)
+    if {sha256 for _, sha256 in first.files} & {sha256 for _, sha256 in side.files}:
+        return Version(part.label, side.label, created, latency, notes=["the same traces as the first: a copy"])
+    compared = comparison_of(first, side)
+    end = compared.end_to_end
+    notes = [*compared.notes, *mismatches(first, side), *surroundings(first, side)]
+    if end.arm == "traced":
+        notes.insert(0, "compared by traced runs, since not both were timed without tracing")
+    return Version(
+        label=part.label,
+        variant=side.label,
+        created=created,
+        latency_ns=latency,
+        speedup=end.speedup,
+        ci95=end.ci95,
+        verdict=end.verdict,
+        minimum_detectable=end.minimum_detectable,
+        notes=[_of_series(note) for note in dict.fromkeys(notes)],
+    )
+
+
+def _of_series(note: str) -> str:
+    """A note on two sides in the words of a series."""
+    return note.replace("the baseline", "the first").replace("the candidate", "this one")
+
+
+COMBINED = "combined"
+"""Names of the files without their endings; they never stand in the way of a bundle's own reports."""
+
+
+def combined(paths: Sequence[str | Path]) -> CombinedReport:
+    """Several bundles, or runs of the Arm kit, side by side, computed from their traces.
+
+    Args:
+        paths: two or more directories.
+
+    Raises:
+        UsageError: there are fewer than two, or one is given twice.
+        NotFoundError: a directory is no bundle.
+        MismatchError: one ran on an emulated CPU.
+        TraceFormatError: a manifest or a trace is damaged.
+    """
+    from opscope.analysis.quality.quality_machine import EMULATED, ON_THE_DEVICE
+    from opscope.reports.combined.combined import Part, combine
+
+    places = _checked([Path(path) for path in paths])
+    parts = [Part(label, str(path), content(path)) for label, path in zip(labels(places), places, strict=True)]
+    for part in parts:
+        if part.content.manifest.target.emulated:
+            raise MismatchError(EMULATED, where=part.path, hint=ON_THE_DEVICE)
+    return combine(parts, version_series(parts), bundle_differences(parts))
+
+
+def combined_report(
+    paths: Sequence[str | Path],
+    out: str | Path,
+    formats: Sequence[str] = REPORT_FORMATS,
+    *,
+    title: str | None = None,
+) -> list[Path]:
+    """Write the combined report of several bundles; see :func:`combined`.
+
+    Args:
+        paths: two or more directories.
+        out: directory to write to.
+        formats: any of ``html``, ``md`` and ``json``.
+        title: of the report; None: the models' names.
+
+    Returns:
+        The files that were written.
+
+    Raises:
+        UsageError: a format is unknown, there are fewer than two bundles, or one is given twice.
+    """
+    from opscope.reports.combined.page import combined_html, combined_markdown
+
+    check_formats(formats)
+    report = msgspec.structs.replace(combined(paths), title=title or None)
+    files: dict[str, bytes] = {}
+    if "json" in formats:
+        files[f"{COMBINED}.json"] = to_json(report)
+    if "md" in formats:
+        files[f"{COMBINED}.md"] = combined_markdown(report).encode()
+    if "html" in formats:
+        files[f"{COMBINED}.html"] = combined_html(report).encode()
+    for name, text in files.items():
+        write_atomically(Path(out) / name, text)
+    return [Path(out) / name for name in files]
+
+
+def _checked(places: list[Path]) -> list[Path]:
+    if len(places) < 2:  # noqa: PLR2004 - one is no combination
+        raise UsageError("a combined report needs two bundles or more", hint="give several directories")
+    seen: set[Path] = set()
+    for place in places:
+        if not place.is_dir():
+            problem = "not a directory" if place.exists() else "no such directory"
+            raise NotFoundError(problem, where=place, hint="give bundles, or run directories of the Arm kit")
+        if place.resolve() in seen:
+            raise UsageError("given twice", where=place, hint="give every bundle once")
+        seen.add(place.resolve())
+    return places
+
+
+def labels(places: Sequence[Path]) -> list[str]:
+    """A name for each directory: the last part of its path, with as many parts before it as make all names differ."""
+    parts = [place.resolve().parts for place in places]
+    depths = [1] * len(places)
+    for _ in range(max(map(len, parts))):
+        names = ["/".join(own[-depth:]) for own, depth in zip(parts, depths, strict=True)]
+        alike = [names.count(name) > 1 for name in names]
+        if not any(alike):
+            break
+        depths = [min(d + again, len(own)) for d, again, own in zip(depths, alike, parts, strict=True)]
+    return names

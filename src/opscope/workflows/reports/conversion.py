@@ -1,0 +1,438 @@
+"""A trace or a bundle in another format, for other tools or for reading it again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+from opscope.bundle.bundle import Bundle, is_bundle
+from opscope.bundle.manifest import Role
+from opscope.core.errors import BundleError, RunError, UsageError, did_you_mean
+from opscope.core.files import write_atomically
+from opscope.core.table import Clock
+from opscope.core.table.tiles import holds_tiles
+from opscope.measurements.sides import is_kit, side_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from opscope.analysis.analysis import Analysis
+    from opscope.analysis.compare.compare import Comparison
+    from opscope.measurements.sides import ProgramFiles, Side, Warmup
+    from opscope.program.model import Model
+    from opscope.reports.content.content import ReportContent
+    from opscope.reports.formats.perfetto import Part
+
+
+Content: TypeAlias = "bytes | Iterable[bytes]"
+_SUFFIXES = {
+    "csv": ".csv",
+    "parquet": ".parquet",
+    "perfetto": ".perfetto.json",
+    "speedscope": ".speedscope.json",
+    "folded": ".folded.txt",
+    "openmetrics": ".openmetrics.txt",
+}
+_SEVERAL = {
+    "model-explorer": None,
+    "tables": ("_operators.csv", "_categories.csv"),
+    "kit-csv": ("_exec_all_runs_timeline.csv", "_exec_run0_timeline.csv", "_exec_ops_stats.csv"),
+}
+"""Formats of several files, and the ends of their names; None: the variants decide."""
+_BY_DEFAULT = "operator"
+_STACKS = ("speedscope", "folded")
+_OF_PROGRAMS = ("model-explorer", "perfetto", "tables", *_STACKS)
+_PACKED = (".gz", ".zst")
+CONVERT_FORMATS = (*_SUFFIXES, *_SEVERAL)
+
+
+class ConvertOptions(NamedTuple):
+    """What else is said about a conversion.
+
+    Attributes:
+        program: the .pte of a trace; a bundle has its own.
+        etrecord: of the same export.
+        by: what flame graphs are built from, ``operator`` or ``module``; None: operators.
+    """
+
+    program: str | Path | None = None
+    etrecord: str | Path | None = None
+    by: str | None = None
+
+
+class Request(NamedTuple):
+    """A conversion that was asked for.
+
+    Attributes:
+        path: what to convert.
+        to: the format.
+        stem: what the files are called, without what follows from the format.
+        warmup: as in :func:`opscope.api.analyze`.
+        files: the program that the user named.
+        by: what flame graphs are built from.
+    """
+
+    path: str
+    to: str
+    stem: str
+    warmup: Warmup
+    files: ProgramFiles | None
+    by: str
+
+
+def convert(
+    path: str | Path,
+    to: str,
+    *,
+    out: str | Path | None = None,
+    warmup: Warmup = None,
+    force: bool = False,
+    options: ConvertOptions | None = None,
+) -> list[Path]:
+    """Write a trace or a bundle in another format.
+
+    Of a bundle without ``#variant``, ``csv``, ``parquet`` and ``kit-csv`` hold the accelerated variant, the others all.
+
+    Args:
+        path: whatever :func:`opscope.api.read` takes; for ``model-explorer`` also a .pte alone.
+        to: one of ``CONVERT_FORMATS``.
+        out: the file, for formats of several files the directory; None: beside the trace, with the format's suffix.
+        warmup: inferences of each process to mark as warm-up; as in :func:`opscope.api.analyze`.
+        force: replace files that are there.
+        options: what only some formats need; None: nothing.
+
+    Returns:
+        The files that were written.
+
+    Raises:
+        UsageError: the format or an option is unknown, or cannot say what the trace holds.
+        NotFoundError: there is no such file, directory or variant.
+        TraceFormatError: a file is damaged or of an unknown format.
+        MismatchError: the program or the record is not the trace's.
+        BundleError: an output file exists.
+        StorageError: the output cannot be written.
+    """
+    request = _request(path, to, warmup, options)
+    place = None if out is None else Path(out)
+    known = (_SUFFIXES[to],) if to in _SUFFIXES else _SEVERAL[to]
+    if not force:
+        _check_new([_target(request, suffix, place) for suffix in known or ()])
+    contents = _contents(request)
+    targets = [_target(request, suffix, place) for suffix in contents]
+    if not force:
+        _check_new(targets)
+    for target, content in zip(targets, contents.values(), strict=True):
+        write_atomically(target, content)
+    return targets
+
+
+def converted(
+    path: str | Path, to: str, *, warmup: Warmup = None, options: ConvertOptions | None = None
+) -> Iterable[bytes]:
+    """The content of the one file that :func:`convert` would write, in parts.
+
+    Raises:
+        UsageError: the format is unknown, or has several files.
+    """
+    request = _request(path, to, warmup, options)
+    if to in _SEVERAL:
+        raise UsageError(f"{to} is several files", where="--out", hint="give a directory")
+    (content,) = _contents(request).values()
+    return [content] if isinstance(content, bytes) else content
+
+
+def _request(path: str | Path, to: str, warmup: Warmup, options: ConvertOptions | None) -> Request:
+    """What was asked for, checked as far as that goes without reading.
+
+    Raises:
+        UsageError: the format is unknown, or an option makes no sense with it.
+    """
+    from opscope.measurements.analyses import program_files
+
+    given = options or ConvertOptions()
+    if to not in CONVERT_FORMATS:
+        raise UsageError(f"no format {to!r}", where="--to", hint=did_you_mean(to, CONVERT_FORMATS))
+    if given.by is not None:
+        _check_by(to, given.by)
+    if to not in _OF_PROGRAMS and (given.program or given.etrecord):
+        hint = f"the formats that show it: {', '.join(_OF_PROGRAMS)}"
+        raise UsageError(f"{to} says nothing about the program", where="--program", hint=hint)
+    files = program_files(given.program, given.etrecord)
+    return Request(str(path), to, _stem(str(path)), warmup, files, given.by or _BY_DEFAULT)
+
+
+def _check_by(to: str, by: str) -> None:
+    known = (_BY_DEFAULT, "module")
+    if to not in _STACKS:
+        raise UsageError(f"{to} is no flame graph", where="--by", hint=f"it is for {' and '.join(_STACKS)}")
+    if by not in known:
+        raise UsageError(f"no flame graph by {by!r}", where="--by", hint=did_you_mean(by, known))
+
+
+def _contents(request: Request) -> dict[str, Content]:
+
+    return contents(request)
+
+
+def _stem(path: str) -> str:
+    """What the trace is called: the name of its file without suffix, or of its directory, and the variant."""
+    name, _, variant = path.partition("#")
+    place = Path(name)
+    if not place.name or place.is_dir():
+        stem = place.resolve().name
+    else:
+        stem = (place.with_suffix("") if place.suffix in _PACKED else place).stem
+    return f"{stem}-{variant}" if variant else stem
+
+
+def _target(request: Request, suffix: str, out: Path | None) -> Path:
+    """The file with this end of its name."""
+    beside = Path(request.path.partition("#")[0]).resolve().parent
+    if request.to in _SEVERAL:
+        return (out or beside) / f"{request.stem}{suffix}"
+    return out or beside / f"{request.stem}{suffix}"
+
+
+def _check_new(targets: list[Path]) -> None:
+    for target in targets:
+        if target.exists():
+            hint = "replace it with --force, or choose another place with --out"
+            raise BundleError("the output exists", where=target, hint=hint)
+
+
+_FIRST = (Role.ACCELERATED, Role.CANDIDATE)
+_HEAD = 64
+
+
+def contents(request: Request) -> dict[str, Content]:
+    """Content of each file of a conversion, by the end of its name.
+
+    Raises:
+        UsageError: the format cannot say what the trace holds, or lacks something that was not given.
+        NotFoundError: there is no such file, directory or variant.
+        TraceFormatError: a file is damaged or of an unknown format.
+        MismatchError: the program or the record is not the trace's.
+        RunError: no repetition of a bundle succeeded.
+    """
+    return _FORMATS[request.to](request)
+
+
+def _csv(request: Request) -> dict[str, Content]:
+    from opscope.reports.formats.events_csv import events_csv
+
+    return {".csv": events_csv(_side(request).table)}
+
+
+def _parquet(request: Request) -> dict[str, Content]:
+    from opscope.reports.formats.parquet import parquet
+
+    return {".parquet": parquet(_side(request).table)}
+
+
+def _kit_csv(request: Request) -> dict[str, Content]:
+    from opscope.kit.csv import FILES, kit_csv
+
+    files = kit_csv(_checked(_side(request)).table, request.stem)
+    return {f"_{name}": file for name, file in zip(FILES, files, strict=True)}
+
+
+def _perfetto(request: Request) -> dict[str, Content]:
+    from opscope.reports.formats.perfetto import perfetto
+
+    sides = [_checked(side) for side in _sides(request)]
+    return {".perfetto.json": perfetto([_part(side, request.stem, alone=len(sides) == 1) for side in sides])}
+
+
+def _checked(side: Side) -> Side:
+    """A side whose events can enclose each other.
+
+    Raises:
+        UsageError: they are those of AI Engine tiles.
+    """
+    if holds_tiles(side.table):
+        hint = "csv and parquet hold its events; opscope aie TRACE writes reports with pictures"
+        raise UsageError("the format cannot show a trace of AI Engine tiles", where=side.path, hint=hint)
+    return side
+
+
+def _part(side: Side, stem: str, *, alone: bool) -> Part:
+    """The processes of one side with their names, and what the program says about them."""
+    from opscope.reports.content.content import off_text
+    from opscope.reports.content.text import plain
+    from opscope.reports.formats.perfetto import Part
+
+    facts = side.known.attributions.operators if side.known else {}
+    if side.bundle is None or side.variant is None:
+        return Part(side.table, _processes(side, stem), facts, "" if alone else plain(side.label))
+    rounds = [repetition.round for repetition in side.bundle.manifest.completed(side.variant.name)]
+    names = [f"{plain(side.variant.name)}, round {number}" for number in rounds]
+    threads = "" if side.variant.threads is None else f", threads: {side.variant.threads}"
+    return Part(side.table, names, facts, f"{off_text(side.variant)}{threads}")
+
+
+def _processes(side: Side, stem: str) -> list[str]:
+    """What each process is called: its file, or its number where one file holds several."""
+    if len(side.files) == side.table.processes:
+        return [file for file, _ in side.files]
+    return [f"{stem}, process {number}" for number in range(side.table.processes)]
+
+
+def _speedscope(request: Request) -> dict[str, Content]:
+    from opscope.reports.formats.speedscope import speedscope
+    from opscope.reports.formats.stacks import By
+
+    results = _stackable(request)
+    return {".speedscope.json": speedscope(request.stem, results, By(request.by))}
+
+
+def _folded(request: Request) -> dict[str, Content]:
+    from opscope.reports.formats.folded import folded
+    from opscope.reports.formats.stacks import By
+
+    return {".folded.txt": folded(_stackable(request), By(request.by))}
+
+
+def _stackable(request: Request) -> list[tuple[str, Analysis]]:
+    """The analyses that flame graphs are made of; with modules where these are asked for."""
+    results = _results(request)
+    if request.by == "module" and not any(analysis.modules for _, analysis in results):
+        problem = "the modules of its operators are not known"
+        hint = "give the export's files with --program and --etrecord, or leave out --by module"
+        raise UsageError(problem, where=request.path, hint=hint)
+    return results
+
+
+def _tables(request: Request) -> dict[str, Content]:
+    from opscope.reports.formats.tables import variant_tables
+
+    return {f"_{name}": text.encode() for name, text in variant_tables(_results(request)).items()}
+
+
+def _openmetrics(request: Request) -> dict[str, Content]:
+    from opscope.reports.formats.openmetrics import openmetrics, openmetrics_of
+
+    if _is_whole(request):
+        return {".openmetrics.txt": openmetrics(_report(request))}
+    side = _checked(_side(request))
+    if side.table.clock is not Clock.NS:
+        problem = f"its metrics are in seconds, and this trace counts {side.table.clock.value}"
+        raise UsageError(problem, where="--to", hint="csv, speedscope and folded keep the clock of the trace")
+    from opscope.measurements.analyses import analysis_of
+
+    manifest = side.bundle.manifest if side.bundle else None
+    return {".openmetrics.txt": openmetrics_of(analysis_of(side), request.stem, manifest)}
+
+
+def _model_explorer(request: Request) -> dict[str, Content]:
+    from opscope.reports.formats.model_explorer import Measured, model_explorer
+    from opscope.workflows.reports.reports import file_name
+
+    found = _measured_program(request)
+    files = model_explorer(found.model, request.stem, Measured(found.results, found.comparisons))
+    return {f".{'.'.join(map(file_name, parts))}.json": content for parts, content in files.items()}
+
+
+class _MeasuredProgram(NamedTuple):
+    """A program, what was measured of it, and the comparisons between that."""
+
+    model: Model
+    results: list[tuple[str, Analysis]]
+    comparisons: list[Comparison]
+
+
+def _measured_program(request: Request) -> _MeasuredProgram:
+    """The program of a bundle, of a trace, or alone.
+
+    Raises:
+        UsageError: the program is not known.
+    """
+    from opscope.measurements.attribution import read_model
+
+    if _is_program(Path(request.path)):
+        return _MeasuredProgram(read_model(Path(request.path), request.files and request.files.etrecord), [], [])
+    if _is_whole(request):
+        content = _report(request)
+        results = [(r.variant.name, r.analysis) for r in content.variants if r.analysis]
+        results.sort(key=lambda result: result[1] is not content.shown)
+        comparisons = content.comparisons
+    else:
+        results, comparisons = _results(request), []
+    program = next((analysis.program for _, analysis in results if analysis.program), None)
+    if program is None:
+        problem = "the graph is that of a program, and which one was run is not known"
+        raise UsageError(problem, where=request.path, hint="name it with --program, and its record with --etrecord")
+    etrecord = Path(program.etrecord) if program.etrecord else None
+    return _MeasuredProgram(read_model(Path(program.path), etrecord), results, comparisons)
+
+
+def _is_program(path: Path) -> bool:
+    from opscope.runtimes.executorch.pte import is_program
+
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return is_program(file.read(_HEAD))
+
+
+def _is_whole(request: Request) -> bool:
+    """Whether a whole bundle, or a whole run of the Arm kit, is to be converted."""
+    directory = Path(request.path)
+    return "#" not in request.path and (is_bundle(directory) or is_kit(directory))
+
+
+def _report(request: Request) -> ReportContent:
+    """What a report of a whole bundle shows.
+
+    Raises:
+        UsageError: something was given that a report does not take.
+    """
+    from opscope.workflows.reports.reports import content
+
+    if request.warmup is not None or request.files is not None:
+        problem = "the figures of a whole bundle are those of its report"
+        hint = "leave out --warmup, --program and --etrecord, or name one variant as BUNDLE#variant"
+        raise UsageError(problem, where=request.path, hint=hint)
+    return content(request.path)
+
+
+def _results(request: Request) -> list[tuple[str, Analysis]]:
+    """The analysis of every side, with its name."""
+    from opscope.measurements.analyses import analysis_of
+
+    return [(side.label, analysis_of(side)) for side in _sides(request)]
+
+
+def _side(request: Request) -> Side:
+    return side_of(request.path, request.warmup, request.files)
+
+
+def _sides(request: Request) -> Sequence[Side]:
+    """Every variant of a whole bundle that was measured, the accelerated one first; else the one side that was named.
+
+    Raises:
+        RunError: no repetition of a bundle succeeded.
+    """
+    if not _is_whole(request):
+        return [_side(request)]
+    if is_kit(Path(request.path)):
+        variants = [result.variant for result in _report(request).variants if result.analysis]
+    else:
+        manifest = Bundle.open(Path(request.path)).manifest
+        variants = [variant for variant in manifest.variants if manifest.completed(variant.name)]
+    if not variants:
+        raise RunError("no repetition succeeded", where=request.path, hint="--resume tries them again")
+    ordered = sorted(variants, key=lambda variant: variant.role not in _FIRST)
+    return [side_of(f"{request.path}#{variant.name}", request.warmup, request.files) for variant in ordered]
+
+
+_FORMATS: dict[str, Callable[[Request], dict[str, Content]]] = {
+    "csv": _csv,
+    "parquet": _parquet,
+    "perfetto": _perfetto,
+    "speedscope": _speedscope,
+    "folded": _folded,
+    "openmetrics": _openmetrics,
+    "model-explorer": _model_explorer,
+    "tables": _tables,
+    "kit-csv": _kit_csv,
+}

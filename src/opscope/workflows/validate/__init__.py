@@ -1,0 +1,1 @@
+"""Is a bundle complete and true."""

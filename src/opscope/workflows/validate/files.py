@@ -1,0 +1,179 @@
+"""Checks of a bundle's files: what is stated is there, has its hash, and is what it says."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from opscope.analysis.validation import shown
+from opscope.bundle import questions
+from opscope.bundle.bundle import MANIFEST, ROOFS, VARIANTS
+from opscope.bundle.documents import Document, examined
+from opscope.bundle.inventory import leftovers, stated_paths
+from opscope.bundle.lock import is_held
+from opscope.bundle.manifest import Status
+from opscope.bundle.validation import Problem
+from opscope.core.errors import OpscopeError
+from opscope.core.files import sha256_of
+from opscope.core.units import counted_text
+from opscope.workflows.validate.processes import output_files
+from opscope.workflows.validate.recomputed import ANALYSIS, COMPARISON, COMPARISONS, derived_files, homes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from opscope.bundle.inventory import Inventory
+    from opscope.bundle.manifest import Manifest, Model
+    from opscope.bundle.validation import BundleCheck
+    from opscope.workflows.validate.traces import TraceFindings
+
+_MISSING = "is missing"
+
+
+def file_check(manifest: Manifest, found: Inventory) -> BundleCheck:
+    """Stated files that are not there; those of a run that has not ended well may not be written yet."""
+    stated = {path: at for at, path in stated_paths(manifest) if not at.endswith("directory")}
+    derived = list(derived_files(manifest)) if manifest.status is Status.COMPLETE else []
+    wanted = list(dict.fromkeys([*stated, *output_files(manifest), *derived]))
+    missing = [path for path in wanted if found.fault(path) == _MISSING]
+    problems = [Problem(path, "", _why(path, stated)) for path in missing]
+    return questions.FILES.answered(problems, f"all {len(wanted)} stated files are there")
+
+
+def _why(path: str, stated: Mapping[str, str]) -> str:
+    if path in stated:
+        return f"{_MISSING}; {MANIFEST} names it at {stated[path]}"
+    return f"{_MISSING}; every run that succeeds writes it"
+
+
+def hash_check(manifest: Manifest, traces: TraceFindings) -> BundleCheck:
+    """Traces that are not those whose hashes are stated."""
+    hashed = sum(repetition.trace_sha256 is not None for repetition in manifest.repetitions)
+    if not traces.hashed and not traces.hashes:
+        return questions.HASHES.skipped("no trace is there whose hash is stated")
+    return questions.HASHES.answered(traces.hashes, f"{len(traces.hashed)} of {hashed} traces have the stated SHA-256")
+
+
+def program_check(manifest: Manifest, found: Inventory) -> BundleCheck:
+    """Whether the program and its record can be read and are what the manifest says.
+
+    Skipped when a file is not there or the manifest does not say enough: other checks tell that.
+    """
+    model, question = manifest.model, questions.PROGRAM
+    paths = [path for path in (model.program, model.etrecord) if path is not None]
+    faults = [f"{path} {fault}, see files and paths" for path in paths if (fault := found.fault(path))]
+    if faults or model.sha256 is None:
+        return question.skipped(faults[0] if faults else "the manifest states no hash")
+    problems = [*_untrue_facts(manifest, found), *_record_problems(model, found)]
+    return question.answered(problems, f"{model.program}: hash, size, methods and delegates as stated")
+
+
+def _untrue_facts(manifest: Manifest, found: Inventory) -> Iterator[Problem]:
+    model = manifest.model
+    path = found.root / model.program
+    true: dict[str, object] = {"sha256": sha256_of(path), "size": found.sizes[model.program]}
+    try:
+        true |= _read_facts(manifest, found)
+    except OpscopeError as error:
+        yield Problem(model.program, "", error.problem)
+    for name, value in true.items():
+        stated = getattr(model, name)
+        if stated is not None and stated != value:
+            texts = [", ".join(own) if isinstance(own, list) else shown(own) for own in (stated, value)]
+            yield Problem(MANIFEST, f"model.{name}", f"is {texts[0]}, {model.program} has {texts[1]}")
+
+
+def _read_facts(manifest: Manifest, found: Inventory) -> dict[str, object]:
+    """What the program itself tells.
+
+    Raises:
+        TraceFormatError: it is damaged.
+    """
+    from opscope.workflows.measure.profiling import described_model
+
+    read = described_model(manifest.model.source, None, [found.root / manifest.model.program])
+    return {name: getattr(read, name) for name in ("methods", "backends", "planned_bytes", "delegate_bytes")}
+
+
+def _record_problems(model: Model, found: Inventory) -> Iterator[Problem]:
+    from opscope.runtimes.executorch.etrecord.etrecord import read_etrecord
+
+    if model.etrecord is None:
+        return
+    path = found.root / model.etrecord
+    if model.etrecord_sha256 not in {None, true := sha256_of(path)}:
+        text = f"is {shown(model.etrecord_sha256)}, {model.etrecord} has {shown(true)}"
+        yield Problem(MANIFEST, "model.etrecord_sha256", text)
+    try:
+        read_etrecord(path)
+    except OpscopeError as error:
+        yield Problem(model.etrecord, "", error.problem)
+
+
+def derived_documents(manifest: Manifest, found: Inventory) -> dict[str, Document]:
+    """The JSON documents of a bundle besides its manifest, by path, each with what breaks its schema."""
+    from opscope.analysis.analysis import Analysis
+    from opscope.analysis.compare.compare import Comparison
+    from opscope.program.ceilings.ceilings import NoRoofs, Roofs
+
+    roofs = {f"{VARIANTS}/{variant.name}/{ROOFS}" for variant in manifest.variants}
+    documents = {}
+    for path in found.sizes:
+        kind = document_kind(path)
+        if kind == ANALYSIS:
+            documents[path] = examined(found.content(path), Analysis)
+        elif kind == COMPARISON:
+            documents[path] = examined(found.content(path), Comparison)
+        elif path in roofs:
+            documents[path] = examined(found.content(path), Roofs, NoRoofs)
+    return documents
+
+
+def document_kind(path: str) -> str:
+    """What a document is, by its path: the name of the first of its kind."""
+    home, _, name = path.rpartition("/")
+    if home == COMPARISONS and name.endswith(".json"):
+        return COMPARISON
+    return name if home == "" or home.startswith(f"{VARIANTS}/") else ""
+
+
+def document_check(documents: Mapping[str, Document]) -> BundleCheck:
+    """Documents that break their schema."""
+    if not documents:
+        return questions.DOCUMENTS.skipped("there is no document besides the manifest")
+    problems = [Problem(path, *fault) for path, document in documents.items() for fault in document.faults]
+    files = counted_text(len(documents), "JSON document")
+    passed = f"{files}: every field is known and of the right type"
+    return questions.DOCUMENTS.answered(problems, passed + absent_text(documents.values()))
+
+
+def ceilings_check(documents: Mapping[str, Document]) -> BundleCheck:
+    """Ceilings of an earlier run that nothing showed to hold for this one."""
+    from opscope.program.ceilings.ceilings import Origin, Roofs
+
+    known = {path: document.typed for path, document in documents.items() if isinstance(document.typed, Roofs)}
+    if not known:
+        return questions.CEILINGS.skipped("no ceilings were measured")
+    reused = {path: roofs for path, roofs in known.items() if roofs.origin is Origin.CACHE}
+    problems = [
+        Problem(path, "drift", "the ceilings are those of an earlier run, and no probe agreed with them")
+        for path, roofs in reused.items()
+        if roofs.drift is None or not roofs.drift.agrees
+    ]
+    passed = f"{len(known) - len(reused)} measured, {len(reused)} of an earlier run that a probe agreed with"
+    return questions.CEILINGS.answered(problems, passed)
+
+
+def absent_text(documents: Iterable[Document]) -> str:
+    """How many optional fields are not there, as the end of a sentence; empty when none is."""
+    absent = {at for document in documents for at in document.absent}
+    if not absent:
+        return ""
+    first = min(absent)
+    return f"; {counted_text(len(absent), 'optional field')} not stated, as by an earlier opscope: {first}"
+
+
+def leftover_check(manifest: Manifest, found: Inventory) -> BundleCheck:
+    """What no run that ended well leaves; one that is at work has files of its own."""
+    if is_held(found.root):
+        return questions.LEFTOVERS.skipped("a run is writing here")
+    return questions.LEFTOVERS.answered(leftovers(manifest, found, homes(manifest)), "no half-written or unnamed files")

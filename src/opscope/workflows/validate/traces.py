@@ -1,0 +1,163 @@
+"""Checks of a bundle's traces: each is read once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from opscope.bundle import questions
+from opscope.bundle.bundle import MANIFEST
+from opscope.bundle.manifest import Arm
+from opscope.bundle.validation import Problem
+from opscope.core.errors import InvariantError, OpscopeError
+from opscope.core.files import sha256_of
+from opscope.core.units import counted_text
+from opscope.readers.registry import read_trace
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from opscope.bundle.inventory import Inventory
+    from opscope.bundle.manifest import Manifest, Repetition
+    from opscope.bundle.validation import BundleCheck, Question
+    from opscope.core.table import EventTable
+    from opscope.core.table.segment import Segment
+
+_FORMAT = "etdump"
+# A runner's log rounds to a microsecond or less; the two clocks agree far better than to a thousandth.
+_LATEST_NS, _CLOCKS_AGREE = 1_000, 0.999
+
+
+class TraceFindings(NamedTuple):
+    """What reading every trace of a bundle gave.
+
+    Attributes:
+        hashes: stated hashes that are not those of the files.
+        hashed: traces whose hash is the stated one.
+        damaged: traces that cannot be read, or hold other inferences than stated.
+        nesting: traces whose events contradict each other.
+        self_times: inferences that the self times of their events do not add up to.
+        calls: inferences that took longer than their caller waited.
+        unreadable: variants with a trace that cannot be read.
+        read: traces that were read.
+        inferences: in all of them.
+    """
+
+    hashes: list[Problem]
+    hashed: set[str]
+    damaged: list[Problem]
+    nesting: list[Problem]
+    self_times: list[Problem]
+    calls: list[Problem]
+    unreadable: set[str]
+    read: int
+    inferences: int
+
+
+def trace_findings(manifest: Manifest, found: Inventory) -> TraceFindings:
+    """Read every trace that can be read; a path that leads out of the bundle is not followed."""
+    every = TraceFindings([], set(), [], [], [], [], set(), 0, 0)
+    for number, repetition in enumerate(manifest.repetitions):
+        if repetition.trace is None:
+            continue
+        if found.fault(repetition.trace):
+            if repetition.ok:
+                every.unreadable.add(repetition.variant)
+            continue
+        every = _with_trace(every, repetition, found, f"repetitions[{number}]")
+    return every
+
+
+def _with_trace(every: TraceFindings, repetition: Repetition, found: Inventory, at: str) -> TraceFindings:
+    name = str(repetition.trace)
+    path = found.root / name
+    try:
+        trace = read_trace(path)
+    except OpscopeError as error:
+        _note_hash(every, repetition, sha256_of(path))
+        if repetition.ok:
+            every.unreadable.add(repetition.variant)
+            contradicts = isinstance(error, InvariantError) or isinstance(error.__cause__, InvariantError)
+            kind = every.nesting if contradicts else every.damaged
+            kind.append(Problem(name, "", error.problem))
+        return every
+    _note_hash(every, repetition, trace.sha256)
+    if not repetition.ok:
+        return every
+    if trace.format != _FORMAT:
+        every.damaged.append(Problem(name, "", f"is of the format {trace.format}, not {_FORMAT}"))
+    durations = trace.table.inference_times().duration
+    if len(durations) != repetition.inferences:
+        message = f"holds {counted_text(len(durations), 'inference')}, {MANIFEST} states {repetition.inferences:,}"
+        every.damaged.append(Problem(name, "", message))
+    every.self_times.extend(Problem(name, *one) for one in _unsettled(trace.table))
+    every.calls.extend(Problem(MANIFEST, *one) for one in _shorter_calls(repetition, durations.tolist(), at))
+    return every._replace(read=every.read + 1, inferences=every.inferences + len(durations))
+
+
+def _note_hash(every: TraceFindings, repetition: Repetition, sha256: str) -> None:
+    if sha256 == repetition.trace_sha256:
+        every.hashed.add(str(repetition.trace))
+    else:
+        stated = str(repetition.trace_sha256)[:12]
+        every.hashes.append(
+            Problem(str(repetition.trace), "", f"its SHA-256 is {sha256[:12]}…, {MANIFEST} states {stated}…")
+        )
+
+
+def _unsettled(table: EventTable) -> Iterator[tuple[str, str]]:
+    """Inferences whose events' self times do not add up to Method::execute, or hold a negative one."""
+    for trace in table.traces:
+        for segment in trace:
+            if len(segment.roots):
+                yield from _unsettled_in(segment)
+
+
+def _unsettled_in(segment: Segment) -> Iterator[tuple[str, str]]:
+    own = segment.self_time()
+    inside = segment.inference >= 0
+    sums = np.zeros((segment.repeats, len(segment.roots)), np.int64)
+    np.add.at(sums.T, segment.inference[inside], own[:, inside].T)
+    whole = segment.duration[:, segment.roots]
+    wrong = (sums != whole).ravel()
+    for number in np.flatnonzero(wrong).tolist():
+        at = f"inference {segment.first_inference + number}"
+        yield at, f"self times add up to {sums.ravel()[number]:,} ns, it took {whole.ravel()[number]:,} ns"
+    if (own < 0).any():
+        yield "", f"{int((own < 0).sum()):,} events are shorter than those inside them"
+
+
+def _shorter_calls(repetition: Repetition, durations: Sequence[int], at: str) -> Iterator[tuple[str, str]]:
+    """Calls that the caller saw end before Method::execute did."""
+    calls = repetition.measurement.wall_ns if repetition.measurement else []
+    if len(calls) != len(durations):
+        return
+    for number, (wall, inner) in enumerate(zip(calls, durations, strict=True)):
+        if wall < inner * _CLOCKS_AGREE - _LATEST_NS:
+            place = f"{at}.measurement.wall_ns[{number}]"
+            yield place, f"the call is stated to take {wall:,} ns, Method::execute in {repetition.trace} took {inner:,}"
+
+
+def trace_checks(manifest: Manifest, findings: TraceFindings) -> list[BundleCheck]:
+    """The answers to traces, nesting, self times and calls."""
+    if not any(repetition.trace for repetition in manifest.repetitions if repetition.ok):
+        asked = (questions.TRACES, questions.NESTING, questions.SELF_TIMES, questions.CALLS)
+        return [question.skipped("no traced repetition succeeded") for question in asked]
+    read, inferences = counted_text(findings.read, "trace"), counted_text(findings.inferences, "inference")
+    every = f"{inferences} in {read}"
+    answers: list[tuple[Question, list[Problem], str]] = [
+        (questions.TRACES, findings.damaged, f"{read} decoded, {inferences} as stated"),
+        (questions.NESTING, findings.nesting, f"no event of {read} exceeds its parent"),
+        (questions.SELF_TIMES, findings.self_times, f"self times add up to Method::execute in each of {every}"),
+        (questions.CALLS, findings.calls, f"the caller waited no less than Method::execute in {every}"),
+    ]
+    return [
+        question.answered(problems, passed) if problems or findings.read else question.skipped("no trace can be read")
+        for question, problems, passed in answers
+    ]
+
+
+def traced_variants(manifest: Manifest) -> list[str]:
+    """Variants of which a traced repetition succeeded, in the order of the plan."""
+    return [variant.name for variant in manifest.variants if manifest.completed(variant.name, Arm.TRACED)]

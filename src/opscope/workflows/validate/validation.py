@@ -1,0 +1,324 @@
+"""Is a bundle complete and true: every check of its manifest, files, traces, figures and structure."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+import msgspec
+
+from opscope.analysis.validation import unlike
+from opscope.bundle import questions
+from opscope.bundle.bundle import MANIFEST, ROOFS, VARIANTS, Bundle
+from opscope.bundle.consistency import completeness_problems, model_problems, plan_problems, record_problems
+from opscope.bundle.documents import Document, examined
+from opscope.bundle.inventory import Inventory, inventory, path_problems
+from opscope.bundle.likeness import Shape, file_roles, role_problems, shape, shape_problems
+from opscope.bundle.lock import is_held
+from opscope.bundle.manifest import Manifest
+from opscope.bundle.validation import CheckStatus, Problem, Validation
+from opscope.core.errors import BundleError, NotFoundError
+from opscope.core.version import __version__
+from opscope.workflows.validate.files import derived_documents, document_kind
+from opscope.workflows.validate.recomputed import HTML, MARKDOWN
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from opscope.bundle.validation import BundleCheck
+    from opscope.reports.content.content import ReportContent
+    from opscope.workflows.validate.recomputed import Computed, Doubts
+    from opscope.workflows.validate.traces import TraceFindings
+
+    Json: TypeAlias = Any
+    "A decoded document of any shape."
+
+
+class Opened(NamedTuple):
+    """A bundle before anything in it is believed.
+
+    Attributes:
+        found: what is on disk.
+        document: the manifest as it stands there.
+    """
+
+    found: Inventory
+    document: Document
+
+    @property
+    def manifest(self) -> Manifest | None:
+        """The manifest, None when it does not fit its schema."""
+        typed = self.document.typed
+        return typed if isinstance(typed, Manifest) else None
+
+
+def opened_bundle(path: Path) -> Opened:
+    """Look at what is on disk.
+
+    Raises:
+        NotFoundError: there is nothing.
+        BundleError: it is no bundle.
+    """
+    if not path.exists():
+        raise NotFoundError(
+            "there is nothing there", where=path, hint="give the directory that `opscope profile` wrote"
+        )
+    if not (path / MANIFEST).exists():
+        raise BundleError("not a bundle: there is no manifest.json in it", where=path, hint=_other_hint(path))
+    found = inventory(path)
+    fault = found.fault(MANIFEST)
+    if fault:
+        raise BundleError(f"its manifest.json {fault}", where=path, hint="give a bundle that is whole")
+    return Opened(found, examined(found.content(MANIFEST), Manifest))
+
+
+def _other_hint(path: Path) -> str:
+    """What to give instead."""
+    from opscope.measurements.sides import is_kit
+
+    if is_kit(path):
+        return "it is a run of the Arm kit, which states no hashes and no plan: `opscope analyze` reads it"
+    inner = sorted(own.parent.name for own in path.glob(f"*/{MANIFEST}"))[:3] if path.is_dir() else []
+    return f"validate the bundles in it, one by one: {', '.join(inner)}" if inner else "give the directory of a bundle"
+
+
+_UNREADABLE = "the manifest cannot be read"
+
+
+def likeness_checks(opened: Opened, good: Opened) -> list[BundleCheck]:
+    """The answers to files and fields, of a bundle and a known-good one."""
+    asked = (questions.LIKE_FILES, questions.LIKE_FIELDS)
+    if opened.manifest is None or good.manifest is None:
+        reason = _UNREADABLE if opened.manifest is None else "the manifest of the good bundle cannot be read"
+        return [question.skipped(reason) for question in asked]
+    roles = file_roles(opened.manifest, opened.found.sizes), file_roles(good.manifest, good.found.sizes)
+    own, wanted = _shapes(opened, opened.manifest), _shapes(good, good.manifest)
+    problems = [p for kind in own if kind in wanted for p in shape_problems(kind, own[kind], wanted[kind])]
+    return [
+        questions.LIKE_FILES.answered(role_problems(*roles), f"{len(roles[0])} kinds of files, as in the good bundle"),
+        questions.LIKE_FIELDS.answered(problems, f"fields and types of {', '.join(own)} as in the good bundle"),
+    ]
+
+
+def _shapes(opened: Opened, manifest: Manifest) -> dict[str, Shape]:
+    """Fields of the documents of a bundle by kind; those that are no JSON are left to another check."""
+    kinds: dict[str, list[Json]] = {MANIFEST: [opened.document.value]}
+    for path, document in derived_documents(manifest, opened.found).items():
+        if document.value is not None:
+            kinds.setdefault(document_kind(path), []).append(document.value)
+    return {kind: shape(documents) for kind, documents in kinds.items()}
+
+
+def report_check(bundle: Bundle, texts: Mapping[str, str], found: Computed, doubts: Doubts) -> BundleCheck:
+    """Reports that are cut off, or do not say what the traces give.
+
+    Args:
+        bundle: whose reports.
+        texts: of its reports, by file.
+        found: what the traces give.
+        doubts: what is damaged.
+    """
+    question = questions.REPORTS
+    problems = []
+    if not texts.get(HTML, "</html>").rstrip().endswith("</html>"):
+        problems.append(Problem(HTML, "", "is cut off"))
+    early = "the run is not finished, see complete" if doubts.unfinished else ""
+    doubt = early or doubts.program or doubts.roofs or found.problem or "; ".join(sorted(set(doubts.variants.values())))
+    if problems:
+        return question.answered(problems, "")
+    if not texts or found.content is None or doubt:
+        return question.skipped(doubt or "there is no report that can be read")
+    untrue = _untrue_reports(texts, found.content, str(bundle.path))
+    told = {MARKDOWN: f"{MARKDOWN} says what the traces give", HTML: f"the headline of {HTML} too"}
+    return question.answered(untrue, ", ".join(told[file] for file in texts))
+
+
+def _untrue_reports(texts: Mapping[str, str], content: ReportContent, root: str) -> Iterator[Problem]:
+    """Markdown is compared line by line; of the page, whose pictures take long to draw, the headline."""
+    from html import escape
+
+    from opscope.reports.content.content import headline
+    from opscope.reports.html.page import markdown_report
+
+    title = headline(content).text
+    if HTML in texts and escape(title, quote=False) not in texts[HTML]:
+        yield Problem(HTML, "", f"does not say what the traces give: {title}")
+    if MARKDOWN in texts:
+        yield from _unlike_lines(texts[MARKDOWN].splitlines(), markdown_report(content).splitlines(), root)
+
+
+def _unlike_lines(stated: list[str], true: list[str], root: str) -> Iterator[Problem]:
+    """The first line that differs; one that tells where the bundle is, is not compared."""
+    for number, (one, other) in enumerate(zip(stated, true, strict=False), 1):
+        if one != other and root not in other.replace("\\", ""):
+            yield Problem(MARKDOWN, f"line {number}", unlike(one, other))
+            return
+    if len(stated) != len(true):
+        yield Problem(MARKDOWN, "", f"has {len(stated)} lines, the traces give {len(true)}")
+
+
+_WAIT = "wait until the run that is writing here ends"
+
+
+def validate(path: str | Path, *, like: str | Path | None = None) -> Validation:
+    """Check whether a bundle is complete and true. Nothing in it is changed, and nothing outside of it is read.
+
+    All checks are made, whatever fails. Figures are computed anew from the traces and laid beside the stated ones.
+
+    Args:
+        path: of the bundle.
+        like: a known-good bundle; the structure of both is compared then.
+
+    Raises:
+        NotFoundError: there is nothing at one of the paths.
+        BundleError: it is no bundle.
+    """
+    opened = opened_bundle(Path(path))
+    good = None if like is None else opened_bundle(Path(like))
+    checks = _manifest_checks(opened)
+    if opened.manifest is None:
+        checks += [question.skipped(_UNREADABLE) for question in questions.BEHIND_MANIFEST]
+    else:
+        checks += _checks(opened, opened.manifest)
+    if good is not None:
+        checks += likeness_checks(opened, good)
+    written = _version(opened.document.value)
+    return Validation(
+        path=str(path),
+        valid=all(check.status is not CheckStatus.FAILED for check in checks),
+        written_by=written,
+        checked_by=__version__,
+        like=None if like is None else str(like),
+        checks=[_filled(check, str(path), written) for check in checks],
+    )
+
+
+def _version(value: Json) -> str | None:
+    written = value.get("opscope") if isinstance(value, dict) else None
+    return written if isinstance(written, str) else None
+
+
+def _filled(check: BundleCheck, path: str, written: str | None) -> BundleCheck:
+    """With the path and the versions in what to do."""
+    if check.action is None:
+        return check
+    action = check.action.replace("{written}", written or "an unknown version").replace("{checked}", __version__)
+    return msgspec.structs.replace(check, action=action.replace("{bundle}", path))
+
+
+def _manifest_checks(opened: Opened) -> list[BundleCheck]:
+    from opscope.workflows.validate.files import absent_text
+
+    problems = [Problem(MANIFEST, *fault) for fault in opened.document.faults]
+    if opened.manifest is not None:
+        problems += model_problems(opened.manifest)
+    passed = f"every field is known and of the right type{absent_text([opened.document])}"
+    return [questions.MANIFEST.answered(problems, passed)]
+
+
+def _checks(opened: Opened, manifest: Manifest) -> list[BundleCheck]:
+    from opscope.workflows.validate import files, processes, traces
+
+    found = opened.found
+    plan, records = list(plan_problems(manifest)), list(record_problems(manifest))
+    findings = traces.trace_findings(manifest, found)
+    documents = files.derived_documents(manifest, found)
+    program = files.program_check(manifest, found)
+    unfinished = list(completeness_problems(manifest))
+    sound = _doubts(manifest, plan, [name for name, _ in records], findings, unfinished=bool(unfinished))
+    sound = sound._replace(variants={**_variants_outside(manifest, found), **sound.variants})
+    doubts = sound._replace(program=_program_doubt(program), roofs=_roofs_doubt(documents))
+    return [
+        _plan_check(manifest, plan),
+        questions.RECORDS.answered([p for _, p in records], f"{len(manifest.repetitions)} repetitions as planned"),
+        _completeness_check(opened, manifest, unfinished),
+        questions.PATHS.answered(path_problems(manifest, found), "all stated paths and all files lie in the bundle"),
+        files.file_check(manifest, found),
+        files.hash_check(manifest, findings),
+        program,
+        files.document_check(documents),
+        files.ceilings_check(documents),
+        files.leftover_check(manifest, found),
+        *traces.trace_checks(manifest, findings),
+        processes.thread_check(manifest),
+        processes.mask_check(manifest),
+        processes.output_check(manifest, found),
+        *_figure_checks(Bundle(found.root, manifest), documents, found, doubts),
+    ]
+
+
+def _plan_check(manifest: Manifest, problems: list[Problem]) -> BundleCheck:
+    rounds, variants = manifest.plan.rounds, len(manifest.variants)
+    return questions.PLAN.answered(problems, f"each of {rounds} rounds holds each of {variants} variants once")
+
+
+def _completeness_check(opened: Opened, manifest: Manifest, problems: list[Problem]) -> BundleCheck:
+    planned = manifest.planned()
+    done = len(set(planned).intersection(r.place for r in manifest.repetitions if r.ok))
+    succeeded = f"{done} of {len(planned)} planned repetitions succeeded"
+    action = _WAIT if is_held(opened.found.root) else _finishing(opened.found, manifest)
+    question = questions.COMPLETE._replace(action=action)
+    return question.answered(problems, succeeded, f"{succeeded}, the run is {manifest.status.value}")
+
+
+def _finishing(found: Inventory, manifest: Manifest) -> str:
+    """The command that finishes a run."""
+    config = next((path for path in found.sizes if path.partition(".")[0] == "config"), None)
+    if config is not None:
+        return f"finish it with `opscope run FILE --resume`, where FILE is the one that {config} is a copy of"
+    return f"finish it with `opscope profile {shlex.quote(manifest.model.source)} --out {{bundle}} --resume`"
+
+
+def _variants_outside(manifest: Manifest, found: Inventory) -> dict[str, str]:
+    """Variants with a file that must not be opened, which computing their figures would do."""
+    outside = {variant.name: f"{VARIANTS}/{variant.name}" for variant in manifest.variants}
+    return {
+        name: "one of its files cannot be read, see paths"
+        for name, home in outside.items()
+        if any(path == home or path.startswith(f"{home}/") or home.startswith(f"{path}/") for path in found.unusable)
+    }
+
+
+def _program_doubt(check: BundleCheck) -> str:
+    """Why layers cannot be known; empty when they can."""
+    passed = check.status is CheckStatus.PASSED
+    return "" if passed else "the program or its record cannot be used, see program, files and paths"
+
+
+def _roofs_doubt(documents: Mapping[str, Document]) -> str:
+    """Why ceilings cannot be known; empty when they can."""
+    damaged = [path for path, document in documents.items() if path.endswith(ROOFS) and document.typed is None]
+    return f"{damaged[0]} is damaged, see documents" if damaged else ""
+
+
+def _doubts(
+    manifest: Manifest, plan: list[Problem], records: list[str], findings: TraceFindings, *, unfinished: bool
+) -> Doubts:
+    """Why figures cannot be computed anew, by what is damaged."""
+    from opscope.workflows.validate.recomputed import Doubts
+
+    known = {variant.name for variant in manifest.variants}
+    variants = dict.fromkeys(sorted(findings.unreadable & known), "its traces cannot be read, see traces and files")
+    variants |= dict.fromkeys(sorted(known.intersection(records)), "its records contradict the plan, see records")
+    whole = "the plan contradicts itself, see plan" if plan else ""
+    return Doubts(variants, all=whole, unfinished=unfinished)
+
+
+def _figure_checks(
+    bundle: Bundle, documents: Mapping[str, Document], found: Inventory, doubts: Doubts
+) -> list[BundleCheck]:
+    from opscope.workflows.validate import figures
+    from opscope.workflows.validate.recomputed import HTML, MARKDOWN, computed
+
+    if doubts.all:
+        return [question.skipped(doubts.all) for question in questions.FIGURES]
+    values = {path: document.value for path, document in documents.items() if not document.foreign}
+    now = computed(bundle, doubts)
+    stated = list(figures.stated_analyses(bundle.manifest, values, now, doubts))
+    texts = {name: found.content(name).decode(errors="replace") for name in (MARKDOWN, HTML) if not found.fault(name)}
+    return [
+        *figures.analysis_checks(stated, doubts),
+        figures.comparison_check(bundle, values, now, doubts),
+        report_check(bundle, texts, now, doubts),
+    ]

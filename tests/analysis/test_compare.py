@@ -1,0 +1,152 @@
+"""Comparisons: verdicts with intervals, operators matched by place, and a split that explains the difference."""
+
+from __future__ import annotations
+
+import pytest
+
+from opscope.analysis.compare.compare import Comparison, compare
+from opscope.core.stats.effect import Verdict
+from opscope.core.table import EventTable
+from traces import table
+
+LABELS = (("off", "off"), ("on", "on"))
+
+
+def process(convolution: int, add: int = 20_000) -> EventTable:
+    """One process of three inferences with a convolution and an add of these times."""
+    call = convolution + 1_000
+    text = f"""
+        Method::execute {call + add + 3_000}
+          DELEGATE_CALL @0 {call}
+            Convolution (NHWC, F32) IGEMM #1 {convolution}
+          OPERATOR_CALL @1 {add + 1_000}
+            native_call_add.out {add}
+    """
+    return table(text, repeat=3)
+
+
+def compared(baseline: list[int], candidate: list[int], *, paired: bool = True) -> Comparison:
+    """Compare processes whose convolutions take these times."""
+    sides = (EventTable.concat([process(time) for time in times]) for times in (baseline, candidate))
+    return compare(*sides, labels=LABELS, paired=paired)
+
+
+EIGHT_SLOW = [200_000, 202_000, 199_000, 205_000, 201_000, 198_000, 203_000, 200_000]
+EIGHT_FAST = [100_000, 102_000, 101_000, 99_000, 100_000, 103_000, 98_000, 101_000]
+
+
+def test_half_the_time_is_faster() -> None:
+    """Eight rounds that all agree are a verdict, and the speedup is the ratio of both sides."""
+    found = compared(EIGHT_SLOW, EIGHT_FAST).end_to_end
+    assert found.verdict is Verdict.FASTER
+    assert found.speedup == pytest.approx(found.baseline_ns / found.candidate_ns)
+    assert found.ci95 is not None
+    assert found.ci95[0] < found.speedup < found.ci95[1]
+    assert found.design == "paired"
+
+
+def test_the_same_on_both_sides_is_no_difference() -> None:
+    """Identical sides have a speedup of exactly one and no verdict."""
+    found = compared(EIGHT_FAST, EIGHT_FAST).end_to_end
+    assert (found.speedup, found.verdict) == (1, Verdict.NO_DIFFERENCE)
+
+
+@pytest.mark.parametrize("rounds", [1, 2, 5])
+def test_fewer_than_six_rounds_decide_nothing(rounds: int) -> None:
+    """Five rounds cannot reach 5 % in the permutation test, however large the difference."""
+    found = compared(EIGHT_SLOW[:rounds], EIGHT_FAST[:rounds]).end_to_end
+    assert found.verdict is Verdict.UNDECIDABLE
+
+
+def test_one_repetition_a_side_has_no_interval() -> None:
+    """One process has no spread, so nothing is known about the ratio's uncertainty."""
+    found = compared([200_000], [100_000], paired=False)
+    assert found.end_to_end.ci95 is None
+    assert found.notes
+
+
+def test_savings_of_operators_add_up_to_the_change() -> None:
+    """What operators saved is what the inference saved."""
+    found = compared(EIGHT_SLOW, EIGHT_FAST)
+    saved = found.baseline.mean_ns - found.candidate.mean_ns
+    assert sum(change.saved_ns for change in found.operators) == pytest.approx(saved)
+    assert sum(change.saved_ns for change in found.categories) == pytest.approx(saved)
+
+
+def test_operators_are_matched_by_place_not_by_name() -> None:
+    """With SME2 the same convolution is called PF32; it is still the same operator."""
+    text = "Method::execute 100000\n  DELEGATE_CALL @0 90000\n    Convolution (NHWC, {}) IGEMM #1 {}000\n"
+    sides = [EventTable.concat([table(text.format(*each))] * 6) for each in (("F32", 80), ("PF32", 20))]
+    found = compare(*sides, labels=LABELS, paired=True)
+    (convolution,) = (change for change in found.operators if change.kind == "convolution")
+    assert convolution.baseline_name == "Convolution (NHWC, F32) IGEMM #1"
+    assert convolution.candidate_name == "Convolution (NHWC, PF32) IGEMM #1"
+    assert convolution.speedup == 4
+
+
+def test_an_operator_that_one_side_inserts_stands_alone() -> None:
+    """A Convert that only the masked variant runs has no partner, and the others still find theirs."""
+    plain = "Method::execute 100000\n  DELEGATE_CALL @0 90000\n    Convolution (NHWC, F16) IGEMM #1 40000\n"
+    inserted = (
+        "Method::execute 100000\n  DELEGATE_CALL @0 90000\n"
+        "    Convert (NC) #1 9000\n    Convolution (NHWC, F32) IGEMM #1 60000\n"
+    )
+    found = compare(table(inserted), table(plain), labels=LABELS, paired=True)
+    by_kind = {change.kind: change for change in found.operators}
+    assert by_kind["quantisation"].candidate_name is None
+    assert by_kind["convolution"].speedup == 1.5
+    assert any("one side only" in note for note in found.notes)
+
+
+def test_sides_are_exchangeable() -> None:
+    """Swapping the sides inverts the speedup and the verdict."""
+    there, back = compared(EIGHT_SLOW, EIGHT_FAST).end_to_end, compared(EIGHT_FAST, EIGHT_SLOW).end_to_end
+    assert there.speedup * back.speedup == pytest.approx(1)
+    assert (there.verdict, back.verdict) == (Verdict.FASTER, Verdict.SLOWER)
+
+
+def test_what_was_cut_off_is_in_the_interval() -> None:
+    """Whole microseconds: 3 us against 4 us in every round may be 3.9 against 4.1, and no repetition tells."""
+    text = "Method::execute {}\n  DELEGATE_CALL @0 {}\n    Convolution (NHWC, F32) IGEMM #1 {}000\n"
+    sides = [
+        EventTable.concat([table(text.format(90_000 + r, 80_000, convolution)) for r in range(8)])
+        for convolution in (4, 3)
+    ]
+    (convolution,) = (c for c in compare(*sides, labels=LABELS, paired=True).operators if c.kind == "convolution")
+    assert convolution.saved_ns == 1_000
+    assert convolution.ci95_saved_ns is not None
+    assert convolution.resolution_ns == pytest.approx(1.96 * 999 * (2 / 12) ** 0.5, rel=0.01)
+    assert convolution.ci95_saved_ns == pytest.approx(
+        (1_000 - convolution.resolution_ns, 1_000 + convolution.resolution_ns)
+    )
+
+
+def test_a_group_that_holds_the_call_around_it_lacks_nothing() -> None:
+    """What is cut off from the operators of a call reads as time of the call: both in one group are whole."""
+    text = "Method::execute {}\n  DELEGATE_CALL @0 80000\n    Convert (NC) #1 4000\n    Custom (NC) #1 4000\n"
+    sides = [EventTable.concat([table(text.format(90_000 + r)) for r in range(6)]) for _ in range(2)]
+    found = compare(*sides, labels=LABELS, paired=True)
+    other = next(change for change in found.categories if change.category.value == "Other")
+    moved = next(change for change in found.categories if change.category.value == "Data Movement")
+    assert 0 < other.resolution_ns < 999
+    assert moved.resolution_ns == pytest.approx(other.resolution_ns)
+
+
+def test_the_shift_names_what_was_on_top_and_what_is_now() -> None:
+    """The convolution ruled, the add rules now; without the convolution only the rest would be left."""
+    found = compared([300_000 + r * 100 for r in range(8)], [10_000 + r * 100 for r in range(8)])
+    shift = found.shift
+    assert shift.before is not None
+    assert shift.after is not None
+    assert (shift.before.kind, shift.after.kind) == ("convolution", "arithmetic")
+    assert shift.saved_ns == pytest.approx(found.baseline.mean_ns - found.candidate.mean_ns)
+    parts = (shift.faster, shift.slower, shift.unchanged, shift.undecided)
+    work = [change for change in found.operators if change.kind != "framework"]
+    assert sum(part.operators for part in parts) == len(work)
+    assert sum(part.baseline_ns for part in parts) == pytest.approx(found.baseline.mean_ns)
+    assert sum(part.candidate_ns for part in parts) == pytest.approx(found.candidate.mean_ns)
+    assert shift.limit == pytest.approx(found.baseline.mean_ns / (found.candidate.mean_ns - shift.faster.candidate_ns))
+    assert all(isinstance(part.baseline_ns, float) for part in parts)  # of no operators too: JSON keeps its types
+    top = shift.remaining[0]
+    assert top.limit == pytest.approx(found.candidate.mean_ns / (found.candidate.mean_ns - top.time_ns))
+    assert [row.time_ns for row in shift.remaining] == sorted((row.time_ns for row in shift.remaining), reverse=True)

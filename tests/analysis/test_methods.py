@@ -1,0 +1,169 @@
+"""Programs with several methods: how inferences are named, timed and compared one method at a time."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fakes import FakeClock, FakeTarget
+from opscope.analysis.analysis import Source, analyse
+from opscope.analysis.compare.compare import compare
+from opscope.analysis.latency.timing import Calls
+from opscope.api import Settings, profile
+from opscope.bundle.consistency import plan_problems
+from opscope.bundle.manifest import Environment, Manifest, Model, Plan, Role, Status, Target, Variant
+from opscope.core.errors import UsageError
+from opscope.core.stats.effect import Verdict
+from opscope.core.table import Clock, EventTable
+from opscope.core.table.calls import named_by_calls
+from opscope.measurements.method_calls import planned_calls
+from opscope.readers.registry import read_trace
+from opscope.reports.sections.methods import calls_text
+from traces import Node, encode, etdump
+
+pytestmark = pytest.mark.usefixtures("small_repeats")
+
+TWO_METHODS = Path(__file__).parents[1] / "data" / "two_methods.pte"
+CALLS = ("prefill", "decode", "decode")
+
+
+def table(tmp_path: Path, *durations: int, warmup: int = 0) -> EventTable:
+    """One process whose inferences all look alike, so that nothing but the order tells their methods."""
+    path = tmp_path / "trace.etdump"
+    path.write_bytes(encode([("Execute", [Node("Method::execute", duration)]) for duration in durations]))
+    return named_by_calls(read_trace(path).table, CALLS).with_warmup(warmup)
+
+
+def test_twins_are_told_apart_by_the_order_of_their_calls(tmp_path: Path) -> None:
+    """Methods with the same instructions look alike in a trace."""
+    named = table(tmp_path, 900, 100, 120, 910, 110, 130)
+    found = named.inference_times()
+    assert [found.method[row] for row in range(6)] == ["prefill", "decode", "decode"] * 2
+    assert found.duration.tolist() == [900, 100, 120, 910, 110, 130]
+    assert found.inference.tolist() == list(range(6))
+
+
+def test_inferences_in_one_piece_are_named_too() -> None:
+    """A trace that was not decoded as repeats of one structure has all its inferences in one segment."""
+    durations = [900, 100, 120, 910]
+    columns = {
+        "run": np.arange(4),
+        "scope": ["execute"] * 4,
+        "name": ["Method::execute"] * 4,
+        "start": np.cumsum([0, *durations[:-1]]),
+        "duration": np.array(durations),
+        "parent": np.full(4, -1),
+    }
+    found = named_by_calls(EventTable.build(columns, Clock.NS), CALLS).inference_times()
+    assert [found.method[row] for row in range(4)] == ["prefill", "decode", "decode", "prefill"]
+
+
+def test_each_method_has_its_own_figures(tmp_path: Path) -> None:
+    """Latency, share of the time, categories that add up to a call, and tokens per second."""
+    named = table(tmp_path, 900, 100, 120, 900, 100, 120, 900, 100, 120, warmup=3)
+    source = Source("t", "etdump", [("t", "0")])
+    found = analyse(named, source, tokens={"prefill": 16, "decode": 1})
+    prefill, decode = found.methods
+    assert (prefill.method, prefill.calls, prefill.latency.median_ns) == ("prefill", 2, 900)
+    assert (decode.method, decode.calls, decode.latency.median_ns) == ("decode", 4, 110)
+    assert prefill.share + decode.share == pytest.approx(1)
+    assert prefill.share == pytest.approx(1800 / 2240)
+    assert sum(row.time_ns for row in decode.categories) == pytest.approx(110)
+    assert sum(row.share for row in decode.categories) == pytest.approx(1)
+    assert decode.tokens_per_second == pytest.approx(1e9 / 110)
+    assert prefill.tokens_per_second == pytest.approx(16e9 / 900)
+    assert decode.arm == "traced"
+
+
+def test_tokens_per_second_come_from_calls_without_tracing(tmp_path: Path) -> None:
+    """Behind the warm-up, by the order of the calls; an unknown number of tokens gives no rate."""
+    named = table(tmp_path, 900, 100, 120, 900, 100, 120, warmup=3)
+    calls = Calls({0: [1, 1, 1, 800, 90, 110]}, {}, 3, {}, CALLS)
+    prefill, decode = analyse(named, Source("t", "etdump", [("t", "0")]), None, None, calls, {"decode": 1}).methods
+    assert decode.untraced is not None
+    assert decode.untraced.samples_ns == [90, 110]
+    assert decode.tokens_per_second == pytest.approx(1e9 / 100)
+    assert decode.arm == "untraced"
+    assert (prefill.tokens, prefill.tokens_per_second) == (None, None)
+
+
+def test_one_method_without_tokens_needs_no_rows(tmp_path: Path) -> None:
+    """It is the whole."""
+    path = tmp_path / "trace.etdump"
+    path.write_bytes(etdump("Method::execute 100", repeat=3))
+    assert analyse(read_trace(path).table, Source("t", "etdump", [("t", "0")])).methods == []
+
+
+def test_a_method_is_compared_with_itself(tmp_path: Path) -> None:
+    """Decode became faster and prefill did not: each has a verdict of its own."""
+    rng = np.random.default_rng(0)
+
+    def side(decode: int) -> EventTable:
+        rows = [
+            table(tmp_path, *(int(d * rng.normal(1, 0.002)) for _ in range(4) for d in (90_000, decode, decode)))
+            for _ in range(8)
+        ]
+        return EventTable.concat(rows)
+
+    compared = compare(side(10_000), side(8_000), labels=(("b", "b"), ("c", "c")), paired=True)
+    verdicts = {one.method: one.end_to_end for one in compared.methods}
+    assert verdicts["decode"].verdict is Verdict.FASTER
+    assert verdicts["decode"].speedup == pytest.approx(1.25, rel=0.01)
+    assert verdicts["prefill"].verdict is not Verdict.FASTER
+
+
+def test_the_order_of_calls_is_planned_and_written_down(tmp_path: Path) -> None:
+    """Every process calls both methods in turn, runs and warm-up are rounds of calls, the reports have a table."""
+    target = FakeTarget()
+    settings = Settings(rounds=6, runs=4, warmup=2, roofs=False, methods=("prefill", "decode:3"))
+    done = profile(str(program(tmp_path)), settings=settings, out=tmp_path / "out", target=target, clock=FakeClock())
+    plan = done.content.manifest.plan
+    assert (plan.calls, plan.runs, plan.warmup) == (["prefill", "decode", "decode", "decode"], 16, 8)
+    assert target.jobs[0].calls == tuple(plan.calls)
+    assert target.jobs[0].inferences == 24
+    analysis = json.loads((tmp_path / "out" / "analysis.json").read_text())
+    assert [(row["method"], row["calls"]) for row in analysis["methods"]] == [("prefill", 24), ("decode", 72)]
+    report = (tmp_path / "out" / "report.md").read_text()
+    assert "### Methods" in report
+    assert "prefill, then decode 3 times" in report
+    assert "--runs 4 --methods prefill,decode:3 --warmup 2" in report
+    assert 'id="methods"' in (tmp_path / "out" / "report.html").read_text()
+
+
+def test_an_order_of_calls_that_cannot_be_is_a_problem_of_the_bundle() -> None:
+    """Methods that the program does not have, and numbers that are no whole rounds."""
+    model = Model("m", "m.pte", None, "model/m.pte", None, "0" * 64, 1, ["decode", "prefill"], [])
+    plan = Plan(1, 7, 4, 0, [["a"]], 1.0, calls=["prefill", "decod"])
+    where = Environment("Linux", "x86_64", None, None, 1, 1, None, None, None, [], {})
+    variants = [Variant("a", Role.ACCELERATED, [], [], 1)]
+    manifest = Manifest("0", "now", Status.COMPLETE, model, plan, variants, Target("local", ""), where, [])
+    assert [(problem.at, problem.message) for problem in plan_problems(manifest)] == [
+        ("plan.calls", "names 'decod', which the program does not have"),
+        ("plan.runs", "is 7, no multiple of the 2 calls of a round"),
+    ]
+
+
+def program(directory: Path) -> Path:
+    """A real program with the methods prefill and decode."""
+    path = directory / "two.pte"
+    path.write_bytes(TWO_METHODS.read_bytes())
+    return path
+
+
+def test_every_method_is_called_unless_one_is_wanted(tmp_path: Path) -> None:
+    """In the order of the program where no record of the export tells another."""
+    two = program(tmp_path)
+    assert sorted(planned_calls(two, ())) == ["decode", "prefill"]
+    assert planned_calls(two, ("decode:2",)) == ["decode", "decode"]
+    for asked, told in (("decod", "did you mean decode"), ("decode:0", "from 1"), ("decode:x", "from 1")):
+        with pytest.raises(UsageError) as raised:
+            planned_calls(two, (asked,))
+        assert told in (raised.value.hint or "")
+
+
+def test_an_order_of_calls_reads_as_the_option_does() -> None:
+    """Repeated calls are counted."""
+    assert calls_text(["prefill", "decode", "decode", "prefill"]) == "prefill,decode:2,prefill"

@@ -1,0 +1,115 @@
+"""The split of end-to-end latency: complete, keyed by place in the program, never by name."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from opscope.analysis.latency.latency import latency
+from opscope.analysis.operators.operators import backends, categories, operators
+from opscope.program.operators.taxonomy import Category
+from opscope.runtimes.executorch.etdump.etdump import EtdumpReader
+from traces import Node, encode, table
+
+MIXED = """
+    Method::execute 100000
+      DELEGATE_CALL @0 70000
+        Convolution (NHWC, F32) IGEMM #1 50000
+        Transpose (ND, X32) #1 8000
+        Fully Connected (NC, F32) GEMM #1 4000
+      OPERATOR_CALL @1 20000
+        native_call_add.out 18000
+"""
+
+
+def test_self_times_add_up_to_the_latency() -> None:
+    """Operators and framework steps together are the end-to-end latency, to the nanosecond."""
+    found = operators(table(MIXED, repeat=3))
+    assert sum(operator.time_ns for operator in found) == 100_000
+    assert sum(operator.share for operator in found) == pytest.approx(1)
+
+
+def test_other_is_what_the_named_categories_leave() -> None:
+    """Other = end-to-end - (Convolution + GEMM + Data Movement + Elementwise): framework time is in it."""
+    times = {c.category: c.time_ns for c in categories(operators(table(MIXED)))}
+    assert times == {
+        Category.CONVOLUTION: 50_000,
+        Category.GEMM: 4_000,
+        Category.DATA_MOVEMENT: 8_000,
+        Category.ELEMENTWISE: 18_000,
+        Category.OTHER: 100_000 - 80_000,
+    }
+
+
+def test_backends_split_the_same_latency() -> None:
+    """Delegated, portable and framework time, longest first."""
+    assert [(b.backend, b.time_ns) for b in backends(operators(table(MIXED)))] == [
+        ("XNNPACK", 62_000),
+        ("framework", 20_000),
+        ("portable", 18_000),
+    ]
+
+
+def test_operators_of_one_name_stay_apart() -> None:
+    """Two adds of one program are two operators: the key is the instruction, not the name."""
+    trace = """
+        Method::execute 1000
+          OPERATOR_CALL @0 100
+            native_call_add.out 90
+          OPERATOR_CALL @1 200
+            native_call_add.out 180
+    """
+    adds = [o for o in operators(table(trace)) if o.name == "native_call_add.out"]
+    assert [(o.instruction, o.time_ns, o.calls) for o in adds] == [(0, 90, 1), (1, 180, 1)]
+
+
+def test_iterations_of_a_loop_are_one_operator_called_often() -> None:
+    """An instruction that runs three times in an inference is one operator with three calls."""
+    trace = """
+        Method::execute 1000
+          OPERATOR_CALL @4 100
+            native_call_add.out 90
+          OPERATOR_CALL @4 100
+            native_call_add.out 80
+          OPERATOR_CALL @4 100
+            native_call_add.out 70
+    """
+    (add,) = (o for o in operators(table(trace, repeat=2)) if o.kind == "arithmetic")
+    assert (add.calls, add.time_ns) == (3, 240)
+
+
+def test_truncated_durations_carry_their_uncertainty() -> None:
+    """An operator reported in whole microseconds may have taken up to one more; the runtime's own clock is exact."""
+    found = {o.name: o.uncertainty_ns for o in operators(table(MIXED))}
+    assert found["Convolution (NHWC, F32) IGEMM #1"] == 999
+    assert found["native_call_add.out"] == 0
+
+
+durations = st.integers(min_value=0, max_value=10_000)
+
+
+@given(st.lists(st.tuples(durations, st.lists(durations, max_size=4)), max_size=5), durations)
+def test_the_split_is_complete_for_any_tree(calls: list[tuple[int, list[int]]], own: int) -> None:
+    """Whatever the calls and their operators take, the operators' times add up to the mean latency."""
+    nodes = []
+    for instruction, (extra, leaves) in enumerate(calls):
+        children = [Node("native_call_add.out", leaf, instruction) for leaf in leaves]
+        nodes.append(Node("OPERATOR_CALL", extra + sum(leaves), instruction, children=children))
+    root = Node("Method::execute", own + sum(node.duration for node in nodes), children=nodes)
+    events = EtdumpReader().read(
+        encode(
+            [
+                (
+                    "Execute",
+                    [
+                        root,
+                    ],
+                )
+            ]
+        ),
+        "trace",
+    )
+    found = latency(events)
+    assert found is not None
+    assert sum(o.time_ns for o in operators(events)) == found.mean_ns

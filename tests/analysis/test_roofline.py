@@ -1,0 +1,270 @@
+"""Operators under ceilings in round numbers: 100 GMAC/s, 50 for 3x3 convolutions, 100 GB/s in cache, 10 outside."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fakes import rate, round_roofs
+from opscope.analysis.roofline.roofline import Bound, Interval, OperatorWork, Placement, roofline
+from opscope.program.ceilings.ceilings import KernelClass, MemoryRoof, Pattern
+
+ROOFS = round_roofs()
+GEMM = OperatorWork(
+    method="forward",
+    instruction=0,
+    position=0,
+    name="Fully Connected (NC, F32) GEMM #1",
+    dtype="f32",
+    kernel=KernelClass.GEMM,
+    macs=1_000_000,
+    flops=2_000_000,
+    activation_bytes=20_000,
+    weight_bytes=0,
+    time_ns=15_000.0,
+)
+
+
+def placed(**changes: object) -> Placement:
+    """Where a matrix product of 1 million MACs in 15 us stands, with changes."""
+    (one,) = roofline([msgspec.structs.replace(GEMM, **changes)], ROOFS).operators
+    return one
+
+
+def test_arithmetic_at_its_ceiling_is_the_least_time() -> None:
+    """1 million MACs at 100 GMAC/s take 10 us of 15: two thirds of the ceiling, 5 us of headroom."""
+    one = placed()
+    assert (one.bound, one.roof) == (Bound.COMPUTE, "f32 gemm")
+    assert (one.compute_ns, one.memory_ns, one.roof_ns) == (10_000, 200, 10_000)
+    assert one.macs_per_s == Interval(1e6 / 15e-6, 1e6 / 15e-6)
+    assert one.bytes_per_s == Interval(pytest.approx(2e4 / 15e-6), pytest.approx(2e4 / 15e-6))
+    assert one.fraction == Interval(10 / 15, 10 / 15)
+    assert one.headroom_ns == Interval(5_000, 5_000)
+    assert not one.above_roof
+
+
+def test_each_class_of_kernels_has_its_own_ceiling() -> None:
+    """The same work as a 3x3 convolution is at 50 GMAC/s, a depthwise filter of 25 taps at 20."""
+    assert placed(kernel=KernelClass.IGEMM).compute_ns == 20_000
+    assert placed(kernel=KernelClass.DWCONV, taps=25).compute_ns == 50_000
+    assert placed(kernel=KernelClass.DWCONV, taps=25).roof == "f32 dwconv of 25 taps"
+
+
+def test_moving_bytes_can_be_what_takes_the_time() -> None:
+    """1 MiB at 100 GB/s takes 10.5 us of 15; the arithmetic would take 1."""
+    one = placed(macs=100_000, activation_bytes=1 << 20)
+    assert (one.bound, one.roof) == (Bound.MEMORY, "memory of 1.00 MiB")
+    assert one.memory_ns == pytest.approx(10_486, abs=1)
+    assert one.roof_ns == one.memory_ns
+
+
+def test_weights_come_from_as_far_as_the_whole_inference_reaches() -> None:
+    """Another operator's 256 MiB of weights push these out: 100 kB at 10 GB/s take 10 us, alone 1 us."""
+    weights = msgspec.structs.replace(GEMM, macs=0, flops=0, activation_bytes=0, weight_bytes=100_000)
+    other = msgspec.structs.replace(weights, position=1, weight_bytes=1 << 28, time_ns=1e8)
+    assert roofline([weights], ROOFS).operators[0].memory_ns == pytest.approx(1_000)
+    both = roofline([weights, other], ROOFS)
+    assert both.footprint_bytes == (1 << 28) + 100_000
+    assert both.weights_per_s == 10e9
+    assert both.operators[0].memory_ns == 10_000
+    assert both.operators[0].roof == "weights of 256 MiB"
+
+
+def test_activations_are_used_again_and_count_once() -> None:
+    """Two operators of 100 kB in and out share their memory; their weights do not."""
+    work = msgspec.structs.replace(GEMM, activation_bytes=100_000, weight_bytes=1_000)
+    assert roofline([work, work], ROOFS).footprint_bytes == 102_000
+
+
+def test_calls_share_the_work_but_not_the_working_set() -> None:
+    """Ten calls that move 256 MiB together each work on a tenth of it, which is nearer."""
+    whole, parts = placed(activation_bytes=1 << 28), placed(activation_bytes=1 << 28, calls=10.0)
+    assert whole.memory_ns == pytest.approx((1 << 28) / 10)
+    assert parts.memory_ns is not None
+    assert parts.memory_ns < (1 << 28) / 10
+    assert parts.overhead_ns == 1_000
+
+
+def test_functions_have_ceilings_in_elements() -> None:
+    """A sigmoid of 10,000 elements at one a ns takes 10 us: not its memory, but its arithmetic is the limit."""
+    one = placed(name="Sigmoid (NC) #1", kernel=None, macs=0, flops=40_000, elements=10_000, activation_bytes=80_000)
+    assert (one.bound, one.roof, one.compute_ns) == (Bound.COMPUTE, "Sigmoid f32", 10_000)
+    assert one.macs_per_s is None
+
+
+def test_an_elementwise_operator_may_work_in_place() -> None:
+    """Where updates reach 200 GB/s, 80 kB take 0.4 us; a copy of them still takes 0.8."""
+    update = MemoryRoof(pattern=Pattern.UPDATE, working_set=1 << 15, rate=rate(200_000_000_000))
+    roofs = msgspec.structs.replace(ROOFS, memory=[*ROOFS.memory, update])
+    sigmoid = msgspec.structs.replace(GEMM, macs=0, flops=40_000, elements=10_000, activation_bytes=80_000)
+    copy = msgspec.structs.replace(sigmoid, flops=0)
+    found = roofline([sigmoid, copy], roofs).operators
+    assert [one.memory_ns for one in found] == [400, 800]
+
+
+def test_moving_data_has_no_arithmetic() -> None:
+    """A transposition is held against memory alone."""
+    one = placed(name="Transpose (ND, X32)", kernel=None, macs=0, flops=0, activation_bytes=1 << 20)
+    assert (one.compute_ns, one.bound, one.note) == (0, Bound.MEMORY, None)
+
+
+@pytest.mark.parametrize(
+    ("time_ns", "bound"),
+    [
+        (19_000, Bound.COMPUTE),
+        (20_000, Bound.COMPUTE),
+        (20_100, Bound.OVERHEAD),
+        (20_200, Bound.OVERHEAD),
+        (20_300, Bound.INEFFICIENT),
+        (90_000, Bound.INEFFICIENT),
+    ],
+)
+def test_half_of_the_time_must_be_explained(time_ns: float, bound: Bound) -> None:
+    """10 us at the ceiling explain up to 20; with 100 ns for starting it up to 20.2; beyond that nothing does."""
+    assert placed(time_ns=time_ns).bound is bound
+
+
+def test_a_tiny_operator_is_bound_by_its_start() -> None:
+    """100 MACs take a nanosecond of 150; starting an operator takes 100."""
+    one = placed(macs=100, flops=200, activation_bytes=0, time_ns=150.0)
+    assert (one.bound, one.overhead_ns) == (Bound.OVERHEAD, 100)
+
+
+def test_a_cut_off_duration_is_an_interval_in_everything() -> None:
+    """10 us or up to 20 us: between half and all of the ceiling, and up to 10 us of headroom."""
+    one = placed(time_ns=10_000.0, uncertainty_ns=10_000.0)
+    assert one.fraction == Interval(0.5, 1.0)
+    assert one.headroom_ns == Interval(0, 10_000)
+    assert one.macs_per_s == Interval(50e9, 100e9)
+    assert one.bound is Bound.COMPUTE
+    assert not one.above_roof
+
+
+def test_what_a_rough_duration_cannot_tell_is_unresolved() -> None:
+    """Between 15 and 25 us the ceiling of 10 us may explain half of it or not."""
+    assert placed(time_ns=15_000.0, uncertainty_ns=10_000.0).bound is Bound.UNRESOLVED
+
+
+def test_a_duration_of_zero_is_less_than_a_microsecond() -> None:
+    """No rate is infinite: its upper end is open."""
+    one = placed(macs=10_000, time_ns=0.0, uncertainty_ns=1_000.0)
+    assert one.macs_per_s == Interval(10e9, None)
+    assert one.fraction is not None
+    assert one.fraction.high is None
+    assert one.headroom_ns == Interval(0, 800)
+    assert one.bound is Bound.UNRESOLVED
+
+
+def test_faster_than_the_ceiling_is_said() -> None:
+    """8 us where 10 were the best seen: no headroom, more than the whole fraction, and a mark."""
+    one = placed(time_ns=8_000.0)
+    assert one.above_roof
+    assert one.headroom_ns == Interval(0, 0)
+    assert one.fraction == Interval(1.25, 1.25)
+    assert not placed(time_ns=8_000.0, uncertainty_ns=3_000.0).above_roof
+
+
+@pytest.mark.parametrize(
+    ("changes", "note"),
+    [
+        ({"dtype": "qs8"}, "no ceiling for gemm in qs8"),
+        ({"dtype": "f16"}, "no ceiling for gemm in f16: no kernel of its own"),
+        ({"dtype": None}, "no ceiling for gemm in an unknown type"),
+        ({"kernel": None}, "no ceiling for its kernel in f32"),
+        ({"macs": None}, "its arithmetic is not known"),
+        ({"macs": 0, "flops": None}, "its arithmetic is not known"),
+        ({"macs": 0, "flops": 9, "name": "Max Pooling (NHWC, F32)"}, "no ceiling for Max Pooling in f32"),
+    ],
+)
+def test_without_a_ceiling_for_arithmetic_nothing_is_claimed(changes: dict[str, object], note: str) -> None:
+    """The reason is given; memory alone gives a least time, but no bound when it explains little."""
+    one = placed(**changes)
+    assert (one.bound, one.compute_ns, one.note) == (None, None, note)
+    assert one.roof_ns == one.memory_ns == 200
+
+
+def test_without_bytes_arithmetic_alone_is_held_against_its_ceiling() -> None:
+    """When it explains the time it is the bound; when not, nothing is claimed."""
+    assert placed(activation_bytes=None).bound is Bound.COMPUTE
+    assert placed(activation_bytes=None, time_ns=90_000.0).bound is None
+
+
+def test_nothing_known_is_nothing_claimed() -> None:
+    """Neither a roof nor a headroom, and both reasons."""
+    one = placed(macs=None, activation_bytes=None)
+    assert (one.bound, one.roof, one.roof_ns, one.fraction, one.headroom_ns) == (None,) * 5
+    assert one.note == "its arithmetic is not known; its bytes are not known"
+
+
+def test_totals_add_up() -> None:
+    """Three operators, one without a ceiling: its time is not placed, and no headroom is claimed for it."""
+    unknown = msgspec.structs.replace(GEMM, position=1, macs=None, activation_bytes=None, time_ns=7_000.0)
+    slow = msgspec.structs.replace(GEMM, position=2, time_ns=40_000.0, uncertainty_ns=1_000.0)
+    found = roofline([GEMM, unknown, slow], ROOFS)
+    assert (found.time_ns, found.placed_ns, found.roof_ns) == (62_000, 55_000, 20_000)
+    assert found.headroom_ns == Interval(35_000, 36_000)
+    assert [(row.bound, row.operators, row.time_ns) for row in found.bounds] == [
+        (Bound.INEFFICIENT, 1, 40_000),
+        (Bound.COMPUTE, 1, 15_000),
+        (None, 1, 7_000),
+    ]
+    assert found.explained == 0.5
+
+
+def test_no_operators_are_no_time() -> None:
+    """An empty roofline, not an error."""
+    found = roofline([], ROOFS)
+    assert (found.operators, found.bounds, found.footprint_bytes, found.weights_per_s) == ([], [], 0, None)
+
+
+COUNT = st.one_of(st.none(), st.integers(0, 10**12))
+WORK = st.builds(
+    OperatorWork,
+    method=st.just("forward"),
+    instruction=st.just(0),
+    position=st.integers(0, 9),
+    name=st.sampled_from(["Sigmoid (NC)", "Fully Connected (NC, F32) GEMM", "x"]),
+    dtype=st.sampled_from([None, "f32", "f16"]),
+    kernel=st.one_of(st.none(), st.sampled_from(KernelClass)),
+    taps=st.sampled_from([None, 9, 25]),
+    macs=COUNT,
+    flops=COUNT,
+    elements=COUNT,
+    activation_bytes=COUNT,
+    weight_bytes=COUNT,
+    calls=st.floats(0.01, 100),
+    time_ns=st.one_of(st.just(0.0), st.floats(0.01, 1e12)),
+    uncertainty_ns=st.sampled_from([0.0, 1_000.0, 1e6]),
+)
+
+
+@given(st.lists(WORK, max_size=5))
+def test_whatever_is_given_the_figures_agree_with_each_other(works: list[OperatorWork]) -> None:
+    """Intervals are in order, no headroom is negative, headroom plus ceiling is the time, and totals are sums."""
+    found = roofline(works, ROOFS)
+    assert sum(row.time_ns for row in found.bounds) == pytest.approx(found.time_ns)
+    assert sum(row.operators for row in found.bounds) == len(works)
+    assert found.headroom_ns.low <= (found.headroom_ns.high or 0)
+    for work, one in zip(works, found.operators, strict=True):
+        consistent(work, one)
+    assert msgspec.json.decode(msgspec.json.encode(found), type=type(found)) == found
+
+
+def consistent(work: OperatorWork, one: Placement) -> None:
+    """What must hold for every operator."""
+    known = [time for time in (one.compute_ns, one.memory_ns) if time is not None]
+    assert one.roof_ns == max(known, default=None)
+    assert (one.note is None) is (len(known) == 2)
+    if one.roof_ns is None:
+        assert (one.bound, one.fraction, one.headroom_ns) == (None, None, None)
+        return
+    assert one.headroom_ns is not None
+    assert one.fraction is not None
+    assert 0 <= one.headroom_ns.low <= (one.headroom_ns.high or 0)
+    assert one.fraction.high is None or one.fraction.low <= one.fraction.high
+    if one.above_roof:
+        assert one.headroom_ns == Interval(0, 0)
+    elif one.headroom_ns.low:
+        assert one.headroom_ns.low + one.roof_ns == pytest.approx(work.time_ns)

@@ -1,0 +1,270 @@
+"""Rules on a pair of variants and on a whole experiment: what was used, what was left, which threads, which types."""
+
+from __future__ import annotations
+
+import pytest
+
+from opscope.analysis.analysis import Analysis, Known, ProgramInfo, Source, analyse, rule_evidence
+from opscope.analysis.compare.compare import Comparison, compare
+from opscope.analysis.findings.finding import Finding, Place
+from opscope.analysis.operators.attribution import Attributions
+from opscope.analysis.operators.operator_facts import OperatorFacts, OperatorKey
+from opscope.analysis.rules.evidence import Evidence, Experiment, Pair, Ran
+from opscope.analysis.rules.rules import COMPARISON_RULES, EXPERIMENT_RULES, examine_comparison, examine_experiment
+from opscope.core.table import EventTable
+from opscope.program.partition.eligibility import Eligibility
+from opscope.program.partition.sme_rules import Form, Verdict
+from traces import table
+
+SOURCE = Source("trace", "etdump", [("trace", "0" * 64)])
+LABELS = (("baseline", ""), ("accelerated", ""))
+KINDS = {
+    "convolution": "Convolution (NHWC, F32) IGEMM #1",
+    "depthwise": "Convolution (NHWC, F32) DWConv #1",
+    "linear": "Fully Connected (NC, F32) GEMM #1",
+    "transpose": "Transpose (ND, X32) #1",
+}
+NAMES = tuple(KINDS)
+
+
+def events(processes: int = 8, **times: int) -> EventTable:
+    """Processes of two inferences whose one delegate call has these operators, in us; each process is 1 us longer."""
+    parts = []
+    for number in range(processes):
+        own = {name: (time + number) * 1000 for name, time in times.items()}
+        total = sum(own.values())
+        lines = [f"Method::execute {total}", f"  DELEGATE_CALL @0 {total}"]
+        lines += [f"    {KINDS.get(name, name)} {time}" for name, time in own.items()]
+        parts.append(table("\n".join(lines), repeat=2))
+    return EventTable.concat(parts)
+
+
+def compared(baseline: EventTable, candidate: EventTable) -> Comparison:
+    """The comparison, paired."""
+    return compare(baseline, candidate, labels=LABELS, paired=True)
+
+
+def evidence(candidate: EventTable, **cannot: str) -> Evidence:
+    """What is known of the candidate; operators named are those that SME cannot run, with what would help."""
+    facts = {
+        OperatorKey(METHOD, 0, number): OperatorFacts(sme=_sme(name, cannot.get(name)))
+        for number, name in enumerate(NAMES)
+        if name != "transpose"
+    }
+    known = Known(
+        ProgramInfo("net.pte", "0" * 64, None, None, verified=True), Attributions(facts, [], None, [], {}, {})
+    )
+    return rule_evidence(candidate, analyse(candidate, SOURCE), known)
+
+
+METHOD = "unknown"
+
+
+def _sme(name: str, advice: str | None) -> Eligibility:
+    verdict = Verdict.ELIGIBLE if advice is None else Verdict.NOT_ELIGIBLE
+    form = Form.DEPTHWISE if name == "depthwise" else Form.PRODUCT
+    return Eligibility(verdict, form, "F32", "there are no kernels", None, tried=True, advice=advice or None)
+
+
+def told(found: tuple[list[Finding], list[object]], rule: str) -> Finding | None:
+    """The finding of a rule; None when it found nothing."""
+    return next((one for one in found[0] if one.rule == rule), None)
+
+
+def reason(found: tuple[list[Finding], list], rule: str) -> str:
+    """Why a rule found nothing."""
+    return next(item.reason for item in found[1] if item.rule == rule)
+
+
+def test_every_rule_on_a_pair_finds_or_rules_out() -> None:
+    """No rule is silent."""
+    findings, ruled_out = examine_comparison(compared(events(convolution=500), events(convolution=400)))
+    assert sorted(item.rule for item in [*findings, *ruled_out]) == sorted(rule.__name__ for rule in COMPARISON_RULES)
+
+
+def test_kernels_that_are_not_used_are_told_with_the_likely_causes() -> None:
+    """Nothing changed although convolutions are delegated: the build, or a mask that reaches another library."""
+    sides = compared(events(convolution=500), events(convolution=500))
+    found = examine_comparison(Pair(sides, evidence(events(convolution=500)), ("avx512",)))
+    unused = told(found, "acceleration_unused")
+    assert unused is not None
+    assert "built without these kernels" in unused.evidence
+    assert "another library" in unused.evidence
+    assert unused.context is None
+
+
+def test_what_the_figures_show_about_the_cause_is_said_first() -> None:
+    """Where only transposes are delegated there is nothing to accelerate; for SME the number types are looked at."""
+    moved = compared(events(transpose=500), events(transpose=500))
+    only = told(examine_comparison(Pair(moved, evidence(events(transpose=500)), ("avx512",))), "acceleration_unused")
+    assert only is not None
+    assert "because no convolution or matrix product is delegated" in only.evidence
+    same = compared(events(convolution=500), events(convolution=500))
+    types = Pair(same, evidence(events(convolution=500), convolution="use int8"), ("sme2",))
+    unused = told(examine_comparison(types), "acceleration_unused")
+    assert unused is not None
+    assert "because no convolution or matrix product is of a type that SME can run" in unused.evidence
+    assert "KleidiAI" in unused.evidence
+    assert "3 to 15 times" in (unused.context or "")
+
+
+def test_acceleration_that_moves_time_is_used() -> None:
+    """One operator faster, one slower by the same: no effect, but the kernels ran."""
+    sides = compared(events(convolution=600, linear=400), events(convolution=400, linear=600))
+    found = examine_comparison(sides)
+    assert told(found, "acceleration_unused") is None
+    effect = told(found, "acceleration_effect")
+    assert effect is not None
+    assert effect.title == "Acceleration shows no effect"
+
+
+def test_operators_that_were_not_helped_are_named_with_what_they_could_have_been() -> None:
+    """Convolutions twice as fast, depthwise ones as before: at most 1.0x, half of the latency."""
+    baseline, candidate = events(convolution=1000, depthwise=500), events(convolution=500, depthwise=500)
+    unhelped = told(examine_comparison(compared(baseline, candidate)), "unhelped_operators")
+    assert unhelped is not None
+    assert unhelped.title == "Acceleration leaves depthwise operators as they were"
+    assert "depthwise 0.503 to 0.503 ms, at most 1.00x" in unhelped.evidence
+    assert unhelped.operators == [Place(METHOD, 0, 1)]
+    assert (unhelped.saving_ns, unhelped.saving_basis) == (
+        None,
+        "not said: no ceilings were measured, or what operators cost is not known; profile without --no-roofs",
+    )
+
+
+def test_operators_that_sme_cannot_run_are_not_held_against_it() -> None:
+    """A depthwise convolution is no matrix product; what SME2 could have helped is helped."""
+    baseline, candidate = events(convolution=1500, depthwise=500), events(convolution=500, depthwise=500)
+    pair = Pair(compared(baseline, candidate), evidence(candidate), ("sme2",))
+    assert told(examine_comparison(pair), "unhelped_operators") is not None
+    known = evidence(candidate, depthwise="enlarge it")
+    assert told(examine_comparison(pair._replace(evidence=known)), "unhelped_operators") is None
+
+
+def test_operators_that_became_slower_are_told_with_what_they_cost() -> None:
+    """A product that takes 100 us more: that much would be saved if it took as long as before."""
+    baseline, candidate = events(convolution=1000, linear=300), events(convolution=500, linear=400)
+    slower = told(examine_comparison(compared(baseline, candidate)), "slowed_operators")
+    assert slower is not None
+    assert "(+0.100 ms)" in slower.evidence
+    assert slower.saving_ns == pytest.approx(100_000)
+    low, high = slower.saving_ci95_ns or (0, 0)
+    assert low <= 100_000 <= high
+
+
+def test_too_few_rounds_decide_nothing_about_operators() -> None:
+    """Two rounds: what changed cannot be seen, and every rule that needs it says that it was not checked."""
+    found = examine_comparison(compared(events(2, convolution=900), events(2, convolution=500)))
+    for rule in ("acceleration_unused", "unhelped_operators", "slowed_operators"):
+        assert reason(found, rule).startswith("not checked: there are too few rounds")
+
+
+@pytest.mark.parametrize(("after", "expected"), [(400, False), (900, True)])
+def test_less_than_sme2_usually_gives_is_told_with_its_source(after: int, expected: bool) -> None:
+    """Products 2x as fast are below the 3 to 15 times of Arm's kit; 5x are not."""
+    sides = compared(events(linear=2000), events(linear=after))
+    below = told(examine_comparison(Pair(sides, None, ("sme2",))), "below_expectation")
+    assert (below is not None) is expected
+    assert below is None or "Arm's profiling kit" in (below.context or "")
+
+
+def test_other_features_have_no_expected_range() -> None:
+    """What SME2 gives is no measure for AVX-512."""
+    sides = compared(events(linear=2000), events(linear=1800))
+    found = examine_comparison(Pair(sides, None, ("avx512",)))
+    assert reason(found, "below_expectation").startswith("does not apply")
+    assert all(finding.context is None for finding in found[0])
+
+
+def ran(name: str, threads: int, time: int, ablated: tuple[str, ...] = (), **cannot: str) -> Ran:
+    """A variant of one product and a depthwise convolution."""
+    own = events(linear=time, depthwise=time)
+    facts = {
+        OperatorKey(METHOD, 0, number): OperatorFacts(sme=_sme(kind, cannot.get(kind)))
+        for number, kind in enumerate(("linear", "depthwise"))
+    }
+    known = Known(
+        ProgramInfo("net.pte", "0" * 64, None, None, verified=True), Attributions(facts, [], None, [], {}, {})
+    )
+    return Ran(name, ablated, threads, rule_evidence(own, analyse(own, SOURCE), known))
+
+
+def experiment(*variants: Ran, features: tuple[str, ...] = (), target: str = "local") -> Experiment:
+    """An experiment whose report is about the first of these."""
+    return Experiment(variants[0], variants, ["XnnpackBackend"], features, target)
+
+
+def test_every_rule_on_an_experiment_finds_or_rules_out() -> None:
+    """No rule is silent, also where nothing was measured."""
+    for own in (experiment(ran("one", 1, 500)), Experiment(None, [], [], None, "local")):
+        findings, ruled_out = examine_experiment(own)
+        assert sorted(item.rule for item in [*findings, *ruled_out]) == sorted(r.__name__ for r in EXPERIMENT_RULES)
+
+
+def test_a_faster_thread_count_is_told_with_its_interval() -> None:
+    """Two threads half as long as one: the saving is that of the measured one."""
+    found = examine_experiment(experiment(ran("one", 1, 1000), ran("two", 2, 500), ran("base", 2, 300, ("avx512",))))
+    faster = told(found, "thread_count")
+    assert faster is not None
+    assert faster.title.startswith("2 threads are 1.99x as fast as 1")
+    assert faster.saving_ns == pytest.approx(1_000_000, rel=0.01)
+    low, high = faster.saving_ci95_ns or (0, 0)
+    assert low < 1_000_000 < high
+
+
+def test_more_threads_that_do_not_help_are_ruled_out() -> None:
+    """The baseline's thread counts are another variant and say nothing."""
+    found = examine_experiment(experiment(ran("one", 1, 1000), ran("two", 2, 1000)))
+    assert told(found, "thread_count") is None
+    assert "2 gives 1.00x" in reason(found, "thread_count")
+    alone = examine_experiment(experiment(ran("one", 1, 1000), ran("base", 2, 500, ("avx512",))))
+    assert reason(alone, "thread_count").startswith("not checked: one thread count")
+
+
+def test_a_program_whose_delegates_did_not_run_is_a_wrong_build() -> None:
+    """The program was exported for XNNPACK, and the trace has portable operators only."""
+    text = "Method::execute 1000\n  OPERATOR_CALL @0 900\n    native_call_add.out 900"
+    own = table(text, repeat=2)
+    shown = Ran("one", (), 1, rule_evidence(own, analyse(own, SOURCE), None))
+    wrong = told(examine_experiment(experiment(shown)), "runner_build")
+    assert wrong is not None
+    assert "XnnpackBackend" in wrong.evidence
+
+
+def test_a_foreign_runner_may_be_a_debug_build() -> None:
+    """Nothing records how it was compiled, so that is not said to be in order."""
+    assert reason(examine_experiment(experiment(ran("one", 1, 500))), "runner_build").startswith(
+        "the runtime is an opt"
+    )
+    foreign = examine_experiment(experiment(ran("one", 1, 500), target="runner"))
+    assert reason(foreign, "runner_build").startswith("not checked: whether the runner is an optimised build")
+
+
+def test_types_that_sme_cannot_run_are_told_with_what_would_help() -> None:
+    """Half of the latency is a product in a type for which there are no kernels."""
+    own = ran("one", 1, 500, linear="use int8")
+    found = told(examine_experiment(experiment(own, features=("sme2",))), "sme_number_types")
+    assert found is not None
+    assert found.severity.value == "medium"
+    assert found.next_step == "use int8"
+    assert found.saving_ns is None
+    assert "50.0 %" in found.title
+
+
+def test_number_types_for_sme_mean_nothing_elsewhere() -> None:
+    """On x86 the same program has no such finding."""
+    found = examine_experiment(experiment(ran("one", 1, 500, linear="use int8"), features=("avx512",)))
+    assert reason(found, "sme_number_types").startswith("does not apply")
+
+
+def analysis_of(own: EventTable) -> Analysis:
+    """The analysis of a variant."""
+    return analyse(own, SOURCE)
+
+
+def test_rules_of_one_variant_know_nothing_of_acceleration() -> None:
+    """A single variant has no findings about what was switched off."""
+    rules = {
+        item.rule for item in [*analysis_of(events(linear=500)).findings, *analysis_of(events(linear=500)).ruled_out]
+    }
+    assert not rules & {rule.__name__ for rule in (*COMPARISON_RULES, *EXPERIMENT_RULES)}

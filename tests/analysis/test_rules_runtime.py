@@ -1,0 +1,154 @@
+"""Rules on the runtime: fusion, delegates that say nothing, loading, tracing."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from opscope.analysis.analysis import Analysis, Source, analyse
+from opscope.analysis.findings.finding import Finding
+from opscope.analysis.latency.timing import Calls
+from traces import table
+
+SOURCE = Source("trace", "etdump", [("trace", "0" * 64)])
+CONVOLUTION = "Convolution (NHWC, F32) IGEMM #1"
+
+
+def trace(*events: tuple[str, int], loading: str = "") -> str:
+    """An inference of one delegate call with these events, in us."""
+    total = sum(time for _, time in events) * 1000
+    lines = [f"Method::execute {total}", f"  DELEGATE_CALL @0 {total}"]
+    return loading + "\n".join([*lines, *(f"    {name} {time * 1000}" for name, time in events)])
+
+
+def analysed(text: str, calls: Calls | None = None) -> Analysis:
+    """The analysis of a hand-written trace."""
+    return analyse(table(text, repeat=4), SOURCE, calls=calls)
+
+
+def finding(analysis: Analysis, rule: str) -> Finding:
+    """The finding of a rule."""
+    return next(one for one in analysis.findings if one.rule == rule)
+
+
+def passed(analysis: Analysis, rule: str) -> str:
+    """Why a rule found nothing."""
+    return next(item.reason for item in analysis.ruled_out if item.rule == rule)
+
+
+def test_a_clamp_behind_a_product_could_have_been_fused() -> None:
+    """A convolution can end with a clamp at no cost; here the clamp runs by itself for 50 of 1,000 us."""
+    found = finding(analysed(trace((CONVOLUTION, 950), ("Clamp (NC) #1", 50))), "unfused_operators")
+    assert "0 batch normalisations, 1 clamp behind a product" in found.evidence
+    assert found.saving_ns == 50_000
+    assert "nothing but the activation" in found.next_step
+
+
+def test_a_clamp_behind_something_else_could_not() -> None:
+    """Behind a softmax there is nothing to fuse it into."""
+    told = passed(analysed(trace(("Softmax (NC, F32) #1", 950), ("Clamp (NC) #1", 50))), "unfused_operators")
+    assert told.startswith("0 batch normalisations, 0 clamps")
+
+
+def test_a_batch_normalisation_that_runs_by_itself_should_be_folded() -> None:
+    """As a portable kernel, by its name."""
+    text = """
+        Method::execute 1000000
+          DELEGATE_CALL @0 900000
+            Convolution (NHWC, F32) IGEMM #1 900000
+          OPERATOR_CALL @1 100000
+            native_call__native_batch_norm_legit_no_training.out 100000
+    """
+    found = finding(analysed(text), "unfused_operators")
+    assert "1 batch normalisation," in found.evidence
+    assert "fuse_conv_bn_eval" in found.next_step
+    assert "part of portable_operators" in found.evidence
+
+
+def test_activations_that_no_product_ends_with_are_good_to_know() -> None:
+    """HardSwish at 8 %; it is no unfused operator."""
+    analysis = analysed(trace((CONVOLUTION, 920), ("HardSwish (NC) #1", 80)))
+    assert "8.0 %" in finding(analysis, "costly_activations").title
+    assert "unfused_operators" not in {one.rule for one in analysis.findings}
+
+
+SILENT = """
+    Method::execute 1000000
+      DELEGATE_CALL @0 700000
+      DELEGATE_CALL @1 300000
+        Convolution (NHWC, F32) IGEMM #1 300000
+"""
+
+
+def test_a_delegate_that_reports_nothing_is_told_first() -> None:
+    """70 % of the latency cannot be split, so what is said about the rest says little."""
+    analysis = analysed(SILENT)
+    assert analysis.findings[0].rule == "silent_delegate"
+    assert "0.700 ms (70.0 %)" in analysis.findings[0].evidence
+
+
+def test_a_program_without_delegates_is_told_as_such() -> None:
+    """Not as a long list of portable operators only."""
+    text = """
+        Method::execute 1000000
+          OPERATOR_CALL @0 1000000
+            native_call_convolution.out 1000000
+    """
+    analysis = analysed(text)
+    assert analysis.findings[0].rule == "nothing_delegated"
+    assert "to_edge_transform_and_lower" in finding(analysis, "portable_operators").next_step
+    assert not next(item for item in analysis.ruled_out if item.rule == "silent_delegate").checked
+
+
+def test_a_part_of_framework_time_is_what_the_delegate_cuts_off() -> None:
+    """120 us of a 1 ms inference are self time of the call; 100 operators hide half a us each of it."""
+    events = [(f"Convolution (NHWC, F32) IGEMM #{n}", 9) for n in range(100)]
+    text = trace(*events).replace("Method::execute 900000", "Method::execute 1020000")
+    text = text.replace("DELEGATE_CALL @0 900000", "DELEGATE_CALL @0 1020000")
+    assert "6.9 % (0.070 ms in 1 call of" in passed(analysed(text), "framework_time")
+
+
+def calls(untraced: int, traced: int, load: int = 0) -> Calls:
+    """Six processes of ten calls with these durations in us, and this loading time in ms."""
+    rounds = range(6)
+    return Calls(
+        {n: [(untraced + n) * 1000] * 10 for n in rounds},
+        {n: [(traced + n) * 1000] * 10 for n in rounds},
+        0,
+        dict.fromkeys(rounds, load * 1_000_000),
+    )
+
+
+@pytest.mark.parametrize(("load", "told"), [(200, True), (90, False)])
+def test_loading_counts_when_a_person_feels_it(load: int, told: bool) -> None:
+    """0.2 s is 200 inferences of 1 ms; 90 ms is below what anyone notices, however many inferences that is."""
+    analysis = analysed(trace((CONVOLUTION, 1000)), calls(1000, 1000, load))
+    assert ("slow_loading" in {one.rule for one in analysis.findings}) is told
+
+
+def test_loading_as_long_as_a_few_inferences_is_in_order() -> None:
+    """0.2 s is nothing where an inference takes 50 ms."""
+    analysis = analysed(trace((CONVOLUTION, 50_000)), calls(50_000, 50_000, 200))
+    assert passed(analysis, "slow_loading") == "loading takes 200 ms, as long as 4.0 inferences"
+
+
+def test_what_tracing_costs_is_told_with_its_interval() -> None:
+    """Calls take 1.2 times as long when traced: operators' times are those of longer inferences."""
+    analysis = analysed(trace((CONVOLUTION, 1200)), calls(1000, 1200))
+    found = finding(analysis, "tracer_cost")
+    assert "20.0 %" in found.title
+    assert "95 % interval" in found.evidence
+    assert "uneven_split" not in {one.rule for one in analysis.findings}
+
+
+def test_a_split_of_disturbed_inferences_is_told() -> None:
+    """Traced inferences of 1.8 ms where tracing itself costs nothing: milliseconds of operators say little."""
+    analysis = analysed(trace((CONVOLUTION, 1800)), calls(1000, 1000))
+    assert "1.80x" in finding(analysis, "uneven_split").title
+
+
+def test_ceilings_say_nothing_of_disturbed_inferences() -> None:
+    """An operator that was held up is not far from its ceiling; the rule says why it was not checked."""
+    analysis = analysed(trace((CONVOLUTION, 1800)), calls(1000, 1000))
+    assert passed(analysis, "headroom").startswith("not checked: no ceilings were measured")
+    assert msgspec.json.encode(analysis)

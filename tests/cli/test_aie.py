@@ -1,0 +1,181 @@
+"""``opscope aie`` as a program: its answer, its files, its exit codes; and compare and check of such traces."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import jsonschema
+import msgspec
+import pytest
+
+from aie_gemm import Gemm
+from aie_traces import Span, Tile, json_text
+from opscope.npu.analysis.sweep import Sweep
+from opscope.npu.analysis.tiles_result import TilesAnalysis
+
+FLAGS = "--M 48 --K 128 --N 32 --m 16 --k 32 --n 32 --row 2 --col 2 --hwid npu1 --warmup 0 --iterations 1 --dtype bf16"
+SCHEMAS = Path(__file__).parents[2] / "docs" / "reference" / "schemas"
+
+
+def run(*words: object, directory: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """A command in a process of its own; whatever it says, it never shows a traceback."""
+    command = [sys.executable, "-m", "opscope", *map(str, words)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=directory, timeout=120)
+    assert "Traceback" not in done.stderr, done.stderr
+    return done
+
+
+def saved(path: Path, *tiles: Tile) -> Path:
+    """A trace in JSON."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"".join(json_text(tiles)))
+    return path
+
+
+@pytest.fixture(scope="module")
+def array(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A trace of four cores and a memory tile; core 3,1 waits longer than the others."""
+    cores = [
+        Gemm(outputs=3, rest=900 if (row, column) == (3, 1) else 90, row=row, column=column, begin=1 + 9 * row)
+        for row in (2, 3)
+        for column in (0, 1)
+    ]
+    memtile = Tile("memtile", 1, 0, ("DMA_S2MM_SEL0_START_TASK", *("NONE",) * 7), [Span(0, 5, 6)])
+    return saved(tmp_path_factory.mktemp("aie") / "trace.json", *(core.tile() for core in cores), memtile)
+
+
+def test_the_first_lines_answer_the_question(array: Path, tmp_path: Path) -> None:
+    """Busy or not, what stalls them, what sets the pace, how much is seen; then what to do; then the files."""
+    done = run("aie", array, *FLAGS.replace("--M 48", "--M 192").split(), "--out", tmp_path / "out")
+    lines = done.stdout.splitlines()
+    starts = [
+        "The 4 cores are",
+        "stalled: ",
+        "pace of tile 3,1, the slowest: ",
+        "together: an iteration takes",
+        "seen: ",
+    ]
+    places = [next(number for number, line in enumerate(lines) if line.startswith(start)) for start in starts]
+
+    assert done.returncode == 0, done.stderr
+    assert "(aie-json), 4 cores, 1 memory tile" in " ".join(done.stdout.split())
+    assert places == sorted(places)
+    assert places[-1] < 14
+    assert any(line.startswith("   next: ") for line in lines)
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        "aggregate_perf.json",
+        "analysis.json",
+        "details.md",
+        "index.json",
+        "report.html",
+        "report.md",
+        *(f"tile{row},{column}.json" for row in (2, 3) for column in (0, 1)),
+    ]
+    written = json.loads((tmp_path / "out" / "analysis.json").read_text())
+    jsonschema.validate(written, msgspec.json.schema(TilesAnalysis))
+    assert written["array"]["slowest"]["tile"] == "3,1"
+    assert done.stderr == ""
+    assert all(len(line) <= 80 for line in lines if str(tmp_path) not in line)
+
+
+def test_json_on_standard_output_is_all_of_it(array: Path) -> None:
+    """A program reads it; it is what the published schema says."""
+    done = run("aie", array, "--json", "-")
+
+    found = json.loads(done.stdout)
+    jsonschema.validate(found, json.loads((SCHEMAS / "tiles.schema.json").read_text()))
+    assert found["schema"] == "opscope.tiles/1"
+    assert len(found["tiles"]) == 5
+
+
+def test_quiet_says_nothing(array: Path, tmp_path: Path) -> None:
+    """The file is there all the same."""
+    done = run("aie", array, "--quiet", "--json", tmp_path / "a.json")
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert json.loads((tmp_path / "a.json").read_text())["trace"]["complete"]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["missing.json"], 3, "no such file"),
+        (["."], 3, "it is a directory"),
+        (["empty.json"], 4, "the file has no bytes"),
+        (["text.json"], 4, "neither a trace in JSON nor raw trace words"),
+        (["mem.json", "--json", "found.json"], 4, "no core was traced"),
+        (["part.json", "--json", "found.json"], 11, "part of the trace is missing"),
+        (["one.json", "--M", "-4", "--K", "1", "--N", "1", "--m", "1", "--k", "1", "--n", "1"], 2, "M = -4 is no size"),
+        (["one.json", "--row", "0", "--col", "4", "--m", "1", "--k", "1", "--n", "1"], 2, "0 x 4 cores cannot be"),
+        ([], 2, "no trace is named"),
+    ],
+)
+def test_bad_input_has_its_own_code(tmp_path: Path, words: list[str], code: int, said: str) -> None:
+    """One line says what happened and where, another what to do; what could be known is written."""
+    whole = saved(tmp_path / "one.json", Gemm(outputs=8).tile()).read_bytes()
+    (tmp_path / "part.json").write_bytes(whole[: len(whole) // 2])
+    (tmp_path / "empty.json").write_bytes(b"")
+    (tmp_path / "text.json").write_text("hello there")
+    saved(tmp_path / "mem.json", Tile("mem", 2, 1, ("LOCK_3_REL", *("NONE",) * 7), [Span(0, 5, 6)]))
+    done = run("aie", *words, directory=tmp_path)
+
+    assert done.returncode == code, done.stderr
+    first, *rest = done.stderr.splitlines()
+    assert first.startswith("error: ")
+    assert said in first
+    assert all(line.startswith("hint:  ") for line in rest)
+    if "--json" in words:
+        assert json.loads((tmp_path / "found.json").read_text())["findings"]
+
+
+def test_the_published_flags_alone_name_trace_and_directory(tmp_path: Path) -> None:
+    """As the published tool is called: it finds its trace, and writes beside it."""
+    place = tmp_path / "outputs" / "npu1-gemm_48_128_32-1_row_1_col" / "traces"
+    saved(place / "trace_mm_48_128_32.json", Gemm(outputs=3, rest=9000).tile())
+    words = FLAGS.replace("--row 2 --col 2", "--row 1 --col 1").split()
+    done = run("aie", *words, directory=tmp_path)
+
+    assert done.returncode == 0, done.stderr
+    core = json.loads((place / "tile2,0.json").read_text())
+    assert (core["expected_total_iterations"], core["performance_window"]) == (1, [0])
+    assert json.loads((place / "index.json").read_text())["hwid"] == "npu1"
+
+
+def test_several_traces_are_a_sweep(tmp_path: Path) -> None:
+    """One table, one picture, a directory for each; a trace that fails is a row, and an exit code."""
+    for name, call in (("a", 300), ("b", 600)):
+        saved(tmp_path / f"{name}.json", Gemm(call=call).tile())
+    (tmp_path / "c.json").write_text("[]")
+    done = run("aie", "a.json", "b.json", "c.json", "--out", "out", directory=tmp_path)
+
+    assert done.returncode == 11
+    assert "1 of 3 traces have no figures" in done.stderr
+    assert done.stdout.startswith("3 traces: ")
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        "a",
+        "b",
+        "sweep.html",
+        "sweep.json",
+        "sweep.md",
+    ]
+    jsonschema.validate(json.loads((tmp_path / "out" / "sweep.json").read_text()), msgspec.json.schema(Sweep))
+
+
+def test_compare_and_check_take_traces_of_tiles(tmp_path: Path) -> None:
+    """One a side is undecidable, for people and for CI; four a side stop a slower candidate."""
+    for name, call in (("old", 300), ("new", 620)):
+        for number in range(4):
+            saved(tmp_path / name / f"{number}.json", Gemm(call=call + number).tile())
+    one = run("compare", "old/0.json", "new/0.json", directory=tmp_path)
+    few = run("check", "new/0.json", "--against", "old/0.json", directory=tmp_path)
+    all_of_them = run("check", "new", "--against", "old", "--markdown", "-", directory=tmp_path)
+    junit = run("check", "new", "--against", "old", "--junit", "-", "--threshold", "5%", directory=tmp_path)
+
+    assert "undecidable: too few traces" in " ".join(one.stdout.split())
+    assert (one.returncode, few.returncode, all_of_them.returncode, junit.returncode) == (0, 14, 1, 1)
+    assert all_of_them.stdout.startswith("## opscope check: regression\n")
+    assert '<failure message="slower, by' in junit.stdout
+    assert 'time="' not in junit.stdout

@@ -1,0 +1,444 @@
+"""``opscope check``: exit codes, what may be compared, budget files, and outputs that other programs read."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import jsonschema
+import msgspec
+import pytest
+
+import opscope
+from fakes import FakeClock, FakeTarget
+from opscope.analysis.gate.gate import GateReport, Outcome
+from opscope.api import Settings, profile
+from opscope.bundle.bundle import Bundle
+from opscope.bundle.manifest import Failure, FailureKind
+from opscope.cli.check import threshold_share
+from opscope.core.errors import MismatchError, NotFoundError, UsageError
+from opscope.reports.formats.junit import junit_xml, xml_text
+from opscope.reports.gate import gate_markdown, gate_sentence, gate_summary
+from opscope.workflows.analyze.gate import read_budgets
+from programs import write_tiny_program
+
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "stop-a-slower-model-in-ci.md"
+HOSTILE = "a|b`<script>&\x1b[31m\x00\ufffe\u202ed*"
+LIMITS = """
+[end_to_end]
+max_ms = 2
+
+[[budget]]
+backend = "portable"
+max_share = 0.5
+
+[[budget]]
+category = "Convolution"
+max_ms = 0.2
+max_slower = 0.5
+"""
+
+
+def bundle(directory: Path, *, seed: int = 0, target: FakeTarget | None = None, rounds: int = 6) -> Path:
+    """A bundle of the tiny program, whose baseline variant is 1.8 times slower."""
+    directory.mkdir(parents=True)
+    program = write_tiny_program(directory)
+    out = directory / "out"
+    settings = Settings(rounds=rounds, runs=3, warmup=1, roofs=False)
+    profile(
+        str(program), settings=settings, out=out, target=target or FakeTarget(noise=0.005, seed=seed), clock=FakeClock()
+    )
+    return out
+
+
+@pytest.fixture(scope="module")
+def old(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The bundle that the others are measured by."""
+    return bundle(tmp_path_factory.mktemp("old") / "b", seed=1)
+
+
+@pytest.fixture(scope="module")
+def new(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same program, measured at another time."""
+    return bundle(tmp_path_factory.mktemp("new") / "b", seed=2)
+
+
+@pytest.fixture(scope="module")
+def report(old: Path, new: Path) -> GateReport:
+    """A regression with operators that became slower."""
+    return opscope.check(f"{new}#baseline", old)
+
+
+def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run the command as a user does."""
+    command = [sys.executable, "-m", "opscope", "check", *(str(argument) for argument in arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def parsed(document: bytes | str) -> ET.Element:
+    """The root of a document that opscope wrote."""
+    return ET.fromstring(document)  # noqa: S314 - our own output
+
+
+def changed(path: Path, copy: Path, **changes: Any) -> Path:
+    """A copy of a bundle whose manifest says something else."""
+    shutil.copytree(path, copy)
+    manifest = msgspec.structs.replace(Bundle.open(copy).manifest, **changes)
+    (copy / "manifest.json").write_bytes(msgspec.json.encode(manifest))
+    return copy
+
+
+def test_a_pass_and_its_outputs(old: Path, new: Path, tmp_path: Path) -> None:
+    """Exit code 0; the verdict is the first line; three files, each complete."""
+    files = [tmp_path / name for name in ("check.json", "check.md", "check.xml")]
+    done = run(new, "--against", old, "--json", files[0], "--markdown", files[1], "--junit", files[2])
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("passed: ")
+    found = json.loads(files[0].read_text())
+    assert (found["schema"], found["outcome"], found["let_through"]) == ("opscope.check/1", "passed", True)
+    assert files[1].read_text().startswith("## opscope check: passed of tiny\n")
+    assert parsed(files[2].read_bytes()).get("failures") == "0"
+
+
+def test_a_regression(old: Path, new: Path, tmp_path: Path) -> None:
+    """Exit code 1, one error line and a hint, and the results are there all the same."""
+    target = tmp_path / "check.json"
+    done = run(f"{new}#baseline", "--against", old, "--json", target, "--quiet")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith(f"error: {new}#baseline: end-to-end latency against the baseline: slower, by ")
+    assert json.loads(target.read_text())["outcome"] == "regression"
+
+
+def test_inconclusive_fails_unless_it_is_let_through(old: Path, tmp_path: Path) -> None:
+    """Exit code 14 with two rounds; 0 with a warning when asked."""
+    few = bundle(tmp_path / "few", seed=3, rounds=1)
+    done = run(few, "--against", old)
+    assert done.returncode == 14
+    assert done.stdout.startswith("inconclusive: ")
+    assert "measure more rounds" in done.stderr
+    lenient = run(few, "--against", old, "--inconclusive", "pass", "--junit", "-")
+    assert lenient.returncode == 0
+    assert lenient.stderr.startswith("warning: ")
+    assert parsed(lenient.stdout)[0].get("skipped") == "1"
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        (["{new}", "--against", "{old}", "--threshold", "5"], 2, "--threshold: '5' is no share"),
+        (["{new}", "--against", "{tmp}/none"], 3, "error: "),
+        (["{old}", "--against", "{old}#accelerated"], 13, "both sides are the same traces"),
+    ],
+)
+def test_mistakes_have_codes_of_their_own(
+    words: list[str], code: int, told: str, old: Path, new: Path, tmp_path: Path
+) -> None:
+    """Wrong option, no such bundle, nothing to compare: never 1, never a traceback."""
+    done = run(*(word.format(old=old, new=new, tmp=tmp_path) for word in words))
+    assert done.returncode == code
+    assert told in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "share"), [("3%", 0.03), ("3 %", 0.03), ("0.03", 0.03), ("0", 0.0), ("0.5%", 0.005), (" 10% ", 0.1)]
+)
+def test_thresholds(text: str, share: float) -> None:
+    """In percent or as a fraction."""
+    assert threshold_share(text) == pytest.approx(share)
+
+
+@pytest.mark.parametrize("text", ["", "%", "-1%", "-0.01", "100%", "1", "3", "nan", "nan%", "inf", "3%%", "three"])
+def test_thresholds_that_make_no_sense(text: str) -> None:
+    """A plain 3 would be 300 %, which is no threshold."""
+    with pytest.raises(UsageError, match="no share"):
+        threshold_share(text)
+
+
+def test_outputs_are_checked_before_anything_is_read(tmp_path: Path) -> None:
+    """Two on standard output, or a directory that is missing; the bundles need not even exist."""
+    two = run("a", "--against", "b", "--json", "-", "--junit", "-")
+    assert (two.returncode, "printed already" in two.stderr) == (2, True)
+    missing = run("a", "--against", "b", "--markdown", tmp_path / "no" / "check.md")
+    assert (missing.returncode, "make the directory first" in missing.stderr) == (3, True)
+    assert not (tmp_path / "no").exists()
+
+
+def test_the_json_obeys_its_schema(report: GateReport) -> None:
+    """As published."""
+    jsonschema.validate(json.loads(msgspec.json.encode(report)), msgspec.json.schema(GateReport))
+
+
+def test_variants_of_one_bundle_are_paired(new: Path) -> None:
+    """By round, and what is switched off is noted."""
+    found = opscope.check(f"{new}#baseline", f"{new}#accelerated", threshold=0.5)
+    assert (found.end_to_end.design, found.outcome) == ("paired", Outcome.REGRESSION)
+    assert any("features switched off differs: none on the baseline, avx512" in note for note in found.notes)
+
+
+def test_two_sessions_are_said_to_be_two(old: Path, new: Path, tmp_path: Path) -> None:
+    """One after the other, the interval does not hold what happened to the machine in between; in turns it does."""
+    found = opscope.check(new, old)
+    assert found.end_to_end.design == "unpaired"
+    assert any("same span of time, but not in pairs" in note for note in found.notes)
+    later = [
+        msgspec.structs.replace(repetition, started="2031-01-01T00:00:00+00:00")
+        for repetition in Bundle.open(new).manifest.repetitions
+    ]
+    notes = opscope.check(changed(new, tmp_path / "later", repetitions=later), old).notes
+    assert any("drift of the machine is not in the interval" in note for note in notes)
+
+
+def _other(path: Path, what: str) -> dict[str, Any]:
+    manifest = Bundle.open(path).manifest
+    replace = msgspec.structs.replace
+    return {
+        "cpu": {"environment": replace(manifest.environment, cpu="Other CPU")},
+        "features": {"environment": replace(manifest.environment, features=["avx2"])},
+        "threads": {"variants": [replace(variant, threads=2) for variant in manifest.variants]},
+        "affinity": {"variants": [replace(variant, affinity=[1]) for variant in manifest.variants]},
+        "target": {"target": replace(manifest.target, kind="other")},
+        "arm": {"repetitions": [r for r in manifest.repetitions if r.arm.value == "traced"]},
+    }[what]
+
+
+@pytest.mark.parametrize(
+    ("what", "told"),
+    [
+        ("cpu", "the CPU differs: Test CPU on the baseline, Other CPU on the candidate"),
+        ("features", "the CPUs' features differ: only the baseline has avx, avx512, sse4"),
+        ("threads", "the number of threads differs: 1 on the baseline, 2 on the candidate"),
+        ("affinity", "the CPUs to stay on differs: all on the baseline, 1 on the candidate"),
+        ("target", "the kind of target differs: fake on the baseline, other on the candidate"),
+        ("arm", "the candidate was not timed without tracing"),
+    ],
+)
+def test_what_is_not_comparable_is_refused(what: str, told: str, old: Path, new: Path, tmp_path: Path) -> None:
+    """Unless it is forced; the report then says why it should not have been."""
+    other = changed(new, tmp_path / "other", **_other(new, what))
+    with pytest.raises(MismatchError) as caught:
+        opscope.check(other, old)
+    assert told in caught.value.problem
+    assert "--force" in (caught.value.hint or "")
+    forced = opscope.check(other, old, force=True)
+    assert len(forced.mismatches) == 1
+    assert told in forced.mismatches[0]
+    assert "compared all the same" in gate_markdown(forced)
+
+
+def test_what_a_gate_is_for_is_noted_and_not_refused(old: Path, new: Path, tmp_path: Path) -> None:
+    """Another program, another name, other versions."""
+    manifest = Bundle.open(new).manifest
+    model = msgspec.structs.replace(manifest.model, name="other", sha256="1" * 64)
+    environment = msgspec.structs.replace(manifest.environment, versions={"executorch": "2"})
+    other = changed(new, tmp_path / "other", model=model, environment=environment)
+    notes = " ".join(opscope.check(other, old).notes)
+    assert "the model differs: tiny on the baseline, other on the candidate" in notes
+    assert "different programs" in notes
+    assert "different versions" in notes
+
+
+def test_missing_repetitions_are_noted(old: Path, tmp_path: Path) -> None:
+    """They failed; the others are judged."""
+    crash = Failure(FailureKind.EXIT, "stopped")
+    target = FakeTarget(noise=0.005, seed=4, fail=lambda job: crash if job == 3 else None)
+    path = bundle(tmp_path / "b", target=target)
+    failed = "baseline" if target.jobs[2].clear else "accelerated"
+    assert "1 repetition of the candidate failed" in opscope.check(f"{path}#{failed}", old).notes
+
+
+def test_plain_traces_tell_no_machine(old: Path, new: Path, tmp_path: Path) -> None:
+    """They are compared, and what is not known is said."""
+    places = []
+    for name, path in (("before", old), ("after", new)):
+        (tmp_path / name).mkdir()
+        places.append(tmp_path / name)
+        for number, trace in enumerate(sorted((path / "variants" / "accelerated").rglob("*.etdump"))):
+            (tmp_path / name / f"{number}.etdump").write_bytes(trace.read_bytes())
+    found = opscope.check(places[1], places[0], warmup=1)
+    assert (found.outcome, found.model, found.end_to_end.arm) == (Outcome.PASSED, None, "traced")
+    assert any("nothing tells on which machine" in note for note in found.notes)
+
+
+def test_budgets_are_judged(old: Path, new: Path, tmp_path: Path) -> None:
+    """The convolution takes 0.4 ms, twice the 0.2 that are allowed; everything else is kept."""
+    file = tmp_path / "budget.toml"
+    file.write_text(LIMITS)
+    found = opscope.check(new, old, budget=file)
+    assert [(c.name, c.outcome.value) for c in found.criteria] == [
+        ("end-to-end latency against the baseline", "passed"),
+        ("end-to-end latency", "passed"),
+        ("backend portable: share", "passed"),
+        ("category Convolution: time", "regression"),
+        ("category Convolution: slowdown", "passed"),
+    ]
+    assert gate_sentence(found).startswith("regression in 1 limit of the budget: ")
+    assert "raise the limit" in str(found.advice)
+
+
+def test_the_budget_may_set_the_threshold(old: Path, new: Path, tmp_path: Path) -> None:
+    """The command line goes before it."""
+    file = tmp_path / "budget.json"
+    file.write_text('{"end_to_end": {"max_slower": 0.9}}')
+    slow = f"{new}#baseline"
+    assert opscope.check(slow, old, budget=file).outcome is Outcome.PASSED
+    assert opscope.check(slow, old, budget=file, threshold=0.1).outcome is Outcome.REGRESSION
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "told"),
+    [
+        ("", "", "it sets no limit"),
+        ("[end_to_end]", "", "it sets no limit"),
+        ("[end_to_end]\nmax_ms = 0", "end_to_end.max_ms", "0 is not allowed; expected a number above 0"),
+        ("[[budget]]\nmax_ms = 1", "budget[0]", "it chooses no operators"),
+        ('[[budget]]\nkind = "layout"', "budget[0]", "it sets no limit"),
+        ('[[budget]]\nkind = "layout"\nmax_slower = 1.5', "budget[0].max_slower", "1.5 is not allowed"),
+        ('[[budget]]\nkind = "layout"\nmax_share = "5%"', "budget[0].max_share", "expected a number"),
+        ('[[budget]]\nlayer = "x"\nmax_ms = 1', "budget[0].layer", 'no such key: "layer"'),
+        ('[[budget]]\ncategory = "Conv"\nmax_ms = 1', "budget[0].category", "expected one of Convolution, GEMM"),
+        ("[[budget]]\nposition = -1\nmax_ms = 1", "budget[0].position", "of at least 0"),
+        ("[[budget]]\nposition = 1\nmax_ms = nan", "budget[0].max_ms", "nan"),
+        ("budget = [", "", "no TOML"),
+    ],
+)
+def test_a_wrong_budget_file_is_named_by_entry_and_field(text: str, place: str, told: str, tmp_path: Path) -> None:
+    """Before a trace is read."""
+    file = tmp_path / "budget.toml"
+    file.write_text(text)
+    with pytest.raises(UsageError) as caught:
+        read_budgets(file)
+    assert caught.value.where == (f"{file}: {place}" if place else str(file))
+    assert told.lower() in caught.value.problem.lower()
+
+
+def test_a_budget_file_that_is_absent(tmp_path: Path) -> None:
+    """Exit code 3, not 2."""
+    with pytest.raises(NotFoundError):
+        read_budgets(tmp_path / "none.toml")
+
+
+@pytest.mark.parametrize(
+    ("entry", "place", "told"),
+    [
+        ('kind = "convolutoin"', "budget[0].kind", "did you mean convolution"),
+        ('operator = "native_call_ad.out"', "budget[0].operator", "did you mean native_call_add.out"),
+        ('module = "features.3"', "budget[0].module", "no operator of the candidate has a known module"),
+        ('kind = "convolution"\nbackend = "portable"', "budget[0]", "all of this: kind convolution, backend portable"),
+    ],
+)
+def test_an_entry_that_chooses_nothing_never_passes(
+    entry: str, place: str, told: str, old: Path, new: Path, tmp_path: Path
+) -> None:
+    """A misspelt layer is an error, with the nearest name."""
+    file = tmp_path / "budget.toml"
+    file.write_text(f"[[budget]]\n{entry}\nmax_ms = 1")
+    with pytest.raises(UsageError) as caught:
+        opscope.check(new, old, budget=file)
+    assert caught.value.where == f"{file}: {place}"
+    assert told in f"{caught.value.problem} {caught.value.hint}"
+
+
+def hostile(report: GateReport) -> GateReport:
+    """The report with names that want to be markup."""
+    replace = msgspec.structs.replace
+    slower = [replace(change, name=HOSTILE, module=HOSTILE) for change in report.slower]
+    criteria = [replace(criterion, name=HOSTILE) for criterion in report.criteria]
+    side = replace(report.candidate, label=HOSTILE, path=HOSTILE)
+    return replace(report, model=HOSTILE, slower=slower, criteria=criteria, candidate=side, notes=[HOSTILE])
+
+
+def test_markdown_holds_verdict_tables_and_notes(report: GateReport) -> None:
+    """In this order; tables have as many cells in every row."""
+    text = gate_markdown(report)
+    parts = [text.index(part) for part in (gate_sentence(report), "| criterion |", "became slower", "### Notes")]
+    assert parts == sorted(parts)
+    for block in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
+        assert len({len(re.findall(r"(?<!\\)\|", line)) for line in block.splitlines()}) == 1
+
+
+def test_names_stay_text_in_markdown_and_on_the_terminal(report: GateReport) -> None:
+    """No markup, no control characters, no broken table."""
+    from io import StringIO
+
+    from rich.console import Console
+
+    text = gate_markdown(hostile(report))
+    assert "\\<script" in text
+    assert "<script" not in text.replace("\\<script", "")
+    assert not re.search("[\x00-\x09\x0b-\x1f\u202e]", text)
+    for block in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
+        assert len({len(re.findall(r"(?<!\\)\|", line)) for line in block.splitlines()}) == 1
+    out = StringIO()
+    Console(file=out, width=80, highlight=False).print(gate_summary(hostile(report)))
+    assert not re.search("[\x00-\x09\x0b-\x1f\u202e]", out.getvalue())
+    assert max(map(len, out.getvalue().splitlines())) <= 80
+
+
+CHILDREN = {Outcome.PASSED: [], Outcome.REGRESSION: ["failure"], Outcome.INCONCLUSIVE: ["error"]}
+
+
+@pytest.mark.parametrize("outcome", list(Outcome))
+def test_junit_has_the_structure_that_readers_expect(report: GateReport, outcome: Outcome) -> None:
+    """Counts that agree, one case a criterion, one child for what did not pass, seconds as times."""
+    criteria = [msgspec.structs.replace(report.criteria[0], outcome=outcome), report.criteria[0]]
+    found = msgspec.structs.replace(hostile(report), outcome=outcome, criteria=criteria, let_through=False)
+    root = parsed(junit_xml(found))
+    assert root.tag == "testsuites"
+    (suite,) = root
+    assert [child.tag for child in suite] == ["properties", "testcase", "testcase", "system-out"]
+    cases = suite.findall("testcase")
+    for tag, count in (("failure", "failures"), ("error", "errors"), ("skipped", "skipped")):
+        expected = str(sum(len(case.findall(tag)) for case in cases))
+        assert suite.get(count) == expected
+        assert root.get(count) == (None if tag == "skipped" else expected)
+    assert suite.get("tests") == "2"
+    assert [child.tag for child in cases[0]] == CHILDREN[outcome]
+    assert all(child.get("message") and child.text for case in cases for child in case)
+    for element in (root, suite, *cases):
+        assert float(element.get("time") or "") > 0
+    assert all(case.get("name") and (case.get("classname") or "").startswith("opscope.") for case in cases)
+
+
+def test_characters_that_xml_forbids_are_removed() -> None:
+    """Controls, surrogates and non-characters go; tabs, line ends and other planes stay."""
+    assert xml_text("a\x00\x08\x0b\x1f\ud800\ufffe\uffffb\t\n\r\u20ac\U0001f600") == "ab\t\n\r\u20ac\U0001f600"
+
+
+def test_the_workflow_of_the_documentation_is_yaml() -> None:
+    """And its script writes the configuration that `opscope run` reads, and calls commands with options that exist."""
+    yaml = pytest.importorskip("yaml")
+    (text,) = re.findall(r"```yaml\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    workflow = yaml.safe_load(text)
+    steps = {step["name"]: step for step in workflow["jobs"]["speed"]["steps"] if "name" in step}
+    assert 'models = ["base.pte", "head.pte"]\n' in steps["Measure both in turns"]["run"]
+    assert "\nEND\n" in steps["Measure both in turns"]["run"]
+    subprocess.run(["bash", "-n"], input=steps["Measure both in turns"]["run"], text=True, check=True)
+    known = run("--help").stdout
+    options = re.findall(r"--[a-z]+", steps["Check"]["run"])
+    assert options
+    assert all(option in known for option in options)
+
+
+def test_the_budget_of_the_documentation_is_one(tmp_path: Path) -> None:
+    """Every key in it exists."""
+    (text,) = re.findall(r"```toml\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    file = tmp_path / "budget.toml"
+    file.write_text(text)
+    assert len(read_budgets(file).budget) == 3
+
+
+def test_checking_loads_neither_torch_nor_executorch(old: Path, new: Path) -> None:
+    """A gate runs where only the traces are."""
+    code = (
+        f"import sys, opscope\nopscope.check({str(new)!r}, {str(old)!r})\n"
+        "assert not {'torch', 'executorch', 'pandas'} & set(sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,86 @@
+"""``opscope doctor``: what prevents profiling, what only limits it, and what a program reads of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from opscope.core.errors import FeatureError, MissingDependencyError
+from opscope.experiment.protocol import ProbeAnswer
+from opscope.workflows.measure.machine import State, switching_check
+
+pytestmark = pytest.mark.runtime
+SCHEMA = Path(__file__).parents[2] / "docs" / "reference" / "schemas" / "doctor.schema.json"
+
+
+def doctor(**variables: str) -> tuple[int, dict]:
+    """Exit code and JSON of ``opscope doctor --json -``, with these variables of the environment."""
+    command = [sys.executable, "-m", "opscope", "doctor", "--json", "-"]
+    environment = {**os.environ, **variables}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    return done.returncode, json.loads(done.stdout)
+
+
+def test_a_machine_that_can_profile_is_ready_and_says_what_limits_it() -> None:
+    """No problem here, whatever else runs; the document is the published one, and no action is to ask again."""
+    code, found = doctor()
+    jsonschema.validate(found, json.loads(SCHEMA.read_text(encoding="utf-8")))
+    assert (code, found["ready"], found["target"]) == (0, True, None)
+    states = {check["name"]: check["state"] for check in found["checks"]}
+    assert {states[name] for name in ("python", "executorch", "torch")} == {"ok"}
+    assert not [check for check in found["checks"] if "opscope doctor" in check["action"]]
+
+
+def test_a_missing_compiler_is_a_limit_and_no_problem() -> None:
+    """The Python bindings run programs, only slower to start."""
+    code, found = doctor(CXX="/nowhere/c++")
+    (runner,) = [check for check in found["checks"] if check["name"] == "runner"]
+    assert (code, runner["state"]) == (0, "note")
+    assert runner["found"].startswith("Python bindings: the C++ compiler /nowhere/c++ (CXX) does not work")
+
+
+def test_nothing_that_runs_programs_is_a_problem(tmp_path: Path) -> None:
+    """Neither a compiler nor torch: not ready, with both ways out, and `profile` says so before it runs anything."""
+    hidden = tmp_path / "sitecustomize.py"
+    hidden.write_text(
+        "import importlib.util as util\n"
+        "known = util.find_spec\n"
+        "util.find_spec = lambda name, package=None: None if name == 'torch' else known(name, package)\n"
+    )
+    variables = {"CXX": "/nowhere/c++", "PYTHONPATH": f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
+    code, found = doctor(**variables)
+    (runner,) = [check for check in found["checks"] if check["state"] == "problem"]
+    assert code != 0
+    assert not found["ready"]
+    assert (runner["name"], "C++17 compiler" in runner["action"], "torch" in runner["action"]) == ("runner", True, True)
+    command = [sys.executable, "-m", "opscope", "profile", "toy_cnn", "--out", str(tmp_path / "out")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, **variables})
+    assert done.returncode == MissingDependencyError.exit_code
+    assert "torch is not installed" in done.stderr
+    assert "install a C++17 compiler" in done.stderr
+
+
+def test_a_switch_that_cannot_be_proved_is_a_limit() -> None:
+    """It says what still works; a CPU without features is told apart; a missing package is a problem."""
+
+    def refuse() -> ProbeAnswer:
+        raise FeatureError("cpuinfo_isa has 99 bytes", hint="--ablate none")
+
+    def lack() -> ProbeAnswer:
+        raise MissingDependencyError("executorch is not installed", hint="pip")
+
+    refused = switching_check(refuse)
+    assert (refused.state, refused.found, refused.action) == (
+        State.NOTE,
+        "not available: cpuinfo_isa has 99 bytes",
+        "--ablate none",
+    )
+    assert switching_check(lack).state is State.PROBLEM
+    bare = switching_check(lambda: ProbeAnswer("x86_64", ["sse3"], 85, 85, {}))
+    assert (bare.state, bare.found) == (State.NOTE, "this CPU has no feature to switch off")

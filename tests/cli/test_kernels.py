@@ -1,0 +1,305 @@
+"""``opscope kernels``: bundles, runs of the kit, logs and recordings on one view; counting into the evidence arm."""
+
+from __future__ import annotations
+
+import csv
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from arm import arm_target
+from fakes import FakeClock, FakeTarget
+from kernel_files import FILE
+from kit_files import kernels as kit_kernels
+from kit_files import pair, write_run
+from native_runner import native_cache
+from opscope.api import Settings, analyze, profile
+from opscope.bundle.bundle import Bundle
+from opscope.bundle.kernel_evidence import evidence_directory, evidence_runs
+from opscope.core.errors import BundleError, FeatureError, NotFoundError, TraceFormatError, UsageError
+from opscope.kit.readers.csv import kernel_rows
+from opscope.reports.formats.kernel_csv import COLUMNS
+from opscope.workflows.kernels.kernel_view import count_kernels, kernel_filter, kernels
+from programs import write_tiny_program
+
+SME2 = "xnn_pf32_gemm_minmax_ukernel_32x32__neonsme2"
+NEON = "xnn_f32_gemm_minmax_ukernel_6x8__neonfma_lane_ld128"
+HOSTILE = "xnn_<script>|`*\x1b[31m\u202e_ukernel__=cmd"
+
+
+def log(*names: str) -> str:
+    """A log of XNNPACK."""
+    return "".join(f"Note (XNNPACK): Using gemm microkernel '{name}'.\n" for name in names)
+
+
+def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """The command in a process of its own."""
+    command = [sys.executable, "-m", "opscope", "kernels", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A bundle of a machine with AVX-512, on and off, where nothing was counted."""
+    out = tmp_path_factory.mktemp("kernels") / "bundle"
+    settings = Settings(rounds=8, runs=4, warmup=1)
+    profile(str(write_tiny_program(out.parent)), settings=settings, out=out, target=FakeTarget(), clock=FakeClock())
+    return out
+
+
+def test_logs_of_two_variants_are_held_against_each_other(tmp_path: Path) -> None:
+    """What is behind # names the variant; registered is never said to have run."""
+    (tmp_path / "on.log").write_text(log(SME2, NEON, SME2))
+    (tmp_path / "off.log").write_text(log(NEON))
+    done = run(f"{tmp_path}/on.log#on", f"{tmp_path}/off.log#off", "--json", "-")
+    view = json.loads(done.stdout)
+    assert view["schema"] == "opscope.kernel-view/1"
+    assert [column["variant"] for column in view["columns"]] == ["on", "off"]
+    assert {column["kind"] for column in view["columns"]} == {"registered"}
+    cells = {line["name"]: [cell["state"] for cell in line["cells"]] for line in view["kernels"]}
+    assert cells == {SME2: ["present", "absent"], NEON: ["present", "present"]}
+    assert (view["pairs"][0]["only_left"], view["pairs"][0]["both"]) == ([SME2], [NEON])
+    shown = run(f"{tmp_path}/on.log#on").stdout
+    assert "registered, which is not run" in shown
+
+
+def test_a_run_of_the_kit_is_shown_with_its_roles(tmp_path: Path) -> None:
+    """Lists of kernels beside its traces; the config says which is the baseline."""
+    directory = write_run(tmp_path / "run", pairs=[pair("alpha", "beta")])
+    (directory / "alpha" / "toy_fp32_alpha_t1_kernels.csv").write_text(kit_kernels([NEON]))
+    (directory / "beta" / "toy_fp32_beta_t1_kernels.csv").write_text(kit_kernels([NEON, SME2]))
+    view = kernels([directory])
+    assert [(c.variant, c.role, c.threads) for c in view.columns] == [
+        ("alpha", "baseline", 1),
+        ("beta", "candidate", 1),
+    ]
+    assert (view.pairs[0].left, view.pairs[0].only_left) == (1, [SME2])
+    assert [column.variant for column in kernels([f"{directory}#beta"]).columns] == ["beta"]
+
+
+def test_lists_have_the_columns_of_the_kit_and_are_read_again(tmp_path: Path) -> None:
+    """One file for each variant; what is written can be given back."""
+    (tmp_path / "on.log").write_text(log(SME2, NEON, SME2))
+    assert run(tmp_path / "on.log", "--kit-csv", tmp_path / "lists", "--quiet").returncode == 0
+    [file] = (tmp_path / "lists").iterdir()
+    assert file.name == "on_kernels.csv"
+    rows = list(csv.DictReader(file.read_text().splitlines()))
+    assert tuple(rows[0]) == COLUMNS
+    first = {"kernel_name": SME2, "category": "gemm", "count": "2", "dtype": "pf32", "xnn_op": "gemm"}
+    more = {"variant": "minmax", "ukernel_shape": "32x32", "arch_chain": "neonsme2", "has_sme": "True"}
+    assert rows[0] == {"model_id": "on", **first, **more, "has_sme2": "True"}
+    assert [(row.kernel.whole, row.registrations) for row in kernel_rows(file)] == [(SME2, 2), (NEON, 1)]
+    assert [line.name for line in kernels([file]).kernels] == [SME2, NEON]
+
+
+def test_hostile_names_stay_text(tmp_path: Path) -> None:
+    """On the terminal, in Markdown and in CSV."""
+    (tmp_path / "x.log").write_text(log(HOSTILE, "=1+1"))
+    done = run(tmp_path / "x.log", "--md", tmp_path / "x.md", "--kit-csv", tmp_path)
+    assert done.returncode == 0
+    assert "\x1b" not in done.stdout
+    text = (tmp_path / "x.md").read_text()
+    assert "<script>" not in text
+    assert "\u202e" not in text
+    names = [row["kernel_name"] for row in csv.DictReader((tmp_path / "x_kernels.csv").read_text().splitlines())]
+    assert "'=1+1" in names
+
+
+def test_a_bundle_without_counts_says_how_far_its_evidence_goes(bundle: Path, tmp_path: Path) -> None:
+    """On x86-64 names tell nothing; only the comparison answers, and each other rung says why it cannot."""
+    view = kernels([bundle])
+    accelerated = next(ladder for ladder in view.ladders if ladder.variant == "accelerated")
+    assert accelerated.about == "avx512"
+    [convolution] = accelerated.operators
+    answers = {step.rung.value: step.answer.value for step in convolution.steps}
+    assert answers == {
+        **dict.fromkeys(("eligible", "in binary", "selected", "executed"), "not known here"),
+        "faster": "yes",
+    }
+    assert all(step.detail for step in convolution.steps)
+    assert any("no kernels were counted" in note for note in view.notes)
+    done = run(bundle, "--md", tmp_path / "k.md")
+    assert "not known here" in done.stdout
+    assert "on x86-64 the library's kernels have no exported names" in (tmp_path / "k.md").read_text()
+
+
+def test_a_recording_named_after_a_variant_gets_its_role_and_threads(bundle: Path, tmp_path: Path) -> None:
+    """It is part of that variant's evidence, and tells instruction sets, no operators."""
+    recording = tmp_path / "perf.txt"
+    recording.write_text("spin 7 1.5: 10 cycles: 7f1 xnn_f32_gemm_minmax_ukernel_7x16__avx512f_broadcast+0x2 (/x)\n")
+    view = kernels([bundle, f"{recording}#accelerated"])
+    [column] = view.columns
+    assert (column.variant, column.role, column.threads) == ("accelerated", "accelerated", 1)
+    ladder = next(each for each in view.ladders if each.variant == "accelerated")
+    executed = next(step for step in ladder.operators[0].steps if step.rung.value == "executed")
+    assert executed.answer.value == "not known here"
+    assert "avx512" in executed.detail
+
+
+def test_counting_where_it_cannot_be_done_is_refused(bundle: Path) -> None:
+    """With what to do instead; nothing of the bundle changes."""
+    before = (bundle / "manifest.json").read_bytes()
+    with pytest.raises(FeatureError, match="cannot be counted on the target fake") as caught:
+        count_kernels(bundle, target=FakeTarget())
+    assert "recording" in str(caught.value.hint)
+    assert (bundle / "manifest.json").read_bytes() == before
+    assert not (bundle / "evidence").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["none"], 3, "cannot be read"),
+        (["x.log", "--isa", "sme3"], 2, "did you mean"),
+        (["x.log", "--count"], 2, "none of the paths is a bundle"),
+        (["plain.txt"], 4, "nothing in it tells of kernels"),
+        (["x.log#y#z"], 3, "cannot be read"),
+    ],
+)
+def test_mistakes_say_what_to_do(tmp_path: Path, arguments: list[str], code: int, said: str) -> None:
+    """Each with its own exit code."""
+    (tmp_path / "x.log").write_text(log(NEON))
+    (tmp_path / "plain.txt").write_text("hello\n")
+    done = run(tmp_path / arguments[0], *arguments[1:])
+    assert (done.returncode, said in done.stderr) == (code, True), done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_an_unknown_variant_lists_the_known_ones(bundle: Path) -> None:
+    """Of a bundle."""
+    with pytest.raises(NotFoundError) as caught:
+        kernels([f"{bundle}#acelerated"])
+    assert "accelerated" in str(caught.value.hint)
+
+
+def test_an_unknown_instruction_set_lists_the_near_ones() -> None:
+    """As for every other name."""
+    with pytest.raises(UsageError) as caught:
+        kernel_filter(["sme3"], [], [])
+    assert "sme2" in str(caught.value.hint)
+
+
+def test_a_file_of_counts_can_be_shown_by_itself(tmp_path: Path) -> None:
+    """By whoever preloaded the counter."""
+    (tmp_path / "kernels.counts").write_bytes(FILE)
+    view = kernels([tmp_path / "kernels.counts"])
+    assert view.columns[0].kind.value == "counted"
+    assert {line.name: line.cells[0].amount for line in view.kernels} == {"kai_run_a": 4, "kai_run_b": 321}
+
+
+def test_a_library_that_is_none_is_refused(bundle: Path, tmp_path: Path) -> None:
+    """It would seem to export nothing."""
+    (tmp_path / "lib.so").write_text("hello")
+    with pytest.raises(TraceFormatError, match="not an ELF library"):
+        kernels([bundle], library=tmp_path / "lib.so")
+    with pytest.raises(NotFoundError, match="cannot be read"):
+        kernels([bundle], library=tmp_path / "none.so")
+
+
+# ---- the whole way, on the Arm runtime
+
+
+@pytest.fixture(scope="module")
+def counted(toy_program: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """toy_cnn on the emulated CPU, with and without SME, its kernels counted."""
+    target, _ = arm_target()
+    out = tmp_path_factory.mktemp("arm") / "bundle"
+    settings = Settings(rounds=1, runs=2, warmup=0, ablate=("sme",), untraced=False)
+    profile(str(toy_program), settings=settings, out=out, target=target)
+    runs = count_kernels(out, target=target, cache=native_cache())
+    assert [(each.variant, each.failure) for each in runs] == [("accelerated", None), ("baseline", None)]
+    return out
+
+
+@pytest.mark.runtime
+def test_counted_variants_show_which_kernels_ran_by_operator(counted: Path) -> None:
+    """SME2 with acceleration, none without; each rung with its source, and no word of times."""
+    view = kernels([counted])
+    ladders = {ladder.variant: ladder for ladder in view.ladders}
+    ran = {
+        name: {step.answer.value for own in ladder.operators for step in own.steps if step.rung.value == "executed"}
+        for name, ladder in ladders.items()
+    }
+    assert ran == {"accelerated": {"yes"}, "baseline": {"no"}}
+    assert all(len(ladder.operators) == 3 for ladder in ladders.values())
+    faster = {step.answer.value for own in ladders["accelerated"].operators for step in own.steps[-1:]}
+    assert faster == {"not known here"}
+    assert (view.pairs[0].only_right, len(view.pairs[0].only_left)) == ([], 4)
+    products = kernels([counted], wanted=kernel_filter(["sme2"], ["fp32"], ["matmul"]))
+    assert {line.operator for line in products.kernels} == {"matmul"}
+    assert {ladder.variant: len(ladder.operators) for ladder in products.ladders} == {"accelerated": 3, "baseline": 0}
+
+
+@pytest.mark.runtime
+def test_evidence_is_no_part_of_what_is_measured(counted: Path) -> None:
+    """It lies in an arm of its own; the manifest's repetitions are those that were planned."""
+    from opscope.api import validate
+
+    manifest = Bundle.open(counted).manifest
+    assert len(manifest.repetitions) == len(manifest.planned())
+    assert sorted(path.name for path in (counted / "evidence").iterdir()) == ["accelerated", "baseline"]
+    told = [problem for check in validate(counted).checks for problem in check.problems]
+    assert not [problem for problem in told if "evidence" in problem.file]
+
+
+@pytest.mark.runtime
+def test_evidence_that_was_changed_is_refused(counted: Path, tmp_path: Path) -> None:
+    """Counts and trace are those of the record, or nothing is shown of them."""
+    import shutil
+
+    copy = tmp_path / "copy"
+    shutil.copytree(counted, copy)
+    opened = Bundle.open(copy)
+    counts = evidence_directory(opened, "accelerated") / "kernels.counts"
+    counts.write_bytes(counts.read_bytes()[:-1] + b"\1")
+    with pytest.raises(BundleError, match="not the one that was recorded"):
+        evidence_runs(opened)
+
+
+@pytest.mark.runtime
+def test_a_record_that_names_files_elsewhere_is_refused(counted: Path, tmp_path: Path) -> None:
+    """It is untrusted like every other file."""
+    import shutil
+
+    copy = tmp_path / "copy"
+    shutil.copytree(counted, copy)
+    opened = Bundle.open(copy)
+    file = evidence_directory(opened, "baseline") / "evidence.json"
+    record: dict[str, Any] = json.loads(file.read_text())
+    file.write_bytes(msgspec.json.encode({**record, "counts": "../../manifest.json"}))
+    with pytest.raises(TraceFormatError, match="no file of it"):
+        kernels([copy])
+
+
+@pytest.mark.runtime
+def test_reports_name_the_kernels_that_were_counted(counted: Path) -> None:
+    """Written anew behind the count; what only lays data out is no kernel of an operator."""
+    analysis = analyze(f"{counted}#accelerated")
+    known = {row.module: row.kernel for row in analysis.operators if row.kernel}
+    assert known == {
+        **dict.fromkeys(("stem.0", "body"), "kai_run_matmul_clamp_f32_f32p2vlx1_f32p2vlx1biasf32_sme2_mopa"),
+        "head": "kai_run_matmul_clamp_f32_f32_f32p2vlx1b_1x16vl_sme2_mla",
+    }
+    text = (counted / "report.md").read_text()
+    assert "3 operators" in text
+    assert "called kernels that were counted in runs of their own" in text
+    assert "Which microkernel ran is not known" not in text
+    assert all(row.kernel is None for row in analyze(f"{counted}#baseline").operators)
+
+
+@pytest.mark.runtime
+def test_evidence_that_cannot_be_used_is_a_warning_of_the_analysis(counted: Path, tmp_path: Path) -> None:
+    """Times do not depend on it."""
+    import shutil
+
+    copy = tmp_path / "copy"
+    shutil.copytree(counted, copy)
+    (copy / "evidence" / "accelerated" / "evidence.json").write_text("{")
+    found = analyze(f"{copy}#accelerated")
+    assert "evidence_unusable" in [warning.code for warning in found.trace.warnings]
+    assert all(row.kernel is None for row in found.operators)

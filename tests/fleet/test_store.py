@@ -1,0 +1,496 @@
+"""A store of many runs: what it holds, what it answers, and what no fault may take from it."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+import polars as pl
+import pytest
+
+from many_bundles import Made, Mint, fleet
+from opscope.api import (
+    add_to_store,
+    compact_store,
+    migrate_store,
+    query_store,
+    remove_from_store,
+    store_entries,
+    verify_store,
+)
+from opscope.bundle.manifest import Manifest
+from opscope.core.errors import BundleError, NotFoundError, StorageError, TraceFormatError, UsageError
+from opscope.fleet.reports.answer import answer_bytes
+from opscope.fleet.store import log
+from opscope.fleet.store.compaction import compact
+from opscope.fleet.store.place import place_of
+from opscope.fleet.store.rows import Given
+from opscope.fleet.store.schema import SCHEMA, TABLES
+
+BIN = Path(sys.executable).parent / "opscope"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "keep-many-runs.md"
+V0 = Path(__file__).parents[1] / "data" / "store-v0"
+
+
+@pytest.fixture(scope="module")
+def mint(tmp_path_factory: pytest.TempPathFactory) -> Mint:
+    """What bundles are made from: twelve operators, two rounds."""
+    return Mint(tmp_path_factory.mktemp("mint"), operators=12, rounds=2, runs=2)
+
+
+@pytest.fixture
+def bundles(mint: Mint, tmp_path: Path) -> Path:
+    """A directory with twelve bundles: two models on three devices."""
+    for made in fleet(12, models=2, devices=3):
+        mint.make(tmp_path / "bundles" / f"{made.number:02d}", made)
+    return tmp_path / "bundles"
+
+
+@pytest.fixture
+def store(bundles: Path, tmp_path: Path) -> Path:
+    """A store that holds them."""
+    add_to_store([bundles], tmp_path / "store")
+    return tmp_path / "store"
+
+
+def counts(store: Path | str) -> dict[str, int]:
+    """Rows of every view."""
+    return {name: query_store(f"SELECT count(*) FROM {name}", store).rows[0][0] for name in TABLES}
+
+
+def opscope(*words: object, **options: object) -> subprocess.CompletedProcess[str]:
+    """The command, in a process of its own."""
+    return subprocess.run([BIN, *map(str, words)], capture_output=True, text=True, check=False, **options)  # type: ignore[call-overload]
+
+
+def test_the_views_hold_what_the_bundles_say(bundles: Path, store: Path) -> None:
+    """Latency, speedup and operators of a bundle are those of its analysis and comparison."""
+    analysis = json.loads((bundles / "03/variants/accelerated/analysis.json").read_text())
+    comparison = json.loads((bundles / "03/comparison.json").read_text())
+    sql = "SELECT bundle, latency_ns, speedup, device FROM runs WHERE source LIKE '%/03' AND variant = 'accelerated'"
+    ((bundle, latency, speedup, device),) = query_store(sql, store).rows
+    assert latency == analysis["untraced"]["latency"]["median_ns"]
+    assert speedup == comparison["end_to_end"]["speedup"]
+    assert device == "device 1, Linux x86_64"
+    sql = f"SELECT name, time_ns FROM operators WHERE bundle = '{bundle}' AND variant = 'accelerated' ORDER BY ALL"
+    expected = sorted((one["name"], one["time_ns"]) for one in analysis["operators"])
+    assert query_store(sql, store).rows == expected
+    assert counts(store) == {
+        "runs": 24,
+        "latency": 96,
+        "operators": 12 * 2 * len(expected),
+        "modules": 12 * 2 * len(analysis["modules"]),
+        "findings": counts(store)["findings"],
+        "kernels": counts(store)["kernels"],
+        "tiles": 0,
+    }
+
+
+@pytest.mark.parametrize("filled", [True, False], ids=["filled", "empty"])
+def test_every_view_has_the_documented_columns(filled: bool, store: Path, tmp_path: Path) -> None:
+    """Names, types and order are those of the schema, whether a view has rows or none."""
+    place = store if filled else tmp_path / "none"
+    log.create(place_of(str(place)))
+    for table in TABLES.values():
+        described = query_store(f"DESCRIBE {table.name}", place).rows
+        assert [(row[0], row[1]) for row in described] == [(c.name, c.type.sql) for c in table.columns]
+
+
+def test_what_is_there_already_is_not_added_again(bundles: Path, store: Path, tmp_path: Path) -> None:
+    """The content counts: neither the same paths nor a copy elsewhere change anything."""
+    shutil.copytree(bundles / "00", tmp_path / "copy")
+    done = add_to_store([bundles, tmp_path / "copy"], store)
+    assert (len(done.added), done.known, done.skipped) == (0, 13, [])
+    assert counts(store)["runs"] == 24
+
+
+def test_a_resumed_run_takes_the_place_of_its_beginning(mint: Mint, tmp_path: Path) -> None:
+    """A bundle that was added unfinished and again when it was finished is one run."""
+    path, store = mint.make(tmp_path / "bundle", Made(1)), tmp_path / "store"
+    whole = (path / "manifest.json").read_bytes()
+    manifest = msgspec.json.decode(whole, type=Manifest)
+    begun = msgspec.structs.replace(manifest, repetitions=manifest.repetitions[:6])
+    (path / "manifest.json").write_bytes(msgspec.json.encode(begun))
+    add_to_store([path], store)
+    (path / "manifest.json").write_bytes(whole)
+    assert len(add_to_store([path], store).added) == 1
+    assert [entry.repetitions for entry in store_entries(store)] == [8]
+    assert counts(store)["runs"] == 2
+    compact_store(store)
+    assert counts(store)["runs"] == 2
+
+
+def test_documents_that_do_not_fit_are_computed_from_the_traces(mint: Mint, tmp_path: Path) -> None:
+    """A bundle without its analyses, or with those of other traces, is analysed anew."""
+    path = mint.make(tmp_path / "bundle", Made(1, factor=3.0))
+    (path / "variants/accelerated/analysis.json").unlink()
+    add_to_store([path], tmp_path / "store")
+    add_to_store([mint.original], tmp_path / "store")
+    rows = query_store("SELECT latency_ns FROM runs WHERE variant = 'accelerated'", tmp_path / "store").rows
+    assert rows[0] == rows[1]  # not three times as long: the traces are the same
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (lambda path: (path / "manifest.json").write_text("{"), "manifest is damaged"),
+        (
+            lambda path: (path / "manifest.json").write_text('{"schema": "opscope.bundle/9"}'),
+            "written as opscope.bundle/9",
+        ),
+        (lambda path: _threads(path, 10**30), "a value that no table can hold"),
+        (lambda path: _deep(path / "comparison.json"), None),
+        (lambda path: next(path.rglob("*.etdump")).unlink(), "a trace is missing"),
+        (lambda path: _cut(next(path.rglob("*.etdump"))), "not the one that the manifest names"),
+    ],
+    ids=["manifest", "newer", "huge number", "deep document", "missing trace", "cut trace"],
+)
+def test_a_damaged_bundle_is_named_and_the_others_are_stored(
+    damage, said: str | None, bundles: Path, tmp_path: Path
+) -> None:
+    """It is left out with its reason; a document that is computed from the traces is no damage."""
+    damage(bundles / "05")
+    done = add_to_store([bundles], tmp_path / "store")
+    assert [one.path for one in done.skipped] == ([] if said is None else [str(bundles / "05")])
+    assert all(str(said) in one.problem for one in done.skipped)
+    assert len(store_entries(tmp_path / "store")) == 12 - len(done.skipped)
+
+
+def test_the_command_names_what_it_left_out(bundles: Path, tmp_path: Path) -> None:
+    """On standard error, with the exit code of an incomplete result; the others are stored."""
+    (bundles / "05/manifest.json").write_text("{")
+    done = opscope("store", "add", bundles, "--store", tmp_path / "store")
+    assert done.returncode == 11
+    assert f"left out: {bundles / '05/manifest.json'}: the manifest is damaged" in done.stderr
+    assert "11 added, 0 there already, 1 left out" in done.stdout
+
+
+def _threads(path: Path, number: int) -> None:
+    manifest = json.loads((path / "manifest.json").read_text())
+    manifest["variants"][0]["threads"] = number
+    (path / "manifest.json").write_text(json.dumps(manifest))
+
+
+def _deep(path: Path) -> None:
+    path.unlink()
+    path.write_text("[" * 100_000)
+
+
+def _cut(path: Path) -> None:
+    content = path.read_bytes()
+    path.unlink()  # a hard link: the others keep theirs
+    path.write_bytes(content[:-10])
+
+
+def test_a_killed_add_leaves_whole_runs_or_none(mint: Mint, tmp_path: Path) -> None:
+    """Killed while it writes files, before its commit: nothing half is seen, and the same command completes it."""
+    for made in fleet(40, models=8, devices=5):
+        mint.make(tmp_path / "bundles" / f"{made.number}", made)
+    command = [BIN, "store", "add", tmp_path / "bundles", "--store", tmp_path / "store", "--quiet"]
+    process = subprocess.Popen([str(word) for word in command])
+    data = tmp_path / "store/data"
+    while process.poll() is None and sum(1 for _ in data.rglob("*.parquet")) < 5:
+        time.sleep(0.002)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert verify_store(tmp_path / "store").faults == []
+    assert counts(tmp_path / "store")["runs"] in {0, 80}
+    subprocess.run([str(word) for word in command], check=True)
+    assert counts(tmp_path / "store")["runs"] == 80
+    assert len(store_entries(tmp_path / "store")) == 40
+
+
+def test_several_at_once_lose_nothing_and_store_nothing_twice(bundles: Path, tmp_path: Path) -> None:
+    """Two adds with bundles in common, while a third process compacts again and again."""
+    store = tmp_path / "store"
+    add_to_store([bundles / "00"], store)
+    paths = sorted(bundles.iterdir())
+    script = "import sys\nfrom opscope.api import compact_store\nfor _ in range(12): compact_store(sys.argv[1])"
+    running = [
+        subprocess.Popen([str(BIN), "store", "add", *map(str, own), "--store", str(store), "--quiet"])
+        for own in (paths[:8], paths[4:])
+    ]
+    running.append(subprocess.Popen([sys.executable, "-c", script, str(store)]))
+    assert [process.wait() for process in running] == [0, 0, 0]
+    compact_store(store)
+    assert len(store_entries(store)) == 12
+    assert counts(store)["runs"] == 24
+    assert verify_store(store).faults == []
+
+
+def test_a_bundle_that_two_added_at_one_moment_counts_once(mint: Mint, tmp_path: Path) -> None:
+    """Two commits of the same bundle: its rows are seen once, before and after compaction."""
+    path, other = mint.make(tmp_path / "bundle", Made(1)), tmp_path / "other"
+    add_to_store([path], tmp_path / "store")
+    add_to_store([path], other)
+    for file in (file for folder in ("commits", "data") for file in (other / folder).rglob("*.*")):
+        target = tmp_path / "store" / file.relative_to(other)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(file, target)
+    before = counts(tmp_path / "store")
+    assert before == counts(other)
+    compact_store(tmp_path / "store")
+    assert counts(tmp_path / "store") == before
+
+
+def test_compaction_changes_files_and_no_answer(bundles: Path, tmp_path: Path) -> None:
+    """Bundles that were added one by one: many small files become few, with the same rows."""
+    store = tmp_path / "store"
+    for path in sorted(bundles.iterdir()):
+        add_to_store([path], store)
+    held = {name: query_store(f"SELECT * FROM {name} ORDER BY ALL", store).rows for name in TABLES}
+    done = compact_store(store)
+    assert done.after < done.before
+    assert held == {name: query_store(f"SELECT * FROM {name} ORDER BY ALL", store).rows for name in TABLES}
+    assert verify_store(store).leftovers == []
+    assert compact_store(store) == (0, 0, 0)
+
+
+def test_whoever_slept_cannot_make_an_old_generation(store: Path) -> None:
+    """The number of a generation is taken for ever: a late writer is told, and its files are not in the store."""
+    place = place_of(str(store))
+    slept = log.snapshot(place)
+    compact(place)
+    remove_from_store([store_entries(store)[0].bundle], store)
+    assert not log.next_generation(place, slept.number + 1, log.Generation())
+    assert len(store_entries(store)) == 11
+
+
+def test_removed_bundles_are_gone_from_every_view(store: Path) -> None:
+    """By the beginning of the hash; the others stay, and the removed one can be added again."""
+    entry = store_entries(store)[4]
+    assert remove_from_store([entry.bundle[:10]], store).removed == [entry]
+    assert counts(store)["runs"] == 22
+    assert query_store(f"SELECT count(*) FROM operators WHERE bundle = '{entry.bundle}'", store).rows == [(0,)]
+    add_to_store([entry.source], store)
+    assert counts(store)["runs"] == 24
+
+
+@pytest.mark.parametrize("word", ["zz", ""])
+def test_removing_what_is_not_there_changes_nothing(word: str, store: Path) -> None:
+    """An unknown hash, or one that fits all bundles."""
+    with pytest.raises(NotFoundError, match="no such bundle"):
+        remove_from_store([word], store)
+    assert counts(store)["runs"] == 24
+
+
+def test_a_full_disk_is_said_and_takes_nothing(mint: Mint, store: Path, tmp_path: Path) -> None:
+    """The system refuses to write: exit code 9, and what was stored before answers as before."""
+    more = mint.make(tmp_path / "more", Made(99))
+    before = counts(store)
+    limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1_000, 1_000))  # noqa: E731 - runs in the child
+    ignore = {"preexec_fn": lambda: (signal.signal(signal.SIGXFSZ, signal.SIG_IGN), limit())}
+    done = opscope("store", "add", more, "--store", store, **ignore)
+    assert done.returncode == StorageError.exit_code
+    assert "cannot be written" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert counts(store) == before
+    assert verify_store(store).faults == []
+    assert len(add_to_store([more], store).added) == 1
+
+
+@pytest.mark.parametrize("kind", ["memory", "file"])
+def test_a_store_at_a_url_works_like_a_directory(kind: str, bundles: Path, tmp_path: Path) -> None:
+    """Adding, asking, compacting, removing, verifying, over fsspec."""
+    url = f"memory://{tmp_path.name}/store" if kind == "memory" else f"file://{tmp_path}/store"
+    for name in ("00", "01", "06"):  # the first and the last are of one model and one device
+        add_to_store([bundles / name], url)
+    assert counts(url)["runs"] == 6
+    assert compact_store(url).after > 0
+    assert len(remove_from_store([store_entries(url)[0].bundle], url).removed) == 1
+    assert counts(url)["runs"] == 4
+    assert verify_store(url).faults == []
+
+
+def test_a_store_of_a_newer_version_is_left_alone(store: Path, bundles: Path) -> None:
+    """Nothing is read or written; the message names both versions."""
+    (store / "store.json").write_text('{"schema": "opscope.store/7"}')
+    for act in (
+        lambda: query_store("SELECT 1", store),
+        lambda: add_to_store([bundles], store),
+        lambda: migrate_store(store),
+    ):
+        with pytest.raises(BundleError, match=f"written as opscope.store/7, this opscope knows {SCHEMA}") as caught:
+            act()
+        assert "upgrade" in str(caught.value.hint)
+
+
+def test_a_store_of_version_0_is_migrated(tmp_path: Path) -> None:
+    """A store that version 0 wrote: refused with the command to give, then brought to this version with all it held."""
+    store = tmp_path / "store"
+    shutil.copytree(V0, store)
+    with pytest.raises(BundleError) as caught:
+        query_store("SELECT * FROM runs", store)
+    assert caught.value.hint == f"opscope store migrate --store {store}"
+    assert migrate_store(store).bundles == 2
+    sql = "SELECT bundle[:2], device, variant, kind, latency_ns, arm FROM runs ORDER BY created, variant"
+    device = "Old CPU, Linux x86_64"
+    assert query_store(sql, store).rows == [
+        ("a1", device, "accelerated", "bundle", 1_500_000.0, None),
+        ("a1", device, "baseline", "bundle", 3_000_000.0, None),
+        ("b2", device, "accelerated", "bundle", 1_250_000.0, None),
+        ("b2", device, "baseline", "bundle", 3_100_000.0, None),
+    ]
+    assert counts(store)["operators"] == 4
+    assert verify_store(store).faults == []
+    assert not (store / "bundles").exists()
+    assert migrate_store(store).bundles == 0
+
+
+def test_an_interrupted_migration_begins_anew(tmp_path: Path) -> None:
+    """Files of the new version that a killed migration left are replaced; the old ones are still all there."""
+    store = tmp_path / "store"
+    shutil.copytree(V0, store)
+    migrate_store(store)
+    shutil.copytree(V0, store, dirs_exist_ok=True)  # as it was before the first file said so
+    assert query_or_code(store) == BundleError.exit_code
+    assert migrate_store(store).bundles == 2
+    assert counts(store)["runs"] == 4
+
+
+def query_or_code(store: Path) -> int:
+    """Exit code of a query."""
+    return opscope("store", "query", "SELECT 1", "--store", store).returncode
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT * FROM read_text('/etc/hostname')",
+        "COPY runs TO '{store}/x.csv'",
+        "SELECT 1; SELECT 2",
+        "SET enable_external_access = true",
+        "CREATE TABLE t AS SELECT 1",
+        "SELECT nothing FROM runs",
+        "SELEC",
+        "",
+    ],
+)
+def test_a_query_reads_the_store_and_nothing_else(sql: str, store: Path) -> None:
+    """Other files, changes and settings are refused like any mistake in a query."""
+    with pytest.raises(UsageError):
+        query_store(sql.format(store=store), store)
+    assert not (store / "x.csv").exists()
+
+
+def test_an_answer_comes_as_table_csv_json_or_parquet(store: Path, tmp_path: Path) -> None:
+    """The same rows in every form; a text that a spreadsheet would run is guarded."""
+    sql = "SELECT model, speedup, '=1+1' AS trap, created FROM runs WHERE variant = 'accelerated' ORDER BY ALL"
+    answer = query_store(sql, store)
+    forms = {form: answer_bytes(answer.columns, answer.types, answer.rows, form) for form in ("csv", "json", "parquet")}
+    rows = list(csv.reader(io.StringIO(forms["csv"].decode())))
+    assert rows[0] == ["model", "speedup", "trap", "created"]
+    assert [(row[0], float(row[1]), row[2]) for row in rows[1:]] == [(m, s, f"'{t}") for m, s, t, _ in answer.rows]
+    objects = json.loads(forms["json"])
+    assert [(one["model"], one["speedup"]) for one in objects] == [(m, s) for m, s, _, _ in answer.rows]
+    assert pl.read_parquet(forms["parquet"]).rows() == answer.rows
+    words = ("store", "query", sql, "--store", store)
+    assert opscope(*words).stdout.splitlines()[0].split() == ["model", "speedup", "trap", "created"]
+    assert opscope(*words, "--format", "csv", "--out", tmp_path / "a.csv").returncode == 0
+    assert (tmp_path / "a.csv").read_bytes() == forms["csv"]
+
+
+def test_the_queries_of_the_page_have_answers(store: Path) -> None:
+    """Every query that docs/how-to/keep-many-runs.md gives."""
+    queries = re.findall(r'[`"](SELECT [^`"]+)[`"]', PAGE.read_text())
+    assert len(queries) == 6
+    for sql in queries:
+        query_store(sql, store)
+
+
+def test_an_empty_answer_has_its_columns(store: Path) -> None:
+    """No row: a CSV with its head, an empty list, and a Parquet file of these columns."""
+    answer = query_store("SELECT tile, calls FROM tiles", store)
+    assert answer_bytes(answer.columns, answer.types, answer.rows, "csv") == b"tile,calls\n"
+    assert json.loads(answer_bytes(answer.columns, answer.types, answer.rows, "json")) == []
+    assert pl.read_parquet(answer_bytes(answer.columns, answer.types, answer.rows, "parquet")).columns == [
+        "tile",
+        "calls",
+    ]
+
+
+def test_verify_names_files_that_are_missing_or_changed(store: Path) -> None:
+    """Each with the bundles that it belongs to; a query says so too, and the exit code is 15."""
+    files = sorted((store / "data/runs").rglob("*.parquet"))
+    files[0].unlink()
+    files[1].write_bytes(files[1].read_bytes()[:-1])
+    found = verify_store(store)
+    assert [fault.problem.split(":")[0] for fault in found.faults] == ["it is missing", "its content has changed"]
+    assert all(fault.bundles for fault in found.faults)
+    assert opscope("store", "verify", "--store", store).returncode == 15
+    with pytest.raises(TraceFormatError, match="cannot be read"):
+        query_store("SELECT * FROM runs", store)
+
+
+def test_names_of_any_form_stay_in_the_store(mint: Mint, tmp_path: Path) -> None:
+    """A model called like a way out of the directory, or of any length, is a name and no path."""
+    names = ["../../out", "..", "a/b", "x" * 300, "'; DROP VIEW runs; --", "mobile=net", "ü \N{SNOWMAN}"]
+    for number, name in enumerate(names):
+        mint.make(tmp_path / f"bundles/{number}", Made(number, model=name, cpu=name))
+    add_to_store([tmp_path / "bundles"], tmp_path / "store")
+    assert {entry.model for entry in store_entries(tmp_path / "store")} == set(names)
+    assert {path.name for path in tmp_path.iterdir()} == {"bundles", "store"}
+    assert query_store("SELECT count(DISTINCT model) FROM operators", tmp_path / "store").rows == [(len(names),)]
+
+
+def test_a_result_of_tiles_has_rows_of_its_own(tmp_path: Path) -> None:
+    """What ``opscope aie --out`` writes: a run, and a row for every trace unit with its cycles."""
+    split = {"vector": 60, "memory_stall": 5, "stream_stall": 0, "cascade_stall": 0, "lock_stall": 0, "other": 10}
+    tile = {
+        "tile": "2,1",
+        "unit": "core",
+        "calls": {"paired": 8, "dropped": 1, "ambiguous": 0},
+        "window_cycles": 150,
+        "cycles": {"in_call": split, "between_calls": split | {"lock_stall": 20}, "overlapping": 0, "missing": []},
+        "mac_per_cycle": 62.5,
+        "utilisation": 0.49,
+        "coverage": None,
+        "bound": {"by": "B input stream"},
+        "iterations": [{}, {}],
+    }
+    result = {
+        "schema": "opscope.tiles/1",
+        "trace": {"path": "traces/gemm.perfetto.json", "sha256": "0" * 64},
+        "given": {"device": {"name": "npu1"}, "dtype": "bf16"},
+        "tiles": [tile],
+    }
+    (tmp_path / "aie").mkdir()
+    (tmp_path / "aie/analysis.json").write_text(json.dumps(result))
+    add_to_store([tmp_path / "aie"], tmp_path / "store", given=Given(commit="abc"))
+    assert query_store("SELECT kind, model, device, variant, commit FROM runs", tmp_path / "store").rows == [
+        ("tiles", "gemm", "npu1", "bf16", "abc")
+    ]
+    sql = "SELECT tile, calls, vector_cycles, lock_stall_cycles, utilisation, bound_by, iterations FROM tiles"
+    assert query_store(sql, tmp_path / "store").rows == [("2,1", 8, 120, 20, 0.49, "B input stream", 2)]
+
+
+def test_without_the_extra_the_command_to_give_is_named(tmp_path: Path) -> None:
+    """In an environment without duckdb, asking says exactly what to install."""
+    script = (
+        "import sys\nsys.modules['duckdb'] = None\n"
+        f"sys.argv = ['opscope', 'store', 'query', 'SELECT 1', '--store', {str(tmp_path)!r}]\n"
+        "from opscope.cli.main import main\nmain()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 5
+    assert "pip install 'opscope[store]'" in done.stderr
+
+
+@pytest.mark.parametrize("jobs", [2])
+def test_processes_of_this_machine_give_the_same(jobs: int, bundles: Path, store: Path, tmp_path: Path) -> None:
+    """``--jobs 2`` stores what one process stores."""
+    done = opscope("store", "add", bundles, "--store", tmp_path / "other", "--jobs", jobs)
+    assert done.returncode == 0, done.stderr
+    for name in TABLES:
+        sql = f"SELECT * FROM {name} ORDER BY ALL"
+        assert query_store(sql, tmp_path / "other").rows == query_store(sql, store).rows

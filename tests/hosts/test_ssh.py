@@ -1,0 +1,527 @@
+"""A device over ssh: what arrives there, what comes back, and what happens when it is lost.
+
+The server is a real one, on the loopback interface; the faults are real: sessions that are killed, a server that is
+stopped and started again, directories that are full or read-only, a second host.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import sshd
+from fakes import round_roofs
+from native_runner import native_cache, native_target, runtime_of
+from opscope.bundle.manifest import FailureKind
+from opscope.core.errors import DeviceError, FeatureError, MissingDependencyError, UsageError
+from opscope.experiment.config_files import read_experiments
+from opscope.experiment.target import Job
+from opscope.hosts.device import Device
+from opscope.hosts.ssh import VARIABLE, SshAddress, SshShell, parse_address
+from opscope.machine import isa
+from opscope.program.ceilings.drift import drift_sample
+from opscope.runtimes.executorch.runners.remote_native import RemoteNativeTarget
+from opscope.runtimes.executorch.runners.remote_python import RemotePythonTarget
+from opscope.runtimes.executorch.runners.remote_runtime import host_architecture
+
+runtime = pytest.mark.runtime
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[sshd.Sshd]:
+    """A device that no test breaks."""
+    with sshd.running(tmp_path_factory.mktemp("sshd")) as server:
+        yield server
+
+
+@pytest.fixture
+def board(shared: sshd.Sshd, monkeypatch: pytest.MonkeyPatch) -> sshd.Sshd:
+    """It, for the ssh of this test."""
+    monkeypatch.setenv(VARIABLE, shared.options)
+    return shared
+
+
+@pytest.fixture
+def fragile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[sshd.Sshd]:
+    """A device that a test may break."""
+    with sshd.running(tmp_path) as server:
+        monkeypatch.setenv(VARIABLE, server.options)
+        yield server
+
+
+def shell(server: sshd.Sshd) -> SshShell:
+    """The way to it."""
+    return SshShell(parse_address(server.address))
+
+
+def device(server: sshd.Sshd) -> Device:
+    """It as runs use it."""
+    return Device(shell(server), str(server.home))
+
+
+def target(server: sshd.Sshd, directory: Path | None = None) -> RemoteNativeTarget:
+    """It as a place where models run; the runtime is built once for all tests."""
+    return RemoteNativeTarget(shell(server), str(directory or server.home), native_cache())
+
+
+def waits_for(what: Callable[[], bool], seconds: float = 20.0) -> bool:
+    """Whether something becomes true in time."""
+    end = time.monotonic() + seconds
+    while not what():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def gone(pid: int) -> bool:
+    """Whether a process has ended, a zombie included."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 4 MiB."""
+    yield from mounted(tmp_path / "small", "size=4m")
+
+
+@pytest.fixture
+def read_only(tmp_path: Path) -> Iterator[Path]:
+    """A file system that cannot be written to."""
+    yield from mounted(tmp_path / "fixed", "ro")
+
+
+def mounted(place: Path, options: str) -> Iterator[Path]:
+    """A file system in memory; where none can be mounted the test is skipped."""
+    place.mkdir()
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(place)], check=False, capture_output=True
+    )
+    if done.returncode:
+        pytest.skip(f"needs to mount a file system: {done.stderr.decode().strip()}")
+    yield place
+    subprocess.run(["umount", str(place)], check=True)
+
+
+# ---- words, files and codes
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["a b", "", "  ", "*", "~", "$HOME", "`id`", "$(id)"],
+        ["'", '"', "'\"'", "\\", "\\n", "\\\\", "%s", "!", "#x"],
+        ["-n", "--", "a;b", "a&b", "a|b", "<", ">", "é", "\t", "two\nlines"],
+    ],
+)
+def test_words_arrive_as_they_are(board: sshd.Sshd, words: list[str]) -> None:
+    """No shell on the way changes a word, joins two, or loses an empty one."""
+    done = shell(board).run(["printf", "%s\\0", *words], 20)
+    assert done.stdout.decode().split("\0")[:-1] == words
+
+
+@pytest.mark.parametrize("code", [0, 1, 42, 255])
+def test_exit_codes_are_those_of_the_command(board: sshd.Sshd, code: int) -> None:
+    """255 is what ssh says of a lost connection, too: the two are told apart."""
+    assert shell(board).run(["sh", "-c", f"exit {code}"], 20).code == code
+
+
+def test_what_a_login_shell_says_first_is_not_the_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A message of the day, for example: neither output nor the lock's answer."""
+    greeting = """ForceCommand echo Welcome; echo taken; eval "$SSH_ORIGINAL_COMMAND" """
+    with sshd.running(tmp_path / "s", lines=(greeting,)) as server:
+        monkeypatch.setenv(VARIABLE, server.options)
+        assert shell(server).run(["echo", "hello"], 20).stdout == b"hello\n"
+        with device(server).reserved():
+            assert (tmp_path / "s" / "lock").exists()
+
+
+def test_files_go_there_and_come_back(board: sshd.Sshd, tmp_path: Path) -> None:
+    """Every byte, and the right to be executed."""
+    content = bytes(range(256)) * 300
+    (tmp_path / "a.bin").write_bytes(content)
+    (tmp_path / "tool").write_text("#!/bin/sh\necho works\n")
+    (tmp_path / "tool").chmod(0o755)
+    (tmp_path / "back").mkdir()
+    way = shell(board)
+    way.push([tmp_path / "a.bin", tmp_path / "tool"], str(board.home))
+    assert way.run([f"{board.home}/tool"], 20).stdout == b"works\n"
+    way.pull(str(board.home), ["a.bin"], tmp_path / "back")
+    assert (tmp_path / "back" / "a.bin").read_bytes() == content
+
+
+def test_a_device_without_an_sftp_server_gets_files_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Small boards have none; scp's older protocol needs none."""
+    with sshd.running(tmp_path / "s", lines=("Subsystem none /bin/false # no sftp",)) as server:
+        monkeypatch.setenv(VARIABLE, server.options)
+        (tmp_path / "a.bin").write_bytes(b"x" * 1000)
+        shell(server).push([tmp_path / "a.bin"], str(server.home))
+        assert (server.home / "a.bin").read_bytes() == b"x" * 1000
+
+
+def test_commands_share_one_connection_that_ends_with_us(fragile: sshd.Sshd) -> None:
+    """Ten commands, one login; closing the shell ends it."""
+    way = shell(fragile)
+    for _ in range(10):
+        way.run(["true"], 20)
+    log = (fragile.home.parent / "sshd.log").read_text()
+    assert log.count("Accepted publickey") == 1
+    way.close()
+    assert waits_for(lambda: not fragile.sessions())
+
+
+# ---- guarded commands
+
+
+def test_a_command_runs_in_a_directory_of_its_own(board: sshd.Sshd) -> None:
+    """What it prints is in the log, what it writes is told of, its code is kept."""
+    ended = device(board).guarded(["sh", "-c", "echo hello; echo x >made.txt; exit 7"], f"{board.home}/w1", 20)
+    assert ended.code == 7
+    assert sorted(ended.files) == ["log.txt", "made.txt"]
+    assert (board.home / "w1" / "log.txt").read_text() == "hello\n"
+
+
+def test_a_command_that_a_signal_ended_says_so(board: sshd.Sshd) -> None:
+    """A negative code, as for a process of this machine."""
+    assert device(board).guarded(["sh", "-c", "kill -SEGV $$"], f"{board.home}/w2", 20).code == -11
+
+
+LINGERING = "sleep 600 & echo $! >child; echo $$ >own; sleep 600"
+
+
+def pids(directory: Path) -> list[int]:
+    """Processes that wrote down who they are."""
+    return [int((directory / name).read_text()) for name in ("own", "child")]
+
+
+def test_a_timeout_ends_the_process_with_all_it_started(board: sshd.Sshd) -> None:
+    """Neither the command nor its child is left on the device."""
+    ended = device(board).guarded(["sh", "-c", LINGERING], f"{board.home}/w3", 1)
+    assert ended.code is None
+    assert all(waits_for(lambda pid=pid: gone(pid)) for pid in pids(board.home / "w3"))
+
+
+def test_a_cut_connection_ends_the_process_with_all_it_started(fragile: sshd.Sshd) -> None:
+    """Nobody would collect its result, and it would disturb the next measurement."""
+    work = fragile.home / "w"
+    cutter = threading.Thread(target=lambda: waits_for((work / "own").exists) and fragile.cut())
+    cutter.start()
+    with pytest.raises(DeviceError, match=r"connection was lost|closed|reset") as caught:
+        device(fragile).guarded(["sh", "-c", LINGERING], str(work), 60)
+    cutter.join()
+    assert "ssh board true" in str(caught.value.hint)
+    assert all(waits_for(lambda pid=pid: gone(pid)) for pid in pids(work))
+
+
+def test_names_of_files_that_lead_elsewhere_are_not_fetched(board: sshd.Sshd, tmp_path: Path) -> None:
+    """A device is not trusted: only plain names are copied."""
+    used = device(board)
+    (board.home / "plain").write_text("x")
+    used.pull(str(board.home), ["../sshd.log", "a b", "-r", "*", "plain"], tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["plain"]
+
+
+# ---- one host at a time
+
+
+def test_a_second_host_is_told_who_holds_the_device(board: sshd.Sshd) -> None:
+    """Error, holder, what to do; after the first has gone the second may."""
+    first, second = device(board), device(board)
+    with first.reserved():
+        with (
+            pytest.raises(DeviceError, match=f"in use by .*process {os.getpid()}, since 20") as caught,
+            second.reserved(),
+        ):
+            pass
+        assert caught.value.exit_code == 16
+        assert "wait until that run ends" in str(caught.value.hint)
+    with second.reserved():
+        pass
+
+
+def test_the_lock_goes_with_the_connection_of_its_holder(fragile: sshd.Sshd) -> None:
+    """A host that was switched off blocks nobody."""
+    with device(fragile).reserved():
+        fragile.cut()
+        assert waits_for(lambda: not (fragile.home.parent / "lock").exists())
+        with device(fragile).reserved():
+            pass
+
+
+def test_a_lock_of_before_the_device_started_is_taken_over(board: sshd.Sshd) -> None:
+    """The process it names may exist again; the boot it names is over. A power cut may leave it empty, too."""
+    lock = board.home.parent / "lock"
+    for left in (f"{os.getpid()}\nanother-boot\nby someone\n", ""):
+        lock.mkdir()
+        (lock / "holder").write_text(left)
+        with device(board).reserved():
+            assert f"process {os.getpid()}, since" in (lock / "holder").read_text()
+    assert not lock.exists()
+
+
+# ---- models
+
+
+def job(program: Path, clear: list[str] | None = None, timeout: float = 60.0) -> Job:
+    """A small job."""
+    return Job(str(program), clear or [], 1, 3, 0, timeout_seconds=timeout)
+
+
+@runtime
+def test_a_device_describes_itself(board: sshd.Sshd) -> None:
+    """Architecture, cores, memory, system and runtime; and the state it is in."""
+    found = target(board).environment()
+    assert (found.system, found.machine) == (os.uname().sysname, os.uname().machine)
+    assert found.logical_cpus == os.cpu_count()
+    assert found.memory_bytes
+    assert found.features
+    assert {"opscope", "executorch", "compiler", "os"} <= found.versions.keys()
+    assert target(board).conditions().load_average is not None
+
+
+@runtime
+def test_the_same_is_computed_there_as_here(board: sshd.Sshd, toy_program: Path, tmp_path: Path) -> None:
+    """Inputs, outputs and trace cross the line whole; nothing is left in the working directory of the device."""
+    for name in ("there", "here"):
+        (tmp_path / name).mkdir()
+    used = target(board)
+    with used.reserved():
+        there = used.execute(job(toy_program), tmp_path / "there")
+    here = native_target().execute(job(toy_program), tmp_path / "here")
+    assert there.failure is None
+    assert there.measurement.output_sha256 == here.measurement.output_sha256
+    assert sorted(path.name for path in (tmp_path / "there").iterdir()) == ["log.txt", "outputs.npz", "trace.etdump"]
+    assert not (board.home / "work").exists()
+
+
+@runtime
+def test_what_the_device_has_is_not_sent_again(board: sshd.Sshd, toy_program: Path, tmp_path: Path) -> None:
+    """Runtime and program are kept by their content."""
+    target(board).execute(job(toy_program), tmp_path)
+    before = {path: path.stat().st_ctime_ns for path in (board.home / "runtimes").rglob("*")}
+    target(board).execute(job(toy_program), tmp_path)
+    assert {path: path.stat().st_ctime_ns for path in (board.home / "runtimes").rglob("*")} == before
+    assert sum(path.stat().st_size for path in before) < 25_000_000
+
+
+@runtime
+def test_a_repetition_that_the_connection_cut_is_a_failure_and_the_next_one_runs(
+    fragile: sshd.Sshd, toy_program: Path, tmp_path: Path
+) -> None:
+    """The device answers again at once, so nothing else is lost."""
+    used = target(fragile)
+    cutter = threading.Thread(target=lambda: fragile.waits_for_run() and fragile.cut())
+    with used.reserved():
+        assert used.execute(job(toy_program), tmp_path).failure is None
+        cutter.start()
+        lost = used.execute(Job(str(toy_program), [], 1, 400_000, 0, 60.0, traced=False), tmp_path)
+        cutter.join()
+        assert lost.failure is not None
+        assert lost.failure.kind is FailureKind.DEVICE
+        assert used.execute(job(toy_program), tmp_path).failure is None
+
+
+# ---- the Python of the device
+
+
+@runtime
+def test_the_python_of_a_device_computes_the_same(board: sshd.Sshd, toy_program: Path, tmp_path: Path) -> None:
+    """With opscope sent along; features are switched off and proved off there, too."""
+    used = RemotePythonTarget(shell(board), str(board.home), sys.executable)
+    probed = used.probe()
+    assert {"python", "executorch", "os"} <= used.environment().versions.keys()
+    fields = frozenset(probed.fields)
+    clear = isa.cleared_fields(probed.arch, [isa.default_ablation(probed.arch, fields).name], fields)
+    with used.reserved():
+        outcome = used.execute(job(toy_program, clear), tmp_path)
+    assert outcome.failure is None
+    assert outcome.measurement.mask.cleared == clear
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["log.txt", "outputs.npz", "trace.etdump"]
+    (tmp_path / "here").mkdir()
+    here = native_target().execute(job(toy_program, clear), tmp_path / "here")
+    assert here.measurement.output_sha256 == outcome.measurement.output_sha256
+
+
+@runtime
+def test_files_where_a_session_begins_are_not_executed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One there may have the name of a module; and the PYTHONPATH of the device counts."""
+    home, extra, session = tmp_path / "home", tmp_path / "extra", tmp_path / "session"
+    for directory in (home, extra):
+        directory.mkdir()
+    for name in ("types", "json", "numpy", "opscope"):
+        (home / f"{name}.py").write_text("raise SystemExit('executed')\n")
+    (extra / "sitecustomize.py").write_text(f"open({str(tmp_path / 'seen')!r}, 'a').close()\n")
+    session.write_text(f'#!/bin/sh\ncd {home} && PYTHONPATH={extra} exec sh -c "$SSH_ORIGINAL_COMMAND"\n')
+    session.chmod(0o755)
+    lines = (f"ForceCommand {session}", "Subsystem none /bin/false # no sftp")
+    with sshd.running(tmp_path / "s", lines=lines) as server:
+        monkeypatch.setenv(VARIABLE, server.options)
+        found = RemotePythonTarget(shell(server), str(server.home), sys.executable).environment()
+    assert found.versions["executorch"]
+    assert (tmp_path / "seen").exists()
+
+
+@runtime
+def test_the_python_of_a_device_measures_ceilings_again(board: sshd.Sshd) -> None:
+    """Those that were kept for it and no others; its identity is that of the device, not of this host's files."""
+    used = RemotePythonTarget(shell(board), str(board.home), sys.executable)
+    with used.reserved():
+        identity = used.identity()
+        again = used.roofs_again(drift_sample(round_roofs()))
+    assert identity is not None
+    assert identity == used.identity()
+    assert (identity.executorch, identity.library) == (used.environment().versions["executorch"], "")
+    assert (again.cleared, again.threads) == ([], 1)
+    assert {roof.working_set for roof in again.memory} == {1 << 15, 1 << 20}
+
+
+def test_a_python_that_lacks_something_is_told_what(board: sshd.Sshd, tmp_path: Path) -> None:
+    """One without any packages: what is missing, and what to type there."""
+    bare = tmp_path / "python"
+    bare.write_text(f'#!/bin/sh\nexec {sys.executable} -S -E "$@"\n')
+    bare.chmod(0o755)
+    with pytest.raises(MissingDependencyError, match="cannot run models") as caught:
+        RemotePythonTarget(shell(board), str(board.home), str(bare)).probe()
+    assert "pip install executorch" in str(caught.value.hint)
+
+
+# ---- devices that cannot be used
+
+
+def test_a_key_that_the_device_does_not_know_is_refused(fragile: sshd.Sshd) -> None:
+    """Permission denied, and how to be let in."""
+    (fragile.home.parent / "authorized_keys").write_text("")
+    with pytest.raises(DeviceError, match=r"does not let us in: .*Permission denied") as caught:
+        shell(fragile).run(["true"], 20)
+    assert "ssh-copy-id board" in str(caught.value.hint)
+
+
+def test_a_device_that_is_off_is_said_to_be(fragile: sshd.Sshd) -> None:
+    """Nobody listens."""
+    fragile.stop()
+    with pytest.raises(DeviceError, match=r"cannot be reached: .*refused"):
+        shell(fragile).run(["true"], 20)
+
+
+def told_machine(directory: Path, machine: str) -> dict[str, str]:
+    """Variables of a device whose ``uname`` says that it is another machine."""
+    directory.mkdir()
+    (directory / "uname").write_text(f'#!/bin/sh\n[ "$1" = -m ] && echo {machine} || exec /bin/uname "$@"\n')
+    (directory / "uname").chmod(0o755)
+    return {"PATH": f"{directory}:{os.environ['PATH']}"}
+
+
+def test_an_architecture_without_a_runtime_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A 32-bit board: nothing is sent."""
+    with sshd.running(tmp_path / "s", told_machine(tmp_path / "bin", "armv7l")) as server:
+        monkeypatch.setenv(VARIABLE, server.options)
+        with pytest.raises(FeatureError, match="type armv7l"):
+            target(server).probe()
+        assert not list(server.home.iterdir())
+
+
+@runtime
+def test_a_device_that_cannot_run_what_was_sent_is_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It says it is of another architecture than it is: the loader cannot be executed there."""
+    other = "x86_64" if host_architecture() == "aarch64" else "aarch64"
+    runtime_of(other)
+    with sshd.running(tmp_path / "s", told_machine(tmp_path / "bin", other)) as server:
+        monkeypatch.setenv(VARIABLE, server.options)
+        with pytest.raises(DeviceError, match=f"cannot run programs for {other}.*") as caught:
+            target(server).probe()
+        assert "architecture" in str(caught.value.hint)
+
+
+@runtime
+def test_a_full_device_is_said_with_its_room(board: sshd.Sshd, small_disk: Path) -> None:
+    """The runtime does not fit: the place, the room, what to do; no half of it is left."""
+    with pytest.raises(DeviceError, match=f"cannot be kept in {small_disk} on the device, . MiB are free") as caught:
+        target(board, small_disk).probe()
+    assert "?dir=PATH" in str(caught.value.hint)
+    assert not list((small_disk / "runtimes").iterdir())
+
+
+@runtime
+def test_a_device_that_fills_up_in_the_middle_fails_the_repetition(
+    board: sshd.Sshd, toy_program: Path, tmp_path: Path
+) -> None:
+    """There is no room for the trace: the repetition is the device's failure, not one of this machine's disk."""
+    used = target(board)
+    used.probe()
+    limited = board.home / "limited"
+    limited.write_text('#!/bin/sh\nulimit -f 8\nexec "$@"\n')
+    limited.chmod(0o755)
+    real = used._runtime.command
+    used._jobs._runner._command = lambda: [str(limited), *real(f"{board.home}/runtimes/{used._runtime.digest}")]
+    failure = used.execute(Job(str(toy_program), [], 1, 300, 0, 60.0), tmp_path).failure
+    assert failure is not None
+    assert failure.kind is FailureKind.DEVICE
+    assert "cannot be written" in failure.message
+
+
+@runtime
+def test_a_read_only_device_is_said_to_be(board: sshd.Sshd, read_only: Path) -> None:
+    """With the words of its system."""
+    with pytest.raises(DeviceError, match=f"cannot be kept in {read_only}/o on the device.*(Read-only|Permission)"):
+        target(board, read_only / "o").probe()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("-oProxyCommand=x", "no host"),
+        ("two words", "no host"),
+        ("board;id", "no host"),
+        ("board:99999", "99999 is no port"),
+        ("board?directory=/x", "no option 'directory'"),
+        ("board?dir=/a b", "cannot be a directory"),
+        ("board?dir=-x", "cannot be a directory"),
+        ("board?python", "are no options"),
+    ],
+)
+def test_an_address_that_is_none_is_refused(text: str, message: str) -> None:
+    """Nothing in it reaches ssh as an option or a shell as a command."""
+    with pytest.raises(UsageError, match=message):
+        parse_address(text)
+
+
+def test_an_address_has_user_port_and_options() -> None:
+    """As ssh takes them."""
+    found = parse_address("me@board.local:2222?python=v/bin/python&dir=/data/o")
+    assert found[1:] == ("me@board.local", 2222, "/data/o", "v/bin/python")
+    assert parse_address("board") == SshAddress("board", "board")
+
+
+def test_devices_of_a_file_become_experiments_with_names_of_their_own(tmp_path: Path) -> None:
+    """The host is part of the name, as far as it can be part of a path; the address stays as it was given."""
+    file = tmp_path / "devices.toml"
+    targets = ["ssh:board", "ssh:me@10.0.0.7:2222?dir=/data/o", "qemu-aarch64"]
+    file.write_text(f'model = "toy_cnn"\ntargets = {json.dumps(targets)}\n')
+    found = read_experiments(file).experiments
+    assert [one.name for one in found] == ["toy_cnn-ssh-board", "toy_cnn-ssh-me-10.0.0.7-2222", "toy_cnn-qemu-aarch64"]
+    assert [one.target for one in found] == targets
+
+
+@pytest.mark.parametrize(
+    ("targets", "message"),
+    [(["ssh"], "which device"), (["ssh:board", "ssh:board"], "two experiments would be called toy_cnn-ssh-board")],
+)
+def test_devices_that_cannot_be_told_apart_are_refused(targets: list[str], message: str, tmp_path: Path) -> None:
+    """Without a host, and twice the same."""
+    file = tmp_path / "devices.toml"
+    file.write_text(f'model = "toy_cnn"\ntargets = {json.dumps(targets)}\n')
+    with pytest.raises(UsageError, match=message):
+        read_experiments(file)

@@ -1,0 +1,125 @@
+"""Advice on tracing: what events take in the buffer, whether it filled, what to leave out."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from aie_gemm import CAPTURES, NAMES, NPU1_GEMM, NPU2_GEMM, Gemm, capture, read, traced
+from aie_traces import Span, Tile, commands, plain_command
+from opscope.core.table.tiles import TileTrace
+from opscope.npu.analysis.advice import TraceAdvice, advise, levels, traffic
+from opscope.npu.analysis.calls import pair_calls
+from opscope.npu.analysis.given import Given, given
+from opscope.npu.analysis.kinds import find_kinds, multiplying
+from opscope.npu.analysis.rates import rate
+from opscope.npu.readers.packets import framed
+from opscope.program.cost.gemm import tiling
+
+SMALL = given(tiling=tiling((8, 32, 32), (8, 128, 96)), arch="npu1", dtype="bf16")
+
+
+def advised(tile: TileTrace, said: Given) -> TraceAdvice:
+    """The advice on a core."""
+    calls = pair_calls(tile).calls
+    work = multiplying(tile, calls, find_kinds(tile, calls), said)
+    return advise(tile, work, rate(tile, calls, work, said))
+
+
+@pytest.mark.parametrize(
+    "spans",
+    [
+        [Span(0, 5, 6)],
+        [Span(0, 5, 6), Span(1, 900, 5000), Span(2, 950, 951), Span(0, 9000, 9001)],
+        [Span(3, 1, 2000), Span(4, 2000, 2016), Span(5, 2016, 2018), Span(7, 600_000, 600_040)],
+    ],
+)
+def test_commands_are_those_that_a_unit_writes(spans: list[Span]) -> None:
+    """Single and multiple frames, holds and idle times of all lengths take the bytes that an encoder writes."""
+    written = list(commands(spans))[1:]
+    found = traffic(levels(read(Tile("core", 2, 0, NAMES, spans))[0]))
+    assert found == (len(written), sum(map(len, written)))
+
+
+@pytest.mark.parametrize("name", ["npu1_core_small", "npu1_core_and_mem_small", "npu2_vector_scalar"])
+def test_the_estimate_is_within_five_per_cent_of_what_hardware_wrote(name: str) -> None:
+    """Raw words of real captures, against the estimate from the events of their JSON; padding is left out."""
+    tile = capture(f"{name}.perfetto.json")
+    words = np.array([int(word, 16) for word in (CAPTURES / f"{name}.words.txt").read_text().split()], np.uint32)
+    unit = next(own for own in framed(words).units if own.unit is tile.unit)
+    data, sizes, at = unit.words.astype(">u4").tobytes(), [], 0
+    while at < len(data):
+        kind, size, _, _ = plain_command(data[at : at + 8].ljust(8, b"\0"))
+        sizes += [size] if kind in {"frame", "repeat", "sync"} else []
+        at += size
+    found = traffic(levels(tile))
+    assert found.bytes == pytest.approx(sum(sizes), rel=0.05)
+    assert found.commands == pytest.approx(len(sizes), rel=0.05)
+
+
+def test_a_pulse_every_few_cycles_is_written_as_repeats() -> None:
+    """A hundred equal frames in a row are one frame and one repeat."""
+    pulses = [Span(7, 3 * n + 1, 3 * n + 2) for n in range(101)]
+    found = traffic(levels(read(Tile("core", 2, 0, NAMES, pulses))[0]))
+    assert found == (1 + 1 + 1, 1 + 1 + 2)
+
+
+def test_the_npu1_capture_ends_early_and_three_events_are_why() -> None:
+    """Its 64 KiB hold 6 % of the calls; without the busiest port, vector work and memory stalls the whole run fits."""
+    said = given(tiling=tiling((32, 64, 64), (256, 768, 768)), arch="npu1", dtype="bf16")
+    found = advised(capture(NPU1_GEMM), said)
+    assert found.cut is True
+    assert found.bytes * 8 / 7 == pytest.approx(58_400, rel=0.05)
+    assert [cost.event for cost in found.slots[:3]] == ["PORT_RUNNING_1", "INSTR_VECTOR", "MEMORY_STALL"]
+    last = found.steps[-1]
+    assert set(last.events) == {"PORT_RUNNING_1", "INSTR_VECTOR", "MEMORY_STALL"}
+    assert last.coverage == 1
+    assert last.reach > 1152 / 74
+    assert found.buffer_bytes == pytest.approx(908_000, rel=0.05)
+    assert [finding.rule for finding in found.findings] == ["trace_cut"]
+
+
+def test_the_npu2_capture_reaches_many_times_as_far_without_vector_work() -> None:
+    """Pulses of two cycles fill it; how long the whole run is was not said, so the advice stops at ten times."""
+    found = advised(capture(NPU2_GEMM), given(tiling=tiling((16, 32, 256)), arch="npu2", dtype="bfp16"))
+    assert (found.cut, found.why, found.buffer_bytes) == (True, "it ends within a call", None)
+    (step,) = found.steps
+    assert (step.events, step.coverage) == (("INSTR_VECTOR",), None)
+    assert step.reach == pytest.approx(16, rel=0.05)
+
+
+def test_a_whole_run_needs_no_advice() -> None:
+    """All twelve calls are there: not cut, no steps, no finding."""
+    found = advised(traced(Gemm())[0], SMALL)
+    assert (found.cut, found.coverage, found.steps, found.findings) == (False, 1.0, (), ())
+    assert found.buffer_bytes is not None
+
+
+def test_what_leaving_an_event_out_costs_is_said() -> None:
+    """Calls are found by their two events, which therefore stay; of the others it is said what is then not known."""
+    costs = {cost.event: cost.loses for cost in advised(traced(Gemm(rest=50))[0], SMALL).slots}
+    assert costs["INSTR_EVENT_0"] is None
+    assert costs["INSTR_EVENT_1"] is None
+    assert "vector cycles count as other" in str(costs["INSTR_VECTOR"])
+    assert "transfers of this port" in str(costs["PORT_RUNNING_0"])
+    core = Gemm()
+    cut = advised(traced(core._replace(cut=core.start(5)))[0], SMALL)
+    assert not {"INSTR_EVENT_0", "INSTR_EVENT_1"} & {event for step in cut.steps for event in step.events}
+
+
+def test_without_sizes_a_trace_that_ends_between_calls_tells_nothing() -> None:
+    """It may be whole or not: null, with what to give."""
+    found = advised(traced(Gemm())[0], given())
+    assert found.cut is None
+    assert "give M, K, N" in found.why
+    assert found.findings == ()
+
+
+def test_units_without_calls_have_costs_only() -> None:
+    """A memory module's slots, and a unit without any events."""
+    module = Tile("mem", 2, 0, ("DMA_S2MM_0_START_TASK", *["NONE"] * 7), [Span(0, 5, 6), Span(0, 90, 91)])
+    silent = Tile("core", 3, 0, NAMES, [])
+    found, empty = (advise(tile) for tile in read(module, silent))
+    assert [cost.event for cost in found.slots] == ["DMA_S2MM_0_START_TASK"]
+    assert (found.cut, found.bytes) == (None, 3)
+    assert (empty.bytes, empty.slots, empty.steps) == (0, (), ())

@@ -1,0 +1,198 @@
+"""Several tiles as one machine: alignment, common iterations, balance, the slowest tile and why."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from aie_gemm import NPU1_GEMM, Gemm, capture, read, traced
+from aie_traces import Span
+from opscope.core.table.tiles import TileTrace
+from opscope.npu.analysis.array import ArrayView, Core, align, array_view, heat_map
+from opscope.npu.analysis.calls import Calls, pair_calls
+from opscope.npu.analysis.cycles import account
+from opscope.npu.analysis.given import Given, given
+from opscope.npu.analysis.iterations import Iteration, Iterations
+from opscope.npu.analysis.kinds import find_kinds, multiplying
+from opscope.npu.analysis.prediction import against, cost_model, repeated_iterations
+from opscope.npu.analysis.rates import rate
+from opscope.program.cost.gemm import tiling
+
+MACS = 8 * 32 * 32
+SMALL = given(tiling=tiling((8, 32, 32), (32, 512, 128), (4, 4)), arch="npu1", dtype="bf16")
+PLAIN = Gemm(fill=0)
+ARRAY = [
+    PLAIN._replace(row=2 + row, column=column, begin=1 + 7 * row + 3 * column)
+    for row in range(4)
+    for column in range(4)
+]
+
+
+def grouped(calls: Calls, each: int) -> Iterations:
+    """As many calls as an output tile has are an iteration."""
+    found = tuple(
+        Iteration(
+            number=at // each + 1,
+            first_call=at,
+            last_call=min(at + each, len(calls)) - 1,
+            start=int(calls.start[at]),
+            end=int(calls.end[min(at + each, len(calls)) - 1]),
+            phase="measured" if at + each <= len(calls) else "partial",
+            complete=at + each <= len(calls),
+            work_calls=min(at + each, len(calls)) - at,
+        )
+        for at in range(0, len(calls), each)
+    )
+    return Iterations(found, "tiling", "as given", each, None, len(found))
+
+
+def known(tile: TileTrace, said: Given, each: int = 4) -> Core:
+    """A core with all that the view needs."""
+    calls = pair_calls(tile).calls
+    work = multiplying(tile, calls, find_kinds(tile, calls), said)
+    return Core(tile, calls, work, account(tile, calls), grouped(calls, each), rate(tile, calls, work, said))
+
+
+def viewed(*cores: Gemm, said: Given = SMALL) -> ArrayView:
+    """All cores of a trace together."""
+    return array_view([known(tile, said) for tile in traced(*cores)], said)
+
+
+def test_timers_that_started_at_different_times_are_aligned_on_the_first_call() -> None:
+    """A 4 x 4 array whose timers differ: aligned, all tiles do the same at the same time."""
+    found = viewed(*ARRAY)
+    assert found.alignment.event == "INSTR_EVENT_0"
+    shifts = [shift.cycles for shift in found.alignment.shifts]
+    assert shifts == [-(7 * row + 3 * column) for row in range(4) for column in range(4)]
+    assert [one.number for one in found.iterations] == [1, 2, 3]
+    assert {one.start_skew_cycles for one in found.iterations} == {0}
+    assert {one.runtime_cycles for one in found.iterations} == {3 * 513 + 300}
+    assert (found.balance, found.slowest) == (1.0, None)
+
+
+def test_a_broadcast_is_a_better_anchor_than_the_first_call() -> None:
+    """A tile that really starts later is seen to: the first common event is one that reaches all at once."""
+    cores = [PLAIN, PLAIN._replace(column=1, begin=401)]
+    tiles = [core.tile() for core in cores]
+    names = (*tiles[0].names[:5], "BROADCAST_15", *tiles[0].names[6:])
+    timers = (1, 301)
+    read_tiles = read(
+        *(
+            tile._replace(names=names, spans=(Span(5, timer, timer + 1), *tile.spans))
+            for tile, timer in zip(tiles, timers, strict=True)
+        )
+    )
+    found = array_view([known(tile, SMALL) for tile in read_tiles], SMALL)
+    assert found.alignment.event == "BROADCAST_15"
+    assert [shift.cycles for shift in found.alignment.shifts] == [0, -300]
+    assert {one.start_skew_cycles for one in found.iterations} == {100}
+    assert {one.runtime_cycles for one in found.iterations} == {3 * 513 + 300 + 100}
+    assert {one.longest_cycles for one in found.iterations} == {3 * 513 + 300}
+
+
+def test_only_iterations_that_all_tiles_have_count() -> None:
+    """The buffer of one tile filled in its second iteration: one iteration is left, the others are said."""
+    found = viewed(PLAIN, PLAIN._replace(column=1, cut=PLAIN.start(6)))
+    assert [one.number for one in found.iterations] == [1]
+    assert "1 iteration measured and complete on all cores; 2 are not on all of them" in found.reason
+
+
+def test_without_common_iterations_there_is_no_runtime() -> None:
+    """A tile that was cut in its first iteration: the reason names it, nothing is averaged."""
+    found = viewed(PLAIN, PLAIN._replace(column=1, cut=PLAIN.start(2)))
+    assert (found.iterations, found.median_runtime_cycles, found.balance, found.slowest) == ((), None, None, None)
+    assert "tiles 2,1 have none" in found.reason
+
+
+def test_the_slowest_tile_and_why() -> None:
+    """One of sixteen waits 900 cycles for a lock before each output tile but the first, within iterations of eight."""
+    late = ARRAY[6]._replace(rest=900)
+    tiles = traced(*ARRAY[:6], late, *ARRAY[7:])
+    found = array_view([known(tile, SMALL, each=6) for tile in tiles], SMALL)
+    assert found.slowest is not None
+    assert (found.slowest.tile, found.slowest.category) == ("3,2", "lock_stall")
+    assert found.slowest.excess_cycles == 900
+    assert found.slowest.category_cycles == 900
+    assert "waits for data" in found.slowest.why
+    assert found.balance == pytest.approx((15 * 2865 + 3765) / 16 / 3765)
+    assert [own.ends_last for own in found.tiles if own.tile == "3,2"] == [2]
+
+
+def test_a_tile_with_more_work_is_slow_for_that_reason() -> None:
+    """More vector cycles in each call: vector work is what grew."""
+    found = viewed(
+        *(PLAIN._replace(column=column) for column in range(3)), PLAIN._replace(column=3, call=900, vector=800)
+    )
+    assert found.slowest is not None
+    assert (found.slowest.tile, found.slowest.category) == ("2,3", "vector")
+    assert found.slowest.category_cycles == 4 * 600
+
+
+def test_the_rate_of_the_array_is_the_work_of_all_in_the_runtime() -> None:
+    """Sixteen tiles with four calls each; unknown without sizes."""
+    found = viewed(*ARRAY)
+    assert found.iterations[0].mac_per_cycle == pytest.approx(16 * 4 * MACS / (3 * 513 + 300))
+    assert viewed(*ARRAY, said=given()).iterations[0].mac_per_cycle is None
+
+
+def test_a_cost_model_of_iterations_against_an_array() -> None:
+    """The common iterations of all cores in aligned time: each starts four periods after the one before."""
+    model = cost_model(iteration_step=2000, total=6000)
+    assert model is not None
+    step, total = against(model, repeated_iterations(viewed(*ARRAY))).rows
+    assert (step.measured, step.error_cycles, step.n) == (4 * 513, 2000 - 4 * 513, 2)
+    assert (total.measured, total.n) == (11 * 513 + 300, 3)
+
+
+def test_the_heat_map_has_a_place_for_every_tile() -> None:
+    """Two tiles in opposite corners: the others are null, and figures stand where their tiles do."""
+    found = viewed(PLAIN, PLAIN._replace(row=3, column=2, call=900)).heat_map
+    assert (found.rows, found.columns) == ((2, 3), (0, 1, 2))
+    assert found.figures["iteration_cycles"] == ((3 * 513 + 300, None, None), (None, None, 3 * 911 + 900))
+    (first, *_), (*_, last) = found.figures["in_call"]
+    assert first == pytest.approx(12 * 300 / (11 * 513 + 300))
+    assert last == pytest.approx(12 * 900 / (11 * 911 + 900))
+
+
+def test_a_map_of_places_that_no_array_has_stays_small() -> None:
+    """Places come from names in a file: far apart they are not filled up, and too many are no map."""
+    far = viewed(PLAIN, PLAIN._replace(row=9000, column=9999)).heat_map
+    assert (far.rows, far.columns) == ((2, 9000), (0, 9999))
+    one = known(traced(PLAIN)[0], SMALL)
+    many = [one._replace(tile=replace(one.tile, row=100 * at, column=100 * at)) for at in range(70)]
+    assert heat_map(many, {}).figures == {}
+
+
+def test_cores_that_do_not_match_the_flags_are_said() -> None:
+    """Two cores where sixteen were given, and two where one was."""
+    (fewer,) = viewed(*ARRAY[:2]).findings
+    assert (fewer.rule, fewer.evidence) == ("cores_do_not_match", "2 cores traced, 4 x 4 given")
+    (more,) = viewed(*ARRAY[:2], said=given(tiling=tiling((8, 32, 32)))).findings
+    assert "more cores" in more.title
+    assert viewed(*ARRAY).findings == ()
+
+
+def test_traces_without_a_common_event_keep_their_times() -> None:
+    """A tile without calls shares no moment with the others."""
+    tile = PLAIN.tile()
+    silent = tile._replace(column=1, spans=tuple(span for span in tile.spans if span.slot == 1))
+    found = align(read(tile, silent))
+    assert (found.event, [shift.cycles for shift in found.shifts]) == (None, [0, 0])
+    assert align([]).event is None
+
+
+def test_a_single_capture_is_an_array_of_one() -> None:
+    """The real NPU1 core alone: aligned with itself, and in the map at its place."""
+    said = given(tiling=tiling((32, 64, 64), (256, 768, 768)), arch="npu1", dtype="bf16")
+    found = array_view([known(capture(NPU1_GEMM), said, each=13)], said)
+    assert [one.number for one in found.iterations] == [1, 2, 3, 4, 5, 6]
+    assert found.slowest is None
+    assert (found.heat_map.rows, found.heat_map.columns) == ((2,), (1,))
+    assert found.heat_map.figures["utilisation"][0][0] == pytest.approx(0.4857, abs=1e-4)
+
+
+def test_no_cores_are_no_array() -> None:
+    """A trace of memory tiles only."""
+    found = array_view([], given())
+    assert (found.iterations, found.heat_map.rows, found.reason) == ((), (), "there is no core")

@@ -1,0 +1,159 @@
+"""Ceilings: which one an event falls under, and what they say between the points that were measured."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from fakes import rate, round_roofs
+from opscope.program.ceilings.ceilings import (
+    ElementRoof,
+    KernelClass,
+    KernelUse,
+    MemoryRoof,
+    Pattern,
+    Rate,
+    Roofs,
+    kernel_use,
+    operator_name,
+)
+
+GEMM, IGEMM, DWCONV, BMM = KernelClass.GEMM, KernelClass.IGEMM, KernelClass.DWCONV, KernelClass.BMM
+
+
+@pytest.mark.parametrize(
+    ("event", "dtype", "kernel"),
+    [
+        ("Fully Connected (NC, F32) GEMM #3", "f32", GEMM),
+        ("Dynamic Fully Connected (NC, PF16) GEMM", "f16", GEMM),
+        ("Fully Connected (NC, QS8, QC8W) GEMM", "qs8", GEMM),
+        ("Fully Connected (NC, PQS8, QC8W) GEMM", "qs8", GEMM),
+        ("Fully Connected (NC, QDU8, F32, QC8W) GEMM #1", "qd8", GEMM),
+        ("Fully Connected (NC, QP8, F32, QC4W) GEMM", "qd8_qc4w", GEMM),
+        ("Fully Connected (NC, QD8, F16, QB4W) GEMM", "qd8_qb4w", GEMM),
+        ("Convolution (NHWC, PF32) IGEMM #12", "f32", IGEMM),
+        ("Convolution (NHWC, QC8) IGEMM", "qs8", IGEMM),
+        ("Convolution (NHWC, PQS8, QS8, QC8W) IGEMM", "qs8", IGEMM),
+        ("Convolution (NHWC, F16) DWConv #2", "f16", DWCONV),
+        ("Convolution (NHWC, F32) GEMM", "f32", GEMM),
+        ("Batch Matrix Multiply (NC, F32) GEMM", "f32", BMM),
+        ("Fully Connected (NC, F32, QC8W) GEMM", "f32_qc8w", GEMM),
+    ],
+)
+def test_an_event_tells_its_number_type_and_its_kernels(event: str, dtype: str, kernel: KernelClass) -> None:
+    """Packed and unsigned forms are those of the plain type; weights of four bits make a type of their own."""
+    assert kernel_use(event) == KernelUse(dtype, kernel)
+
+
+@pytest.mark.parametrize(
+    "event", ["Add (ND) #1", "Softmax (NC, F32)", "Copy (NC, X32)", "native_call_add.out", "", "("]
+)
+def test_events_without_multiply_accumulates_have_no_kernels_of_that_kind(event: str) -> None:
+    """Elementwise operators, copies, portable kernels and what is no event at all."""
+    assert kernel_use(event) is None
+
+
+def test_a_matrix_with_one_row_has_kernels_of_its_own() -> None:
+    """The name does not tell the rows; who knows them says so."""
+    event = "Fully Connected (NC, F32) GEMM"
+    assert kernel_use(event, 1) == KernelUse("f32", KernelClass.GEMV)
+    assert kernel_use(event, 2) == KernelUse("f32", GEMM)
+
+
+@pytest.mark.parametrize(
+    ("event", "name"),
+    [
+        ("Sigmoid (NC) #2", "Sigmoid"),
+        ("Reciprocal Square Root (NC)", "Reciprocal Square Root"),
+        ("Mean (ND) Reduce2 #1", "Mean"),
+        ("Convert (NC, F32, QDU8) #1", "Convert to qd8"),
+        ("Convert (NC)", "Convert"),
+        ("native_call_add.out", "native_call_add.out"),
+    ],
+)
+def test_an_operator_has_a_name_without_types_and_number(event: str, name: str) -> None:
+    """Conversions keep their target where it is told."""
+    assert operator_name(event) == name
+
+
+def test_depthwise_kernels_are_told_apart_by_their_taps() -> None:
+    """9 and 25 taps have ceilings of their own; another number falls under the faster of them."""
+    roofs = round_roofs()
+    assert [best(roofs, taps) for taps in (9, 25, 49, None)] == [10, 20, 20, 20]
+
+
+def best(roofs: Roofs, taps: int | None) -> int:
+    """The depthwise ceiling in GMAC/s."""
+    found = roofs.mac_roof("f32", DWCONV, taps)
+    assert found is not None
+    assert found.rate is not None
+    return found.rate.best // 1_000_000_000
+
+
+def test_what_was_tried_in_vain_says_so_and_what_was_not_tried_is_none() -> None:
+    """Half precision has a reason, eight bits nothing."""
+    roofs = round_roofs()
+    refused = roofs.mac_roof("f16", GEMM)
+    assert refused is not None
+    assert (refused.rate, refused.unsupported) == (None, "no kernel of its own")
+    assert roofs.mac_roof("qs8", GEMM) is None
+    assert roofs.element_roof("Sigmoid", "f16") is None
+
+
+def test_a_conversion_without_a_target_falls_under_the_fastest_from_its_type() -> None:
+    """The name ``Convert (NC)`` does not tell where it leads."""
+    roofs = msgspec.structs.replace(
+        round_roofs(),
+        elements=[
+            ElementRoof(function="Convert to f16", dtype="f32", shape="", rate=rate(2)),
+            ElementRoof(function="Convert to qs8", dtype="f32", shape="", rate=rate(3)),
+            ElementRoof(function="Convert to f32", dtype="f16", shape="", rate=rate(9)),
+        ],
+    )
+    found = roofs.element_roof("Convert", "f32")
+    assert found is not None
+    assert found.function == "Convert to qs8"
+
+
+@pytest.mark.parametrize(
+    ("working_set", "gigabytes"),
+    [(1, 100), (1 << 15, 100), (1 << 18, 100), (1 << 24, 31.6), (1 << 28, 10), (1 << 40, 10)],
+)
+def test_bandwidth_is_interpolated_on_logarithmic_scales(working_set: int, gigabytes: float) -> None:
+    """Halfway from 1 MiB to 256 MiB is halfway from 100 to 10, both by factors; the nearest counts beyond the ends."""
+    found = round_roofs().bandwidth(working_set)
+    assert found is not None
+    assert found / 1e9 == pytest.approx(gigabytes, abs=0.1)
+
+
+def test_updates_in_place_are_another_bandwidth() -> None:
+    """They are not mixed with copies and sums; without any there is no figure."""
+    roofs = round_roofs()
+    update = MemoryRoof(pattern=Pattern.UPDATE, working_set=1 << 15, rate=rate(200_000_000_000))
+    with_update = msgspec.structs.replace(roofs, memory=[*roofs.memory, update])
+    assert roofs.bandwidth(1 << 15, in_place=True) is None
+    assert with_update.bandwidth(1 << 15, in_place=True) == 200e9
+    assert with_update.bandwidth(1 << 15) == 100e9
+    assert msgspec.structs.replace(roofs, memory=[]).bandwidth(1) is None
+
+
+def test_the_fixed_cost_is_that_of_the_thread_count() -> None:
+    """An operator for one thread costs 100 ns, one that is shared out among several 1000 ns."""
+    assert round_roofs(threads=1).dispatch_ns() == 100
+    assert round_roofs(threads=2).dispatch_ns() == 1000
+
+
+def test_scattering_ceilings_are_counted() -> None:
+    """One of eleven scatters by half of its median."""
+    roofs = round_roofs()
+    assert roofs.unsteady() == 0
+    scattered = [msgspec.structs.replace(roofs.elements[0], rate=Rate(10, 5, 10, 0.5))]
+    share = msgspec.structs.replace(roofs, elements=scattered).unsteady()
+    assert share == pytest.approx(1 / 11)
+
+
+def test_ceilings_survive_the_way_through_a_file() -> None:
+    """Encoded and decoded they are the same, under the schema's name."""
+    encoded = msgspec.json.encode(round_roofs())
+    assert msgspec.json.decode(encoded, type=Roofs) == round_roofs()
+    assert msgspec.json.decode(encoded)["schema"] == "opscope.roofs/1"

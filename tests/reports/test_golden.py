@@ -1,0 +1,88 @@
+"""Whole reports against expected ones. ``make bless`` writes them anew; look at the difference before you commit it."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from fakes import FakeClock, FakeTarget
+from opscope.api import Profiled, Settings, profile
+from opscope.bundle.manifest import Failure, FailureKind
+from opscope.reports.terminal import summary
+from programs import write_tiny_program
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> Profiled:
+    """A bundle of seven rounds with one crash in it, the same every time."""
+    directory = tmp_path_factory.mktemp("golden")
+    write_tiny_program(directory)
+    crash = Failure(FailureKind.SIGNAL, "the process was ended by SIGSEGV; its last words: kernel | `7`", "SIGSEGV")
+    clock = FakeClock()
+    target = FakeTarget(clock=clock, fail=lambda job: crash if job == 5 else None)
+    before = Path.cwd()
+    os.chdir(directory)
+    try:
+        found = profile(
+            "tiny.pte", settings=Settings(rounds=7, runs=5, warmup=2), out="out", target=target, clock=clock
+        )
+        return replace(found, path=directory / "out")
+    finally:
+        os.chdir(before)
+
+
+def check(name: str, text: str, request: pytest.FixtureRequest) -> None:
+    """Compare with the expected text, or write it."""
+    path = GOLDEN / name
+    if request.config.getoption("--bless"):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    assert path.read_text() == text, f"the report differs from {path.name}; if that is right: make bless"
+
+
+def test_the_markdown_report(done: Profiled, request: pytest.FixtureRequest) -> None:
+    """Every section, the failed round named, the command to reproduce."""
+    check("report.md", (done.path / "report.md").read_text(), request)
+
+
+def test_the_html_report(done: Profiled, request: pytest.FixtureRequest) -> None:
+    """The page without style and script, and without pictures whose strokes depend on the drawing library's version."""
+    page = (done.path / "report.html").read_text()
+    page = re.sub(r'<svg [^>]*class="marks".*?</svg>', "<svg></svg>", page, flags=re.DOTALL)
+    page = re.sub(r"<(style|script)>.*?</\1>", r"<\1></\1>", page, flags=re.DOTALL)
+    check("report.html", re.sub(r"sha256-[\w+/=&#;]+", "sha256-", page), request)
+
+
+def test_the_terminal_summary(done: Profiled, request: pytest.FixtureRequest) -> None:
+    """Within 80 columns, the answer in the first lines."""
+    text = io.StringIO()
+    Console(file=text, width=80, highlight=False).print(summary(done.content))
+    lines = [line.rstrip() for line in text.getvalue().splitlines()]
+    assert max(map(len, lines)) <= 80
+    check("summary.txt", "\n".join(lines) + "\n", request)
+
+
+def test_the_page_needs_nothing_else(done: Profiled) -> None:
+    """No script, no style sheet, no font, no picture from elsewhere: it opens offline."""
+    page = (done.path / "report.html").read_text()
+    assert not re.search(r"<(link|iframe|object|embed|img)|<script [^>]*src|url\(", page)
+    assert not re.search(r"""(?:src|href)\s*=\s*["']?(?:https?:)?//""", page)
+    assert "@import" not in page
+    assert page.count('class="marks"') == 4
+
+
+def test_the_first_screen_answers(done: Profiled) -> None:
+    """Latency, speedup with interval, split, top operators and next steps come before everything else."""
+    first = (done.path / "report.html").read_text().split("</section>")[0]
+    for words in ("with acceleration", "95 % interval", "Where the time goes", "Top operators", "What to do next"):
+        assert words in first
+    assert "delegated" in first
+    assert "portable" in first

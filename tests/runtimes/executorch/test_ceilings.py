@@ -1,0 +1,391 @@
+"""Measuring ceilings: the sampling on faked time, the process and its proof, and what a bundle keeps of it.
+
+Tests with the real library look at structure only: which kernels ran, that figures are there, what was refused.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from fakes import FakeClock, FakeTarget, round_roofs
+from opscope.api import Settings, profile
+from opscope.bundle.bundle import Bundle
+from opscope.bundle.manifest import Status
+from opscope.core.errors import BundleError, FeatureError, OpscopeError, RunError
+from opscope.experiment.protocol import RoofsAnswer, RoofsRequest
+from opscope.experiment.target import RunTarget
+from opscope.machine import isa
+from opscope.program.ceilings.ceilings import KernelClass, MacRoof, NoRoofs, Roof, Roofs, kernel_use
+from opscope.runtimes.executorch.ceilings.sampler import LEAST_RUNS, PASSES, PATIENCE, Candidate, Probe, measure
+from opscope.runtimes.executorch.ceilings.xnnpack import RefusedError
+from opscope.runtimes.executorch.runners.local import LocalTarget
+from programs import write_tiny_program
+
+SMALL = Settings(rounds=2, runs=2, warmup=0)
+RUNS = PASSES * (LEAST_RUNS - 1)
+
+
+class Ticks:
+    """A clock in nanoseconds that moves when a graph runs."""
+
+    def __init__(self) -> None:
+        self.now = 0
+
+    def __call__(self) -> int:
+        """Nanoseconds so far."""
+        return self.now
+
+
+class Graph:
+    """A compiled graph that takes a known time.
+
+    Args:
+        ticks: moved on by each run.
+        durations: of the runs in their order; the last one again and again.
+        operators: what it says that it ran.
+    """
+
+    def __init__(self, ticks: Ticks, durations: Sequence[int], operators: Sequence[str] = ("Add (ND)",)) -> None:
+        self._ticks, self._durations, self.operators = ticks, list(durations), operators
+        self.runs = 0
+        self.deleted = False
+
+    def invoke(self) -> None:
+        """Take the next time."""
+        self._ticks.now += self._durations[min(self.runs, len(self._durations) - 1)]
+        self.runs += 1
+
+    def delete(self) -> None:
+        """Be gone."""
+        self.deleted = True
+
+
+def sampled(
+    graphs: dict[str, Graph | RefusedError], ticks: Ticks, *, seconds: float = 1e-6, probes: int = 1
+) -> list[Roof]:
+    """The ceilings of probes whose candidates are these graphs, each of 1000 units of work."""
+    candidates = [
+        Candidate(MacRoof(dtype="f32", kernel=KernelClass.GEMM, shape=name), 1000, _nothing) for name in graphs
+    ]
+
+    def compiled(candidate: Candidate) -> Graph:
+        assert isinstance(candidate.roof, MacRoof)
+        graph = graphs[candidate.roof.shape]
+        if isinstance(graph, RefusedError):
+            raise graph
+        return graph
+
+    found = measure([Probe(candidates, lambda name: name == "Add (ND)")] * probes, compiled, seconds, ticks)
+    assert all(isinstance(roof, MacRoof) for roof in found)
+    return found
+
+
+def _nothing(_: object) -> None:
+    """A graph that is never built."""
+
+
+def test_the_shortest_run_is_the_ceiling_and_the_spread_is_kept() -> None:
+    """Runs of 100, 200 and 400 ns count besides the first of each pass: 10 units a ns at best."""
+    ticks = Ticks()
+    durations = [999, 100, 999, 200, 999, 400]
+    (roof,) = sampled({"a": Graph(ticks, durations)}, ticks)
+    assert roof.rate is not None
+    assert (roof.rate.best, roof.rate.median, roof.rate.n) == (10_000_000_000, 5_000_000_000, RUNS)
+    assert roof.rate.spread == pytest.approx((300 - 150) / 200)
+    assert (roof.operators, roof.unsupported) == (["Add (ND)"], None)
+
+
+def test_the_fastest_candidate_counts() -> None:
+    """Of three shapes the one that takes 50 ns; one that is refused does not matter."""
+    ticks = Ticks()
+    graphs = {"a": Graph(ticks, [80]), "b": RefusedError("f", "no"), "c": Graph(ticks, [50]), "d": Graph(ticks, [90])}
+    (roof,) = sampled(graphs, ticks)
+    assert isinstance(roof, MacRoof)
+    assert roof.shape == "c"
+
+
+def test_runs_go_on_as_long_as_there_is_time() -> None:
+    """In 30 us a graph of 100 ns runs 100 times a pass."""
+    ticks = Ticks()
+    graph = Graph(ticks, [100])
+    (roof,) = sampled({"a": graph}, ticks, seconds=30e-6)
+    assert roof.rate is not None
+    assert (graph.runs, roof.rate.n) == (300, 297)
+
+
+@pytest.mark.parametrize(
+    ("graph", "reason"),
+    [
+        (RefusedError("xnn_create_runtime_v2", "unsupported hardware"), "xnn_create_runtime_v2: unsupported hardware"),
+        (("Convert (NC)", "Add (ND)", "Convert (NC)"), "no kernel of its own: runs as Convert (NC), Add (ND)"),
+    ],
+)
+def test_what_the_library_does_not_have_is_a_ceiling_without_a_rate(
+    graph: RefusedError | tuple[str, ...], reason: str
+) -> None:
+    """It refuses, or runs something else than was meant: then the other kernel's rate is not taken for this one's."""
+    ticks = Ticks()
+    made = graph if isinstance(graph, RefusedError) else Graph(ticks, [100], graph)
+    (roof,) = sampled({"a": made}, ticks)
+    assert (roof.rate, roof.unsupported) == (None, reason)
+    assert isinstance(made, RefusedError) or made.deleted
+
+
+def test_a_slow_processor_does_not_take_for_ever() -> None:
+    """When the time was up long ago, what has not begun is left out with its reason."""
+    ticks = Ticks()
+    found = sampled({"a": Graph(ticks, [600])}, ticks, seconds=1e-6, probes=PATIENCE + 2)
+    assert found[0].rate is not None
+    assert found[-1].unsupported is not None
+    assert "time" in found[-1].unsupported
+
+
+CHILD = "import json, pathlib, os, signal, sys\nrequest = json.load(open(sys.argv[1]))\n"
+ANSWER = "pathlib.Path(request['answer']).write_text({!r})\n"
+
+
+def failing(script: str) -> LocalTarget:
+    """A target whose process runs this script instead of measuring."""
+    return LocalTarget(roofs_child=[sys.executable, "-c", CHILD + script])
+
+
+def answered(answer: RoofsAnswer) -> str:
+    """A script that gives this answer."""
+    return ANSWER.format(msgspec.json.encode(answer).decode())
+
+
+@pytest.mark.parametrize(
+    ("script", "kind", "message"),
+    [
+        ("os.kill(os.getpid(), signal.SIGILL)", RunError, "SIGILL"),
+        ("print('no such thing'); sys.exit(3)", RunError, "code 3.*no such thing"),
+        ("pass", RunError, "no answer"),
+        (ANSWER.format("nonsense"), RunError, "answer is damaged"),
+        (answered(RoofsAnswer(error="the mask does not hold", kind="mask")), FeatureError, "mask does not hold"),
+        (answered(RoofsAnswer(error="OSError: gone")), RunError, "OSError: gone"),
+        (answered(RoofsAnswer(round_roofs())), RunError, "no result"),
+    ],
+)
+def test_a_process_that_fails_is_an_error_with_its_reason(script: str, kind: type[OpscopeError], message: str) -> None:
+    """Crash, error, silence, nonsense, refusal, and figures without a proof."""
+    with pytest.raises(kind, match=message):
+        failing(script).roofs([], 1)
+
+
+def test_ceilings_of_other_features_than_asked_are_refused() -> None:
+    """A proof for nothing is no proof for what was asked."""
+    proof = {"cleared": [], "backend_loaded_before": False, "same_symbol": True, "struct_size": 85}
+    answer = json.dumps({"roofs": json.loads(msgspec.json.encode(round_roofs())), "mask": proof})
+    with pytest.raises(FeatureError, match="other features or threads than asked"):
+        failing(ANSWER.format(answer)).roofs(["avx512f"], 1)
+    assert failing(ANSWER.format(answer)).roofs([], 1) == round_roofs()
+
+
+@pytest.fixture
+def bundle(tmp_path: Path) -> Bundle:
+    """A finished bundle with ceilings."""
+    target = FakeTarget()
+    program = write_tiny_program(tmp_path)
+    profile(str(program), settings=SMALL, out=tmp_path / "out", target=target, clock=FakeClock())
+    return Bundle.open(tmp_path / "out")
+
+
+def test_every_variant_keeps_the_ceilings_of_its_own_features(bundle: Bundle) -> None:
+    """Measured after the repetitions, with the cleared fields and threads of the variant."""
+    for variant in bundle.manifest.variants:
+        roofs = bundle.roofs(variant.name)
+        assert isinstance(roofs, Roofs)
+        assert (roofs.cleared, roofs.threads) == (variant.cleared, variant.threads)
+    assert bundle.roofs("no-such-variant") is None
+
+
+def test_what_is_measured_is_not_measured_again(bundle: Bundle) -> None:
+    """Resuming a complete bundle asks for nothing; when one file is missing, only for that."""
+    target = FakeTarget()
+    resume(bundle, target)
+    assert target.roofs_asked == []
+    (bundle.path / "variants" / "baseline" / "roofs.json").unlink()
+    resume(bundle, target)
+    assert target.roofs_asked == [(("avx512f", "avx512bw"), 1)]
+
+
+def test_a_damaged_file_is_told_and_measured_again(bundle: Bundle) -> None:
+    """Reading says so; resuming heals it."""
+    file = bundle.path / "variants" / "accelerated" / "roofs.json"
+    file.write_bytes(file.read_bytes()[:200])
+    with pytest.raises(BundleError, match="damaged") as caught:
+        bundle.roofs("accelerated")
+    assert "--resume" in (caught.value.hint or "")
+    resume(bundle, FakeTarget())
+    assert isinstance(bundle.roofs("accelerated"), Roofs)
+
+
+def test_ceilings_of_a_newer_opscope_are_refused(bundle: Bundle) -> None:
+    """With the advice to upgrade."""
+    file = bundle.path / "variants" / "accelerated" / "roofs.json"
+    file.write_text(file.read_text().replace("opscope.roofs/1", "opscope.roofs/2"))
+    with pytest.raises(BundleError, match="roofs/2") as caught:
+        bundle.roofs("accelerated")
+    assert caught.value.hint == "upgrade opscope"
+
+
+def test_ceilings_of_another_variant_are_refused(bundle: Bundle) -> None:
+    """A copied file is not taken for this variant's."""
+    variants = bundle.path / "variants"
+    (variants / "accelerated" / "roofs.json").write_bytes((variants / "baseline" / "roofs.json").read_bytes())
+    with pytest.raises(BundleError, match="other features or threads"):
+        bundle.roofs("accelerated")
+
+
+def resume(bundle: Bundle, target: FakeTarget) -> None:
+    """Run what is missing."""
+    model = bundle.manifest.model.source
+    profile(model, out=bundle.path, resume=True, target=target, clock=FakeClock())
+
+
+def test_a_failure_is_kept_as_a_reason_and_never_loses_the_run(tmp_path: Path) -> None:
+    """The run is complete, the bundle says why there are no ceilings, and resuming tries again."""
+    program, out = write_tiny_program(tmp_path), tmp_path / "out"
+    target = FakeTarget(no_roofs=RunError("measuring ceilings failed: the process was ended by SIGILL"))
+    profile(str(program), settings=SMALL, out=out, target=target, clock=FakeClock())
+    bundle = Bundle.open(out)
+    assert bundle.manifest.status is Status.COMPLETE
+    assert bundle.roofs("baseline") == NoRoofs("measuring ceilings failed: the process was ended by SIGILL")
+    resume(bundle, FakeTarget())
+    assert isinstance(bundle.roofs("baseline"), Roofs)
+
+
+def test_ceilings_can_be_left_out(tmp_path: Path) -> None:
+    """Then nobody asks for them and nothing is written."""
+    target = FakeTarget()
+    settings = msgspec.structs.replace(SMALL, roofs=False)
+    profile(
+        str(write_tiny_program(tmp_path)), settings=settings, out=tmp_path / "out", target=target, clock=FakeClock()
+    )
+    assert target.roofs_asked == []
+    assert not list((tmp_path / "out").rglob("roofs.json"))
+
+
+@pytest.fixture(scope="module")
+def strongest() -> list[str]:
+    """Fields of the strongest group of this CPU that half precision does not survive the loss of."""
+    probed = LocalTarget().probe()
+    fields = frozenset(probed.fields)
+    names = {group.name for group in isa.present(probed.arch, fields)}
+    wanted = next((name for name in ("avx2", "fp16") if name in names), None)
+    if wanted is None:
+        pytest.skip("this CPU has no half precision to switch off")
+    return isa.cleared_fields(probed.arch, [wanted], fields)
+
+
+@pytest.fixture(scope="module")
+def real(strongest: list[str]) -> tuple[Roofs, Roofs]:
+    """Ceilings of this machine as it is, and without half precision."""
+    target = LocalTarget()
+    return target.roofs([], 1), target.roofs(strongest, 1)
+
+
+@pytest.mark.runtime
+def test_every_ceiling_names_the_kernels_that_ran(real: tuple[Roofs, Roofs]) -> None:
+    """A rate comes with its kernels and its spread, no rate with a reason; they are of the class that was meant."""
+    for roofs in real:
+        assert {(roof.dtype, roof.kernel) for roof in roofs.compute} >= {
+            (dtype, kernel)
+            for dtype in ("f32", "f16", "qs8", "qd8")
+            for kernel in (KernelClass.GEMM, KernelClass.IGEMM)
+        }
+        for roof in (*roofs.compute, *roofs.elements, *roofs.memory, *roofs.dispatch):
+            check(roof)
+
+
+def check(roof: Roof) -> None:
+    """A ceiling has a rate with its evidence, or a reason."""
+    assert (roof.rate is None) is (roof.unsupported is not None)
+    if roof.rate is None:
+        return
+    assert roof.operators
+    assert 0 < roof.rate.median <= roof.rate.best
+    assert roof.rate.n >= PASSES
+    assert roof.rate.spread >= 0
+    if isinstance(roof, MacRoof):
+        rows = 1 if roof.kernel is KernelClass.GEMV else None
+        uses = [kernel_use(name, rows) for name in roof.operators]
+        assert {(use.dtype, use.kernel) for use in uses if use} == {(roof.dtype, roof.kernel)}
+
+
+@pytest.mark.runtime
+def test_cleared_features_are_in_effect(real: tuple[Roofs, Roofs], strongest: list[str]) -> None:
+    """Without half precision its kernels are gone: what runs instead is named, and is no ceiling of that type."""
+    whole, without = real
+    assert (whole.cleared, without.cleared) == ([], strongest)
+    assert whole.threads == without.threads == 1
+    half = whole.mac_roof("f16", KernelClass.GEMM)
+    assert half is not None
+    if half.rate is None:
+        pytest.skip("this CPU has no half precision that XNNPACK uses")
+    lost = without.mac_roof("f16", KernelClass.GEMM)
+    assert lost is not None
+    assert lost.rate is None
+    assert "runs as" in (lost.unsupported or "")
+    assert "F32" in (lost.unsupported or "")
+
+
+@pytest.mark.runtime
+def test_memory_is_measured_from_small_sets_to_large_ones(real: tuple[Roofs, Roofs]) -> None:
+    """From 32 KiB on, each set twice the one before, in three patterns; and the fixed cost of an operator."""
+    for roofs in real:
+        sizes = sorted({roof.working_set for roof in roofs.memory})
+        assert sizes[0] == 1 << 15
+        assert all(second == 2 * first for first, second in itertools.pairwise(sizes))
+        assert len(roofs.memory) == 3 * len(sizes)
+        assert (roofs.dispatch_ns() or 0) > 0
+
+
+@pytest.mark.runtime
+def test_clearing_after_the_backend_was_loaded_is_refused() -> None:
+    """The backend has taken its copy of the features: these would be the ceilings of another variant."""
+    script = (
+        "import ctypes, runpy, sys\n"
+        "from opscope.runtimes.executorch.installed import BACKEND, library_directory, library_path\n"
+        "ctypes.CDLL(str(library_path(library_directory(), BACKEND)))\n"
+        "runpy.run_module('opscope.runtimes.executorch.ceilings.child', run_name='__main__')\n"
+    )
+    late = LocalTarget(roofs_child=[sys.executable, "-c", script])
+    with pytest.raises(FeatureError, match="loaded before features were cleared"):
+        late.roofs([], 1)
+
+
+@pytest.mark.runtime
+def test_measuring_loads_neither_torch_nor_executorch(tmp_path: Path) -> None:
+    """Only the runtime's libraries are opened."""
+    request = RoofsRequest([], 1, 0.001, str(tmp_path / "answer.json"))
+    (tmp_path / "request.json").write_bytes(msgspec.json.encode(request))
+    script = (
+        "import sys\nfrom opscope.runtimes.executorch.ceilings.child import main\n"
+        f"assert main([{str(tmp_path / 'request.json')!r}]) == 0\n"
+        "assert not {'torch', 'executorch'} & set(sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    answer = msgspec.json.decode((tmp_path / "answer.json").read_bytes(), type=RoofsAnswer)
+    assert answer.mask is not None
+    assert answer.mask.same_symbol
+
+
+@pytest.mark.parametrize(
+    "target", [pytest.param(FakeTarget, id="fake"), pytest.param(LocalTarget, id="local", marks=pytest.mark.runtime)]
+)
+def test_a_target_measures_the_threads_it_was_asked_for(target: Callable[[], RunTarget]) -> None:
+    """Two threads come back as two, with the cost of sharing an operator out."""
+    roofs = target().roofs([], 2)
+    assert roofs is not None
+    assert (roofs.threads, roofs.cleared) == (2, [])
+    assert (roofs.dispatch_ns() or 0) > 0

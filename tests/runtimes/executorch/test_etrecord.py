@@ -1,0 +1,437 @@
+"""ETRecords read: operators with their modules and lines, maps of handles, and archives built to do harm."""
+
+from __future__ import annotations
+
+import io
+import json
+import pickle
+import struct
+import tracemalloc
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from opscope.core.errors import NotFoundError, StorageError, TraceFormatError
+from opscope.program.structure.dtypes import NumberType
+from opscope.program.structure.etrecord import (
+    DelegateIdentifier,
+    EdgeNode,
+    EdgeTensor,
+    EtRecord,
+    Frame,
+    InstructionHandles,
+    ModuleScope,
+    OutputCount,
+    RecordedDelegate,
+)
+from opscope.runtimes.executorch.etrecord import archive as etrecord_archive
+from opscope.runtimes.executorch.etrecord.etrecord import is_etrecord, read_etrecord
+from opscope.runtimes.executorch.pte import read_executable
+
+MARK = "ETRECORD_V0"
+GRAPH = "edge_dialect_exported_program/forward"
+TRACE = 'File "net.py", line 30, in forward\n    x = self.stem(x)\n  File "conv.py", line 5, in forward'
+STACK = "L__self__,,net.Net;L__self__stem,stem.0,torch.nn.Conv2d"
+
+
+def named(name: str) -> dict:
+    """A tensor as an argument."""
+    return {"as_tensor": {"name": name}}
+
+
+def node(target: str = "torch.ops.aten.relu.default", inputs: tuple = (), **metadata: object) -> dict:
+    """An operator of a graph."""
+    arguments = [{"name": "x", "arg": argument} for argument in inputs]
+    return {"name": "relu", "target": target, "inputs": arguments, "outputs": [named("relu")], "metadata": metadata}
+
+
+def graph(*nodes: dict, **tensors: dict) -> dict:
+    """An exported program as JSON."""
+    body = {"inputs": [], "outputs": [], "nodes": list(nodes), "tensor_values": tensors, "sym_int_values": {}}
+    return {"graph_module": {"graph": body, "signature": {}}, "schema_version": {"major": 5}, "dialect": "EDGE"}
+
+
+def archive(members: dict[str, object], method: int = zipfile.ZIP_STORED) -> bytes:
+    """An ETRecord with these members, texts and bytes as they are and everything else as JSON."""
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", method) as file:
+        for name, content in {MARK: "", **members}.items():
+            # a fixed time, so that the same members are the same bytes
+            info = zipfile.ZipInfo(name)
+            info.compress_type = method
+            file.writestr(info, content if isinstance(content, str | bytes) else json.dumps(content))
+    return stream.getvalue()
+
+
+SMALL = archive(
+    {
+        GRAPH: graph(
+            node(debug_handle="1", stack_trace=TRACE, nn_module_stack=STACK),
+            x={"dtype": 7, "sizes": [{"as_int": 1}, {"as_int": 3}]},
+        ),
+        "debug_handle_map": {"forward": {"0": [1]}},
+        "delegate_map": {"forward": {"0": {"name": "XnnpackBackend", "delegate_map": {}}}},
+        "instruction_id_to_num_outs_map": {"forward": {"0": 1}},
+    }
+)
+
+
+@pytest.fixture
+def read(tmp_path):
+    """Reads bytes as an ETRecord."""
+
+    def written_and_read(data: bytes) -> EtRecord:
+        path = tmp_path / "model.etrecord"
+        path.write_bytes(data)
+        return read_etrecord(path)
+
+    return written_and_read
+
+
+@pytest.fixture
+def only_node(read):
+    """The operator of a record that has no other."""
+
+    def made_and_read(**fields: object) -> EdgeNode:
+        return read(archive({GRAPH: graph(node(**fields))})).graphs[0].nodes[0]
+
+    return made_and_read
+
+
+def test_an_operator_with_its_modules_and_lines(only_node):
+    """The module of a layer and the line that called it, outermost first; the target without torch's path."""
+    found = only_node(
+        target="executorch.exir.dialects.edge.ops.aten.convolution.default",
+        inputs=(named("x"), named("weight"), {"as_none": []}, {"as_ints": [1, 1]}, {"as_float": 0.5}),
+        debug_handle="7",
+        stack_trace=TRACE,
+        nn_module_stack=STACK,
+        from_node="[...]",
+    )
+    assert found == EdgeNode(
+        name="relu",
+        target="aten.convolution.default",
+        inputs=("x", "weight"),
+        outputs=("relu",),
+        frames=(Frame("net.py", 30, "forward", "x = self.stem(x)"), Frame("conv.py", 5, "forward", "")),
+        modules=(ModuleScope("", "net.Net"), ModuleScope("stem.0", "torch.nn.Conv2d")),
+        handles=(7,),
+    )
+
+
+def test_tensors_inside_lists_are_inputs(only_node):
+    """In the order of the arguments; absent ones are left out."""
+    arguments = (
+        {"as_tensors": [{"name": "a"}, {"name": "b"}]},
+        {"as_optional_tensors": [{"as_tensor": {"name": "c"}}, {"as_none": []}]},
+        {"as_optional_tensor": {"as_tensor": {"name": "d"}}},
+        {"as_sym_int": {"as_name": "s0"}},
+    )
+    assert only_node(inputs=arguments).inputs == ("a", "b", "c", "d")
+
+
+@pytest.mark.parametrize(
+    ("written", "handles"), [("3", (3,)), (3, (3,)), ("[1, 2]", (1, 2)), ("(4,)", (4,)), (None, ())]
+)
+def test_debug_handles_are_a_number_or_several(only_node, written, handles):
+    """As text, as the exporter writes them, or as a number."""
+    assert only_node(debug_handle=written).handles == handles
+
+
+@pytest.mark.parametrize("written", ["", "one", "[]", "9" * 30, "[1, [2]]", "-1"])
+def test_other_debug_handles_are_refused(read, written):
+    """The text is shown."""
+    with pytest.raises(TraceFormatError, match="is no debug handle"):
+        read(archive({GRAPH: graph(node(debug_handle=written))}))
+
+
+def test_commas_inside_brackets_do_not_split_a_module(only_node):
+    """Paths may be expressions."""
+    found = only_node(nn_module_stack="k,getattr(L['self'].layers, '0'),net.Block")
+    assert found.modules == (ModuleScope("getattr(L['self'].layers, '0')", "net.Block"),)
+
+
+def test_tensors_have_type_and_sizes(read):
+    """A size that can differ between calls is an expression."""
+    sizes = [{"as_int": 1}, {"as_expr": {"expr_str": "s0", "hint": {"as_int": 8}}}]
+    record = read(archive({GRAPH: graph(x={"dtype": 6, "sizes": sizes, "layout": 7})}))
+    assert record.graphs[0].tensors == (EdgeTensor("x", NumberType("float16", 16), (1, "s0")),)
+
+
+def test_operators_of_branches_are_behind_those_of_the_method(read):
+    """They have debug handles too."""
+    branch = graph(node(debug_handle="5"))["graph_module"]["graph"]
+    cond = node(target="cond", inputs=({"as_graph": {"name": "true", "graph": branch}},), debug_handle="4")
+    record = read(archive({GRAPH: graph(cond, node(debug_handle="6"))}))
+    assert [found.handles for found in record.graphs[0].nodes] == [(4,), (6,), (5,)]
+
+
+def test_operators_by_handle(read):
+    """One handle covers everything that one call became; an operator may have several."""
+    nodes = [node(debug_handle=written) for written in ("1", "1", "[1, 2]")]
+    by_handle = read(archive({GRAPH: graph(*nodes)})).graphs[0].by_handle()
+    assert {handle: len(found) for handle, found in by_handle.items()} == {1: 3, 2: 1}
+
+
+def test_every_method_has_its_graph(read):
+    """Older exporters wrote one graph, under the bare name; it is that of forward."""
+    both = {f"edge_dialect_exported_program/{name}": graph() for name in ("prefill", "decode")}
+    assert [found.method for found in read(archive(both)).graphs] == ["prefill", "decode"]
+    assert [found.method for found in read(archive({"edge_dialect_exported_program": graph()})).graphs] == ["forward"]
+
+
+def test_maps_from_instructions(read):
+    """Handles are one number or several; XNNPACK names no events, other backends do."""
+    record = read(
+        archive(
+            {
+                "debug_handle_map": {"forward": {"0": [1, 2, 2], "1": 6}},
+                "delegate_map": {"forward": {"0": {"name": "Other", "delegate_map": {"conv": [1, 2], "7": 3}}}},
+                "instruction_id_to_num_outs_map": {"forward": {"0": 2}},
+            }
+        )
+    )
+    assert record == EtRecord(
+        graphs=(),
+        instruction_handles=(InstructionHandles("forward", 0, (1, 2, 2)), InstructionHandles("forward", 1, (6,))),
+        delegates=(
+            RecordedDelegate(
+                "forward", 0, "Other", (DelegateIdentifier("conv", (1, 2)), DelegateIdentifier("7", (3,)))
+            ),
+        ),
+        output_counts=(OutputCount("forward", 0, 2),),
+    )
+
+
+def test_a_record_without_anything_is_empty(read):
+    """The mark is enough."""
+    assert read(archive({})) == EtRecord((), (), (), ())
+
+
+class Bomb:
+    """Its pickle runs code when it is opened."""
+
+    def __reduce__(self):
+        """Raise when unpickled."""
+        return pytest.fail, ("a pickle was opened",)
+
+
+def test_pickles_are_never_opened(read):
+    """The tensors beside the graph are pickles."""
+    tensors = dict.fromkeys((f"{GRAPH}_state_dict", f"{GRAPH}_constants", "reference_outputs"), pickle.dumps(Bomb()))
+    assert len(read(archive({GRAPH: graph(node()), **tensors})).graphs) == 1
+
+
+@pytest.mark.parametrize(
+    "name", ["/etc/passwd", "../up", "a/../../up", "..", "C:/windows", "a\\..\\b", "edge_dialect_exported_program/../x"]
+)
+def test_names_that_point_out_of_the_archive_are_refused(read, tmp_path, name):
+    """Nothing is extracted, and whoever writes such names means harm."""
+    with pytest.raises(TraceFormatError, match="points out of the archive"):
+        read(archive({name: "x"}))
+    assert [path.name for path in tmp_path.iterdir()] == ["model.etrecord"]
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+def test_two_members_of_one_name_are_refused(read):
+    """Readers would disagree on which one counts."""
+    stream = io.BytesIO(archive({}))
+    with zipfile.ZipFile(stream, "a") as file:
+        file.writestr(MARK, "again")
+    with pytest.raises(TraceFormatError, match="two members have the name 'ETRECORD_V0'"):
+        read(stream.getvalue())
+
+
+def test_encrypted_members_are_refused(read):
+    """No exporter encrypts."""
+    data = bytearray(archive({GRAPH: graph()}))
+    at = data.index(b"PK\x01\x02") + 8
+    data[at] |= 1
+    with pytest.raises(TraceFormatError, match="is encrypted"):
+        read(bytes(data))
+
+
+def test_unusual_compression_is_refused(read):
+    """Stored or deflated: no other decoder is ever started."""
+    with pytest.raises(TraceFormatError, match="by an unusual method"):
+        read(archive({GRAPH: graph()}, zipfile.ZIP_LZMA))
+
+
+def test_deflated_members_are_read(read):
+    """An archive that was packed again."""
+    assert read(archive({GRAPH: graph(node())}, zipfile.ZIP_DEFLATED)) == read(archive({GRAPH: graph(node())}))
+
+
+def test_a_zip_bomb_is_refused_before_it_is_inflated(read):
+    """32 MiB of blanks in 32 kB."""
+    bomb = archive({"debug_handle_map": " " * 2**25}, zipfile.ZIP_DEFLATED)
+    assert len(bomb) < 2**16
+    tracemalloc.start()
+    with pytest.raises(TraceFormatError, match=r"would grow from [\d,]+ to 33,554,432 bytes: a zip bomb"):
+        read(bomb)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 2**20
+
+
+def test_json_has_a_limit_over_all_members(read, monkeypatch):
+    """Many members of legal size are as bad as one that is too large."""
+    monkeypatch.setattr(etrecord_archive, "LARGEST_JSON", 3_000)
+    graphs = {f"edge_dialect_exported_program/{number}": graph(node(name="x" * 1_000)) for number in range(3)}
+    with pytest.raises(TraceFormatError, match="the limit is 3,000 for all"):
+        read(archive(graphs))
+
+
+def test_a_huge_declared_size_is_refused(read):
+    """It is a claim, and nothing is reserved for it."""
+    data = bytearray(archive({"debug_handle_map": {}}))
+    at = data.rindex(b"PK\x01\x02")
+    data[at + 20 : at + 28] = struct.pack("<II", 2**31, 2**31)
+    with pytest.raises(TraceFormatError, match=r"would take 2,147,483,648 bytes"):
+        read(bytes(data))
+
+
+def test_too_many_members_are_refused(read):
+    """A directory of members is memory too."""
+    with pytest.raises(TraceFormatError, match="has 10,002 members"):
+        read(archive({f"m{number}": "" for number in range(10_001)}))
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        ("[" * 100_000, "does not hold what it should"),
+        ("{", "does not hold what it should"),
+        (b"\xff\xfe", "does not hold what it should"),
+        ({"graph_module": {}}, "missing required field"),
+        ({"graph_module": {"graph": {"nodes": 3, "tensor_values": {}}}}, "Expected `array`"),
+        (graph(node(nn_module_stack="one,two")), "no entry of a module stack"),
+        (graph(x={"dtype": 7, "sizes": [{}]}), "neither a number nor an expression"),
+        (graph(x={"dtype": 7, "sizes": [{"as_int": -1}]}), "neither a number nor an expression"),
+    ],
+)
+def test_json_of_another_shape_is_refused(read, content, problem):
+    """The member is named."""
+    with pytest.raises(TraceFormatError, match=problem) as caught:
+        read(archive({GRAPH: content}))
+    assert GRAPH in str(caught.value)
+    assert "export the model again" in caught.value.hint
+
+
+def test_fields_that_are_not_used_may_be_nested_deeply(read):
+    """Up to a bound; beyond it they are an error and no crash."""
+    deep = json.dumps(graph())[:-1] + ', "extra": ' + "[" * 50_000 + "]" * 50_000 + "}"
+    with pytest.raises(TraceFormatError, match="recursion"):
+        read(archive({GRAPH: deep}))
+
+
+@pytest.mark.parametrize("data", [b"", b"PK", b"PK\x03\x04" + bytes(60), b"\x10\0\0\0ET12" + bytes(64)])
+def test_another_file_is_no_record(read, data):
+    """It is no zip file."""
+    with pytest.raises(TraceFormatError, match="not an ETRecord: it is no zip file"):
+        read(data)
+
+
+def test_another_zip_file_is_no_record(read):
+    """The mark is missing."""
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as file:
+        file.writestr("x", "y")
+    with pytest.raises(TraceFormatError, match="the member ETRECORD_V0 is missing"):
+        read(stream.getvalue())
+
+
+def test_a_missing_record_is_not_found(tmp_path):
+    """A directory cannot be read."""
+    with pytest.raises(NotFoundError, match="no such file"):
+        read_etrecord(tmp_path / "absent.etrecord")
+    with pytest.raises(StorageError, match="cannot be read"):
+        read_etrecord(tmp_path)
+
+
+def test_records_are_recognised_by_their_first_bytes():
+    """A zip file whose first member is the mark."""
+    assert is_etrecord(SMALL[:64])
+    assert not is_etrecord(b"PK\x03\x04" + bytes(60))
+    assert not is_etrecord(b"")
+
+
+@pytest.fixture
+def survives(read):
+    """Whether damaged bytes still are a record; anything but a record or a format error is raised."""
+
+    def tried(data: bytes) -> bool:
+        try:
+            read(data)
+        except TraceFormatError:
+            return False
+        return True
+
+    return tried
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+def test_every_truncation_is_refused(survives, method):
+    """A zip file has its directory at the end."""
+    data = archive({GRAPH: graph(node(debug_handle="1"))}, method)
+    assert survives(data)
+    assert not any(survives(data[:size]) for size in range(len(data)))
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+@pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+def test_flipped_bytes_are_an_error_or_a_record(survives, method):
+    """800 records with one to four random bytes changed; checksums catch nearly all inside of members."""
+    rng = np.random.default_rng(8)
+    data = np.frombuffer(archive({GRAPH: graph(node(debug_handle="1")), "debug_handle_map": {}}, method), np.uint8)
+    outcomes = []
+    for _ in range(800):
+        damaged = data.copy()
+        count = rng.integers(1, 5)
+        damaged[rng.integers(0, len(data), count)] = rng.integers(0, 256, count)
+        outcomes.append(survives(damaged.tobytes()))
+    assert 0 < sum(outcomes) < 800
+
+
+@pytest.mark.parametrize("value", [0, 2**31, 2**32 - 1], ids=hex)
+def test_no_size_or_offset_of_the_directory_is_trusted(survives, value):
+    """Every byte position of the zip structures, four bytes replaced."""
+    start = SMALL.index(b"PK\x01\x02")
+    for at in [*range(60), *range(start, len(SMALL) - 3)]:
+        survives(SMALL[:at] + struct.pack("<I", value) + SMALL[at + 4 :])
+
+
+def test_flipped_json_is_an_error_or_a_record(survives):
+    """With its checksum right, as a program that writes nonsense would do it."""
+    rng = np.random.default_rng(9)
+    texts = {GRAPH: graph(node(debug_handle="1", stack_trace=TRACE, nn_module_stack=STACK))}
+    plain = np.frombuffer(json.dumps(texts[GRAPH]).encode(), np.uint8)
+    outcomes = []
+    for _ in range(800):
+        damaged = plain.copy()
+        count = rng.integers(1, 4)
+        damaged[rng.integers(0, len(plain), count)] = rng.integers(0, 256, count)
+        outcomes.append(survives(archive({GRAPH: damaged.tobytes()})))
+    assert 0 < sum(outcomes) < 800
+
+
+@pytest.mark.runtime
+def test_a_record_of_the_exporter(toy_program):
+    """Operators, modules and lines of a real model, and instructions that agree with the program beside it."""
+    record = read_etrecord(toy_program.with_suffix(".etrecord"))
+    (edge,) = record.graphs
+    assert [found.target for found in edge.nodes[:3]] == [
+        "aten.convolution.default",
+        "aten._native_batch_norm_legit_no_training.default",
+        "aten.relu.default",
+    ]
+    assert edge.nodes[0].modules[-1] == ModuleScope("stem.0", "torch.nn.modules.conv.Conv2d")
+    assert Path(edge.nodes[0].frames[0].file).name == "toy_cnn.py"
+    tensors = {tensor.name: tensor for tensor in edge.tensors}
+    assert tensors["image"].sizes == (1, 3, 64, 64)
+    (plan,) = read_executable(toy_program).plans
+    calls = {step for steps in plan.callers().values() for step in steps}
+    assert {found.instruction for found in record.delegates} == calls
+    assert {found.instruction for found in record.instruction_handles} == set(range(len(plan.chains[0].steps)))

@@ -1,0 +1,135 @@
+"""What MODEL names, and the user's own directory of models; nothing here needs torch."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from opscope.api import export, write_model
+from opscope.core.errors import BundleError, NotFoundError, UsageError
+from opscope.runtimes.executorch.export.choices import Choice, check_choice
+from opscope.runtimes.executorch.export.sources import Kind, source_of
+from opscope.runtimes.executorch.export.user_models import user_models
+from opscope.workflows.export.exporting import _put
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "place", "target", "name"),
+    [
+        ("toy_cnn", Kind.REGISTERED, "toy_cnn", "", "toy_cnn"),
+        ("package.nets:make_net", Kind.MODULE, "package.nets", "make_net", "make_net"),
+        ("transformers:LlamaConfig", Kind.TRANSFORMERS, "transformers", "LlamaConfig", "llama"),
+        ("executorch:resnet8", Kind.EXECUTORCH, "executorch", "resnet8", "resnet8"),
+    ],
+)
+def test_what_a_text_names(text: str, kind: Kind, place: str, target: str, name: str) -> None:
+    """Told without importing anything."""
+    assert source_of(text) == (kind, place, target, name)
+
+
+def test_a_file_is_named_with_or_without_its_callable(tmp_path: Path) -> None:
+    """Without one it is ``build``, and the model is called like the file."""
+    file = tmp_path / "my net.py"
+    file.write_text("")
+    assert source_of(str(file)) == (Kind.FILE, str(file), "build", "my_net")
+    assert source_of(f"{file}:small") == (Kind.FILE, str(file), "small", "small")
+
+
+def test_a_model_of_the_directory_is_found_by_its_name(tmp_path: Path) -> None:
+    """Files that begin with an underscore are not models."""
+    (tmp_path / "mine.py").write_text('"""Two layers.\n\nMore."""\nraise SystemExit("never run")\n')
+    (tmp_path / "_shared.py").write_text("")
+    (tmp_path / "broken.py").write_text("def (")
+    assert source_of("mine", tmp_path).place == str(tmp_path / "mine.py")
+    assert [row for row in user_models(tmp_path) if row.name == "mine"] == [("mine", "Two layers.")]
+    assert [row.name for row in user_models(tmp_path)] == ["broken", "mine"]
+    with pytest.raises(NotFoundError, match="no model '_shared'"):
+        source_of("_shared", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "told"),
+    [
+        ("toy_cn", NotFoundError, "did you mean toy_cnn"),
+        ("model.pte", NotFoundError, "opscope profile"),
+        ("nowhere.py:build", NotFoundError, "init-model"),
+        ("not a module:f", UsageError, "MODULE:CALLABLE"),
+        ("module:", UsageError, "MODULE:CALLABLE"),
+    ],
+)
+def test_what_names_nothing_is_refused_with_what_to_try(text: str, error: type[Exception], told: str) -> None:
+    """Before any process starts."""
+    with pytest.raises(error) as raised:
+        source_of(text)
+    assert told in (raised.value.hint or "")
+
+
+def test_the_template_is_written_once(tmp_path: Path) -> None:
+    """It is never overwritten, and names of registered models are kept free."""
+    file = write_model("my_net", tmp_path / "new")
+    compile(file.read_text(), str(file), "exec")
+    assert user_models(file.parent)[0].summary.startswith("my net: ")
+    with pytest.raises(BundleError, match="left as it is"):
+        write_model("my_net", tmp_path / "new")
+    for name in ("toy_cnn", "1st", "a-b", "_x", "../up"):
+        with pytest.raises(UsageError):
+            write_model(name, tmp_path / "new")
+
+
+@pytest.mark.parametrize(
+    ("choice", "told"),
+    [
+        (Choice("int4"), "int8"),
+        (Choice("fp32", "xnpack"), "xnnpack"),
+        (Choice("int8", "portable"), "--backend xnnpack"),
+        (Choice("dynamic-int8", "portable"), "--backend xnnpack"),
+    ],
+)
+def test_a_choice_that_cannot_be_is_refused(choice: Choice, told: str) -> None:
+    """Unknown names get near ones; a backend without a quantiser says which one has it."""
+    with pytest.raises(UsageError) as raised:
+        check_choice(choice)
+    assert told in (raised.value.hint or "")
+
+
+def test_a_place_that_is_taken_is_refused_before_anything_is_exported(tmp_path: Path) -> None:
+    """A file, a directory with other things, an export without leave to replace it; each stays as it is."""
+    (tmp_path / "file").write_text("x")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "notes.txt").write_text("x")
+    (tmp_path / "export").mkdir()
+    (tmp_path / "export" / "export.json").write_text("{}")
+    for name, told in (("file", "is a file"), ("other", "not empty"), ("export", "already holds an export")):
+        with pytest.raises(BundleError, match=told):
+            export("toy_cnn", out=tmp_path / name)
+    with pytest.raises(UsageError, match="no tolerance"):
+        export("toy_cnn", out=tmp_path / "new", tolerance=-1.0)
+    assert sorted(path.name for path in tmp_path.rglob("*")) == sorted(
+        ["file", "other", "notes.txt", "export", "export.json"]
+    )
+
+
+def test_an_old_export_is_replaced_as_a_whole(tmp_path: Path) -> None:
+    """The directory holds the new files and none of the old ones, and nothing is left beside it."""
+    staging, place = tmp_path / ".out.x", tmp_path / "out"
+    for directory, name in ((staging, "new.pte"), (place, "old.pte")):
+        directory.mkdir()
+        (directory / name).write_text("")
+    _put(staging, place)
+    assert [path.relative_to(tmp_path).as_posix() for path in sorted(tmp_path.rglob("*"))] == ["out", "out/new.pte"]
+
+
+def test_the_list_names_all_sources(tmp_path: Path) -> None:
+    """Registered models, those of the directory, ExecuTorch's with what they need; names are plain text."""
+    (tmp_path / "mine.py").write_text('"""A net\x1b[31m in red."""\n')
+    environment = {**os.environ, "OPSCOPE_MODELS": str(tmp_path)}
+    command = [sys.executable, "-m", "opscope", "models"]
+    told = subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout
+    assert "decoder_tiny" in told
+    assert "mine " in told
+    assert "\x1b" not in told
+    assert "with torchvision: dl3" in told

@@ -1,0 +1,84 @@
+"""The folder that is sent to a device: made once, the same for the same content, and what is missing is said."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from native_runner import runtime_of
+from opscope.core.errors import FeatureError, MissingDependencyError
+from opscope.runtimes.executorch.runners.remote_runtime import build_runtime, host_architecture, runtime_libraries
+
+runtime = pytest.mark.runtime
+HERE = host_architecture()
+OTHER = "x86_64" if HERE == "aarch64" else "aarch64"
+
+
+@runtime
+@pytest.mark.skipif(HERE is None, reason="the runtime of this machine is sent from Linux only")
+def test_the_folder_runs_by_its_own_loader(tmp_path: Path) -> None:
+    """Moved elsewhere, with nothing of this system in its environment, the runner starts."""
+    found = runtime_of(HERE or "")
+    place = tmp_path / "elsewhere"
+    place.mkdir()
+    for file in found.files():
+        (place / file.name).write_bytes(file.read_bytes())
+        (place / file.name).chmod(0o755)
+    done = subprocess.run([*found.command(str(place)), "--help"], capture_output=True, text=True, check=False, env={})
+    assert done.returncode == 0
+    assert "--num_executions" in done.stderr
+    assert sum(file.stat().st_size for file in found.files()) < 25_000_000
+
+
+@runtime
+@pytest.mark.skipif(HERE is None, reason="the runtime of this machine is sent from Linux only")
+def test_the_same_folder_has_the_same_name() -> None:
+    """By its content, so that a device is not sent it again."""
+    first, second = runtime_of(HERE or ""), runtime_of(HERE or "")
+    assert first == second
+    assert len(first.digest) == 16
+
+
+def test_an_architecture_without_a_loader_is_refused(tmp_path: Path) -> None:
+    """Before anything is downloaded."""
+    with pytest.raises(FeatureError, match="no ready runtime for Linux on riscv64"):
+        build_runtime("riscv64", tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_missing_cross_compiler_is_named_with_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And with the variable that names another one."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv(f"OPSCOPE_CXX_{OTHER.upper()}", raising=False)
+    with pytest.raises(MissingDependencyError, match=f"no C\\+\\+ compiler for {OTHER}: {OTHER}-linux-gnu-g") as caught:
+        build_runtime(OTHER, tmp_path)
+    assert f"OPSCOPE_CXX_{OTHER.upper()}" in str(caught.value.hint)
+
+
+def test_a_wheel_that_cannot_be_had_is_said_with_pips_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a network and without a directory of wheels; nothing is left behind."""
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "none"))
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    with pytest.raises(
+        MissingDependencyError, match=f"runtime for {OTHER} cannot be downloaded: .*executorch"
+    ) as caught:
+        runtime_libraries(OTHER, tmp_path / "cache")
+    assert "PIP_FIND_LINKS" in str(caught.value.hint)
+    assert not list((tmp_path / "cache" / "wheels").iterdir())
+
+
+def test_a_damaged_wheel_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file by the right name that is no archive."""
+    from opscope.runtimes.executorch.runners.remote_runtime import runtime_version
+
+    wheel = tmp_path / f"executorch-{runtime_version()}-py3-none-manylinux2014_{OTHER}.whl"
+    wheel.write_bytes(b"no archive")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
+    with pytest.raises(MissingDependencyError, match=r"damaged|cannot be downloaded"):
+        runtime_libraries(OTHER, tmp_path / "cache")
+    assert not list((tmp_path / "cache" / "wheels").iterdir())

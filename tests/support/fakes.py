@@ -1,0 +1,292 @@
+"""A target whose latencies are drawn from a seeded generator, and a clock that only moves when it is told.
+
+The traces it leaves are real ETDump files, so everything behind it is the real thing.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from opscope.bundle.manifest import Conditions, Environment, Failure, MaskProof, Measurement, Target, Tensor
+from opscope.core.errors import OpscopeError
+from opscope.experiment.protocol import ProbeAnswer
+from opscope.experiment.target import Capabilities, Job, Outcome
+from opscope.machine import isa
+from opscope.machine.ceilings_cache import MachineIdentity
+from opscope.program.ceilings.ceilings import (
+    Dispatch,
+    DispatchRoof,
+    ElementRoof,
+    KernelClass,
+    MacRoof,
+    MemoryRoof,
+    Pattern,
+    Rate,
+    Roof,
+    Roofs,
+)
+from opscope.program.ceilings.drift import unmeasured
+from traces import Node, encode
+
+FIELDS = ["avx", "avx2", "avx512bw", "avx512f", "f16c", "fma3", "sse4_1"]
+_QUANTUM = 1_000
+TRACING = 1.02
+"""How much longer the caller of a fake target waits when it is traced."""
+
+
+class FakeClock:
+    """A clock that stands still."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def now(self) -> datetime:
+        """A fixed day, plus what has been added."""
+        return datetime(2026, 1, 2, 10, 15, tzinfo=timezone.utc) + timedelta(seconds=self.seconds)
+
+    def monotonic(self) -> float:
+        """Seconds that have been added."""
+        return self.seconds
+
+
+class FakeTarget:
+    """Runs nothing: writes the trace that a program of one convolution and one portable add would leave.
+
+    Args:
+        slowdown: how much longer the convolution takes when features are cleared.
+        noise: standard deviation between processes, relative.
+        seed: of the noise.
+        clock: is moved on by the time that the inferences take.
+        fail: called with the number of the job; a Failure it returns is the outcome.
+        no_roofs: raised when ceilings are asked for; None: the target has them.
+        no_switch: raised when features are asked for; None: the CPU has AVX-512.
+        untraceable: why the runtime traces nothing; None: it does.
+
+    Attributes:
+        machine: what ceilings depend on there; None, at first: no earlier ones may be used.
+        jobs: every job it was given.
+        roofs_asked: cleared fields and threads of every request for ceilings.
+        roofs_tried: likewise, of every request to measure some of them again.
+        speed: of the machine now, beside its usual one.
+        next_speeds: of single requests to come, before ``speed`` counts; an error is raised.
+    """
+
+    def __init__(  # noqa: PLR0913, PLR0917 - each argument is one thing that a target can do otherwise
+        self,
+        slowdown: float = 2.0,
+        noise: float = 0.02,
+        seed: int = 0,
+        clock: FakeClock | None = None,
+        fail: Callable[[int], Failure | None] = lambda _: None,
+        no_roofs: OpscopeError | None = None,
+        no_switch: OpscopeError | None = None,
+        untraceable: str | None = None,
+    ) -> None:
+        self._no_switch, self._untraceable = no_switch, untraceable
+        self._slowdown, self._noise, self._fail = slowdown, noise, fail
+        self._random = random.Random(seed)
+        self._clock = clock or FakeClock()
+        self._no_roofs = no_roofs
+        self.machine: MachineIdentity | None = None
+        self.jobs: list[Job] = []
+        self.roofs_asked: list[tuple[tuple[str, ...], int]] = []
+        self.roofs_tried: list[tuple[tuple[str, ...], int]] = []
+        self.speed = 1.0
+        self.next_speeds: list[float | OpscopeError] = []
+
+    def describe(self) -> Target:
+        """Kind and address, for the manifest."""
+        return Target("fake", "")
+
+    def capabilities(self) -> Capabilities:
+        """Whether its runtime traces."""
+        return Capabilities(untraceable=self._untraceable)
+
+    def probe(self) -> ProbeAnswer:
+        """A CPU with AVX-512."""
+        if self._no_switch:
+            raise self._no_switch
+        return ProbeAnswer("x86_64", list(FIELDS), 85, 85, isa.LAYOUTS["x86_64"][85].offsets)
+
+    def environment(self) -> Environment:
+        """A machine with two processors."""
+        return Environment(
+            system="Linux",
+            machine="x86_64",
+            kernel="6.1",
+            cpu="Test CPU",
+            logical_cpus=2,
+            usable_cpus=2,
+            memory_bytes=1 << 30,
+            hypervisor=False,
+            governor="performance",
+            features=["avx512", "avx2", "avx", "sse4"],
+            versions={"opscope": "0", "executorch": "1.5.1"},
+        )
+
+    def conditions(self) -> Conditions:
+        """A quiet machine."""
+        return Conditions(0.1, 3000.0, 40.0)
+
+    def execute(self, job: Job, directory: Path) -> Outcome:
+        """Write the trace and the outputs."""
+        self.jobs.append(job)
+        failure = self._fail(len(self.jobs))
+        if failure:
+            return Outcome(failure=failure)
+        inferences = [self._inference(job) for _ in range(job.inferences)]
+        self._clock.seconds += sum(inference.duration for inference in inferences) / 1e9
+        load = Node("Program::load_method", 900_000)
+        blocks = [("Default", [load]), *(("Execute", [inference]) for inference in inferences)]
+        if job.traced:
+            (directory / "trace.etdump").write_bytes(encode(blocks))
+        outputs = np.arange(4, dtype=np.float32)
+        np.savez(directory / "outputs.npz", outputs)
+        cost = TRACING if job.traced else 1.0
+        wall = [round(inference.duration * cost) for inference in inferences]
+        return Outcome(measurement=_measurement(job, wall))
+
+    def roofs(self, clear: list[str] | None, threads: int) -> Roofs | None:
+        """Ceilings of a machine with round numbers; half as high when features are cleared."""
+        clear = clear or []
+        self.roofs_asked.append((tuple(clear), threads))
+        if self._no_roofs:
+            raise self._no_roofs
+        return at_speed(round_roofs(clear, threads, slowdown=2 if clear else 1), self._speed())
+
+    def identity(self) -> MachineIdentity | None:
+        """The machine that it was given."""
+        return self.machine
+
+    def roofs_again(self, sample: Roofs) -> Roofs:
+        """The same ceilings as those of the whole measurement, at the speed of now."""
+        self.roofs_tried.append((tuple(sample.cleared), sample.threads))
+        whole = at_speed(
+            round_roofs(sample.cleared, sample.threads, slowdown=2 if sample.cleared else 1), self._speed()
+        )
+        wanted = [unmeasured(roof) for roof in sample.all()]
+        lists = {name: [r for r in getattr(whole, name) if unmeasured(r) in wanted] for name in _KINDS}
+        return msgspec.structs.replace(whole, seconds=0.25, **lists)
+
+    def _speed(self) -> float:
+        speed = self.next_speeds.pop(0) if self.next_speeds else self.speed
+        if isinstance(speed, OpscopeError):
+            raise speed
+        return speed
+
+    def _inference(self, job: Job) -> Node:
+        slow = self._slowdown if job.clear else 1.0
+        if not hasattr(self, "_process") or self._process[0] != len(self.jobs):
+            self._process = (len(self.jobs), self._random.gauss(1, self._noise))
+        factor = self._process[1] * self._random.gauss(1, 0.005)
+        convolution = round(400_000 * slow * factor) // _QUANTUM * _QUANTUM
+        add = round(100_000 * factor)
+        delegate = Node(
+            "DELEGATE_CALL", convolution + 7_123, 0, children=[Node(_CONVOLUTION, convolution, 0, delegate=True)]
+        )
+        call = Node("OPERATOR_CALL", add + 500, 1, children=[Node("native_call_add.out", add, 1)])
+        return Node("Method::execute", delegate.duration + call.duration + 900, children=[delegate, call])
+
+
+_CONVOLUTION = "Convolution (NHWC, F32) IGEMM #1"
+
+
+def _measurement(job: Job, wall: list[int]) -> Measurement:
+    return Measurement(
+        mask=None
+        if job.clear is None
+        else MaskProof(job.clear, backend_loaded_before=False, same_symbol=True, struct_size=85),
+        threads=job.threads,
+        inputs=[Tensor([1, 3, 8, 8], "float32")],
+        outputs=[Tensor([4], "float32")],
+        output_sha256="0" * 64,
+        wall_ns=wall,
+        start_ns=1_000,
+        load_ns=1_000,
+        peak_rss_bytes=1 << 20,
+        versions={"executorch": "1.5.1"},
+    )
+
+
+_KINDS = ("compute", "elements", "memory", "dispatch")
+
+
+def at_speed(roofs: Roofs, speed: float) -> Roofs:
+    """Ceilings of a machine that is faster or slower."""
+
+    def scaled(roof: Roof) -> Roof:
+        return msgspec.structs.replace(roof, rate=rate(round(roof.rate.best * speed)) if roof.rate else None)
+
+    return msgspec.structs.replace(roofs, **{name: [scaled(r) for r in getattr(roofs, name)] for name in _KINDS})
+
+
+def machine_identity(**changes: object) -> MachineIdentity:
+    """A machine with two processors.
+
+    Args:
+        changes: what is different in another one.
+    """
+    usual = MachineIdentity(
+        host="0123456789abcdef",
+        system="Linux",
+        kernel="6.1",
+        cpu="Test CPU",
+        revision="0x1000065",
+        governor="performance",
+        hypervisor=False,
+        logical_cpus=2,
+        usable_cpus=2,
+        fields=FIELDS,
+        executorch="1.5.1",
+        library="1000 bytes of 1",
+    )
+    return msgspec.structs.replace(usual, **changes)
+
+
+def rate(best: int) -> Rate:
+    """A rate that was seen ten times, always the same."""
+    return Rate(best, best, 10, 0.0)
+
+
+def round_roofs(clear: Sequence[str] = (), threads: int = 1, slowdown: int = 1) -> Roofs:
+    """Ceilings in round numbers: 100 GMAC/s, half of it for 3x3 convolutions; 100 GB/s in cache, 10 GB/s outside.
+
+    A tenth of it for depthwise convolutions, an element a nanosecond for a sigmoid, 100 ns for an operator, and no half
+    precision.
+
+    Args:
+        clear: fields that were cleared.
+        threads: size of the thread pool.
+        slowdown: by which multiply-accumulates are slower.
+    """
+    return Roofs(
+        arch="x86_64",
+        cleared=list(clear),
+        threads=threads,
+        seconds=4.0,
+        versions={"executorch": "1.5.1"},
+        compute=[
+            MacRoof(dtype="f32", kernel=KernelClass.GEMM, shape="", rate=rate(100_000_000_000 // slowdown)),
+            MacRoof(dtype="f32", kernel=KernelClass.IGEMM, shape="", rate=rate(50_000_000_000 // slowdown)),
+            MacRoof(dtype="f32", kernel=KernelClass.DWCONV, taps=9, shape="", rate=rate(10_000_000_000 // slowdown)),
+            MacRoof(dtype="f32", kernel=KernelClass.DWCONV, taps=25, shape="", rate=rate(20_000_000_000 // slowdown)),
+            MacRoof(dtype="f16", kernel=KernelClass.GEMM, shape="", unsupported="no kernel of its own"),
+        ],
+        elements=[ElementRoof(function="Sigmoid", dtype="f32", shape="", rate=rate(1_000_000_000))],
+        memory=[
+            MemoryRoof(pattern=Pattern.COPY, working_set=1 << 15, rate=rate(100_000_000_000)),
+            MemoryRoof(pattern=Pattern.READ, working_set=1 << 15, rate=rate(90_000_000_000)),
+            MemoryRoof(pattern=Pattern.COPY, working_set=1 << 20, rate=rate(100_000_000_000)),
+            MemoryRoof(pattern=Pattern.COPY, working_set=1 << 28, rate=rate(10_000_000_000)),
+        ],
+        dispatch=[
+            DispatchRoof(dispatch=Dispatch.SERIAL, rate=rate(10_000_000)),
+            DispatchRoof(dispatch=Dispatch.PARALLEL, rate=rate(1_000_000)),
+        ],
+    )

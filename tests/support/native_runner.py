@@ -1,0 +1,51 @@
+"""The native runner, built once for all tests into a directory of their own, never into the user's cache."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from opscope.core.errors import MissingDependencyError
+from opscope.runtimes.executorch.runners.native import NativeTarget
+from opscope.runtimes.executorch.runners.native_build import build_runner, find_compiler
+from opscope.runtimes.executorch.runners.remote_runtime import Runtime, build_runtime
+
+
+@functools.cache
+def native_cache() -> Path:
+    """Where the tests' runner is kept."""
+    directory = Path(tempfile.mkdtemp(prefix="opscope-test-"))
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    return directory
+
+
+def native_target() -> NativeTarget:
+    """The target with the built runner; without a compiler the test is skipped."""
+    _need_compiler()
+    return NativeTarget(native_cache())
+
+
+def runtime_of(arch: str) -> Runtime:
+    """The folder that runs on any Linux of an architecture; without compiler or wheel the test is skipped."""
+    try:
+        return build_runtime(arch, native_cache())
+    except MissingDependencyError as error:
+        pytest.skip(f"needs the runtime for {arch}: {error}; {error.hint}")
+
+
+def runner_path() -> Path:
+    """The built runner itself; likewise."""
+    _need_compiler()
+    return build_runner(native_cache()).path
+
+
+def _need_compiler() -> None:
+    try:
+        find_compiler()
+    except MissingDependencyError:
+        pytest.skip("needs a C++ compiler")

@@ -1,0 +1,104 @@
+"""Files of a model in a bundle: records without their weights, which tell the same as with them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from pathlib import Path
+
+import msgspec
+import pytest
+from test_read_etrecord import GRAPH, SMALL, archive, graph, node
+
+import opscope
+from fakes import FakeClock, FakeTarget
+from opscope.api import Settings, profile
+from opscope.core.errors import NotFoundError
+from opscope.runtimes.executorch.etrecord.slim import slim_etrecord
+from opscope.workflows.measure.model_files import bundled_files
+from programs import write_tiny_program
+
+WEIGHTS = {f"{GRAPH}_state_dict": b"\x80\x04weights" * 1000}
+
+
+def test_only_the_record_changes_on_its_way_into_a_bundle(tmp_path: Path) -> None:
+    """Its copy has the same name; the file that was given stays as it is."""
+    record, program = tmp_path / "m.etrecord", tmp_path / "m.pte"
+    full = archive({GRAPH: graph(node(debug_handle="1")), **WEIGHTS})
+    record.write_bytes(full)
+    found = bundled_files([program, record], tmp_path / "work")
+    assert found == [program, tmp_path / "work" / "slim" / "m.etrecord"]
+    assert found[1].read_bytes() == slim_etrecord(record)
+    assert record.read_bytes() == full
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04", SMALL[:-1]])
+def test_a_damaged_record_costs_no_analysis(tmp_path: Path, content: bytes) -> None:
+    """It lies in the bundle as it was given, its hash is stated, and a warning says that layers are missing."""
+    program = write_tiny_program(tmp_path)
+    program.with_suffix(".etrecord").write_bytes(content)
+    settings = Settings(rounds=2, runs=2)
+    done = profile(program, settings=settings, out=tmp_path / "out", target=FakeTarget(), clock=FakeClock())
+    assert (tmp_path / "out" / "model" / "tiny.etrecord").read_bytes() == content
+    assert done.content.manifest.model.etrecord_sha256 == hashlib.sha256(content).hexdigest()
+    assert done.content.shown is not None
+
+
+def test_a_record_that_cannot_be_opened_is_an_error(tmp_path: Path) -> None:
+    """What was never copied cannot be told of later."""
+    with pytest.raises(NotFoundError, match="no such file"):
+        bundled_files([tmp_path / "gone.etrecord"], tmp_path)
+
+
+@pytest.fixture(scope="module")
+def bundle(toy_program: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A real run of a model that was exported with its full record."""
+    out = tmp_path_factory.mktemp("records") / "out"
+    opscope.profile(toy_program, settings=Settings(rounds=2, runs=3, warmup=1, roofs=False), out=out)
+    return out
+
+
+@pytest.mark.runtime
+def test_a_bundle_tells_the_same_as_with_the_full_record(
+    bundle: Path, toy_program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every figure, layer and source line of both analyses, and the report, to the letter."""
+    record = toy_program.with_suffix(".etrecord")
+    told = {}
+    for kind in ("slim", "full"):
+        (tmp_path / kind).mkdir()
+        monkeypatch.chdir(tmp_path / kind)  # so that paths are the same
+        shutil.copytree(bundle, "out")
+        if kind == "full":
+            shutil.copyfile(record, Path("out/model") / record.name)
+        told[kind] = told_by("out")
+    sizes = [Path(tmp_path / kind / "out/model" / record.name).stat().st_size for kind in ("slim", "full")]
+    assert sizes[0] < sizes[1] / 10
+    assert "stem.0" in told["slim"]
+    assert "toy_cnn.py" in told["slim"]
+    assert told["slim"] == told["full"]
+
+
+def told_by(bundle: str) -> str:
+    """What a bundle says: analyses of both variants, without the hash of the record, and the report."""
+    analyses = [opscope.analyze(f"{bundle}#{name}") for name in ("accelerated", "baseline")]
+    documents = [json.loads(msgspec.json.encode(analysis)) for analysis in analyses]
+    for document in documents:
+        assert document["program"].pop("etrecord_sha256")
+    (report,) = opscope.report(bundle, formats=("md",))
+    return json.dumps(documents) + report.read_text()
+
+
+@pytest.mark.runtime
+def test_validation_notices_another_record(bundle: Path, toy_program: Path, tmp_path: Path) -> None:
+    """The manifest states the hash of the record as it lies in the bundle."""
+    from opscope.api import validate
+
+    other = shutil.copytree(bundle, tmp_path / "other")
+    assert validate(other).valid
+    record = toy_program.with_suffix(".etrecord")
+    shutil.copyfile(record, other / "model" / record.name)
+    program = validate(other).check("program")
+    assert program is not None
+    assert [(problem.file, problem.at) for problem in program.problems] == [("manifest.json", "model.etrecord_sha256")]

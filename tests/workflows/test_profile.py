@@ -1,0 +1,229 @@
+"""The whole pipeline on a fake target with faked time: what is found is what was put in."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+import opscope
+from fakes import FakeClock, FakeTarget
+from opscope.api import Profiled, Settings, analyze, compare, content, profile, to_json
+from opscope.bundle.bundle import Bundle
+from opscope.bundle.manifest import Failure, FailureKind, Role, Status
+from opscope.core.errors import RunError, TraceFormatError, UsageError
+from opscope.core.stats.effect import Verdict
+from opscope.program.operators.taxonomy import Category
+from programs import write_tiny_program
+
+SMALL = Settings(rounds=6, runs=4, warmup=1)
+
+
+def run(directory: Path, target: FakeTarget, settings: Settings = SMALL) -> Profiled:
+    """Profile the tiny program into ``out``."""
+    program = write_tiny_program(directory)
+    return profile(str(program), settings=settings, out=directory / "out", target=target, clock=FakeClock())
+
+
+def test_a_slowdown_of_two_is_found(tmp_path: Path) -> None:
+    """The convolution takes twice as long without AVX-512; the add does not care; the verdict says faster."""
+    done = run(tmp_path, FakeTarget(slowdown=2.0))
+    comparison = done.content.primary
+    assert comparison is not None
+    assert comparison.end_to_end.verdict is Verdict.FASTER
+    assert comparison.end_to_end.speedup == pytest.approx(1.8, abs=0.1)
+    speedups = {change.category: change.speedup for change in comparison.categories}
+    assert speedups[Category.CONVOLUTION] == pytest.approx(2.0, abs=0.1)
+    assert speedups[Category.ELEMENTWISE] == pytest.approx(1.0, abs=0.1)
+
+
+def test_identical_variants_are_seldom_called_different(tmp_path: Path) -> None:
+    """Twelve A/A experiments with noise between processes: at most two verdicts (more has a chance of 2 %)."""
+    verdicts = []
+    for seed in range(12):
+        directory = tmp_path / str(seed)
+        directory.mkdir()
+        target = FakeTarget(slowdown=1.0, noise=0.1, seed=seed)
+        comparison = run(directory, target, Settings(rounds=6, runs=2, warmup=0, seed=seed)).content.primary
+        assert comparison is not None
+        verdicts.append(comparison.end_to_end.verdict)
+    assert sum(verdict is not Verdict.NO_DIFFERENCE for verdict in verdicts) <= 2
+
+
+def test_the_bundle_holds_what_the_contract_names(tmp_path: Path) -> None:
+    """Manifest, program, traces, analyses, comparison and both reports."""
+    run(tmp_path, FakeTarget())
+    out = tmp_path / "out"
+    names = {str(path.relative_to(out)) for path in out.rglob("*") if path.is_file()}
+    assert {
+        "manifest.json",
+        "analysis.json",
+        "comparison.json",
+        "report.md",
+        "report.html",
+        "model/tiny.pte",
+        "variants/accelerated/analysis.json",
+        "variants/baseline/analysis.json",
+        "variants/accelerated/round-00/trace.etdump",
+    } <= names
+
+
+def test_features_are_cleared_for_the_baseline_only(tmp_path: Path) -> None:
+    """Half of the jobs clear AVX-512, the other half nothing; each in the same number, half of them without tracing."""
+    target = FakeTarget()
+    run(tmp_path, target)
+    cleared = [tuple(job.clear) for job in target.jobs]
+    assert cleared.count(()) == cleared.count(("avx512f", "avx512bw")) == 12
+    assert [job.traced for job in target.jobs] == [False, False, True, True] * 6
+
+
+def test_the_ladder_has_a_variant_for_each_step(tmp_path: Path) -> None:
+    """The staircase of this CPU, its last step the baseline, each compared to it."""
+    done = run(tmp_path, FakeTarget(), Settings(rounds=6, runs=2, warmup=0, ladder=True))
+    variants = [(v.name, v.role) for v in done.content.manifest.variants]
+    assert variants == [
+        ("accelerated", Role.ACCELERATED),
+        ("without-avx512", Role.INTERMEDIATE),
+        ("without-avx2", Role.INTERMEDIATE),
+        ("without-avx", Role.INTERMEDIATE),
+        ("baseline", Role.BASELINE),
+    ]
+    assert done.content.comparisons[0].candidate.label == "accelerated"
+    assert len(done.content.comparisons) == 4
+
+
+def test_thread_counts_are_variants_of_their_own(tmp_path: Path) -> None:
+    """Two thread counts make two pairs, compared within a thread count."""
+    done = run(tmp_path, FakeTarget(), Settings(rounds=6, runs=2, warmup=0, threads=(1, 2)))
+    pairs = [(c.baseline.label, c.candidate.label) for c in done.content.comparisons]
+    assert pairs == [("baseline-t1", "accelerated-t1"), ("baseline-t2", "accelerated-t2")]
+
+
+@pytest.mark.parametrize(("crashed", "pairs"), [(2, 6), (4, 7)])
+def test_a_failed_round_leaves_the_others_and_is_told(tmp_path: Path, crashed: int, pairs: int) -> None:
+    """The verdict rests on the untraced arm: a crash there leaves one pair out, one of a traced process none."""
+    crash = Failure(FailureKind.SIGNAL, "the process was ended by SIGSEGV", signal="SIGSEGV")
+    done = run(
+        tmp_path, FakeTarget(fail=lambda job: crash if job == crashed else None), Settings(rounds=7, runs=2, warmup=0)
+    )
+    comparison = done.content.primary
+    assert comparison is not None
+    assert (comparison.end_to_end.baseline_processes, comparison.end_to_end.candidate_processes) == (pairs, pairs)
+    assert "SIGSEGV" in (tmp_path / "out" / "report.md").read_text()
+    assert "SIGSEGV" in (tmp_path / "out" / "report.html").read_text()
+
+
+def test_nothing_measured_is_an_error_and_keeps_the_evidence(tmp_path: Path) -> None:
+    """When every process crashes there is no report, and the manifest says why."""
+    crash = Failure(FailureKind.SIGNAL, "the process was ended by SIGSEGV", signal="SIGSEGV")
+    with pytest.raises(RunError, match="SIGSEGV"):
+        run(tmp_path, FakeTarget(fail=lambda _: crash))
+    assert len(Bundle.open(tmp_path / "out").manifest.failures()) == 24
+
+
+def test_a_variant_can_be_addressed(tmp_path: Path) -> None:
+    """BUNDLE#variant names one, the bundle alone the accelerated one; two variants of a bundle are paired."""
+    run(tmp_path, FakeTarget())
+    out = tmp_path / "out"
+    assert analyze(f"{out}#baseline").variant == "baseline"
+    assert analyze(out) == analyze(f"{out}#accelerated")
+    comparison = compare(f"{out}#baseline", f"{out}#accelerated")
+    assert comparison.end_to_end.design == "paired"
+    assert to_json(comparison) == to_json(content(out).primary)
+
+
+def test_figures_of_a_bundle_are_those_of_its_traces(tmp_path: Path) -> None:
+    """The median recomputed from the trace files by hand is the stated one."""
+    run(tmp_path, FakeTarget())
+    out = tmp_path / "out"
+    table = opscope.read(out)
+    measured = table.inferences().filter(~table.inferences()["warmup"])["duration"]
+    found = analyze(out)
+    assert found.latency.median_ns == measured.median()
+    assert found.latency.n == 24
+    assert sum(operator.time_ns for operator in found.operators) == pytest.approx(found.latency.mean_ns)
+
+
+def test_a_directory_of_traces_is_one_side_with_as_many_processes(tmp_path: Path) -> None:
+    """Traces from elsewhere, compared as independent groups: eight against eight decide."""
+    run(tmp_path, FakeTarget(), Settings(rounds=8, runs=4, warmup=0))
+    for name in ("baseline", "accelerated"):
+        (tmp_path / name).mkdir()
+        for number, path in enumerate(sorted((tmp_path / "out" / "variants" / name).rglob("*.etdump"))):
+            (tmp_path / name / f"{number}.etdump").write_bytes(path.read_bytes())
+    found = compare(tmp_path / "baseline", tmp_path / "accelerated", warmup=0).end_to_end
+    assert (found.design, found.verdict) == ("unpaired", Verdict.FASTER)
+    assert found.baseline_processes == 8
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        Settings(rounds=0),
+        Settings(runs=0),
+        Settings(warmup=-1),
+        Settings(threads=(0,)),
+        Settings(threads=()),
+        Settings(ladder=True, ablate=("avx2",)),
+        Settings(target="toaster"),
+        Settings(target="adb:-x"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(settings: Settings, tmp_path: Path) -> None:
+    """Before anything is written, with the option named."""
+    program = write_tiny_program(tmp_path)
+    target = None if settings.target != "local" else FakeTarget()
+    with pytest.raises(UsageError) as caught:
+        profile(str(program), settings=settings, out=tmp_path / "out", target=target)
+    assert (caught.value.where or "").startswith("--")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_changed_program_is_not_resumed(tmp_path: Path) -> None:
+    """Rounds of two programs are never mixed."""
+    crash = Failure(FailureKind.EXIT, "stopped")
+    run(tmp_path, FakeTarget(fail=lambda job: crash if job == 2 else None))
+    (tmp_path / "out" / "model" / "tiny.pte").write_bytes(b"other")
+    with pytest.raises(RunError, match="missing or changed"):
+        profile(str(tmp_path / "tiny.pte"), out=tmp_path / "out", resume=True, target=FakeTarget())
+
+
+def test_all_inferences_as_warmup_leave_nothing_to_analyse(tmp_path: Path) -> None:
+    """An error, not an empty result."""
+    run(tmp_path, FakeTarget())
+    with pytest.raises(TraceFormatError, match="no complete inference is left"):
+        analyze(tmp_path / "out", warmup=100)
+
+
+def test_api_names_are_functions_although_rooms_have_them() -> None:
+    """``opscope.read`` and ``opscope.report`` stay callable after the rooms of that name were imported."""
+    import opscope.readers.registry
+    import opscope.reports.html.page
+
+    assert callable(opscope.read)
+    assert callable(opscope.report)
+    assert "profile" in dir(opscope)
+    with pytest.raises(AttributeError, match="no attribute 'profle'"):
+        _ = opscope.profle
+
+
+def test_a_clock_that_jumps_changes_nothing(tmp_path: Path) -> None:
+    """The wall clock is set back by a day between repetitions: durations come from the other one."""
+
+    class JumpingClock(FakeClock):
+        def now(self) -> datetime:
+            return super().now() - timedelta(days=self.seconds * 1e3)
+
+    clock = JumpingClock()
+    done = profile(
+        str(write_tiny_program(tmp_path)),
+        settings=SMALL,
+        out=tmp_path / "out",
+        target=FakeTarget(clock=clock),
+        clock=clock,
+    )
+    repetitions = done.content.manifest.repetitions
+    assert all(repetition.seconds is not None and repetition.seconds >= 0 for repetition in repetitions)
+    assert done.content.manifest.status is Status.COMPLETE
+    assert len({repetition.started for repetition in repetitions}) > 1

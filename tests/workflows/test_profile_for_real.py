@@ -1,0 +1,237 @@
+"""End to end with the real runtime: export, masked processes, traces, reports; crashes and interruptions included."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import struct
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from opscope.api import Settings, analyze, content, doctor, features, profile
+from opscope.bundle.bundle import Bundle
+from opscope.bundle.manifest import FailureKind, Role, Status
+from opscope.core.errors import RunError, StorageError
+from opscope.program.structure.plan import Tensor
+from opscope.readers.flatbuffer import FlatBuffer, Tables
+from opscope.runtimes.executorch.export.registry import build
+from opscope.runtimes.executorch.pte import read_executable, read_program
+from opscope.runtimes.executorch.runners.local import LocalTarget
+
+pytestmark = pytest.mark.runtime
+PROFILE = [sys.executable, "-m", "opscope", "profile", "--no-roofs", "--target", "local"]
+SMALL = Settings(rounds=2, runs=4, warmup=2, roofs=False)
+
+
+@pytest.fixture(scope="module")
+def bundle(toy_program: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """toy_cnn profiled with both variants."""
+    out = tmp_path_factory.mktemp("e2e") / "out"
+    profile(str(toy_program), settings=SMALL, out=out)
+    return out
+
+
+def test_both_variants_run_and_are_split(bundle: Path) -> None:
+    """Each has two processes, its own features, and a split that adds up to its latency."""
+    shown = content(bundle)
+    assert shown.manifest.status is Status.COMPLETE
+    for result in shown.variants:
+        assert result.analysis is not None
+        assert result.analysis.latency.n == 8
+        total = sum(operator.time_ns for operator in result.analysis.operators)
+        assert total == pytest.approx(result.analysis.latency.mean_ns)
+        assert {backend.backend for backend in result.analysis.backends} == {"XNNPACK", "portable", "framework"}
+    assert shown.primary is not None
+    assert shown.primary.outputs is not None
+    assert shown.primary.outputs.agree
+
+
+def test_the_mask_is_proved_for_every_process(bundle: Path) -> None:
+    """Baselines cleared what the plan says, accelerated ones nothing, none had the backend loaded before."""
+    manifest = Bundle.open(bundle).manifest
+    for repetition in manifest.repetitions:
+        variant, measurement = manifest.variant(repetition.variant), repetition.measurement
+        assert variant is not None
+        assert measurement is not None
+        assert measurement.mask.cleared == variant.cleared
+        assert bool(variant.cleared) is (variant.role is Role.BASELINE)
+        assert measurement.mask.same_symbol
+        assert measurement.threads == 1
+
+
+def test_the_trace_agrees_with_what_the_caller_saw(bundle: Path) -> None:
+    """Method::execute is never longer than the call around it, and is most of it."""
+    manifest = Bundle.open(bundle).manifest
+    repetition = manifest.completed("accelerated")[0]
+    assert repetition.measurement is not None
+    samples = analyze(f"{bundle}#accelerated").latency.samples_ns[:4]
+    walls = repetition.measurement.wall_ns[2:]
+    assert all(inside < outside < 3 * inside + 1_000_000 for inside, outside in zip(samples, walls, strict=True))
+
+
+def test_the_manifest_tells_what_ran(bundle: Path) -> None:
+    """Versions, features, hashes and inputs are there for whoever reads it later."""
+    manifest = json.loads((bundle / "manifest.json").read_text())
+    assert manifest["environment"]["versions"]["executorch"].startswith("1.5")
+    assert manifest["model"]["backends"] == ["XnnpackBackend"]
+    assert manifest["model"]["methods"] == ["forward"]
+    assert manifest["repetitions"][0]["measurement"]["inputs"] == [{"shape": [1, 3, 64, 64], "dtype": "float32"}]
+    assert len({rep["measurement"]["output_sha256"] for rep in manifest["repetitions"]}) <= 2
+
+
+def test_exported_files_read_back(toy_program: Path) -> None:
+    """The program has a method with delegates and portable kernels; the record lies beside it."""
+    (method,) = read_program(toy_program).methods
+    assert method.name == "forward"
+    assert [i.name for i in method.instructions if i.kind.value == "kernel"] == [
+        "aten::native_layer_norm.out",
+        "aten::mean.out",
+    ]
+    assert toy_program.with_suffix(".etrecord").stat().st_size > 0
+
+
+def test_mobilenet_is_the_published_network() -> None:
+    """2,542,856 parameters, as in the reference models of the paper."""
+    module = build("mobilenet_v3_small").module
+    assert sum(parameter.numel() for parameter in module.parameters()) == 2_542_856
+
+
+def crashing(program: Path, directory: Path) -> Path:
+    """A program that is whole by its structure and crashes the runtime: a kernel gets a number for a tensor."""
+    (plan,) = read_executable(program).plans
+    number = next(index for index, value in enumerate(plan.values) if not isinstance(value, Tensor))
+    data = bytearray(program.read_bytes())
+    buffer = FlatBuffer(bytes(data), "program")
+    plans = Tables(buffer, buffer.root().children(1)[0])
+    instructions = Tables(buffer, Tables(buffer, plans.children(5)[0]).children(2)[0])
+    kernels = Tables(buffer, instructions.reference(1)[instructions.uint8(0) == 1])
+    struct.pack_into("<i", data, int(kernels.vector(1)[0][0]), number)
+    path = directory / "crashing.pte"
+    path.write_bytes(data)
+    return path
+
+
+def test_a_model_that_crashes_the_runtime(toy_program: Path, tmp_path: Path) -> None:
+    """The runtime aborts: recorded with its signal, its last words and its log, and never a result."""
+    program = crashing(toy_program, tmp_path)
+    with pytest.raises(RunError, match=r"SIGABRT.*not a Tensor"):
+        profile(str(program), settings=Settings(rounds=1, runs=2, roofs=False), out=tmp_path / "out")
+    manifest = Bundle.open(tmp_path / "out").manifest
+    assert manifest.status is Status.INCOMPLETE
+    for repetition in manifest.repetitions:
+        assert repetition.failure is not None
+        assert (repetition.failure.kind, repetition.failure.signal) == (FailureKind.SIGNAL, "SIGABRT")
+        assert (tmp_path / "out" / repetition.directory / "log.txt").exists()
+
+
+def test_a_crash_in_one_round_leaves_the_others(toy_program: Path, tmp_path: Path) -> None:
+    """The second of eight processes dies by a signal; seven count, and resuming runs the missing one."""
+    counter = tmp_path / "count"
+    script = (
+        "import os, pathlib, runpy, signal, sys\n"
+        f"counter = pathlib.Path({str(counter)!r})\n"
+        "if sys.argv[1] == 'run':\n"
+        "    number = int(counter.read_text()) + 1 if counter.exists() else 1\n"
+        "    counter.write_text(str(number))\n"
+        "    if number == 2:\n"
+        "        os.kill(os.getpid(), signal.SIGBUS)\n"
+        "runpy.run_module('opscope.runtimes.executorch.runners.child', run_name='__main__')\n"
+    )
+    target = LocalTarget([sys.executable, "-c", script])
+    out = tmp_path / "out"
+    done = profile(str(toy_program), settings=SMALL, out=out, target=target)
+    assert [r.failure.signal for r in done.content.manifest.failures() if r.failure] == ["SIGBUS"]
+    assert len(done.content.manifest.pending()) == 1
+    done = profile(str(toy_program), out=out, resume=True, target=target)
+    assert done.content.manifest.status is Status.COMPLETE
+    assert len(done.content.manifest.repetitions) == 9
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_can_be_finished(toy_program: Path, tmp_path: Path, number: int) -> None:
+    """Ctrl-C leaves a bundle that says it is incomplete; no process stays behind; resuming finishes it."""
+    out = tmp_path / "out"
+    command = [*PROFILE, str(toy_program), "--out", str(out)]
+    with subprocess.Popen([*command, "--rounds", "2", "--runs", "3"], stderr=subprocess.PIPE, text=True) as process:
+        wait_for(lambda: (out / "manifest.json").exists() and Bundle.open(out).manifest.repetitions)
+        process.send_signal(number)
+        _, errors = process.communicate()
+    assert process.returncode == 130
+    assert "--resume" in errors
+    assert "Traceback" not in errors
+    manifest = Bundle.open(out).manifest
+    assert manifest.status is Status.INCOMPLETE
+    kept = len(manifest.repetitions)
+    assert 1 <= kept < 8
+
+    done = subprocess.run([*command, "--resume", "--quiet"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    manifest = Bundle.open(out).manifest
+    assert (manifest.status, len(manifest.repetitions)) == (Status.COMPLETE, 8)
+
+
+@pytest.mark.parametrize("kept_rounds", [1, 3])
+def test_a_run_that_was_killed_is_finished_without_repeating_anything(
+    toy_program: Path, tmp_path: Path, kept_rounds: int
+) -> None:
+    """SIGKILL leaves no chance to say anything; what was recorded stays as it is, byte for byte."""
+    out = tmp_path / "out"
+    command = [*PROFILE, str(toy_program), "--out", str(out)]
+    with subprocess.Popen([*command, "--rounds", "2", "--runs", "3"], stderr=subprocess.DEVNULL) as process:
+        wait_for(lambda: (out / "manifest.json").exists() and len(Bundle.open(out).manifest.repetitions) >= kept_rounds)
+        process.kill()
+    before = Bundle.open(out).manifest.repetitions
+    done = subprocess.run([*command, "--resume", "--quiet"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    manifest = Bundle.open(out).manifest
+    assert manifest.repetitions[: len(before)] == before
+    assert (manifest.status, len({rep.place for rep in manifest.repetitions})) == (Status.COMPLETE, 8)
+
+
+def wait_for(condition: object, seconds: float = 60.0) -> None:
+    """Wait until something holds; fail when it takes too long."""
+    end = time.monotonic() + seconds
+    while not condition():  # type: ignore[operator]
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.05)
+
+
+def test_a_full_disk_loses_nothing(toy_program: Path, tmp_path: Path) -> None:
+    """On a real file system without space the run stops, says so, keeps what it has, and can be finished."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=900k", "tmpfs", str(disk)], capture_output=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip("needs the right to mount a small file system")
+    try:
+        settings = Settings(rounds=6, runs=100, warmup=2, untraced=False, roofs=False)
+        with pytest.raises(StorageError) as caught:
+            profile(str(toy_program), settings=settings, out=disk / "out")
+        assert "--resume" in (caught.value.hint or "")
+        manifest = Bundle.open(disk / "out").manifest
+        assert manifest.status is Status.INCOMPLETE
+        kept = sum(repetition.ok for repetition in manifest.repetitions)
+        subprocess.run(["mount", "-o", "remount,size=50m", str(disk)], check=True)
+        done = profile(str(toy_program), out=disk / "out", resume=True)
+        assert done.content.manifest.status is Status.COMPLETE
+        assert sum(r.ok for r in done.content.manifest.repetitions) == 12
+        assert kept >= 1
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
+
+
+def test_the_machine_is_described() -> None:
+    """Features, the default and the ladder agree with each other; the doctor finds nothing missing here."""
+    found = features()
+    present = [group.name for group in found.groups if group.present]
+    assert set(found.ladder) <= set(present)
+    assert found.default is None or found.default in present
+    assert os.cpu_count()
+    assert not [check for check in doctor() if check.state.value == "problem" and check.name != "disk"]
