@@ -23,11 +23,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 from attribution_truth import NoTruthError, TrueDelegate, TrueEvent, read_records, true_delegates
 
+from opscope.experiment.protocol import TRACE
 from opscope.experiment.target import Job
 from opscope.machine.isa import group
 from opscope.program.xnnpack.attribution import Attribution, EventNodes, match_events
 from opscope.readers.registry import read_trace
-from opscope.runtimes.executorch.runners.local import TRACE, LocalTarget
+from opscope.runtimes.executorch.runners.local import LocalTarget
 from opscope.runtimes.executorch.xnnpack.payload import read_xnn_graphs
 
 if TYPE_CHECKING:

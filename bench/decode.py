@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING
 
 from processes import median_seconds, run
 
+from opscope.experiment.protocol import TRACE
 from opscope.experiment.target import Job
 from opscope.readers.registry import read_trace
 from opscope.runtimes.executorch.etdump import etdump, repeats
 from opscope.runtimes.executorch.export.process import export_model
-from opscope.runtimes.executorch.runners.local import TRACE, LocalTarget
+from opscope.runtimes.executorch.runners.local import LocalTarget
 
 if TYPE_CHECKING:
     from opscope.core.table import EventTable

@@ -57,7 +57,7 @@ from opscope.npu.analysis.gate import TilesGate
 from opscope.npu.analysis.sweep import Sweep
 from opscope.npu.analysis.tiles_result import TilesAnalysis
 from opscope.program.ceilings.ceilings import Roofs
-from opscope.program.operators.taxonomy import KINDS, Category, Kind
+from opscope.program.operators.kinds import KINDS, Category, Kind
 from opscope.reports.combined.values import CombinedReport
 from opscope.reports.content.content import ReportContent
 from opscope.runtimes.executorch.export.lower import ModelGraph

@@ -5,8 +5,6 @@ The functions here are those of ``opscope.api``; they are imported on first use,
 
 from __future__ import annotations
 
-import sys
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from opscope.core.version import __version__
@@ -15,18 +13,6 @@ if TYPE_CHECKING:
     from opscope.api import Settings, analyze, check, compare, profile, read, report, validate
 
 __all__ = ["Settings", "__version__", "analyze", "check", "compare", "profile", "read", "report", "validate"]
-
-
-class _Package(ModuleType):
-    """The package itself. ``opscope.read(path)`` is the function, although the room ``opscope.read`` has its name."""
-
-    def __setattr__(self, name: str, value: object) -> None:
-        # Importing a submodule binds it to its package; for names of the API the function must stay reachable.
-        if not (name in __all__ and isinstance(value, ModuleType)):
-            super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Package
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - a module attribute may be anything

@@ -7,7 +7,7 @@ from opscope.analysis.analysis import Known, ProgramInfo, Source, analyse
 from opscope.analysis.operators.attribution import attribute, method_names
 from opscope.measurements.attribution import read_model
 from opscope.program.model import Model
-from opscope.program.operators.taxonomy import Category
+from opscope.program.operators.kinds import Category
 from opscope.program.xnnpack.attribution import Attribution
 from traces import table as table_of
 

@@ -26,7 +26,7 @@ from opscope.analysis.gate.gate import (
 )
 from opscope.core.stats.effect import Verdict, unpaired_effects
 from opscope.core.table import EventTable
-from opscope.program.operators.taxonomy import Category
+from opscope.program.operators.kinds import Category
 from traces import table
 
 SLOWER, SAME, FASTER = Verdict.SLOWER, Verdict.NO_DIFFERENCE, Verdict.FASTER

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from opscope.analysis.latency.latency import latency
 from opscope.analysis.operators.operators import backends, categories, operators
-from opscope.program.operators.taxonomy import Category
+from opscope.program.operators.kinds import Category
 from opscope.runtimes.executorch.etdump.etdump import EtdumpReader
 from traces import Node, encode, table
 

@@ -7,11 +7,11 @@ import msgspec
 import pytest
 
 from graphs import graph
+from opscope.analysis.findings.finding import Severity
 from opscope.analysis.preflight.forecast import NOMINAL, Part
 from opscope.analysis.preflight.preflight import MethodPreflight, Preflight, next_step, preflight
-from opscope.analysis.rules.rules import Severity
 from opscope.program.model import Model
-from opscope.program.operators.taxonomy import Category
+from opscope.program.operators.kinds import Category
 from opscope.program.partition.partition_reasons import Cause
 from opscope.program.partition.sme_rules import Verdict
 from opscope.program.structure.dtypes import NumberType

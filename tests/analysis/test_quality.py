@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from opscope.analysis.compare.compare import EndToEnd
+from opscope.analysis.findings.quality import Grade, Quality
 from opscope.analysis.latency.latency import latency_of
-from opscope.analysis.quality.quality import Evidence, Grade, Quality, examine_measurement, judge, timed
+from opscope.analysis.quality.quality import Evidence, examine_measurement, judge, timed
 from opscope.analysis.quality.quality_machine import Circumstances, examine_machine
 from opscope.core.stats.effect import Verdict
 

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fakes import rate, round_roofs
-from opscope.analysis.roofline.roofline import Bound, Interval, OperatorWork, Placement, roofline
+from opscope.analysis.roofline.operator_roof import Bound, Interval, OperatorWork, Placement
+from opscope.analysis.roofline.roofline import roofline
 from opscope.program.ceilings.ceilings import KernelClass, MemoryRoof, Pattern
 
 ROOFS = round_roofs()

@@ -13,7 +13,7 @@ import pytest
 
 from opscope.core.errors import FeatureError, MissingDependencyError
 from opscope.experiment.protocol import ProbeAnswer
-from opscope.workflows.measure.machine import State, switching_check
+from opscope.workflows.measure.checks import State, switching_check
 
 pytestmark = pytest.mark.runtime
 SCHEMA = Path(__file__).parents[2] / "docs" / "reference" / "schemas" / "doctor.schema.json"

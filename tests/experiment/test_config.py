@@ -15,8 +15,9 @@ import pytest
 from opscope.bundle.manifest import Role
 from opscope.core.errors import NotFoundError, UsageError
 from opscope.experiment.config import Config
-from opscope.experiment.config_files import read_experiments, template
+from opscope.experiment.config_files import template
 from opscope.experiment.planned import Effort, Experiments
+from opscope.workflows.measure.configuration import read_experiments
 
 if sys.version_info >= (3, 11):
     import tomllib

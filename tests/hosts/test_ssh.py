@@ -22,7 +22,6 @@ from fakes import round_roofs
 from native_runner import native_cache, native_target, runtime_of
 from opscope.bundle.manifest import FailureKind
 from opscope.core.errors import DeviceError, FeatureError, MissingDependencyError, UsageError
-from opscope.experiment.config_files import read_experiments
 from opscope.experiment.target import Job
 from opscope.hosts.device import Device
 from opscope.hosts.ssh import VARIABLE, SshAddress, SshShell, parse_address
@@ -31,6 +30,7 @@ from opscope.program.ceilings.drift import drift_sample
 from opscope.runtimes.executorch.runners.remote_native import RemoteNativeTarget
 from opscope.runtimes.executorch.runners.remote_python import RemotePythonTarget
 from opscope.runtimes.executorch.runners.remote_runtime import host_architecture
+from opscope.workflows.measure.configuration import read_experiments
 
 runtime = pytest.mark.runtime
 

@@ -22,7 +22,8 @@ from opscope.core.stats.effect import Verdict
 from opscope.kit.readers import csv as kit_csv
 from opscope.kit.readers import directory as kit
 from opscope.kit.readers import directory as kit_doubts
-from opscope.program.operators.taxonomy import Category, classify
+from opscope.program.operators.kinds import Category
+from opscope.program.operators.taxonomy import classify
 from opscope.readers import registry
 from opscope.reports.combined.page import combined_markdown
 from opscope.reports.content.content import ReportContent

@@ -15,7 +15,7 @@ from opscope.bundle.bundle import Bundle
 from opscope.bundle.manifest import Environment, Target
 from opscope.hosts.facts import environment_of, parts
 from opscope.machine.emulation import emulator_here, emulator_told, marked
-from opscope.workflows.measure.machine import State, virtual_check
+from opscope.workflows.measure.checks import State, virtual_check
 from opscope.workflows.measure.profiling import Settings, profile
 from programs import write_tiny_program
 from qemu import x86_emulator

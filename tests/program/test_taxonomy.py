@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from opscope.program.operators.taxonomy import FRAMEWORK, KINDS, UNKNOWN, Category, classify
+from opscope.program.operators.kinds import KINDS, Category
+from opscope.program.operators.taxonomy import FRAMEWORK, UNKNOWN, classify
 
 # The texts that xnn_operator_type_to_string and its relatives can return in the library of ExecuTorch 1.5.1
 # (x86-64 wheel): every string that they refer to.

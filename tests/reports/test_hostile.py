@@ -13,7 +13,8 @@ import msgspec
 import pytest
 
 from fakes import FakeClock, FakeTarget
-from opscope.analysis.rules.rules import Evidence, examine
+from opscope.analysis.rules.evidence import Evidence
+from opscope.analysis.rules.rules import examine
 from opscope.api import Settings, profile
 from opscope.reports.content.content import ReportContent
 from opscope.reports.html.page import html, markdown_report

@@ -12,7 +12,7 @@ import pytest
 
 from large_content import large_content
 from opscope.analysis.analysis import Analysis
-from opscope.program.operators.taxonomy import Category
+from opscope.program.operators.kinds import Category
 from opscope.reports.html.icicle import Part, by_module, by_program, draw
 
 

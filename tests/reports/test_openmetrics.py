@@ -12,7 +12,7 @@ from test_report_hostile import HOSTILE
 from test_report_model_explorer import analysed
 
 from fakes import FakeClock, FakeTarget
-from opscope.analysis.quality.quality import Grade
+from opscope.analysis.findings.quality import Grade
 from opscope.api import Settings, profile
 from opscope.reports.content.content import ReportContent
 from opscope.reports.formats.openmetrics import FAMILIES, openmetrics, openmetrics_of

@@ -18,15 +18,15 @@ from opscope.api import Settings, combined, combined_report, content, profile
 from opscope.bundle.bundle import Bundle
 from opscope.bundle.manifest import Environment, Failure, FailureKind
 from opscope.core.errors import NotFoundError, UsageError
+from opscope.core.files import labels
 from opscope.core.stats.effect import Verdict
 from opscope.experiment.target import Job
-from opscope.program.operators.taxonomy import Category
+from opscope.program.operators.kinds import Category
 from opscope.reports.combined.combined import Part, combine
 from opscope.reports.combined.operators import shared_programs
 from opscope.reports.combined.page import combined_html, combined_markdown
 from opscope.reports.combined.values import CombinedReport
 from opscope.reports.content.content import ReportContent
-from opscope.workflows.reports.combined import labels
 from programs import write_tiny_program
 from traces import Node
 

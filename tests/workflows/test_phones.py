@@ -23,14 +23,14 @@ from native_runner import native_cache, runtime_of
 from opscope.bundle.bundle import Bundle
 from opscope.bundle.manifest import FailureKind, Role, Status
 from opscope.core.errors import UsageError
-from opscope.experiment.config_files import read_experiments
-from opscope.hosts.adb.adb import AdbAddress, AdbShell, parse_address
-from opscope.hosts.adb.device import DIRECTORY, AdbDevice
+from opscope.hosts.adb.adb import DIRECTORY, AdbAddress, AdbShell, parse_address
+from opscope.hosts.adb.device import AdbDevice
 from opscope.hosts.adb.guard import Hold
 from opscope.hosts.adb.power import PROFILES
 from opscope.runtimes.executorch.runners.adb_native import EXPERIMENTAL
 from opscope.runtimes.executorch.runners.remote_runtime import host_architecture
-from opscope.workflows.measure.machine import State
+from opscope.workflows.measure.checks import State
+from opscope.workflows.measure.configuration import read_experiments
 from opscope.workflows.measure.phones import on_phone, phone_name
 from opscope.workflows.measure.running import run
 from opscope.workflows.measure.target_checks import target_checks

@@ -17,7 +17,7 @@ from opscope.bundle.manifest import Failure, FailureKind, Role, Status
 from opscope.core.errors import FeatureError, MissingDependencyError, NotFoundError, RunError, UsageError
 from opscope.core.stats.effect import Verdict
 from opscope.reports.content.content import headline
-from opscope.workflows.measure.running import Means
+from opscope.workflows.measure.experiments import Means
 from opscope.workflows.measure.running import run as run_file
 from programs import write_tiny_program
 

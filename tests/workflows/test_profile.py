@@ -14,7 +14,7 @@ from opscope.bundle.bundle import Bundle
 from opscope.bundle.manifest import Failure, FailureKind, Role, Status
 from opscope.core.errors import RunError, TraceFormatError, UsageError
 from opscope.core.stats.effect import Verdict
-from opscope.program.operators.taxonomy import Category
+from opscope.program.operators.kinds import Category
 from programs import write_tiny_program
 
 SMALL = Settings(rounds=6, runs=4, warmup=1)

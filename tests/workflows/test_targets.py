@@ -13,10 +13,11 @@ from fakes import FakeClock, FakeTarget
 from opscope.cli.main import app
 from opscope.core.errors import NotFoundError, OpscopeError, UsageError
 from opscope.experiment.config import Config
-from opscope.experiment.config_files import read_experiments
 from opscope.experiment.target_names import parse_target
 from opscope.hosts.target_kinds import KINDS, forms
-from opscope.workflows.measure.running import Means, run
+from opscope.workflows.measure.configuration import read_experiments
+from opscope.workflows.measure.experiments import Means
+from opscope.workflows.measure.running import run
 from opscope.workflows.measure.targets import target_named
 from programs import write_tiny_program
 

@@ -27,7 +27,7 @@ from opscope.bundle.validation import CheckStatus, Validation
 from opscope.core.errors import BundleError, InterruptedRunError, NotFoundError
 from opscope.program.ceilings.ceilings import NoRoofs, Roofs
 from opscope.reports.validation import answer, validation_markdown, validation_summary
-from opscope.workflows.measure.running import Means
+from opscope.workflows.measure.experiments import Means
 from programs import write_tiny_program
 
 SMALL = Settings(rounds=3, runs=2, warmup=1)

@@ -9,6 +9,8 @@ import msgspec
 import numpy as np
 
 from opscope.analysis.compare.matching import process_times
+from opscope.analysis.findings.finding import Finding, Place, RuledOut
+from opscope.analysis.findings.quality import Quality
 from opscope.analysis.latency.latency import Latency, latency
 from opscope.analysis.latency.methods import MethodTime, method_times, timed_by_method
 from opscope.analysis.latency.timing import Untraced, untraced
@@ -34,9 +36,11 @@ from opscope.analysis.operators.operators import (
     categories,
     operators,
 )
-from opscope.analysis.quality.quality import Quality, evidence_of, examine_measurement, judge
-from opscope.analysis.roofline.roofline import OperatorWork, Roofline, roofline
-from opscope.analysis.rules.rules import Evidence, Finding, Place, RuledOut, examine
+from opscope.analysis.quality.quality import evidence_of, examine_measurement, judge
+from opscope.analysis.roofline.operator_roof import OperatorWork
+from opscope.analysis.roofline.roofline import Roofline, roofline
+from opscope.analysis.rules.evidence import Evidence
+from opscope.analysis.rules.rules import examine
 from opscope.core.errors import TraceFormatError
 from opscope.core.table import Clock, TraceWarning
 from opscope.core.table.calls import CALLS_FORMAT

@@ -1,4 +1,4 @@
-"""What the command line and a notebook call. The only place where the rooms meet.
+"""What the command line and a notebook call: public names, nothing else.
 
 Names are imported on first use: analysing a trace loads neither the reports nor the runner.
 """
@@ -24,19 +24,20 @@ if TYPE_CHECKING:
         store_entries,
         verify_store,
     )
-    from opscope.measurements.analyses import analyze, compare
     from opscope.measurements.results import AnalysisResult, ComparisonResult, EventsResult, Profiled
-    from opscope.measurements.sides import read
     from opscope.npu.workflows.aie import Tiles, TilesRequest, analyze_tiles, write_tiles
     from opscope.npu.workflows.sweep import sweep_tiles, write_sweep
     from opscope.workflows.agent_skills import Skill, install_skills, skills
+    from opscope.workflows.analyze.analyses import analyze, compare
     from opscope.workflows.analyze.gate import check
     from opscope.workflows.analyze.inspection import Inspected, inspect
     from opscope.workflows.analyze.preflight import preflight
+    from opscope.workflows.analyze.sides import read
     from opscope.workflows.export.exporting import ExportDone, export
     from opscope.workflows.export.own_models import write_model
     from opscope.workflows.kernels.kernel_view import count_kernels, kernel_filter, kernels
-    from opscope.workflows.measure.machine import Check, FeatureReport, Readiness, doctor, features
+    from opscope.workflows.measure.checks import Check
+    from opscope.workflows.measure.machine import FeatureReport, Readiness, doctor, features
     from opscope.workflows.measure.profiling import Settings, default_directory, profile
     from opscope.workflows.measure.run_report import RunReport
     from opscope.workflows.measure.running import run
@@ -108,30 +109,14 @@ __all__ = [
 ]
 
 _MODULES = {
-    "aie": ("Tiles", "TilesRequest", "analyze_tiles", "write_tiles"),
-    "aie_sweep": ("sweep_tiles", "write_sweep"),
-    "analyses": ("analyze", "compare"),
-    "combined": ("combined", "combined_report"),
-    "conversion": ("CONVERT_FORMATS", "convert", "converted"),
-    "encode": ("to_json",),
-    "exporting": ("ExportDone", "export"),
-    "fleet": ("fleet_report", "stored_fleet"),
-    "gate": ("check",),
-    "history": ("stored_history",),
-    "history_gate": ("check_history",),
-    "inspection": ("Inspected", "inspect"),
-    "kernel_view": ("count_kernels", "kernel_filter", "kernels"),
-    "machine": ("Check", "FeatureReport", "Readiness", "doctor", "features"),
-    "own_models": ("write_model",),
-    "notebook": ("AnalysisResult", "ComparisonResult", "EventsResult", "Profiled"),
-    "preflight": ("preflight",),
-    "profiling": ("Settings", "default_directory", "profile"),
-    "run_report": ("RunReport",),
-    "running": ("run",),
-    "reports": ("REPORT_FORMATS", "content", "report"),
-    "sides": ("read",),
-    "agent_skills": ("Skill", "install_skills", "skills"),
-    "store": (
+    "opscope.core.json": ("to_json",),
+    "opscope.fleet.fleet": (
+        "fleet_report",
+        "stored_fleet",
+    ),
+    "opscope.fleet.history": ("stored_history",),
+    "opscope.fleet.history_gate": ("check_history",),
+    "opscope.fleet.stores": (
         "AddReport",
         "RemoveReport",
         "add_to_store",
@@ -142,7 +127,77 @@ _MODULES = {
         "store_entries",
         "verify_store",
     ),
-    "validation": ("validate",),
+    "opscope.measurements.results": (
+        "AnalysisResult",
+        "ComparisonResult",
+        "EventsResult",
+        "Profiled",
+    ),
+    "opscope.npu.workflows.aie": (
+        "Tiles",
+        "TilesRequest",
+        "analyze_tiles",
+        "write_tiles",
+    ),
+    "opscope.npu.workflows.sweep": (
+        "sweep_tiles",
+        "write_sweep",
+    ),
+    "opscope.workflows.agent_skills": (
+        "Skill",
+        "install_skills",
+        "skills",
+    ),
+    "opscope.workflows.analyze.analyses": (
+        "analyze",
+        "compare",
+    ),
+    "opscope.workflows.analyze.gate": ("check",),
+    "opscope.workflows.analyze.inspection": (
+        "Inspected",
+        "inspect",
+    ),
+    "opscope.workflows.analyze.preflight": ("preflight",),
+    "opscope.workflows.analyze.sides": ("read",),
+    "opscope.workflows.export.exporting": (
+        "ExportDone",
+        "export",
+    ),
+    "opscope.workflows.export.own_models": ("write_model",),
+    "opscope.workflows.kernels.kernel_view": (
+        "count_kernels",
+        "kernel_filter",
+        "kernels",
+    ),
+    "opscope.workflows.measure.checks": ("Check",),
+    "opscope.workflows.measure.machine": (
+        "FeatureReport",
+        "Readiness",
+        "doctor",
+        "features",
+    ),
+    "opscope.workflows.measure.profiling": (
+        "Settings",
+        "default_directory",
+        "profile",
+    ),
+    "opscope.workflows.measure.run_report": ("RunReport",),
+    "opscope.workflows.measure.running": ("run",),
+    "opscope.workflows.reports.combined": (
+        "combined",
+        "combined_report",
+    ),
+    "opscope.workflows.reports.conversion": (
+        "CONVERT_FORMATS",
+        "convert",
+        "converted",
+    ),
+    "opscope.workflows.reports.reports": (
+        "REPORT_FORMATS",
+        "content",
+        "report",
+    ),
+    "opscope.workflows.validate.validation": ("validate",),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 
@@ -150,6 +205,6 @@ _HOME = {name: module for module, names in _MODULES.items() for name in names}
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - a module attribute may be anything
     if name not in _HOME:
         raise AttributeError(f"module 'opscope.api' has no attribute {name!r}")
-    value = getattr(import_module(f"opscope.api.{_HOME[name]}"), name)
+    value = getattr(import_module(_HOME[name]), name)
     globals()[name] = value  # a module of the same name, bound by its import, gives way to what was asked for
     return value

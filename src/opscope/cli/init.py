@@ -26,7 +26,8 @@ def command(
 
     Example: opscope init --target local --out experiments.toml
     """
-    from opscope.workflows.measure.configuration import template, write_new
+    from opscope.experiment.config_files import template
+    from opscope.workflows.measure.configuration import write_new
 
     text = template(target)
     if str(out) == "-":

@@ -106,7 +106,7 @@ def _run(asked: Callable[..., RunReport], words: list[str], scheduler: str | Non
 
     from opscope.cli.progress import run_progress
     from opscope.core.errors import InterruptedRunError
-    from opscope.workflows.measure.running import Means
+    from opscope.workflows.measure.experiments import Means
 
     try:
         with run_progress() if shown else nullcontext(_silent) as progress:

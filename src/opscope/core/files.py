@@ -5,13 +5,15 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from opscope.core.errors import StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
+
 
 _BLOCK = 1 << 20
 
@@ -60,3 +62,16 @@ def sha256_of(path: Path) -> str:
         while block := file.read(_BLOCK):
             digest.update(block)
     return digest.hexdigest()
+
+
+def labels(places: Sequence[Path]) -> list[str]:
+    """A name for each directory: the last part of its path, with as many parts before it as make all names differ."""
+    parts = [place.resolve().parts for place in places]
+    depths = [1] * len(places)
+    for _ in range(max(map(len, parts))):
+        names = ["/".join(own[-depth:]) for own, depth in zip(parts, depths, strict=True)]
+        alike = [names.count(name) > 1 for name in names]
+        if not any(alike):
+            break
+        depths = [min(d + again, len(own)) for d, again, own in zip(depths, alike, parts, strict=True)]
+    return names

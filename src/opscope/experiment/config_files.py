@@ -8,9 +8,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from opscope.core.errors import NotFoundError, StorageError, UsageError, did_you_mean
-from opscope.experiment.config_rules import read_own
 from opscope.hosts.target_kinds import KINDS
-from opscope.kit.config import is_kit_config, read_kit_config
 
 TARGETS = tuple(kind.name for kind in KINDS if kind.template)
 
@@ -37,25 +35,9 @@ else:
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from opscope.experiment.planned import Experiments
 
 _LARGEST = 1 << 20
 _LONGEST_INTEGER = 18
-
-
-def read_experiments(file: Path) -> Experiments:
-    """The experiments that a file asks for.
-
-    Args:
-        file: TOML when its name ends in .toml, else JSON; one with ``experiments`` in it is the Arm kit's.
-
-    Raises:
-        NotFoundError: there is no such file.
-        StorageError: it cannot be read.
-        UsageError: it is no TOML or JSON, or a field is wrong; the message names the field and what is allowed.
-    """
-    raw = decoded(file, hint="write one with `opscope init --out FILE`")
-    return read_kit_config(raw, file) if is_kit_config(raw) else read_own(raw, file)
 
 
 def decoded(file: Path, *, hint: str | None = None) -> Any:  # noqa: ANN401 - typed by the caller

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Protocol
 from opscope.bundle.manifest import Arm, Conditions, Failure, FailureKind, Measurement, Repetition, Status
 from opscope.core.errors import BundleError, DeviceError, StorageError, TraceFormatError
 from opscope.core.files import sha256_of
+from opscope.experiment.protocol import TRACE
 from opscope.experiment.target import Job
-from opscope.runtimes.executorch.runners.local import TRACE
 
 if TYPE_CHECKING:
     from pathlib import Path

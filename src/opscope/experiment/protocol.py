@@ -117,3 +117,6 @@ class RoofsAnswer(msgspec.Struct, frozen=True):
     mask: MaskProof | None = None
     error: str | None = None
     kind: str = "exit"
+
+
+TRACE, OUTPUTS, LOG = "trace.etdump", "outputs.npz", "log.txt"

@@ -29,7 +29,8 @@ from opscope.core.version import __version__
 from opscope.kit.readers.directory import read_kit
 from opscope.kit.readers.run import KitRole
 from opscope.measurements.analyses import analysis_of, comparison_of
-from opscope.measurements.sides import Side, Warmup, marked
+from opscope.measurements.side import Side, Warmup
+from opscope.measurements.sides import marked
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from opscope.analysis.operators.attribution import Attributions
-    from opscope.measurements.sides import Side
+    from opscope.measurements.side import Side
 
 _OTHER = "give the program that was run: its operators must be those of the trace"
 _OTHER_RECORD = "give the record that the same export wrote, or leave it out"

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from opscope.analysis.kernels.kernel_join import JoinedCalls
     from opscope.analysis.operators.operators import Operator
     from opscope.bundle.bundle import Bundle
-    from opscope.measurements.sides import Side
+    from opscope.measurements.side import Side
     from opscope.program.kernels.calls import OperatorCalls
 
 

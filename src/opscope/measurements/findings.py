@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from opscope.analysis.compare.compare import Comparison
     from opscope.analysis.findings.finding import Finding, RuledOut
     from opscope.bundle.manifest import Manifest
-    from opscope.measurements.sides import Side
+    from opscope.measurements.side import Side
 
 
 def findings_of(

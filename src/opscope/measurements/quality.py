@@ -10,12 +10,12 @@ if TYPE_CHECKING:
 
     from opscope.analysis.analysis import Analysis
     from opscope.analysis.compare.compare import Comparison
+    from opscope.analysis.findings.quality import Quality
     from opscope.analysis.latency.latency import Latency
     from opscope.analysis.latency.timing import Untraced
-    from opscope.analysis.quality.quality import Quality
     from opscope.analysis.quality.quality_machine import Circumstances
     from opscope.bundle.manifest import Manifest
-    from opscope.measurements.sides import Side
+    from opscope.measurements.side import Side
 
 
 def quality_of(

@@ -2,115 +2,23 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING
 
-from opscope.bundle.bundle import VARIANTS, Bundle, is_bundle
+from opscope.bundle.bundle import VARIANTS, Bundle
 from opscope.bundle.manifest import Arm, Role
 from opscope.core.errors import MismatchError, NotFoundError, RunError, did_you_mean
+from opscope.measurements.side import Side, Warmup
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from pathlib import Path
 
-    from opscope.analysis.analysis import Known
     from opscope.analysis.latency.timing import Calls
     from opscope.bundle.manifest import Repetition, Variant
     from opscope.core.table import EventTable, TraceWarning
-    from opscope.measurements.results import EventsResult
     from opscope.readers.registry import DirectoryTraces
 
-Warmup: TypeAlias = int | Literal["auto"] | None
-"""Inferences of each process to set aside; auto: where latencies settle; None: a bundle's plan, else auto."""
 
-
-class Side(NamedTuple):
-    """One side of a question: its events, where they came from, what they are called, and what their program says.
-
-    ``tokens`` are those of a call by method, where the record of the export tells.
-    """
-
-    table: EventTable
-    path: str
-    format: str
-    files: list[tuple[str, str]]
-    label: str
-    bundle: Bundle | None
-    variant: Variant | None
-    known: Known | None = None
-    calls: Calls | None = None
-    tokens: Mapping[str, int] = {}
-
-
-def read(path: str | Path) -> EventsResult:
-    """The events of a trace, of all traces in a directory, or of a variant of a bundle (``BUNDLE#variant``).
-
-    A run directory of the Arm kit is read like a bundle; its experiments are ``DIR#experiment``.
-
-    Warm-up is marked: by the plan of a bundle, else where the latencies settle.
-
-    >>> import opscope
-    >>> opscope.read("trace.etdump").inferences().height
-    4
-    >>> opscope.read("out#baseline").processes
-    6
-
-    Raises:
-        NotFoundError: there is no such file, directory or variant.
-        TraceFormatError: a file is damaged or of an unknown format.
-    """
-    from opscope.measurements.results import EventsResult
-
-    table = side_of(path, None).table
-    return EventsResult(table.traces, table.clock, table.warnings, table.warmup, table.side)
-
-
-class ProgramFiles(NamedTuple):
-    """The .pte that was traced, and the ETRecord of its export when there is one."""
-
-    program: Path
-    etrecord: Path | None = None
-
-
-def side_of(path: str | Path, warmup: Warmup, files: ProgramFiles | None = None) -> Side:
-    """The side that a path names; see :func:`read` for the paths and the warm-up.
-
-    Args:
-        path: of a trace, a directory, a bundle or a variant.
-        warmup: inferences to set aside.
-        files: the program, to attribute operators with; a bundle has its own.
-    """
-    side = _side_of(path, warmup)
-    if files is None:
-        return side
-    from opscope.measurements.attribution import with_program
-
-    return with_program(side, *files)
-
-
-def _side_of(path: str | Path, warmup: Warmup) -> Side:
-    place, _, variant = str(path).partition("#")
-    directory = Path(place)
-    if is_kit(directory):
-        from opscope.kit.sides import kit_side
-
-        return kit_side(directory, variant or None, warmup)
-    if is_bundle(directory):
-        return bundle_side(Bundle.open(directory), variant or None, warmup)
-    if variant:
-        raise NotFoundError("neither a bundle nor a run of the Arm kit, so it has no variants", where=directory)
-    return _trace_side(directory, warmup)
-
-
-def is_kit(directory: Path) -> bool:
-    """Whether a path is a run directory of the Arm kit."""
-    if not directory.is_dir():
-        return False
-    from opscope.kit.readers.directory import is_kit_run
-
-    return is_kit_run(directory)
-
-
-def _trace_side(path: Path, warmup: Warmup) -> Side:
+def trace_side(path: Path, warmup: Warmup) -> Side:
     from opscope.core.table import EventTable
     from opscope.readers.registry import read_trace, traces_in
 

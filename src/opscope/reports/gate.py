@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 from rich.console import Group
 from rich.text import Text
 
-from opscope.analysis.gate.gate import Outcome, Quantity
+from opscope.analysis.gate.gate import DESIGN, Outcome, Quantity
 from opscope.core.units import counted_text, milliseconds, ratio_text, share_text, time_text
-from opscope.fleet.analysis.history_gate import DESIGN
 from opscope.reports.content.content import verdict_text
 from opscope.reports.content.text import markdown, plain
 from opscope.reports.sections.quality import quality_sentence

@@ -8,8 +8,8 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from opscope.analysis.findings.quality import Grade
 from opscope.analysis.preflight.contents import KernelSummary, ProgramSummary, RecordSummary
-from opscope.analysis.quality.quality import Grade
 from opscope.core.units import milliseconds, ratio_text, share_text, size_text, time_text
 from opscope.reports.content.content import (
     NOT_KNOWN,
@@ -35,10 +35,10 @@ if TYPE_CHECKING:
 
     from opscope.analysis.analysis import Analysis
     from opscope.analysis.compare.compare import Comparison, OperatorChange
+    from opscope.analysis.findings.finding import Finding
+    from opscope.analysis.findings.quality import Quality
     from opscope.analysis.operators.operators import Operator
     from opscope.analysis.preflight.contents import Count
-    from opscope.analysis.quality.quality import Quality
-    from opscope.analysis.rules.rules import Finding
 from opscope.reports.content.content import ReportContent
 
 _NAME = 36

@@ -11,13 +11,14 @@ import numpy as np
 from opscope.analysis.compare.matching import match, process_times
 from opscope.analysis.compare.outputs import OutputAgreement
 from opscope.analysis.compare.shift import Shift, shift
+from opscope.analysis.findings.quality import Quality
 from opscope.analysis.latency.latency import measured_durations
 from opscope.analysis.latency.methods import durations_by_method
 from opscope.analysis.operators.operators import Operator, operators
-from opscope.analysis.quality.quality import Quality
 from opscope.core.stats.effect import Effect, Verdict, adjust_for_many, paired_effects, unpaired_effects
 from opscope.core.stats.hierarchy import median_effect
-from opscope.program.operators.taxonomy import FRAMEWORK, Category
+from opscope.program.operators.kinds import Category
+from opscope.program.operators.taxonomy import FRAMEWORK
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from opscope.core.stats.effect import Verdict
-from opscope.program.operators.taxonomy import FRAMEWORK, Category
+from opscope.program.operators.kinds import Category
+from opscope.program.operators.taxonomy import FRAMEWORK
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -16,7 +16,7 @@ from opscope.analysis.compare.matching import process_times
 from opscope.analysis.gate.gate import Criterion, Outcome, Quantity, Slowdown, judge
 from opscope.analysis.operators.operators import operators
 from opscope.core.stats.effect import ALPHA, Verdict, adjust_for_many, paired_effects, unpaired_effects
-from opscope.program.operators.taxonomy import Category
+from opscope.program.operators.kinds import Category
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

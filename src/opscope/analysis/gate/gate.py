@@ -7,18 +7,28 @@ from __future__ import annotations
 
 import enum
 import math
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import msgspec
 
 from opscope.analysis.compare.compare import EndToEnd, OperatorChange, Side
-from opscope.analysis.quality.quality import Quality
+from opscope.analysis.findings.quality import Quality
 from opscope.core.stats.effect import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import numpy as np
+    from numpy.typing import NDArray
+
     from opscope.analysis.compare.compare import Comparison
+
+    Floats: TypeAlias = NDArray[np.float64]
+    Place: TypeAlias = tuple[str, int | None, int | None, str]
+    """An operator: method, instruction, position and name."""
+
+
+DESIGN = "history"
 
 DEFAULT_THRESHOLD = 0.03
 MOST_ROUNDS = 1_000

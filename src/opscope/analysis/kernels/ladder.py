@@ -17,7 +17,7 @@ from opscope.analysis.findings.finding import Place
 from opscope.core.stats.effect import Verdict as Effect
 from opscope.core.units import milliseconds, ratio_text, share_text
 from opscope.program.kernels.symbols import SME_FAMILY, IsaClass, parse_symbol
-from opscope.program.operators.taxonomy import Category
+from opscope.program.operators.kinds import Category
 from opscope.program.partition.sme_rules import RULES, TABLE, Verdict
 
 if TYPE_CHECKING:

@@ -8,7 +8,8 @@ import msgspec
 
 from opscope.analysis.operators.operator_facts import LayoutChange, OperatorFacts, OperatorKey
 from opscope.core.table.places import spent_by_place
-from opscope.program.operators.taxonomy import FRAMEWORK, Category, classify
+from opscope.program.operators.kinds import Category
+from opscope.program.operators.taxonomy import FRAMEWORK, classify
 from opscope.program.xnnpack.attribution import Attribution
 
 if TYPE_CHECKING:

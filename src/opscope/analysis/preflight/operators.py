@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from opscope.program.cost.cost import GraphCosts, step_cost
-from opscope.program.operators.taxonomy import Category, classify, classify_node
+from opscope.program.operators.kinds import Category
+from opscope.program.operators.taxonomy import classify, classify_node
 from opscope.program.partition.eligibility import GraphEligibility
 from opscope.program.partition.partition_reasons import Cause, PortableReasons
 from opscope.program.xnnpack.attribution import predict_events

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from opscope.program.operators.taxonomy import Category
+from opscope.program.operators.kinds import Category
 from opscope.program.partition.partition_reasons import PortableReason
 from opscope.program.partition.sme_rules import Verdict
 from opscope.program.structure.plan import InstructionKind, Tensor

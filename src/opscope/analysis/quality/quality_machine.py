@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from opscope.analysis.quality.quality import Concern, Grade, Unknown, beyond
-from opscope.analysis.rules.rules import RuledOut
+from opscope.analysis.findings.finding import RuledOut
+from opscope.analysis.findings.quality import Concern, Grade, Unknown
+from opscope.analysis.quality.quality import beyond
 
 if TYPE_CHECKING:
     from collections.abc import Callable

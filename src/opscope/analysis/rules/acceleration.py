@@ -8,7 +8,8 @@ from opscope.analysis.findings.finding import RuledOut, Saving, Severity, findin
 from opscope.analysis.rules.evidence import is_delegate, place_of
 from opscope.core.stats.effect import Verdict
 from opscope.core.units import counted_text, ratio_text, share_text, time_text
-from opscope.program.operators.taxonomy import FRAMEWORK, Category
+from opscope.program.operators.kinds import Category
+from opscope.program.operators.taxonomy import FRAMEWORK
 from opscope.program.partition.sme_rules import Verdict as Eligible
 
 if TYPE_CHECKING:

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from opscope.analysis.latency.timing import Untraced
     from opscope.analysis.operators.delegates import DelegateTime, LayoutTime, PortableTime
     from opscope.analysis.operators.operators import Operator
-    from opscope.analysis.roofline.roofline import Placement, Roofline
+    from opscope.analysis.roofline.operator_roof import Placement
+    from opscope.analysis.roofline.roofline import Roofline
     from opscope.program.partition.eligibility import Eligibility
 
     Floats: TypeAlias = NDArray[np.float64]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from opscope.analysis.findings.finding import RuledOut, Saving, Severity, finding, not_checked
 from opscope.analysis.rules.evidence import PORTABLE, count, is_delegate, longest, places, time_of
 from opscope.core.units import counted_text, milliseconds, share_text, time_text
-from opscope.program.operators.taxonomy import Category
+from opscope.program.operators.kinds import Category
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -20,7 +20,8 @@ from opscope.analysis.rules.evidence import NO_CEILINGS, PORTABLE, is_quantised,
 from opscope.analysis.rules.time import NEAR_CEILING, at_ceilings, reached_share
 from opscope.core.stats.effect import Verdict
 from opscope.core.units import counted_text, milliseconds, ratio_text, share_text
-from opscope.program.operators.taxonomy import FRAMEWORK, Category
+from opscope.program.operators.kinds import Category
+from opscope.program.operators.taxonomy import FRAMEWORK
 from opscope.program.partition.sme_rules import Verdict as Eligible
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from opscope.analysis.rules.evidence import (
 from opscope.analysis.rules.movement import DATA_MOVEMENT_SHARE
 from opscope.analysis.rules.partition_advice import advice
 from opscope.core.units import counted_text, milliseconds, ratio_text, share_text, time_text
-from opscope.program.operators.taxonomy import Category
+from opscope.program.operators.kinds import Category
 from opscope.program.partition.partition_reasons import Cause
 
 if TYPE_CHECKING:

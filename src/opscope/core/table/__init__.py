@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from opscope.core.table.events import Clock, EventTable, Inferences, TraceWarning
+from opscope.core.table.events import Clock, EventTable, TraceWarning
 from opscope.core.table.scope import Scope
-from opscope.core.table.segment import Coded, Segment
+from opscope.core.table.segment import Coded, Inferences, Segment
 
 if TYPE_CHECKING:
     from opscope.core.table.schema import COLUMNS, Column, column_reference

@@ -5,14 +5,14 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 import numpy as np
 
 from opscope.core.errors import InvariantError
 from opscope.core.table.scope import Scope
-from opscope.core.table.segment import SCOPES, TEXTS, Coded, Segment
+from opscope.core.table.segment import SCOPES, TEXTS, Coded, Inferences, Segment
 from opscope.core.table.side import SideEvents
 
 if TYPE_CHECKING:
@@ -47,26 +47,6 @@ class TraceWarning(msgspec.Struct, frozen=True):
     code: str
     message: str
     hint: str
-
-
-class Inferences(NamedTuple):
-    """The inferences of a table as arrays, in order of process and inference; shape (inferences,) each.
-
-    Attributes:
-        process: which trace file.
-        inference: number within the process.
-        warmup: whether it is set aside.
-        start: of Method::execute.
-        duration: of Method::execute, the end-to-end latency.
-        method: of the program; nothing where the trace does not tell.
-    """
-
-    process: Ints
-    inference: Ints
-    warmup: NDArray[np.bool_]
-    start: Ints
-    duration: Ints
-    method: Coded
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from opscope.core.table.segment import TEXTS, Coded, Segment
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opscope.core.table.events import Inferences
     from opscope.core.table.nesting import Ints
+    from opscope.core.table.segment import Inferences
 
 _MINUS_ONE_IS_NULL = ("inference", "chain", "instruction", "position", "delegate_id", "bundled_input", "parent")
 _TILED = ("chain", "instruction", "delegate_id", "bundled_input", "resolution", "synthetic_start")

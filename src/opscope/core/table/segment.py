@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -204,3 +204,23 @@ def coded_from(values: Sequence[str | None]) -> Coded:
     texts: dict[str, int] = {}
     codes = [NULL if value is None else texts.setdefault(value, len(texts)) for value in values]
     return Coded(np.array(codes, np.int64), tuple(texts))
+
+
+class Inferences(NamedTuple):
+    """The inferences of a table as arrays, in order of process and inference; shape (inferences,) each.
+
+    Attributes:
+        process: which trace file.
+        inference: number within the process.
+        warmup: whether it is set aside.
+        start: of Method::execute.
+        duration: of Method::execute, the end-to-end latency.
+        method: of the program; nothing where the trace does not tell.
+    """
+
+    process: Ints
+    inference: Ints
+    warmup: NDArray[np.bool_]
+    start: Ints
+    duration: Ints
+    method: Coded

@@ -12,6 +12,7 @@ import numpy as np
 
 from opscope.analysis.compare.compare import EndToEnd, OperatorChange, Side
 from opscope.analysis.gate.gate import (
+    DESIGN,
     Criterion,
     GateReport,
     Outcome,
@@ -38,8 +39,6 @@ if TYPE_CHECKING:
     Floats: TypeAlias = NDArray[np.float64]
     Place: TypeAlias = tuple[str, int | None, int | None, str]
     """An operator: method, instruction, position and name."""
-
-DESIGN = "history"
 
 
 class Candidate(NamedTuple):

@@ -20,7 +20,6 @@ from urllib.parse import urlencode
 
 from opscope.bundle.manifest import Target
 from opscope.core.errors import DeviceError, MissingDependencyError, UsageError
-from opscope.hosts.adb.device import DIRECTORY, PATIENCE
 from opscope.hosts.adb.errors import complaint, connection_error, no_device, several_devices, storage_error
 from opscope.hosts.adb.power import power_named
 from opscope.hosts.shell import Finished, HeardLines, address_options, end_process, safe_path
@@ -29,6 +28,14 @@ from opscope.hosts.target_kinds import ADB
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
+
+
+DIRECTORY = "/data/local/tmp/opscope"
+"""Where opscope keeps its files on a device; ``/data/local/tmp`` is where adb may write and execute."""
+
+
+PATIENCE = 120
+"""How long, in seconds, a device that was lost is waited for; a reboot takes most of it."""
 
 
 _OPTIONS = ("power", "dir", "runner", "patience")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from opscope.core.errors import DeviceError
+from opscope.hosts.adb.adb import DIRECTORY, PATIENCE
 from opscope.hosts.adb.guard import Hold, owner_text
 from opscope.hosts.adb.state import read_device, read_state
 from opscope.hosts.device import Device
@@ -21,10 +22,6 @@ if TYPE_CHECKING:
     from opscope.hosts.adb.power import Power
 
 Told = TypeVar("Told")
-DIRECTORY = "/data/local/tmp/opscope"
-"""Where opscope keeps its files on a device; ``/data/local/tmp`` is where adb may write and execute."""
-PATIENCE = 120
-"""How long, in seconds, a device that was lost is waited for; a reboot takes most of it."""
 _ASK_SECONDS, _BOOT_POLL = 30.0, 0.5
 _COME_BACK = "plug it in or switch it on; what was measured is kept, finish with --resume"
 

@@ -44,8 +44,8 @@ def sweep_tiles(
     Raises:
         OpscopeError: that of the first trace, when none of them could be analysed.
     """
+    from opscope.core.files import labels
     from opscope.npu.analysis.sweep import SweepRow, sweep, sweep_row
-    from opscope.workflows.reports.combined import labels
 
     rows: list[SweepRow] = []
     analyses: list[TilesAnalysis] = []

@@ -18,7 +18,8 @@ from opscope.program.operators.arithmetic import (
     Arithmetic,
     operations,
 )
-from opscope.program.operators.taxonomy import Category, classify
+from opscope.program.operators.kinds import Category
+from opscope.program.operators.taxonomy import classify
 
 if TYPE_CHECKING:
     from collections.abc import Callable

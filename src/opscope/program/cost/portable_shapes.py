@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from opscope.program.cost import compute_shapes as compute
 from opscope.program.cost import movement_shapes as movement
 from opscope.program.cost.dimensions import NotKnownError, Shape, broadcast
-from opscope.program.operators.taxonomy import Category, classify
+from opscope.program.operators.kinds import Category
+from opscope.program.operators.taxonomy import classify
 
 if TYPE_CHECKING:
     from collections.abc import Callable

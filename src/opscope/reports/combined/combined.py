@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from opscope.core.units import counted_text
-from opscope.program.operators.taxonomy import FRAMEWORK, Category
+from opscope.program.operators.kinds import Category
+from opscope.program.operators.taxonomy import FRAMEWORK
 from opscope.reports.combined.operators import shared_programs
 from opscope.reports.combined.values import (
     Bottleneck,

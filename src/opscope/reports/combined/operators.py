@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from opscope.analysis.compare.matching import match
-from opscope.program.operators.taxonomy import FRAMEWORK, Category
+from opscope.program.operators.kinds import Category
+from opscope.program.operators.taxonomy import FRAMEWORK
 from opscope.reports.content.content import operator_rows
 from opscope.reports.sections.program import layer_text
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from opscope.analysis.quality.quality import Quality
-from opscope.analysis.rules.rules import Finding
+from opscope.analysis.findings.finding import Finding
+from opscope.analysis.findings.quality import Quality
 from opscope.core.stats.effect import Verdict
-from opscope.program.operators.taxonomy import Category
+from opscope.program.operators.kinds import Category
 from opscope.reports.combined.operators import SharedProgram
 
 

@@ -10,9 +10,9 @@ import msgspec
 from opscope.analysis.analysis import Analysis
 from opscope.analysis.compare.compare import Comparison
 from opscope.analysis.compare.outputs import OutputAgreement
+from opscope.analysis.findings.finding import Finding, RuledOut
+from opscope.analysis.findings.quality import Quality
 from opscope.analysis.preflight.contents import KernelSummary
-from opscope.analysis.quality.quality import Quality
-from opscope.analysis.rules.rules import Finding, RuledOut
 from opscope.bundle.manifest import Arm, Manifest, Role, Variant
 from opscope.core.stats.effect import Verdict
 from opscope.core.units import ratio_text, share_text, time_text
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from opscope.analysis.latency.latency import Latency
     from opscope.analysis.latency.timing import Untraced
     from opscope.analysis.operators.operators import Operator
-    from opscope.program.operators.taxonomy import Category
+    from opscope.program.operators.kinds import Category
 
 FOREGROUND = (Role.ACCELERATED, Role.CANDIDATE)
 """Roles whose operators a report lists, the first that there is."""

@@ -12,8 +12,8 @@ from __future__ import annotations
 import unicodedata
 from typing import TYPE_CHECKING, NamedTuple
 
-from opscope.analysis.quality.quality import Grade
-from opscope.analysis.rules.rules import Severity
+from opscope.analysis.findings.finding import Severity
+from opscope.analysis.findings.quality import Grade
 from opscope.bundle.manifest import Arm
 from opscope.core.stats.effect import Verdict
 from opscope.reports.content.content import resources

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import altair as alt
 
-from opscope.program.operators.taxonomy import Category
+from opscope.program.operators.kinds import Category
 from opscope.reports.content.text import plain
 from opscope.reports.html.pictures import COLOURS, INK, drawn, rows_of
 

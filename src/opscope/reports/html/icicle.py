@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from opscope.analysis.operators.operators import FRAMEWORK_BACKEND
 from opscope.core.units import milliseconds, share_text
-from opscope.program.operators.taxonomy import Category
+from opscope.program.operators.kinds import Category
 from opscope.reports.content.text import plain
 from opscope.reports.sections.program import layer_text
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opscope.bundle.manifest import Role
 from opscope.core import units
-from opscope.program.operators.taxonomy import Category
+from opscope.program.operators.kinds import Category
 from opscope.reports.content.content import (
     NOT_KNOWN,
     category_rows,

@@ -9,7 +9,7 @@ import numpy as np
 import vl_convert
 
 from opscope.bundle.manifest import Arm, Role
-from opscope.program.operators.taxonomy import Category
+from opscope.program.operators.kinds import Category
 from opscope.reports.content.content import measured_latency
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from opscope.reports.sections.program import bound_text, layer_text
 if TYPE_CHECKING:
     from opscope.analysis.analysis import Analysis
     from opscope.analysis.operators.operators import Operator
-    from opscope.analysis.roofline.roofline import Placement
+    from opscope.analysis.roofline.operator_roof import Placement
     from opscope.program.ceilings.ceilings import Roofs
 
     Rows: TypeAlias = list[dict[str, Any]]

@@ -8,7 +8,8 @@ import re
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from opscope.program.operators.taxonomy import Category, aten_operator
+from opscope.program.operators.kinds import Category
+from opscope.program.operators.taxonomy import aten_operator
 from opscope.reports.html import icicle, pictures
 from opscope.reports.html.html_sections import shift_steps
 from opscope.reports.html.roofline_picture import MOST_POINTS, roofline_picture

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from opscope.core.units import rate_text
-from opscope.program.operators.taxonomy import Category
+from opscope.program.operators.kinds import Category
 from opscope.reports.content.content import operator_rows
 
 if TYPE_CHECKING:

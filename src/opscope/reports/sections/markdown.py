@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from opscope.analysis.rules.acceleration import CONTEXT, SME
-from opscope.analysis.rules.rules import OPERATOR_SHARE
+from opscope.analysis.rules.acceleration import CONTEXT, OPERATOR_SHARE, SME
 from opscope.core.stats.effect import Verdict
 from opscope.core.units import counted_text, milliseconds, ratio_text, share_text
 from opscope.program.kernels.names import parse_kernel
-from opscope.program.operators.taxonomy import Category
+from opscope.program.operators.kinds import Category
 from opscope.reports.content.content import category_rows, top_operators, verdict_text
 from opscope.reports.sections.kernel_view import kernel_rows
 

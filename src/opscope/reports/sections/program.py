@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from opscope.analysis.operators.delegates import DelegateTime, LayoutTime, PortableTime
     from opscope.analysis.operators.modules import ModuleTime, SourceTime
     from opscope.analysis.operators.operators import Operator
-    from opscope.analysis.roofline.roofline import Bound, BoundTime, Interval, Placement
+    from opscope.analysis.roofline.operator_roof import Bound, Interval, Placement
+    from opscope.analysis.roofline.roofline import BoundTime
 
     OperatorPlace = tuple[str, int | None, int | None]
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opscope.analysis.quality.quality import Grade
+from opscope.analysis.findings.quality import Grade
 from opscope.reports.content.text import plain
 
 if TYPE_CHECKING:
-    from opscope.analysis.quality.quality import Quality
+    from opscope.analysis.findings.quality import Quality
 
 _WORDS = {Grade.GOOD: "good", Grade.USABLE: "usable", Grade.DO_NOT_TRUST: "do not trust"}
 _NAMED = 3

@@ -13,16 +13,16 @@ from opscope.experiment.config_errors import shown, typed, wrong
 from opscope.experiment.config_files import decoded
 from opscope.measurements.analyses import comparison_of, paired_sides
 from opscope.measurements.comparable import mismatches, surroundings
-from opscope.measurements.sides import side_of
 from opscope.npu.workflows.sides import check_tiles, is_tiles
-from opscope.program.operators.taxonomy import Category
+from opscope.program.operators.kinds import Category
+from opscope.workflows.analyze.sides import side_of
 
 if TYPE_CHECKING:
     from opscope.analysis.compare.compare import Comparison
     from opscope.analysis.gate.budgets import Budget, Sides
     from opscope.analysis.gate.gate import Criterion, GateReport
     from opscope.analysis.latency.timing import Floats
-    from opscope.measurements.sides import Side, Warmup
+    from opscope.measurements.side import Side, Warmup
     from opscope.npu.analysis.gate import TilesGate
 
 

@@ -16,11 +16,12 @@ from opscope.analysis.preflight.contents import (
 )
 from opscope.core.errors import UsageError
 from opscope.core.files import sha256_of
-from opscope.measurements.analyses import analysis_of, program_files
-from opscope.measurements.sides import side_of
+from opscope.measurements.analyses import analysis_of
+from opscope.workflows.analyze.analyses import program_files
+from opscope.workflows.analyze.sides import side_of
 
 if TYPE_CHECKING:
-    from opscope.measurements.sides import Warmup
+    from opscope.measurements.side import Warmup
 
 Inspected: TypeAlias = Analysis | ProgramSummary | RecordSummary | KernelSummary
 _HEAD = 1 << 16

@@ -14,9 +14,10 @@ from opscope.bundle.kernel_evidence import evidence_runs
 from opscope.core.errors import FeatureError, OpscopeError, UsageError, did_you_mean
 from opscope.measurements.analyses import analysis_of, comparison_of
 from opscope.measurements.counted_calls import joined_calls
-from opscope.measurements.sides import bundle_side, is_kit
+from opscope.measurements.sides import bundle_side
 from opscope.program.kernels.symbols import IsaClass
 from opscope.runtimes.executorch.runners.kernel_evidence import exported_kernels
+from opscope.workflows.analyze.sides import is_kit
 from opscope.workflows.kernels.kernel_sources import bundle_sources, file_source, kit_sources, of_variant, split_label
 from opscope.workflows.reports.reports import compared_pairs
 
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from opscope.bundle.manifest import Manifest, Variant
     from opscope.experiment.target import RunTarget
     from opscope.machine.clock import Clock
-    from opscope.measurements.sides import Side
+    from opscope.measurements.side import Side
 
 
 def bundle_ladders(

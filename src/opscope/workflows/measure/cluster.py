@@ -96,7 +96,7 @@ def needs(errand: Errand) -> dict[str, float]:
 def run_there(errand: Errand) -> Brought:
     """Run one experiment on this worker, in a directory of its own that is gone afterwards."""
     from opscope.experiment.planned import Experiments
-    from opscope.workflows.measure.running import Means, experiment_result
+    from opscope.workflows.measure.experiments import Means, experiment_result
 
     with tempfile.TemporaryDirectory(prefix="opscope-") as work:
         file = Path(work) / errand.config[0]

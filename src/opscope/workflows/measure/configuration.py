@@ -6,10 +6,14 @@ from typing import TYPE_CHECKING
 
 from opscope.core.errors import BundleError
 from opscope.core.files import storage_errors
-from opscope.experiment.config_files import template
+from opscope.experiment.config_files import decoded, template
+from opscope.experiment.config_rules import read_own
+from opscope.kit.config import is_kit_config, read_kit_config
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from opscope.experiment.planned import Experiments
 
 __all__ = ["template", "write_new"]
 
@@ -28,3 +32,18 @@ def write_new(path: Path, text: str) -> None:
                 file.write(text)
         except FileExistsError:
             raise BundleError("there is something already", where=path, hint="choose another --out") from None
+
+
+def read_experiments(file: Path) -> Experiments:
+    """The experiments that a file asks for.
+
+    Args:
+        file: TOML when its name ends in .toml, else JSON; one with ``experiments`` in it is the Arm kit's.
+
+    Raises:
+        NotFoundError: there is no such file.
+        StorageError: it cannot be read.
+        UsageError: it is no TOML or JSON, or a field is wrong; the message names the field and what is allowed.
+    """
+    raw = decoded(file, hint="write one with `opscope init --out FILE`")
+    return read_kit_config(raw, file) if is_kit_config(raw) else read_own(raw, file)

@@ -8,7 +8,7 @@ from opscope.core.errors import OpscopeError, UsageError
 from opscope.core.units import size_text
 from opscope.experiment.target import reserved
 from opscope.experiment.target_names import parse_target
-from opscope.workflows.measure.machine import Check, State, governor_check, load_check, switching_check, virtual_check
+from opscope.workflows.measure.checks import Check, State, governor_check, load_check, switching_check, virtual_check
 from opscope.workflows.measure.phones import phone_settings
 from opscope.workflows.measure.targets import target_named
 

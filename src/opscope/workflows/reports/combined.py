@@ -10,21 +10,22 @@ import msgspec
 from opscope.bundle.bundle import Bundle
 from opscope.bundle.manifest import Role
 from opscope.core.errors import MismatchError, NotFoundError, UsageError
-from opscope.core.files import write_atomically
+from opscope.core.files import labels, write_atomically
 from opscope.core.json import to_json
 from opscope.measurements.analyses import comparison_of
 from opscope.measurements.bundle_differences import bundle_differences, machine_text
 from opscope.measurements.comparable import mismatches, surroundings
-from opscope.measurements.sides import bundle_side, is_kit
+from opscope.measurements.sides import bundle_side
 from opscope.reports.combined.values import Series, Version
 from opscope.reports.content.content import NOT_KNOWN, measured_latency
+from opscope.workflows.analyze.sides import is_kit
 from opscope.workflows.reports.reports import REPORT_FORMATS, check_formats, content
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from opscope.bundle.manifest import Manifest, Variant
-    from opscope.measurements.sides import Side
+    from opscope.measurements.side import Side
     from opscope.reports.combined.combined import Part
     from opscope.reports.combined.values import CombinedReport
 
@@ -178,16 +179,3 @@ def _checked(places: list[Path]) -> list[Path]:
             raise UsageError("given twice", where=place, hint="give every bundle once")
         seen.add(place.resolve())
     return places
-
-
-def labels(places: Sequence[Path]) -> list[str]:
-    """A name for each directory: the last part of its path, with as many parts before it as make all names differ."""
-    parts = [place.resolve().parts for place in places]
-    depths = [1] * len(places)
-    for _ in range(max(map(len, parts))):
-        names = ["/".join(own[-depth:]) for own, depth in zip(parts, depths, strict=True)]
-        alike = [names.count(name) > 1 for name in names]
-        if not any(alike):
-            break
-        depths = [min(d + again, len(own)) for d, again, own in zip(depths, alike, parts, strict=True)]
-    return names

@@ -11,14 +11,14 @@ from opscope.core.errors import BundleError, RunError, UsageError, did_you_mean
 from opscope.core.files import write_atomically
 from opscope.core.table import Clock
 from opscope.core.table.tiles import holds_tiles
-from opscope.measurements.sides import is_kit, side_of
+from opscope.workflows.analyze.sides import is_kit, side_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from opscope.analysis.analysis import Analysis
     from opscope.analysis.compare.compare import Comparison
-    from opscope.measurements.sides import ProgramFiles, Side, Warmup
+    from opscope.measurements.side import ProgramFiles, Side, Warmup
     from opscope.program.model import Model
     from opscope.reports.content.content import ReportContent
     from opscope.reports.formats.perfetto import Part
@@ -147,7 +147,7 @@ def _request(path: str | Path, to: str, warmup: Warmup, options: ConvertOptions 
     Raises:
         UsageError: the format is unknown, or an option makes no sense with it.
     """
-    from opscope.measurements.analyses import program_files
+    from opscope.workflows.analyze.analyses import program_files
 
     given = options or ConvertOptions()
     if to not in CONVERT_FORMATS:

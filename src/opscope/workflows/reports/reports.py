@@ -15,12 +15,13 @@ from opscope.core.errors import UsageError, did_you_mean
 from opscope.core.files import write_atomically
 from opscope.core.json import to_json
 from opscope.measurements.analyses import agreement_of, analysis_of, comparison_of
-from opscope.measurements.sides import bundle_side, is_kit
+from opscope.measurements.sides import bundle_side
+from opscope.workflows.analyze.sides import is_kit
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opscope.measurements.sides import Side
+    from opscope.measurements.side import Side
     from opscope.reports.content.content import Agreement, ReportContent
 
 KIT_REPORTS = "opscope"

@@ -13,9 +13,9 @@ from opscope.bundle.bundle import MANIFEST
 from opscope.bundle.validation import Problem
 from opscope.core.errors import TraceFormatError
 from opscope.core.units import counted_text
+from opscope.experiment.protocol import OUTPUTS
 from opscope.hosts.target_kinds import RUNNER
 from opscope.readers.outputs import read_outputs
-from opscope.runtimes.executorch.runners.local import OUTPUTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

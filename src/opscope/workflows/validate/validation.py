@@ -75,7 +75,7 @@ def opened_bundle(path: Path) -> Opened:
 
 def _other_hint(path: Path) -> str:
     """What to give instead."""
-    from opscope.measurements.sides import is_kit
+    from opscope.workflows.analyze.sides import is_kit
 
     if is_kit(path):
         return "it is a run of the Arm kit, which states no hashes and no plan: `opscope analyze` reads it"

@@ -15,11 +15,11 @@ from opscope.bundle.manifest import Failure, FailureKind
 from opscope.core.errors import DeviceError, FeatureError, NotFoundError, UsageError
 from opscope.core.files import sha256_of
 from opscope.core.system.elf import AARCH64, ARM, X86, X86_64, machine_of
+from opscope.experiment.protocol import LOG, OUTPUTS, TRACE
 from opscope.experiment.target import Capabilities, Outcome
 from opscope.hosts.adb.adb import lines_about, runtime_lines
 from opscope.hosts.process import log_tail
 from opscope.machine import environment
-from opscope.runtimes.executorch.runners.local import LOG, OUTPUTS, TRACE
 from opscope.runtimes.executorch.runners.runner_command import ONE_EACH, check_arguments, measured, runner_words
 from opscope.runtimes.executorch.runners.runner_log import DEFAULT_TRACE, parse_help, parse_log
 from opscope.runtimes.executorch.runners.runner_outcome import (

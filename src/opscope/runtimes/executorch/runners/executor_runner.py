@@ -19,11 +19,11 @@ from opscope.bundle.manifest import Conditions, Environment, Failure, FailureKin
 from opscope.core.errors import FeatureError, NotFoundError, UsageError
 from opscope.core.files import sha256_of
 from opscope.core.system import launch
+from opscope.experiment.protocol import LOG, OUTPUTS, TRACE
 from opscope.experiment.target import Capabilities, Outcome
 from opscope.hosts.process import log_tail, run_process, unanswered
 from opscope.hosts.target_kinds import RUNNER
 from opscope.machine import environment
-from opscope.runtimes.executorch.runners.local import LOG, OUTPUTS, TRACE
 from opscope.runtimes.executorch.runners.runner_command import ONE_EACH, check_arguments, measured, runner_words
 from opscope.runtimes.executorch.runners.runner_log import DEFAULT_TRACE, parse_help, parse_log
 from opscope.runtimes.executorch.runners.runner_outcome import (

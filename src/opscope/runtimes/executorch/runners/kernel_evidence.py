@@ -12,11 +12,11 @@ from opscope.bundle.manifest import Failure, FailureKind
 from opscope.core.errors import FeatureError, NotFoundError, TraceFormatError
 from opscope.core.files import sha256_of, storage_errors
 from opscope.core.system.elf import read_symbols
+from opscope.experiment.protocol import TRACE
 from opscope.experiment.target import Job
 from opscope.program.kernels.symbols import parse_symbol
 from opscope.runtimes.executorch.installed import BACKEND, library_directory
 from opscope.runtimes.executorch.runners.kernel_counter import COUNTS, build_counter
-from opscope.runtimes.executorch.runners.local import TRACE
 from opscope.runtimes.executorch.runners.native import NativeTarget
 
 if TYPE_CHECKING:

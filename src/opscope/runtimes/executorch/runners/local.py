@@ -14,7 +14,17 @@ from opscope.bundle.manifest import Conditions, Environment, Failure, FailureKin
 from opscope.core.errors import FeatureError, MissingDependencyError, RunError
 from opscope.core.files import storage_errors
 from opscope.core.system.interpreter import module_command
-from opscope.experiment.protocol import ProbeAnswer, ProbeRefusal, RoofsAnswer, RoofsRequest, RunAnswer, RunRequest
+from opscope.experiment.protocol import (
+    LOG,
+    OUTPUTS,
+    TRACE,
+    ProbeAnswer,
+    ProbeRefusal,
+    RoofsAnswer,
+    RoofsRequest,
+    RunAnswer,
+    RunRequest,
+)
 from opscope.experiment.target import Capabilities, Outcome, feature_groups
 from opscope.hosts.process import log_tail, read_answer, run_process, unanswered
 from opscope.hosts.target_kinds import LOCAL
@@ -35,7 +45,6 @@ if TYPE_CHECKING:
     from opscope.experiment.target import Job
     from opscope.program.ceilings.ceilings import Roofs
 
-TRACE, OUTPUTS, LOG = "trace.etdump", "outputs.npz", "log.txt"
 _ANSWER = "answer.json"
 _PROBE_SECONDS = 60
 _CHILD = module_command("opscope.runtimes.executorch.runners.child")

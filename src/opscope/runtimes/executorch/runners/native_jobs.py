@@ -13,12 +13,11 @@ import numpy as np
 
 from opscope.bundle.manifest import Failure, FailureKind, Measurement
 from opscope.core.errors import DeviceError, FeatureError, RunError, with_hint
-from opscope.experiment.protocol import ProbeAnswer
+from opscope.experiment.protocol import LOG, OUTPUTS, TRACE, ProbeAnswer
 from opscope.experiment.target import Outcome
 from opscope.machine.cpu_reading import CPUID_LEAVES
 from opscope.machine.layout import proved_layout
 from opscope.runtimes.executorch.runners.kernel_counter import COUNTS
-from opscope.runtimes.executorch.runners.local import LOG, OUTPUTS, TRACE
 from opscope.runtimes.executorch.runners.native_answer import Call, read_outputs, write_inputs
 
 if TYPE_CHECKING:

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 from opscope.bundle.manifest import Failure, FailureKind
 from opscope.core.errors import DeviceError, FeatureError
+from opscope.experiment.protocol import LOG, TRACE
 from opscope.experiment.target import feature_groups
 from opscope.hosts.device import Device
 from opscope.hosts.facts import conditions_of, environment_of
 from opscope.hosts.process import log_tail, read_answer
 from opscope.machine import environment, isa
 from opscope.runtimes.executorch.runners.kernel_counter import COUNTS, counter_environment
-from opscope.runtimes.executorch.runners.local import LOG, TRACE
 from opscope.runtimes.executorch.runners.native_answer import ANSWER, INPUT, OUTPUT, NativeAnswer, flag_words, judged
 from opscope.runtimes.executorch.runners.native_jobs import NativeJobs
 from opscope.runtimes.executorch.runners.remote_runtime import Runtime, build_runtime

@@ -18,7 +18,7 @@ import msgspec
 from opscope.bundle.manifest import Failure, FailureKind
 from opscope.core.errors import DeviceError, MissingDependencyError, with_hint
 from opscope.core.system.interpreter import FILE, module_words
-from opscope.experiment.protocol import ProbeAnswer, RoofsRequest, RunRequest
+from opscope.experiment.protocol import LOG, OUTPUTS, TRACE, ProbeAnswer, RoofsRequest, RunRequest
 from opscope.experiment.target import Outcome, feature_groups
 from opscope.hosts.device import Device
 from opscope.hosts.facts import conditions_of, environment_of
@@ -27,11 +27,8 @@ from opscope.machine.ceilings_cache import MachineIdentity
 from opscope.machine.environment import cpu_revision
 from opscope.runtimes.executorch.runners.local import (
     DRIFT_SECONDS,
-    LOG,
-    OUTPUTS,
     ROOFS_LIMIT,
     ROOFS_SECONDS,
-    TRACE,
     heard_probe,
     heard_roofs,
     outcome_of,

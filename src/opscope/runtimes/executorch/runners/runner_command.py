@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from opscope.bundle.manifest import Measurement, Tensor
 from opscope.core.errors import UsageError
-from opscope.runtimes.executorch.runners.local import TRACE
+from opscope.experiment.protocol import TRACE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -1,0 +1,44 @@
+"""One side of a question: its events, where they came from, what its program says."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from opscope.analysis.analysis import Known
+    from opscope.analysis.latency.timing import Calls
+    from opscope.bundle.bundle import Bundle
+    from opscope.bundle.manifest import Variant
+    from opscope.core.table import EventTable
+
+
+Warmup: TypeAlias = int | Literal["auto"] | None
+"""Inferences of each process to set aside; auto: where latencies settle; None: a bundle's plan, else auto."""
+
+
+class Side(NamedTuple):
+    """One side of a question: its events, where they came from, what they are called, and what their program says.
+
+    ``tokens`` are those of a call by method, where the record of the export tells.
+    """
+
+    table: EventTable
+    path: str
+    format: str
+    files: list[tuple[str, str]]
+    label: str
+    bundle: Bundle | None
+    variant: Variant | None
+    known: Known | None = None
+    calls: Calls | None = None
+    tokens: Mapping[str, int] = {}
+
+
+class ProgramFiles(NamedTuple):
+    """The .pte that was traced, and the ETRecord of its export when there is one."""
+
+    program: Path
+    etrecord: Path | None = None

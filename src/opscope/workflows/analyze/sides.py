@@ -1,0 +1,76 @@
+"""The side of a question that a path names: a trace, a directory of traces, a variant of a bundle, an experiment of the Arm kit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from opscope.bundle.bundle import Bundle, is_bundle
+from opscope.core.errors import NotFoundError
+from opscope.measurements.sides import bundle_side, trace_side
+
+if TYPE_CHECKING:
+    from opscope.measurements.results import EventsResult
+    from opscope.measurements.side import ProgramFiles, Side, Warmup
+
+
+def read(path: str | Path) -> EventsResult:
+    """The events of a trace, of all traces in a directory, or of a variant of a bundle (``BUNDLE#variant``).
+
+    A run directory of the Arm kit is read like a bundle; its experiments are ``DIR#experiment``.
+
+    Warm-up is marked: by the plan of a bundle, else where the latencies settle.
+
+    >>> import opscope
+    >>> opscope.read("trace.etdump").inferences().height
+    4
+    >>> opscope.read("out#baseline").processes
+    6
+
+    Raises:
+        NotFoundError: there is no such file, directory or variant.
+        TraceFormatError: a file is damaged or of an unknown format.
+    """
+    from opscope.measurements.results import EventsResult
+
+    table = side_of(path, None).table
+    return EventsResult(table.traces, table.clock, table.warnings, table.warmup, table.side)
+
+
+def side_of(path: str | Path, warmup: Warmup, files: ProgramFiles | None = None) -> Side:
+    """The side that a path names; see :func:`read` for the paths and the warm-up.
+
+    Args:
+        path: of a trace, a directory, a bundle or a variant.
+        warmup: inferences to set aside.
+        files: the program, to attribute operators with; a bundle has its own.
+    """
+    side = _side_of(path, warmup)
+    if files is None:
+        return side
+    from opscope.measurements.attribution import with_program
+
+    return with_program(side, *files)
+
+
+def _side_of(path: str | Path, warmup: Warmup) -> Side:
+    place, _, variant = str(path).partition("#")
+    directory = Path(place)
+    if is_kit(directory):
+        from opscope.kit.sides import kit_side
+
+        return kit_side(directory, variant or None, warmup)
+    if is_bundle(directory):
+        return bundle_side(Bundle.open(directory), variant or None, warmup)
+    if variant:
+        raise NotFoundError("neither a bundle nor a run of the Arm kit, so it has no variants", where=directory)
+    return trace_side(directory, warmup)
+
+
+def is_kit(directory: Path) -> bool:
+    """Whether a path is a run directory of the Arm kit."""
+    if not directory.is_dir():
+        return False
+    from opscope.kit.readers.directory import is_kit_run
+
+    return is_kit_run(directory)

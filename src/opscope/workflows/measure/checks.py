@@ -1,0 +1,94 @@
+"""Checks of a machine or a device: what was looked at, what was found, what to type when it is not well."""
+
+from __future__ import annotations
+
+import enum
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from opscope.core.errors import FeatureError, MissingDependencyError
+from opscope.machine import isa
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from opscope.bundle.manifest import Conditions, Environment
+    from opscope.experiment.protocol import ProbeAnswer
+
+
+_LOAD_LIMIT = 0.5
+
+
+class State(str, enum.Enum):
+    """Outcome of a check."""
+
+    OK = "ok"
+    NOTE = "note"
+    PROBLEM = "problem"
+
+
+class Check(msgspec.Struct, frozen=True):
+    """One check of a machine: what was looked at, what was found, and what to type when it is not well.
+
+    A ``problem`` prevents profiling, a ``note`` limits it.
+    """
+
+    name: str
+    state: State
+    found: str
+    action: str = ""
+
+
+def switching_check(probe: Callable[[], ProbeAnswer]) -> Check:
+    """What can be switched off on a CPU.
+
+    Args:
+        probe: asks for its features.
+    """
+    name = "acceleration switch"
+    try:
+        probed = probe()
+    except FeatureError as error:
+        return Check(name, State.NOTE, f"not available: {error.problem}", error.hint or "")
+    except MissingDependencyError as error:
+        return Check(name, State.PROBLEM, error.problem, error.hint or "")
+    fields = frozenset(probed.fields)
+    default = isa.strongest(probed.arch, fields)
+    if default is None:
+        return Check(name, State.NOTE, "this CPU has no feature to switch off")
+    have = ", ".join(group.name for group in isa.present(probed.arch, fields))
+    return Check(name, State.OK, f"{have}; --ablate {default.name} is the default")
+
+
+def load_check(now: Conditions) -> Check:
+    """What else runs on a machine."""
+    load, cpus = now.load_average, now.usable_cpus
+    if load is None or cpus is None:
+        return Check("load", State.NOTE, "cannot be read")
+    text = f"{load:.2f} on {cpus} CPUs"
+    if load > _LOAD_LIMIT * cpus:
+        return Check("load", State.NOTE, text, "close other programs before measuring")
+    return Check("load", State.OK, text)
+
+
+def governor_check(machine: Environment) -> Check:
+    """Whether the clock of a machine follows its load."""
+    governor = machine.governor
+    if governor is None:
+        return Check("clock governor", State.NOTE, "cannot be read here: throttling would not be seen")
+    if governor != "performance":
+        action = "for steadier figures: sudo cpupower frequency-set -g performance"
+        return Check("clock governor", State.NOTE, governor, action)
+    return Check("clock governor", State.OK, governor)
+
+
+def virtual_check(machine: Environment) -> Check:
+    """Whether others share the processor of a machine, or it is none at all."""
+    if machine.emulator:
+        found = f"the CPU is emulated by {machine.emulator}: what it computes counts, how long that takes does not"
+        return Check("machine", State.NOTE, found, "measure times on a real device")
+    hypervisor = machine.hypervisor
+    if hypervisor:
+        return Check("machine", State.NOTE, "virtual: other guests can disturb a measurement", "use more rounds")
+    return Check("machine", State.OK, "no hypervisor seen" if hypervisor is False else "not known to be virtual")
