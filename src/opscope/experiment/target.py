@@ -33,8 +33,8 @@ class Job(msgspec.Struct, frozen=True):
         timeout_seconds: after this the process and all it started are ended.
         traced: with event tracing; without it no trace is left, and the calls are timed all the same.
         affinity: CPUs to stay on; empty for all.
-        counter: library on this machine that counts calls of kernels (``opscope.runtimes.executorch.runners.kernel_counter``), to preload into
-            the process; the counts are left beside the trace as ``kernels.counts``. Such a job is never timed.
+        counter: library on this machine that counts calls of kernels, to preload into the process; the counts
+            are left beside the trace as ``kernels.counts``. Such a job is never timed.
         calls: methods to call, over and over in this order; empty for ``forward``, or for the only one there is.
     """
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 DIRECTORY = ".cache/opscope"
-_ssh_address_OPTIONS = ("python", "dir")
+_ADDRESS_OPTIONS = ("python", "dir")
 _HOST = re.compile(r"(?P<host>(?:[A-Za-z0-9_.-]+@)?[A-Za-z0-9_][A-Za-z0-9_.-]*)(?::(?P<port>\d{1,5}))?\Z")
 _HIGHEST_PORT = 65_535
 
@@ -69,7 +69,7 @@ def parse_address(text: str) -> SshAddress:
     port = int(match["port"]) if match["port"] else None
     if port is not None and not 0 < port <= _HIGHEST_PORT:
         raise UsageError(f"{port} is no port", where=where)
-    options = address_options(query, _ssh_address_OPTIONS, where, "python=venv/bin/python")
+    options = address_options(query, _ADDRESS_OPTIONS, where, "python=venv/bin/python")
     directory = safe_path(options.get("dir", DIRECTORY), where).rstrip("/")
     python = safe_path(options["python"], where) if "python" in options else None
     return SshAddress(text, match["host"], port, directory, python)

@@ -1,4 +1,4 @@
-"""One side of a question: a trace, a directory of traces, a variant of a bundle, an experiment of the Arm kit."""
+"""Sides from what is on disk: a trace, a directory of traces, a variant of a bundle."""
 
 from __future__ import annotations
 
@@ -19,6 +19,13 @@ if TYPE_CHECKING:
 
 
 def trace_side(path: Path, warmup: Warmup) -> Side:
+    """The side that a trace is, or a directory of traces, each of them a process.
+
+    Raises:
+        NotFoundError: there is no such file, or no trace in the directory.
+        MismatchError: the traces of the directory are of different clocks.
+        TraceFormatError: one is damaged.
+    """
     from opscope.core.table import EventTable
     from opscope.readers.registry import read_trace, traces_in
 

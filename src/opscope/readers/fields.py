@@ -1,7 +1,7 @@
 """Fields of FlatBuffer tables beyond the basic ones: vectors of numbers, floating point, texts, unions.
 
-Everything here goes through the checked gathers of :mod:`opscope.readers.flatbuffer`. Vectors that share bytes could make
-a small file describe huge values, so the vectors of one field may not be longer, taken together, than the file.
+Everything here goes through the checked gathers of :mod:`opscope.readers.flatbuffer`. Vectors that share bytes could
+make a small file describe huge values, so the vectors of one field may not be longer, taken together, than the file.
 """
 
 from __future__ import annotations

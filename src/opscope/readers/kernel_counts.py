@@ -1,4 +1,4 @@
-"""The file that a kernel counter leaves (``opscope.runtimes.executorch.runners.kernel_counter``): little endian, of fixed size.
+"""The file that a kernel counter leaves: little endian, of fixed size.
 
 ====== ==================================================================================================
 bytes  meaning

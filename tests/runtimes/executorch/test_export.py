@@ -225,7 +225,8 @@ def decoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A decoder of one layer with its record, exported once."""
     directory = tmp_path_factory.mktemp("decoder")
     (directory / "one_layer.py").write_text(
-        "from opscope.runtimes.executorch.export.models import decoder\n\ndef build():\n    return decoder.build(layers=1)\n"
+        "from opscope.runtimes.executorch.export.models import decoder\n\n"
+        "def build():\n    return decoder.build(layers=1)\n"
     )
     record = record_of(directory, str(directory / "one_layer.py"))
     return directory / record.program.name

@@ -4,8 +4,8 @@ The process is the unit: inferences within a process agree far better with each 
 process contributes one number. Two ways to look at the same data must agree before a difference is called:
 
 - a bootstrap over processes (and for end-to-end latency over the inferences in them, see
-  ``opscope.core.stats.hierarchy``) gives the interval, widened for small samples (Hesterberg, "What Teachers Should Know
-  About the Bootstrap", The American Statistician 69 (2015), section 3.4: the expanded percentile interval);
+  ``opscope.core.stats.hierarchy``) gives the interval, widened for small samples (Hesterberg, "What Teachers Should
+  Know About the Bootstrap", The American Statistician 69 (2015), section 3.4: the expanded percentile interval);
 - a permutation test gives the error rate: if the two sides were the same, exchanging them within a round (paired) or
   between processes (unpaired) would change nothing, so at most 5 in 100 such comparisons reject, whatever the shape
   of the noise (Good, Permutation, Parametric and Bootstrap Tests of Hypotheses, chapter 3).

@@ -36,9 +36,9 @@ _RESAMPLES = 2_000
 def median_effect(baseline: Sequence[Floats], candidate: Sequence[Floats], *, paired: bool) -> Effect:
     """Effect of two sides on the logarithm of latency; a process counts by its median.
 
-    The p-value is that of processes, see ``opscope.core.stats.effect``; the interval is the expanded percentile interval of
-    a bootstrap over processes and the inferences in them. A verdict needs both, so the smallest detectable effect is
-    the larger of what either could show. Exchanging the two sides mirrors the result exactly.
+    The p-value is that of processes, see ``opscope.core.stats.effect``; the interval is the expanded percentile
+    interval of a bootstrap over processes and the inferences in them. A verdict needs both, so the smallest detectable
+    effect is the larger of what either could show. Exchanging the two sides mirrors the result exactly.
 
     Args:
         baseline: durations in each of its processes, at least one process and one duration in each.

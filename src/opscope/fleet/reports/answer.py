@@ -56,7 +56,7 @@ def answer_bytes(columns: Sequence[str], types: Sequence[str], rows: Rows, form:
         return _parquet(distinct(columns), rows)
     if form == "csv":
         return _csv(columns, rows)
-    from rich.console import Console  # noqa: PLC0415 - for text files only
+    from rich.console import Console
 
     console = Console(file=io.StringIO(), width=10_000, highlight=False)
     console.print(answer_table(columns, types, rows))

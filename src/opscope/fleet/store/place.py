@@ -137,7 +137,7 @@ class Remote:
 
     def __init__(self, address: str) -> None:
         try:
-            import fsspec  # noqa: PLC0415 - an optional dependency
+            import fsspec
         except ImportError:
             raise MissingDependencyError("fsspec is not installed", where=address, hint=EXTRA) from None
         try:

@@ -137,7 +137,7 @@ def _first_line(error: Exception) -> str:
 
 def _duckdb() -> Any:  # noqa: ANN401 - the module, which may be absent
     try:
-        import duckdb  # noqa: PLC0415 - an optional dependency
+        import duckdb
     except ImportError:
         raise MissingDependencyError("duckdb is not installed", where="store", hint=EXTRA) from None
     return duckdb

@@ -1,8 +1,9 @@
 """Why an operator stayed with the runtime's portable kernels and did not go to XNNPACK, where that can be known.
 
-The program shows number types, shapes and options; the partitioner's rules (:mod:`opscope.program.partition.partition_rules`) say
-what it takes of them. A reason is given when a rule refuses what the program shows. When every known rule is met, the
-reason is not known: the exporter may have had other settings, another release, or a pattern that it did not recognise.
+The program shows number types, shapes and options; the partitioner's rules
+(:mod:`opscope.program.partition.partition_rules`) say what it takes of them. A reason is given when a rule
+refuses what the program shows. When every known rule is met, the reason is not known: the exporter may have had other
+settings, another release, or a pattern that it did not recognise.
 """
 
 from __future__ import annotations

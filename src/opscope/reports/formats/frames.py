@@ -27,7 +27,7 @@ CHANGE_COLUMNS = (
     "method instruction position name category kind backend baseline_ns candidate_ns saved_ns ci95_low_ns ci95_high_ns "
     "speedup verdict module aten"
 ).split()
-"""Columns of a frame of changes: :class:`opscope.analysis.compare.compare.OperatorChange`; the interval is of the saving."""
+"""Columns of a frame of operators' changes; the interval is of the saving."""
 
 
 def operator_frame(analysis: Analysis) -> pl.DataFrame:

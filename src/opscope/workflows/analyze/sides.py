@@ -1,4 +1,4 @@
-"""The side of a question that a path names: a trace, a directory of traces, a variant of a bundle, an experiment of the Arm kit."""
+"""The side that a path names: traces, a variant of a bundle, an experiment of the Arm kit."""
 
 from __future__ import annotations
 

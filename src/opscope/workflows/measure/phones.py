@@ -68,7 +68,7 @@ def phone_runner(
     inputs: Sequence[Tensor] = (),
     outputs: Sequence[Tensor] = (),
 ) -> AdbRunnerTarget:
-    """A build of executor_runner on the device of an address; see :class:`opscope.runtimes.executorch.runners.adb_runner.AdbRunnerTarget`."""
+    """A build of executor_runner on the device of an address."""
     from opscope.runtimes.executorch.runners.adb_runner import AdbRunnerTarget
 
     return AdbRunnerTarget(_phone(address).device, runner, arguments, inputs=inputs, outputs=outputs)

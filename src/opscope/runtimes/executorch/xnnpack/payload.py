@@ -1,8 +1,7 @@
 """XNNPACK payloads of delegates: a header, a graph as a FlatBuffer, and constants that are never looked at.
 
 Source of the header: ``backends/xnnpack/serialization/xnnpack_graph_serialize.py`` of ExecuTorch 1.5.1; of the graph:
-``runtime_schema.fbs`` beside it, as tables in :mod:`opscope.runtimes.executorch.xnnpack.payload`. A payload without header is a graph from
-its first byte.
+``runtime_schema.fbs`` beside it. A payload without header is a graph from its first byte.
 """
 
 from __future__ import annotations
