@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     Seeds: TypeAlias = Callable[[], list[bytes]]
 
 TESTS = Path(__file__).resolve().parents[1] / "tests" / "support"
-DATA = TESTS / "data"
+DATA = TESTS.parent / "data"
 WHERE = Path("fuzzed")
 _LOOP = """
     Program::load_method 900
@@ -206,7 +206,7 @@ def _follow_program(data: bytes) -> object:
     from opscope.program.cost.cost import step_cost
     from opscope.program.cost.shapes import propagate
     from opscope.program.partition.partition_reasons import PortableReasons
-    from opscope.program.structure.plan import Tensor
+    from opscope.program.structure.plan import PlannedTensor
     from opscope.program.xnnpack.links import Links
     from opscope.runtimes.executorch.pte import decode_executable
     from opscope.runtimes.executorch.xnnpack.payload import delegate_graphs
@@ -217,7 +217,7 @@ def _follow_program(data: bytes) -> object:
         for plan in program.plans:
             own = {graph.delegate: graph.graph for graph in graphs if graph.method == plan.name}
             values = [plan.values[number] for number in plan.inputs if 0 <= number < len(plan.values)]
-            shapes = propagate(plan, own, [value.sizes for value in values if isinstance(value, Tensor)])
+            shapes = propagate(plan, own, [value.sizes for value in values if isinstance(value, PlannedTensor)])
             Links(plan, own)
             reasons = PortableReasons(plan)
             for number, step in enumerate(plan.chains[0].steps if plan.chains else ()):

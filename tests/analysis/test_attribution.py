@@ -3,10 +3,10 @@
 import msgspec
 import pytest
 
-from opscope.analysis.analysis import Known, ProgramInfo, Source, analyse
+from opscope.analysis.analysis import ProgramInfo, ProgramKnowledge, TraceSource, analyse
 from opscope.analysis.operators.attribution import attribute, method_names
 from opscope.measurements.attribution import read_model
-from opscope.program.model import Model
+from opscope.program.model import ProgramModel
 from opscope.program.operators.kinds import Category
 from opscope.program.xnnpack.attribution import Attribution
 from traces import table as table_of
@@ -43,8 +43,8 @@ def analysis_of(text, model):
     """The analysis of a trace with its program."""
     table = table_of(text)
     named = table.with_method_names(method_names(table, model))
-    known = Known(ProgramInfo("m.pte", "0", "m.etrecord", "0", verified=False), attribute(named, model))
-    return analyse(named, Source("t", "etdump", [("t", "0")]), None, known)
+    known = ProgramKnowledge(ProgramInfo("m.pte", "0", "m.etrecord", "0", verified=False), attribute(named, model))
+    return analyse(named, TraceSource("t", "etdump", [("t", "0")]), None, known)
 
 
 def test_the_method_is_named_by_the_program(model):
@@ -159,7 +159,7 @@ def test_a_record_of_another_model_is_left_out(model):
         for tensor in record.graphs[0].tensors
     )
     other = msgspec.structs.replace(record, graphs=(msgspec.structs.replace(record.graphs[0], tensors=twice),))
-    found = Model(model.executable, model.graphs, other)
+    found = ProgramModel(model.executable, model.graphs, other)
     assert "other sizes" in found.conflict
     assert found.record is None
 
@@ -168,4 +168,4 @@ def test_a_record_of_other_calls_is_left_out(model):
     """It records a delegate at instruction 1, where the program calls a kernel."""
     call = msgspec.structs.replace(model.record.delegates[0], instruction=1)
     other = msgspec.structs.replace(model.record, delegates=(call,))
-    assert "where there is none" in Model(model.executable, model.graphs, other).conflict
+    assert "where there is none" in ProgramModel(model.executable, model.graphs, other).conflict

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from opscope.analysis.compare.compare import Beside, Comparison, compare
+from opscope.analysis.compare.compare import Comparison, RelatedData, compare
 from opscope.analysis.gate.budgets import Budget, Budgets, EndToEndBudget, Sides, SplitTimes, judge_budgets, split_times
 from opscope.analysis.gate.gate import (
     Criterion,
@@ -106,7 +106,7 @@ def side(convolution: int, add: int, processes: int = 8) -> EventTable:
 
 def compared(old: EventTable, new: EventTable) -> Comparison:
     """The comparison of two independent groups."""
-    return compare(old, new, labels=LABELS, paired=False, beside=Beside())
+    return compare(old, new, labels=LABELS, paired=False, beside=RelatedData())
 
 
 def sides(old: EventTable, new: EventTable, *, paired: bool = False) -> Sides:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from opscope.analysis.analysis import Source, analyse
+from opscope.analysis.analysis import TraceSource, analyse
 from opscope.analysis.compare.compare import compare
 from opscope.analysis.findings.finding import Place
 from opscope.analysis.kernels.kernel_join import join_calls
@@ -19,9 +19,9 @@ from opscope.analysis.kernels.kernel_sources import (
 from opscope.analysis.kernels.kernels import KernelFilter, kernel_lines, kernel_pairs
 from opscope.analysis.kernels.ladder import (
     Answer,
-    Known,
+    EvidenceLevel,
+    LadderInputs,
     Rung,
-    Step,
     VariantLadder,
     chosen,
     rung_counts,
@@ -29,10 +29,10 @@ from opscope.analysis.kernels.ladder import (
 )
 from opscope.core.table import EventTable
 from opscope.program.kernels.calls import KernelCalls, OperatorCalls
-from opscope.program.kernels.recordings import Frame, Tally
+from opscope.program.kernels.recordings import StackFrame, Tally
 from opscope.program.kernels.symbols import IsaClass
 from opscope.program.partition.eligibility import Eligibility
-from opscope.program.partition.sme_rules import Form, Verdict
+from opscope.program.partition.sme_rules import Form, SmeSupport
 from traces import table
 
 MOPA2 = "kai_run_matmul_clamp_f32_f32p2vlx1_f32p2vlx1biasf32_sme2_mopa"
@@ -80,7 +80,7 @@ def test_a_counter_knows_nought_and_a_recording_does_not() -> None:
     """No call is a fact; no sample is none; a kernel that was not counted is not known."""
     counted = counted_source(CALLS, "on", "on.counts")
     tally = Tally()
-    tally.add("cycles", "runner/1", [Frame("memcpy", None), Frame(MOPA2, None)])
+    tally.add("cycles", "runner/1", [StackFrame("memcpy", None), StackFrame(MOPA2, None)])
     sampled = sampled_source(tally.recording("perf script", "events"), "on", "perf.txt")
     logged = registered_source([(NEON, "gemm", 2), (NEON, "igemm", 1)], "on", "log.txt")
     lines = {line.name: line.cells for line in kernel_lines([counted, sampled, logged], ALL, every=True)}
@@ -186,8 +186,8 @@ def test_calls_that_do_not_fit_the_trace_are_given_to_nobody(seen: KernelCalls, 
 
 # ---- the ladder
 
-ELIGIBLE = Eligibility(Verdict.ELIGIBLE, Form.PRODUCT, "PF32", "there are kernels", "src/subgraph.c", tried=True)
-REFUSED = Eligibility(Verdict.NOT_ELIGIBLE, Form.PRODUCT, "F32", "one scale only", "src/subgraph.c", tried=True)
+ELIGIBLE = Eligibility(SmeSupport.ELIGIBLE, Form.PRODUCT, "PF32", "there are kernels", "src/subgraph.c", tried=True)
+REFUSED = Eligibility(SmeSupport.NOT_ELIGIBLE, Form.PRODUCT, "F32", "one scale only", "src/subgraph.c", tried=True)
 
 
 def traced(text: str = TRACE) -> EventTable:
@@ -195,18 +195,18 @@ def traced(text: str = TRACE) -> EventTable:
     return table(text, repeat=2)
 
 
-def known(text: str = TRACE, **fields: object) -> Known:
+def known(text: str = TRACE, **fields: object) -> LadderInputs:
     """What is known of a variant on Arm with SME."""
     own = {
         "machine": "aarch64",
         "features": frozenset({"sme", "sme2"}),
         "sme": {CONVOLUTION: ELIGIBLE, LINEAR: ELIGIBLE},
     }
-    operators = analyse(traced(text), Source("trace", "etdump", [("trace", "0" * 64)])).operators
-    return Known(**{"variant": "on", "threads": 1, "operators": operators, **own, **fields})  # type: ignore[arg-type]
+    operators = analyse(traced(text), TraceSource("trace", "etdump", [("trace", "0" * 64)])).operators
+    return LadderInputs(**{"variant": "on", "threads": 1, "operators": operators, **own, **fields})  # type: ignore[arg-type]
 
 
-def step(ladder: VariantLadder, rung: Rung, place: Place = CONVOLUTION) -> Step:
+def step(ladder: VariantLadder, rung: Rung, place: Place = CONVOLUTION) -> EvidenceLevel:
     """One answer for one operator."""
     own = next(each for each in ladder.operators if (each.method, each.instruction, each.position) == place)
     return next(each for each in own.steps if each.rung is rung)

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from fakes import FakeClock, FakeTarget
-from opscope.analysis.analysis import Source, analyse
+from opscope.analysis.analysis import TraceSource, analyse
 from opscope.analysis.compare.compare import compare
-from opscope.analysis.latency.timing import Calls
+from opscope.analysis.latency.timing import CallTimes
 from opscope.api import Settings, profile
 from opscope.bundle.consistency import plan_problems
 from opscope.bundle.manifest import Environment, Manifest, Model, Plan, Role, Status, Target, Variant
@@ -64,7 +64,7 @@ def test_inferences_in_one_piece_are_named_too() -> None:
 def test_each_method_has_its_own_figures(tmp_path: Path) -> None:
     """Latency, share of the time, categories that add up to a call, and tokens per second."""
     named = table(tmp_path, 900, 100, 120, 900, 100, 120, 900, 100, 120, warmup=3)
-    source = Source("t", "etdump", [("t", "0")])
+    source = TraceSource("t", "etdump", [("t", "0")])
     found = analyse(named, source, tokens={"prefill": 16, "decode": 1})
     prefill, decode = found.methods
     assert (prefill.method, prefill.calls, prefill.latency.median_ns) == ("prefill", 2, 900)
@@ -81,8 +81,8 @@ def test_each_method_has_its_own_figures(tmp_path: Path) -> None:
 def test_tokens_per_second_come_from_calls_without_tracing(tmp_path: Path) -> None:
     """Behind the warm-up, by the order of the calls; an unknown number of tokens gives no rate."""
     named = table(tmp_path, 900, 100, 120, 900, 100, 120, warmup=3)
-    calls = Calls({0: [1, 1, 1, 800, 90, 110]}, {}, 3, {}, CALLS)
-    prefill, decode = analyse(named, Source("t", "etdump", [("t", "0")]), None, None, calls, {"decode": 1}).methods
+    calls = CallTimes({0: [1, 1, 1, 800, 90, 110]}, {}, 3, {}, CALLS)
+    prefill, decode = analyse(named, TraceSource("t", "etdump", [("t", "0")]), None, None, calls, {"decode": 1}).methods
     assert decode.untraced is not None
     assert decode.untraced.samples_ns == [90, 110]
     assert decode.tokens_per_second == pytest.approx(1e9 / 100)
@@ -94,7 +94,7 @@ def test_one_method_without_tokens_needs_no_rows(tmp_path: Path) -> None:
     """It is the whole."""
     path = tmp_path / "trace.etdump"
     path.write_bytes(etdump("Method::execute 100", repeat=3))
-    assert analyse(read_trace(path).table, Source("t", "etdump", [("t", "0")])).methods == []
+    assert analyse(read_trace(path).table, TraceSource("t", "etdump", [("t", "0")])).methods == []
 
 
 def test_a_method_is_compared_with_itself(tmp_path: Path) -> None:

@@ -10,24 +10,24 @@ from graphs import graph
 from opscope.analysis.findings.finding import Severity
 from opscope.analysis.preflight.forecast import NOMINAL, Part
 from opscope.analysis.preflight.preflight import MethodPreflight, Preflight, next_step, preflight
-from opscope.program.model import Model
+from opscope.program.model import ProgramModel
 from opscope.program.operators.kinds import Category
 from opscope.program.partition.partition_reasons import Cause
-from opscope.program.partition.sme_rules import Verdict
+from opscope.program.partition.sme_rules import SmeSupport
 from opscope.program.structure.dtypes import NumberType
 from opscope.program.structure.plan import (
-    Allocation,
     Chain,
     Delegate,
     Dynamism,
     Executable,
     InstructionKind,
     ListKind,
+    MethodPlan,
     Nothing,
-    Plan,
+    PlannedMemory,
+    PlannedStep,
+    PlannedTensor,
     Scalar,
-    Step,
-    Tensor,
     Value,
     ValueList,
 )
@@ -48,25 +48,25 @@ CONVOLUTION_MACS = 64 * 16 * 36
 DEPTHWISE_MACS = 64 * 16 * 9
 
 
-def tensor(*sizes: int, dynamism: Dynamism = Dynamism.STATIC, dtype: NumberType = F32) -> Tensor:
+def tensor(*sizes: int, dynamism: Dynamism = Dynamism.STATIC, dtype: NumberType = F32) -> PlannedTensor:
     """A tensor in planned memory."""
     order = tuple(range(len(sizes)))
-    return Tensor(dtype, sizes, order, dynamism, 0, Allocation(1, 0), "", external=False)
+    return PlannedTensor(dtype, sizes, order, dynamism, 0, PlannedMemory(1, 0), "", external=False)
 
 
-def delegate(number: int, *arguments: int) -> Step:
+def delegate(number: int, *arguments: int) -> PlannedStep:
     """A call of a delegate."""
-    return Step(InstructionKind.DELEGATE, number, arguments)
+    return PlannedStep(InstructionKind.DELEGATE, number, arguments)
 
 
-def kernel(number: int, *arguments: int) -> Step:
+def kernel(number: int, *arguments: int) -> PlannedStep:
     """A call of a portable operator."""
-    return Step(InstructionKind.KERNEL, number, arguments)
+    return PlannedStep(InstructionKind.KERNEL, number, arguments)
 
 
 def looked_at(
     values: list[Value],
-    steps: list[Step],
+    steps: list[PlannedStep],
     graphs: dict[int, XnnGraph],
     *,
     operators: tuple[str, ...] = (),
@@ -75,10 +75,10 @@ def looked_at(
     """The preflight of a program with one method, whose first value is its input and whose last is its output."""
     made = tuple(Delegate(backend, (), None) for backend in backends)
     outer = (0,), (len(values) - 1,)
-    plan = Plan("forward", tuple(values), *outer, operators, made, (Chain((), (), tuple(steps)),), ())
+    plan = MethodPlan("forward", tuple(values), *outer, operators, made, (Chain((), (), tuple(steps)),), ())
     executable = Executable("ET12", 0, (plan,), (), (), None, ())
     known = [DelegateGraph("forward", number, (), each) for number, each in graphs.items()]
-    found = preflight(Model(executable, known, None), "model.pte", "00")
+    found = preflight(ProgramModel(executable, known, None), "model.pte", "00")
     jsonschema.validate(msgspec.to_builtins(found, str_keys=True), msgspec.json.schema(Preflight))
     return found.methods[0]
 
@@ -112,8 +112,8 @@ def test_the_share_that_can_be_accelerated(image_model: MethodPreflight) -> None
     assert matrix.share == matrix.highest_share == pytest.approx(0.8)
     verdicts = [(group.form, group.verdict, group.macs) for group in matrix.groups]
     assert verdicts == [
-        ("convolution", Verdict.ELIGIBLE, CONVOLUTION_MACS),
-        ("depthwise convolution", Verdict.NOT_ELIGIBLE, DEPTHWISE_MACS),
+        ("convolution", SmeSupport.ELIGIBLE, CONVOLUTION_MACS),
+        ("depthwise convolution", SmeSupport.NOT_ELIGIBLE, DEPTHWISE_MACS),
     ]
 
 
@@ -250,7 +250,7 @@ def test_a_program_that_is_cut_up() -> None:
 def test_shapes_that_can_differ_and_branches_are_said() -> None:
     """The figures are upper bounds, and every instruction counts once."""
     some = tensor(16, 8, dynamism=Dynamism.BOUNDED)
-    steps = [kernel(0, 0, 1, 1), Step(InstructionKind.JUMP, 0, (2,))]
+    steps = [kernel(0, 0, 1, 1), PlannedStep(InstructionKind.JUMP, 0, (2,))]
     found = looked_at([some, some, Scalar(value=True), some], steps, {}, operators=("aten::relu.out",))
     assert (found.dynamic, found.branches) == (True, True)
     assert {"dynamic", "branches"} <= {finding.rule for finding in found.findings}

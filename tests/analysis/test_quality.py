@@ -10,7 +10,7 @@ import pytest
 from opscope.analysis.compare.compare import EndToEnd
 from opscope.analysis.findings.quality import Grade, Quality
 from opscope.analysis.latency.latency import latency_of
-from opscope.analysis.quality.quality import Evidence, examine_measurement, judge, timed
+from opscope.analysis.quality.quality import QualityEvidence, examine_measurement, judge, timed
 from opscope.analysis.quality.quality_machine import Circumstances, examine_machine
 from opscope.core.stats.effect import Verdict
 
@@ -29,20 +29,22 @@ QUIET = Circumstances(
 )
 
 
-def series(medians: list[float], *, runs: int = 40, noise: float = 0.01, warmup: int = 0, **more: Any) -> Evidence:
+def series(
+    medians: list[float], *, runs: int = 40, noise: float = 0.01, warmup: int = 0, **more: Any
+) -> QualityEvidence:
     """One variant with these process medians, steady but for the noise."""
     generator = np.random.default_rng(4)
     samples = [median * np.exp(generator.normal(0, noise, runs + warmup)) for median in medians]
     return of([[int(x) for x in own] for own in samples], warmup, **more)
 
 
-def of(samples: list[list[int]], warmup: int = 0, **more: Any) -> Evidence:
+def of(samples: list[list[int]], warmup: int = 0, **more: Any) -> QualityEvidence:
     """One variant with these inferences."""
     found = latency_of([own[warmup:] for own in samples], [own[:warmup] for own in samples], [None] * len(samples))
-    return Evidence([timed("accelerated", found)], **more)
+    return QualityEvidence([timed("accelerated", found)], **more)
 
 
-def judged(evidence: Evidence) -> Quality:
+def judged(evidence: QualityEvidence) -> Quality:
     """The verdict on what was timed."""
     return judge(examine_measurement(evidence))
 
@@ -83,7 +85,7 @@ def test_a_quiet_experiment_is_good() -> None:
         (series([m * (1 + 0.02 * i) for i, m in enumerate([1e6] * 20)]), "same_all_along", Grade.USABLE),
     ],
 )
-def test_each_flaw_is_found(evidence: Evidence, check: str, grade: Grade) -> None:
+def test_each_flaw_is_found(evidence: QualityEvidence, check: str, grade: Grade) -> None:
     """It limits the grade as far as it should."""
     found = judged(evidence)
     assert limits(found)[check] is grade

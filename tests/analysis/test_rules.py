@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from opscope.analysis.analysis import Analysis, Source, analyse
+from opscope.analysis.analysis import Analysis, TraceSource, analyse
 from opscope.analysis.compare.compare import compare
 from opscope.analysis.compare.outputs import compare_outputs
 from opscope.analysis.rules.rules import RULES, examine_comparison
 from opscope.core.table import EventTable
 from traces import table
 
-SOURCE = Source("trace", "etdump", [("trace", "0" * 64)])
+SOURCE = TraceSource("trace", "etdump", [("trace", "0" * 64)])
 
 
 def analysed(text: str, repeat: int = 4) -> Analysis:

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from opscope.analysis.analysis import Analysis, Known, ProgramInfo, Source, analyse, rule_evidence
+from opscope.analysis.analysis import Analysis, ProgramInfo, ProgramKnowledge, TraceSource, analyse, rule_evidence
 from opscope.analysis.compare.compare import Comparison, compare
 from opscope.analysis.findings.finding import Finding, Place
 from opscope.analysis.operators.attribution import Attributions
 from opscope.analysis.operators.operator_facts import OperatorFacts, OperatorKey
-from opscope.analysis.rules.evidence import Evidence, Experiment, Pair, Ran
+from opscope.analysis.rules.evidence import Evidence, ExperimentEvidence, MeasuredVariant, PairEvidence
 from opscope.analysis.rules.rules import COMPARISON_RULES, EXPERIMENT_RULES, examine_comparison, examine_experiment
 from opscope.core.table import EventTable
 from opscope.program.partition.eligibility import Eligibility
-from opscope.program.partition.sme_rules import Form, Verdict
+from opscope.program.partition.sme_rules import Form, SmeSupport
 from traces import table
 
-SOURCE = Source("trace", "etdump", [("trace", "0" * 64)])
+SOURCE = TraceSource("trace", "etdump", [("trace", "0" * 64)])
 LABELS = (("baseline", ""), ("accelerated", ""))
 KINDS = {
     "convolution": "Convolution (NHWC, F32) IGEMM #1",
@@ -51,7 +51,7 @@ def evidence(candidate: EventTable, **cannot: str) -> Evidence:
         for number, name in enumerate(NAMES)
         if name != "transpose"
     }
-    known = Known(
+    known = ProgramKnowledge(
         ProgramInfo("net.pte", "0" * 64, None, None, verified=True), Attributions(facts, [], None, [], {}, {})
     )
     return rule_evidence(candidate, analyse(candidate, SOURCE), known)
@@ -61,7 +61,7 @@ METHOD = "unknown"
 
 
 def _sme(name: str, advice: str | None) -> Eligibility:
-    verdict = Verdict.ELIGIBLE if advice is None else Verdict.NOT_ELIGIBLE
+    verdict = SmeSupport.ELIGIBLE if advice is None else SmeSupport.NOT_ELIGIBLE
     form = Form.DEPTHWISE if name == "depthwise" else Form.PRODUCT
     return Eligibility(verdict, form, "F32", "there are no kernels", None, tried=True, advice=advice or None)
 
@@ -85,7 +85,7 @@ def test_every_rule_on_a_pair_finds_or_rules_out() -> None:
 def test_kernels_that_are_not_used_are_told_with_the_likely_causes() -> None:
     """Nothing changed although convolutions are delegated: the build, or a mask that reaches another library."""
     sides = compared(events(convolution=500), events(convolution=500))
-    found = examine_comparison(Pair(sides, evidence(events(convolution=500)), ("avx512",)))
+    found = examine_comparison(PairEvidence(sides, evidence(events(convolution=500)), ("avx512",)))
     unused = told(found, "acceleration_unused")
     assert unused is not None
     assert "built without these kernels" in unused.evidence
@@ -96,11 +96,13 @@ def test_kernels_that_are_not_used_are_told_with_the_likely_causes() -> None:
 def test_what_the_figures_show_about_the_cause_is_said_first() -> None:
     """Where only transposes are delegated there is nothing to accelerate; for SME the number types are looked at."""
     moved = compared(events(transpose=500), events(transpose=500))
-    only = told(examine_comparison(Pair(moved, evidence(events(transpose=500)), ("avx512",))), "acceleration_unused")
+    only = told(
+        examine_comparison(PairEvidence(moved, evidence(events(transpose=500)), ("avx512",))), "acceleration_unused"
+    )
     assert only is not None
     assert "because no convolution or matrix product is delegated" in only.evidence
     same = compared(events(convolution=500), events(convolution=500))
-    types = Pair(same, evidence(events(convolution=500), convolution="use int8"), ("sme2",))
+    types = PairEvidence(same, evidence(events(convolution=500), convolution="use int8"), ("sme2",))
     unused = told(examine_comparison(types), "acceleration_unused")
     assert unused is not None
     assert "because no convolution or matrix product is of a type that SME can run" in unused.evidence
@@ -135,7 +137,7 @@ def test_operators_that_were_not_helped_are_named_with_what_they_could_have_been
 def test_operators_that_sme_cannot_run_are_not_held_against_it() -> None:
     """A depthwise convolution is no matrix product; what SME2 could have helped is helped."""
     baseline, candidate = events(convolution=1500, depthwise=500), events(convolution=500, depthwise=500)
-    pair = Pair(compared(baseline, candidate), evidence(candidate), ("sme2",))
+    pair = PairEvidence(compared(baseline, candidate), evidence(candidate), ("sme2",))
     assert told(examine_comparison(pair), "unhelped_operators") is not None
     known = evidence(candidate, depthwise="enlarge it")
     assert told(examine_comparison(pair._replace(evidence=known)), "unhelped_operators") is None
@@ -163,7 +165,7 @@ def test_too_few_rounds_decide_nothing_about_operators() -> None:
 def test_less_than_sme2_usually_gives_is_told_with_its_source(after: int, expected: bool) -> None:
     """Products 2x as fast are below the 3 to 15 times of Arm's kit; 5x are not."""
     sides = compared(events(linear=2000), events(linear=after))
-    below = told(examine_comparison(Pair(sides, None, ("sme2",))), "below_expectation")
+    below = told(examine_comparison(PairEvidence(sides, None, ("sme2",))), "below_expectation")
     assert (below is not None) is expected
     assert below is None or "Arm's profiling kit" in (below.context or "")
 
@@ -171,32 +173,32 @@ def test_less_than_sme2_usually_gives_is_told_with_its_source(after: int, expect
 def test_other_features_have_no_expected_range() -> None:
     """What SME2 gives is no measure for AVX-512."""
     sides = compared(events(linear=2000), events(linear=1800))
-    found = examine_comparison(Pair(sides, None, ("avx512",)))
+    found = examine_comparison(PairEvidence(sides, None, ("avx512",)))
     assert reason(found, "below_expectation").startswith("does not apply")
     assert all(finding.context is None for finding in found[0])
 
 
-def ran(name: str, threads: int, time: int, ablated: tuple[str, ...] = (), **cannot: str) -> Ran:
+def ran(name: str, threads: int, time: int, ablated: tuple[str, ...] = (), **cannot: str) -> MeasuredVariant:
     """A variant of one product and a depthwise convolution."""
     own = events(linear=time, depthwise=time)
     facts = {
         OperatorKey(METHOD, 0, number): OperatorFacts(sme=_sme(kind, cannot.get(kind)))
         for number, kind in enumerate(("linear", "depthwise"))
     }
-    known = Known(
+    known = ProgramKnowledge(
         ProgramInfo("net.pte", "0" * 64, None, None, verified=True), Attributions(facts, [], None, [], {}, {})
     )
-    return Ran(name, ablated, threads, rule_evidence(own, analyse(own, SOURCE), known))
+    return MeasuredVariant(name, ablated, threads, rule_evidence(own, analyse(own, SOURCE), known))
 
 
-def experiment(*variants: Ran, features: tuple[str, ...] = (), target: str = "local") -> Experiment:
+def experiment(*variants: MeasuredVariant, features: tuple[str, ...] = (), target: str = "local") -> ExperimentEvidence:
     """An experiment whose report is about the first of these."""
-    return Experiment(variants[0], variants, ["XnnpackBackend"], features, target)
+    return ExperimentEvidence(variants[0], variants, ["XnnpackBackend"], features, target)
 
 
 def test_every_rule_on_an_experiment_finds_or_rules_out() -> None:
     """No rule is silent, also where nothing was measured."""
-    for own in (experiment(ran("one", 1, 500)), Experiment(None, [], [], None, "local")):
+    for own in (experiment(ran("one", 1, 500)), ExperimentEvidence(None, [], [], None, "local")):
         findings, ruled_out = examine_experiment(own)
         assert sorted(item.rule for item in [*findings, *ruled_out]) == sorted(r.__name__ for r in EXPERIMENT_RULES)
 
@@ -225,7 +227,7 @@ def test_a_program_whose_delegates_did_not_run_is_a_wrong_build() -> None:
     """The program was exported for XNNPACK, and the trace has portable operators only."""
     text = "Method::execute 1000\n  OPERATOR_CALL @0 900\n    native_call_add.out 900"
     own = table(text, repeat=2)
-    shown = Ran("one", (), 1, rule_evidence(own, analyse(own, SOURCE), None))
+    shown = MeasuredVariant("one", (), 1, rule_evidence(own, analyse(own, SOURCE), None))
     wrong = told(examine_experiment(experiment(shown)), "runner_build")
     assert wrong is not None
     assert "XnnpackBackend" in wrong.evidence

@@ -5,14 +5,14 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from opscope.analysis.analysis import Analysis, Source, analyse
+from opscope.analysis.analysis import Analysis, TraceSource, analyse
 from opscope.analysis.findings.finding import Finding
 from opscope.analysis.operators.operator_facts import LayoutChange
 from opscope.analysis.rules.evidence import Evidence
 from opscope.analysis.rules.rules import examine
 from traces import table
 
-SOURCE = Source("trace", "etdump", [("trace", "0" * 64)])
+SOURCE = TraceSource("trace", "etdump", [("trace", "0" * 64)])
 
 
 def analysed(text: str) -> Analysis:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from opscope.analysis.analysis import Analysis, Source, analyse
+from opscope.analysis.analysis import Analysis, TraceSource, analyse
 from opscope.analysis.findings.finding import Finding
-from opscope.analysis.latency.timing import Calls
+from opscope.analysis.latency.timing import CallTimes
 from traces import table
 
-SOURCE = Source("trace", "etdump", [("trace", "0" * 64)])
+SOURCE = TraceSource("trace", "etdump", [("trace", "0" * 64)])
 CONVOLUTION = "Convolution (NHWC, F32) IGEMM #1"
 
 
@@ -21,7 +21,7 @@ def trace(*events: tuple[str, int], loading: str = "") -> str:
     return loading + "\n".join([*lines, *(f"    {name} {time * 1000}" for name, time in events)])
 
 
-def analysed(text: str, calls: Calls | None = None) -> Analysis:
+def analysed(text: str, calls: CallTimes | None = None) -> Analysis:
     """The analysis of a hand-written trace."""
     return analyse(table(text, repeat=4), SOURCE, calls=calls)
 
@@ -108,10 +108,10 @@ def test_a_part_of_framework_time_is_what_the_delegate_cuts_off() -> None:
     assert "6.9 % (0.070 ms in 1 call of" in passed(analysed(text), "framework_time")
 
 
-def calls(untraced: int, traced: int, load: int = 0) -> Calls:
+def calls(untraced: int, traced: int, load: int = 0) -> CallTimes:
     """Six processes of ten calls with these durations in us, and this loading time in ms."""
     rounds = range(6)
-    return Calls(
+    return CallTimes(
         {n: [(untraced + n) * 1000] * 10 for n in rounds},
         {n: [(traced + n) * 1000] * 10 for n in rounds},
         0,

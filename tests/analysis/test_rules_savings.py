@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from opscope.analysis.analysis import Analysis, Source, analyse
+from opscope.analysis.analysis import Analysis, TraceSource, analyse
 from opscope.analysis.findings.finding import Finding, Place, RuledOut, Severity, ordered, with_overlaps
 from opscope.analysis.roofline.operator_roof import Bound, Interval, Placement
 from opscope.analysis.roofline.roofline import Roofline
@@ -15,7 +15,7 @@ from opscope.analysis.rules.rules import examine, merged
 from opscope.core.table import EventTable
 from traces import table
 
-SOURCE = Source("trace", "etdump", [("trace", "0" * 64)])
+SOURCE = TraceSource("trace", "etdump", [("trace", "0" * 64)])
 
 
 def trace(norm: int) -> str:

@@ -2,12 +2,12 @@
 
 import pytest
 
-from opscope.analysis.latency.timing import Calls, untraced
+from opscope.analysis.latency.timing import CallTimes, untraced
 
 
-def calls(timed: dict[int, list[int]], traced: dict[int, list[int]], warmup: int = 1) -> Calls:
+def calls(timed: dict[int, list[int]], traced: dict[int, list[int]], warmup: int = 1) -> CallTimes:
     """Durations by round."""
-    return Calls(timed, traced, warmup, dict.fromkeys(timed, 500))
+    return CallTimes(timed, traced, warmup, dict.fromkeys(timed, 500))
 
 
 def test_warm_up_is_set_aside_and_processes_are_kept_apart():

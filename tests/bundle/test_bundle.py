@@ -10,7 +10,7 @@ import pytest
 from fakes import FakeClock, FakeTarget
 from opscope.api import Settings, profile
 from opscope.bundle.bundle import Bundle, check_free
-from opscope.bundle.manifest import Arm, Failure, FailureKind, Place, Status
+from opscope.bundle.manifest import Arm, Failure, FailureKind, PlanSlot, Status
 from opscope.core.errors import BundleError, NotFoundError, StorageError, TraceFormatError
 from opscope.core.files import sha256_of, write_atomically
 from programs import write_tiny_program
@@ -79,7 +79,7 @@ def test_two_runs_cannot_hold_one_bundle(bundle: Bundle) -> None:
 
 def test_each_attempt_gets_a_directory_of_its_own(bundle: Bundle) -> None:
     """A directory without a record, left by a run that was killed, is not written into again."""
-    place = Place(7, "baseline", Arm.TRACED)
+    place = PlanSlot(7, "baseline", Arm.TRACED)
     first, number = bundle.attempt_directory(place)
     second, again = bundle.attempt_directory(place)
     timed, _ = bundle.attempt_directory(place._replace(arm=Arm.TIMED))

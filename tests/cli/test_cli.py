@@ -5,14 +5,13 @@ from __future__ import annotations
 import csv
 import io
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import jsonschema
 import msgspec
 import pytest
 
+from command_line import opscope
 from fakes import FakeClock, FakeTarget
 from opscope.analysis.analysis import Analysis
 from opscope.analysis.compare.compare import Comparison
@@ -28,12 +27,6 @@ TRACE = """
       OPERATOR_CALL @1 20000
         native_call_add.out 19000
 """
-
-
-def opscope(*arguments: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """Run the command as a user does."""
-    command = [sys.executable, "-m", "opscope", *(str(argument) for argument in arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd)
 
 
 @pytest.fixture(scope="module")

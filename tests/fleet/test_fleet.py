@@ -12,7 +12,7 @@ from opscope.api import add_to_store, fleet_report, stored_fleet
 from opscope.core.errors import NotFoundError, UsageError
 from opscope.fleet.analysis.fleet import FleetRun, SortTime, dominant, fleet, rankings
 from opscope.fleet.reports.fleet import fleet_html, fleet_markdown, heat_class
-from opscope.fleet.store.rows import Given
+from opscope.fleet.store.rows import BundleLabels
 
 
 def run(device: str, model: str = "toy", variant: str = "accelerated", **given: object) -> FleetRun:
@@ -143,5 +143,5 @@ def test_two_devices_of_one_kind_are_told_apart_by_their_names(tmp_path: Path) -
     mint = Mint(tmp_path / "mint", operators=6, rounds=2, runs=2)
     for number, name in enumerate(("left board", "right board")):
         bundle = mint.make(tmp_path / f"{number}", Made(number, hours=number))
-        add_to_store([bundle], tmp_path / "store", given=Given(device=name))
+        add_to_store([bundle], tmp_path / "store", given=BundleLabels(device=name))
     assert stored_fleet(tmp_path / "store").devices == ["left board", "right board"]

@@ -16,14 +16,24 @@ from opscope.api import add_to_store, check_history, stored_history
 from opscope.core.errors import MismatchError, NotFoundError, UsageError
 from opscope.core.stats.effect import Verdict
 from opscope.core.stats.prediction import FEWEST, predict
-from opscope.fleet.analysis.history import Metric, Order, Point, Subject, Unit, history, in_order, series, version_key
+from opscope.fleet.analysis.history import (
+    FigureUnit,
+    Metric,
+    Order,
+    Point,
+    Subject,
+    history,
+    in_order,
+    series,
+    version_key,
+)
 from opscope.fleet.analysis.history_gate import current_level
 from opscope.fleet.reports.history import history_html, history_summary
-from opscope.fleet.store.rows import Given
+from opscope.fleet.store.rows import BundleLabels
 from opscope.fleet.stored_runs import run_filter
 
 BIN = Path(sys.executable).parent / "opscope"
-LATENCY = Metric("latency", Unit.TIME)
+LATENCY = Metric("latency", FigureUnit.TIME)
 SUBJECT = Subject("toy", "fp32", "a phone", "local", "accelerated", 1, "", "untraced")
 NOISE = [1.004, 0.997, 1.001, 0.995, 1.006, 0.999, 1.002, 0.996, 1.003, 0.998]
 
@@ -50,7 +60,9 @@ def store(mint: Mint, tmp_path_factory: pytest.TempPathFactory) -> Path:
     for number in range(30):
         factor = NOISE[number % len(NOISE)] * (1.2 if number >= 16 else 1.0)
         made = Made(number, hours=number, factor=factor, executorch="1.10.0" if number >= 16 else "1.9.0")
-        add_to_store([mint.make(work / f"{number}", made)], work / "store", given=Given(commit=f"c{number // 4}"))
+        add_to_store(
+            [mint.make(work / f"{number}", made)], work / "store", given=BundleLabels(commit=f"c{number // 4}")
+        )
     return work / "store"
 
 
@@ -80,7 +92,7 @@ def test_scatter_is_no_change_and_few_runs_are_not_judged() -> None:
 def test_whether_a_change_is_good_depends_on_the_figure(higher: bool, better: bool) -> None:
     """Half the latency is better, half the speedup is worse."""
     values = [2.0 * NOISE[n % 10] for n in range(12)] + [1.0 * NOISE[n % 10] for n in range(12)]
-    (change,) = series(SUBJECT, points(values), Metric("x", Unit.RATIO, higher)).changes
+    (change,) = series(SUBJECT, points(values), Metric("x", FigureUnit.RATIO, higher)).changes
     assert change.better is better
 
 
@@ -249,7 +261,7 @@ def test_names_stay_text_on_the_page_and_on_the_terminal() -> None:
     subject = SUBJECT._replace(model=trap, device=trap)
     values = [1e6 * NOISE[n % 10] * (2 if n > 14 else 1) for n in range(30)]
     labelled = points(values, [trap if n > 14 else "old" for n in range(30)])
-    found = history(trap, Metric(trap, Unit.TIME), Order.COMMIT, [(subject, p) for p in labelled], 3)
+    found = history(trap, Metric(trap, FigureUnit.TIME), Order.COMMIT, [(subject, p) for p in labelled], 3)
     page = history_html(found)
     assert "<script>" not in page
     assert "\x1b" not in page

@@ -34,7 +34,7 @@ from opscope.fleet.reports.answer import answer_bytes
 from opscope.fleet.store import log
 from opscope.fleet.store.compaction import compact
 from opscope.fleet.store.place import place_of
-from opscope.fleet.store.rows import Given
+from opscope.fleet.store.rows import BundleLabels
 from opscope.fleet.store.schema import SCHEMA, TABLES
 
 BIN = Path(sys.executable).parent / "opscope"
@@ -466,7 +466,7 @@ def test_a_result_of_tiles_has_rows_of_its_own(tmp_path: Path) -> None:
     }
     (tmp_path / "aie").mkdir()
     (tmp_path / "aie/analysis.json").write_text(json.dumps(result))
-    add_to_store([tmp_path / "aie"], tmp_path / "store", given=Given(commit="abc"))
+    add_to_store([tmp_path / "aie"], tmp_path / "store", given=BundleLabels(commit="abc"))
     assert query_store("SELECT kind, model, device, variant, commit FROM runs", tmp_path / "store").rows == [
         ("tiles", "gemm", "npu1", "bf16", "abc")
     ]

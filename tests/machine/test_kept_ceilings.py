@@ -20,18 +20,11 @@ from opscope.bundle.bundle import Bundle
 from opscope.bundle.manifest import Target
 from opscope.core.errors import DeviceError, RunError
 from opscope.experiment.target import RecallingTarget
-from opscope.machine.ceilings_cache import (
-    LARGEST_FILE,
-    MOST_FILES,
-    MachineIdentity,
-    RoofsCache,
-    RoofsKey,
-    fingerprint,
-    probes_version,
-)
+from opscope.machine.ceilings_cache import LARGEST_FILE, MOST_FILES, MachineIdentity, RoofsCache, RoofsKey, fingerprint
 from opscope.machine.environment import cpu_revision
 from opscope.program.ceilings.ceilings import Origin, Rate, Roofs
 from opscope.program.ceilings.drift import CACHE_TOLERANCE, COMPUTE_TOLERANCE, drift_of, drift_sample, unmeasured
+from opscope.runtimes.executorch.ceilings.version import probes_version
 from opscope.runtimes.executorch.runners.local import LocalTarget
 from programs import write_tiny_program
 

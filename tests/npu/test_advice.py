@@ -10,7 +10,7 @@ from aie_traces import Span, Tile, commands, plain_command
 from opscope.core.table.tiles import TileTrace
 from opscope.npu.analysis.advice import TraceAdvice, advise, levels, traffic
 from opscope.npu.analysis.calls import pair_calls
-from opscope.npu.analysis.given import Given, given
+from opscope.npu.analysis.given import RunSpecification, given
 from opscope.npu.analysis.kinds import find_kinds, multiplying
 from opscope.npu.analysis.rates import rate
 from opscope.npu.readers.packets import framed
@@ -19,7 +19,7 @@ from opscope.program.cost.gemm import tiling
 SMALL = given(tiling=tiling((8, 32, 32), (8, 128, 96)), arch="npu1", dtype="bf16")
 
 
-def advised(tile: TileTrace, said: Given) -> TraceAdvice:
+def advised(tile: TileTrace, said: RunSpecification) -> TraceAdvice:
     """The advice on a core."""
     calls = pair_calls(tile).calls
     work = multiplying(tile, calls, find_kinds(tile, calls), said)

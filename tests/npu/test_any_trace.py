@@ -15,11 +15,11 @@ from aie_gemm import NAMES
 from opscope.core.errors import EmptyTraceError
 from opscope.core.table.tiles import TileTrace
 from opscope.npu.analysis.advice import advise
-from opscope.npu.analysis.array import ArrayView, Core, array_view
+from opscope.npu.analysis.array import ArrayCore, ArrayView, array_view
 from opscope.npu.analysis.bound import bound
 from opscope.npu.analysis.calls import pair_calls
 from opscope.npu.analysis.cycles import account
-from opscope.npu.analysis.given import Given, given
+from opscope.npu.analysis.given import RunSpecification, given
 from opscope.npu.analysis.iterations import find_iterations
 from opscope.npu.analysis.kinds import find_kinds, multiplying
 from opscope.npu.analysis.prediction import against, cost_model, repeated_calls, repeated_iterations
@@ -32,7 +32,7 @@ EVENTS = st.tuples(st.integers(0, 7), st.sampled_from("BE"), st.integers(0, 60),
 MODEL = cost_model(iteration_step=100, overlap=1, latency_per_iteration=90, total=1000)
 
 
-def looked_at(tile: TileTrace, said: Given) -> Core:
+def looked_at(tile: TileTrace, said: RunSpecification) -> ArrayCore:
     """All that is said of one core, checked for what must hold of any."""
     calls = pair_calls(tile).calls
     kinds = find_kinds(tile, calls)
@@ -52,10 +52,10 @@ def looked_at(tile: TileTrace, said: Given) -> Core:
     assert all(step.reach > 1 for step in advice.steps)
     assert MODEL is not None
     msgspec.json.encode([rated, paced, advice, roofline(rated, paced, said), against(MODEL, repeated_calls(work, "x"))])
-    return Core(tile, calls, work, account(tile, calls), iterations, rated)
+    return ArrayCore(tile, calls, work, account(tile, calls), iterations, rated)
 
 
-def together(cores: list[Core], said: Given) -> ArrayView:
+def together(cores: list[ArrayCore], said: RunSpecification) -> ArrayView:
     """The array, checked likewise."""
     view = array_view(cores, said)
     for one in view.iterations:
@@ -104,6 +104,6 @@ def test_any_events(
 
 
 @pytest.mark.parametrize("said", [given(), given(tiling=tiling((8, 32, 32)), arch="npu1", dtype="bf16")])
-def test_no_cores_at_all(said: Given) -> None:
+def test_no_cores_at_all(said: RunSpecification) -> None:
     """Nothing to look at, nothing said of it."""
     assert together([], said).iterations == ()

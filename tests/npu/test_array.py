@@ -9,10 +9,10 @@ import pytest
 from aie_gemm import NPU1_GEMM, Gemm, capture, read, traced
 from aie_traces import Span
 from opscope.core.table.tiles import TileTrace
-from opscope.npu.analysis.array import ArrayView, Core, align, array_view, heat_map
-from opscope.npu.analysis.calls import Calls, pair_calls
+from opscope.npu.analysis.array import ArrayCore, ArrayView, align, array_view, heat_map
+from opscope.npu.analysis.calls import CallSpans, pair_calls
 from opscope.npu.analysis.cycles import account
-from opscope.npu.analysis.given import Given, given
+from opscope.npu.analysis.given import RunSpecification, given
 from opscope.npu.analysis.iterations import Iteration, Iterations
 from opscope.npu.analysis.kinds import find_kinds, multiplying
 from opscope.npu.analysis.prediction import against, cost_model, repeated_iterations
@@ -29,7 +29,7 @@ ARRAY = [
 ]
 
 
-def grouped(calls: Calls, each: int) -> Iterations:
+def grouped(calls: CallSpans, each: int) -> Iterations:
     """As many calls as an output tile has are an iteration."""
     found = tuple(
         Iteration(
@@ -47,14 +47,14 @@ def grouped(calls: Calls, each: int) -> Iterations:
     return Iterations(found, "tiling", "as given", each, None, len(found))
 
 
-def known(tile: TileTrace, said: Given, each: int = 4) -> Core:
+def known(tile: TileTrace, said: RunSpecification, each: int = 4) -> ArrayCore:
     """A core with all that the view needs."""
     calls = pair_calls(tile).calls
     work = multiplying(tile, calls, find_kinds(tile, calls), said)
-    return Core(tile, calls, work, account(tile, calls), grouped(calls, each), rate(tile, calls, work, said))
+    return ArrayCore(tile, calls, work, account(tile, calls), grouped(calls, each), rate(tile, calls, work, said))
 
 
-def viewed(*cores: Gemm, said: Given = SMALL) -> ArrayView:
+def viewed(*cores: Gemm, said: RunSpecification = SMALL) -> ArrayView:
     """All cores of a trace together."""
     return array_view([known(tile, said) for tile in traced(*cores)], said)
 

@@ -6,9 +6,9 @@ import pytest
 
 from aie_gemm import NPU1_GEMM, NPU2_GEMM, Gemm, capture, traced
 from opscope.core.table.tiles import TileTrace
-from opscope.npu.analysis.bound import Bound, bound
+from opscope.npu.analysis.bound import TileBound, bound
 from opscope.npu.analysis.calls import pair_calls
-from opscope.npu.analysis.given import Given, given
+from opscope.npu.analysis.given import RunSpecification, given
 from opscope.npu.analysis.kinds import find_kinds, multiplying
 from opscope.npu.analysis.rates import rate
 from opscope.npu.analysis.roofline import TileRoofline, roofline
@@ -20,20 +20,20 @@ NPU2 = given(tiling=tiling((16, 32, 256)), arch="npu2", dtype="bfp16")
 SMALL = given(tiling=tiling((8, 32, 32), (8, 128, 96)), arch="npu1", dtype="bf16")
 
 
-def judged(tile: TileTrace, said: Given) -> Bound:
+def judged(tile: TileTrace, said: RunSpecification) -> TileBound:
     """The verdict on a tile."""
     calls = pair_calls(tile).calls
     return bound(tile, calls, multiplying(tile, calls, find_kinds(tile, calls), said), said)
 
 
-def placed(tile: TileTrace, said: Given) -> TileRoofline:
+def placed(tile: TileTrace, said: RunSpecification) -> TileRoofline:
     """A tile under its ceilings."""
     calls = pair_calls(tile).calls
     work = multiplying(tile, calls, find_kinds(tile, calls), said)
     return roofline(rate(tile, calls, work, said), bound(tile, calls, work, said), said)
 
 
-def moved(found: Bound) -> list[tuple[tuple[str, ...], int | None, int | None, int | None]]:
+def moved(found: TileBound) -> list[tuple[tuple[str, ...], int | None, int | None, int | None]]:
     """Operands, cycles of a transfer, whole transfers and the rest of each port."""
     return [(port.operands, port.transfer_cycles, port.transfers, port.partial_cycles) for port in found.ports]
 
@@ -56,7 +56,7 @@ def test_the_npu2_capture_is_bound_by_the_stream_of_b() -> None:
 
 
 @pytest.mark.parametrize(("name", "said"), [(NPU1_GEMM, NPU1), (NPU2_GEMM, NPU2)])
-def test_a_port_without_operand_counts_by_the_cycles_that_it_was_busy(name: str, said: Given) -> None:
+def test_a_port_without_operand_counts_by_the_cycles_that_it_was_busy(name: str, said: RunSpecification) -> None:
     """Without sizes the same port paces the calls, by what was measured; which operand it carries is not said."""
     found = judged(capture(name), given())
     assert (found.by, found.port) == ("PORT_RUNNING_1", "PORT_RUNNING_1")

@@ -10,10 +10,10 @@ from aie_traces import Span
 from opscope.core.errors import UsageError
 from opscope.core.table.tiles import TileTrace
 from opscope.npu.analysis.calls import pair_calls
-from opscope.npu.analysis.given import Given, doubts, given
+from opscope.npu.analysis.given import RunSpecification, doubts, given
 from opscope.npu.analysis.iterations import Iteration
-from opscope.npu.analysis.kinds import Work, find_kinds, multiplying
-from opscope.npu.analysis.rates import Rate, iteration_rates, rate
+from opscope.npu.analysis.kinds import MacCalls, find_kinds, multiplying
+from opscope.npu.analysis.rates import MacRate, iteration_rates, rate
 from opscope.program.cost.gemm import tiling
 
 TILE, WHOLE = (8, 32, 32), (8, 128, 96)
@@ -21,18 +21,18 @@ MACS = 8 * 32 * 32
 SMALL = given(tiling=tiling(TILE, WHOLE), arch="npu1", dtype="bf16")
 
 
-def worked(tile: TileTrace, said: Given) -> Work:
+def worked(tile: TileTrace, said: RunSpecification) -> MacCalls:
     """The calls of a tile that multiply."""
     calls = pair_calls(tile).calls
     return multiplying(tile, calls, find_kinds(tile, calls), said)
 
 
-def rated(tile: TileTrace, said: Given) -> Rate:
+def rated(tile: TileTrace, said: RunSpecification) -> MacRate:
     """The rates of a tile."""
     return rate(tile, pair_calls(tile).calls, worked(tile, said), said)
 
 
-def rules(found: Rate) -> list[str]:
+def rules(found: MacRate) -> list[str]:
     """Rules of its findings."""
     return [finding.rule for finding in found.findings]
 

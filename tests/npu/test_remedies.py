@@ -9,7 +9,7 @@ from aie_traces import Span, Tile
 from opscope.analysis.findings.finding import Severity
 from opscope.core.table.tiles import TileTraceSet
 from opscope.npu.analysis.findings import TileFinding
-from opscope.npu.analysis.given import Given, given
+from opscope.npu.analysis.given import RunSpecification, given
 from opscope.npu.analysis.tiles import TilesTerms, analyse_tiles
 from opscope.npu.analysis.tiles_result import TilesSource
 from opscope.program.cost.gemm import tiling
@@ -18,7 +18,7 @@ SOURCE = TilesSource("t.json", "aie-json", "0", "cycles", 0, complete=True)
 SAID = given(tiling=tiling((16, 32, 32)), arch="npu1", dtype="bf16")
 
 
-def found(*tiles: Tile, said: Given = SAID) -> dict[str, TileFinding]:
+def found(*tiles: Tile, said: RunSpecification = SAID) -> dict[str, TileFinding]:
     """The findings of a trace by rule; the first of each."""
     examined = analyse_tiles(TileTraceSet(read(*tiles), "aie-json"), SOURCE, TilesTerms(said))
     return {one.rule: one for one in reversed(examined.analysis.findings)}

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from graphs import graph
 from opscope.program.cost.cost import Cost, GraphCosts, step_cost
 from opscope.program.structure.dtypes import NumberType
-from opscope.program.structure.plan import InstructionKind, Step
-from opscope.program.xnnpack.graph import Quantisation, QuantisationKind, XnnGraph, XnnValue
+from opscope.program.structure.plan import InstructionKind, PlannedStep
+from opscope.program.xnnpack.graph import QuantisationKind, QuantisationScales, XnnGraph, XnnValue
 from plans import Computed, call, tensor
 
 NO = False  # an option that is not set
@@ -40,7 +40,7 @@ def with_options(found: XnnGraph, **options: object) -> XnnGraph:
 def with_scales(found: XnnGraph, number: int, kind: QuantisationKind, scales: int) -> XnnGraph:
     """The graph, one value of which has so many stored scales."""
     values = [
-        msgspec.structs.replace(value, quantisation=Quantisation(kind, scales)) if value.id == number else value
+        msgspec.structs.replace(value, quantisation=QuantisationScales(kind, scales)) if value.id == number else value
         for value in found.values
     ]
     return msgspec.structs.replace(found, values=tuple(values))
@@ -447,7 +447,7 @@ def test_an_unknown_portable_operator_has_no_cost():
     assert portable("aten::sort.values", tensor(8), 0, NO, out=[values, places]) is None
     assert portable("mine::fused.out", tensor(8), out=tensor(8)) is None
     plan, _ = call("aten::abs.out", tensor(8), out=tensor(8))
-    assert step_cost(plan, Step(InstructionKind.MOVE, -1, (0, 1))) is None
+    assert step_cost(plan, PlannedStep(InstructionKind.MOVE, -1, (0, 1))) is None
     assert portable("aten::abs.out", tensor(8, dtype="complex7"), out=tensor(8)) is None
 
 

@@ -10,9 +10,9 @@ import pytest
 
 from graphs import graph
 from opscope.program.partition.eligibility import Eligibility, GraphEligibility, form_of
-from opscope.program.partition.sme_rules import RULES, Form, Verdict
+from opscope.program.partition.sme_rules import RULES, Form, SmeSupport
 
-YES, NO, OPEN = Verdict.ELIGIBLE, Verdict.NOT_ELIGIBLE, Verdict.UNKNOWN
+YES, NO, OPEN = SmeSupport.ELIGIBLE, SmeSupport.NOT_ELIGIBLE, SmeSupport.UNKNOWN
 
 
 def verdict_on(kind: str, data: str, weights: str, result: str, options: str = "", role: str = "const") -> Eligibility:
@@ -43,7 +43,7 @@ def verdict_on(kind: str, data: str, weights: str, result: str, options: str = "
         ("bf16", "bf16", "fp32", OPEN),
     ],
 )
-def test_matrix_products(data: str, weights: str, result: str, expected: Verdict) -> None:
+def test_matrix_products(data: str, weights: str, result: str, expected: SmeSupport) -> None:
     """Fully connected layers, whatever the number of rows."""
     found = verdict_on("FullyConnected", data, weights, result)
     assert (found.form, found.verdict) == (Form.PRODUCT, expected)
@@ -59,7 +59,7 @@ def test_matrix_products(data: str, weights: str, result: str, expected: Verdict
         ("qdint8", "qcint8", "fp32", NO),  # Convolution (NHWC, QD8, F32, QC8W) IGEMM
     ],
 )
-def test_convolutions(data: str, weights: str, result: str, expected: Verdict) -> None:
+def test_convolutions(data: str, weights: str, result: str, expected: SmeSupport) -> None:
     """Windows of several elements, with groups and without."""
     for options in ("", "groups=2 in=2 out=2"):
         found = verdict_on("Conv2d", data, weights, result, options)

@@ -6,7 +6,7 @@ import pytest
 from graphs import graph
 from opscope.program.origin import Origins, own_line
 from opscope.program.structure.dtypes import NumberType
-from opscope.program.structure.etrecord import EdgeGraph, EdgeNode, EdgeTensor, Frame, ModuleScope
+from opscope.program.structure.etrecord import EdgeGraph, EdgeNode, EdgeTensor, ModuleScope, SourceLine
 
 FLOAT = NumberType("float32", 32)
 
@@ -14,8 +14,8 @@ FLOAT = NumberType("float32", 32)
 def edge(name: str, target: str, inputs: str, handle: int, module: str = "stem") -> EdgeNode:
     """An operator of the exporter's graph with one output of its own name."""
     frames = (
-        Frame("/home/me/model.py", 12, "forward", "return self.stem(x)"),
-        Frame("/usr/lib/python3/site-packages/torch/nn/modules/conv.py", 565, "forward", "return self._conv(x)"),
+        SourceLine("/home/me/model.py", 12, "forward", "return self.stem(x)"),
+        SourceLine("/usr/lib/python3/site-packages/torch/nn/modules/conv.py", 565, "forward", "return self._conv(x)"),
     )
     scopes = (ModuleScope("", "my.Model"), ModuleScope(module, "torch.nn.Conv2d"))
     return EdgeNode(name, target, tuple(inputs.split()), (name,), frames, scopes, (handle,))
@@ -99,6 +99,6 @@ def test_sizes_that_can_differ_do_not_count():
 
 def test_a_line_of_torch_is_better_than_none():
     """Where every line is torch's own."""
-    frames = (Frame("/x/torch/a.py", 1, "f", ""), Frame("/x/torch/b.py", 2, "g", ""))
+    frames = (SourceLine("/x/torch/a.py", 1, "f", ""), SourceLine("/x/torch/b.py", 2, "g", ""))
     assert own_line(frames).line == 2
     assert own_line(()) is None

@@ -13,17 +13,17 @@ from opscope.program.partition.partition_reasons import Cause, PortableReason, P
 from opscope.program.partition.partition_rules import RULES
 from opscope.program.structure.dtypes import NumberType
 from opscope.program.structure.plan import (
-    Allocation,
     Chain,
     Delegate,
     Dynamism,
     InstructionKind,
     ListKind,
+    MethodPlan,
     Nothing,
-    Plan,
+    PlannedMemory,
+    PlannedStep,
+    PlannedTensor,
     Scalar,
-    Step,
-    Tensor,
     Value,
     ValueList,
 )
@@ -32,15 +32,15 @@ _BITS = {"int64": 64, "float32": 32, "int32": 32, "float16": 16, "bfloat16": 16,
 FIXED, BOUNDED, UNBOUNDED = Dynamism.STATIC, Dynamism.BOUNDED, Dynamism.UNBOUNDED
 
 
-def tensor(*sizes: int, dtype: str = "float32", dynamism: Dynamism = FIXED, data: int = 0) -> Tensor:
+def tensor(*sizes: int, dtype: str = "float32", dynamism: Dynamism = FIXED, data: int = 0) -> PlannedTensor:
     """A tensor that is computed, or stored when ``data`` says where."""
-    place = None if data else Allocation(1, 0)
-    return Tensor(
+    place = None if data else PlannedMemory(1, 0)
+    return PlannedTensor(
         NumberType(dtype, _BITS[dtype]), sizes, tuple(range(len(sizes))), dynamism, data, place, "", external=False
     )
 
 
-def plan(name: str, *arguments: Value | list[int] | list[Tensor], backend: str = "XnnpackBackend") -> Plan:
+def plan(name: str, *arguments: Value | list[int] | list[PlannedTensor], backend: str = "XnnpackBackend") -> MethodPlan:
     """A method that calls a delegate, if any, and then an operator; lists become lists of values."""
     values: list[Value] = []
     numbers = []
@@ -48,17 +48,19 @@ def plan(name: str, *arguments: Value | list[int] | list[Tensor], backend: str =
         if isinstance(argument, list):
             first = len(values)
             values += [Scalar(item) if isinstance(item, int) else item for item in argument]
-            kind = ListKind.TENSORS if argument and isinstance(argument[0], Tensor) else ListKind.INTEGERS
+            kind = ListKind.TENSORS if argument and isinstance(argument[0], PlannedTensor) else ListKind.INTEGERS
             argument = ValueList(kind, tuple(range(first, len(values))))  # noqa: PLW2901 - a list becomes its value
         numbers.append(len(values))
         values.append(argument)
-    steps = [Step(InstructionKind.DELEGATE, 0, ())] if backend else []
-    steps.append(Step(InstructionKind.KERNEL, 0, (*numbers, numbers[-1])))
+    steps = [PlannedStep(InstructionKind.DELEGATE, 0, ())] if backend else []
+    steps.append(PlannedStep(InstructionKind.KERNEL, 0, (*numbers, numbers[-1])))
     delegates = (Delegate(backend, (), None),) if backend else ()
-    return Plan("forward", tuple(values), (), (), (name,), delegates, (Chain((), (), tuple(steps)),), ())
+    return MethodPlan("forward", tuple(values), (), (), (name,), delegates, (Chain((), (), tuple(steps)),), ())
 
 
-def reason(name: str, *arguments: Value | list[int] | list[Tensor], backend: str = "XnnpackBackend") -> PortableReason:
+def reason(
+    name: str, *arguments: Value | list[int] | list[PlannedTensor], backend: str = "XnnpackBackend"
+) -> PortableReason:
     """Why the operator stayed portable."""
     found = PortableReasons(plan(name, *arguments, backend=backend)).of(1 if backend else 0)
     assert found is not None
@@ -111,7 +113,7 @@ def test_sizes_that_depend_on_data() -> None:
     assert reason("aten::abs.out", some, some).cause is Cause.DYNAMIC_SHAPE
 
 
-OPTIONS: list[tuple[str, list[Value | list[int] | list[Tensor]], str]] = [
+OPTIONS: list[tuple[str, list[Value | list[int] | list[PlannedTensor]], str]] = [
     ("aten::add.out", [IMAGE, IMAGE, Scalar(2), IMAGE], "alpha is 2"),
     ("aten::sub.out", [IMAGE, IMAGE, Scalar(0.5), IMAGE], "alpha is 0.5"),
     ("aten::_softmax.out", [IMAGE, Scalar(1), NO, IMAGE], "dimension 1 of float32[1, 4, 8, 8]"),
@@ -137,7 +139,7 @@ OPTIONS: list[tuple[str, list[Value | list[int] | list[Tensor]], str]] = [
 
 
 @pytest.mark.parametrize(("name", "arguments", "evidence"), OPTIONS)
-def test_options(name: str, arguments: list[Value | list[int] | list[Tensor]], evidence: str) -> None:
+def test_options(name: str, arguments: list[Value | list[int] | list[PlannedTensor]], evidence: str) -> None:
     """Options that the partitioner refuses, with what the program shows of them."""
     found = reason(name, *arguments)
     assert found.cause is Cause.OPTION
@@ -177,7 +179,7 @@ def test_a_reshape_to_a_computed_size() -> None:
     """The size is written by an instruction, so it is no number of the program."""
     made = plan("aten::view_copy.out", MATRIX, [0, 6], tensor(2, 6))
     chain = made.chains[0]
-    size = Step(InstructionKind.KERNEL, 1, (0, 1))  # writes the first member of the list
+    size = PlannedStep(InstructionKind.KERNEL, 1, (0, 1))  # writes the first member of the list
     operators = (*made.operators, "aten::sym_size.int")
     steps = (chain.steps[0], size, chain.steps[1])
     computed = msgspec.structs.replace(made, operators=operators, chains=(Chain((), (), steps),))
@@ -191,13 +193,13 @@ def test_branches_and_loops_are_not_looked_at() -> None:
     """What a jump passes over or repeats was never offered to XNNPACK; its own reason comes first."""
     made = plan("aten::relu.out", MATRIX, MATRIX)
     steps = made.chains[0].steps
-    forward = (Step(InstructionKind.JUMP, 3, (0,)), *steps)
-    backward = (*steps, Step(InstructionKind.JUMP, 0, (0,)))
+    forward = (PlannedStep(InstructionKind.JUMP, 3, (0,)), *steps)
+    backward = (*steps, PlannedStep(InstructionKind.JUMP, 0, (0,)))
     for chain, number in ((forward, 2), (backward, 1)):
         found = PortableReasons(msgspec.structs.replace(made, chains=(Chain((), (), chain),))).of(number)
         assert found is not None
         assert found.cause is Cause.NESTED
-    behind = (*steps, Step(InstructionKind.JUMP, 9, (0,)))
+    behind = (*steps, PlannedStep(InstructionKind.JUMP, 9, (0,)))
     after = PortableReasons(msgspec.structs.replace(made, chains=(Chain((), (), behind),))).of(1)
     assert after is not None
     assert after.cause is Cause.NOT_KNOWN

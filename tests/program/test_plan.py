@@ -13,7 +13,6 @@ from flat import boolean, f64, flat, i32, i64, u8, u32, u64
 from opscope.core.errors import TraceFormatError
 from opscope.program.structure.dtypes import NumberType, export_type, program_type, xnnpack_type
 from opscope.program.structure.plan import (
-    Allocation,
     Chain,
     Delegate,
     Dynamism,
@@ -22,16 +21,17 @@ from opscope.program.structure.plan import (
     InstructionKind,
     ListKind,
     Method,
+    MethodPlan,
     NamedData,
     Nothing,
-    Plan,
+    PlannedMemory,
+    PlannedStep,
+    PlannedTensor,
     Program,
     Scalar,
     Scalars,
     Span,
-    Step,
     Subsegments,
-    Tensor,
     UnknownValue,
     ValueList,
 )
@@ -60,7 +60,7 @@ def values(*contents: dict) -> tuple:
     return program({2: list(contents)}).plans[0].values
 
 
-def tensor(**fields: object) -> Tensor:
+def tensor(**fields: object) -> PlannedTensor:
     """A tensor read from a table with these fields."""
     slots = {"dtype": 0, "sizes": 2, "order": 3, "data": 5, "memory": 6, "dynamism": 8, "extra": 9}
     (only,) = values(value(5, {slots[name]: content for name, content in fields.items()}))
@@ -72,13 +72,13 @@ def test_a_tensor_with_planned_memory():
     channels_last = tensor(
         dtype=u8(6), sizes=i32([1, 8, 4, 4]), order=u8([0, 2, 3, 1]), memory={0: u32(1), 1: u32(64), 2: u32(1)}
     )
-    assert channels_last == Tensor(
+    assert channels_last == PlannedTensor(
         dtype=FLOAT32,
         sizes=(1, 8, 4, 4),
         dim_order=(0, 2, 3, 1),
         dynamism=Dynamism.STATIC,
         data_buffer=0,
-        allocation=Allocation(1, 2**32 + 64),
+        allocation=PlannedMemory(1, 2**32 + 64),
         name="",
         external=False,
     )
@@ -167,12 +167,12 @@ def test_instructions_carry_their_arguments():
             (),
             (),
             (
-                Step(InstructionKind.KERNEL, 0, (0, 1, 1)),
-                Step(InstructionKind.DELEGATE, 0, (1, 0)),
-                Step(InstructionKind.MOVE, -1, (0, 1)),
-                Step(InstructionKind.JUMP, 5, (1,)),
-                Step(InstructionKind.FREE, -1, (1,)),
-                Step(InstructionKind.UNKNOWN, -1, ()),
+                PlannedStep(InstructionKind.KERNEL, 0, (0, 1, 1)),
+                PlannedStep(InstructionKind.DELEGATE, 0, (1, 0)),
+                PlannedStep(InstructionKind.MOVE, -1, (0, 1)),
+                PlannedStep(InstructionKind.JUMP, 5, (1,)),
+                PlannedStep(InstructionKind.FREE, -1, (1,)),
+                PlannedStep(InstructionKind.UNKNOWN, -1, ()),
             ),
         ),
     )
@@ -198,8 +198,8 @@ def test_the_tensors_of_an_instruction():
         value(11, {0: i32([1, -1, 0])}),
         value(7, {0: i64([2])}),
     ]
-    plan: Plan = program({2: contents}).plans[0]
-    assert plan.tensors(Step(InstructionKind.KERNEL, 0, (3, 2, 4, 0, 0))) == (1, 0)
+    plan: MethodPlan = program({2: contents}).plans[0]
+    assert plan.tensors(PlannedStep(InstructionKind.KERNEL, 0, (3, 2, 4, 0, 0))) == (1, 0)
 
 
 def test_payloads_and_weights_have_a_place():
@@ -227,7 +227,7 @@ def test_a_program_of_the_first_release_lacks_later_fields():
     read = decode_executable(flat({1: [plan]}, b"ET09"), "old.pte")
     assert (read.identifier, read.version, read.segments, read.named_data) == ("ET09", 0, (), ())
     assert read.constants is None
-    assert read.plans[0].values == (Tensor(FLOAT32, (2,), (), Dynamism.STATIC, 0, None, "", external=False),)
+    assert read.plans[0].values == (PlannedTensor(FLOAT32, (2,), (), Dynamism.STATIC, 0, None, "", external=False),)
 
 
 @pytest.mark.parametrize(
@@ -317,7 +317,7 @@ def flatc_json(path: Path, directory: Path) -> dict:
     return json.loads((directory / f"{path.stem}.json").read_text())
 
 
-def assert_same_tensor(found: Tensor, expected: dict) -> None:
+def assert_same_tensor(found: PlannedTensor, expected: dict) -> None:
     """A tensor as read and as flatc prints it."""
     names = {"float32": "FLOAT", "float16": "HALF", "int64": "LONG", "int8": "CHAR", "bool": "BOOL", "int32": "INT"}
     assert names[found.dtype.name] == expected["scalar_type"]
@@ -330,7 +330,7 @@ def assert_same_tensor(found: Tensor, expected: dict) -> None:
         assert found.allocation.offset == expected["allocation_info"]["memory_offset_low"]
 
 
-def assert_same_plan(found: Plan, expected: dict) -> int:
+def assert_same_plan(found: MethodPlan, expected: dict) -> int:
     """A method as read and as flatc prints it; the number of tensors compared."""
     assert [found.name, list(found.inputs), list(found.outputs)] == [expected[k] for k in ("name", "inputs", "outputs")]
     assert [d.id for d in found.delegates] == [d["id"] for d in expected["delegates"]]
@@ -339,7 +339,7 @@ def assert_same_plan(found: Plan, expected: dict) -> int:
     assert arguments == [i["instr_args"]["args"] for i in expected["chains"][0]["instructions"]]
     assert len(found.values) == len(expected["values"])
     pairs = zip(found.values, expected["values"], strict=True)
-    tensors = [(v, e["val"]) for v, e in pairs if e["val_type"] == "Tensor"]
+    tensors = [(v, e["val"]) for v, e in pairs if e["val_type"] == "PlannedTensor"]
     for tensor_read, tensor_expected in tensors:
         assert_same_tensor(tensor_read, tensor_expected)
     lists = [(v, e["val"]) for v, e in zip(found.values, expected["values"], strict=True) if "List" in e["val_type"]]

@@ -11,7 +11,7 @@ from graphs import graph
 from opscope.program.cost.cost import step_cost
 from opscope.program.cost.node_shapes import graph_shapes
 from opscope.program.cost.shapes import Shapes, is_dynamic, propagate, static_inputs
-from opscope.program.structure.plan import Delegate, InstructionKind, Plan
+from opscope.program.structure.plan import Delegate, InstructionKind, MethodPlan
 from opscope.program.xnnpack import graph as xnn
 from opscope.program.xnnpack.graph import XnnGraph
 from plans import Computed, Given, Method, tensor
@@ -132,7 +132,7 @@ def test_a_loop_leaves_as_many_results_as_it_makes_trips():
     assert propagate(plan, {}, static_inputs(plan)).sizes[method.number(out)] == (4, 5)
 
 
-def delegating(inputs: list[Given], outputs: list[Given]) -> tuple[Method, Plan]:
+def delegating(inputs: list[Given], outputs: list[Given]) -> tuple[Method, MethodPlan]:
     """A method that hands its inputs to a delegate."""
     method = Method(*inputs)
     method.step(InstructionKind.DELEGATE, tuple(map(method.number, [*inputs, *outputs])))
@@ -279,7 +279,9 @@ def test_an_image_quantised_at_run_time_may_be_stated_in_another_order():
         output y
     """
     found = graph(text)
-    value = msgspec.structs.replace(found.values[1], quantisation=xnn.Quantisation(xnn.QuantisationKind.PER_TOKEN))
+    value = msgspec.structs.replace(
+        found.values[1], quantisation=xnn.QuantisationScales(xnn.QuantisationKind.PER_TOKEN)
+    )
     found = msgspec.structs.replace(found, values=(found.values[0], value, found.values[2]))
     assert graph_shapes(found, {0: (1, 8, 4, 3)}) == dict.fromkeys(range(3), (1, 8, 4, 3))
 

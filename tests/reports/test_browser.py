@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 import pytest
-from test_report_hostile import HOSTILE
 
 from chromium import COMMAND, Chromium
+from hostile_names import HOSTILE
 from large_content import large_content
 from opscope.reports.content.content import ReportContent
 from opscope.reports.html.page import html

@@ -13,23 +13,13 @@ import msgspec
 import pytest
 
 from fakes import FakeClock, FakeTarget
+from hostile_names import HOSTILE
 from opscope.analysis.rules.evidence import Evidence
 from opscope.analysis.rules.rules import examine
 from opscope.api import Settings, profile
 from opscope.reports.content.content import ReportContent
 from opscope.reports.html.page import html, markdown_report
 from programs import write_tiny_program
-
-HOSTILE = (
-    "<script>alert(1)</script>",
-    "<img src=x onerror=alert(1)>",
-    "a|b`c*d_e[f](javascript:alert(1))",
-    "\N{RIGHT-TO-LEFT OVERRIDE}gnp.exe",
-    "{{ 7 * 7 }}",
-    "x" * 10_000,
-    "quote \" and ' and & and </td></table>",
-    "line\nbreak\x07",
-)
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ import pytest
 from large_content import large_content
 from opscope.analysis.analysis import Analysis
 from opscope.program.operators.kinds import Category
-from opscope.reports.html.icicle import Part, by_module, by_program, draw
+from opscope.reports.html.icicle import IcicleBox, by_module, by_program, draw
 
 
 class Box(NamedTuple):
@@ -50,28 +50,28 @@ def analysis(tmp_path_factory: pytest.TempPathFactory) -> Analysis:
     return shown
 
 
-def leaf(label: str, time_ns: float, category: Category = Category.GEMM) -> Part:
+def leaf(label: str, time_ns: float, category: Category = Category.GEMM) -> IcicleBox:
     """An operator."""
-    return Part(label, "", time_ns, category)
+    return IcicleBox(label, "", time_ns, category)
 
 
 def test_a_box_is_as_wide_as_its_time() -> None:
     """Children stand side by side below their parent, in its order; what is left is the parent's own time."""
-    root = Part("all", "", 100, None, (leaf("a", 60), leaf("b", 30, Category.CONVOLUTION)))
+    root = IcicleBox("all", "", 100, None, (leaf("a", 60), leaf("b", 30, Category.CONVOLUTION)))
     found = [(box.label, box.start, box.width, box.row) for box in boxes(draw(root, "picture"))]
     assert found == [("all", 0, 100, 0), ("a", 0, 60, 1), ("b", 60, 30, 1)]
 
 
 def test_a_title_tells_time_and_share() -> None:
     """The whole name, milliseconds, share, and what else is known."""
-    root = Part("all", "", 2_000_000, None, (Part("a", "linear, XNNPACK", 500_000, Category.GEMM),))
+    root = IcicleBox("all", "", 2_000_000, None, (IcicleBox("a", "linear, XNNPACK", 500_000, Category.GEMM),))
     assert boxes(draw(root, "picture"))[1].title == "a: 0.500 ms, 25.0 %\nlinear, XNNPACK"
 
 
 def test_short_neighbours_are_one_box_in_the_colour_of_most_of_them() -> None:
     """A thousand operators of which none could be seen are one box that says how many they are."""
     many = tuple(leaf(f"n{k}", 1, Category.CONVOLUTION if k % 3 else Category.GEMM) for k in range(1_000))
-    root = Part("all", "", 101_000, None, (*many[:500], leaf("long", 100_000), *many[500:]))
+    root = IcicleBox("all", "", 101_000, None, (*many[:500], leaf("long", 100_000), *many[500:]))
     found = boxes(draw(root, "picture"))
     assert [box.label for box in found] == ["all", "500 shorter", "long", "500 shorter"]
     assert found[1].kind == "c0 small"
@@ -82,9 +82,9 @@ def test_short_neighbours_are_one_box_in_the_colour_of_most_of_them() -> None:
 def test_ten_thousand_alike_are_still_a_picture() -> None:
     """The number of boxes is limited however the time is spread, and nothing is lost of it."""
     calls = tuple(
-        Part(f"{call}", "", 100, None, tuple(leaf(f"{call}.{k}", 1) for k in range(100))) for call in range(100)
+        IcicleBox(f"{call}", "", 100, None, tuple(leaf(f"{call}.{k}", 1) for k in range(100))) for call in range(100)
     )
-    found = boxes(draw(Part("all", "", 10_000, None, calls), "picture"))
+    found = boxes(draw(IcicleBox("all", "", 10_000, None, calls), "picture"))
     assert len(found) < 1_000
     for row in (1, 2):
         assert sum(box.width for box in found if box.row == row) == pytest.approx(100, abs=0.1)
@@ -92,8 +92,8 @@ def test_ten_thousand_alike_are_still_a_picture() -> None:
 
 def test_what_takes_no_time_has_no_picture() -> None:
     """Nor are boxes without width drawn."""
-    assert draw(Part("all", "", 0), "picture") == ""
-    assert len(boxes(draw(Part("all", "", 10, None, (leaf("a", 10), leaf("b", 0))), "picture"))) == 2
+    assert draw(IcicleBox("all", "", 0), "picture") == ""
+    assert len(boxes(draw(IcicleBox("all", "", 10, None, (leaf("a", 10), leaf("b", 0))), "picture"))) == 2
 
 
 def test_the_program_by_instruction(analysis: Analysis) -> None:

@@ -3,56 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 import pytest
-from test_report_hostile import HOSTILE
 
 from graphs import graph
-from opscope.analysis.analysis import Analysis, Known, ProgramInfo, Source, analyse
+from hostile_names import HOSTILE
+from layered_model import TRACE, analysed, model, record
+from opscope.analysis.analysis import Analysis
 from opscope.analysis.compare.compare import Comparison, compare
-from opscope.analysis.operators.attribution import attribute
-from opscope.program.model import Model
-from opscope.program.structure.dtypes import NumberType
-from opscope.program.structure.etrecord import (
-    EdgeGraph,
-    EdgeNode,
-    EdgeTensor,
-    EtRecord,
-    Frame,
-    InstructionHandles,
-    ModuleScope,
-)
-from opscope.program.structure.plan import Delegate, Executable, InstructionKind
+from opscope.program.model import ProgramModel
 from opscope.program.xnnpack.attribution import Attribution
 from opscope.program.xnnpack.graph import DelegateGraph
 from opscope.reports.formats.model_explorer import Measured, model_explorer
-from plans import Method, tensor
 from traces import table
-
-PAYLOAD = """
-    input x fp32 1x8x8x4
-    const w fp32 16x3x3x4
-    t fp32 1x8x8x4 = StaticTranspose x handle=65535
-    a fp32 1x8x8x16 = Conv2d t w handle=1
-    b fp32 1x8x8x16 = Add a a min=0 max=6 handle=2
-    output b
-"""
-TRACE = """
-    Method::execute 1000000
-      DELEGATE_CALL @0 610000
-        Transpose (ND, X32) #1 50000
-        Convolution (NHWC, F32) IGEMM #1 300000
-        Add (ND, F32) #1 200000
-        Clamp (NC, F32) #1 40000
-      OPERATOR_CALL @1 100000
-        native_call_mean.out 90000
-      DELEGATE_CALL @2 200000
-        whatever 150000
-"""
-FRAME = Frame("/home/me/model.py", 12, "forward", "return self.conv(x)")
 
 
 class Edge(msgspec.Struct, forbid_unknown_fields=True):
@@ -143,57 +109,6 @@ class Data(msgspec.Struct, forbid_unknown_fields=True):
     hideInChildrenStatsTable: bool = False  # noqa: N815
 
 
-def scopes(path: str) -> tuple[ModuleScope, ...]:
-    """The modules around an operator of a module, itself last."""
-    parts = path.split(".")
-    inner = (ModuleScope(".".join(parts[: n + 1]), f"my.{part.title()}") for n, part in enumerate(parts))
-    return (ModuleScope("", "my.Model"), *inner)
-
-
-def edge(name: str, target: str, handle: int, module: str) -> EdgeNode:
-    """An operator of the exporter's graph."""
-    return EdgeNode(name, target, (), (name,), (FRAME,), scopes(module), (handle,))
-
-
-def record(modules: Sequence[str] = ("stem.conv", "stem", "head")) -> EtRecord:
-    """What the exporter knew: a convolution, an addition and a portable mean, each in a module."""
-    operators = (
-        edge("conv", "aten.convolution.default", 1, modules[0]),
-        edge("add", "aten.add.Tensor", 2, modules[1]),
-        edge("mean", "aten.mean.dim", 3, modules[2]),
-    )
-    sizes = EdgeTensor("conv", NumberType("float32", 32), (1, 16, 8, 8))
-    handles = (InstructionHandles("forward", 0, (1, 2)), InstructionHandles("forward", 1, (3,)))
-    return EtRecord((EdgeGraph("forward", operators, (sizes,)),), handles, (), ())
-
-
-def model(recorded: EtRecord | None = None, *, calls: int = 1, name: str = "XnnpackBackend") -> Model:
-    """A delegate that can be read, a portable mean, and a delegate of another kind.
-
-    Args:
-        recorded: what the exporter knew.
-        calls: how often the first delegate is called, one call behind the other.
-        name: of the first delegate's backend.
-    """
-    image, first, mean, out = (tensor(1, size) for size in (4, 16, 1, 2))
-    method = Method(image)
-    for _ in range(calls):
-        method.step(InstructionKind.DELEGATE, (method.number(image), method.number(first)), target=0)
-    method.call("aten::mean.out", first, out=mean)
-    method.step(InstructionKind.DELEGATE, (method.number(mean), method.number(out)), target=1)
-    delegates = (Delegate(name, (), None), Delegate("OtherBackend", (), None))
-    plan = msgspec.structs.replace(method.plan(), delegates=delegates, outputs=(method.number(out),))
-    executable = Executable("ET12", 0, (plan,), (), (), None, ())
-    return Model(executable, [DelegateGraph("forward", 0, tuple(range(calls)), graph(PAYLOAD))], recorded)
-
-
-def analysed(text: str = TRACE, of: Model | None = None, variant: str = "fast") -> Analysis:
-    """The analysis of a trace of the model."""
-    events = table(text).with_method_names({None: "forward"})
-    known = Known(ProgramInfo("m.pte", "0", None, None, verified=True), attribute(events, of or model(record())))
-    return analyse(events, Source("t", "etdump", [("t", "0")]), variant, known)
-
-
 def compared(baseline: str, candidate: str) -> Comparison:
     """The comparison of two traces."""
     sides = [table(text).with_method_names({None: "forward"}) for text in (baseline, candidate)]
@@ -219,7 +134,9 @@ def data_of(files: Mapping[tuple[str, ...], bytes], *key: str) -> dict[str, Data
     return found
 
 
-def written(of: Model | None = None, *results: tuple[str, Analysis], **more: Any) -> dict[tuple[str, ...], bytes]:
+def written(
+    of: ProgramModel | None = None, *results: tuple[str, Analysis], **more: Any
+) -> dict[tuple[str, ...], bytes]:
     """The files."""
     return model_explorer(of or model(record()), "toy", Measured(list(results), **more))
 
@@ -338,7 +255,7 @@ def test_operators_that_fit_several_nodes_are_at_the_call() -> None:
         output b
     """
     given = model()
-    given = Model(given.executable, [DelegateGraph("forward", 0, (0,), graph(payload))], None)
+    given = ProgramModel(given.executable, [DelegateGraph("forward", 0, (0,), graph(payload))], None)
     text = TRACE.replace("Transpose (ND, X32) #1 50000", "Softmax (NC, F32) #1 50000")
     analysis = analysed(text, given)
     unknown = [o for o in analysis.operators if o.instruction == 0 and o.position is not None]
@@ -438,7 +355,7 @@ def test_a_method_without_instructions_is_a_graph_of_its_inputs_and_outputs() ->
     """And one without values has not even their shapes."""
     given = model()
     plan = msgspec.structs.replace(given.executable.plans[0], chains=(), values=())
-    bare = Model(msgspec.structs.replace(given.executable, plans=(plan,)), [], None)
+    bare = ProgramModel(msgspec.structs.replace(given.executable, plans=(plan,)), [], None)
     each = graphs_of(written(bare))["forward, by delegate"]
     assert [node.id for node in each.nodes] == ["input0", "output0"]
     assert json.loads(written(bare)["graph",])["graphs"][0]["nodes"][0]["outputsMetadata"] == [{"id": "0", "attrs": []}]

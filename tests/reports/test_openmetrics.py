@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
-from test_report_hostile import HOSTILE
-from test_report_model_explorer import analysed
 
 from fakes import FakeClock, FakeTarget
+from hostile_names import HOSTILE
+from layered_model import analysed
 from opscope.analysis.findings.quality import Grade
 from opscope.api import Settings, profile
 from opscope.reports.content.content import ReportContent

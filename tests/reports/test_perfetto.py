@@ -10,13 +10,13 @@ from typing import Any, Literal
 import msgspec
 import polars as pl
 import pytest
-from test_report_hostile import HOSTILE
-from test_report_model_explorer import TRACE as LAYERED
-from test_report_model_explorer import model, record
 
+from hostile_names import HOSTILE
+from layered_model import TRACE as LAYERED
+from layered_model import model, record
 from opscope.analysis.operators.attribution import attribute
 from opscope.core.table import Clock, EventTable, Scope
-from opscope.reports.formats.perfetto import Part, perfetto
+from opscope.reports.formats.perfetto import TrackGroup, perfetto
 from traces import table
 
 TRACE = """
@@ -38,7 +38,7 @@ MEASURED = """
 
 def shown(events: EventTable, *processes: str) -> dict[str, Any]:
     """What a viewer reads; numbers as the exact decimals that stand in the file."""
-    return json.loads(b"".join(perfetto([Part(events, processes or ["trace.etdump"])])), parse_float=Decimal)
+    return json.loads(b"".join(perfetto([TrackGroup(events, processes or ["trace.etdump"])])), parse_float=Decimal)
 
 
 def events_of(document: dict[str, Any], phase: str = "X") -> list[dict[str, Any]]:
@@ -218,13 +218,13 @@ class Document(msgspec.Struct, forbid_unknown_fields=True):
     otherData: dict[str, str | list[int | str]]  # noqa: N815
 
 
-def parts() -> list[Part]:
+def parts() -> list[TrackGroup]:
     """Two variants of a program, whose operators are known."""
     given, named = model(record()), table(LAYERED, repeat=2, warmup=1).with_method_names({None: "forward"})
     facts = attribute(named, given).operators
     return [
-        Part(named, ["fast, round 0"], facts, "all CPU features on"),
-        Part(EventTable.concat([named, named]), ["slow, round 0", "slow, round 1"], facts, "avx512 off"),
+        TrackGroup(named, ["fast, round 0"], facts, "all CPU features on"),
+        TrackGroup(EventTable.concat([named, named]), ["slow, round 0", "slow, round 1"], facts, "avx512 off"),
     ]
 
 
@@ -276,7 +276,7 @@ def test_hostile_layers_and_process_names_are_text() -> None:
     for name in HOSTILE:
         given = model(record((name, name, name)))
         named = table(LAYERED).with_method_names({None: "forward"})
-        part = Part(named, [name], attribute(named, given).operators, name)
+        part = TrackGroup(named, [name], attribute(named, given).operators, name)
         document = json.loads(b"".join(perfetto([part])))
         assert name in {e["args"].get("layer") for e in events_of(document)}
         assert [e["args"]["name"] for e in events_of(document, "M") if e["name"] == "process_name"] == [name]

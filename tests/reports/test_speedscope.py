@@ -8,10 +8,10 @@ from typing import Literal
 import msgspec
 import polars as pl
 import pytest
-from test_report_hostile import HOSTILE
-from test_report_model_explorer import TRACE, analysed
 
-from opscope.analysis.analysis import Analysis, Source, analyse
+from hostile_names import HOSTILE
+from layered_model import TRACE, analysed
+from opscope.analysis.analysis import Analysis, TraceSource, analyse
 from opscope.core.table import Clock, EventTable, Scope
 from opscope.reports.formats.folded import folded
 from opscope.reports.formats.speedscope import speedscope
@@ -84,7 +84,7 @@ def names(file: File, number: int = 0) -> list[str]:
 
 def by_name(text: str, repeat: int = 1) -> Analysis:
     """The analysis of a trace alone."""
-    return analyse(table(text, repeat=repeat), Source("t", "etdump", [("t", "0")]))
+    return analyse(table(text, repeat=repeat), TraceSource("t", "etdump", [("t", "0")]))
 
 
 def test_operators_stand_in_their_calls() -> None:
@@ -190,6 +190,6 @@ def test_a_trace_in_cycles_has_no_unit() -> None:
         "parent": pl.Series([1, -1]),
         "instruction": pl.Series([0, None], dtype=pl.Int64),
     }
-    analysis = analyse(EventTable.build(columns, Clock.CYCLES), Source("t", "x", [("t", "0")]))
+    analysis = analyse(EventTable.build(columns, Clock.CYCLES), TraceSource("t", "x", [("t", "0")]))
     (profile,) = read(speedscope("toy", [("t", analysis)], By.OPERATOR)).profiles
     assert (profile.unit, profile.endValue) == ("none", 20)

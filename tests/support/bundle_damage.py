@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from fakes import FakeTarget
-from opscope.experiment.target import Job, Outcome
+from opscope.experiment.target import Job, JobOutcome
 from traces import etdump
 
 ACCELERATED, BASELINE = "variants/accelerated", "variants/baseline"
@@ -24,13 +24,13 @@ TRACE = f"{ACCELERATED}/round-02/trace.etdump"
 class HashingTarget(FakeTarget):
     """A fake target that states the hash of the outputs it saves, as the real ones do."""
 
-    def execute(self, job: Job, directory: Path) -> Outcome:
+    def execute(self, job: Job, directory: Path) -> JobOutcome:
         """As the fake target, with the hash of its four numbers."""
         done = super().execute(job, directory)
         if done.measurement is None:
             return done
         sha256 = hashlib.sha256(np.arange(4, dtype=np.float32).tobytes()).hexdigest()
-        return Outcome(measurement=msgspec.structs.replace(done.measurement, output_sha256=sha256))
+        return JobOutcome(measurement=msgspec.structs.replace(done.measurement, output_sha256=sha256))
 
 
 class Damage(NamedTuple):

@@ -162,7 +162,7 @@ def fixed(directory: Path) -> None:
     from opscope.runtimes.executorch.export.models import vit
 
     picture = (torch.randn(1, 3, 224, 224),)
-    residual, layer = Made(resnet18(), picture), Made(vit.Layer().eval(), (torch.randn(1, 197, 192),))
+    residual, layer = Made(resnet18(), picture), Made(vit.VitLayer().eval(), (torch.randn(1, 197, 192),))
     models = {
         "resnet18": residual,
         "vit_layer": layer,

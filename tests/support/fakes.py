@@ -16,7 +16,7 @@ import numpy as np
 from opscope.bundle.manifest import Conditions, Environment, Failure, MaskProof, Measurement, Target, Tensor
 from opscope.core.errors import OpscopeError
 from opscope.experiment.protocol import ProbeAnswer
-from opscope.experiment.target import Capabilities, Job, Outcome
+from opscope.experiment.target import Capabilities, Job, JobOutcome
 from opscope.machine import isa
 from opscope.machine.ceilings_cache import MachineIdentity
 from opscope.program.ceilings.ceilings import (
@@ -134,12 +134,12 @@ class FakeTarget:
         """A quiet machine."""
         return Conditions(0.1, 3000.0, 40.0)
 
-    def execute(self, job: Job, directory: Path) -> Outcome:
+    def execute(self, job: Job, directory: Path) -> JobOutcome:
         """Write the trace and the outputs."""
         self.jobs.append(job)
         failure = self._fail(len(self.jobs))
         if failure:
-            return Outcome(failure=failure)
+            return JobOutcome(failure=failure)
         inferences = [self._inference(job) for _ in range(job.inferences)]
         self._clock.seconds += sum(inference.duration for inference in inferences) / 1e9
         load = Node("Program::load_method", 900_000)
@@ -150,7 +150,7 @@ class FakeTarget:
         np.savez(directory / "outputs.npz", outputs)
         cost = TRACING if job.traced else 1.0
         wall = [round(inference.duration * cost) for inference in inferences]
-        return Outcome(measurement=_measurement(job, wall))
+        return JobOutcome(measurement=_measurement(job, wall))
 
     def roofs(self, clear: list[str] | None, threads: int) -> Roofs | None:
         """Ceilings of a machine with round numbers; half as high when features are cleared."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from opscope.program.structure.dtypes import NumberType
 from opscope.program.xnnpack import graph as program
-from opscope.program.xnnpack.graph import Quantisation, QuantisationKind, XnnGraph, XnnNode, XnnValue
+from opscope.program.xnnpack.graph import QuantisationKind, QuantisationScales, XnnGraph, XnnNode, XnnValue
 
 _BITS = {"fp32": 32, "int32": 32, "fp16": 16, "bf16": 16, "qcint4": 4, "qbint4": 4}
 _NUMBERS = {"Conv2d": 7, "Clamp": 6}
@@ -54,7 +54,7 @@ def _value(number: int, dtype: str, dims: str, role: str, output: bool, options:
         external_input=role == "input",
         external_output=output,
         constant=number + 1 if role == "const" else 0,
-        quantisation=Quantisation(kind, scale=0.1, zero_point=0) if scaled else Quantisation(kind),
+        quantisation=QuantisationScales(kind, scale=0.1, zero_point=0) if scaled else QuantisationScales(kind),
         external_id=int(options["place"]) if "place" in options else None,
     )
 

@@ -14,9 +14,9 @@ from typing import NamedTuple
 import msgspec
 
 from fakes import FakeClock, FakeTarget, round_roofs
-from opscope.analysis.analysis import Analysis, Known, ProgramInfo, Source, analyse
-from opscope.analysis.compare.compare import Beside, Comparison, compare
-from opscope.analysis.latency.timing import Calls
+from opscope.analysis.analysis import Analysis, ProgramInfo, ProgramKnowledge, TraceSource, analyse
+from opscope.analysis.compare.compare import Comparison, RelatedData, compare
+from opscope.analysis.latency.timing import CallTimes
 from opscope.analysis.operators.attribution import Attributions, DelegateCall
 from opscope.analysis.operators.operator_facts import OperatorFacts, OperatorKey
 from opscope.analysis.rules.rules import examine_comparison, merged
@@ -100,7 +100,7 @@ def _analysis(
     types = {(_METHOD, "blocks"): "torch.nn.modules.container.Sequential"}
     types |= {(_METHOD, f"blocks.{block}"): "nets.Block" for block in range(blocks)}
     types |= {(_METHOD, fact.module or ""): fact.module_type or "" for fact in facts.values()}
-    known = Known(
+    known = ProgramKnowledge(
         ProgramInfo("net.pte", "0" * 64, "net.etrecord", "0" * 64, verified=True),
         Attributions(facts, calls, None, [], types, {}),
         round_roofs(),
@@ -112,8 +112,8 @@ def _analysis(
         number: [round(mean * noise.gauss(1, 0.02) * (1 + 2 * (run < _WARMUP))) for run in range(each)]
         for number in range(ROUNDS)
     }
-    source = Source(f"out/{name}", "etdump", [("trace.etdump", "0" * 64)] * ROUNDS)
-    return analyse(table, source, name, known, Calls(untraced, {}, _WARMUP, {}))
+    source = TraceSource(f"out/{name}", "etdump", [("trace.etdump", "0" * 64)] * ROUNDS)
+    return analyse(table, source, name, known, CallTimes(untraced, {}, _WARMUP, {}))
 
 
 def _comparison(
@@ -121,7 +121,7 @@ def _comparison(
 ) -> Comparison:
     labels = ((small.baseline.label, small.baseline.path), (small.candidate.label, small.candidate.path))
     sides = tables[small.baseline.label], tables[small.candidate.label]
-    return compare(*sides, labels=labels, paired=True, beside=Beside((facts, facts)))
+    return compare(*sides, labels=labels, paired=True, beside=RelatedData((facts, facts)))
 
 
 def _facts(blocks: int) -> Iterator[tuple[OperatorKey, OperatorFacts]]:

@@ -13,7 +13,7 @@ import pytest
 from opscope.core.errors import MissingDependencyError
 from opscope.runtimes.executorch.runners.native import NativeTarget
 from opscope.runtimes.executorch.runners.native_build import build_runner, find_compiler
-from opscope.runtimes.executorch.runners.remote_runtime import Runtime, build_runtime
+from opscope.runtimes.executorch.runners.remote_runtime import RuntimeFolder, build_runtime
 
 
 @functools.cache
@@ -30,7 +30,7 @@ def native_target() -> NativeTarget:
     return NativeTarget(native_cache())
 
 
-def runtime_of(arch: str) -> Runtime:
+def runtime_of(arch: str) -> RuntimeFolder:
     """The folder that runs on any Linux of an architecture; without compiler or wheel the test is skipped."""
     try:
         return build_runtime(arch, native_cache())

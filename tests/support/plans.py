@@ -15,12 +15,12 @@ from opscope.program.structure.plan import (
     Dynamism,
     InstructionKind,
     ListKind,
+    MethodPlan,
     Nothing,
-    Plan,
+    PlannedStep,
+    PlannedTensor,
     Scalar,
     Scalars,
-    Step,
-    Tensor,
     Value,
     ValueList,
 )
@@ -34,7 +34,7 @@ class Given:
     def __init__(self, sizes: tuple[int, ...], dtype: str, *, weight: bool, dynamic: bool) -> None:
         bound = Dynamism.BOUNDED if dynamic else Dynamism.STATIC
         order = tuple(range(len(sizes)))
-        self.value = Tensor(
+        self.value = PlannedTensor(
             NumberType(dtype, _BITS.get(dtype)), sizes, order, bound, int(weight), None, "", external=False
         )
 
@@ -55,7 +55,7 @@ class Method:
         self._values: list[Value] = []
         self._numbers: dict[int, int] = {}
         self._kept: list[Any] = []
-        self._steps: list[Step] = []
+        self._steps: list[PlannedStep] = []
         self._operators: list[str] = []
         self._inputs = tuple(self.number(each) for each in inputs)
 
@@ -86,7 +86,7 @@ class Method:
             return ValueList(optional if Given in kinds else ListKind.INTEGERS, members)
         return Scalar(argument)
 
-    def call(self, operator: str, *arguments: Any, out: Given | list[Given] | None = None) -> Step:
+    def call(self, operator: str, *arguments: Any, out: Given | list[Given] | None = None) -> PlannedStep:
         """An instruction that calls a kernel; several outputs are listed one by one, and then as a list."""
         numbers = [self.number(each) for each in arguments]
         if isinstance(out, list):
@@ -95,21 +95,23 @@ class Method:
             numbers += [self.number(out)] * 2
         return self.step(InstructionKind.KERNEL, tuple(numbers), operator)
 
-    def step(self, kind: InstructionKind, arguments: tuple[int, ...], operator: str = "", target: int = 0) -> Step:
+    def step(
+        self, kind: InstructionKind, arguments: tuple[int, ...], operator: str = "", target: int = 0
+    ) -> PlannedStep:
         """An instruction of any kind."""
         if kind is InstructionKind.KERNEL:
             target = len(self._operators)
             self._operators.append(operator)
-        self._steps.append(Step(kind, target, arguments))
+        self._steps.append(PlannedStep(kind, target, arguments))
         return self._steps[-1]
 
-    def plan(self) -> Plan:
+    def plan(self) -> MethodPlan:
         """The method as it is by now."""
         chain = Chain(self._inputs, (), tuple(self._steps))
-        return Plan("forward", tuple(self._values), self._inputs, (), tuple(self._operators), (), (chain,), ())
+        return MethodPlan("forward", tuple(self._values), self._inputs, (), tuple(self._operators), (), (chain,), ())
 
 
-def call(operator: str, *arguments: Any, out: Given | list[Given] | None = None) -> tuple[Plan, Step]:
+def call(operator: str, *arguments: Any, out: Given | list[Given] | None = None) -> tuple[MethodPlan, PlannedStep]:
     """A method of one call, and that call."""
     method = Method()
     step = method.call(operator, *arguments, out=out)

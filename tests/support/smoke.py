@@ -2,7 +2,7 @@
 
 ``python tests/support/smoke.py FILES``, where FILES is a directory that ``smoke_files.py`` wrote; it is copied
 and not changed. Needs an installed opscope and nothing else, neither pytest nor a runtime; warnings are errors. Prints
-a row for the table of ``.ci/pythons``: the version of Python and of opscope, commands, how many went wrong, and seconds.
+a row for the table of ``.ci/pythons``: the version of Python and of opscope, commands, how many went wrong, seconds.
 """
 
 from __future__ import annotations

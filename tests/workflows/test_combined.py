@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 import msgspec
 import pytest
-from test_report_hostile import HOSTILE
 
 import kit_files
 from fakes import FakeClock, FakeTarget
+from hostile_names import HOSTILE
 from opscope.api import Settings, combined, combined_report, content, profile
 from opscope.bundle.bundle import Bundle
 from opscope.bundle.manifest import Environment, Failure, FailureKind
@@ -22,7 +22,7 @@ from opscope.core.files import labels
 from opscope.core.stats.effect import Verdict
 from opscope.experiment.target import Job
 from opscope.program.operators.kinds import Category
-from opscope.reports.combined.combined import Part, combine
+from opscope.reports.combined.combined import BundlePart, combine
 from opscope.reports.combined.operators import shared_programs
 from opscope.reports.combined.page import combined_html, combined_markdown
 from opscope.reports.combined.values import CombinedReport
@@ -289,7 +289,7 @@ def hostile(shown: ReportContent, report: CombinedReport) -> CombinedReport:
         model = replace(shown.manifest.model, name=HOSTILE[1], dtype=HOSTILE[2])
         environment = replace(shown.manifest.environment, cpu=HOSTILE[6], versions={HOSTILE[7]: HOSTILE[3]})
         manifest = replace(shown.manifest, model=model, environment=environment)
-        parts.append(Part(label, HOSTILE[7], replace(shown, manifest=manifest)))
+        parts.append(BundlePart(label, HOSTILE[7], replace(shown, manifest=manifest)))
     return combine(parts, report.series, list(HOSTILE))
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 from polars.testing import assert_frame_equal
-from test_cli import opscope as command
 
 import opscope
+from command_line import opscope as command
 from fakes import FakeClock, FakeTarget
 from kit_files import pair, write_run
 from opscope.api import CONVERT_FORMATS, Settings, analyze, convert, converted, profile

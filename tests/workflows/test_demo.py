@@ -13,7 +13,7 @@ from documents import ROOT
 from opscope.core.files import sha256_of
 from opscope.measurements.attribution import read_model
 from opscope.measurements.export_record import record_beside
-from opscope.program.model import Model
+from opscope.program.model import ProgramModel
 from opscope.runtimes.executorch.etrecord.etrecord import read_etrecord
 from opscope.runtimes.executorch.etrecord.slim import slim_etrecord
 
@@ -49,7 +49,7 @@ def test_the_record_is_slim_and_tells_no_ones_directories() -> None:
     assert any(frame.file.endswith("models/mobilenet_v3.py") for frame in frames)
 
 
-def operators(model: Model) -> dict[str, object]:
+def operators(model: ProgramModel) -> dict[str, object]:
     """What a program computes: its instructions, the nodes and shapes of its delegates, and their layers."""
     assert model.record is not None
     return {

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from test_read_etrecord import GRAPH, SMALL, archive, graph, node
 
 import opscope
+from etrecords import GRAPH, SMALL, archive, graph, node
 from fakes import FakeClock, FakeTarget
 from opscope.api import Settings, profile
 from opscope.core.errors import NotFoundError

@@ -17,7 +17,7 @@ from opscope.api import Settings, analyze, content, doctor, features, profile
 from opscope.bundle.bundle import Bundle
 from opscope.bundle.manifest import FailureKind, Role, Status
 from opscope.core.errors import RunError, StorageError
-from opscope.program.structure.plan import Tensor
+from opscope.program.structure.plan import PlannedTensor
 from opscope.readers.flatbuffer import FlatBuffer, Tables
 from opscope.runtimes.executorch.export.registry import build
 from opscope.runtimes.executorch.pte import read_executable, read_program
@@ -104,7 +104,7 @@ def test_mobilenet_is_the_published_network() -> None:
 def crashing(program: Path, directory: Path) -> Path:
     """A program that is whole by its structure and crashes the runtime: a kernel gets a number for a tensor."""
     (plan,) = read_executable(program).plans
-    number = next(index for index, value in enumerate(plan.values) if not isinstance(value, Tensor))
+    number = next(index for index, value in enumerate(plan.values) if not isinstance(value, PlannedTensor))
     data = bytearray(program.read_bytes())
     buffer = FlatBuffer(bytes(data), "program")
     plans = Tables(buffer, buffer.root().children(1)[0])

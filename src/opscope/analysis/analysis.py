@@ -50,7 +50,7 @@ from opscope.program.ceilings.ceilings import KernelClass, KernelUse, Roofs, ker
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from opscope.analysis.latency.timing import Calls
+    from opscope.analysis.latency.timing import CallTimes
     from opscope.analysis.operators.attribution import Attributions
     from opscope.core.table import EventTable
 
@@ -221,7 +221,7 @@ class Analysis(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.ana
         return self.trace.format != CALLS_FORMAT
 
 
-class Known(NamedTuple):
+class ProgramKnowledge(NamedTuple):
     """What is known of a trace besides its events.
 
     Attributes:
@@ -235,7 +235,7 @@ class Known(NamedTuple):
     roofs: Roofs | None = None
 
 
-class Source(msgspec.Struct, frozen=True):
+class TraceSource(msgspec.Struct, frozen=True):
     """Where a table came from: path, format, and the hash of each file in order of process."""
 
     path: str
@@ -245,10 +245,10 @@ class Source(msgspec.Struct, frozen=True):
 
 def analyse(
     table: EventTable,
-    source: Source,
+    source: TraceSource,
     variant: str | None = None,
-    known: Known | None = None,
-    calls: Calls | None = None,
+    known: ProgramKnowledge | None = None,
+    calls: CallTimes | None = None,
     tokens: Mapping[str, int] | None = None,
 ) -> Analysis:
     """Analyse the measured inferences of a table.
@@ -301,7 +301,7 @@ def analyse(
     return msgspec.structs.replace(analysis, findings=findings, ruled_out=ruled_out)
 
 
-def rule_evidence(table: EventTable, analysis: Analysis, known: Known | None) -> Evidence:
+def rule_evidence(table: EventTable, analysis: Analysis, known: ProgramKnowledge | None) -> Evidence:
     """What rules may look at.
 
     Args:
@@ -341,7 +341,7 @@ def measured_latency(table: EventTable, path: str) -> Latency:
     return found
 
 
-def _trace_info(table: EventTable, source: Source) -> TraceInfo:
+def _trace_info(table: EventTable, source: TraceSource) -> TraceInfo:
     found = table.inference_times()
     files = [
         TraceFile(path, sha256, int((found.process == p).sum()), int(found.warmup[found.process == p].sum()))

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from opscope.bundle.manifest import Place, Variant
+    from opscope.bundle.manifest import PlanSlot, Variant
 
 MANIFEST = "manifest.json"
 VARIANTS = "variants"
@@ -102,7 +102,7 @@ class Bundle:
         self.manifest = msgspec.structs.replace(self.manifest, status=status)
         self._save()
 
-    def attempt_directory(self, place: Place) -> tuple[Path, int]:
+    def attempt_directory(self, place: PlanSlot) -> tuple[Path, int]:
         """A new directory for the next attempt at a repetition, and the number of the attempt.
 
         Raises:

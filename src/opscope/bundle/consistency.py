@@ -13,7 +13,7 @@ from opscope.bundle.validation import Problem
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from opscope.bundle.manifest import Measurement, Place, Plan, Repetition, Variant
+    from opscope.bundle.manifest import Measurement, Plan, PlanSlot, Repetition, Variant
 
 FILE = "manifest.json"
 _SHA256 = re.compile(r"[0-9a-f]{64}\Z")
@@ -175,7 +175,7 @@ def _call_problems(measurement: Measurement, repetition: Repetition, at: str) ->
         yield _problem(f"{at}.measurement.load_ns", f"is {measurement.load_ns:,} ns")
 
 
-def _place(place: Place) -> str:
+def _place(place: PlanSlot) -> str:
     return f"round {place.round} of {place.variant}, {place.arm.value},"
 
 

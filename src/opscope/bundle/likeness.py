@@ -22,7 +22,7 @@ MAPS = frozenset({"versions"})
 """Fields whose keys are data: names of packages."""
 
 
-class Shape(NamedTuple):
+class DocumentStructure(NamedTuple):
     """Fields of documents of one kind.
 
     Attributes:
@@ -36,7 +36,7 @@ class Shape(NamedTuple):
     objects: frozenset[str]
 
 
-def shape(documents: Iterable[Json]) -> Shape:
+def shape(documents: Iterable[Json]) -> DocumentStructure:
     """What the documents of one kind have between them."""
     kinds: dict[str, set[str]] = {}
     objects: set[str] = set()
@@ -46,7 +46,7 @@ def shape(documents: Iterable[Json]) -> Shape:
         if isinstance(document, dict) and isinstance(document.get("schema"), str):
             schema = document["schema"]
     known = {at: frozenset(found - {_NULL} or found) for at, found in kinds.items()}
-    return Shape(schema, known, frozenset(objects))
+    return DocumentStructure(schema, known, frozenset(objects))
 
 
 def _note(value: Json, at: str, kinds: dict[str, set[str]], objects: set[str]) -> None:
@@ -62,7 +62,7 @@ def _note(value: Json, at: str, kinds: dict[str, set[str]], objects: set[str]) -
             _note(own, f"{at}[]", kinds, objects)
 
 
-def shape_problems(file: str, own: Shape, good: Shape) -> Iterator[Problem]:
+def shape_problems(file: str, own: DocumentStructure, good: DocumentStructure) -> Iterator[Problem]:
     """How the fields of one kind of document differ from those of a known-good bundle.
 
     Args:
@@ -87,7 +87,7 @@ def _alike(own: frozenset[str], good: frozenset[str]) -> bool:
     return bool(own & good) or {_NULL} in (own, good)
 
 
-def _only(one: Shape, other: Shape) -> list[str]:
+def _only(one: DocumentStructure, other: DocumentStructure) -> list[str]:
     """Fields of one side that the other lacks though it has the object they belong to."""
     found = []
     for at in sorted(set(one.kinds) - set(other.kinds)):

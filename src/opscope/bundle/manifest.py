@@ -288,7 +288,7 @@ class Measurement(msgspec.Struct, frozen=True):
     write_ns: int | None = None
 
 
-class Place(NamedTuple):
+class PlanSlot(NamedTuple):
     """A place in the plan: round, variant and arm."""
 
     round: int
@@ -332,9 +332,9 @@ class Repetition(msgspec.Struct, frozen=True):
     arm: Arm = Arm.TRACED
 
     @property
-    def place(self) -> Place:
+    def place(self) -> PlanSlot:
         """Where it stands in the plan."""
-        return Place(self.round, self.variant, self.arm)
+        return PlanSlot(self.round, self.variant, self.arm)
 
     @property
     def ok(self) -> bool:
@@ -399,17 +399,17 @@ class Manifest(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.bun
         found = [rep for rep in self.repetitions if (rep.variant, rep.arm) == (variant, arm) and rep.ok]
         return sorted(found, key=lambda rep: rep.round)
 
-    def planned(self) -> list[Place]:
+    def planned(self) -> list[PlanSlot]:
         """Every repetition in the order of the plan: in each round the timed ones, then the traced ones."""
         timed = [*self.plan.timed_order, *([[]] * (len(self.plan.order) - len(self.plan.timed_order)))]
         return [
-            Place(number, name, arm)
+            PlanSlot(number, name, arm)
             for number, names in enumerate(zip(timed, self.plan.order, strict=False))
             for arm, own in zip(Arm, names, strict=True)
             for name in own
         ]
 
-    def pending(self) -> list[Place]:
+    def pending(self) -> list[PlanSlot]:
         """Every repetition that has not succeeded yet, in the order of the plan."""
         done = {rep.place for rep in self.repetitions if rep.ok}
         return [place for place in self.planned() if place not in done]

@@ -55,14 +55,14 @@ def add(
     A bundle that cannot be read is named and left out; the exit code is then 11.
     """
     from opscope.api import add_to_store
-    from opscope.fleet.store.rows import Given
+    from opscope.fleet.store.rows import BundleLabels
     from opscope.workflows.measure.workers import Where
 
     with _bar(shown=sys.stderr.isatty() and not quiet) as progress:
         done = add_to_store(
             paths,
             store,
-            given=Given(device, commit),
+            given=BundleLabels(device, commit),
             where=Where(scheduler, jobs),
             recompute=recompute,
             progress=progress,

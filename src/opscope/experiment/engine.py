@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from opscope.bundle.bundle import Bundle
-    from opscope.bundle.manifest import Place, Variant
-    from opscope.experiment.target import Outcome, RunTarget
-    from opscope.machine.clock import Clock
+    from opscope.bundle.manifest import PlanSlot, Variant
+    from opscope.experiment.target import JobOutcome, RunTarget
+    from opscope.machine.clock import TimeSource
 
 
 class TraceCheck(Protocol):
@@ -39,7 +39,7 @@ class Progress(Protocol):
         ...
 
 
-def run_experiment(bundle: Bundle, target: RunTarget, clock: Clock, check: TraceCheck, progress: Progress) -> None:
+def run_experiment(bundle: Bundle, target: RunTarget, clock: TimeSource, check: TraceCheck, progress: Progress) -> None:
     """Run every pending repetition of a bundle, in the order of its plan.
 
     A failed repetition is recorded and the others go on. When the run is interrupted, the disk is full, or a device is
@@ -99,7 +99,7 @@ def _conditions_after(target: RunTarget) -> Conditions:
         return Conditions(None, None, None)
 
 
-def _repeat(bundle: Bundle, target: RunTarget, clock: Clock, check: TraceCheck, place: Place) -> Repetition:
+def _repeat(bundle: Bundle, target: RunTarget, clock: TimeSource, check: TraceCheck, place: PlanSlot) -> Repetition:
     variant = bundle.manifest.variant(place.variant)
     assert variant is not None  # noqa: S101 - the plan names variants of its own manifest
     directory, attempt = bundle.attempt_directory(place)
@@ -146,7 +146,7 @@ def _job(bundle: Bundle, variant: Variant, *, traced: bool) -> Job:
     )
 
 
-def _judge(outcome: Outcome, job: Job, trace: Path, check: TraceCheck) -> tuple[int, Failure | None]:
+def _judge(outcome: JobOutcome, job: Job, trace: Path, check: TraceCheck) -> tuple[int, Failure | None]:
     """Complete inferences of a repetition, and why it does not count: nothing is ok before its trace was read."""
     if outcome.failure or outcome.measurement is None:
         return 0, outcome.failure or Failure(FailureKind.EXIT, "no result")

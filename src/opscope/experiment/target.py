@@ -50,7 +50,7 @@ class Job(msgspec.Struct, frozen=True):
     calls: tuple[str, ...] = ()
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class JobOutcome(msgspec.Struct, frozen=True):
     """What became of a job: a measurement, or a failure."""
 
     measurement: Measurement | None = None
@@ -81,7 +81,7 @@ class RunTarget(Protocol):
         """The state of the machine now."""
         ...
 
-    def execute(self, job: Job, directory: Path) -> Outcome:
+    def execute(self, job: Job, directory: Path) -> JobOutcome:
         """Run a job; ``outputs.npz``, ``log.txt`` and of a traced one ``trace.etdump`` are left in the directory.
 
         A crash, a timeout or a refusal of the runtime is an Outcome with a failure, never an exception.

@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
     from opscope.bundle.manifest import Conditions, Environment, Target
     from opscope.experiment.protocol import ProbeAnswer
-    from opscope.experiment.target import Job, Outcome, RunTarget
+    from opscope.experiment.target import Job, JobOutcome, RunTarget
     from opscope.machine.ceilings_cache import MachineIdentity
     from opscope.program.ceilings.ceilings import Roofs
 
 
-class Place(NamedTuple):
+class VariantPlacement(NamedTuple):
     """Where a variant runs: its target, and the CPUs it stays on; none for all."""
 
     target: RunTarget
@@ -37,7 +37,7 @@ class VariantTargets:
         places: by the names of the variants, at least one. The machine and its state are asked of the first.
     """
 
-    def __init__(self, places: Mapping[str, Place]) -> None:
+    def __init__(self, places: Mapping[str, VariantPlacement]) -> None:
         self._places = dict(places)
         self._first = next(iter(self._places.values())).target
 
@@ -67,7 +67,7 @@ class VariantTargets:
         """The state of the machine now."""
         return self._first.conditions()
 
-    def execute(self, job: Job, directory: Path) -> Outcome:
+    def execute(self, job: Job, directory: Path) -> JobOutcome:
         """Run a job where its variant runs, on the CPUs of its variant."""
         place = self._places[directory.parent.name]
         return place.target.execute(msgspec.structs.replace(job, affinity=place.affinity), directory)

@@ -22,7 +22,7 @@ from opscope.workflows.reports.reports import check_formats
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opscope.fleet.store.place import Place
+    from opscope.fleet.store.place import StoreLocation
     from opscope.fleet.stored_runs import RunFilter
 
 NAME = "fleet"
@@ -93,7 +93,7 @@ def fleet_report(
     return written
 
 
-def _newest(place: Place, chosen: RunFilter) -> list[tuple[Any, ...]]:
+def _newest(place: StoreLocation, chosen: RunFilter) -> list[tuple[Any, ...]]:
     order = f"(PARTITION BY {_CONFIGURATION} ORDER BY created DESC, bundle)"
     counted = f"count(*) OVER (PARTITION BY {_CONFIGURATION}) AS runs, row_number() OVER {order} AS place"
     runs = f"(SELECT * FROM runs {chosen.where}) WHERE kind = 'bundle'"  # noqa: S608 - names of ours; values are bound
@@ -135,7 +135,7 @@ def _named(rows: Sequence[tuple[Any, ...]]) -> list[FleetRun]:
     ]
 
 
-def _sorts(place: Place, runs: Sequence[FleetRun]) -> list[SortTime]:
+def _sorts(place: StoreLocation, runs: Sequence[FleetRun]) -> list[SortTime]:
     if not runs:
         return []
     marks = ", ".join("?" * len({run.bundle for run in runs}))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opscope.core.errors import NotFoundError, UsageError, did_you_mean
-from opscope.fleet.analysis.history import History, Metric, Order, Point, Subject, Unit, history
+from opscope.fleet.analysis.history import FigureUnit, History, Metric, Order, Point, Subject, history
 from opscope.fleet.store.place import place_of
 from opscope.fleet.store.querying import ask
 from opscope.fleet.stored_runs import RUNTIME, RunFilter, run_filter
@@ -20,21 +20,21 @@ NOT_KNOWN = "not known"
 class _Asked(NamedTuple):
     """How the store is asked for a figure: its unit, an expression over the runs `r`, and a table `f` beside them."""
 
-    unit: Unit
+    unit: FigureUnit
     expression: str
     beside: str = ""
     higher_is_better: bool = False
 
 
 _PLAIN = {
-    "latency": _Asked(Unit.TIME, "r.latency_ns"),
-    "mean": _Asked(Unit.TIME, "r.mean_ns"),
-    "p90": _Asked(Unit.TIME, "r.p90_ns"),
-    "p95": _Asked(Unit.TIME, "r.p95_ns"),
-    "p99": _Asked(Unit.TIME, "r.p99_ns"),
-    "load": _Asked(Unit.TIME, "r.load_ns"),
-    "memory": _Asked(Unit.SIZE, "r.memory_bytes"),
-    "speedup": _Asked(Unit.RATIO, "r.speedup", higher_is_better=True),
+    "latency": _Asked(FigureUnit.TIME, "r.latency_ns"),
+    "mean": _Asked(FigureUnit.TIME, "r.mean_ns"),
+    "p90": _Asked(FigureUnit.TIME, "r.p90_ns"),
+    "p95": _Asked(FigureUnit.TIME, "r.p95_ns"),
+    "p99": _Asked(FigureUnit.TIME, "r.p99_ns"),
+    "load": _Asked(FigureUnit.TIME, "r.load_ns"),
+    "memory": _Asked(FigureUnit.SIZE, "r.memory_bytes"),
+    "speedup": _Asked(FigureUnit.RATIO, "r.speedup", higher_is_better=True),
 }
 _PARTS = {
     "category": ("operators", "category", "time_ns"),
@@ -136,4 +136,4 @@ def _metric(name: str) -> tuple[_Asked, tuple[str, ...]]:
         f"LEFT JOIN (SELECT bundle, variant, sum({time}) AS value FROM {table} WHERE {column} = ? "  # noqa: S608 - names of ours
         "GROUP BY bundle, variant) AS f ON f.bundle = r.bundle AND f.variant = r.variant"
     )
-    return _Asked(Unit.TIME, "f.value", beside), (value,)
+    return _Asked(FigureUnit.TIME, "f.value", beside), (value,)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from opscope.analysis.compare.compare import Side
+from opscope.analysis.compare.compare import ComparedSide
 from opscope.analysis.gate.gate import DEFAULT_THRESHOLD, Terms
 from opscope.bundle.bundle import is_bundle
 from opscope.bundle.manifest import Arm, Role
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from opscope.analysis.gate.gate import GateReport
     from opscope.bundle.manifest import Manifest, Variant
-    from opscope.fleet.store.place import Place
+    from opscope.fleet.store.place import StoreLocation
     from opscope.fleet.store.rows import Found
     from opscope.fleet.stored_runs import RunFilter
 
@@ -70,10 +70,12 @@ def check_history(
         raise MismatchError("the store has no run that it can be compared with", where=candidate, hint=hint)
     latencies = [float(row[1]) for row in rows]
     bundles = [str(row[0]) for row in rows]
-    side = Side(f"history of {variant.name}", f"{HISTORY}{text} in {place.address}", sum(latencies) / len(latencies))
+    side = ComparedSide(
+        f"history of {variant.name}", f"{HISTORY}{text} in {place.address}", sum(latencies) / len(latencies)
+    )
     latency = (analysis.untraced.latency if analysis.untraced else analysis.latency).median_ns
     own = Candidate(
-        Side(variant.name, found.source, latency),
+        ComparedSide(variant.name, found.source, latency),
         latency,
         len(found.manifest.completed(variant.name, Arm.TIMED if analysis.untraced else Arm.TRACED)),
         arm,
@@ -115,7 +117,7 @@ def _alike(manifest: Manifest, variant: Variant, arm: str, text: str, chosen: Ru
     return chosen
 
 
-def _runs(place: Place, chosen: RunFilter, found: Found) -> Sequence[tuple[Any, ...]]:
+def _runs(place: StoreLocation, chosen: RunFilter, found: Found) -> Sequence[tuple[Any, ...]]:
     """Bundle, latency, program and variant of the runs that fit, oldest first; without the candidate itself."""
     own = {e.bundle for e in snapshot(place).entries() if e.origin == origin_of(found.manifest)} | {found.bundle}
     sql = f"SELECT bundle, latency_ns, program_sha256, variant FROM runs {chosen.where} ORDER BY created, bundle"  # noqa: S608 - names of ours; values are bound
@@ -124,7 +126,7 @@ def _runs(place: Place, chosen: RunFilter, found: Found) -> Sequence[tuple[Any, 
 
 
 def _operators(
-    place: Place, rows: Sequence[tuple[Any, ...]], variant: str
+    place: StoreLocation, rows: Sequence[tuple[Any, ...]], variant: str
 ) -> dict[tuple[str, int | None, int | None, str], dict[str, float]]:
     """Times of the operators of some runs, by place and bundle."""
     found: dict[tuple[str, int | None, int | None, str], dict[str, float]] = {}

@@ -15,8 +15,8 @@ from opscope.bundle.bundle import MANIFEST, VARIANTS, Bundle, is_bundle
 from opscope.bundle.lock import is_held
 from opscope.core.errors import BundleError, NotFoundError, OpscopeError, StorageError, TraceFormatError
 from opscope.core.files import sha256_of
-from opscope.fleet.store.log import Entry
-from opscope.fleet.store.rows import Found, Given, bundle_rows, device_text
+from opscope.fleet.store.log import StoreEntry
+from opscope.fleet.store.rows import BundleLabels, Found, bundle_rows, device_text
 from opscope.fleet.store.schema import framed
 from opscope.fleet.store.tile_rows import TILES_SCHEMA, TileResult, tile_rows
 from opscope.workflows.reports.reports import compared_pairs, content_of, file_name
@@ -33,7 +33,7 @@ _RESTORE = "take the file from a copy of the bundle, or leave the bundle out"
 _Document = TypeVar("_Document", Analysis, Comparison)
 
 
-class Asked(NamedTuple):
+class BundleRequest(NamedTuple):
     """A bundle to make ready.
 
     Attributes:
@@ -43,14 +43,14 @@ class Asked(NamedTuple):
     """
 
     path: str
-    given: Given = Given()
+    given: BundleLabels = BundleLabels()
     recompute: bool = False
 
 
 class Ready(NamedTuple):
     """A bundle as a store takes it."""
 
-    entry: Entry
+    entry: StoreEntry
     frames: dict[str, pl.DataFrame]
 
 
@@ -93,7 +93,7 @@ def content_id(path: Path) -> str:
         raise StorageError(f"cannot be read: {error.strerror}", where=file) from error
 
 
-def ready(asked: Asked) -> Ready | Refused:
+def ready(asked: BundleRequest) -> Ready | Refused:
     """A bundle made ready, or why that is impossible; an error that fits is a value here, so that others go on."""
     try:
         path = Path(asked.path)
@@ -126,10 +126,10 @@ def read_found(path: Path, *, recompute: bool = False) -> Found:
     return Found(name, str(path), manifest, analyses, comparisons)
 
 
-def _of_bundle(path: Path, asked: Asked) -> Ready:
+def _of_bundle(path: Path, asked: BundleRequest) -> Ready:
     found = read_found(path, recompute=asked.recompute)
     manifest = found.manifest
-    entry = Entry(
+    entry = StoreEntry(
         bundle=found.bundle,
         origin=origin_of(manifest),
         repetitions=sum(1 for repetition in manifest.repetitions if repetition.ok),
@@ -143,7 +143,7 @@ def _of_bundle(path: Path, asked: Asked) -> Ready:
     return Ready(entry, framed(bundle_rows(found, asked.given), entry.source))
 
 
-def _of_tiles(path: Path, given: Given) -> Ready:
+def _of_tiles(path: Path, given: BundleLabels) -> Ready:
     file = path / ANALYSIS
     try:
         found = msgspec.json.decode(file.read_bytes(), type=TileResult)
@@ -155,7 +155,7 @@ def _of_tiles(path: Path, given: Given) -> Ready:
     name = content_id(path)
     rows = tile_rows(found, name, str(path), given, written)
     _, model, device, variant = rows["runs"][0][:4]
-    entry = Entry(
+    entry = StoreEntry(
         bundle=name,
         origin=name,
         repetitions=1,

@@ -12,20 +12,20 @@ import msgspec
 from opscope.core.errors import ClusterError, InterruptedRunError, NotFoundError, OpscopeError
 from opscope.fleet.store import compaction, log
 from opscope.fleet.store.checking import StoreCheck, verify
-from opscope.fleet.store.log import Entry
+from opscope.fleet.store.log import StoreEntry
 from opscope.fleet.store.migration import Migrated, migrate
 from opscope.fleet.store.place import place_of
-from opscope.fleet.store.querying import Answer, ask
-from opscope.fleet.store.rows import Given
+from opscope.fleet.store.querying import QueryResult, ask
+from opscope.fleet.store.rows import BundleLabels
 from opscope.fleet.store.writing import Batch
-from opscope.fleet.stored_bundle import Asked, Refused, bundles_in, content_id, ready
+from opscope.fleet.stored_bundle import BundleRequest, Refused, bundles_in, content_id, ready
 from opscope.workflows.measure.workers import Lost, Where, calls
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from opscope.fleet.store.compaction import Compacted
-    from opscope.fleet.store.place import Place
+    from opscope.fleet.store.place import StoreLocation
     from opscope.fleet.stored_bundle import Ready
 
 DEFAULT_STORE = "opscope-store"
@@ -59,7 +59,7 @@ class AddReport(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.st
     """
 
     store: str
-    added: list[Entry]
+    added: list[StoreEntry]
     known: int
     skipped: list[Skipped]
 
@@ -68,7 +68,7 @@ class RemoveReport(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope
     """The bundles that were removed."""
 
     store: str
-    removed: list[Entry]
+    removed: list[StoreEntry]
 
 
 def _silent(done: int, total: int) -> None:
@@ -84,7 +84,7 @@ def add_to_store(
     paths: Sequence[str | Path],
     store: str | Path | None = None,
     *,
-    given: Given | None = None,
+    given: BundleLabels | None = None,
     where: Where | None = None,
     recompute: bool = False,
     progress: Callable[[int, int], None] = _silent,
@@ -113,17 +113,17 @@ def add_to_store(
     log.create(place)
     known = _known(place)
     skipped: list[Skipped] = []
-    asked = list(_new(found, known, given or Given(), skipped, recompute=recompute))
+    asked = list(_new(found, known, given or BundleLabels(), skipped, recompute=recompute))
     added = list(_stored(place, asked, where or Where(), skipped, progress))
     return AddReport(place.address, added, len(found) - len(added) - len(skipped), skipped)
 
 
-def store_entries(store: str | Path | None = None) -> list[Entry]:
+def store_entries(store: str | Path | None = None) -> list[StoreEntry]:
     """The bundles of a store, in order of time."""
     return log.snapshot(place_of(store_address(store))).entries()
 
 
-def query_store(sql: str, store: str | Path | None = None) -> Answer:
+def query_store(sql: str, store: str | Path | None = None) -> QueryResult:
     """The answer of a store to a query; see ``opscope.fleet.store.querying.ask``."""
     return ask(place_of(store_address(store)), sql)
 
@@ -149,14 +149,14 @@ def migrate_store(store: str | Path | None = None) -> Migrated:
     return migrate(place_of(store_address(store)))
 
 
-def _known(place: Place) -> set[str]:
+def _known(place: StoreLocation) -> set[str]:
     now = log.snapshot(place)
     return {one.bundle for source in now.sources() for one in source.entries}
 
 
 def _new(
-    found: Sequence[Path], known: set[str], given: Given, skipped: list[Skipped], *, recompute: bool
-) -> Iterator[Asked]:
+    found: Sequence[Path], known: set[str], given: BundleLabels, skipped: list[Skipped], *, recompute: bool
+) -> Iterator[BundleRequest]:
     """What is not in the store yet; of two paths with the same content the first."""
     seen = set(known)
     for path in found:
@@ -167,12 +167,16 @@ def _new(
             continue
         if name not in seen:
             seen.add(name)
-            yield Asked(str(path.absolute()), given, recompute)
+            yield BundleRequest(str(path.absolute()), given, recompute)
 
 
 def _stored(
-    place: Place, asked: Sequence[Asked], where: Where, skipped: list[Skipped], progress: Callable[[int, int], None]
-) -> Iterator[Entry]:
+    place: StoreLocation,
+    asked: Sequence[BundleRequest],
+    where: Where,
+    skipped: list[Skipped],
+    progress: Callable[[int, int], None],
+) -> Iterator[StoreEntry]:
     """Store what becomes ready, batch by batch; what was stored."""
     batch, began = Batch(), time.monotonic()
     try:
@@ -192,7 +196,7 @@ def _stored(
     yield from _written(place, batch)
 
 
-def _here_instead(asked: Asked, result: Ready | Refused | Lost) -> Ready | Refused:
+def _here_instead(asked: BundleRequest, result: Ready | Refused | Lost) -> Ready | Refused:
     """What a worker gave; where it does not see the bundle, the bundle is made ready here."""
     if isinstance(result, Lost):
         return Refused(asked.path, result.reason, "add it again, with fewer workers or more memory for each", 1)
@@ -201,7 +205,7 @@ def _here_instead(asked: Asked, result: Ready | Refused | Lost) -> Ready | Refus
     return result
 
 
-def _written(place: Place, batch: Batch) -> list[Entry]:
+def _written(place: StoreLocation, batch: Batch) -> list[StoreEntry]:
     batch.write(place)
     now = log.snapshot(place)
     if sum(len(commit.files) for commit in now.commits.values()) > compaction.LOOSE_FILES:

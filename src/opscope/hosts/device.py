@@ -119,7 +119,7 @@ _SHOULD_HAVE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,200}\Z")
 _TIMED_OUT, _FILE, _MOST_FILES = "timed-out", "file ", 1000
 
 
-class Ended(NamedTuple):
+class ExitStatus(NamedTuple):
     """How a guarded command ended.
 
     Attributes:
@@ -279,7 +279,7 @@ class Device:
             return DeviceError(problem, where=self.name, hint=_STORE_HINT)
         return error
 
-    def guarded(self, command: Sequence[str], work: str, timeout: float) -> Ended:
+    def guarded(self, command: Sequence[str], work: str, timeout: float) -> ExitStatus:
         """Run a command in a directory of its own; it and all it started end with its time or with the connection.
 
         Args:
@@ -300,10 +300,10 @@ class Device:
         finally:
             process.end()
         if code is None or _TIMED_OUT in files:
-            return Ended(None, files)
+            return ExitStatus(None, files)
         if code == _NO_DIRECTORY and not files:
             raise self._explained(DeviceError("no directory for a run can be made", where=self.name), work)
-        return Ended(code if code <= _SIGNALS else _SIGNALS - code, files)
+        return ExitStatus(code if code <= _SIGNALS else _SIGNALS - code, files)
 
     def pull(self, work: str, names: Sequence[str], into: Path) -> None:
         """Copy files of a run here.
@@ -330,11 +330,11 @@ class Device:
     def _parts(self, script: str) -> Mapping[str, str]:
         return parts(self._shell.run(["sh", "-c", script, "opscope"], _ASK_SECONDS).stdout)
 
-    def _sh(self, script: str, *words: str) -> Done:
+    def _sh(self, script: str, *words: str) -> CommandResult:
         done = self._shell.run(["sh", "-c", script, "opscope", *words], _ASK_SECONDS)
-        return Done(done.code, done.stderr.decode("utf-8", "replace").strip())
+        return CommandResult(done.code, done.stderr.decode("utf-8", "replace").strip())
 
-    def _must(self, done: Done) -> None:
+    def _must(self, done: CommandResult) -> None:
         if done.code:
             raise DeviceError(done.said or f"exit code {done.code}", where=self.name)
 
@@ -343,7 +343,7 @@ _STORE_HINT = "free some space there, or name another directory with ?dir=PATH i
 _SIGNALS, _NO_DIRECTORY = 128, 125
 
 
-class Done(NamedTuple):
+class CommandResult(NamedTuple):
     """How a small command ended: its code, and what it complained of."""
 
     code: int

@@ -75,7 +75,7 @@ class KitSide(msgspec.Struct, frozen=True):
     threads: Threads | None = None
 
 
-class KitPair(msgspec.Struct, frozen=True):
+class ConfiguredPair(msgspec.Struct, frozen=True):
     """A comparison."""
 
     baseline: KitSide
@@ -86,7 +86,7 @@ class KitPair(msgspec.Struct, frozen=True):
 class KitAnalysis(msgspec.Struct, frozen=True):
     """What to compare."""
 
-    compare_pairs: list[KitPair] = []
+    compare_pairs: list[ConfiguredPair] = []
 
 
 class KitConfig(msgspec.Struct, frozen=True):
@@ -226,7 +226,7 @@ def _check_names(placed: list[_Placed], file: Path) -> None:
 
 
 def _pair(
-    number: int, pair: KitPair, placed: list[_Placed], file: Path
+    number: int, pair: ConfiguredPair, placed: list[_Placed], file: Path
 ) -> tuple[tuple[_Placed, PlannedVariant], tuple[_Placed, PlannedVariant], str]:
     path = f"analysis.compare_pairs[{number}]"
     baseline = _side(pair.baseline, f"{path}.baseline", placed, file)

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from opscope.analysis.compare.compare import Comparison
     from opscope.analysis.preflight.contents import KernelSummary
     from opscope.core.table import EventTable
-    from opscope.kit.readers.run import KitExperiment, KitRun, Stated
+    from opscope.kit.readers.run import KitExperiment, KitRun, StatedMedian
     from opscope.readers.registry import TraceRead
     from opscope.reports.content.content import ReportContent
 
@@ -132,7 +132,7 @@ def _median(table: EventTable) -> float:
     return float(np.median(durations)) if len(durations) else 0.0
 
 
-def _stated(experiment: KitExperiment, stated: Stated, median: float) -> TraceWarning | None:
+def _stated(experiment: KitExperiment, stated: StatedMedian, median: float) -> TraceWarning | None:
     if stated.median_ms is None or _agree(stated.median_ms * _MILLI, median):
         return None
     message = (

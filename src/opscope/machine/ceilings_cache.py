@@ -6,8 +6,6 @@ Nothing here decides whether kept ceilings still hold: a short probe does, see `
 from __future__ import annotations
 
 import hashlib
-from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -18,6 +16,7 @@ from opscope.program.ceilings.ceilings import Origin, Roofs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from opscope.bundle.manifest import Environment
 
@@ -29,11 +28,6 @@ LARGEST_FILE = 1 << 20
 
 _DIRECTORY = "ceilings"
 _DIGITS = 16
-# What is measured, and how. A change in any of them may change the figures.
-_PROBES = (
-    *("probe.py", "probe_compute.py", "probe_elements.py", "probe_memory.py"),
-    *("roofs_child.py", "sampler.py", "xnnpack_api.py", "xnnpack_graph.py"),
-)
 
 
 class MachineIdentity(msgspec.Struct, frozen=True):
@@ -201,13 +195,6 @@ def fingerprint(library: Path) -> str:
     except OSError:
         return ""
     return f"{found.st_size} bytes of {found.st_mtime_ns}"
-
-
-@cache
-def probes_version() -> str:
-    """A hash of the code that measures ceilings: those that other code measured are not compared."""
-    here = Path(__file__).parent
-    return _digest(b"\0".join((here / name).read_bytes() for name in _PROBES))
 
 
 def _digest(content: bytes) -> str:

@@ -7,7 +7,7 @@ from datetime import datetime, timezone
 from typing import Protocol
 
 
-class Clock(Protocol):
+class TimeSource(Protocol):
     """The two times a run needs."""
 
     def now(self) -> datetime:

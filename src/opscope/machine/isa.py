@@ -36,7 +36,7 @@ _AVX10 = {"avx10_1", "avx10_2"}
 _AMX_AND_VNNI = {"amx_bf16", "amx_tile", "amx_int8", "amx_fp16", "avx_vnni_int8", "avx_vnni_int16", "avx_ne_convert"}
 
 
-class Layout(NamedTuple):
+class FeatureLayout(NamedTuple):
     """Where features stand in ``cpuinfo_isa``.
 
     Attributes:
@@ -50,16 +50,16 @@ class Layout(NamedTuple):
     since: str
 
 
-def _x86_64(since: str, lacking: set[str]) -> Layout:
+def _x86_64(since: str, lacking: set[str]) -> FeatureLayout:
     offsets = {name: at for at, name in enumerate(name for name in _X86_64_FIELDS if name not in lacking)}
-    return Layout(len(offsets), offsets, since)
+    return FeatureLayout(len(offsets), offsets, since)
 
 
-def _arm64(since: str, lacking: set[str]) -> Layout:
+def _arm64(since: str, lacking: set[str]) -> FeatureLayout:
     low = [name for name in _ARM64_LOW if name not in lacking]
     high_at = -(-len(low) // 4) * 4 + _ARM64_LENGTHS
     offsets = {name: at for at, name in enumerate(low)} | {name: high_at + at for at, name in enumerate(_ARM64_HIGH)}
-    return Layout(-(-(high_at + len(_ARM64_HIGH)) // 4) * 4, offsets, since)
+    return FeatureLayout(-(-(high_at + len(_ARM64_HIGH)) // 4) * 4, offsets, since)
 
 
 _KNOWN = {

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from opscope.machine.cpu_reading import CpuReading
-    from opscope.machine.isa import Layout
+    from opscope.machine.isa import FeatureLayout
 
 WITHOUT_SWITCH = "everything else works: `opscope profile --ablate none` measures the model as it runs here"
 _MOST_NAMED = 4
@@ -20,7 +20,7 @@ _FLAG = 1
 _ODD = 1
 
 
-def known_layout(arch: str, size: int) -> Layout:
+def known_layout(arch: str, size: int) -> FeatureLayout:
     """The layout of a struct of that size.
 
     Raises:
@@ -34,7 +34,7 @@ def known_layout(arch: str, size: int) -> Layout:
     return layouts[size]
 
 
-def proved_layout(arch: str, content: Sequence[int], size: int | None, reading: CpuReading) -> Layout:
+def proved_layout(arch: str, content: Sequence[int], size: int | None, reading: CpuReading) -> FeatureLayout:
     """The layout of ``cpuinfo_isa``, proved by its fields.
 
     Every field that could be switched off must read as the processor says. Of the others one may differ, since nothing
@@ -66,7 +66,7 @@ def proved_layout(arch: str, content: Sequence[int], size: int | None, reading: 
 
 
 def disagreements(
-    layout: Layout, content: Sequence[int], expected: Mapping[str, frozenset[bool]]
+    layout: FeatureLayout, content: Sequence[int], expected: Mapping[str, frozenset[bool]]
 ) -> dict[str, tuple[int | None, bool]]:
     """Fields that do not read as the processor says: what stands there (None beyond the end), and what should.
 
@@ -83,7 +83,7 @@ def disagreements(
     return found
 
 
-def _chosen(arch: str, content: Sequence[int], expected: Mapping[str, frozenset[bool]]) -> Layout:
+def _chosen(arch: str, content: Sequence[int], expected: Mapping[str, frozenset[bool]]) -> FeatureLayout:
     layouts = sorted(isa.LAYOUTS[arch].values(), key=lambda layout: layout.size)
     wrong = [disagreements(layout, content, expected) for layout in layouts]
     agreeing = [layout for layout, fields in zip(layouts, wrong, strict=True) if not fields]
@@ -95,7 +95,7 @@ def _chosen(arch: str, content: Sequence[int], expected: Mapping[str, frozenset[
     return first._replace(offsets=certain)
 
 
-def _refusal(arch: str, layout: Layout, wrong: Mapping[str, tuple[int | None, bool]]) -> str:
+def _refusal(arch: str, layout: FeatureLayout, wrong: Mapping[str, tuple[int | None, bool]]) -> str:
     switched = isa.switchable(arch)
     ordered = sorted(wrong, key=lambda field: (field not in switched, field))
     named = [f"{field} reads {wrong[field][0]}, the CPU says {int(wrong[field][1])}" for field in ordered]

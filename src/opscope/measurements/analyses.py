@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 def analysis_of(side: Side) -> Analysis:
     """The analysis of one side."""
-    from opscope.analysis.analysis import Source, analyse
+    from opscope.analysis.analysis import TraceSource, analyse
 
-    source = Source(side.path, side.format, side.files)
+    source = TraceSource(side.path, side.format, side.files)
     name = side.variant.name if side.variant else None
     found = analyse(side.table, source, name, side.known, side.calls, side.tokens)
     if side.bundle and side.bundle.manifest.target.emulated:
@@ -55,7 +55,7 @@ def comparison_of(baseline: Side, candidate: Side) -> Comparison:
         TraceFormatError: no inference is left to measure.
     """
     from opscope.analysis.analysis import measured_latency
-    from opscope.analysis.compare.compare import Beside
+    from opscope.analysis.compare.compare import RelatedData
     from opscope.analysis.compare.compare import compare as compare_tables
     from opscope.measurements.quality import quality_of_sides
 
@@ -72,7 +72,7 @@ def comparison_of(baseline: Side, candidate: Side) -> Comparison:
         labels=labels,
         paired=paired,
         outputs=outputs,
-        beside=Beside(
+        beside=RelatedData(
             (facts[0], facts[1]),
             _untraced(baseline, candidate, paired=paired),
             _untraced_by_method(baseline, candidate, paired=paired),

@@ -6,14 +6,14 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from opscope.analysis.analysis import Known, ProgramInfo
+from opscope.analysis.analysis import ProgramInfo, ProgramKnowledge
 from opscope.analysis.operators.attribution import attribute, method_names
 from opscope.core.errors import MismatchError, NotFoundError, OpscopeError
 from opscope.core.files import sha256_of
 from opscope.core.table import TraceWarning
 from opscope.measurements.export_record import recorded_tokens
 from opscope.program.ceilings.ceilings import NoRoofs, Roofs
-from opscope.program.model import Model
+from opscope.program.model import ProgramModel
 from opscope.runtimes.executorch.etrecord.etrecord import read_etrecord
 from opscope.runtimes.executorch.pte import read_executable
 from opscope.runtimes.executorch.xnnpack.payload import read_xnn_graphs
@@ -28,7 +28,7 @@ _OTHER = "give the program that was run: its operators must be those of the trac
 _OTHER_RECORD = "give the record that the same export wrote, or leave it out"
 
 
-def read_model(program: Path, etrecord: Path | None = None) -> Model:
+def read_model(program: Path, etrecord: Path | None = None) -> ProgramModel:
     """The typed picture of a model from its files.
 
     Args:
@@ -99,7 +99,7 @@ def _without_layers(side: Side, problem: str) -> Side:
     return _warned(side, "record_unusable", f"layers and source lines are not known: {problem}")
 
 
-def _with_usable_record(program: Path, etrecord: Path | None) -> tuple[Model, Path | None, str | None]:
+def _with_usable_record(program: Path, etrecord: Path | None) -> tuple[ProgramModel, Path | None, str | None]:
     """The model, its record when it can be used, and why it cannot."""
     try:
         return read_model(program, etrecord), etrecord, None
@@ -114,22 +114,22 @@ def _files(program: Path, etrecord: Path | None) -> list[Path]:
 
 
 @lru_cache(maxsize=4)
-def _model(program: tuple[str, int], etrecord: tuple[str, int] | None = None) -> Model:
+def _model(program: tuple[str, int], etrecord: tuple[str, int] | None = None) -> ProgramModel:
     """Variants of a bundle share a model; a file that changed is read again."""
     path = Path(program[0])
     executable = read_executable(path)
     # A program may be kept without the payloads of its delegates.
     whole = all(delegate.data for plan in executable.plans for delegate in plan.delegates)
     graphs = read_xnn_graphs(path) if whole else ()
-    return Model(executable, graphs, read_etrecord(Path(etrecord[0])) if etrecord else None)
+    return ProgramModel(executable, graphs, read_etrecord(Path(etrecord[0])) if etrecord else None)
 
 
-def _attributions(side: Side, model: Model) -> tuple[Attributions, Side]:
+def _attributions(side: Side, model: ProgramModel) -> tuple[Attributions, Side]:
     table = side.table.with_method_names(method_names(side.table, model))
     return attribute(table, model, _inputs(side, model)), side._replace(table=table)
 
 
-def _inputs(side: Side, model: Model) -> dict[str, Sequence[tuple[int, ...]]]:
+def _inputs(side: Side, model: ProgramModel) -> dict[str, Sequence[tuple[int, ...]]]:
     """Shapes of the inputs that were recorded beside the trace, by method."""
     if side.bundle is None or side.variant is None:
         return {}
@@ -163,7 +163,9 @@ def _attributed(side: Side, found: Attributions, info: ProgramInfo) -> Side:
         for method in found.unknown_shapes
     ]
     roofs, missing = _roofs(side)
-    return side._replace(table=side.table.with_warnings(*warnings, *missing), known=Known(info, found, roofs))
+    return side._replace(
+        table=side.table.with_warnings(*warnings, *missing), known=ProgramKnowledge(info, found, roofs)
+    )
 
 
 def _roofs(side: Side) -> tuple[Roofs | None, list[TraceWarning]]:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from opscope.bundle.manifest import Manifest
-    from opscope.reports.combined.combined import Part
+    from opscope.reports.combined.combined import BundlePart
     from opscope.reports.content.content import ReportContent
 
 _MEANING = {
@@ -25,7 +25,7 @@ _MEANING = {
 }
 
 
-def bundle_differences(parts: Sequence[Part]) -> list[str]:
+def bundle_differences(parts: Sequence[BundlePart]) -> list[str]:
     """What differs between the bundles, one sentence each."""
     told = {part.label: part.content for part in parts}
     columns: dict[str, dict[str, str | None]] = {
@@ -97,7 +97,7 @@ def _versions(manifests: Sequence[Manifest], names: Sequence[str]) -> list[str]:
     return found
 
 
-def _same_traces(parts: Sequence[Part]) -> list[str]:
+def _same_traces(parts: Sequence[BundlePart]) -> list[str]:
     """Bundles that hold the same traces: a copy is no second measurement."""
     known = {part.label: _hashes(part.content) for part in parts}
     return [

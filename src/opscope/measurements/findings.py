@@ -31,7 +31,7 @@ def findings_of(
         shown: the analysis that the report is about; None when nothing was measured.
     """
     from opscope.analysis.analysis import rule_evidence
-    from opscope.analysis.rules.evidence import Experiment, Pair, Ran, place_times
+    from opscope.analysis.rules.evidence import ExperimentEvidence, MeasuredVariant, PairEvidence, place_times
     from opscope.analysis.rules.rules import examine_comparison, examine_experiment, merged
 
     if shown is None:
@@ -40,15 +40,15 @@ def findings_of(
     groups = [(shown.findings, shown.ruled_out)]
     for comparison in comparisons[:1]:
         candidate, switched = evidence.get(comparison.candidate.label), _switched(manifest, comparison)
-        groups.append(examine_comparison(Pair(comparison, candidate, switched)))
+        groups.append(examine_comparison(PairEvidence(comparison, candidate, switched)))
     ran = {}
     for variant in manifest.variants:
         if variant.name in evidence:
             ablated = None if variant.ablated is None else tuple(variant.ablated)
-            ran[variant.name] = Ran(variant.name, ablated, variant.threads, evidence[variant.name])
+            ran[variant.name] = MeasuredVariant(variant.name, ablated, variant.threads, evidence[variant.name])
     groups.append(
         examine_experiment(
-            Experiment(
+            ExperimentEvidence(
                 shown=ran.get(shown.variant or ""),
                 variants=list(ran.values()),
                 backends=manifest.model.backends,

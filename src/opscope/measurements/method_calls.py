@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from opscope.core.errors import UsageError, did_you_mean
 from opscope.measurements.export_record import record_beside
-from opscope.program.structure.plan import Tensor
+from opscope.program.structure.plan import PlannedTensor
 from opscope.runtimes.executorch.pte import read_executable
 
 if TYPE_CHECKING:
@@ -38,7 +38,9 @@ def planned_calls(program: Path, asked: Sequence[str]) -> list[str]:
     plans = [plan for plan in read_executable(program).plans if plan.chains and plan.chains[0].steps]
     if asked:
         return [name for text in asked for name in _asked(text, [plan.name for plan in plans])]
-    names = [plan.name for plan in plans if all(isinstance(plan.values[number], Tensor) for number in plan.inputs)]
+    names = [
+        plan.name for plan in plans if all(isinstance(plan.values[number], PlannedTensor) for number in plan.inputs)
+    ]
     if len(names) < 2:  # noqa: PLR2004 - one method needs no order
         return []
     record = record_beside(program)

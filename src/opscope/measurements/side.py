@@ -8,8 +8,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from opscope.analysis.analysis import Known
-    from opscope.analysis.latency.timing import Calls
+    from opscope.analysis.analysis import ProgramKnowledge
+    from opscope.analysis.latency.timing import CallTimes
     from opscope.bundle.bundle import Bundle
     from opscope.bundle.manifest import Variant
     from opscope.core.table import EventTable
@@ -32,8 +32,8 @@ class Side(NamedTuple):
     label: str
     bundle: Bundle | None
     variant: Variant | None
-    known: Known | None = None
-    calls: Calls | None = None
+    known: ProgramKnowledge | None = None
+    calls: CallTimes | None = None
     tokens: Mapping[str, int] = {}
 
 

@@ -12,7 +12,7 @@ from opscope.measurements.side import Side, Warmup
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from opscope.analysis.latency.timing import Calls
+    from opscope.analysis.latency.timing import CallTimes
     from opscope.bundle.manifest import Repetition, Variant
     from opscope.core.table import EventTable, TraceWarning
     from opscope.readers.registry import DirectoryTraces
@@ -100,9 +100,9 @@ def _tokens(bundle: Bundle) -> dict[str, int]:
     return {method: count for method, count in model.tokens.items() if method in called}
 
 
-def _calls(bundle: Bundle, variant: Variant, table: EventTable) -> Calls | None:
+def _calls(bundle: Bundle, variant: Variant, table: EventTable) -> CallTimes | None:
     """What the callers saw, without tracing too; None when nothing was timed without it."""
-    from opscope.analysis.latency.timing import Calls
+    from opscope.analysis.latency.timing import CallTimes
 
     walls = {
         arm: {r.round: r.measurement for r in bundle.manifest.completed(variant.name, arm) if r.measurement}
@@ -110,7 +110,7 @@ def _calls(bundle: Bundle, variant: Variant, table: EventTable) -> Calls | None:
     }
     if not walls[Arm.TIMED]:
         return None
-    return Calls(
+    return CallTimes(
         untraced={number: own.wall_ns for number, own in walls[Arm.TIMED].items()},
         traced={number: own.wall_ns for number, own in walls[Arm.TRACED].items()},
         warmup=max(table.warmup, default=0),

@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from opscope.program.structure.etrecord import EtRecord
-    from opscope.program.structure.plan import Executable, Plan
+    from opscope.program.structure.plan import Executable, MethodPlan
     from opscope.program.xnnpack.graph import DelegateGraph, XnnGraph
 
 
-class Model:
+class ProgramModel:
     """A model as its files tell it.
 
     Args:
@@ -47,7 +47,7 @@ class ModelMethod:
         handles: debug handles by instruction; empty without a record.
     """
 
-    def __init__(self, model: Model, plan: Plan) -> None:
+    def __init__(self, model: ProgramModel, plan: MethodPlan) -> None:
         self.plan = plan
         self.graphs: dict[int, XnnGraph] = {g.delegate: g.graph for g in model.graphs if g.method == plan.name}
         record = model.record
@@ -90,14 +90,14 @@ def _difference(executable: Executable, graphs: Sequence[DelegateGraph], record:
     return _call_conflict(plans, record)
 
 
-def _handle_conflict(plan: Plan | None, instruction: int) -> str | None:
+def _handle_conflict(plan: MethodPlan | None, instruction: int) -> str | None:
     steps = plan.chains[0].steps if plan and plan.chains else ()
     if plan and instruction >= len(steps):
         return f"it records instruction {instruction} of {plan.name!r}, which has {len(steps)}"
     return None
 
 
-def _call_conflict(plans: Mapping[str, Plan], record: EtRecord) -> str | None:
+def _call_conflict(plans: Mapping[str, MethodPlan], record: EtRecord) -> str | None:
     """Whether the calls of delegates are at the recorded places."""
     for call in record.delegates:
         plan = plans.get(call.method)

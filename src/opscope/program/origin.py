@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from opscope.program.operators.taxonomy import aten_operator
-from opscope.program.structure.etrecord import Frame
+from opscope.program.structure.etrecord import SourceLine
 from opscope.program.xnnpack.graph import NO_HANDLE
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ _COMPUTING = frozenset("Conv2d DepthwiseConv2d ConvTranspose2d FullyConnected Ba
 _LIBRARY = ("/torch/", "/torchao/", "/executorch/exir/")
 
 
-class Origin(msgspec.Struct, frozen=True):
+class OperatorOrigin(msgspec.Struct, frozen=True):
     """What caused an operator.
 
     Attributes:
@@ -74,7 +74,7 @@ class Origin(msgspec.Struct, frozen=True):
     aten: str
     module: str | None
     module_type: str | None
-    frame: Frame | None
+    frame: SourceLine | None
 
 
 class Origins:
@@ -90,7 +90,7 @@ class Origins:
         self._sizes = {tensor.name: tensor.sizes for tensor in graph.tensors}
         self.modules = {scope.path: scope.type for node in graph.nodes for scope in node.modules}
 
-    def of_node(self, node: XnnNode, dims: tuple[int, ...]) -> Origin | None:
+    def of_node(self, node: XnnNode, dims: tuple[int, ...]) -> OperatorOrigin | None:
         """The origin of a payload's node whose output has this shape; None when its handle leads nowhere."""
         found = self._by_handle.get(node.debug_handle, ())
         if not found:
@@ -99,7 +99,7 @@ class Origins:
         sized = [edge for edge in fitting if self._has_size(edge, dims)]
         return self._origin((sized or fitting or found)[0], node.debug_handle)
 
-    def of_handles(self, handles: Iterable[int], called: str = "") -> Origin | None:
+    def of_handles(self, handles: Iterable[int], called: str = "") -> OperatorOrigin | None:
         """The origin of a portable operator.
 
         Args:
@@ -155,11 +155,11 @@ class Origins:
         recorded = [self._sizes[name] for name in edge.outputs if name in self._sizes]
         return any(_same_sizes(sizes, dims) for sizes in recorded) or not recorded
 
-    def _origin(self, edge: EdgeNode, handle: int) -> Origin:
+    def _origin(self, edge: EdgeNode, handle: int) -> OperatorOrigin:
         frame = own_line(edge.frames)
         if not edge.modules:
-            return Origin(handle, edge.target, None, None, frame)
-        return Origin(handle, edge.target, edge.modules[-1].path, edge.modules[-1].type, frame)
+            return OperatorOrigin(handle, edge.target, None, None, frame)
+        return OperatorOrigin(handle, edge.target, edge.modules[-1].path, edge.modules[-1].type, frame)
 
 
 def fits_kind(kind: str, edge: EdgeNode) -> bool:
@@ -169,7 +169,7 @@ def fits_kind(kind: str, edge: EdgeNode) -> bool:
     return aten_operator(edge.target) in _ATEN.get(kind, kind.casefold()).split()
 
 
-def own_line(frames: Sequence[Frame]) -> Frame | None:
+def own_line(frames: Sequence[SourceLine]) -> SourceLine | None:
     """The innermost line that is not torch's own; the innermost of all where there is none."""
     own = [frame for frame in frames if not any(part in frame.file for part in _LIBRARY)]
     return own[-1] if own else frames[-1] if frames else None

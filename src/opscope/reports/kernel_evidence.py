@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from opscope.analysis.kernels.kernels import KernelCell, KernelColumn, KernelLine, KernelPair, KernelView
-    from opscope.analysis.kernels.ladder import OperatorLadder, Step, VariantLadder
+    from opscope.analysis.kernels.ladder import EvidenceLevel, OperatorLadder, VariantLadder
 
 KINDS = {
     EvidenceKind.COUNTED: "calls counted",
@@ -117,7 +117,7 @@ def _operators(ladder: VariantLadder) -> Table:
     return table
 
 
-def _answer(step: Step) -> str:
+def _answer(step: EvidenceLevel) -> str:
     return step.isa.value if step.isa else _ANSWERS[step.answer]
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from opscope.analysis.preflight.forecast import Forecast
-    from opscope.analysis.preflight.parts import MatrixGroup, Work
+    from opscope.analysis.preflight.parts import GroupWork, MatrixGroup
     from opscope.analysis.preflight.preflight import MethodPreflight, Preflight
 
 _MOST_ROWS = 8
@@ -98,7 +98,7 @@ def _work(method: MethodPreflight) -> Table:
     return table
 
 
-def _cells(work: Work) -> tuple[str, str, str]:
+def _cells(work: GroupWork) -> tuple[str, str, str]:
     if not work.operators:
         return "-", "", ""
     if work.unknown == work.operators:

@@ -19,7 +19,7 @@ import pytest
 from adb_bench import adb_server, needs_adb, plugged
 from opscope.bundle.manifest import FailureKind, Tensor
 from opscope.core.errors import DeviceError, FeatureError, NotFoundError, UsageError
-from opscope.experiment.target import Job, Outcome
+from opscope.experiment.target import Job, JobOutcome
 from opscope.hosts.adb.adb import AdbShell, lines_about, runtime_lines
 from opscope.hosts.adb.device import AdbDevice
 from opscope.hosts.adb.power import PROFILES
@@ -61,13 +61,13 @@ def phone(device: Endpoint, power: str | None = None, patience: float = _SECONDS
     return AdbDevice(AdbShell(device.address), PROFILES[power] if power else None, patience=patience)
 
 
-def execute(target: AdbRunnerTarget, asked: Job, directory: Path) -> Outcome:
+def execute(target: AdbRunnerTarget, asked: Job, directory: Path) -> JobOutcome:
     """One repetition in a directory of its own."""
     directory.mkdir(exist_ok=True)
     return target.execute(asked, directory)
 
 
-def failure(outcome: Outcome) -> tuple[FailureKind, str]:
+def failure(outcome: JobOutcome) -> tuple[FailureKind, str]:
     """Kind and message of what went wrong."""
     assert outcome.measurement is None
     assert outcome.failure is not None

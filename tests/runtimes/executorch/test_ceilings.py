@@ -24,7 +24,7 @@ from opscope.experiment.protocol import RoofsAnswer, RoofsRequest
 from opscope.experiment.target import RunTarget
 from opscope.machine import isa
 from opscope.program.ceilings.ceilings import KernelClass, MacRoof, NoRoofs, Roof, Roofs, kernel_use
-from opscope.runtimes.executorch.ceilings.sampler import LEAST_RUNS, PASSES, PATIENCE, Candidate, Probe, measure
+from opscope.runtimes.executorch.ceilings.sampler import LEAST_RUNS, PASSES, PATIENCE, Probe, ProbeCandidate, measure
 from opscope.runtimes.executorch.ceilings.xnnpack import RefusedError
 from opscope.runtimes.executorch.runners.local import LocalTarget
 from programs import write_tiny_program
@@ -73,10 +73,10 @@ def sampled(
 ) -> list[Roof]:
     """The ceilings of probes whose candidates are these graphs, each of 1000 units of work."""
     candidates = [
-        Candidate(MacRoof(dtype="f32", kernel=KernelClass.GEMM, shape=name), 1000, _nothing) for name in graphs
+        ProbeCandidate(MacRoof(dtype="f32", kernel=KernelClass.GEMM, shape=name), 1000, _nothing) for name in graphs
     ]
 
-    def compiled(candidate: Candidate) -> Graph:
+    def compiled(candidate: ProbeCandidate) -> Graph:
         assert isinstance(candidate.roof, MacRoof)
         graph = graphs[candidate.roof.shape]
         if isinstance(graph, RefusedError):

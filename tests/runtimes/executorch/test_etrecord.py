@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from etrecords import GRAPH, MARK, SMALL, STACK, TRACE, archive, graph, named, node
 from opscope.core.errors import NotFoundError, StorageError, TraceFormatError
 from opscope.program.structure.dtypes import NumberType
 from opscope.program.structure.etrecord import (
@@ -20,62 +21,15 @@ from opscope.program.structure.etrecord import (
     EdgeNode,
     EdgeTensor,
     EtRecord,
-    Frame,
     InstructionHandles,
     ModuleScope,
     OutputCount,
     RecordedDelegate,
+    SourceLine,
 )
 from opscope.runtimes.executorch.etrecord import archive as etrecord_archive
 from opscope.runtimes.executorch.etrecord.etrecord import is_etrecord, read_etrecord
 from opscope.runtimes.executorch.pte import read_executable
-
-MARK = "ETRECORD_V0"
-GRAPH = "edge_dialect_exported_program/forward"
-TRACE = 'File "net.py", line 30, in forward\n    x = self.stem(x)\n  File "conv.py", line 5, in forward'
-STACK = "L__self__,,net.Net;L__self__stem,stem.0,torch.nn.Conv2d"
-
-
-def named(name: str) -> dict:
-    """A tensor as an argument."""
-    return {"as_tensor": {"name": name}}
-
-
-def node(target: str = "torch.ops.aten.relu.default", inputs: tuple = (), **metadata: object) -> dict:
-    """An operator of a graph."""
-    arguments = [{"name": "x", "arg": argument} for argument in inputs]
-    return {"name": "relu", "target": target, "inputs": arguments, "outputs": [named("relu")], "metadata": metadata}
-
-
-def graph(*nodes: dict, **tensors: dict) -> dict:
-    """An exported program as JSON."""
-    body = {"inputs": [], "outputs": [], "nodes": list(nodes), "tensor_values": tensors, "sym_int_values": {}}
-    return {"graph_module": {"graph": body, "signature": {}}, "schema_version": {"major": 5}, "dialect": "EDGE"}
-
-
-def archive(members: dict[str, object], method: int = zipfile.ZIP_STORED) -> bytes:
-    """An ETRecord with these members, texts and bytes as they are and everything else as JSON."""
-    stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w", method) as file:
-        for name, content in {MARK: "", **members}.items():
-            # a fixed time, so that the same members are the same bytes
-            info = zipfile.ZipInfo(name)
-            info.compress_type = method
-            file.writestr(info, content if isinstance(content, str | bytes) else json.dumps(content))
-    return stream.getvalue()
-
-
-SMALL = archive(
-    {
-        GRAPH: graph(
-            node(debug_handle="1", stack_trace=TRACE, nn_module_stack=STACK),
-            x={"dtype": 7, "sizes": [{"as_int": 1}, {"as_int": 3}]},
-        ),
-        "debug_handle_map": {"forward": {"0": [1]}},
-        "delegate_map": {"forward": {"0": {"name": "XnnpackBackend", "delegate_map": {}}}},
-        "instruction_id_to_num_outs_map": {"forward": {"0": 1}},
-    }
-)
 
 
 @pytest.fixture
@@ -115,7 +69,7 @@ def test_an_operator_with_its_modules_and_lines(only_node):
         target="aten.convolution.default",
         inputs=("x", "weight"),
         outputs=("relu",),
-        frames=(Frame("net.py", 30, "forward", "x = self.stem(x)"), Frame("conv.py", 5, "forward", "")),
+        frames=(SourceLine("net.py", 30, "forward", "x = self.stem(x)"), SourceLine("conv.py", 5, "forward", "")),
         modules=(ModuleScope("", "net.Net"), ModuleScope("stem.0", "torch.nn.Conv2d")),
         handles=(7,),
     )

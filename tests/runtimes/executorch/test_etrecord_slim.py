@@ -8,8 +8,8 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from test_read_etrecord import GRAPH, MARK, SMALL, archive, graph, node
 
+from etrecords import GRAPH, MARK, SMALL, archive, graph, node
 from opscope.core.errors import TraceFormatError
 from opscope.runtimes.executorch.etrecord.etrecord import is_etrecord, read_etrecord
 from opscope.runtimes.executorch.etrecord.slim import slim_etrecord

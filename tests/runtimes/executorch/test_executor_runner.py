@@ -19,7 +19,7 @@ import pytest
 from opscope.bundle.manifest import FailureKind, Tensor
 from opscope.core.errors import FeatureError, NotFoundError, UsageError
 from opscope.experiment.engine import _judge
-from opscope.experiment.target import Job, Outcome
+from opscope.experiment.target import Job, JobOutcome
 from opscope.readers.registry import read_trace
 from opscope.runtimes.executorch.runners.executor_runner import ExecutorRunnerTarget
 from opscope.runtimes.executorch.runners.runner_log import parse_help, parse_log
@@ -33,7 +33,7 @@ LINUX = pytest.mark.skipif(sys.platform != "linux", reason="Linux keeps a proces
 class Tried(NamedTuple):
     """A repetition: its outcome, its directory, and the command line that the runner saw."""
 
-    outcome: Outcome
+    outcome: JobOutcome
     directory: Path
     words: list[str]
     cpus: list[int]

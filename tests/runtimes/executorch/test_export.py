@@ -22,7 +22,7 @@ from opscope.runtimes.executorch.etrecord.etrecord import read_etrecord
 from opscope.runtimes.executorch.etrecord.slim import slim_etrecord
 from opscope.runtimes.executorch.export.choices import Choice
 from opscope.runtimes.executorch.export.process import Exported
-from opscope.runtimes.executorch.export.protocol import Done, ExportRequest
+from opscope.runtimes.executorch.export.protocol import ExportFinished, ExportRequest
 from opscope.workflows.export.exporting import checked
 
 pytestmark = [pytest.mark.runtime, pytest.mark.filterwarnings("ignore")]  # torch warns of itself
@@ -34,7 +34,7 @@ def served(directory: Path, model: str, dtype: str = "fp32", backend: str = "xnn
     from opscope.runtimes.executorch.export.child import serve
 
     directory.mkdir(exist_ok=True)
-    done: Done = serve(ExportRequest(model, "m", None, dtype, backend, str(directory)), lambda _: None)
+    done: ExportFinished = serve(ExportRequest(model, "m", None, dtype, backend, str(directory)), lambda _: None)
     stem = f"m_{backend}_{dtype}"
     return Exported(directory / f"{stem}.pte", directory / f"{stem}.etrecord", "m", done)
 

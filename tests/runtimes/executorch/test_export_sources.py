@@ -12,7 +12,7 @@ import pytest
 from opscope.api import export, write_model
 from opscope.core.errors import BundleError, NotFoundError, UsageError
 from opscope.runtimes.executorch.export.choices import Choice, check_choice
-from opscope.runtimes.executorch.export.sources import Kind, source_of
+from opscope.runtimes.executorch.export.sources import SourceKind, source_of
 from opscope.runtimes.executorch.export.user_models import user_models
 from opscope.workflows.export.exporting import _put
 
@@ -20,13 +20,13 @@ from opscope.workflows.export.exporting import _put
 @pytest.mark.parametrize(
     ("text", "kind", "place", "target", "name"),
     [
-        ("toy_cnn", Kind.REGISTERED, "toy_cnn", "", "toy_cnn"),
-        ("package.nets:make_net", Kind.MODULE, "package.nets", "make_net", "make_net"),
-        ("transformers:LlamaConfig", Kind.TRANSFORMERS, "transformers", "LlamaConfig", "llama"),
-        ("executorch:resnet8", Kind.EXECUTORCH, "executorch", "resnet8", "resnet8"),
+        ("toy_cnn", SourceKind.REGISTERED, "toy_cnn", "", "toy_cnn"),
+        ("package.nets:make_net", SourceKind.MODULE, "package.nets", "make_net", "make_net"),
+        ("transformers:LlamaConfig", SourceKind.TRANSFORMERS, "transformers", "LlamaConfig", "llama"),
+        ("executorch:resnet8", SourceKind.EXECUTORCH, "executorch", "resnet8", "resnet8"),
     ],
 )
-def test_what_a_text_names(text: str, kind: Kind, place: str, target: str, name: str) -> None:
+def test_what_a_text_names(text: str, kind: SourceKind, place: str, target: str, name: str) -> None:
     """Told without importing anything."""
     assert source_of(text) == (kind, place, target, name)
 
@@ -35,8 +35,8 @@ def test_a_file_is_named_with_or_without_its_callable(tmp_path: Path) -> None:
     """Without one it is ``build``, and the model is called like the file."""
     file = tmp_path / "my net.py"
     file.write_text("")
-    assert source_of(str(file)) == (Kind.FILE, str(file), "build", "my_net")
-    assert source_of(f"{file}:small") == (Kind.FILE, str(file), "small", "small")
+    assert source_of(str(file)) == (SourceKind.FILE, str(file), "build", "my_net")
+    assert source_of(f"{file}:small") == (SourceKind.FILE, str(file), "small", "small")
 
 
 def test_a_model_of_the_directory_is_found_by_its_name(tmp_path: Path) -> None:

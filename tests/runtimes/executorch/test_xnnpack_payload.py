@@ -24,8 +24,8 @@ from opscope.program.xnnpack.graph import (
     Padding,
     PayloadHeader,
     Pooling,
-    Quantisation,
     QuantisationKind,
+    QuantisationScales,
     Reshaping,
     Resizing,
     Slicing,
@@ -173,7 +173,7 @@ def test_values_of_a_graph():
         tensor(9, flags=u32(2)),
     ]
     found = graph([], values, inputs=u32([0]), outputs=u32([9]))
-    none = Quantisation(QuantisationKind.NONE)
+    none = QuantisationScales(QuantisationKind.NONE)
     assert found.values[:2] == (
         XnnValue(0, NumberType("fp16", 16), (1, 3, 8), True, False, 0, none, 0),  # noqa: FBT003 - flags in order
         XnnValue(7, NumberType("fp32", 32), (5,), False, False, 2, none),  # noqa: FBT003 - likewise
@@ -187,12 +187,12 @@ def test_values_of_a_graph():
 @pytest.mark.parametrize(
     ("kind", "parameters", "expected"),
     [
-        (1, {1: i32(3), 3: u32(16)}, Quantisation(QuantisationKind.PER_CHANNEL, 16, 3)),
-        (1, {0: f32([0.5] * 4)}, Quantisation(QuantisationKind.PER_CHANNEL, 4, 0)),
-        (2, {0: f32(0.5), 1: i32(-3)}, Quantisation(QuantisationKind.PER_TENSOR, scale=0.5, zero_point=-3)),
-        (3, {0: i32(1)}, Quantisation(QuantisationKind.PER_TOKEN)),
-        (4, {1: i32(1), 2: i32(32), 5: u32(64)}, Quantisation(QuantisationKind.PER_CHANNEL_GROUP, 64, 1, 32)),
-        (9, {}, Quantisation(QuantisationKind.UNKNOWN)),
+        (1, {1: i32(3), 3: u32(16)}, QuantisationScales(QuantisationKind.PER_CHANNEL, 16, 3)),
+        (1, {0: f32([0.5] * 4)}, QuantisationScales(QuantisationKind.PER_CHANNEL, 4, 0)),
+        (2, {0: f32(0.5), 1: i32(-3)}, QuantisationScales(QuantisationKind.PER_TENSOR, scale=0.5, zero_point=-3)),
+        (3, {0: i32(1)}, QuantisationScales(QuantisationKind.PER_TOKEN)),
+        (4, {1: i32(1), 2: i32(32), 5: u32(64)}, QuantisationScales(QuantisationKind.PER_CHANNEL_GROUP, 64, 1, 32)),
+        (9, {}, QuantisationScales(QuantisationKind.UNKNOWN)),
     ],
 )
 def test_scales_of_a_value(kind, parameters, expected):

@@ -61,7 +61,7 @@ class Change(NamedTuple):
     resolution_ns: float
 
 
-class Split(NamedTuple):
+class PairedTimes(NamedTuple):
     """Operators of two sides in pairs, and the time that each process spent in them.
 
     Attributes:
@@ -258,7 +258,7 @@ class OperatorChange(msgspec.Struct, frozen=True):
     resolution_ns: float = 0.0
 
 
-class Side(msgspec.Struct, frozen=True):
+class ComparedSide(msgspec.Struct, frozen=True):
     """What stands on one side: where it came from, and its mean latency, which the split adds up to."""
 
     label: str
@@ -283,8 +283,8 @@ class Comparison(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.c
         methods: the verdict on every method, where both sides call the same several; else empty.
     """
 
-    baseline: Side
-    candidate: Side
+    baseline: ComparedSide
+    candidate: ComparedSide
     end_to_end: EndToEnd
     categories: list[CategoryChange]
     kinds: list[KindChange]
@@ -301,7 +301,7 @@ class Comparison(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.c
         return any(operator.kind != FRAMEWORK.kind for operator in self.operators)
 
 
-class Beside(NamedTuple):
+class RelatedData(NamedTuple):
     """What is known of two sides besides their events.
 
     Attributes:
@@ -323,7 +323,7 @@ def compare(
     labels: tuple[tuple[str, str], tuple[str, str]],
     paired: bool,
     outputs: OutputAgreement | None = None,
-    beside: Beside | None = None,
+    beside: RelatedData | None = None,
 ) -> Comparison:
     """Compare two variants.
 
@@ -335,11 +335,11 @@ def compare(
         outputs: agreement of the outputs, when they were compared.
         beside: what is known besides the events; None: nothing.
     """
-    beside = beside or Beside()
+    beside = beside or RelatedData()
     measured = beside.untraced or (measured_durations(baseline), measured_durations(candidate))
     end_to_end = _end_to_end(*measured, paired=paired, arm="untraced" if beside.untraced else "traced")
     pairs = list(match(operators(baseline, beside.facts[0]), operators(candidate, beside.facts[1])))
-    split = Split(
+    split = PairedTimes(
         pairs,
         process_times(baseline, [b for b, _ in pairs]),
         process_times(candidate, [c for _, c in pairs]),
@@ -347,8 +347,8 @@ def compare(
     )
     by_category, by_kind, by_operator = _category_changes(split), _kind_changes(split), _operator_changes(split)
     return Comparison(
-        baseline=Side(*labels[0], float(split.baseline.sum(axis=1).mean())),
-        candidate=Side(*labels[1], float(split.candidate.sum(axis=1).mean())),
+        baseline=ComparedSide(*labels[0], float(split.baseline.sum(axis=1).mean())),
+        candidate=ComparedSide(*labels[1], float(split.candidate.sum(axis=1).mean())),
         end_to_end=end_to_end,
         categories=by_category,
         kinds=by_kind,
@@ -360,7 +360,9 @@ def compare(
     )
 
 
-def _method_changes(baseline: EventTable, candidate: EventTable, beside: Beside, *, paired: bool) -> list[MethodChange]:
+def _method_changes(
+    baseline: EventTable, candidate: EventTable, beside: RelatedData, *, paired: bool
+) -> list[MethodChange]:
     """A verdict for each of several methods, by the same rules as the one for all calls together."""
     sides = [durations_by_method(table) for table in (baseline, candidate)]
     if len(sides[0]) < 2 or set(sides[0]) != set(sides[1]):  # noqa: PLR2004 - one method is the whole
@@ -414,13 +416,13 @@ def _typical(processes: _Processes) -> float:
     return math.exp(float(np.mean([math.log(max(float(np.median(own)), 1.0)) for own in processes])))
 
 
-def _category_changes(split: Split) -> list[CategoryChange]:
+def _category_changes(split: PairedTimes) -> list[CategoryChange]:
     wanted = list(Category)
     changes = _group_changes(split, wanted, lambda operator: operator.category)
     return [CategoryChange(category, *change) for category, change in zip(wanted, changes, strict=True)]
 
 
-def _kind_changes(split: Split) -> list[KindChange]:
+def _kind_changes(split: PairedTimes) -> list[KindChange]:
     found = dict.fromkeys(_kind(operator) for pair in split.pairs for operator in pair if operator is not None)
     changes = _group_changes(split, list(found), _kind)
     rows = zip(found, changes, strict=True)
@@ -431,7 +433,7 @@ def _kind(operator: Operator) -> tuple[str, Category, str]:
     return operator.kind, operator.category, operator.backend
 
 
-def _group_changes(split: Split, wanted: Sequence[object], group: Callable[[Operator], object]) -> list[Change]:
+def _group_changes(split: PairedTimes, wanted: Sequence[object], group: Callable[[Operator], object]) -> list[Change]:
     """Changes of the groups of operators, in the order in which they are wanted."""
     numbers = {key: number for number, key in enumerate(wanted)}
     baseline, candidate = (
@@ -441,7 +443,7 @@ def _group_changes(split: Split, wanted: Sequence[object], group: Callable[[Oper
     return split.changes((baseline, candidate), len(wanted))
 
 
-def _operator_changes(split: Split) -> list[OperatorChange]:
+def _operator_changes(split: PairedTimes) -> list[OperatorChange]:
     each = np.arange(len(split.pairs))
     return [_operator_change(*row) for row in zip(split.pairs, split.changes((each, each), len(each)), strict=True)]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from opscope.analysis.operators.operators import UNKNOWN_METHOD, Operator
-from opscope.core.table.places import spent_by_place
+from opscope.core.table.places import self_times
 from opscope.program.operators.taxonomy import classify
 from opscope.program.xnnpack.attribution import Attribution
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from opscope.core.table import EventTable
-    from opscope.core.table.places import Place
+    from opscope.core.table.places import SelfTimeKey
 
     Floats: TypeAlias = NDArray[np.float64]
     OperatorPair: TypeAlias = tuple[Operator | None, Operator | None]
@@ -75,7 +75,7 @@ def process_times(table: EventTable, wanted: Sequence[Operator | None]) -> Float
     counts = [int(((found.process == process) & ~found.warmup).sum()) for process in range(table.processes)]
     columns = {_key(operator): column for column, operator in enumerate(wanted) if operator is not None}
     rows = []
-    for spent, count in zip(spent_by_place(table), counts, strict=True):
+    for spent, count in zip(self_times(table), counts, strict=True):
         if count:
             row = np.zeros(len(wanted))
             for place, own in spent.items():
@@ -89,5 +89,5 @@ def _key(operator: Operator) -> OperatorKey:
     return operator.method, operator.instruction, operator.position, framework
 
 
-def _place_key(place: Place) -> OperatorKey:
+def _place_key(place: SelfTimeKey) -> OperatorKey:
     return place.method or UNKNOWN_METHOD, place.instruction, place.position, place.framework

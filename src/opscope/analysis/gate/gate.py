@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import msgspec
 
-from opscope.analysis.compare.compare import EndToEnd, OperatorChange, Side
+from opscope.analysis.compare.compare import ComparedSide, EndToEnd, OperatorChange
 from opscope.analysis.findings.quality import Quality
 from opscope.core.stats.effect import Verdict
 
@@ -115,8 +115,8 @@ class GateReport(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.c
     outcome: Outcome
     let_through: bool
     model: str | None
-    baseline: Side
-    candidate: Side
+    baseline: ComparedSide
+    candidate: ComparedSide
     threshold: float
     slowdown: float
     ci95_slowdown: tuple[float, float] | None

@@ -18,7 +18,7 @@ from opscope.core.stats.effect import Verdict as Effect
 from opscope.core.units import milliseconds, ratio_text, share_text
 from opscope.program.kernels.symbols import SME_FAMILY, IsaClass, parse_symbol
 from opscope.program.operators.kinds import Category
-from opscope.program.partition.sme_rules import RULES, TABLE, Verdict
+from opscope.program.partition.sme_rules import RULES, TABLE, SmeSupport
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -48,7 +48,7 @@ class Answer(str, enum.Enum):
     UNKNOWN = "not known here"
 
 
-class Step(msgspec.Struct, frozen=True):
+class EvidenceLevel(msgspec.Struct, frozen=True):
     """One rung.
 
     Attributes:
@@ -66,7 +66,7 @@ class Step(msgspec.Struct, frozen=True):
     isa: IsaClass | None = None
 
 
-class Known(NamedTuple):
+class LadderInputs(NamedTuple):
     """What is known of one variant.
 
     Attributes:
@@ -120,11 +120,11 @@ _DYNAMIC = ("QP",)
 _X86 = "on x86-64 the library's kernels have no exported names"
 
 
-def _unknown(rung: Rung, why: str) -> Step:
-    return Step(rung, Answer.UNKNOWN, why)
+def _unknown(rung: Rung, why: str) -> EvidenceLevel:
+    return EvidenceLevel(rung, Answer.UNKNOWN, why)
 
 
-def eligible(known: Known, place: Place) -> Step:
+def eligible(known: LadderInputs, place: Place) -> EvidenceLevel:
     """Whether an accelerated kernel could run an operator, by its types and shape and by what the CPU has."""
     rung = Rung.ELIGIBLE
     if not known.arm:
@@ -132,17 +132,17 @@ def eligible(known: Known, place: Place) -> Step:
     found = known.sme.get(place)
     if found is None:
         return _unknown(rung, "the program does not tell what this operator computes")
-    if found.verdict is not Verdict.ELIGIBLE:
-        answer = Answer.NO if found.verdict is Verdict.NOT_ELIGIBLE else Answer.UNKNOWN
-        return Step(rung, answer, found.reason, found.source)
+    if found.verdict is not SmeSupport.ELIGIBLE:
+        answer = Answer.NO if found.verdict is SmeSupport.NOT_ELIGIBLE else Answer.UNKNOWN
+        return EvidenceLevel(rung, answer, found.reason, found.source)
     if known.features is None:
         return _unknown(rung, "by its types and shape it is; what the CPU has is not known")
     if "sme" not in known.features:
-        return Step(rung, Answer.NO, "by its types and shape it is, but SME is absent or off here", "features")
-    return Step(rung, Answer.YES, f"{found.types}: {found.reason}", f"{TABLE}: {found.source}")
+        return EvidenceLevel(rung, Answer.NO, "by its types and shape it is, but SME is absent or off here", "features")
+    return EvidenceLevel(rung, Answer.YES, f"{found.types}: {found.reason}", f"{TABLE}: {found.source}")
 
 
-def _names(known: Known, place: Place) -> list[str]:
+def _names(known: LadderInputs, place: Place) -> list[str]:
     """Kernels of the SME family that can run an operator; empty where no rule names any."""
     found = known.sme.get(place)
     rules = [rule for rule in RULES if found and rule.form is found.form and rule.types_name == found.types]
@@ -150,7 +150,7 @@ def _names(known: Known, place: Place) -> list[str]:
     return [f"kai_run_matmul_clamp_{name}" for text in texts for name in text.split(", ")]
 
 
-def in_binary(known: Known, place: Place) -> Step:
+def in_binary(known: LadderInputs, place: Place) -> EvidenceLevel:
     """Whether the library has such a kernel, by its exported names."""
     rung = Rung.IN_BINARY
     if not known.arm:
@@ -160,17 +160,19 @@ def in_binary(known: Known, place: Place) -> Step:
     names = _names(known, place)
     there = [name for name in names if name in known.exported]
     if there:
-        return Step(rung, Answer.YES, ", ".join(there), "exported symbols of the library")
+        return EvidenceLevel(rung, Answer.YES, ", ".join(there), "exported symbols of the library")
     why = "no kernel is known for it" if not names else "none of its kernels is exported, which proves nothing"
     return _unknown(rung, why)
 
 
-def selected(known: Known, row: Operator) -> Step:
+def selected(known: LadderInputs, row: Operator) -> EvidenceLevel:
     """Whether the library chose one, by the operator's name in the trace."""
     rung, types = Rung.SELECTED, _types(row.name)
     source = "operator name in the trace"
     if any(word.startswith(_PACKED) for word in types):
-        return Step(rung, Answer.YES, f"{', '.join(types)}: packed types, which only the SME family has", source)
+        return EvidenceLevel(
+            rung, Answer.YES, f"{', '.join(types)}: packed types, which only the SME family has", source
+        )
     if not known.arm:
         return _unknown(rung, "on x86-64 names are the same whichever instruction set is used")
     if not types:
@@ -179,7 +181,7 @@ def selected(known: Known, row: Operator) -> Step:
         return _unknown(
             rung, f"{', '.join(types)}: types quantised at run time have the same name with and without SME"
         )
-    return Step(rung, Answer.NO, f"{', '.join(types)}: types that are not packed for SME", source)
+    return EvidenceLevel(rung, Answer.NO, f"{', '.join(types)}: types that are not packed for SME", source)
 
 
 def _types(name: str) -> list[str]:
@@ -188,20 +190,20 @@ def _types(name: str) -> list[str]:
     return [word.strip() for word in inside.split(",")[1:]]
 
 
-def executed(known: Known, place: Place) -> Step:
+def executed(known: LadderInputs, place: Place) -> EvidenceLevel:
     """Whether one was called, by counts or else by samples."""
     own = known.calls.get(place) if known.calls else None
     if own is not None and known.counted:
         return _counted(own, known.counted)
     if known.counted and not _sme(known.counted.amounts):
         detail = f"none of {len(known.counted.universe or ())} counted kernels of the SME family was called"
-        return Step(Rung.EXECUTED, Answer.NO, detail, _calls_of(known.counted))
+        return EvidenceLevel(Rung.EXECUTED, Answer.NO, detail, _calls_of(known.counted))
     if known.sampled:
         return _by_samples(known, place, known.sampled)
     return _unknown(Rung.EXECUTED, _why_not_executed(known))
 
 
-def _why_not_executed(known: Known) -> str:
+def _why_not_executed(known: LadderInputs) -> str:
     if known.problem:
         return known.problem
     if not known.arm:
@@ -211,15 +213,15 @@ def _why_not_executed(known: Known) -> str:
     return "no calls were counted, and no recording was given"
 
 
-def _counted(own: OperatorCalls, source: KernelSource) -> Step:
+def _counted(own: OperatorCalls, source: KernelSource) -> EvidenceLevel:
     sme = _sme(own.calls)
     runs = f"in {own.runs} run{'' if own.runs == 1 else 's'}"
     if sme:
         told = _told(sme)
-        return Step(Rung.EXECUTED, Answer.YES, f"{told} {runs}", _calls_of(source), _strongest(sme))
+        return EvidenceLevel(Rung.EXECUTED, Answer.YES, f"{told} {runs}", _calls_of(source), _strongest(sme))
     others = f", but {_told(own.calls)}" if own.calls else ""
     detail = f"no kernel of the SME family {runs}{others}"
-    return Step(Rung.EXECUTED, Answer.NO, detail, _calls_of(source))
+    return EvidenceLevel(Rung.EXECUTED, Answer.NO, detail, _calls_of(source))
 
 
 def _told(calls: Mapping[str, int]) -> str:
@@ -241,7 +243,7 @@ def _calls_of(source: KernelSource) -> str:
     return f"calls counted, {source.path}"
 
 
-def _by_samples(known: Known, place: Place, sampled: KernelSource) -> Step:
+def _by_samples(known: LadderInputs, place: Place, sampled: KernelSource) -> EvidenceLevel:
     """A profiler knows processes and threads, no operators: it speaks for one only where no other could be meant."""
     rung, names = Rung.EXECUTED, set(_names(known, place))
     seen = sorted(names & set(sampled.amounts))
@@ -255,7 +257,7 @@ def _by_samples(known: Known, place: Place, sampled: KernelSource) -> Step:
     rivals = sum(1 for other in known.sme if names & set(_names(known, other)))
     if rivals == 1:
         told = f"samples in {', '.join(seen)}"
-        return Step(rung, Answer.YES, told, f"recording {sampled.path}", _strongest(seen))
+        return EvidenceLevel(rung, Answer.YES, told, f"recording {sampled.path}", _strongest(seen))
     return _unknown(rung, f"{', '.join(seen)} ran, in one of {rivals} operators of these types")
 
 
@@ -264,7 +266,7 @@ def _classes(source: KernelSource) -> str:
     return ", ".join(isa.value for isa in IsaClass if isa in found and isa is not IsaClass.UNKNOWN)
 
 
-def faster(known: Known, place: Place) -> Step:
+def faster(known: LadderInputs, place: Place) -> EvidenceLevel:
     """Whether the operator is faster than on the baseline, by the verdict of the comparison."""
     rung = Rung.FASTER
     if known.emulated:
@@ -276,7 +278,7 @@ def faster(known: Known, place: Place) -> Step:
     if found is None or found.speedup is None:
         return _unknown(rung, "the baseline has no such operator")
     source = f"{known.comparison.baseline.label} against {known.comparison.candidate.label}"
-    return Step(rung, _VERDICTS[found.verdict], _effect(found), source)
+    return EvidenceLevel(rung, _VERDICTS[found.verdict], _effect(found), source)
 
 
 _VERDICTS = {
@@ -321,7 +323,7 @@ class OperatorLadder(msgspec.Struct, frozen=True):
     module: str | None
     dtype: str | None
     share: float
-    steps: list[Step]
+    steps: list[EvidenceLevel]
 
     def answer(self, rung: Rung) -> Answer:
         """The answer at a rung."""
@@ -348,7 +350,7 @@ class VariantLadder(msgspec.Struct, frozen=True):
     emulated: bool = False
 
 
-def variant_ladder(known: Known) -> VariantLadder:
+def variant_ladder(known: LadderInputs) -> VariantLadder:
     """The ladders of every convolution and matrix product of a variant's delegates."""
     rows = [row for row in known.operators if _asked(row)]
     ladders = [_ladder(known, row) for row in sorted(rows, key=lambda row: -row.time_ns)]
@@ -361,7 +363,7 @@ def _asked(row: Operator) -> bool:
     return heavy and row.instruction is not None and row.position is not None
 
 
-def _ladder(known: Known, row: Operator) -> OperatorLadder:
+def _ladder(known: LadderInputs, row: Operator) -> OperatorLadder:
     place = Place(row.method, row.instruction or 0, row.position or 0)
     steps = [
         eligible(known, place),

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from opscope.analysis.latency.timing import Calls
+    from opscope.analysis.latency.timing import CallTimes
     from opscope.core.table import EventTable
 
 _SECOND = 1e9
@@ -51,7 +51,7 @@ class MethodTime(msgspec.Struct, frozen=True):
 
 
 def method_times(
-    table: EventTable, operators: Sequence[Operator], calls: Calls | None, tokens: Mapping[str, int]
+    table: EventTable, operators: Sequence[Operator], calls: CallTimes | None, tokens: Mapping[str, int]
 ) -> list[MethodTime]:
     """Every method that was called, in the order of their first calls; empty where one method stands for all.
 
@@ -159,7 +159,7 @@ def timed_by_method(
     }
 
 
-def _untraced(calls: Calls) -> dict[str, Latency]:
+def _untraced(calls: CallTimes) -> dict[str, Latency]:
     """Latency of the settled untraced calls of each method."""
     if not calls.order:
         return {}

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     Floats: TypeAlias = NDArray[np.float64]
 
 
-class Calls(NamedTuple):
+class CallTimes(NamedTuple):
     """Durations of a method's calls as the caller saw them, by round.
 
     Attributes:
@@ -86,7 +86,7 @@ class Untraced(msgspec.Struct, frozen=True):
     tracing: TracingCost | None
 
 
-def untraced(calls: Calls) -> Untraced | None:
+def untraced(calls: CallTimes) -> Untraced | None:
     """The untraced arm of a variant; None when no call is left to measure."""
     settled = calls.settled()
     if not settled:
@@ -100,7 +100,7 @@ def untraced(calls: Calls) -> Untraced | None:
     return Untraced(found, _tracing_cost(calls, settled))
 
 
-def _tracing_cost(calls: Calls, settled: Mapping[int, Sequence[int]]) -> TracingCost | None:
+def _tracing_cost(calls: CallTimes, settled: Mapping[int, Sequence[int]]) -> TracingCost | None:
     traced = {number: list(own[calls.warmup :]) for number, own in calls.traced.items() if own[calls.warmup :]}
     if not traced:
         return None

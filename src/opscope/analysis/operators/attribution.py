@@ -6,13 +6,13 @@ import math
 from typing import TYPE_CHECKING, NamedTuple
 
 from opscope.analysis.operators.operator_facts import LayoutChange, OperatorFacts, OperatorKey, with_origin
-from opscope.core.table.places import spent_by_place
+from opscope.core.table.places import self_times
 from opscope.program.cost.cost import Cost, GraphCosts, step_cost
 from opscope.program.cost.shapes import Shapes, is_dynamic, propagate, static_inputs
 from opscope.program.operators.taxonomy import classify, classify_node
 from opscope.program.partition.eligibility import eligibility
 from opscope.program.partition.partition_reasons import PortableReason, PortableReasons
-from opscope.program.structure.plan import InstructionKind, Tensor
+from opscope.program.structure.plan import InstructionKind, PlannedTensor
 from opscope.program.xnnpack.attribution import Attribution, match_events
 from opscope.program.xnnpack.borders import Neighbours, is_added
 from opscope.program.xnnpack.links import Links
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     from opscope.core.table import EventTable
-    from opscope.core.table.places import Place
-    from opscope.program.model import Model, ModelMethod
-    from opscope.program.origin import Origin, Origins
-    from opscope.program.structure.plan import Plan, Step
+    from opscope.core.table.places import SelfTimeKey
+    from opscope.program.model import ModelMethod, ProgramModel
+    from opscope.program.origin import OperatorOrigin, Origins
+    from opscope.program.structure.plan import MethodPlan, PlannedStep
     from opscope.program.xnnpack.attribution import EventNodes
     from opscope.program.xnnpack.graph import XnnGraph, XnnNode
     from opscope.program.xnnpack.links import Link
@@ -42,7 +42,7 @@ class Outside:
         step: the call.
     """
 
-    def __init__(self, method: ModelMethod, links: Links, step: Step) -> None:
+    def __init__(self, method: ModelMethod, links: Links, step: PlannedStep) -> None:
         self._method = method
         self._links = links
         self._step = step
@@ -91,7 +91,7 @@ def node_label(graph: XnnGraph, number: int, origins: Origins | None) -> str:
     return f"{origin.module} ({node.kind})" if origin.module else f"{origin.aten} ({node.kind} {number})"
 
 
-def node_origin(graph: XnnGraph, number: int, origins: Origins | None) -> Origin | None:
+def node_origin(graph: XnnGraph, number: int, origins: Origins | None) -> OperatorOrigin | None:
     """What caused a node; None without a record."""
     if origins is None:
         return None
@@ -213,7 +213,7 @@ class GraphView:
         """A name for a node that a person finds in the model."""
         return node_label(self._graph, number, self._origins)
 
-    def _origin(self, number: int | None) -> Origin | None:
+    def _origin(self, number: int | None) -> OperatorOrigin | None:
         return None if number is None else node_origin(self._graph, number, self._origins)
 
     def _elements(self, node: XnnNode) -> int | None:
@@ -268,7 +268,7 @@ class Attributions(NamedTuple):
     reasons: dict[tuple[str, int], PortableReason]
 
 
-def method_names(table: EventTable, model: Model) -> dict[str | None, str]:
+def method_names(table: EventTable, model: ProgramModel) -> dict[str | None, str]:
     """Names for the trace's methods, where exactly one method of the program calls what they call."""
     found = {}
     for method, called in _called(table).items():
@@ -278,7 +278,9 @@ def method_names(table: EventTable, model: Model) -> dict[str | None, str]:
     return found
 
 
-def attribute(table: EventTable, model: Model, inputs: Mapping[str, Sequence[Shape]] | None = None) -> Attributions:
+def attribute(
+    table: EventTable, model: ProgramModel, inputs: Mapping[str, Sequence[Shape]] | None = None
+) -> Attributions:
     """Attribute the measured operators of a table, whose methods have the program's names.
 
     Args:
@@ -306,13 +308,13 @@ def attribute(table: EventTable, model: Model, inputs: Mapping[str, Sequence[Sha
     return Attributions(operators, calls, conflict, unknown, _module_types(model), reasons)
 
 
-def _reasons(plan: Plan, called: _Calls) -> dict[tuple[str, int], PortableReason]:
+def _reasons(plan: MethodPlan, called: _Calls) -> dict[tuple[str, int], PortableReason]:
     found = PortableReasons(plan)
     known = ((instruction, found.of(instruction)) for instruction in called)
     return {(plan.name, instruction): reason for instruction, reason in known if reason is not None}
 
 
-def _stranger(model: Model, called: _Calls) -> str:
+def _stranger(model: ProgramModel, called: _Calls) -> str:
     """Why the calls are those of no method."""
     problems = {name: _misfit(method.plan, called) for name, method in model.methods.items()}
     if len(problems) == 1 and all(problems.values()):
@@ -320,7 +322,7 @@ def _stranger(model: Model, called: _Calls) -> str:
     return "its calls fit none, or several, of the program's methods"
 
 
-def _module_types(model: Model) -> dict[tuple[str, str], str]:
+def _module_types(model: ProgramModel) -> dict[tuple[str, str], str]:
     return {
         (name, path): module_type
         for name, method in model.methods.items()
@@ -340,14 +342,14 @@ class _Calls(dict[int, dict[int, str]]):
 def _called(table: EventTable) -> dict[str | None, _Calls]:
     """What each method of a trace calls, from the measured inferences of all processes."""
     found: dict[str | None, _Calls] = {}
-    for process in spent_by_place(table):
+    for process in self_times(table):
         for place, spent in process.items():
             if place.instruction is not None:
                 _enter(found.setdefault(place.method, _Calls()), place, spent.name)
     return found
 
 
-def _enter(calls: _Calls, place: Place, name: str) -> None:
+def _enter(calls: _Calls, place: SelfTimeKey, name: str) -> None:
     assert place.instruction is not None  # noqa: S101 - the caller has looked
     if place.position is None:
         calls.kinds.setdefault(place.instruction, name)
@@ -355,7 +357,7 @@ def _enter(calls: _Calls, place: Place, name: str) -> None:
         calls.setdefault(place.instruction, {}).setdefault(place.position, name)
 
 
-def _misfit(plan: Plan, called: _Calls) -> str | None:
+def _misfit(plan: MethodPlan, called: _Calls) -> str | None:
     """Why a method cannot have made these calls; None when it can."""
     steps = plan.chains[0].steps if plan.chains else ()
     for instruction in sorted({*called, *called.kinds}):
@@ -371,7 +373,7 @@ def _misfit(plan: Plan, called: _Calls) -> str | None:
     return None
 
 
-def _kernel_name(plan: Plan, step: Step) -> str:
+def _kernel_name(plan: MethodPlan, step: PlannedStep) -> str:
     return _KERNEL + plan.called(step).rpartition("::")[2]
 
 
@@ -409,7 +411,7 @@ class _MethodWalk:
                 operators[OperatorKey(plan.name, instruction, position)] = fact
         return conflict
 
-    def _kernel(self, instruction: int, step: Step, names: Mapping[int, str]) -> list[OperatorFacts]:
+    def _kernel(self, instruction: int, step: PlannedStep, names: Mapping[int, str]) -> list[OperatorFacts]:
         """Facts of a portable operator; of several kernels within one call only the named one costs."""
         plan = self._method.plan
         handles = self._method.handles.get(instruction, ())
@@ -438,20 +440,20 @@ class _MethodWalk:
         wanted = _kernel_name(plan, step)
         return [known if name == wanted or len(names) == 1 else OperatorFacts() for _, name in sorted(names.items())]
 
-    def _dtype(self, step: Step) -> str | None:
+    def _dtype(self, step: PlannedStep) -> str | None:
         first = [self._method.plan.values[number] for number in self._method.plan.tensors(step)[:1]]
-        return first[0].dtype.name if first and isinstance(first[0], Tensor) else None
+        return first[0].dtype.name if first and isinstance(first[0], PlannedTensor) else None
 
-    def _shape(self, step: Step) -> Shape | None:
+    def _shape(self, step: PlannedStep) -> Shape | None:
         """Of the output, which is the last argument."""
         last = self._method.plan.tensors(step)[-1:]
         value = self._method.plan.values[last[0]] if last else None
         if self._known is not None:
             return self._known.sizes.get(last[0]) if last else None
-        return value.sizes if isinstance(value, Tensor) else None
+        return value.sizes if isinstance(value, PlannedTensor) else None
 
     def _delegate(
-        self, instruction: int, step: Step, names: Mapping[int, str]
+        self, instruction: int, step: PlannedStep, names: Mapping[int, str]
     ) -> tuple[DelegateCall, list[OperatorFacts], bool]:
         plan, number = self._method.plan, step.target
         graph = self._method.graphs.get(number)

@@ -12,7 +12,7 @@ from opscope.program.partition.eligibility import Eligibility
 from opscope.program.xnnpack.attribution import Attribution
 
 if TYPE_CHECKING:
-    from opscope.program.origin import Origin
+    from opscope.program.origin import OperatorOrigin
 
 
 class OperatorKey(NamedTuple):
@@ -86,7 +86,7 @@ class OperatorFacts(msgspec.Struct, frozen=True):
     sme: Eligibility | None = None
 
 
-def with_origin(facts: OperatorFacts, origin: Origin, *, aten: bool = True) -> OperatorFacts:
+def with_origin(facts: OperatorFacts, origin: OperatorOrigin, *, aten: bool = True) -> OperatorFacts:
     """The same with what caused it; an operator that was added belongs to a layer but is not its aten operator."""
     frame = origin.frame
     return msgspec.structs.replace(

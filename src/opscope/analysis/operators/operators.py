@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from opscope.analysis.operators.operator_facts import LayoutChange, OperatorFacts, OperatorKey
-from opscope.core.table.places import spent_by_place
+from opscope.core.table.places import self_times
 from opscope.program.operators.kinds import Category
 from opscope.program.operators.taxonomy import FRAMEWORK, classify
 from opscope.program.xnnpack.attribution import Attribution
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from opscope.core.table import EventTable
-    from opscope.core.table.places import Place, Spent
+    from opscope.core.table.places import SelfTimeKey, SelfTimes
 
 UNKNOWN_METHOD = "unknown"
 FRAMEWORK_BACKEND = "framework"
@@ -122,8 +122,8 @@ def operators(table: EventTable, facts: Mapping[OperatorKey, OperatorFacts] | No
         facts: what the program says about its operators; None: names are all there is.
     """
     count = int((~table.inference_times().warmup).sum())
-    spent: dict[Place, Spent] = {}
-    for process in spent_by_place(table):
+    spent: dict[SelfTimeKey, SelfTimes] = {}
+    for process in self_times(table):
         for place, own in process.items():
             spent[place] = spent[place].plus(own) if place in spent else own
     total = sum(own.self_time for own in spent.values())
@@ -139,7 +139,7 @@ def program_order(operator: Operator) -> tuple[str, bool, int, bool, int, str]:
     return operator.method, *place, operator.name
 
 
-def _facts(known: Mapping[OperatorKey, OperatorFacts], place: Place) -> OperatorFacts:
+def _facts(known: Mapping[OperatorKey, OperatorFacts], place: SelfTimeKey) -> OperatorFacts:
     if place.instruction is None or place.position is None:
         return _NOTHING
     return known.get(OperatorKey(place.method or UNKNOWN_METHOD, place.instruction, place.position), _NOTHING)
@@ -148,7 +148,7 @@ def _facts(known: Mapping[OperatorKey, OperatorFacts], place: Place) -> Operator
 _NOTHING = OperatorFacts()
 
 
-def _operator(place: Place, spent: Spent, count: int, total: int, facts: OperatorFacts) -> Operator:
+def _operator(place: SelfTimeKey, spent: SelfTimes, count: int, total: int, facts: OperatorFacts) -> Operator:
     named = FRAMEWORK if place.framework is not None else classify(spent.name)
     operator_class = facts.operator_class or named
     calls, time_ns, uncertainty = spent.events / count, spent.self_time / count, spent.unresolved / count

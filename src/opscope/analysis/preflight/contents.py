@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from opscope.program.structure.plan import InstructionKind, Tensor
+from opscope.program.structure.plan import InstructionKind, PlannedTensor
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from opscope.program.kernels.names import KernelLog
     from opscope.program.structure.etrecord import EtRecord
-    from opscope.program.structure.plan import Executable, Plan
+    from opscope.program.structure.plan import Executable, MethodPlan
     from opscope.program.xnnpack.graph import DelegateGraph
 
 
@@ -125,7 +125,7 @@ def summarise_kernels(log: KernelLog, path: str, sha256: str) -> KernelSummary:
     )
 
 
-def _method(plan: Plan, graphs: Sequence[DelegateGraph]) -> MethodSummary:
+def _method(plan: MethodPlan, graphs: Sequence[DelegateGraph]) -> MethodSummary:
     steps = plan.chains[0].steps if plan.chains else ()
     portable = [plan.called(step) for step in steps if step.kind is InstructionKind.KERNEL]
     own = {graph.delegate: graph for graph in graphs if graph.method == plan.name}
@@ -148,10 +148,10 @@ def _nodes(graph: DelegateGraph | None) -> list[Count]:
     return [] if graph is None else counted(node.kind for node in graph.graph.nodes)
 
 
-def tensors_of(plan: Plan, numbers: Iterable[int]) -> list[TensorSummary]:
+def tensors_of(plan: MethodPlan, numbers: Iterable[int]) -> list[TensorSummary]:
     """Shape and number type of the tensors among these values."""
     values = (plan.values[number] for number in numbers if 0 <= number < len(plan.values))
-    return [TensorSummary(list(v.sizes), v.dtype.name) for v in values if isinstance(v, Tensor)]
+    return [TensorSummary(list(v.sizes), v.dtype.name) for v in values if isinstance(v, PlannedTensor)]
 
 
 def counted(names: Iterable[str]) -> list[Count]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from opscope.program.operators.kinds import Category
-from opscope.program.partition.sme_rules import Verdict
+from opscope.program.partition.sme_rules import SmeSupport
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -136,7 +136,7 @@ def part_of(operator: Planned) -> Part:
     if not operator.delegated:
         return Part.PORTABLE
     if operator.eligibility is not None:
-        return Part.ELIGIBLE if operator.eligibility.verdict is Verdict.ELIGIBLE else Part.OTHER_MATRIX
+        return Part.ELIGIBLE if operator.eligibility.verdict is SmeSupport.ELIGIBLE else Part.OTHER_MATRIX
     return Part.MOVEMENT if operator.category is Category.DATA_MOVEMENT else Part.REST
 
 

@@ -8,8 +8,8 @@ import msgspec
 
 from opscope.program.operators.kinds import Category
 from opscope.program.partition.partition_reasons import PortableReason
-from opscope.program.partition.sme_rules import Verdict
-from opscope.program.structure.plan import InstructionKind, Tensor
+from opscope.program.partition.sme_rules import SmeSupport
+from opscope.program.structure.plan import InstructionKind, PlannedTensor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -23,7 +23,7 @@ PORTABLE = "portable"
 """The form of operators that XNNPACK does not run."""
 
 
-class Work(msgspec.Struct, frozen=True):
+class GroupWork(msgspec.Struct, frozen=True):
     """What a group of operators does in one inference.
 
     Attributes:
@@ -43,8 +43,8 @@ class CategoryWork(msgspec.Struct, frozen=True):
     """One category, delegated and portable."""
 
     category: Category
-    delegated: Work
-    portable: Work
+    delegated: GroupWork
+    portable: GroupWork
 
 
 class MatrixGroup(msgspec.Struct, frozen=True):
@@ -63,7 +63,7 @@ class MatrixGroup(msgspec.Struct, frozen=True):
         advice: what would make them eligible; null when nothing simple does.
     """
 
-    verdict: Verdict
+    verdict: SmeSupport
     form: str
     types: str
     operators: int
@@ -95,7 +95,7 @@ class MatrixWork(msgspec.Struct, frozen=True):
     groups: list[MatrixGroup]
 
 
-class Layout(msgspec.Struct, frozen=True):
+class LayoutWork(msgspec.Struct, frozen=True):
     """Moving data for which no line of the model asks, and converting number types.
 
     Attributes:
@@ -113,7 +113,7 @@ class Layout(msgspec.Struct, frozen=True):
     share: float | None
 
 
-class Borders(msgspec.Struct, frozen=True):
+class DelegateBoundaries(msgspec.Struct, frozen=True):
     """What passes between delegates and the rest of a method.
 
     Attributes:
@@ -144,7 +144,7 @@ class PortableGroup(msgspec.Struct, frozen=True):
 
     operator: str
     category: Category
-    work: Work
+    work: GroupWork
     share: float | None
     reason: PortableReason
 
@@ -160,10 +160,10 @@ def by_category(operators: Sequence[Planned]) -> list[CategoryWork]:
     return rows
 
 
-def work_of(operators: Iterable[Planned]) -> Work:
+def work_of(operators: Iterable[Planned]) -> GroupWork:
     """The work of some operators together."""
     listed = list(operators)
-    return Work(
+    return GroupWork(
         operators=sum(operator.calls for operator in listed),
         macs=sum(operator.macs or 0 for operator in listed),
         bytes=sum(operator.bytes or 0 for operator in listed),
@@ -179,7 +179,7 @@ def matrix_work(operators: Sequence[Planned]) -> MatrixWork:
     groups.sort(key=lambda group: -group.macs)
     eligible, open_ = (
         sum(group.macs for group in groups if group.verdict is verdict)
-        for verdict in (Verdict.ELIGIBLE, Verdict.UNKNOWN)
+        for verdict in (SmeSupport.ELIGIBLE, SmeSupport.UNKNOWN)
     )
     return MatrixWork(
         macs=total,
@@ -199,7 +199,7 @@ def _matrix_key(operator: Planned) -> tuple[str, ...]:
 def _matrix_group(operators: Sequence[Planned], total: int) -> MatrixGroup:
     work, found = work_of(operators), operators[0].eligibility
     return MatrixGroup(
-        verdict=found.verdict if found else Verdict.NOT_ELIGIBLE,
+        verdict=found.verdict if found else SmeSupport.NOT_ELIGIBLE,
         form=found.form.value if found else PORTABLE,
         types=found.types if found else "",
         operators=work.operators,
@@ -212,13 +212,13 @@ def _matrix_group(operators: Sequence[Planned], total: int) -> MatrixGroup:
     )
 
 
-def layout(operators: Sequence[Planned]) -> Layout:
+def layout(operators: Sequence[Planned]) -> LayoutWork:
     """Layout changes and conversions, those of portable kernels that convert included."""
     added = [operator for operator in operators if operator.added]
     converting = [operator for operator in operators if operator.converts and not operator.added]
     moved = work_of([*added, *converting]).bytes
     whole = work_of(operators).bytes
-    return Layout(
+    return LayoutWork(
         transposes=sum(operator.calls for operator in added),
         at_border=sum(operator.calls for operator in added if operator.at_border),
         conversions=sum(operator.calls for operator in converting),
@@ -227,16 +227,16 @@ def layout(operators: Sequence[Planned]) -> Layout:
     )
 
 
-def borders(method: ModelMethod) -> Borders:
+def borders(method: ModelMethod) -> DelegateBoundaries:
     """What the calls of delegates are given and leave."""
     plan = method.plan
-    tensors = {number: value for number, value in enumerate(plan.values) if isinstance(value, Tensor)}
+    tensors = {number: value for number, value in enumerate(plan.values) if isinstance(value, PlannedTensor)}
     outer = {*plan.inputs, *plan.outputs}
     calls = [step for step in (plan.chains[0].steps if plan.chains else ()) if step.kind is InstructionKind.DELEGATE]
     passed = [number for step in calls for number in step.arguments if number in tensors]
     inner = [number for number in passed if number not in outer]
     sizes = [sum(tensors[number].size_bytes or 0 for number in side) for side in (passed, inner)]
-    return Borders(len(calls), len(passed), sizes[0], len(inner), sizes[1])
+    return DelegateBoundaries(len(calls), len(passed), sizes[0], len(inner), sizes[1])
 
 
 def portable_groups(operators: Sequence[Planned]) -> list[PortableGroup]:

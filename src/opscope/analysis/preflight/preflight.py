@@ -17,9 +17,9 @@ from opscope.analysis.preflight.forecast import Forecast, forecast
 from opscope.analysis.preflight.operators import Planned, planned_operators
 from opscope.analysis.preflight.parts import (
     PORTABLE,
-    Borders,
     CategoryWork,
-    Layout,
+    DelegateBoundaries,
+    LayoutWork,
     MatrixWork,
     PortableGroup,
     borders,
@@ -33,15 +33,15 @@ from opscope.core.units import counted_text, macs_text, share_text, size_text
 from opscope.program.cost.shapes import is_dynamic
 from opscope.program.partition.partition_reasons import Cause
 from opscope.program.partition.partition_rules import RULES_OF
-from opscope.program.partition.sme_rules import TABLE, Form, Verdict
+from opscope.program.partition.sme_rules import TABLE, Form, SmeSupport
 from opscope.program.structure.plan import InstructionKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from opscope.analysis.preflight.parts import MatrixGroup
-    from opscope.program.model import Model, ModelMethod
-    from opscope.program.structure.plan import Step
+    from opscope.program.model import ModelMethod, ProgramModel
+    from opscope.program.structure.plan import PlannedStep
 
 
 XNNPACK = "XnnpackBackend"
@@ -96,8 +96,8 @@ class MethodPreflight(msgspec.Struct, frozen=True):
     partition: Partition
     work: list[CategoryWork]
     matrix: MatrixWork
-    layout: Layout
-    borders: Borders
+    layout: LayoutWork
+    borders: DelegateBoundaries
     portable: list[PortableGroup]
     forecast: Forecast | None
     findings: list[Finding]
@@ -121,7 +121,7 @@ class Preflight(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.pr
     methods: list[MethodPreflight]
 
 
-def preflight(model: Model, path: str, sha256: str) -> Preflight:
+def preflight(model: ProgramModel, path: str, sha256: str) -> Preflight:
     """What a model's program tells before it runs.
 
     Args:
@@ -158,7 +158,7 @@ def _method(method: ModelMethod) -> MethodPreflight:
     return msgspec.structs.replace(found, findings=examine_plan(found))
 
 
-def _partition(method: ModelMethod, operators: Sequence[Planned], steps: Sequence[Step]) -> Partition:
+def _partition(method: ModelMethod, operators: Sequence[Planned], steps: Sequence[PlannedStep]) -> Partition:
     plan = method.plan
     own = [number for number, delegate in enumerate(plan.delegates) if delegate.id == XNNPACK]
     portable = [operator for operator in operators if not operator.delegated]
@@ -241,13 +241,13 @@ def not_eligible(method: MethodPreflight) -> list[Finding]:
     return [
         _not_eligible(group)
         for group in method.matrix.groups
-        if group.verdict is not Verdict.ELIGIBLE and group.share >= MATRIX_SHARE and group.form != PORTABLE
+        if group.verdict is not SmeSupport.ELIGIBLE and group.share >= MATRIX_SHARE and group.form != PORTABLE
     ]
 
 
 def _not_eligible(group: MatrixGroup) -> Finding:
     sort = f"{group.form} ({group.types})" if group.types else group.form
-    known = "cannot run" if group.verdict is Verdict.NOT_ELIGIBLE else "may not run"
+    known = "cannot run" if group.verdict is SmeSupport.NOT_ELIGIBLE else "may not run"
     title = f"{share_text(group.share)} of the multiply-accumulates {known} with SME: {sort}"
     evidence = f"{counted_text(group.operators, 'operator')}, {macs_text(group.macs)}: {group.reason}"
     severity = Severity.HIGH if group.advice and group.share >= 2 * MATRIX_SHARE else Severity.MEDIUM

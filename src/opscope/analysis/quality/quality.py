@@ -55,7 +55,7 @@ class Timed(NamedTuple):
         return [process.median_ns for process in self.latency.processes]
 
 
-class Evidence(NamedTuple):
+class QualityEvidence(NamedTuple):
     """What the quality of a measurement is judged by.
 
     Attributes:
@@ -75,7 +75,7 @@ def evidence_of(
     variants: Mapping[str, tuple[Latency, Untraced | None]],
     end_to_end: EndToEnd | None = None,
     outputs: str | None = None,
-) -> Evidence:
+) -> QualityEvidence:
     """What there is to judge by; of each variant the untraced latency where there is one, else the traced.
 
     Args:
@@ -85,7 +85,7 @@ def evidence_of(
     """
     costs = [own.tracing.ratio for _, own in variants.values() if own and own.tracing]
     rows = [timed(name, own.latency if own else traced) for name, (traced, own) in variants.items()]
-    return Evidence(rows, end_to_end, outputs, max(costs, default=None))
+    return QualityEvidence(rows, end_to_end, outputs, max(costs, default=None))
 
 
 def timed(name: str, latency: Latency) -> Timed:
@@ -113,7 +113,7 @@ def judge(results: Iterable[Concern | RuledOut | Unknown]) -> Quality:
     )
 
 
-def examine_measurement(evidence: Evidence) -> list[Concern | RuledOut | Unknown]:
+def examine_measurement(evidence: QualityEvidence) -> list[Concern | RuledOut | Unknown]:
     """What the figures say about their own quality."""
     return [check(evidence) for check in CHECKS]
 
@@ -125,7 +125,7 @@ def beyond(value: float, limits: tuple[float, float]) -> Grade | None:
     return Grade.USABLE if value <= limits[1] else Grade.DO_NOT_TRUST
 
 
-def enough_processes(evidence: Evidence) -> Concern | RuledOut:
+def enough_processes(evidence: QualityEvidence) -> Concern | RuledOut:
     """Fewer processes than a verdict needs."""
     check = "enough_processes"
     fewest = min(len(variant.latency.processes) for variant in evidence.variants)
@@ -141,7 +141,7 @@ def enough_processes(evidence: Evidence) -> Concern | RuledOut:
     )
 
 
-def processes_agree(evidence: Evidence) -> Concern | RuledOut:
+def processes_agree(evidence: QualityEvidence) -> Concern | RuledOut:
     """Processes of one variant that differ from each other."""
     check = "processes_agree"
     worst = max(evidence.variants, key=lambda variant: _variation(variant.medians))
@@ -153,7 +153,7 @@ def processes_agree(evidence: Evidence) -> Concern | RuledOut:
     return Concern(check, grade, figures, "close other programs, fix the clock frequency, add rounds")
 
 
-def inferences_agree(evidence: Evidence) -> Concern | RuledOut:
+def inferences_agree(evidence: QualityEvidence) -> Concern | RuledOut:
     """Inferences within a process that differ from each other."""
     check = "inferences_agree"
     worst = max(evidence.variants, key=_relative_spread)
@@ -165,7 +165,7 @@ def inferences_agree(evidence: Evidence) -> Concern | RuledOut:
     return Concern(check, grade, figures, "close other programs, use fewer threads than cores, raise --runs")
 
 
-def precise(evidence: Evidence) -> Concern | RuledOut | Unknown:
+def precise(evidence: QualityEvidence) -> Concern | RuledOut | Unknown:
     """An interval that is wide for what it is about."""
     check = "precise"
     if evidence.end_to_end is not None:
@@ -182,7 +182,7 @@ def precise(evidence: Evidence) -> Concern | RuledOut | Unknown:
     return Concern(check, grade, figures, "add rounds: four times as many halve the interval")
 
 
-def settled(evidence: Evidence) -> Concern | RuledOut | Unknown:
+def settled(evidence: QualityEvidence) -> Concern | RuledOut | Unknown:
     """Processes that do not settle, or settle later than the warm-up that was set aside."""
     check = "settled"
     judged = [
@@ -203,7 +203,7 @@ def settled(evidence: Evidence) -> Concern | RuledOut | Unknown:
     return Concern(check, grade, figures, advice)
 
 
-def steady(evidence: Evidence) -> Concern | RuledOut | Unknown:
+def steady(evidence: QualityEvidence) -> Concern | RuledOut | Unknown:
     """Processes that get slower or faster while they run."""
     check = "steady"
     drifts = [one.drift for v in evidence.variants for one in v.series if one.drift is not None]
@@ -223,7 +223,7 @@ def steady(evidence: Evidence) -> Concern | RuledOut | Unknown:
     return Concern(check, Grade.USABLE, f"{len(sure)} of {len(drifts)} processes become {change}", advice)
 
 
-def same_all_along(evidence: Evidence) -> Concern | RuledOut | Unknown:
+def same_all_along(evidence: QualityEvidence) -> Concern | RuledOut | Unknown:
     """A machine that becomes slower or faster over the experiment."""
     check = "same_all_along"
     found = [(variant, trend(np.asarray(variant.medians))) for variant in evidence.variants]
@@ -241,7 +241,7 @@ def same_all_along(evidence: Evidence) -> Concern | RuledOut | Unknown:
     )
 
 
-def one_mode(evidence: Evidence) -> Concern | RuledOut | Unknown:
+def one_mode(evidence: QualityEvidence) -> Concern | RuledOut | Unknown:
     """Inferences, or processes, that gather around two values."""
     check = "one_mode"
     series = [(variant.name, one) for variant in evidence.variants for one in variant.series]
@@ -262,7 +262,7 @@ def one_mode(evidence: Evidence) -> Concern | RuledOut | Unknown:
     )
 
 
-def independent(evidence: Evidence) -> Concern | RuledOut | Unknown:
+def independent(evidence: QualityEvidence) -> Concern | RuledOut | Unknown:
     """Inferences that follow the one before, so that they are worth fewer."""
     check = "independent"
     worth = [one.effective_n for v in evidence.variants for one in v.series if one.effective_n is not None]
@@ -276,7 +276,7 @@ def independent(evidence: Evidence) -> Concern | RuledOut | Unknown:
     return Concern(check, Grade.USABLE, figures, "raise --runs, or better --rounds: intervals are by process and hold")
 
 
-def enough_runs(evidence: Evidence) -> Concern | RuledOut:
+def enough_runs(evidence: QualityEvidence) -> Concern | RuledOut:
     """Few inferences a process."""
     check = "enough_runs"
     runs = min(process.n for variant in evidence.variants for process in variant.latency.processes)
@@ -286,7 +286,7 @@ def enough_runs(evidence: Evidence) -> Concern | RuledOut:
     return Concern(check, Grade.USABLE, f"{figures}: percentiles and warm-up are guesses", f"--runs {2 * FEWEST_RUNS}")
 
 
-def outputs_alike(evidence: Evidence) -> Concern | RuledOut | Unknown:
+def outputs_alike(evidence: QualityEvidence) -> Concern | RuledOut | Unknown:
     """Variants that compute different results."""
     check = "outputs_alike"
     if evidence.outputs is None:
@@ -296,7 +296,7 @@ def outputs_alike(evidence: Evidence) -> Concern | RuledOut | Unknown:
     return Concern(check, Grade.DO_NOT_TRUST, evidence.outputs, "find out which is wrong, against the eager model")
 
 
-def tracing_light(evidence: Evidence) -> Concern | RuledOut | Unknown:
+def tracing_light(evidence: QualityEvidence) -> Concern | RuledOut | Unknown:
     """Tracing that distorts the split."""
     check = "tracing_light"
     if evidence.tracing is None:
@@ -312,7 +312,7 @@ def tracing_light(evidence: Evidence) -> Concern | RuledOut | Unknown:
     )
 
 
-CHECKS: tuple[Callable[[Evidence], Concern | RuledOut | Unknown], ...] = (
+CHECKS: tuple[Callable[[QualityEvidence], Concern | RuledOut | Unknown], ...] = (
     enough_processes,
     processes_agree,
     inferences_agree,

@@ -10,13 +10,13 @@ from opscope.core.stats.effect import Verdict
 from opscope.core.units import counted_text, ratio_text, share_text, time_text
 from opscope.program.operators.kinds import Category
 from opscope.program.operators.taxonomy import FRAMEWORK
-from opscope.program.partition.sme_rules import Verdict as Eligible
+from opscope.program.partition.sme_rules import SmeSupport as Eligible
 
 if TYPE_CHECKING:
     from opscope.analysis.compare.compare import OperatorChange
     from opscope.analysis.findings.finding import Finding
     from opscope.analysis.operators.operators import Operator
-    from opscope.analysis.rules.evidence import Pair
+    from opscope.analysis.rules.evidence import PairEvidence
 
 # Where it comes from: docs/design/rules.md.
 OPERATOR_SHARE = 0.05
@@ -29,7 +29,7 @@ CONTEXT = (
 )
 
 
-def outputs_agree(pair: Pair) -> Finding | RuledOut:
+def outputs_agree(pair: PairEvidence) -> Finding | RuledOut:
     """Variants that compute different results."""
     rule = "outputs_agree"
     outputs = pair.comparison.outputs
@@ -43,7 +43,7 @@ def outputs_agree(pair: Pair) -> Finding | RuledOut:
     return finding(rule, Severity.HIGH, (title, outputs.problem or "", step), saving)
 
 
-def acceleration_effect(pair: Pair) -> Finding | RuledOut:
+def acceleration_effect(pair: PairEvidence) -> Finding | RuledOut:
     """Acceleration of which no effect is shown, or that makes things worse."""
     rule = "acceleration_effect"
     result = pair.comparison.end_to_end
@@ -71,7 +71,7 @@ def acceleration_effect(pair: Pair) -> Finding | RuledOut:
     return contextual(pair, finding(rule, Severity.HIGH, words, no_saving("no difference is shown")))
 
 
-def _lost(pair: Pair) -> tuple[float, float] | None:
+def _lost(pair: PairEvidence) -> tuple[float, float] | None:
     """95 % interval of what a slower candidate loses against the baseline, from that of the speedup."""
     result = pair.comparison.end_to_end
     if result.ci95 is None:
@@ -80,12 +80,12 @@ def _lost(pair: Pair) -> tuple[float, float] | None:
     return max(0.0, low), max(0.0, high)
 
 
-def contextual(pair: Pair, found: Finding) -> Finding:
+def contextual(pair: PairEvidence, found: Finding) -> Finding:
     """With what is usual of SME2, where that is what was switched."""
     return with_context(found, CONTEXT) if "sme2" in (pair.switched or ()) else found
 
 
-def acceleration_unused(pair: Pair) -> Finding | RuledOut:
+def acceleration_unused(pair: PairEvidence) -> Finding | RuledOut:
     """No faster, no operator changed and no name changed: the accelerated kernels were not used. Why that may be."""
     rule = "acceleration_unused"
     result = pair.comparison.end_to_end
@@ -107,22 +107,22 @@ def acceleration_unused(pair: Pair) -> Finding | RuledOut:
     return contextual(pair, finding(rule, Severity.HIGH, (title, told, step), no_saving("no difference is shown")))
 
 
-def is_unused(pair: Pair) -> bool:
+def is_unused(pair: PairEvidence) -> bool:
     """Whether nothing differs: neither latency nor any operator's time or name."""
     same = pair.comparison.end_to_end.verdict is Verdict.NO_DIFFERENCE
     return same and not _changed(pair) and not _renamed(pair)
 
 
-def _changed(pair: Pair) -> list[OperatorChange]:
+def _changed(pair: PairEvidence) -> list[OperatorChange]:
     moved = (Verdict.FASTER, Verdict.SLOWER)
     return [c for c in pair.comparison.operators if c.kind != FRAMEWORK.kind and c.verdict in moved]
 
 
-def _renamed(pair: Pair) -> list[OperatorChange]:
+def _renamed(pair: PairEvidence) -> list[OperatorChange]:
     return [c for c in pair.comparison.operators if c.baseline_name != c.candidate_name]
 
 
-def _causes(pair: Pair) -> str:
+def _causes(pair: PairEvidence) -> str:
     """Why the kernels may not be used: what the figures show first, then what they cannot tell."""
     sure, possible = _shown_causes(pair), ["the library was built without these kernels"]
     if SME & set(pair.switched or ()):
@@ -135,7 +135,7 @@ def _causes(pair: Pair) -> str:
     return f"{known}{', or '.join(possible)}"
 
 
-def _shown_causes(pair: Pair) -> list[str]:
+def _shown_causes(pair: PairEvidence) -> list[str]:
     found: list[str] = []
     evidence = pair.evidence
     if evidence is None:
@@ -151,7 +151,7 @@ def _shown_causes(pair: Pair) -> list[str]:
     return found
 
 
-def _eligible(pair: Pair, operator: Operator) -> bool:
+def _eligible(pair: PairEvidence, operator: Operator) -> bool:
     """Whether SME can run an operator, or it is not known that it cannot."""
     place = place_of(operator)
     known = pair.evidence.sme.get(place) if pair.evidence and place else None

@@ -136,7 +136,7 @@ class Evidence(NamedTuple):
         }
 
 
-class Pair(NamedTuple):
+class PairEvidence(NamedTuple):
     """What a rule for a pair of variants may look at.
 
     Attributes:
@@ -151,7 +151,7 @@ class Pair(NamedTuple):
     switched: tuple[str, ...] | None = None
 
 
-class Ran(NamedTuple):
+class MeasuredVariant(NamedTuple):
     """A variant of an experiment.
 
     Attributes:
@@ -167,7 +167,7 @@ class Ran(NamedTuple):
     evidence: Evidence
 
 
-class Experiment(NamedTuple):
+class ExperimentEvidence(NamedTuple):
     """What a rule for a whole experiment may look at.
 
     Attributes:
@@ -178,8 +178,8 @@ class Experiment(NamedTuple):
         target: kind of target that it ran on.
     """
 
-    shown: Ran | None
-    variants: Sequence[Ran]
+    shown: MeasuredVariant | None
+    variants: Sequence[MeasuredVariant]
     backends: Sequence[str]
     features: Sequence[str] | None
     target: str

@@ -13,7 +13,7 @@ from opscope.analysis.rules.evidence import is_delegate, place_of, places, time_
 from opscope.core.stats.effect import Verdict
 from opscope.core.stats.hierarchy import median_effect
 from opscope.core.units import counted_text, milliseconds, ratio_text, share_text, time_text
-from opscope.program.partition.sme_rules import Verdict as Eligible
+from opscope.program.partition.sme_rules import SmeSupport as Eligible
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from opscope.analysis.findings.finding import Finding
     from opscope.analysis.latency.latency import Latency
     from opscope.analysis.operators.operators import Operator
-    from opscope.analysis.rules.evidence import Experiment, Ran
+    from opscope.analysis.rules.evidence import ExperimentEvidence, MeasuredVariant
     from opscope.core.stats.effect import Effect
     from opscope.program.partition.eligibility import Eligibility
 
@@ -35,7 +35,7 @@ _BUILT_HERE = frozenset({"native", "local"})
 """Targets whose runtime is known to be optimised: compiled by opscope, or that of the installed package."""
 
 
-def thread_count(experiment: Experiment) -> Finding | RuledOut:
+def thread_count(experiment: ExperimentEvidence) -> Finding | RuledOut:
     """A thread count at which the same variant was measured faster."""
     rule = "thread_count"
     shown = experiment.shown
@@ -76,12 +76,12 @@ def _ratio(logarithm: float) -> str:
     return ratio_text(math.exp(logarithm))
 
 
-def _effect(shown: Ran, other: Ran) -> Effect:
+def _effect(shown: MeasuredVariant, other: MeasuredVariant) -> Effect:
     """Of another thread count on the latency, process by process."""
     return median_effect(_processes(_latency(shown)), _processes(_latency(other)), paired=False)
 
 
-def _latency(ran: Ran) -> Latency:
+def _latency(ran: MeasuredVariant) -> Latency:
     untraced = ran.evidence.untraced
     return untraced.latency if untraced else ran.evidence.latency
 
@@ -92,7 +92,7 @@ def _processes(latency: Latency) -> list[Floats]:
     return np.split(np.asarray(latency.samples_ns, np.float64), ends)
 
 
-def runner_build(experiment: Experiment) -> Finding | RuledOut:
+def runner_build(experiment: ExperimentEvidence) -> Finding | RuledOut:
     """A program with delegates of which none ran; whether the runner is optimised, where that is known."""
     rule = "runner_build"
     shown = experiment.shown
@@ -111,7 +111,7 @@ def runner_build(experiment: Experiment) -> Finding | RuledOut:
     return RuledOut(rule, "the runtime is an optimised build with event tracing, and the program's delegates ran")
 
 
-def sme_number_types(experiment: Experiment) -> Finding | RuledOut:
+def sme_number_types(experiment: ExperimentEvidence) -> Finding | RuledOut:
     """Convolutions and products that SME cannot run for their number types or form, above 5 % of the latency."""
     rule = "sme_number_types"
     shown = experiment.shown
@@ -142,6 +142,6 @@ def sme_number_types(experiment: Experiment) -> Finding | RuledOut:
     return with_context(finding(rule, severity, (title, told, step), saving, places(members)), CONTEXT)
 
 
-def _verdict(ran: Ran, operator: Operator) -> Eligibility | None:
+def _verdict(ran: MeasuredVariant, operator: Operator) -> Eligibility | None:
     place = place_of(operator)
     return ran.evidence.sme.get(place) if place else None

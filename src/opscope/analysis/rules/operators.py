@@ -22,7 +22,7 @@ from opscope.core.stats.effect import Verdict
 from opscope.core.units import counted_text, milliseconds, ratio_text, share_text
 from opscope.program.operators.kinds import Category
 from opscope.program.operators.taxonomy import FRAMEWORK
-from opscope.program.partition.sme_rules import Verdict as Eligible
+from opscope.program.partition.sme_rules import SmeSupport as Eligible
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from opscope.analysis.compare.compare import CategoryChange, OperatorChange
     from opscope.analysis.findings.finding import Finding
     from opscope.analysis.operators.operators import Operator
-    from opscope.analysis.rules.evidence import Pair
+    from opscope.analysis.rules.evidence import PairEvidence
 
 # Where these come from: docs/design/rules.md.
 UNHELPED_SPEEDUP = 1.1
@@ -41,7 +41,7 @@ EXPECTED = {Category.GEMM: (3.0, 15.0), Category.CONVOLUTION: (3.0, 10.0)}
 """Speedups that SME2 usually gives, by the report skill of Arm's profiling kit for ExecuTorch."""
 
 
-def unhelped_operators(pair: Pair) -> Finding | RuledOut:
+def unhelped_operators(pair: PairEvidence) -> Finding | RuledOut:
     """Delegated convolutions and products that acceleration could help, and left as they were, above 5 %."""
     rule = "unhelped_operators"
     if pair.comparison.end_to_end.verdict is Verdict.UNDECIDABLE:
@@ -74,7 +74,7 @@ def unhelped_operators(pair: Pair) -> Finding | RuledOut:
     return contextual(pair, found)
 
 
-def _heavy_kinds(pair: Pair) -> dict[str, list[OperatorChange]]:
+def _heavy_kinds(pair: PairEvidence) -> dict[str, list[OperatorChange]]:
     """Changes of delegated convolutions and products by kind, of kinds above 5 %; without those that SME cannot run."""
     shared = [c for c in pair.comparison.operators if c.category in HEAVY and c.backend not in _NOT_DELEGATES]
     if SME & set(pair.switched or ()) and pair.evidence is not None:
@@ -87,7 +87,7 @@ def _heavy_kinds(pair: Pair) -> dict[str, list[OperatorChange]]:
     return {kind: own for kind, own in found.items() if sum(c.candidate_ns or 0.0 for c in own) > least}
 
 
-def _best_speedup(pair: Pair, kind: str, own: Sequence[OperatorChange]) -> float:
+def _best_speedup(pair: PairEvidence, kind: str, own: Sequence[OperatorChange]) -> float:
     """The largest speedup of a kind that the interval of its saving allows; infinite without an interval."""
     whole = [c for c in pair.comparison.kinds if c.kind == kind and c.backend not in _NOT_DELEGATES]
     complete = sum(1 for c in pair.comparison.operators if c.kind == kind and c.backend not in _NOT_DELEGATES)
@@ -123,24 +123,24 @@ def _places(changes: Sequence[OperatorChange]) -> list[Place]:
     return [place for place in map(_place, changes) if place is not None]
 
 
-def _own(pair: Pair, members: Sequence[OperatorChange]) -> list[Operator]:
+def _own(pair: PairEvidence, members: Sequence[OperatorChange]) -> list[Operator]:
     """The candidate's operators of these changes."""
     wanted = set(_places(members))
     return [] if pair.evidence is None else [o for o in pair.evidence.operators if place_of(o) in wanted]
 
 
-def _reached(pair: Pair, members: Sequence[OperatorChange]) -> float | None:
+def _reached(pair: PairEvidence, members: Sequence[OperatorChange]) -> float | None:
     """Share of their time that these operators would need at their ceilings; None where that is not known."""
     return None if pair.evidence is None else reached_share(pair.evidence, _own(pair, members))
 
 
-def _limits_text(pair: Pair, members: Sequence[OperatorChange]) -> str:
+def _limits_text(pair: PairEvidence, members: Sequence[OperatorChange]) -> str:
     """How near their ceilings these operators are, where those were measured."""
     reached = _reached(pair, members)
     return "" if reached is None else f"; at their ceilings they would take {share_text(reached)} of that"
 
 
-def _unhelped_step(pair: Pair, members: Sequence[OperatorChange]) -> str:
+def _unhelped_step(pair: PairEvidence, members: Sequence[OperatorChange]) -> str:
     """What helps by what limits them: memory, their kernels' own ceiling, or shapes that suit no kernel."""
     placed = pair.evidence.placements() if pair.evidence else {}
     bounds = [placed[place].bound for place in _places(members) if place in placed]
@@ -158,7 +158,7 @@ def _unhelped_step(pair: Pair, members: Sequence[OperatorChange]) -> str:
     return "compare their shapes with those that became faster: small ones gain least, so use fewer and larger ones"
 
 
-def _unhelped_saving(pair: Pair, members: Sequence[OperatorChange]) -> Saving:
+def _unhelped_saving(pair: PairEvidence, members: Sequence[OperatorChange]) -> Saving:
     reached = _reached(pair, members)
     if pair.evidence is None or reached is None:
         return no_saving(pair.evidence.no_ceilings() or NO_CEILINGS if pair.evidence else NO_CEILINGS)
@@ -167,7 +167,7 @@ def _unhelped_saving(pair: Pair, members: Sequence[OperatorChange]) -> Saving:
     return at_ceilings(pair.evidence, _own(pair, members))
 
 
-def slowed_operators(pair: Pair) -> Finding | RuledOut:
+def slowed_operators(pair: PairEvidence) -> Finding | RuledOut:
     """Operators that became slower with acceleration, above 2 % of the latency together."""
     rule = "slowed_operators"
     if pair.comparison.end_to_end.verdict is Verdict.UNDECIDABLE:
@@ -192,7 +192,7 @@ def slowed_operators(pair: Pair) -> Finding | RuledOut:
     return finding(rule, Severity.MEDIUM, (title, words, step), saving, _places(slower))
 
 
-def below_expectation(pair: Pair) -> Finding | RuledOut:
+def below_expectation(pair: PairEvidence) -> Finding | RuledOut:
     """Convolutions or products that SME2 makes less than three times as fast; on other features nothing is expected."""
     rule = "below_expectation"
     if "sme2" not in (pair.switched or ()):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from opscope.analysis.findings.finding import Finding, Place, RuledOut, Severity, ordered, with_overlaps
 from opscope.analysis.rules.acceleration import OPERATOR_SHARE, acceleration_effect, acceleration_unused, outputs_agree
-from opscope.analysis.rules.evidence import Evidence, Experiment, Pair, Ran, place_times
+from opscope.analysis.rules.evidence import Evidence, ExperimentEvidence, MeasuredVariant, PairEvidence, place_times
 from opscope.analysis.rules.experiment import runner_build, sme_number_types, thread_count
 from opscope.analysis.rules.movement import (
     data_movement,
@@ -44,11 +44,11 @@ __all__ = [
     "OPERATOR_SHARE",
     "RULES",
     "Evidence",
-    "Experiment",
+    "ExperimentEvidence",
     "Finding",
-    "Pair",
+    "MeasuredVariant",
+    "PairEvidence",
     "Place",
-    "Ran",
     "RuledOut",
     "Severity",
     "examine",
@@ -79,7 +79,7 @@ RULES: Final[tuple[Callable[[Evidence], Finding | RuledOut], ...]] = (
     unresolved_operators,
 )
 """Of one variant, in the order in which they are told where nothing else orders them."""
-COMPARISON_RULES: Final[tuple[Callable[[Pair], Finding | RuledOut], ...]] = (
+COMPARISON_RULES: Final[tuple[Callable[[PairEvidence], Finding | RuledOut], ...]] = (
     outputs_agree,
     acceleration_unused,
     acceleration_effect,
@@ -88,7 +88,7 @@ COMPARISON_RULES: Final[tuple[Callable[[Pair], Finding | RuledOut], ...]] = (
     below_expectation,
 )
 """Of a pair of variants."""
-EXPERIMENT_RULES: Final[tuple[Callable[[Experiment], Finding | RuledOut], ...]] = (
+EXPERIMENT_RULES: Final[tuple[Callable[[ExperimentEvidence], Finding | RuledOut], ...]] = (
     runner_build,
     thread_count,
     sme_number_types,
@@ -109,14 +109,14 @@ def examine(evidence: Evidence) -> tuple[list[Finding], list[RuledOut]]:
     return with_overlaps(findings, [], place_times(evidence.operators)), ruled_out
 
 
-def examine_comparison(pair: Pair | Comparison) -> tuple[list[Finding], list[RuledOut]]:
+def examine_comparison(pair: PairEvidence | Comparison) -> tuple[list[Finding], list[RuledOut]]:
     """Apply the rules for a pair of variants; a comparison alone tells less."""
-    known = pair if isinstance(pair, Pair) else Pair(pair)
+    known = pair if isinstance(pair, PairEvidence) else PairEvidence(pair)
     split = known.evidence is None or known.evidence.split
     return _sorted(rule(known) for rule in (COMPARISON_RULES if split else LATENCY_COMPARISON_RULES))
 
 
-def examine_experiment(experiment: Experiment) -> tuple[list[Finding], list[RuledOut]]:
+def examine_experiment(experiment: ExperimentEvidence) -> tuple[list[Finding], list[RuledOut]]:
     """Apply the rules for a whole experiment."""
     split = experiment.shown is None or experiment.shown.evidence.split
     return _sorted(rule(experiment) for rule in (EXPERIMENT_RULES if split else LATENCY_EXPERIMENT_RULES))

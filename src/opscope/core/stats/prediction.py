@@ -23,7 +23,7 @@ _FEWEST_CORRELATED = 10
 """Predecessors from which their autocorrelation is taken into account; of fewer it is not known."""
 
 
-class Prediction(NamedTuple):
+class PredictionInterval(NamedTuple):
     """A new value beside what was to be expected.
 
     Attributes:
@@ -57,7 +57,7 @@ class Prediction(NamedTuple):
         return Verdict.SLOWER if self.excess > 0 else Verdict.FASTER
 
 
-def predict(predecessors: Floats, value: float) -> Prediction:
+def predict(predecessors: Floats, value: float) -> PredictionInterval:
     """Compare a new value with the prediction interval of its predecessors.
 
     The interval is Student's, for one future observation (Hahn and Meeker, Statistical Intervals, section 4.7): the
@@ -70,14 +70,14 @@ def predict(predecessors: Floats, value: float) -> Prediction:
     count, level = len(predecessors), float(predecessors.mean())
     excess = value - level
     if count < FEWEST:
-        return Prediction(level, excess, None, None, None, None, count)
+        return PredictionInterval(level, excess, None, None, None, None, count)
     scatter = float(predecessors.std(ddof=1))
     error = scatter * math.sqrt(1 + _correlation(predecessors) / count)
     quantile = t_quantile(1 - ALPHA / 2, count - 1)
     distance = abs(excess) / error if error > 0 else (math.inf if excess else 0.0)
     p_value = 2 * (1 - t_cdf(distance, count - 1)) if math.isfinite(distance) else 0.0
     half, detectable = quantile * error, (quantile + t_quantile(_POWER, count - 1)) * error
-    return Prediction(level, excess, excess - half, excess + half, p_value, detectable, count)
+    return PredictionInterval(level, excess, excess - half, excess + half, p_value, detectable, count)
 
 
 def _correlation(values: Floats) -> float:

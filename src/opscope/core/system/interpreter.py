@@ -21,6 +21,8 @@ from pathlib import Path
 
 FILE = Path(__file__).absolute()
 """This file, for where it is sent along."""
+PACKAGE = FILE.parents[2]
+"""Directory of the package opscope."""
 
 
 def module_command(module: str) -> tuple[str, ...]:
@@ -30,7 +32,7 @@ def module_command(module: str) -> tuple[str, ...]:
         module: of opscope, or an installed one.
     """
     names = ("-X", "utf8") if sys.flags.utf8_mode else ()  # so that names of files are the same there
-    return (sys.executable, *names, *module_words(str(FILE), str(FILE.parents[1]), module))
+    return (sys.executable, *names, *module_words(str(FILE), str(PACKAGE.parent), module))
 
 
 def module_words(file: str, place: str, module: str) -> tuple[str, ...]:

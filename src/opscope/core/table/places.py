@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from opscope.core.table.segment import Segment
 
 
-class Place(NamedTuple):
+class SelfTimeKey(NamedTuple):
     """A place in the program: what makes an operator itself, whatever it is called.
 
     Attributes:
@@ -34,7 +34,7 @@ class Place(NamedTuple):
     chain: int | None
 
 
-class Spent(NamedTuple):
+class SelfTimes(NamedTuple):
     """What was spent at a place in the measured inferences of one process.
 
     Attributes:
@@ -51,18 +51,18 @@ class Spent(NamedTuple):
     self_time: int
     unresolved: int
 
-    def plus(self, other: Spent) -> Spent:
+    def plus(self, other: SelfTimes) -> SelfTimes:
         """Both together, under the first name."""
-        return Spent(self.name, self.backend, *(a + b for a, b in zip(self[2:], other[2:], strict=True)))
+        return SelfTimes(self.name, self.backend, *(a + b for a, b in zip(self[2:], other[2:], strict=True)))
 
 
-def spent_by_place(table: EventTable) -> list[dict[Place, Spent]]:
+def self_times(table: EventTable) -> list[dict[SelfTimeKey, SelfTimes]]:
     """For each process, what its measured inferences spent at every place, in program order of first appearance."""
     return [_of_trace(trace, warmup) for trace, warmup in zip(table.traces, table.warmup, strict=True)]
 
 
-def _of_trace(trace: tuple[Segment, ...], warmup: int) -> dict[Place, Spent]:
-    found: dict[Place, Spent] = {}
+def _of_trace(trace: tuple[Segment, ...], warmup: int) -> dict[SelfTimeKey, SelfTimes]:
+    found: dict[SelfTimeKey, SelfTimes] = {}
     for segment in trace:
         for place, spent in _of_segment(segment, warmup - segment.first_inference):
             known = found.get(place)
@@ -70,7 +70,7 @@ def _of_trace(trace: tuple[Segment, ...], warmup: int) -> dict[Place, Spent]:
     return found
 
 
-def _of_segment(segment: Segment, warmup: int) -> Iterator[tuple[Place, Spent]]:
+def _of_segment(segment: Segment, warmup: int) -> Iterator[tuple[SelfTimeKey, SelfTimes]]:
     """Places of one segment; ``warmup`` is how many of its own inferences are set aside."""
     each = len(segment.roots)
     if not each:
@@ -93,9 +93,9 @@ def _of_segment(segment: Segment, warmup: int) -> Iterator[tuple[Place, Spent]]:
         yield _place(segment, row), _spent(segment, row, (count, spent, unresolved), number)
 
 
-def _spent(segment: Segment, row: int, sums: tuple[Ints, Ints, Ints], number: int) -> Spent:
+def _spent(segment: Segment, row: int, sums: tuple[Ints, Ints, Ints], number: int) -> SelfTimes:
     name, backend = segment.columns["name"][row], segment.columns["backend"][row]
-    return Spent(name, backend, *(int(column[number]) for column in sums))
+    return SelfTimes(name, backend, *(int(column[number]) for column in sums))
 
 
 def _groups(segment: Segment, rows: Ints) -> tuple[Ints, Ints]:
@@ -125,12 +125,12 @@ def _groups(segment: Segment, rows: Ints) -> tuple[Ints, Ints]:
     return rank[number.ravel()], np.sort(first)
 
 
-def _place(segment: Segment, row: int) -> Place:
+def _place(segment: Segment, row: int) -> SelfTimeKey:
     columns = segment.columns
     leaf = columns["scope"][row] in LEAVES
     numbers = (int(value) for value in (columns["instruction"][row], segment.position[row], columns["chain"][row]))
     instruction, position, chain = (None if value < 0 else value for value in numbers)
-    return Place(
+    return SelfTimeKey(
         method=columns["method"][row],
         instruction=instruction,
         position=position if leaf else None,

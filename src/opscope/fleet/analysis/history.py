@@ -27,7 +27,7 @@ class Order(str, enum.Enum):
     VERSION = "version"
 
 
-class Unit(str, enum.Enum):
+class FigureUnit(str, enum.Enum):
     """Unit of a figure."""
 
     TIME = "ns"
@@ -45,7 +45,7 @@ class Metric(msgspec.Struct, frozen=True):
     """
 
     name: str
-    unit: Unit
+    unit: FigureUnit
     higher_is_better: bool = False
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 
-from opscope.analysis.compare.compare import EndToEnd, OperatorChange, Side
+from opscope.analysis.compare.compare import ComparedSide, EndToEnd, OperatorChange
 from opscope.analysis.gate.gate import (
     DESIGN,
     Criterion,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from opscope.analysis.gate.gate import Terms
     from opscope.analysis.operators.operators import Operator
-    from opscope.core.stats.prediction import Prediction
+    from opscope.core.stats.prediction import PredictionInterval
 
     Floats: TypeAlias = NDArray[np.float64]
     Place: TypeAlias = tuple[str, int | None, int | None, str]
@@ -52,7 +52,7 @@ class Candidate(NamedTuple):
         operators: of its program.
     """
 
-    side: Side
+    side: ComparedSide
     latency_ns: float
     processes: int
     arm: str
@@ -69,7 +69,7 @@ class Predecessors(NamedTuple):
         operators: times of operators in ns, by place and bundle; of runs of the same program only.
     """
 
-    side: Side
+    side: ComparedSide
     latencies_ns: Sequence[float]
     bundles: Sequence[str]
     operators: Mapping[Place, Mapping[str, float]]
@@ -129,7 +129,7 @@ def history_gate(candidate: Candidate, predecessors: Predecessors, terms: Terms)
     )
 
 
-def _end_to_end(candidate: Candidate, found: Prediction) -> EndToEnd:
+def _end_to_end(candidate: Candidate, found: PredictionInterval) -> EndToEnd:
     interval = None if found.low is None or found.high is None else (math.exp(-found.high), math.exp(-found.low))
     return EndToEnd(
         baseline_ns=math.exp(found.level),
@@ -146,7 +146,7 @@ def _end_to_end(candidate: Candidate, found: Prediction) -> EndToEnd:
     )
 
 
-def _slowdown(found: Prediction) -> Slowdown:
+def _slowdown(found: PredictionInterval) -> Slowdown:
     interval = None if found.low is None or found.high is None else (math.expm1(found.low), math.expm1(found.high))
     smallest = None if found.minimum_detectable is None else math.expm1(found.minimum_detectable)
     verdict = found.verdict()
@@ -166,7 +166,7 @@ def _operators(candidate: Candidate, predecessors: Predecessors, bundles: Sequen
     return [_change(operator, found, p) for (operator, found), p in zip(pairs, corrected, strict=True)]
 
 
-def _change(operator: Operator, found: Prediction, corrected: float) -> OperatorChange:
+def _change(operator: Operator, found: PredictionInterval, corrected: float) -> OperatorChange:
     level = math.exp(found.level)
     ends = None if found.low is None or found.high is None else (found.low, found.high)
     return OperatorChange(

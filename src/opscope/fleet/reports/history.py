@@ -9,7 +9,7 @@ from rich.console import Group
 from rich.text import Text
 
 from opscope.core import units
-from opscope.fleet.analysis.history import Unit
+from opscope.fleet.analysis.history import FigureUnit
 from opscope.reports.content.template import environment
 from opscope.reports.content.text import plain
 from opscope.reports.html.pictures import INK, drawn, rows_of
@@ -77,9 +77,9 @@ def subject_text(series: Series) -> str:
 
 def value_text(metric: Metric, value: float) -> str:
     """A value of the figure in its unit."""
-    if metric.unit is Unit.TIME:
+    if metric.unit is FigureUnit.TIME:
         return units.time_text(value)
-    return units.size_text(round(value)) if metric.unit is Unit.SIZE else units.ratio_text(value)
+    return units.size_text(round(value)) if metric.unit is FigureUnit.SIZE else units.ratio_text(value)
 
 
 def level_text(metric: Metric, series: Series) -> str:
@@ -136,9 +136,9 @@ def picture(history: History, series: Series) -> str:
 
 
 def _scale(metric: Metric) -> tuple[float, str]:
-    if metric.unit is Unit.TIME:
+    if metric.unit is FigureUnit.TIME:
         return 1e6, f"{plain(metric.name, 40)}, ms"
-    return (float(1 << 20), f"{metric.name}, MiB") if metric.unit is Unit.SIZE else (1.0, metric.name)
+    return (float(1 << 20), f"{metric.name}, MiB") if metric.unit is FigureUnit.SIZE else (1.0, metric.name)
 
 
 def _ends(series: Series) -> str:

@@ -14,7 +14,7 @@ from opscope.fleet.store.schema import SCHEMA, TABLES
 
 if TYPE_CHECKING:
     from opscope.fleet.store.log import File, Snapshot
-    from opscope.fleet.store.place import Place
+    from opscope.fleet.store.place import StoreLocation
 
 
 class StoreFault(msgspec.Struct, frozen=True):
@@ -53,7 +53,7 @@ class StoreCheck(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.s
     leftovers: list[str]
 
 
-def verify(place: Place) -> StoreCheck:
+def verify(place: StoreLocation) -> StoreCheck:
     """Read every file of a store and compare it with what was promised.
 
     Raises:
@@ -76,7 +76,7 @@ def verify(place: Place) -> StoreCheck:
     )
 
 
-def _problem(place: Place, file: File) -> str | None:
+def _problem(place: StoreLocation, file: File) -> str | None:
     try:
         content = place.read(file.path)
     except FileNotFoundError:

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import TypeAlias
 
-    from opscope.fleet.store.log import Entry, File, Snapshot
-    from opscope.fleet.store.place import Place
+    from opscope.fleet.store.log import File, Snapshot, StoreEntry
+    from opscope.fleet.store.place import StoreLocation
 
     _Lessened: TypeAlias = tuple[File, frozenset[str]]
     """A file, and bundles whose rows in it do not count."""
@@ -51,7 +51,7 @@ class _Rewritten(NamedTuple):
     old: list[File]
 
 
-def compact(place: Place) -> Compacted:
+def compact(place: StoreLocation) -> Compacted:
     """Read small files of a partition together into one; nothing changes for those who query.
 
     Files of 200,000 rows or more stay as they are, so that neither memory nor time grows with the store. Afterwards
@@ -69,7 +69,7 @@ def compact(place: Place) -> Compacted:
             return Compacted(len(rewritten.old), len(rewritten.new), _sweep(place, snapshot(place)))
 
 
-def remove(place: Place, bundles: Iterable[str]) -> list[Entry]:
+def remove(place: StoreLocation, bundles: Iterable[str]) -> list[StoreEntry]:
     """Take bundles out of a store; their rows are gone from its files then.
 
     Args:
@@ -93,7 +93,7 @@ def remove(place: Place, bundles: Iterable[str]) -> list[Entry]:
             return out
 
 
-def chosen(entries: Iterable[Entry], word: str) -> Entry:
+def chosen(entries: Iterable[StoreEntry], word: str) -> StoreEntry:
     """The bundle whose hash begins with a word.
 
     Raises:
@@ -106,7 +106,7 @@ def chosen(entries: Iterable[Entry], word: str) -> Entry:
     return found[0]
 
 
-def read_file(place: Place, file: File) -> pl.DataFrame:
+def read_file(place: StoreLocation, file: File) -> pl.DataFrame:
     """Rows of a file.
 
     Raises:
@@ -123,7 +123,7 @@ def read_file(place: Place, file: File) -> pl.DataFrame:
     return frame.select(list(TABLES[file.table].polars))
 
 
-def _compacted(place: Place, now: Snapshot) -> _Rewritten:
+def _compacted(place: StoreLocation, now: Snapshot) -> _Rewritten:
     """Small files of a partition in one, and no rows that do not count."""
     result = _Rewritten([], [], [])
     for files in _partitions(now).values():
@@ -133,7 +133,7 @@ def _compacted(place: Place, now: Snapshot) -> _Rewritten:
     return result
 
 
-def _without(place: Place, now: Snapshot, out: Iterable[Entry]) -> _Rewritten:
+def _without(place: StoreLocation, now: Snapshot, out: Iterable[StoreEntry]) -> _Rewritten:
     """The files without the rows of some bundles; others stay as they are."""
     gone: dict[tuple[str, str, str], frozenset[str]] = {}
     for one in out:
@@ -156,7 +156,7 @@ def _partitions(now: Snapshot) -> dict[tuple[str, tuple[str, str, str]], list[_L
     return groups
 
 
-def _rewrite(place: Place, files: list[_Lessened], chosen_ones: list[_Lessened], result: _Rewritten) -> None:
+def _rewrite(place: StoreLocation, files: list[_Lessened], chosen_ones: list[_Lessened], result: _Rewritten) -> None:
     """Write some files of a partition anew, together; note what is kept, new and old."""
     old = [file for file, _ in chosen_ones]
     result.kept.extend(file for file, _ in files if file not in old)
@@ -164,7 +164,7 @@ def _rewrite(place: Place, files: list[_Lessened], chosen_ones: list[_Lessened],
     result.new.extend(_merged(place, chosen_ones))
 
 
-def _merged(place: Place, files: list[_Lessened]) -> list[File]:
+def _merged(place: StoreLocation, files: list[_Lessened]) -> list[File]:
     """The rows of files of one partition in as few new ones as their size allows."""
     found: list[File] = []
     waiting: list[pl.DataFrame] = []
@@ -181,7 +181,7 @@ def _merged(place: Place, files: list[_Lessened]) -> list[File]:
     return found
 
 
-def _put(place: Place, now: Snapshot, entries: list[Entry], rewritten: _Rewritten) -> bool:
+def _put(place: StoreLocation, now: Snapshot, entries: list[StoreEntry], rewritten: _Rewritten) -> bool:
     """Make the next generation, then delete what it replaces; False when another one was made in the meantime."""
     there = commit_paths(place)
     still = [path for path in now.generation.dropped if path in there]
@@ -198,7 +198,7 @@ def _put(place: Place, now: Snapshot, entries: list[Entry], rewritten: _Rewritte
     return True
 
 
-def _sweep(place: Place, now: Snapshot) -> int:
+def _sweep(place: StoreLocation, now: Snapshot) -> int:
     """Delete old files that nothing names; their number."""
     known, oldest = {file.path for file in now.files()}, time.time() - _LEFTOVER_SECONDS
     lost = [path for path, (_, changed) in place.files(DATA).items() if path not in known and changed < oldest]

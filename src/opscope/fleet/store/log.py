@@ -17,7 +17,7 @@ from opscope.core.errors import BundleError, NotFoundError, StorageError, TraceF
 from opscope.fleet.store.schema import SCHEMA
 
 if TYPE_CHECKING:
-    from opscope.fleet.store.place import Place
+    from opscope.fleet.store.place import StoreLocation
 
 HEAD = "store.json"
 COMMITS, GENERATIONS, DATA = "commits", "generations", "data"
@@ -48,7 +48,7 @@ class File(msgspec.Struct, frozen=True):
     sha256: str
 
 
-class Entry(msgspec.Struct, frozen=True):
+class StoreEntry(msgspec.Struct, frozen=True):
     """A bundle that the store holds.
 
     Attributes:
@@ -79,7 +79,7 @@ class Entry(msgspec.Struct, frozen=True):
 class Commit(msgspec.Struct, frozen=True):
     """Bundles that were added in one step, and their files."""
 
-    entries: list[Entry]
+    entries: list[StoreEntry]
     files: list[File]
 
 
@@ -92,7 +92,7 @@ class Generation(msgspec.Struct, frozen=True):
         dropped: commits that it has taken up, or were removed: they count no more where they are still there.
     """
 
-    entries: list[Entry] = []
+    entries: list[StoreEntry] = []
     files: list[File] = []
     dropped: list[str] = []
 
@@ -103,7 +103,7 @@ class Head(msgspec.Struct, frozen=True):
     schema: str
 
 
-class Part(NamedTuple):
+class StorePart(NamedTuple):
     """Files, and bundles whose rows in them do not count."""
 
     files: tuple[File, ...]
@@ -127,9 +127,9 @@ class Snapshot(NamedTuple):
         """What says which bundles and files there are, in a fixed order."""
         return [self.generation, *(own for _, own in sorted(self.commits.items()))]
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[StoreEntry]:
         """Bundles that count: of each origin the fullest, in order of time."""
-        known: dict[str, Entry] = {}
+        known: dict[str, StoreEntry] = {}
         for one in (entry for source in self.sources() for entry in source.entries):
             other = known.get(one.origin)
             if other is None or (one.repetitions, one.bundle) > (other.repetitions, other.bundle):
@@ -140,7 +140,7 @@ class Snapshot(NamedTuple):
         """Every file."""
         return [file for part in self.parts() for file in part.files]
 
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[StorePart]:
         """All files, with the bundles whose rows in them do not count: those of each file, in a fixed order.
 
         Rows do not count where a fuller bundle of the same origin is there, or where the bundle stands in an earlier
@@ -150,12 +150,12 @@ class Snapshot(NamedTuple):
         found = []
         for source in self.sources():
             names = {one.bundle for one in source.entries}
-            found.append(Part(tuple(source.files), frozenset(names & seen | names - counting)))
+            found.append(StorePart(tuple(source.files), frozenset(names & seen | names - counting)))
             seen |= names
         return found
 
 
-def snapshot(place: Place) -> Snapshot:
+def snapshot(place: StoreLocation) -> Snapshot:
     """What a store holds now.
 
     Raises:
@@ -179,7 +179,7 @@ def snapshot(place: Place) -> Snapshot:
     raise StorageError("it changes faster than it can be read", where=place.address, hint="try again")
 
 
-def check_version(place: Place) -> None:
+def check_version(place: StoreLocation) -> None:
     """Make sure that a store can be read.
 
     Raises:
@@ -195,7 +195,7 @@ def check_version(place: Place) -> None:
         raise BundleError(problem, where=place.address, hint=hint)
 
 
-def version_of(place: Place) -> str:
+def version_of(place: StoreLocation) -> str:
     """Schema of a store, whichever version it is.
 
     Raises:
@@ -209,13 +209,13 @@ def version_of(place: Place) -> str:
         raise NotFoundError("there is no store", where=place.address, hint=hint) from None
 
 
-def create(place: Place) -> None:
+def create(place: StoreLocation) -> None:
     """Make a store where there is none; two at once make one."""
     if not place.exists(HEAD):
         place.write_new(HEAD, msgspec.json.encode(Head(SCHEMA)) + b"\n")
 
 
-def commit(place: Place, found: Commit) -> str:
+def commit(place: StoreLocation, found: Commit) -> str:
     """Let bundles be in the store, whose files are there already; the path of the commit."""
     while True:
         path = f"{COMMITS}/{secrets.token_hex(8)}.json"
@@ -223,7 +223,7 @@ def commit(place: Place, found: Commit) -> str:
             return path
 
 
-def next_generation(place: Place, number: int, found: Generation) -> bool:
+def next_generation(place: StoreLocation, number: int, found: Generation) -> bool:
     """Make the generation of that number; False when somebody else has made it in the meantime."""
     return place.write_new(generation_path(number), msgspec.json.encode(found) + b"\n")
 
@@ -233,17 +233,17 @@ def generation_path(number: int) -> str:
     return f"{GENERATIONS}/{number:012d}.json"
 
 
-def generation_numbers(place: Place) -> list[int]:
+def generation_numbers(place: StoreLocation) -> list[int]:
     """Numbers of the generations that are there."""
     return [int(match[1]) for match in map(_NUMBER.match, place.files(GENERATIONS)) if match]
 
 
-def commit_paths(place: Place) -> set[str]:
+def commit_paths(place: StoreLocation) -> set[str]:
     """Commits that are there, those that a generation has taken up too."""
     return {path for path in place.files(COMMITS) if _COMMIT.match(path)}
 
 
-def _decoded(place: Place, path: str, kind: type[_Document]) -> _Document:
+def _decoded(place: StoreLocation, path: str, kind: type[_Document]) -> _Document:
     try:
         return msgspec.json.decode(place.read(path), type=kind)
     except msgspec.MsgspecError as error:

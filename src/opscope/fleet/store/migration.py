@@ -20,9 +20,9 @@ from opscope.fleet.store.log import (
     GENERATIONS,
     HEAD,
     Commit,
-    Entry,
     File,
     Head,
+    StoreEntry,
     check_version,
     commit,
     version_of,
@@ -31,7 +31,7 @@ from opscope.fleet.store.schema import SCHEMA, TABLES
 from opscope.fleet.store.writing import write_partitions
 
 if TYPE_CHECKING:
-    from opscope.fleet.store.place import Place
+    from opscope.fleet.store.place import StoreLocation
 
 VERSION_0 = "opscope.store/0"
 _FOLDER, _BUNDLE = "bundles", "bundle.json"
@@ -58,7 +58,7 @@ class BundleOf0(msgspec.Struct, frozen=True):
     source: str
 
 
-def migrate(place: Place) -> Migrated:
+def migrate(place: StoreLocation) -> Migrated:
     """Bring a store to this version; one that is of this version already stays as it is.
 
     New files are written beside the old ones. The store is of the new version from the moment its first file says so;
@@ -76,7 +76,7 @@ def migrate(place: Place) -> Migrated:
     for folder in (COMMITS, GENERATIONS, DATA):
         _delete(place, folder)
     paths = sorted(path for path in place.files(_FOLDER) if path.endswith(f"/{_BUNDLE}"))
-    entries: list[Entry] = []
+    entries: list[StoreEntry] = []
     files: list[File] = []
     for path in paths:
         bundle = _decoded(place, path)
@@ -90,9 +90,9 @@ def migrate(place: Place) -> Migrated:
     return Migrated(len(entries), before, SCHEMA)
 
 
-def _entry(bundle: BundleOf0) -> Entry:
+def _entry(bundle: BundleOf0) -> StoreEntry:
     """A bundle of version 0, which did not know of resumed runs: each is its own origin."""
-    return Entry(
+    return StoreEntry(
         bundle=bundle.bundle,
         origin=bundle.bundle,
         repetitions=0,
@@ -105,7 +105,7 @@ def _entry(bundle: BundleOf0) -> Entry:
     )
 
 
-def _rewritten(place: Place, path: str, table: str, bundle: BundleOf0) -> list[File]:
+def _rewritten(place: StoreLocation, path: str, table: str, bundle: BundleOf0) -> list[File]:
     if not place.exists(path):
         return []
     where = f"{place.address}/{path}"
@@ -134,13 +134,13 @@ def _rewritten(place: Place, path: str, table: str, bundle: BundleOf0) -> list[F
     return list(write_partitions(place, table, frame.select(columns)))
 
 
-def _decoded(place: Place, path: str) -> BundleOf0:
+def _decoded(place: StoreLocation, path: str) -> BundleOf0:
     try:
         return msgspec.json.decode(place.read(path), type=BundleOf0)
     except msgspec.MsgspecError as error:
         raise TraceFormatError(f"damaged: {error}", where=f"{place.address}/{path}") from error
 
 
-def _delete(place: Place, folder: str) -> None:
+def _delete(place: StoreLocation, folder: str) -> None:
     for path in place.files(folder):
         place.delete(path)

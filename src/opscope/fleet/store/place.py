@@ -18,7 +18,7 @@ EXTRA = "pip install 'opscope[store]'"
 _URL = "://"
 
 
-class Place(Protocol):
+class StoreLocation(Protocol):
     """Files by their paths within the store, which always have ``/`` between their parts."""
 
     address: str
@@ -61,7 +61,7 @@ class Directory:
         self._root = path.absolute()
 
     def read(self, path: str) -> bytes:
-        """See ``Place``."""
+        """See ``StoreLocation``."""
         file = self._root / path
         try:
             return file.read_bytes()
@@ -71,11 +71,11 @@ class Directory:
             raise StorageError(f"cannot be read: {error.strerror or error}", where=file) from error
 
     def write(self, path: str, content: bytes) -> None:
-        """See ``Place``."""
+        """See ``StoreLocation``."""
         write_atomically(self._root / path, content)
 
     def write_new(self, path: str, content: bytes) -> bool:
-        """See ``Place``: a hard link to a finished file, which fails when the name is taken (link(2))."""
+        """See ``StoreLocation``: a hard link to a finished file, which fails when the name is taken (link(2))."""
         file = self._root / path
         temporary = file.with_name(f".{file.name}.{secrets.token_hex(4)}.tmp")
         write_atomically(temporary, content)
@@ -89,7 +89,7 @@ class Directory:
         return True
 
     def delete(self, path: str) -> None:
-        """See ``Place``; folders that are empty then go with it."""
+        """See ``StoreLocation``; folders that are empty then go with it."""
         file = self._root / path
         with storage_errors(file):
             file.unlink(missing_ok=True)
@@ -102,7 +102,7 @@ class Directory:
                 break
 
     def files(self, folder: str) -> dict[str, tuple[int, float]]:
-        """See ``Place``."""
+        """See ``StoreLocation``."""
         found = {}
         for directory, _, names in os.walk(self._root / folder):
             for name in names:
@@ -113,15 +113,15 @@ class Directory:
         return found
 
     def exists(self, path: str) -> bool:
-        """See ``Place``."""
+        """See ``StoreLocation``."""
         return (self._root / path).is_file()
 
     def url(self, path: str) -> str:
-        """See ``Place``."""
+        """See ``StoreLocation``."""
         return str(self._root / path)
 
     def file_system(self) -> None:
-        """See ``Place``."""
+        """See ``StoreLocation``."""
 
 
 class Remote:
@@ -150,18 +150,18 @@ class Remote:
         self._root = str(root).rstrip("/")
 
     def read(self, path: str) -> bytes:
-        """See ``Place``."""
+        """See ``StoreLocation``."""
         with self._errors(path):
             return bytes(self._fs.cat_file(self._at(path)))
 
     def write(self, path: str, content: bytes) -> None:
-        """See ``Place``: object stores replace an object in one step."""
+        """See ``StoreLocation``: object stores replace an object in one step."""
         with self._errors(path):
             self._make_folder(path)
             self._fs.pipe_file(self._at(path), content)
 
     def write_new(self, path: str, content: bytes) -> bool:
-        """See ``Place``: the put-if-absent of the object store, by fsspec's mode ``create``."""
+        """See ``StoreLocation``: the put-if-absent of the object store, by fsspec's mode ``create``."""
         with self._errors(path):
             self._make_folder(path)
             try:
@@ -171,12 +171,12 @@ class Remote:
         return True
 
     def delete(self, path: str) -> None:
-        """See ``Place``."""
+        """See ``StoreLocation``."""
         with self._errors(path), contextlib.suppress(FileNotFoundError):
             self._fs.rm_file(self._at(path))
 
     def files(self, folder: str) -> dict[str, tuple[int, float]]:
-        """See ``Place``."""
+        """See ``StoreLocation``."""
         with self._errors(folder):
             self._fs.invalidate_cache()
             found = self._fs.find(self._at(folder), detail=True)
@@ -184,16 +184,16 @@ class Remote:
         return {name[length:]: (int(about["size"] or 0), _changed(about)) for name, about in found.items()}
 
     def exists(self, path: str) -> bool:
-        """See ``Place``."""
+        """See ``StoreLocation``."""
         with self._errors(path):
             return bool(self._fs.isfile(self._at(path)))
 
     def url(self, path: str) -> str:
-        """See ``Place``."""
+        """See ``StoreLocation``."""
         return str(self._fs.unstrip_protocol(self._at(path)))
 
     def file_system(self) -> Any:  # noqa: ANN401 - see ``Place``
-        """See ``Place``."""
+        """See ``StoreLocation``."""
         return self._fs
 
     def _at(self, path: str) -> str:
@@ -213,7 +213,7 @@ class Remote:
             raise StorageError(f"cannot be reached: {error}", where=where, hint="what was stored is kept") from error
 
 
-def place_of(address: str) -> Place:
+def place_of(address: str) -> StoreLocation:
     """The place that an address names: a URL of fsspec, or else a directory."""
     if address.startswith("file://"):
         return Directory(Path(address.removeprefix("file://")))

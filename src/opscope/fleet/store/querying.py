@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     import duckdb
 
-    from opscope.fleet.store.log import Part, Snapshot
-    from opscope.fleet.store.place import Place
+    from opscope.fleet.store.log import Snapshot, StorePart
+    from opscope.fleet.store.place import StoreLocation
     from opscope.fleet.store.schema import Table
 
 _MEMORY = "1GB"
@@ -27,7 +27,7 @@ _PARQUET = re.compile(r"magic bytes|parquet", re.IGNORECASE)
 _TRIES = 3
 
 
-class Answer:
+class QueryResult:
     """What a query gave.
 
     Attributes:
@@ -40,7 +40,7 @@ class Answer:
         self.columns, self.types, self.rows = columns, types, rows
 
 
-def ask(place: Place, sql: str, values: Sequence[Any] = ()) -> Answer:
+def ask(place: StoreLocation, sql: str, values: Sequence[Any] = ()) -> QueryResult:
     """The answer to one query.
 
     Args:
@@ -63,7 +63,7 @@ class _MissingFileError(TraceFormatError):
     """A file that a snapshot names is not there."""
 
 
-def _asked(place: Place, sql: str, values: Sequence[Any]) -> Answer:
+def _asked(place: StoreLocation, sql: str, values: Sequence[Any]) -> QueryResult:
     duckdb = _duckdb()
     with connected(place, snapshot(place), sql) as connection:
         try:
@@ -72,7 +72,7 @@ def _asked(place: Place, sql: str, values: Sequence[Any]) -> Answer:
                 raise UsageError("a store answers one query at a time, and changes nothing", where="SQL", hint=_HINT)
             connection.execute(sql, list(values))
             described = connection.description or []
-            return Answer([c[0] for c in described], [str(c[1]) for c in described], connection.fetchall())
+            return QueryResult([c[0] for c in described], [str(c[1]) for c in described], connection.fetchall())
         except duckdb.Error as error:
             if isinstance(error, duckdb.IOException) or _PARQUET.search(str(error)):
                 raise _damage(place, error) from error
@@ -80,7 +80,7 @@ def _asked(place: Place, sql: str, values: Sequence[Any]) -> Answer:
 
 
 @contextlib.contextmanager
-def connected(place: Place, now: Snapshot, sql: str) -> Iterator[duckdb.DuckDBPyConnection]:
+def connected(place: StoreLocation, now: Snapshot, sql: str) -> Iterator[duckdb.DuckDBPyConnection]:
     """A connection that sees the views which a query names, and no other file."""
     duckdb = _duckdb()
     connection = duckdb.connect(config={"memory_limit": _MEMORY})
@@ -101,7 +101,7 @@ def connected(place: Place, now: Snapshot, sql: str) -> Iterator[duckdb.DuckDBPy
         connection.close()
 
 
-def _select(place: Place, table: Table, parts: Sequence[Part]) -> str:
+def _select(place: StoreLocation, table: Table, parts: Sequence[StorePart]) -> str:
     """The rows of a table that count, from all files that have some."""
     groups: dict[frozenset[str], list[str]] = {}
     for part in parts:
@@ -124,7 +124,7 @@ def _text(value: str) -> str:
     return "'" + value.replace("'", "''") + "'"
 
 
-def _damage(place: Place, error: Exception) -> TraceFormatError:
+def _damage(place: StoreLocation, error: Exception) -> TraceFormatError:
     hint = "`opscope store verify` names every file that is missing or damaged"
     missing = "No files found" in str(error) or "No such file" in str(error) or "not found" in str(error).lower()
     kind = _MissingFileError if missing else TraceFormatError

@@ -25,7 +25,7 @@ _NUMBER = re.compile(r" #\d+\Z")
 _FRAMEWORK = "framework"
 
 
-class Given(NamedTuple):
+class BundleLabels(NamedTuple):
     """What the person who adds a bundle says about it.
 
     Attributes:
@@ -55,7 +55,7 @@ class Found(NamedTuple):
     comparisons: Sequence[Comparison]
 
 
-def bundle_rows(found: Found, given: Given) -> dict[str, list[Row]]:
+def bundle_rows(found: Found, given: BundleLabels) -> dict[str, list[Row]]:
     """Rows of every table, of all variants that have a result; variants without one have a row in ``runs`` only."""
     rows: dict[str, list[Row]] = {
         name: [] for name in ("runs", "latency", "operators", "modules", "findings", "kernels")
@@ -91,7 +91,7 @@ def moment(text: str | None) -> datetime | None:
     return found.astimezone(timezone.utc).replace(tzinfo=None) if found and found.tzinfo else found
 
 
-def _run(found: Found, variant: Variant, given: Given) -> Row:
+def _run(found: Found, variant: Variant, given: BundleLabels) -> Row:
     manifest, environment = found.manifest, found.manifest.environment
     analysis = found.analyses.get(variant.name)
     arm = Arm.TIMED if analysis and analysis.untraced else Arm.TRACED

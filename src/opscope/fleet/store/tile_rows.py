@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from opscope.fleet.store.rows import Given, moment
+from opscope.fleet.store.rows import BundleLabels, moment
 
 if TYPE_CHECKING:
     from opscope.fleet.store.schema import Row
@@ -19,7 +19,7 @@ TILES_SCHEMA = "opscope.tiles/1"
 _SPLIT = ("vector", "memory_stall", "stream_stall", "cascade_stall", "lock_stall", "other")
 
 
-class Split(msgspec.Struct, frozen=True):
+class SplitFields(msgspec.Struct, frozen=True):
     """Cycles by what a core did."""
 
     vector: int
@@ -30,37 +30,37 @@ class Split(msgspec.Struct, frozen=True):
     other: int
 
 
-class Cycles(msgspec.Struct, frozen=True):
+class CycleFields(msgspec.Struct, frozen=True):
     """Cycles in calls and between them."""
 
-    in_call: Split
-    between_calls: Split
+    in_call: SplitFields
+    between_calls: SplitFields
 
 
-class Calls(msgspec.Struct, frozen=True):
+class CallFields(msgspec.Struct, frozen=True):
     """How many calls were found."""
 
     paired: int
 
 
-class Bound(msgspec.Struct, frozen=True):
+class BoundFields(msgspec.Struct, frozen=True):
     """What sets the pace."""
 
     by: str
 
 
-class Tile(msgspec.Struct, frozen=True):
+class TileFields(msgspec.Struct, frozen=True):
     """One trace unit of one tile."""
 
     tile: str
     unit: str
-    calls: Calls
+    calls: CallFields
     window_cycles: int
-    cycles: Cycles
+    cycles: CycleFields
     mac_per_cycle: float | None
     utilisation: float | None
     coverage: float | None
-    bound: Bound | None
+    bound: BoundFields | None
     iterations: list[msgspec.Raw]
 
 
@@ -71,7 +71,7 @@ class Trace(msgspec.Struct, frozen=True):
     sha256: str
 
 
-class Device(msgspec.Struct, frozen=True):
+class DeviceFields(msgspec.Struct, frozen=True):
     """The device, where it was named."""
 
     name: str
@@ -80,7 +80,7 @@ class Device(msgspec.Struct, frozen=True):
 class TileGiven(msgspec.Struct, frozen=True):
     """What was said about the trace."""
 
-    device: Device | None = None
+    device: DeviceFields | None = None
     dtype: str | None = None
 
 
@@ -89,10 +89,10 @@ class TileResult(msgspec.Struct, frozen=True, tag_field="schema", tag=TILES_SCHE
 
     trace: Trace
     given: TileGiven
-    tiles: list[Tile]
+    tiles: list[TileFields]
 
 
-def tile_rows(found: TileResult, bundle: str, source: str, given: Given, created: str) -> dict[str, list[Row]]:
+def tile_rows(found: TileResult, bundle: str, source: str, given: BundleLabels, created: str) -> dict[str, list[Row]]:
     """Rows of ``runs`` and ``tiles``.
 
     Args:
@@ -114,7 +114,7 @@ def tile_rows(found: TileResult, bundle: str, source: str, given: Given, created
     }
 
 
-def _tile(tile: Tile) -> Row:
+def _tile(tile: TileFields) -> Row:
     both = tile.cycles.in_call, tile.cycles.between_calls
     return (
         tile.tile,

@@ -12,13 +12,13 @@ from urllib.parse import quote
 
 import polars as pl
 
-from opscope.fleet.store.log import DATA, Commit, Entry, File, commit
+from opscope.fleet.store.log import DATA, Commit, File, StoreEntry, commit
 from opscope.fleet.store.schema import PARTITION, TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from opscope.fleet.store.place import Place
+    from opscope.fleet.store.place import StoreLocation
 
 _LONGEST_NAME = 80
 _UNSAFE = re.compile(r"\A\.*\Z")
@@ -34,11 +34,11 @@ class Batch:
     """
 
     def __init__(self) -> None:
-        self.entries: list[Entry] = []
+        self.entries: list[StoreEntry] = []
         self._frames: dict[str, list[pl.DataFrame]] = {name: [] for name in TABLES}
         self._rows = 0
 
-    def add(self, entry: Entry, frames: Mapping[str, pl.DataFrame]) -> None:
+    def add(self, entry: StoreEntry, frames: Mapping[str, pl.DataFrame]) -> None:
         """One more bundle, with its rows by the names of their tables; nothing is written yet."""
         self.entries.append(entry)
         for name, own in frames.items():
@@ -50,7 +50,7 @@ class Batch:
         """Whether it should be written before more is added."""
         return self._rows >= MOST_ROWS
 
-    def write(self, place: Place) -> str | None:
+    def write(self, place: StoreLocation) -> str | None:
         """Write the files, then the commit; the path of the commit, None when there is nothing to write.
 
         Raises:
@@ -71,13 +71,13 @@ class Batch:
         return commit(place, Commit(self.entries, files))
 
 
-def write_partitions(place: Place, table: str, frame: pl.DataFrame) -> Iterator[File]:
+def write_partitions(place: StoreLocation, table: str, frame: pl.DataFrame) -> Iterator[File]:
     """Write rows of one table, each partition to a file of its own."""
     for values, own in frame.partition_by(PARTITION, as_dict=True, maintain_order=True).items():
         yield write_file(place, table, (str(values[0]), str(values[1]), str(values[2])), own)
 
 
-def write_file(place: Place, table: str, partition: tuple[str, str, str], frame: pl.DataFrame) -> File:
+def write_file(place: StoreLocation, table: str, partition: tuple[str, str, str], frame: pl.DataFrame) -> File:
     """Write rows of one partition to a file of a new name."""
     content = parquet(frame)
     folders = [f"{name}={folder_name(value)}" for name, value in zip(PARTITION, partition, strict=True)]

@@ -76,7 +76,7 @@ class StatsRow(msgspec.Struct, frozen=True):
     share: float
 
 
-class KernelRow(msgspec.Struct, frozen=True):
+class KitKernelRow(msgspec.Struct, frozen=True):
     """One line of the kit's list of kernels.
 
     Attributes:
@@ -159,7 +159,7 @@ def stats_rows(path: Path) -> tuple[StatsRow, ...]:
     return tuple(StatsRow(*row) for row in values)
 
 
-def kernel_rows(path: Path) -> tuple[KernelRow, ...]:
+def kernel_rows(path: Path) -> tuple[KitKernelRow, ...]:
     """The lines of a list of kernels.
 
     Raises:
@@ -170,7 +170,7 @@ def kernel_rows(path: Path) -> tuple[KernelRow, ...]:
     kernels = [parse_kernel(name) for name in rows.columns["kernel_name"]]
     count = _integers(rows, "count", 1)
     values = zip(_texts(rows, "model_id"), kernels, rows.columns["category"], count, strict=True)
-    return tuple(KernelRow(*row) for row in values)
+    return tuple(KitKernelRow(*row) for row in values)
 
 
 def _rows(data: bytes, where: str) -> _Rows:

@@ -21,16 +21,25 @@ from opscope.core.units import share_text, time_text
 from opscope.kit.readers.csv import kernel_rows, stats_rows
 from opscope.kit.readers.json import (
     AnalysisSummary,
-    Config,
+    KitConfigFields,
     Listing,
-    Pair,
+    PairFields,
     PairSide,
     PlannedExperiment,
     Result,
     decode,
     pairs_of,
 )
-from opscope.kit.readers.run import KitCategory, KitExperiment, KitFiles, KitPair, KitRole, KitRun, RunnerLog, Stated
+from opscope.kit.readers.run import (
+    KitCategory,
+    KitExperiment,
+    KitFiles,
+    KitPair,
+    KitRole,
+    KitRun,
+    KitRunnerLog,
+    StatedMedian,
+)
 from opscope.readers.registry import file_bytes
 from opscope.runtimes.executorch.xnnpack.log import read_kernel_log
 
@@ -153,7 +162,7 @@ class _Found(NamedTuple):
     directory: Path
     files: list[str]
     sources: list[_Source]
-    config: Config
+    config: KitConfigFields
     grouped: dict[_Key, dict[str, str]]
     pairs: tuple[KitPair, ...]
 
@@ -190,7 +199,7 @@ def read_kit(directory: Path) -> KitRun:
     files = _files_in(directory)
     sources = [_Source(name, decode(directory / name, Listing)) for name in _listings(files)]
     config_path, warnings = _config_path(directory, files, sources)
-    config = decode(config_path, Config) if config_path else Config()
+    config = decode(config_path, KitConfigFields) if config_path else KitConfigFields()
     model = next((s.listing.model for s in sources if s.listing.model), config.model)
     listed = _listed(sources, config)
     found = _grouped(files, listed, model)
@@ -272,7 +281,7 @@ def _local(stated: str, files: Sequence[str]) -> str | None:
     return next((end for end in ends if end in files), None)
 
 
-def _listed(sources: Sequence[_Source], config: Config) -> list[_Key]:
+def _listed(sources: Sequence[_Source], config: KitConfigFields) -> list[_Key]:
     results = [_Key(r.experiment, r.thread_count) for s in sources for r in (*s.listing.runs, *s.listing.results)]
     planned = [_Key(e.name, threads) for e in config.experiments for threads in _threads(e)]
     return list(dict.fromkeys([*results, *planned]))
@@ -323,7 +332,7 @@ def _merged(keys: Iterable[_Key]) -> dict[_Key, list[_Key]]:
 
 
 def _pairs(
-    sources: Sequence[_Source], config: Config, keys: Iterable[_Key]
+    sources: Sequence[_Source], config: KitConfigFields, keys: Iterable[_Key]
 ) -> tuple[tuple[KitPair, ...], list[TraceWarning]]:
     """The comparisons that were asked for, and what is wrong with them."""
     listings = [source.listing for source in sources]
@@ -352,7 +361,7 @@ def _no_roles() -> TraceWarning:
     return TraceWarning("kit_no_roles", message, "say it yourself: opscope compare DIR#baseline DIR#candidate")
 
 
-def _side(pair: Pair, which: Literal["baseline", "candidate"], keys: Sequence[_Key]) -> _Key | None:
+def _side(pair: PairFields, which: Literal["baseline", "candidate"], keys: Sequence[_Key]) -> _Key | None:
     side = pair.baseline if which == "baseline" else pair.candidate
     given = pair.baseline_threads if which == "baseline" else pair.candidate_threads
     name = side.experiment if isinstance(side, PairSide) else side
@@ -444,25 +453,25 @@ def _role(key: str, pairs: Sequence[KitPair]) -> KitRole | None:
     return KitRole.BASELINE if baseline else KitRole.CANDIDATE if candidate else None
 
 
-def _stated(directory: Path, file: str, result: Result) -> Stated:
+def _stated(directory: Path, file: str, result: Result) -> StatedMedian:
     value = result.metrics.median_ms if result.metrics else None
     if value is None:
-        return Stated(file, None, not_a_number=False)
+        return StatedMedian(file, None, not_a_number=False)
     try:
         number = float(value)
     except ValueError:
         problem = f"median_ms of {result.experiment[:80]} is {str(value)[:40]!r}, no number"
         raise TraceFormatError(problem, where=directory / file) from None
     usable = math.isfinite(number) and number >= 0
-    return Stated(file, number if usable else None, not_a_number=not usable)
+    return StatedMedian(file, number if usable else None, not_a_number=not usable)
 
 
-def _runner(directory: Path, file: str | None) -> RunnerLog | None:
+def _runner(directory: Path, file: str | None) -> KitRunnerLog | None:
     found = _FINISHED.findall(file_bytes(directory / file)) if file else []
     if not found:
         return None
     count, total = found[-1]
-    return RunnerLog(int(count), round(float(total) * _MILLI))
+    return KitRunnerLog(int(count), round(float(total) * _MILLI))
 
 
 def _category(directory: Path, name: str, total_ms: float) -> KitCategory:

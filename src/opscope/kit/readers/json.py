@@ -58,7 +58,7 @@ class PairSide(msgspec.Struct, frozen=True):
     threads: int | None = None
 
 
-class Pair(msgspec.Struct, frozen=True):
+class PairFields(msgspec.Struct, frozen=True):
     """A comparison that the config asks for."""
 
     baseline: PairSide | str
@@ -72,8 +72,8 @@ class Pair(msgspec.Struct, frozen=True):
 class AnalysisPlan(msgspec.Struct, frozen=True):
     """The part of a config that says what to compare."""
 
-    compare_pairs: list[Pair] = []
-    comparisons: list[Pair] = []
+    compare_pairs: list[PairFields] = []
+    comparisons: list[PairFields] = []
 
 
 class Executorch(msgspec.Struct, frozen=True):
@@ -93,8 +93,8 @@ class Listing(msgspec.Struct, frozen=True):
     executorch: Executorch | None = None
     results: list[Result] = []
     runs: list[Result] = []
-    compare_pairs: list[Pair] = []
-    comparisons: list[Pair] = []
+    compare_pairs: list[PairFields] = []
+    comparisons: list[PairFields] = []
     analysis: AnalysisPlan | None = None
 
 
@@ -108,14 +108,14 @@ class PlannedExperiment(msgspec.Struct, frozen=True):
     threads: list[int] | None = None
 
 
-class Config(msgspec.Struct, frozen=True):
+class KitConfigFields(msgspec.Struct, frozen=True):
     """The kit's configuration."""
 
     model: str | None = None
     experiments: list[PlannedExperiment] = []
     analysis: AnalysisPlan | None = None
-    compare_pairs: list[Pair] = []
-    comparisons: list[Pair] = []
+    compare_pairs: list[PairFields] = []
+    comparisons: list[PairFields] = []
 
 
 class AnalysisSummary(msgspec.Struct, frozen=True):
@@ -124,7 +124,7 @@ class AnalysisSummary(msgspec.Struct, frozen=True):
     category_totals_ms: dict[str, float] = {}
 
 
-def pairs_of(found: Listing | Config) -> list[Pair]:
+def pairs_of(found: Listing | KitConfigFields) -> list[PairFields]:
     """All comparisons that a file asks for, wherever they stand in it."""
     inner = [*found.analysis.compare_pairs, *found.analysis.comparisons] if found.analysis else []
     return [*inner, *found.compare_pairs, *found.comparisons]

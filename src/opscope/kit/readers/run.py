@@ -9,7 +9,7 @@ import msgspec
 
 from opscope.core.errors import NotFoundError, did_you_mean
 from opscope.core.table import TraceWarning
-from opscope.kit.readers.csv import KernelRow, StatsRow
+from opscope.kit.readers.csv import KitKernelRow, StatsRow
 from opscope.kit.readers.json import Executorch
 from opscope.program.kernels.names import KernelLog
 
@@ -34,7 +34,7 @@ class KitFiles(msgspec.Struct, frozen=True):
     latency_log: str | None = None
 
 
-class Stated(msgspec.Struct, frozen=True):
+class StatedMedian(msgspec.Struct, frozen=True):
     """The median that one of the kit's JSON files states.
 
     Attributes:
@@ -48,7 +48,7 @@ class Stated(msgspec.Struct, frozen=True):
     not_a_number: bool
 
 
-class RunnerLog(msgspec.Struct, frozen=True):
+class KitRunnerLog(msgspec.Struct, frozen=True):
     """The closing line of the runner's log: inferences and their total time as the runner saw it."""
 
     executions: int
@@ -83,10 +83,10 @@ class KitExperiment(msgspec.Struct, frozen=True):
     runs: int | None
     warmup: int | None
     files: KitFiles
-    stated: tuple[Stated, ...]
-    runner: RunnerLog | None
+    stated: tuple[StatedMedian, ...]
+    runner: KitRunnerLog | None
     kernels: KernelLog | None
-    kernel_rows: tuple[KernelRow, ...]
+    kernel_rows: tuple[KitKernelRow, ...]
     stats: tuple[StatsRow, ...]
     warnings: tuple[TraceWarning, ...] = ()
 

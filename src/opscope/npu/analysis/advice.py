@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from opscope.core.table.nesting import Ints
     from opscope.core.table.tiles import SlotTrace, Spans, TileTrace
-    from opscope.npu.analysis.kinds import Work
-    from opscope.npu.analysis.rates import Rate
+    from opscope.npu.analysis.kinds import MacCalls
+    from opscope.npu.analysis.rates import MacRate
 
 
 _SYNC_CYCLES = 1 << 18
@@ -46,7 +46,7 @@ class Levels(NamedTuple):
     share: float
 
 
-class Traffic(NamedTuple):
+class TraceTraffic(NamedTuple):
     """Commands of a trace unit for a whole trace, and their bytes; estimated where :attr:`Levels.share` is below 1."""
 
     commands: int
@@ -85,7 +85,7 @@ def _until(spans: Spans, last: int) -> Spans:
     return kept._replace(end=np.minimum(kept.end, last))
 
 
-def traffic(seen: Levels, without: frozenset[int] = frozenset()) -> Traffic:
+def traffic(seen: Levels, without: frozenset[int] = frozenset()) -> TraceTraffic:
     """What the levels take.
 
     Args:
@@ -95,7 +95,7 @@ def traffic(seen: Levels, without: frozenset[int] = frozenset()) -> Traffic:
     kept = sum(1 << number for number in range(SLOTS) if number not in without)
     start, end, mask = _segments(seen, kept)
     if not len(start):
-        return Traffic(0, 0)
+        return TraceTraffic(0, 0)
     idle = start - np.concatenate([[1], end[:-1]])
     frames = _frames(mask, idle % _SYNC_CYCLES, end - start)
     syncs = int((idle // _SYNC_CYCLES).sum())
@@ -103,7 +103,7 @@ def traffic(seen: Levels, without: frozenset[int] = frozenset()) -> Traffic:
     rest = repeats % _MOST_REPEATS
     commands = len(frames.mask) + int((repeats // _MOST_REPEATS + (rest > 0)).sum())
     size = _frame_bytes(frames) + 2 * (repeats // _MOST_REPEATS) + np.where(rest >= 1 << 4, 2, rest > 0)
-    return Traffic(round((commands + syncs) / seen.share), round((int(size.sum()) + syncs) / seen.share))
+    return TraceTraffic(round((commands + syncs) / seen.share), round((int(size.sum()) + syncs) / seen.share))
 
 
 def _segments(seen: Levels, kept: int) -> tuple[Ints, Ints, Ints]:
@@ -226,7 +226,7 @@ class _End(NamedTuple):
     why: str
 
 
-def advise(tile: TileTrace, work: Work | None = None, rate: Rate | None = None) -> TraceAdvice:
+def advise(tile: TileTrace, work: MacCalls | None = None, rate: MacRate | None = None) -> TraceAdvice:
     """Advice on the tracing of a tile.
 
     Args:
@@ -253,7 +253,7 @@ def advise(tile: TileTrace, work: Work | None = None, rate: Rate | None = None) 
     )
 
 
-def _end(work: Work | None, rate: Rate | None) -> _End:
+def _end(work: MacCalls | None, rate: MacRate | None) -> _End:
     coverage = rate.coverage if rate else None
     if rate is not None and coverage is not None and coverage < 1:
         return _End(cut=True, why=f"{rate.calls:,} of {rate.calls_needed:,} calls are in it ({share_text(coverage)})")
@@ -264,11 +264,11 @@ def _end(work: Work | None, rate: Rate | None) -> _End:
     return _End(cut=None, why="how many calls there should be is not known: give M, K, N, m, k, n, row and col")
 
 
-def _costs(tile: TileTrace, seen: Levels, whole: Traffic) -> list[SlotCost]:
+def _costs(tile: TileTrace, seen: Levels, whole: TraceTraffic) -> list[SlotCost]:
     return [_cost(slot, seen, whole) for slot in tile.slots if len(slot.spans.start)]
 
 
-def _cost(slot: SlotTrace, seen: Levels, whole: Traffic) -> SlotCost:
+def _cost(slot: SlotTrace, seen: Levels, whole: TraceTraffic) -> SlotCost:
     left = traffic(seen, frozenset({slot.number}))
     saved = whole.bytes - left.bytes
     share = saved / whole.bytes if whole.bytes else 0.0
@@ -277,7 +277,7 @@ def _cost(slot: SlotTrace, seen: Levels, whole: Traffic) -> SlotCost:
     )
 
 
-def _reach(whole: Traffic, left: Traffic) -> float:
+def _reach(whole: TraceTraffic, left: TraceTraffic) -> float:
     return whole.bytes / max(1, left.bytes)
 
 
@@ -289,7 +289,9 @@ def _loses(event: str) -> str | None:
     return _LOST.get(event, "this event is not seen")
 
 
-def _steps(seen: Levels, whole: Traffic, costs: tuple[SlotCost, ...], coverage: float | None) -> tuple[Unslot, ...]:
+def _steps(
+    seen: Levels, whole: TraceTraffic, costs: tuple[SlotCost, ...], coverage: float | None
+) -> tuple[Unslot, ...]:
     """Leave out one after the other, each time the slot that helps most, until the whole run fits."""
     left = {cost.slot: cost.event for cost in costs if cost.loses is not None}
     alone = {cost.slot: cost.reach for cost in costs}

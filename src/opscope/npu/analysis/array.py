@@ -20,19 +20,19 @@ if TYPE_CHECKING:
 
     from opscope.core.table.nesting import Ints
     from opscope.core.table.tiles import TileTrace
-    from opscope.npu.analysis.calls import Calls
+    from opscope.npu.analysis.calls import CallSpans
     from opscope.npu.analysis.cycles import CycleAccount
-    from opscope.npu.analysis.given import Given
+    from opscope.npu.analysis.given import RunSpecification
     from opscope.npu.analysis.iterations import Iterations
-    from opscope.npu.analysis.kinds import Work
-    from opscope.npu.analysis.rates import Rate
+    from opscope.npu.analysis.kinds import MacCalls
+    from opscope.npu.analysis.rates import MacRate
 
 
 _AT_ONCE = ("BROADCAST", "USER_EVENT")
 """How events begin that reach all tiles at once, but for a few cycles a hop."""
 
 
-class Shift(msgspec.Struct, frozen=True):
+class TimerOffset(msgspec.Struct, frozen=True):
     """What is added to the times of a tile.
 
     Attributes:
@@ -44,7 +44,7 @@ class Shift(msgspec.Struct, frozen=True):
     cycles: int
 
 
-class Alignment(msgspec.Struct, frozen=True):
+class TimeAlignment(msgspec.Struct, frozen=True):
     """The common time of several tiles.
 
     Attributes:
@@ -54,11 +54,11 @@ class Alignment(msgspec.Struct, frozen=True):
     """
 
     event: str | None
-    shifts: tuple[Shift, ...]
+    shifts: tuple[TimerOffset, ...]
     reason: str
 
 
-def align(tiles: Sequence[TileTrace]) -> Alignment:
+def align(tiles: Sequence[TileTrace]) -> TimeAlignment:
     """Align tiles on the first occurrence of an event that all of them have.
 
     An event that reaches all tiles at once is best: a broadcast or a user event. Without one it is the start of the
@@ -70,11 +70,11 @@ def align(tiles: Sequence[TileTrace]) -> Alignment:
     firsts = [_firsts(tile) for tile in tiles]
     event = _anchor(firsts)
     if event is None:
-        shifts = tuple(Shift(tile.tile, 0) for tile in tiles)
-        return Alignment(None, shifts, "no broadcast, user event or call is in the traces of all tiles")
+        shifts = tuple(TimerOffset(tile.tile, 0) for tile in tiles)
+        return TimeAlignment(None, shifts, "no broadcast, user event or call is in the traces of all tiles")
     earliest = min(own[event] for own in firsts)
-    shifts = tuple(Shift(tile.tile, earliest - own[event]) for tile, own in zip(tiles, firsts, strict=True))
-    return Alignment(event, shifts, _reason(event, len(tiles)))
+    shifts = tuple(TimerOffset(tile.tile, earliest - own[event]) for tile, own in zip(tiles, firsts, strict=True))
+    return TimeAlignment(event, shifts, _reason(event, len(tiles)))
 
 
 def _firsts(tile: TileTrace) -> dict[str, int]:
@@ -141,7 +141,7 @@ class _Means(NamedTuple):
     cycles: dict[str, float]
 
 
-Seen = tuple["TileTrace", "Calls", "Ints", "Ints"]
+Seen = tuple["TileTrace", "CallSpans", "Ints", "Ints"]
 """A tile, its calls, and starts and ends of the iterations that are compared, in the tile's own time."""
 
 
@@ -167,7 +167,7 @@ def slowest(tiles: Mapping[str, Seen]) -> Slowest | None:
     return Slowest(name, own.median, usual, excess, category, growth[category], why)
 
 
-def _means(tile: TileTrace, calls: Calls, starts: Ints, ends: Ints) -> _Means:
+def _means(tile: TileTrace, calls: CallSpans, starts: Ints, ends: Ints) -> _Means:
     split = split_spans(tile, starts, ends)
     cycles = {key: float(values.mean()) for key, values in split._asdict().items()}
     inside = np.searchsorted(calls.start, ends) - np.searchsorted(calls.start, starts)
@@ -188,15 +188,15 @@ _WAITING = frozenset({"stream_stall", "cascade_stall", "lock_stall"})
 _MEASURED = "measured"
 
 
-class Core(NamedTuple):
+class ArrayCore(NamedTuple):
     """A core and what is known of it."""
 
     tile: TileTrace
-    calls: Calls
-    work: Work
+    calls: CallSpans
+    work: MacCalls
     account: CycleAccount
     iterations: Iterations
-    rate: Rate
+    rate: MacRate
 
 
 class SystemIteration(msgspec.Struct, frozen=True, kw_only=True):
@@ -260,7 +260,7 @@ class ArrayView(msgspec.Struct, frozen=True, kw_only=True):
         findings: what does not fit.
     """
 
-    alignment: Alignment
+    alignment: TimeAlignment
     iterations: tuple[SystemIteration, ...]
     median_runtime_cycles: float | None
     balance: float | None
@@ -271,7 +271,7 @@ class ArrayView(msgspec.Struct, frozen=True, kw_only=True):
     findings: tuple[TileFinding, ...] = ()
 
 
-def array_view(cores: Sequence[Core], said: Given) -> ArrayView:
+def array_view(cores: Sequence[ArrayCore], said: RunSpecification) -> ArrayView:
     """All cores together.
 
     Args:
@@ -301,13 +301,13 @@ def array_view(cores: Sequence[Core], said: Given) -> ArrayView:
 class _Own(NamedTuple):
     """The common iterations on one core, in its own time; arrays of shape (iterations,)."""
 
-    core: Core
+    core: ArrayCore
     start: Ints
     end: Ints
     multiplying: Ints
 
     @classmethod
-    def of(cls, core: Core, numbers: Sequence[int]) -> _Own:
+    def of(cls, core: ArrayCore, numbers: Sequence[int]) -> _Own:
         """Those of these numbers."""
         known = {own.number: own for own in core.iterations.iterations}
         chosen = [known[number] for number in numbers]
@@ -317,11 +317,11 @@ class _Own(NamedTuple):
         return cls(core, start, end, np.array(calls))
 
 
-def _numbers(core: Core) -> set[int]:
+def _numbers(core: ArrayCore) -> set[int]:
     return {own.number for own in core.iterations.iterations if own.complete and own.phase == _MEASURED}
 
 
-def _common(cores: Sequence[Core]) -> tuple[list[int], str]:
+def _common(cores: Sequence[ArrayCore]) -> tuple[list[int], str]:
     """Iterations measured and complete everywhere, and what is to be said about them."""
     if not cores:
         return [], "there is no core"
@@ -336,7 +336,9 @@ def _common(cores: Sequence[Core]) -> tuple[list[int], str]:
     return common, f"{counted_text(len(common), 'iteration')} measured and complete on all cores{aside}"
 
 
-def _system(place: int, number: int, each: Sequence[_Own], shifts: Sequence[int], said: Given) -> SystemIteration:
+def _system(
+    place: int, number: int, each: Sequence[_Own], shifts: Sequence[int], said: RunSpecification
+) -> SystemIteration:
     starts = [int(own.start[place]) + shift for own, shift in zip(each, shifts, strict=True)]
     ends = [int(own.end[place]) + shift for own, shift in zip(each, shifts, strict=True)]
     spans = [end - start for start, end in zip(starts, ends, strict=True)]
@@ -359,7 +361,7 @@ def _balance(cycles: Sequence[float]) -> float:
     return sum(cycles) / len(cycles) / max(cycles) if max(cycles) else 1.0
 
 
-def _system_rate(place: int, each: Sequence[_Own], said: Given, runtime: int) -> float | None:
+def _system_rate(place: int, each: Sequence[_Own], said: RunSpecification, runtime: int) -> float | None:
     if said.tiling is None or not runtime or any(own.core.rate.mac_per_cycle is None for own in each):
         return None
     calls = sum(int(own.multiplying[place]) for own in each)
@@ -371,7 +373,7 @@ def _times(own: _Own, ends_last: int) -> TileTimes:
     return TileTimes(own.core.tile.tile, float(np.median(spans)), int(spans.min()), int(spans.max()), ends_last)
 
 
-def _findings(cores: Sequence[Core], said: Given) -> list[TileFinding]:
+def _findings(cores: Sequence[ArrayCore], said: RunSpecification) -> list[TileFinding]:
     """That the cores in the trace are not those that were said to compute."""
     if said.tiling is None or len(cores) == said.tiling.cores:
         return []
@@ -408,7 +410,7 @@ class HeatMap(msgspec.Struct, frozen=True):
     figures: dict[str, Grid]
 
 
-def heat_map(cores: Sequence[Core], medians: Mapping[str, float]) -> HeatMap:
+def heat_map(cores: Sequence[ArrayCore], medians: Mapping[str, float]) -> HeatMap:
     """The map of all cores; one that was traced twice counts once, the last time. Without rows where it is no map.
 
     Args:
@@ -432,7 +434,7 @@ def _all(places: Iterable[int]) -> tuple[int, ...]:
     return tuple(listed if wide or not listed else range(listed[0], listed[-1] + 1))
 
 
-def _figures(core: Core, iteration: float | None) -> dict[str, float | None]:
+def _figures(core: ArrayCore, iteration: float | None) -> dict[str, float | None]:
     inside, between = core.account.in_call, core.account.between_calls
     window = core.account.window_cycles
 

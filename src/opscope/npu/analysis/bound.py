@@ -20,9 +20,9 @@ from opscope.npu.analysis.ports import Port, ports
 if TYPE_CHECKING:
     from opscope.core.table.nesting import Ints
     from opscope.core.table.tiles import TileTrace
-    from opscope.npu.analysis.calls import Calls
-    from opscope.npu.analysis.given import Given
-    from opscope.npu.analysis.kinds import Work
+    from opscope.npu.analysis.calls import CallSpans
+    from opscope.npu.analysis.given import RunSpecification
+    from opscope.npu.analysis.kinds import MacCalls
 
 EXPLAINED = 0.1
 """Share of the measured period that may be left over, or missing, for the prediction to explain it."""
@@ -52,7 +52,7 @@ class Period(msgspec.Struct, frozen=True):
     max: int
 
 
-class Bound(msgspec.Struct, frozen=True, kw_only=True):
+class TileBound(msgspec.Struct, frozen=True, kw_only=True):
     """What sets the pace of a tile.
 
     Attributes:
@@ -82,7 +82,7 @@ class Bound(msgspec.Struct, frozen=True, kw_only=True):
     findings: tuple[TileFinding, ...] = ()
 
 
-def bound(tile: TileTrace, calls: Calls, work: Work, said: Given) -> Bound:
+def bound(tile: TileTrace, calls: CallSpans, work: MacCalls, said: RunSpecification) -> TileBound:
     """The verdict on what sets the pace of a tile.
 
     Args:
@@ -96,7 +96,7 @@ def bound(tile: TileTrace, calls: Calls, work: Work, said: Given) -> Bound:
     call, measured = work.median_cycles, _period(work.start)
     if call is None or measured is None:
         reason = work.reason if call is None else "a single call multiplies, so there is no period to measure"
-        return Bound(
+        return TileBound(
             by=None,
             port=None,
             call_cycles=call,
@@ -113,7 +113,7 @@ def bound(tile: TileTrace, calls: Calls, work: Work, said: Given) -> Bound:
     return msgspec.structs.replace(found, findings=(_residual(tile, calls, found, measured),))
 
 
-def _others(calls: Calls, work: Work) -> float:
+def _others(calls: CallSpans, work: MacCalls) -> float:
     """Cycles in calls that do not multiply, in the median period: 0 where most periods have no such call."""
     spent = np.concatenate([[0], np.cumsum(np.where(work.multiplies, 0, calls.durations))])
     return float(np.median(np.diff(spent[np.flatnonzero(work.multiplies)])))
@@ -127,13 +127,13 @@ def _period(start: Ints) -> Period | None:
     return Period(len(periods), median, p10, p90, int(periods.min()), int(periods.max()))
 
 
-def _verdict(call: float, moved: tuple[Port, ...], measured: Period) -> Bound:
+def _verdict(call: float, moved: tuple[Port, ...], measured: Period) -> TileBound:
     slowest = max(moved, key=lambda port: port.cycles_per_call or 0.0, default=None)
     needed = (slowest.cycles_per_call or 0.0) if slowest else 0.0
     predicted, paced = max(call, needed), slowest if needed > call else None
     residual = measured.median - predicted
     explained = abs(residual) <= EXPLAINED * measured.median
-    return Bound(
+    return TileBound(
         by=(paced.label if paced else CALL) if explained else NOTHING_TRACED,
         port=paced.name if paced and explained else None,
         call_cycles=call,
@@ -156,7 +156,7 @@ def _reason(call: float, paced: Port | None, moved: tuple[Port, ...]) -> str:
     return f"{longest}, every port that was traced needs less for each call"
 
 
-def _residual(tile: TileTrace, calls: Calls, found: Bound, measured: Period) -> TileFinding:
+def _residual(tile: TileTrace, calls: CallSpans, found: TileBound, measured: Period) -> TileFinding:
     left = found.residual_cycles or 0.0
     title = "calls follow each other faster than their data could arrive"
     step = "the size, type or number of ports is another: check m, k, n, dtype and arch"

@@ -125,7 +125,7 @@ _SHOWN = 20
 """Anomalies of one rule that get a finding of their own."""
 
 
-class Rule(str, enum.Enum):
+class PairingRule(str, enum.Enum):
     """What can be wrong with a start or an end."""
 
     END_MISSING = "call_end_missing"
@@ -138,14 +138,14 @@ class Rule(str, enum.Enum):
     OVERLAPS = "call_before_earlier_one"
 
 
-_CODES = {rule: code for code, rule in enumerate(Rule)}
+_CODES = {rule: code for code, rule in enumerate(PairingRule)}
 
 
 class Anomalies(NamedTuple):
     """Starts and ends in no call, and pairs that are none, in stream order; arrays of shape (anomalies,).
 
     Attributes:
-        rule: what each is, as its place in ``Rule``.
+        rule: what each is, as its place in ``PairingRule``.
         mark: the start or end; of a pair, its start.
         pair: the start of the pair beside it, which may be its own; -1 without one.
         after: calls before it in the stream.
@@ -195,13 +195,13 @@ def anomalies(marks: Marks, found: Matched) -> Anomalies:
     parts = [
         _starts(found.loose[~is_end], marks, found, lengths),
         _ends(found.loose[is_end], marks, found, lengths),
-        _pairs(found.backwards, Rule.BACKWARDS),
-        _pairs(found.overlapping, Rule.OVERLAPS),
+        _pairs(found.backwards, PairingRule.BACKWARDS),
+        _pairs(found.overlapping, PairingRule.OVERLAPS),
     ]
     rule, mark, pair = (np.concatenate(columns) for columns in zip(*parts, strict=True))
     order = np.argsort(mark, kind="stable")
     rule, mark, pair = rule[order], mark[order], pair[order]
-    repeats = (rule == _CODES[Rule.START_REPEATED]) | (rule == _CODES[Rule.END_REPEATED])
+    repeats = (rule == _CODES[PairingRule.START_REPEATED]) | (rule == _CODES[PairingRule.END_REPEATED])
     number = np.minimum(np.searchsorted(found.first, pair), max(len(found.first) - 1, 0))
     kept = np.isin(pair, found.first) & repeats
     return Anomalies(rule, mark, pair, np.searchsorted(found.first, mark), np.where(kept, number, -1))
@@ -221,51 +221,51 @@ def _starts(at: Ints, marks: Marks, found: Matched, lengths: _Lengths) -> _Part:
     pair = np.append(found.pairs, -1)[np.searchsorted(found.pairs, at)]
     time = marks.time
     fits = (pair >= 0) & lengths.fit(time[pair + 1] - time[at], time[pair] - time[at])
-    rule = np.where(fits, _CODES[Rule.START_REPEATED], _CODES[Rule.END_MISSING])
-    return np.where(at == len(time) - 1, _CODES[Rule.ENDS_INSIDE], rule), at, pair
+    rule = np.where(fits, _CODES[PairingRule.START_REPEATED], _CODES[PairingRule.END_MISSING])
+    return np.where(at == len(time) - 1, _CODES[PairingRule.ENDS_INSIDE], rule), at, pair
 
 
 def _ends(at: Ints, marks: Marks, found: Matched, lengths: _Lengths) -> _Part:
     pair = np.append(found.pairs, -1)[np.searchsorted(found.pairs, at) - 1]
     time = marks.time
     fits = (pair >= 0) & lengths.fit(time[at] - time[pair], time[at] - time[pair + 1])
-    rule = np.where(fits, _CODES[Rule.END_REPEATED], _CODES[Rule.START_MISSING])
-    return np.where(at == 0, _CODES[Rule.BEGINS_INSIDE], rule), at, pair
+    rule = np.where(fits, _CODES[PairingRule.END_REPEATED], _CODES[PairingRule.START_MISSING])
+    return np.where(at == 0, _CODES[PairingRule.BEGINS_INSIDE], rule), at, pair
 
 
-def _pairs(starts: Ints, rule: Rule) -> _Part:
+def _pairs(starts: Ints, rule: PairingRule) -> _Part:
     return np.full(len(starts), _CODES[rule]), starts, starts
 
 
 _TITLES = {
-    Rule.END_MISSING: "the end of a call is missing",
-    Rule.START_MISSING: "the start of a call is missing",
-    Rule.START_REPEATED: "a call has a second start: it may have begun at this one",
-    Rule.END_REPEATED: "a call has a second end: it may have lasted to this one",
-    Rule.ENDS_INSIDE: "the trace ends inside a call",
-    Rule.BEGINS_INSIDE: "the trace begins inside a call",
-    Rule.BACKWARDS: "a call would end before it starts",
-    Rule.OVERLAPS: "a call lies before one that the stream has earlier",
+    PairingRule.END_MISSING: "the end of a call is missing",
+    PairingRule.START_MISSING: "the start of a call is missing",
+    PairingRule.START_REPEATED: "a call has a second start: it may have begun at this one",
+    PairingRule.END_REPEATED: "a call has a second end: it may have lasted to this one",
+    PairingRule.ENDS_INSIDE: "the trace ends inside a call",
+    PairingRule.BEGINS_INSIDE: "the trace begins inside a call",
+    PairingRule.BACKWARDS: "a call would end before it starts",
+    PairingRule.OVERLAPS: "a call lies before one that the stream has earlier",
 }
 _LOST = "look for lost packets, and for a path through the kernel that leaves out event0() or event1()"
 _STEPS = {
-    Rule.END_MISSING: _LOST,
-    Rule.START_MISSING: _LOST,
-    Rule.START_REPEATED: "call event0() once a call, at its start",
-    Rule.END_REPEATED: "call event1() once a call, at its end",
-    Rule.ENDS_INSIDE: "a larger trace buffer, or fewer events, reaches further",
-    Rule.BEGINS_INSIDE: "start the trace before the first call",
-    Rule.BACKWARDS: "times run backwards here: decode the raw words again",
-    Rule.OVERLAPS: "times run backwards here: decode the raw words again",
+    PairingRule.END_MISSING: _LOST,
+    PairingRule.START_MISSING: _LOST,
+    PairingRule.START_REPEATED: "call event0() once a call, at its start",
+    PairingRule.END_REPEATED: "call event1() once a call, at its end",
+    PairingRule.ENDS_INSIDE: "a larger trace buffer, or fewer events, reaches further",
+    PairingRule.BEGINS_INSIDE: "start the trace before the first call",
+    PairingRule.BACKWARDS: "times run backwards here: decode the raw words again",
+    PairingRule.OVERLAPS: "times run backwards here: decode the raw words again",
 }
-_MINOR = {Rule.ENDS_INSIDE, Rule.BEGINS_INSIDE}
+_MINOR = {PairingRule.ENDS_INSIDE, PairingRule.BEGINS_INSIDE}
 
 
 def findings_of(tile: TileTrace, marks: Marks, found: Matched, listed: Anomalies) -> Iterator[TileFinding]:
     """One for each anomaly with its place; from the 21st of a rule on only their number and extent."""
     said = _lengths(marks, found).said
     for code in np.unique(listed.rule).tolist():
-        rule = list(Rule)[code]
+        rule = list(PairingRule)[code]
         own = np.flatnonzero(listed.rule == code)
         for number in own[:_SHOWN].tolist():
             mark, after = int(listed.mark[number]), int(listed.after[number])
@@ -278,14 +278,14 @@ def findings_of(tile: TileTrace, marks: Marks, found: Matched, listed: Anomalies
             yield _finding(rule, f"{_TITLES[rule]}: {len(rest):,} more times", f"{len(own):,} in all", where)
 
 
-def _evidence(rule: Rule, mark: int, pair: int, marks: Marks, said: str) -> str:
+def _evidence(rule: PairingRule, mark: int, pair: int, marks: Marks, said: str) -> str:
     """The figures that an anomaly rests on."""
     time = marks.time
-    if rule is Rule.ENDS_INSIDE:
+    if rule is PairingRule.ENDS_INSIDE:
         return "no start or end follows"
-    if rule is Rule.BEGINS_INSIDE:
+    if rule is PairingRule.BEGINS_INSIDE:
         return "no start is before it"
-    if rule in {Rule.BACKWARDS, Rule.OVERLAPS}:
+    if rule in {PairingRule.BACKWARDS, PairingRule.OVERLAPS}:
         return f"it starts at cycle {time[mark]:,} and ends at cycle {time[mark + 1]:,}"
     if pair < 0:
         other = "another end is before it" if marks.is_end[mark] else "another start follows, and no end,"
@@ -302,7 +302,7 @@ def _evidence(rule: Rule, mark: int, pair: int, marks: Marks, said: str) -> str:
     return f"{around}; {said}"
 
 
-def _finding(rule: Rule, title: str, evidence: str, where: str) -> TileFinding:
+def _finding(rule: PairingRule, title: str, evidence: str, where: str) -> TileFinding:
     severity = Severity.INFO if rule in _MINOR else Severity.MEDIUM
     return TileFinding(rule.value, severity, title, evidence, where, _STEPS[rule])
 
@@ -319,7 +319,7 @@ _TRACE_BOTH = f"give {START} and {END} a slot each, and call event0() and event1
 
 
 @dataclass(frozen=True)
-class Calls:
+class CallSpans:
     """Calls in order of time, none overlapping another; arrays of shape (calls,), in cycles.
 
     Attributes:
@@ -351,7 +351,7 @@ class Pairing(msgspec.Struct, frozen=True):
         findings: one for each anomaly, with its place; many of one kind are counted together from the 21st on.
     """
 
-    calls: Calls
+    calls: CallSpans
     paired: int
     dropped: int
     ambiguous: int
@@ -365,7 +365,7 @@ def pair_calls(tile: TileTrace) -> Pairing:
         return _without_calls(tile, start or end)
     marks = marks_of(start.spans, end.spans)
     found = matched(marks)
-    calls = Calls(marks.time[found.first], marks.time[found.first + 1])
+    calls = CallSpans(marks.time[found.first], marks.time[found.first + 1])
     listed = anomalies(marks, found)
     return Pairing(
         calls=calls,
@@ -389,10 +389,12 @@ def _without_calls(tile: TileTrace, only: SlotTrace | None) -> Pairing:
     title = f"no calls can be told: {missing} was not traced"
     traced = ", ".join(slot.name[:40] for slot in tile.slots) or "nothing"
     found = TileFinding("calls_not_traced", Severity.HIGH, title, f"traced: {traced}", place(tile), _TRACE_BOTH)
-    return Pairing(Calls(none, none), 0, len(only.spans.start) if only else 0, 0, (found,))
+    return Pairing(CallSpans(none, none), 0, len(only.spans.start) if only else 0, 0, (found,))
 
 
-def _remarks(tile: TileTrace, slots: tuple[SlotTrace, SlotTrace], marks: Marks, calls: Calls) -> Iterator[TileFinding]:
+def _remarks(
+    tile: TileTrace, slots: tuple[SlotTrace, SlotTrace], marks: Marks, calls: CallSpans
+) -> Iterator[TileFinding]:
     """What is odd about the starts and ends as a whole."""
     if not len(calls):
         seen = f"{len(slots[0].spans.start):,} starts and {len(slots[1].spans.start):,} ends"

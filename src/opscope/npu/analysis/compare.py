@@ -90,7 +90,7 @@ class TilesComparison(msgspec.Struct, frozen=True, tag_field="schema", tag="opsc
     notes: list[str]
 
 
-class Asked(NamedTuple):
+class ComparedFigure(NamedTuple):
     """A figure before it is compared: a value of each trace of both sides, none where a trace lacks it."""
 
     name: str
@@ -141,7 +141,7 @@ def _iteration(analysis: TilesAnalysis) -> float | None:
     return analysis.array.median_runtime_cycles if analysis.array else None
 
 
-def _iterations(baseline: Sequence[TilesAnalysis], candidate: Sequence[TilesAnalysis]) -> Asked | None:
+def _iterations(baseline: Sequence[TilesAnalysis], candidate: Sequence[TilesAnalysis]) -> ComparedFigure | None:
     """Cycles of an iteration; None where iterations of the traces are not the same: other calls, or found otherwise."""
     forms = {
         (row.iterations_by, one.calls)
@@ -166,19 +166,21 @@ def _rate(analysis: TilesAnalysis) -> float | None:
     return sum(known) / len(known) if known and len(known) == len(rows) else None
 
 
-def _asked(name: str, unit: str, sides: Sequence[Sequence[float | None]]) -> Asked | None:
+def _asked(name: str, unit: str, sides: Sequence[Sequence[float | None]]) -> ComparedFigure | None:
     """A figure that every trace of both sides has; None otherwise."""
     known = [[value for value in side if value is not None] for side in sides]
     if any(len(own) < len(side) for own, side in zip(known, sides, strict=True)):
         return None
-    return Asked(name, unit, known[0], known[1])
+    return ComparedFigure(name, unit, known[0], known[1])
 
 
-def _kinds(baseline: Sequence[TilesAnalysis], candidate: Sequence[TilesAnalysis]) -> list[Asked]:
+def _kinds(baseline: Sequence[TilesAnalysis], candidate: Sequence[TilesAnalysis]) -> list[ComparedFigure]:
     """Median duration of each kind; a trace's is the median over its cores. A kind may be on one side only."""
     sides = [[_of_kinds(one) for one in side] for side in (baseline, candidate)]
     names = dict.fromkeys(name for side in sides for own in side for name in own)
-    return [Asked(name, _CYCLES, *([own[name] for own in side if name in own] for side in sides)) for name in names]
+    return [
+        ComparedFigure(name, _CYCLES, *([own[name] for own in side if name in own] for side in sides)) for name in names
+    ]
 
 
 def _of_kinds(analysis: TilesAnalysis) -> dict[str, float]:
@@ -189,7 +191,7 @@ def _of_kinds(analysis: TilesAnalysis) -> dict[str, float]:
     return {name: median(own) for name, own in found.items()}
 
 
-def _stalls(baseline: Sequence[TilesAnalysis], candidate: Sequence[TilesAnalysis]) -> list[Asked]:
+def _stalls(baseline: Sequence[TilesAnalysis], candidate: Sequence[TilesAnalysis]) -> list[ComparedFigure]:
     """Parts of the windows of all cores; what some core did not trace is left out."""
     found = []
     for category in EVENTS:
@@ -210,7 +212,7 @@ def _stall(analysis: TilesAnalysis, category: str) -> float | None:
     return cycles / sum(row.window_cycles for row in rows)
 
 
-def _changes(asked: Sequence[Asked]) -> list[FigureChange]:
+def _changes(asked: Sequence[ComparedFigure]) -> list[FigureChange]:
     """Changes with verdicts that are corrected for the number of figures."""
     effects = [_effect(one) for one in asked]
     tested = [effect.p_value for effect in effects if effect and effect.p_value is not None]
@@ -221,7 +223,7 @@ def _changes(asked: Sequence[Asked]) -> list[FigureChange]:
     ]
 
 
-def _effect(asked: Asked) -> Effect | None:
+def _effect(asked: ComparedFigure) -> Effect | None:
     """Positive when the candidate is better; of logarithms but for shares. None when a side lacks the figure."""
     if not asked.baseline or not asked.candidate:
         return None
@@ -232,7 +234,7 @@ def _effect(asked: Asked) -> Effect | None:
     return unpaired_effects(*(logs if asked.unit == _CYCLES else [-side for side in logs]))[0]
 
 
-def _change(asked: Asked, effect: Effect | None, corrected: float | None) -> FigureChange:
+def _change(asked: ComparedFigure, effect: Effect | None, corrected: float | None) -> FigureChange:
     before, after = (_typical(values, asked.unit) for values in (asked.baseline, asked.candidate))
     change = None if before is None or after is None else after - before
     if effect is None:
@@ -264,7 +266,7 @@ def _typical(values: Sequence[float], unit: str) -> float | None:
     return math.exp(sum(math.log(max(value, 1e-9)) for value in values) / len(values))
 
 
-def _notes(baseline: Sequence[TilesAnalysis], candidate: Sequence[TilesAnalysis], main: Asked) -> list[str]:
+def _notes(baseline: Sequence[TilesAnalysis], candidate: Sequence[TilesAnalysis], main: ComparedFigure) -> list[str]:
     found = []
     fewest = min(len(baseline), len(candidate))
     if fewest < FEWEST:

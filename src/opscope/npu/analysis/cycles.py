@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from opscope.core.table.nesting import Ints
     from opscope.core.table.tiles import TileTrace
-    from opscope.npu.analysis.calls import Calls
+    from opscope.npu.analysis.calls import CallSpans
 
 _OUTSIDE = 0.01
 """Share of the vector cycles between calls from which the calls do not enclose the work."""
@@ -113,7 +113,7 @@ def split_by(known: Activity, starts: Ints, ends: Ints) -> SpanSplit:
     return SpanSplit(**found, other=ends - starts - sum(found.values()))
 
 
-def account(tile: TileTrace, calls: Calls, known: Activity | None = None) -> CycleAccount:
+def account(tile: TileTrace, calls: CallSpans, known: Activity | None = None) -> CycleAccount:
     """Account for every cycle from the start of the first call to the end of the last.
 
     Args:

@@ -21,7 +21,7 @@ _FASTEST_MHZ = 10_000.0
 _PLACE = "options"
 
 
-class Given(msgspec.Struct, frozen=True, kw_only=True):
+class RunSpecification(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of a run besides its trace; made by :func:`given`, which checks it.
 
     Attributes:
@@ -64,7 +64,7 @@ def given(
     dtype: str | None = None,
     clock_mhz: float | None = None,
     runs: int | None = None,
-) -> Given:
+) -> RunSpecification:
     """What is known of a run, checked.
 
     Args:
@@ -84,7 +84,7 @@ def given(
     if dtype is not None and dtype not in dtypes():
         raise UsageError(f"the type of operands '{dtype}' is not known", hint=did_you_mean(dtype, dtypes()))
     device = None if arch is None else _device(arch)
-    return Given(tiling=tiling, device=device, dtype=dtype, clock_mhz=clock_mhz, runs=runs)
+    return RunSpecification(tiling=tiling, device=device, dtype=dtype, clock_mhz=clock_mhz, runs=runs)
 
 
 def _device(arch: str) -> AieDevice:
@@ -95,7 +95,7 @@ def _device(arch: str) -> AieDevice:
     return device
 
 
-def doubts(said: Given) -> tuple[TileFinding, ...]:
+def doubts(said: RunSpecification) -> tuple[TileFinding, ...]:
     """What in it does not fit together: each as a finding."""
     return (*_calls(said), *_cores(said), *_memory(said), *_peak(said), *_clock(said))
 
@@ -105,7 +105,7 @@ def _doubt(rule: str, severity: Severity, words: tuple[str, str, str]) -> TileFi
     return TileFinding(rule, severity, title, evidence, _PLACE, step)
 
 
-def _calls(said: Given) -> Iterator[TileFinding]:
+def _calls(said: RunSpecification) -> Iterator[TileFinding]:
     tiling = said.tiling
     if tiling is not None and tiling.macs is not None and tiling.problem is not None:
         title = "the sizes of the product do not divide into tiles"
@@ -113,7 +113,7 @@ def _calls(said: Given) -> Iterator[TileFinding]:
         yield _doubt("sizes_do_not_divide", Severity.MEDIUM, words)
 
 
-def _cores(said: Given) -> Iterator[TileFinding]:
+def _cores(said: RunSpecification) -> Iterator[TileFinding]:
     tiling, device = said.tiling, said.device
     if tiling is None or device is None:
         return
@@ -126,7 +126,7 @@ def _cores(said: Given) -> Iterator[TileFinding]:
         yield _doubt("more_cores_than_device", Severity.MEDIUM, (title, evidence, "check row, col and arch"))
 
 
-def _memory(said: Given) -> Iterator[TileFinding]:
+def _memory(said: RunSpecification) -> Iterator[TileFinding]:
     tiling, device, dtype = said.tiling, said.device, said.dtype
     if tiling is None or device is None or dtype is None:
         return
@@ -140,14 +140,14 @@ def _memory(said: Given) -> Iterator[TileFinding]:
         yield _doubt("tile_exceeds_memory", Severity.HIGH, (title, evidence, "check m, k, n and dtype"))
 
 
-def _peak(said: Given) -> Iterator[TileFinding]:
+def _peak(said: RunSpecification) -> Iterator[TileFinding]:
     if said.device is not None and said.dtype is not None and said.peak is None:
         title = f"the peak of {said.device.name} in {said.dtype} is not known"
         evidence = f"the table has {', '.join(said.device.mac_per_cycle)}"
         yield _doubt("no_peak", Severity.INFO, (title, evidence, "utilisation is left out; check dtype and arch"))
 
 
-def _clock(said: Given) -> Iterator[TileFinding]:
+def _clock(said: RunSpecification) -> Iterator[TileFinding]:
     if said.device is None or said.clock_mhz is None:
         return
     levels = [value for level in said.device.clock_mhz for value in level]

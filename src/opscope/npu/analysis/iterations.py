@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
     from opscope.core.table.nesting import Ints
     from opscope.core.table.tiles import TileTrace
-    from opscope.npu.analysis.calls import Calls
+    from opscope.npu.analysis.calls import CallSpans
     from opscope.npu.analysis.kinds import Kinds
-    from opscope.npu.analysis.pattern import Pattern
+    from opscope.npu.analysis.pattern import CallPattern
 
     Mask = NDArray[np.bool_]
 
@@ -31,13 +31,13 @@ _LONGER = 4
 """How many times the longest usual wait a long one lasts at least."""
 
 
-def lock_gaps(tile: TileTrace, calls: Calls) -> Ints | None:
+def lock_gaps(tile: TileTrace, calls: CallSpans) -> Ints | None:
     """LOCK_STALL cycles between each call and the next; shape (calls - 1,). None when it was not traced."""
     stalls = event_cover(tile, LOCK)
     return None if stalls is None else stalls.within(calls.end[:-1], calls.start[1:])
 
 
-def long_gaps(gaps: Ints | None, calls: Calls) -> Ints:
+def long_gaps(gaps: Ints | None, calls: CallSpans) -> Ints:
     """Calls before which the core waited long; ascending.
 
     A wait is long when it lasts at least as long as the median call and four times as long as the longest of the
@@ -79,7 +79,7 @@ _HALVES = 2
 """Parts into which a single wait divides the calls."""
 
 
-class Split(NamedTuple):
+class IterationSplit(NamedTuple):
     """Calls divided into iterations.
 
     Attributes:
@@ -99,7 +99,7 @@ class Split(NamedTuple):
     reason: str
 
 
-def by_tiling(kinds: Kinds, each: int, pattern: Pattern | None, long: Ints) -> Split:
+def by_tiling(kinds: Kinds, each: int, pattern: CallPattern | None, long: Ints) -> IterationSplit:
     """Iterations of so many working calls.
 
     Where a repeated sequence fits into an iteration, its repetitions are counted, so that a call that is missing in one
@@ -120,10 +120,10 @@ def by_tiling(kinds: Kinds, each: int, pattern: Pattern | None, long: Ints) -> S
         counted = f"{each:,} working calls"
     starts = _behind_waits(starts, kinds, long)
     work = _work(kinds, starts)
-    return Split("tiling", starts, work, each, work == each, f"the tiling gives {counted} for each iteration")
+    return IterationSplit("tiling", starts, work, each, work == each, f"the tiling gives {counted} for each iteration")
 
 
-def _by_repetitions(pattern: Pattern, each: int) -> Ints:
+def _by_repetitions(pattern: CallPattern, each: int) -> Ints:
     units = np.maximum(np.rint(pattern.work / pattern.work_calls).astype(np.int64), 1)
     number = (np.cumsum(units) - units) // min(each, int(units.sum()))
     return pattern.starts[np.flatnonzero(np.concatenate([[True], number[1:] != number[:-1]]))]
@@ -151,7 +151,7 @@ def _work(kinds: Kinds, starts: Ints) -> Ints:
     return np.add.reduceat(kinds.work.astype(np.int64), starts)
 
 
-def by_stalls(kinds: Kinds, long: Ints, gaps: Ints | None, expected: int | None) -> Split | None:
+def by_stalls(kinds: Kinds, long: Ints, gaps: Ints | None, expected: int | None) -> IterationSplit | None:
     """Iterations between long waits; None unless they have equally many working calls, but for the first and the last.
 
     One wait alone can be chance: it divides only equal halves, or as many iterations as were expected.
@@ -170,17 +170,17 @@ def by_stalls(kinds: Kinds, long: Ints, gaps: Ints | None, expected: int | None)
     others = np.delete(gaps, long - 1)
     usual = f"the longest other wait is {others.max():,}" if len(others) else "there is no other wait"
     reason = f"{LOCK} lasts {waits.min():,} cycles or more between iterations, {usual}; {whole:,} working calls each"
-    return Split("lock_stall", starts, work, whole, work == whole, reason)
+    return IterationSplit("lock_stall", starts, work, whole, work == whole, reason)
 
 
-def by_pattern(kinds: Kinds, pattern: Pattern, long: Ints) -> Split:
+def by_pattern(kinds: Kinds, pattern: CallPattern, long: Ints) -> IterationSplit:
     """Each repetition of the sequence of kinds."""
     reason = (
         f"calls repeat the sequence {pattern.words}; "
         "an iteration of the whole run may have many of these, which its tiling would tell"
     )
     starts = _behind_waits(pattern.starts, kinds, long)
-    return Split("kinds", starts, pattern.work, pattern.work_calls, pattern.complete, reason)
+    return IterationSplit("kinds", starts, pattern.work, pattern.work_calls, pattern.complete, reason)
 
 
 Phase = Literal["warmup", "measured", "extra", "partial"]
@@ -241,7 +241,7 @@ class Iterations(msgspec.Struct, frozen=True):
 
 def find_iterations(
     tile: TileTrace,
-    calls: Calls,
+    calls: CallSpans,
     kinds: Kinds,
     calls_per_iteration: int | None = None,
     warmup: int = 0,
@@ -266,7 +266,7 @@ def find_iterations(
     gaps = lock_gaps(tile, calls)
     long = long_gaps(gaps, calls)
     if calls_per_iteration is not None and kinds.work.any():
-        split: Split | None = by_tiling(kinds, calls_per_iteration, pattern, long)
+        split: IterationSplit | None = by_tiling(kinds, calls_per_iteration, pattern, long)
     else:
         split = by_stalls(kinds, long, gaps, expected) or (by_pattern(kinds, pattern, long) if pattern else None)
     if split is None:
@@ -286,7 +286,9 @@ def find_iterations(
     )
 
 
-def _iterations(calls: Calls, kinds: Kinds, split: Split, asked: tuple[int, int | None]) -> tuple[Iteration, ...]:
+def _iterations(
+    calls: CallSpans, kinds: Kinds, split: IterationSplit, asked: tuple[int, int | None]
+) -> tuple[Iteration, ...]:
     """All with working calls, without zero-fills at their ends: these have run ahead for what follows."""
     kept = np.flatnonzero(split.work)
     solid = np.flatnonzero(~kinds.fills)
@@ -314,7 +316,7 @@ def _usual_calls(found: Sequence[Iteration]) -> int | None:
     return int(np.bincount(sizes).argmax()) if len(sizes) else None
 
 
-def _nothing(calls: Calls, kinds: Kinds, waits: tuple[Ints | None, Ints]) -> str:
+def _nothing(calls: CallSpans, kinds: Kinds, waits: tuple[Ints | None, Ints]) -> str:
     """Why no iterations were found."""
     gaps, long = waits
     if not len(calls):
@@ -329,7 +331,7 @@ def _nothing(calls: Calls, kinds: Kinds, waits: tuple[Ints | None, Ints]) -> str
     return f"{len(calls):,} calls of {what}; {stalls}: only the tiling can tell iterations"
 
 
-def _reasons(calls: Calls, found: Sequence[Iteration], split: Split, gaps: Ints | None) -> Iterator[str]:
+def _reasons(calls: CallSpans, found: Sequence[Iteration], split: IterationSplit, gaps: Ints | None) -> Iterator[str]:
     yield split.reason
     if split.by != "lock_stall":
         yield support(gaps, split.starts)
@@ -341,9 +343,9 @@ def _reasons(calls: Calls, found: Sequence[Iteration], split: Split, gaps: Ints 
 def _findings(
     tile: TileTrace,
     found: Sequence[Iteration],
-    split: Split,
+    split: IterationSplit,
     expected: int | None,
-    evidence: tuple[Pattern | None, Ints],
+    evidence: tuple[CallPattern | None, Ints],
 ) -> Iterator[TileFinding]:
     pattern, long = evidence
     yield from _unexpected(tile, found, expected)
@@ -377,7 +379,7 @@ def _unexpected(tile: TileTrace, found: Sequence[Iteration], expected: int | Non
     yield TileFinding("iterations_unexpected", Severity.MEDIUM, title, seen, place(tile), step)
 
 
-def _partial(tile: TileTrace, found: Sequence[Iteration], split: Split) -> Iterator[TileFinding]:
+def _partial(tile: TileTrace, found: Sequence[Iteration], split: IterationSplit) -> Iterator[TileFinding]:
     partial, usual = [own for own in found if not own.complete], _usual_calls(found)
     for own in partial[:_SHOWN]:
         edge = own.number in {1, len(found)}

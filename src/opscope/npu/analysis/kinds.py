@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from opscope.core.table.nesting import Ints
     from opscope.core.table.tiles import TileTrace
-    from opscope.npu.analysis.calls import Calls
-    from opscope.npu.analysis.given import Given
+    from opscope.npu.analysis.calls import CallSpans
+    from opscope.npu.analysis.given import RunSpecification
 
     Mask = NDArray[np.bool_]
 
@@ -45,7 +45,7 @@ _GAP_AGAINST_VECTOR = 2.0
 _GAP_OF_ONE = 2.0
 
 
-class Group(NamedTuple):
+class CallGroup(NamedTuple):
     """Calls of one kind.
 
     Attributes:
@@ -61,7 +61,7 @@ class Group(NamedTuple):
     partial: Ints
 
 
-def by_vector(vector: Ints, lengths: Ints) -> list[Group]:
+def by_vector(vector: Ints, lengths: Ints) -> list[CallGroup]:
     """Groups by vector cycles.
 
     Args:
@@ -75,7 +75,7 @@ def by_vector(vector: Ints, lengths: Ints) -> list[Group]:
     return by_vector_gap(vector)
 
 
-def _constants(vector: Ints, lengths: Ints, values: Ints, has_one: Mask) -> list[Group]:
+def _constants(vector: Ints, lengths: Ints, values: Ints, has_one: Mask) -> list[CallGroup]:
     """Each constant a group; other calls join the smallest of which they lack cycles, or are groups of their own."""
     home = np.where(has_one, vector, -1)
     strays = np.flatnonzero(~has_one)
@@ -98,16 +98,16 @@ def _lacking(strays: Ints, vector: Ints, lengths: Ints, value: int) -> Mask:
     return np.asarray(as_long & fewer, bool)
 
 
-def _constant(vector: Ints, calls: Ints, value: int) -> Group:
+def _constant(vector: Ints, calls: Ints, value: int) -> CallGroup:
     partial = calls[vector[calls] != value]
     whole = len(calls) - len(partial)
     why = f"{value:,} vector cycles in each of {whole:,} calls" if value else f"no vector cycles in {whole:,} calls"
     if len(partial):
         why += f"; {len(partial):,} last as long and lack some, which were not captured"
-    return Group(calls, value, why, partial)
+    return CallGroup(calls, value, why, partial)
 
 
-def by_vector_gap(vector: Ints) -> list[Group]:
+def by_vector_gap(vector: Ints) -> list[CallGroup]:
     """Groups between which vector cycles differ by more than a quarter."""
     values, place = np.unique(vector, return_inverse=True)
     apart = (values[1:] > _VECTOR_GAP * values[:-1]) | (values[:-1] == 0)
@@ -115,16 +115,16 @@ def by_vector_gap(vector: Ints) -> list[Group]:
     return [_range(vector, np.flatnonzero(group == number)) for number in range(int(group.max()) + 1)]
 
 
-def _range(vector: Ints, calls: Ints) -> Group:
+def _range(vector: Ints, calls: Ints) -> CallGroup:
     own = vector[calls]
     least, most = int(own.min()), int(own.max())
     if least == most:
         return _constant(vector, calls, least)
     why = f"{least:,} to {most:,} vector cycles in {len(calls):,} calls, without a gap of a quarter between them"
-    return Group(calls, int(np.sort(own)[len(own) // 2]), why, calls[:0])
+    return CallGroup(calls, int(np.sort(own)[len(own) // 2]), why, calls[:0])
 
 
-def by_length(group: Group, lengths: Ints) -> list[Group]:
+def by_length(group: CallGroup, lengths: Ints) -> list[CallGroup]:
     """Divide a group where lengths leave a wide gap.
 
     Equal vector cycles outweigh all but a gap of twice the length with three calls on either side. Without vector
@@ -156,9 +156,9 @@ def _cuts(ordered: Ints, *, told_by_vector: bool) -> list[int]:
     return cuts
 
 
-def _part(group: Group, calls: Ints, parts: int) -> Group:
+def _part(group: CallGroup, calls: Ints, parts: int) -> CallGroup:
     why = f"{group.why}; one of {parts} groups with wide gaps between their lengths"
-    return Group(calls, group.vector, why, group.partial[np.isin(group.partial, calls)])
+    return CallGroup(calls, group.vector, why, group.partial[np.isin(group.partial, calls)])
 
 
 VECTOR = EVENTS["vector"]
@@ -168,7 +168,7 @@ _ALIKE = 0.5
 """Vector cycles, or duration, of a kind that works as kernel 1 does, as a share of that one's."""
 
 
-class Kind(msgspec.Struct, frozen=True):
+class CallKind(msgspec.Struct, frozen=True):
     """Calls that do the same, as far as the trace tells.
 
     Attributes:
@@ -216,7 +216,7 @@ class Kinds:
         findings: what limits this.
     """
 
-    kinds: tuple[Kind, ...]
+    kinds: tuple[CallKind, ...]
     labels: Ints
     findings: tuple[TileFinding, ...] = ()
 
@@ -241,7 +241,7 @@ class Kinds:
         return np.array(chosen, bool)[self.labels]
 
 
-def find_kinds(tile: TileTrace, calls: Calls, known: Activity | None = None) -> Kinds:
+def find_kinds(tile: TileTrace, calls: CallSpans, known: Activity | None = None) -> Kinds:
     """Tell the kinds of calls apart.
 
     Args:
@@ -255,7 +255,7 @@ def find_kinds(tile: TileTrace, calls: Calls, known: Activity | None = None) -> 
     lengths = calls.durations - split_by(known or activity(tile), calls.start, calls.end).stalls
     if vector is None:
         every = np.arange(len(calls))
-        rough = [Group(every, None, f"{VECTOR} was not traced, so durations alone tell", every[:0])]
+        rough = [CallGroup(every, None, f"{VECTOR} was not traced, so durations alone tell", every[:0])]
         counts = None
     else:
         counts = vector.within(calls.start, calls.end)
@@ -269,10 +269,10 @@ def find_kinds(tile: TileTrace, calls: Calls, known: Activity | None = None) -> 
     return Kinds(kinds, labels, tuple(_findings(tile, calls, groups, counts)))
 
 
-def _named(groups: Sequence[Group], durations: Ints, lengths: Ints) -> tuple[Kind, ...]:
+def _named(groups: Sequence[CallGroup], durations: Ints, lengths: Ints) -> tuple[CallKind, ...]:
     lead = next((group for group in groups if group.vector), groups[0])
     usual = float(np.median(durations[lead.calls]))
-    kinds: list[Kind] = []
+    kinds: list[CallKind] = []
     for group in groups:
         own = float(np.median(durations[group.calls]))
         fills = group.vector == 0 and bool(lead.vector) and own < usual
@@ -282,21 +282,21 @@ def _named(groups: Sequence[Group], durations: Ints, lengths: Ints) -> tuple[Kin
     return tuple(kinds)
 
 
-def _name(what: str, before: Sequence[Kind]) -> str:
+def _name(what: str, before: Sequence[CallKind]) -> str:
     """The next name of its sort; the only zero-fill, or the first one, has no number."""
     number = sum(kind.name.startswith(what) for kind in before) + 1
     return what if what == ZERO_FILL and number == 1 else f"{what} {number}"
 
 
-def _works(group: Group, own: float, lead: Group, usual: float) -> bool:
+def _works(group: CallGroup, own: float, lead: CallGroup, usual: float) -> bool:
     if lead.vector and group.vector is not None:
         return group.vector >= _ALIKE * lead.vector
     return own >= _ALIKE * usual
 
 
-def _kind(name: str, group: Group, durations: Ints, lengths: Ints, *, works: bool) -> Kind:
+def _kind(name: str, group: CallGroup, durations: Ints, lengths: Ints, *, works: bool) -> CallKind:
     p10, median, p90 = np.percentile(durations, [10, 50, 90]).tolist()
-    return Kind(
+    return CallKind(
         name=name,
         n=len(durations),
         vector_cycles=group.vector,
@@ -312,7 +312,7 @@ def _kind(name: str, group: Group, durations: Ints, lengths: Ints, *, works: boo
     )
 
 
-def _remarks(name: str, group: Group, durations: Ints, lengths: Ints) -> Iterator[str]:
+def _remarks(name: str, group: CallGroup, durations: Ints, lengths: Ints) -> Iterator[str]:
     if name.startswith(ZERO_FILL):
         yield "shorter than kernel 1, so it clears memory, or loads and stores only"
     elif group.vector == 0:
@@ -326,7 +326,9 @@ def _remarks(name: str, group: Group, durations: Ints, lengths: Ints) -> Iterato
         yield f"durations gather around {low:,} and {high:,}, which alone makes no two kinds"
 
 
-def _findings(tile: TileTrace, calls: Calls, groups: Sequence[Group], vector: Ints | None) -> Iterator[TileFinding]:
+def _findings(
+    tile: TileTrace, calls: CallSpans, groups: Sequence[CallGroup], vector: Ints | None
+) -> Iterator[TileFinding]:
     if vector is None:
         title = f"{VECTOR} was not traced: kinds of calls are told by their durations alone"
         step = f"give {VECTOR} a slot: its cycles per call are a constant of each kernel"
@@ -346,7 +348,7 @@ _SAME = 0.02
 """Kinds whose vector cycles differ by less do the same work."""
 
 
-class Work(NamedTuple):
+class MacCalls(NamedTuple):
     """The calls that multiply and accumulate, in order of time.
 
     Attributes:
@@ -385,7 +387,7 @@ class Work(NamedTuple):
         return float(np.median(self.end - self.start)) if self.number else None
 
 
-def multiplying(tile: TileTrace, calls: Calls, kinds: Kinds, said: Given) -> Work:
+def multiplying(tile: TileTrace, calls: CallSpans, kinds: Kinds, said: RunSpecification) -> MacCalls:
     """Choose the calls that multiply.
 
     Kinds without vector cycles do not, as a zero-fill. Among the others the one with the most cycles counts, and with
@@ -410,7 +412,7 @@ def multiplying(tile: TileTrace, calls: Calls, kinds: Kinds, said: Given) -> Wor
     return work._replace(findings=tuple(_doubts(tile, names, others)))
 
 
-def _chosen(calls: Calls, kinds: Kinds, able: list[int], said: Given) -> list[int]:
+def _chosen(calls: CallSpans, kinds: Kinds, able: list[int], said: RunSpecification) -> list[int]:
     sufficient = [index for index in able if (kinds.kinds[index].vector_cycles or 0) >= _least(said)]
     spent = {index: int(calls.durations[kinds.labels == index].sum()) for index in able}
     main = max(sufficient or able, key=lambda index: spent[index])
@@ -423,14 +425,16 @@ def _chosen(calls: Calls, kinds: Kinds, able: list[int], said: Given) -> list[in
     return min((same, wider), key=lambda chosen: abs(sum(kinds.kinds[index].n for index in chosen) / fills - each))
 
 
-def _work(tile: TileTrace, calls: Calls, multiplies: NDArray[np.bool_], kinds: list[Kind], reason: str) -> Work:
+def _work(
+    tile: TileTrace, calls: CallSpans, multiplies: NDArray[np.bool_], kinds: list[CallKind], reason: str
+) -> MacCalls:
     names = tuple(kind.name for kind in kinds)
     vector = sum((kind.vector_cycles or 0) * kind.n for kind in kinds) or None
     begun = _begun(tile, calls) if kinds else 0
-    return Work(multiplies, calls.start[multiplies], calls.end[multiplies], begun, names, vector, reason)
+    return MacCalls(multiplies, calls.start[multiplies], calls.end[multiplies], begun, names, vector, reason)
 
 
-def _begun(tile: TileTrace, calls: Calls) -> int:
+def _begun(tile: TileTrace, calls: CallSpans) -> int:
     """Whether the trace ends within a call."""
     starts = tile.slot(START)
     if starts is None or not len(calls):
@@ -438,12 +442,12 @@ def _begun(tile: TileTrace, calls: Calls) -> int:
     return int((starts.spans.start >= calls.end[-1]).any())
 
 
-def _least(said: Given) -> float:
+def _least(said: RunSpecification) -> float:
     """Vector cycles that a call's work takes at the peak rate; 0 where that is not known."""
     return 0.0 if said.tiling is None or said.peak is None else said.tiling.macs_per_call / said.peak
 
 
-def _alike(kind: Kind, main: Kind) -> bool:
+def _alike(kind: CallKind, main: CallKind) -> bool:
     if kind is main:
         return True
     if kind.vector_cycles is None or main.vector_cycles is None:
@@ -451,7 +455,7 @@ def _alike(kind: Kind, main: Kind) -> bool:
     return abs(kind.vector_cycles - main.vector_cycles) <= _SAME * main.vector_cycles
 
 
-def _reason(chosen: list[Kind], others: list[Kind]) -> str:
+def _reason(chosen: list[CallKind], others: list[CallKind]) -> str:
     names = " and ".join(kind.name for kind in chosen)
     if chosen[0].vector_cycles is None:
         return f"INSTR_VECTOR was not traced: {names} has the most cycles of all kinds"
@@ -459,7 +463,7 @@ def _reason(chosen: list[Kind], others: list[Kind]) -> str:
     return f"{found}, the most cycles of all kinds with vector cycles" if others else found
 
 
-def _doubts(tile: TileTrace, chosen: list[Kind], others: list[Kind]) -> list[TileFinding]:
+def _doubts(tile: TileTrace, chosen: list[CallKind], others: list[CallKind]) -> list[TileFinding]:
     if not others:
         return []
     names = ", ".join(f"{kind.name} with {counted_text(kind.n, 'call')}" for kind in others)

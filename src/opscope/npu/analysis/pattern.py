@@ -28,7 +28,7 @@ _AS_GOOD = 0.98
 """Share of the best fit from which a shorter period is preferred."""
 
 
-class Run(NamedTuple):
+class KindRun(NamedTuple):
     """Calls of one kind in a row: the kind, and how many."""
 
     kind: int
@@ -49,7 +49,7 @@ class Runs(NamedTuple):
     calls: Ints
 
 
-class Pattern(NamedTuple):
+class CallPattern(NamedTuple):
     """A sequence that repeats, and the groups of calls that do so.
 
     Attributes:
@@ -62,7 +62,7 @@ class Pattern(NamedTuple):
         work_calls: those of them that count as the tiling's.
     """
 
-    runs: tuple[Run, ...]
+    runs: tuple[KindRun, ...]
     starts: Ints
     complete: Mask
     work: Ints
@@ -71,7 +71,7 @@ class Pattern(NamedTuple):
     work_calls: int
 
 
-def find_pattern(kinds: Kinds) -> Pattern | None:
+def find_pattern(kinds: Kinds) -> CallPattern | None:
     """The shortest sequence that explains how kinds follow each other; None where there is none with work."""
     runs = _runs(kinds.labels)
     period = _period(runs)
@@ -119,14 +119,14 @@ def _fit(runs: Runs, period: int) -> float:
     return fitting / len(runs.first)
 
 
-def _usual(runs: Runs, phase: int, period: int) -> Run:
+def _usual(runs: Runs, phase: int, period: int) -> KindRun:
     """The most frequent run in a place of the period, the longest of equally frequent ones."""
     values, counts = np.unique(runs.kind[phase::period] << _KIND | runs.calls[phase::period], return_counts=True)
     value = int(values[len(counts) - 1 - int(np.argmax(counts[::-1]))])
-    return Run(value >> _KIND, value & ((1 << _KIND) - 1))
+    return KindRun(value >> _KIND, value & ((1 << _KIND) - 1))
 
 
-def _opener(phases: list[Run], kinds: Kinds) -> int:
+def _opener(phases: list[KindRun], kinds: Kinds) -> int:
     """Which run opens a period: a zero-fill behind work; else work behind something else; else the trace's first."""
     works = [kinds.kinds[run.kind].works for run in phases]
     fills = [kinds.kinds[run.kind].fills for run in phases]
@@ -135,7 +135,7 @@ def _opener(phases: list[Run], kinds: Kinds) -> int:
     return (after_work or work or [0])[0]
 
 
-def _openings(runs: Runs, phases: list[Run], opener: int) -> Ints:
+def _openings(runs: Runs, phases: list[KindRun], opener: int) -> Ints:
     """Runs that open a period: all of the opener's kind, where it occurs once in a period."""
     kind = phases[opener].kind
     if sum(run.kind == kind for run in phases) == 1:
@@ -143,7 +143,7 @@ def _openings(runs: Runs, phases: list[Run], opener: int) -> Ints:
     return np.arange(opener, len(runs.first), len(phases))
 
 
-def _pattern(runs: Runs, ordered: tuple[Run, ...], openings: Ints, kinds: Kinds) -> Pattern:
+def _pattern(runs: Runs, ordered: tuple[KindRun, ...], openings: Ints, kinds: Kinds) -> CallPattern:
     begins = openings if openings[:1] == [0] else np.concatenate([[0], openings])
     starts = runs.first[begins]
     total = len(kinds.labels)
@@ -157,4 +157,4 @@ def _pattern(runs: Runs, ordered: tuple[Run, ...], openings: Ints, kinds: Kinds)
         f"{run.calls:,} x {kinds.kinds[run.kind].name}" if run.calls > 1 else kinds.kinds[run.kind].name
         for run in ordered
     )
-    return Pattern(ordered, starts, complete, work, words, whole, whole_work)
+    return CallPattern(ordered, starts, complete, work, words, whole, whole_work)

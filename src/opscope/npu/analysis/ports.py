@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from opscope.core.table.nesting import Ints
     from opscope.core.table.tiles import SlotTrace, Spans, TileTrace
-    from opscope.npu.analysis.kinds import Work
+    from opscope.npu.analysis.kinds import MacCalls
     from opscope.program.cost.gemm import Tiling
 
 PORT = "PORT_RUNNING_"
@@ -79,7 +79,7 @@ class _Fit(NamedTuple):
 
 
 def ports(
-    tile: TileTrace, work: Work, tiling: Tiling | None, stream_bytes: int | None, dtype: str | None
+    tile: TileTrace, work: MacCalls, tiling: Tiling | None, stream_bytes: int | None, dtype: str | None
 ) -> tuple[Port, ...]:
     """All ports of a core that were traced and used.
 
@@ -99,7 +99,7 @@ def ports(
     return tuple(_port(slot, work, own, each) for slot, own in zip(used, _told_apart(fits), strict=True))
 
 
-def _missing(work: Work, tiling: Tiling | None, stream_bytes: int | None, dtype: str | None) -> str:
+def _missing(work: MacCalls, tiling: Tiling | None, stream_bytes: int | None, dtype: str | None) -> str:
     if not work.number:
         return "no call multiplies"
     absent = [
@@ -115,7 +115,7 @@ def busy_cycles(spans: Spans, begin: int, end: int) -> int:
     return int((np.clip(spans.end, begin, end) - np.clip(spans.start, begin, end)).sum())
 
 
-def _fits(spans: Spans, work: Work, tiling: Tiling, stream_bytes: int, dtype: str) -> list[_Fit]:
+def _fits(spans: Spans, work: MacCalls, tiling: Tiling, stream_bytes: int, dtype: str) -> list[_Fit]:
     """Buffers whose number of transfers goes with the number of calls; the nearest width of each operand."""
     sums, found = np.cumsum(spans.end - spans.start), []
     for operand in Operand:
@@ -129,7 +129,7 @@ def _fits(spans: Spans, work: Work, tiling: Tiling, stream_bytes: int, dtype: st
     return _cleanest(inputs if weak or inputs else found, sums)
 
 
-def _fit(operand: Operand, size: int, cycles: int, sums: Ints, work: Work, tiling: Tiling) -> _Fit | None:
+def _fit(operand: Operand, size: int, cycles: int, sums: Ints, work: MacCalls, tiling: Tiling) -> _Fit | None:
     """A buffer whose number of transfers goes with the calls; None: too far from what these need, or none at all.
 
     Without K it is not known how many buffers of C there should be; then the port must pause after most of them.
@@ -166,7 +166,7 @@ def _told_apart(fits: Sequence[list[_Fit]]) -> list[tuple[_Fit, ...]]:
     return [tuple(own) for own in left]
 
 
-def _port(slot: SlotTrace, work: Work, fits: tuple[_Fit, ...], each: int | None, reason: str | None = None) -> Port:
+def _port(slot: SlotTrace, work: MacCalls, fits: tuple[_Fit, ...], each: int | None, reason: str | None = None) -> Port:
     busy = int((slot.spans.end - slot.spans.start).sum())
     measured = None
     if work.number > 1:
@@ -181,7 +181,7 @@ def _port(slot: SlotTrace, work: Work, fits: tuple[_Fit, ...], each: int | None,
     return Port(slot.number, slot.name, busy, measured, _names(fits), *facts, _how(fits))
 
 
-def _per_call(fits: tuple[_Fit, ...], transfers: int, work: Work, each: int | None) -> float:
+def _per_call(fits: tuple[_Fit, ...], transfers: int, work: MacCalls, each: int | None) -> float:
     if any(fit.operand is not Operand.C for fit in fits):
         return float(fits[0].cycles)
     return fits[0].cycles / each if each else fits[0].cycles * transfers / work.number

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from opscope.npu.analysis.array import ArrayView
-    from opscope.npu.analysis.kinds import Work
+    from opscope.npu.analysis.kinds import MacCalls
 
 _MOST = 1e15
 _ROUNDING = 0.01
@@ -168,7 +168,7 @@ def repeated_iterations(view: ArrayView) -> Repeated:
     return Repeated("iterations of all cores", starts, ends, (True, *follows)[: len(found)])
 
 
-def repeated_calls(work: Work, tile: str) -> Repeated:
+def repeated_calls(work: MacCalls, tile: str) -> Repeated:
     """The multiplying calls of a tile, for a model whose iteration is a single call."""
     starts, ends = tuple(work.start.tolist()), tuple(work.end.tolist())
     return Repeated(f"multiplying calls of tile {tile}", starts, ends, (True,) * len(starts))

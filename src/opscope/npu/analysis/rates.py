@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from opscope.core.table.tiles import TileTrace
-    from opscope.npu.analysis.calls import Calls
-    from opscope.npu.analysis.given import Given
+    from opscope.npu.analysis.calls import CallSpans
+    from opscope.npu.analysis.given import RunSpecification
     from opscope.npu.analysis.iterations import Iteration
-    from opscope.npu.analysis.kinds import Work
+    from opscope.npu.analysis.kinds import MacCalls
     from opscope.npu.devices import AieDevice
 
 _ROUNDING = 1e-9
@@ -45,7 +45,7 @@ class GmacRange(msgspec.Struct, frozen=True):
     basis: str
 
 
-class Rate(msgspec.Struct, frozen=True, kw_only=True):
+class MacRate(msgspec.Struct, frozen=True, kw_only=True):
     """How fast a tile multiplied.
 
     Attributes:
@@ -86,7 +86,7 @@ class Rate(msgspec.Struct, frozen=True, kw_only=True):
     findings: tuple[TileFinding, ...] = ()
 
 
-def rate(tile: TileTrace, calls: Calls, work: Work, said: Given) -> Rate:
+def rate(tile: TileTrace, calls: CallSpans, work: MacCalls, said: RunSpecification) -> MacRate:
     """The rates of a tile.
 
     Args:
@@ -96,7 +96,7 @@ def rate(tile: TileTrace, calls: Calls, work: Work, said: Given) -> Rate:
         said: tiling, device, type and clock, as far as they are known.
     """
     window = int(calls.end[-1] - calls.start[0]) if len(calls) else 0
-    seen = Rate(
+    seen = MacRate(
         kinds=work.kinds,
         chosen=work.reason,
         calls=work.number,
@@ -118,7 +118,9 @@ def rate(tile: TileTrace, calls: Calls, work: Work, said: Given) -> Rate:
     )
 
 
-def iteration_rates(iterations: Sequence[Iteration], work: Work, said: Given) -> tuple[float | None, ...]:
+def iteration_rates(
+    iterations: Sequence[Iteration], work: MacCalls, said: RunSpecification
+) -> tuple[float | None, ...]:
     """Multiply-accumulates a cycle of each iteration, from the start of its first call to the end of its last.
 
     None where none of its calls multiplies, without a tiling, and where it would be above the peak.
@@ -131,7 +133,7 @@ def iteration_rates(iterations: Sequence[Iteration], work: Work, said: Given) ->
     return tuple(_iteration_rate(iteration, work, said) for iteration in iterations)
 
 
-def _iteration_rate(iteration: Iteration, work: Work, said: Given) -> float | None:
+def _iteration_rate(iteration: Iteration, work: MacCalls, said: RunSpecification) -> float | None:
     number = int(work.multiplies[iteration.first_call : iteration.last_call + 1].sum())
     cycles = iteration.end - iteration.start
     if said.tiling is None or not number or cycles <= 0:
@@ -140,7 +142,7 @@ def _iteration_rate(iteration: Iteration, work: Work, said: Given) -> float | No
     return None if _above(found, said.ceiling) else found
 
 
-def _no_rate(work: Work, said: Given) -> str | None:
+def _no_rate(work: MacCalls, said: RunSpecification) -> str | None:
     if not work.number:
         return work.reason
     if said.tiling is None:
@@ -148,7 +150,7 @@ def _no_rate(work: Work, said: Given) -> str | None:
     return None if work.cycles > 0 else "the calls that multiply last no cycle"
 
 
-def _rated(seen: Rate, work: Work) -> Rate:
+def _rated(seen: MacRate, work: MacCalls) -> MacRate:
     macs = float(seen.macs or 0)
     whole, inside = macs / seen.window_cycles, macs / work.cycles
     return msgspec.structs.replace(
@@ -165,7 +167,7 @@ def _above(found: float, peak: int) -> bool:
     return found > peak * (1 + _ROUNDING)
 
 
-def _excess(tile: TileTrace, known: Rate, said: Given) -> TileFinding | None:
+def _excess(tile: TileTrace, known: MacRate, said: RunSpecification) -> TileFinding | None:
     """That the calls would multiply faster than the device can, or any device where none is given."""
     inside = known.in_call_mac_per_cycle or 0.0
     if not _above(inside, said.ceiling):
@@ -176,7 +178,7 @@ def _excess(tile: TileTrace, known: Rate, said: Given) -> TileFinding | None:
     return TileFinding("above_peak", Severity.HIGH, title, evidence, place(tile), step)
 
 
-def _covered(tile: TileTrace, known: Rate, said: Given) -> Rate:
+def _covered(tile: TileTrace, known: MacRate, said: RunSpecification) -> MacRate:
     """With the coverage, and what the counts and the vector cycles say against what was given."""
     findings = [*known.findings, *_other_type(tile, known, said)]
     each = said.tiling.calls_per_core if said.tiling else None
@@ -189,7 +191,7 @@ def _covered(tile: TileTrace, known: Rate, said: Given) -> Rate:
     return msgspec.structs.replace(known, calls_needed=needed, coverage=coverage, findings=tuple(findings))
 
 
-def _more_calls(tile: TileTrace, calls: int, needed: int, said: Given) -> TileFinding:
+def _more_calls(tile: TileTrace, calls: int, needed: int, said: RunSpecification) -> TileFinding:
     runs = counted_text(said.runs or 1, "run")
     title = "the trace has more calls than the product needs"
     evidence = f"{calls:,} multiplying calls were seen, {runs} of the product need {needed:,} on this core"
@@ -197,7 +199,7 @@ def _more_calls(tile: TileTrace, calls: int, needed: int, said: Given) -> TileFi
     return TileFinding("more_calls_than_needed", Severity.INFO, title, evidence, place(tile), step)
 
 
-def _other_type(tile: TileTrace, known: Rate, said: Given) -> list[TileFinding]:
+def _other_type(tile: TileTrace, known: MacRate, said: RunSpecification) -> list[TileFinding]:
     """That single vector instructions do more than the peak of the type: the kernel computes in another type."""
     each = known.per_vector_cycle or 0.0
     if said.device is None or said.dtype is None or known.peak is None or not _above(each, known.peak):
@@ -214,7 +216,7 @@ def _other_type(tile: TileTrace, known: Rate, said: Given) -> list[TileFinding]:
     return [TileFinding("other_type", Severity.MEDIUM, title, evidence, place(tile), step)]
 
 
-def _gmac_range(mac_per_cycle: float | None, said: Given) -> GmacRange | None:
+def _gmac_range(mac_per_cycle: float | None, said: RunSpecification) -> GmacRange | None:
     if mac_per_cycle is None:
         return None
     if said.clock_mhz is not None:

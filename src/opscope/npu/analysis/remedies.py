@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
     from opscope.core.table.tiles import TileTrace
     from opscope.npu.analysis.array import ArrayView
-    from opscope.npu.analysis.bound import Bound
+    from opscope.npu.analysis.bound import TileBound
     from opscope.npu.analysis.cycles import CycleAccount
-    from opscope.npu.analysis.kinds import Work
-    from opscope.npu.analysis.rates import Rate
+    from opscope.npu.analysis.kinds import MacCalls
+    from opscope.npu.analysis.rates import MacRate
 
 LARGE_GAIN = 1.2
 """A remedy that could make calls follow each other so many times as fast matters much."""
@@ -56,10 +56,10 @@ class Seen(NamedTuple):
     """What is known of a core when it is asked what to do."""
 
     tile: TileTrace
-    work: Work
+    work: MacCalls
     account: CycleAccount
-    rate: Rate
-    bound: Bound
+    rate: MacRate
+    bound: TileBound
 
 
 def remedies(seen: Seen) -> tuple[TileFinding, ...]:

@@ -13,10 +13,10 @@ import msgspec
 from opscope.program.cost.gemm import Operand
 
 if TYPE_CHECKING:
-    from opscope.npu.analysis.bound import Bound
-    from opscope.npu.analysis.given import Given
+    from opscope.npu.analysis.bound import TileBound
+    from opscope.npu.analysis.given import RunSpecification
     from opscope.npu.analysis.ports import Port
-    from opscope.npu.analysis.rates import Rate
+    from opscope.npu.analysis.rates import MacRate
     from opscope.program.cost.gemm import Tiling
 
 PEAK = "peak"
@@ -73,7 +73,7 @@ class _Moved(NamedTuple):
     basis: str
 
 
-def roofline(rate: Rate, bound: Bound, said: Given) -> TileRoofline:
+def roofline(rate: MacRate, bound: TileBound, said: RunSpecification) -> TileRoofline:
     """Place a tile under its ceilings.
 
     Args:

@@ -13,17 +13,16 @@ import msgspec
 from opscope.analysis.findings.finding import Severity
 from opscope.npu.analysis.activity import activity
 from opscope.npu.analysis.advice import TraceAdvice, advise
-from opscope.npu.analysis.array import ArrayView, array_view
-from opscope.npu.analysis.array import Core as ArrayCore
-from opscope.npu.analysis.bound import Bound, bound
+from opscope.npu.analysis.array import ArrayCore, ArrayView, array_view
+from opscope.npu.analysis.bound import TileBound, bound
 from opscope.npu.analysis.calls import Pairing, pair_calls
 from opscope.npu.analysis.cycles import CycleAccount, CycleSplit, account
 from opscope.npu.analysis.findings import TileFinding
-from opscope.npu.analysis.given import Given, doubts
+from opscope.npu.analysis.given import RunSpecification, doubts
 from opscope.npu.analysis.iterations import Iterations, find_iterations
-from opscope.npu.analysis.kinds import Kinds, Work, find_kinds, multiplying
+from opscope.npu.analysis.kinds import Kinds, MacCalls, find_kinds, multiplying
 from opscope.npu.analysis.prediction import CostModel, Prediction, against, repeated_calls, repeated_iterations
-from opscope.npu.analysis.rates import Rate, iteration_rates, rate
+from opscope.npu.analysis.rates import MacRate, iteration_rates, rate
 from opscope.npu.analysis.remedies import Seen, array_remedies, remedies, unit_remedies
 from opscope.npu.analysis.roofline import TileRoofline, roofline
 from opscope.npu.analysis.tiles_result import (
@@ -44,7 +43,7 @@ if TYPE_CHECKING:
     from opscope.core.table.events import TraceWarning
     from opscope.core.table.tiles import SlotTrace, TileTrace, TileTraceSet
     from opscope.npu.analysis.iterations import Iteration
-    from opscope.npu.analysis.kinds import Kind
+    from opscope.npu.analysis.kinds import CallKind
 
 _SEVERE = {"truncated", "no_core_trace", "times_backwards"}
 
@@ -61,7 +60,7 @@ class TilesTerms(NamedTuple):
         model_of_calls: whether an iteration of that model is a single call, not a whole product.
     """
 
-    said: Given
+    said: RunSpecification
     cores_known: bool = True
     warmup: int = 0
     measured: int | None = None
@@ -69,17 +68,17 @@ class TilesTerms(NamedTuple):
     model_of_calls: bool = False
 
 
-class Core(NamedTuple):
+class TracedCore(NamedTuple):
     """A core's trace, and what was found in it."""
 
     tile: TileTrace
     pairing: Pairing
     kinds: Kinds
-    work: Work
+    work: MacCalls
     iterations: Iterations
     account: CycleAccount
-    rate: Rate
-    bound: Bound
+    rate: MacRate
+    bound: TileBound
     roofline: TileRoofline
     advice: TraceAdvice
 
@@ -89,9 +88,9 @@ class Examined(NamedTuple):
 
     analysis: TilesAnalysis
     traces: TileTraceSet
-    cores: tuple[Core, ...]
+    cores: tuple[TracedCore, ...]
 
-    def row_of(self, core: Core) -> TileRow:
+    def row_of(self, core: TracedCore) -> TileRow:
         """What the result says of a core."""
         place = next(number for number, tile in enumerate(self.traces.tiles) if tile is core.tile)
         return self.analysis.tiles[place]
@@ -130,7 +129,7 @@ def analyse_tiles(traces: TileTraceSet, source: TilesSource, terms: TilesTerms) 
     return Examined(analysis, traces, tuple(cores.values()))
 
 
-def _prediction(cores: tuple[Core, ...], array: ArrayView | None, terms: TilesTerms) -> Prediction | None:
+def _prediction(cores: tuple[TracedCore, ...], array: ArrayView | None, terms: TilesTerms) -> Prediction | None:
     """The cost model against iterations of all cores, or against the calls of the core with the longest period."""
     working = [core for core in cores if core.pairing.paired]
     if terms.model is None or array is None or not working:
@@ -141,7 +140,7 @@ def _prediction(cores: tuple[Core, ...], array: ArrayView | None, terms: TilesTe
     return against(terms.model, repeated_calls(slow.work, slow.tile.tile))
 
 
-def _array(cores: tuple[Core, ...], terms: TilesTerms) -> ArrayView | None:
+def _array(cores: tuple[TracedCore, ...], terms: TilesTerms) -> ArrayView | None:
     """All cores that have calls together."""
     own = [
         ArrayCore(core.tile, core.pairing.calls, core.work, core.account, core.iterations, core.rate)
@@ -151,7 +150,7 @@ def _array(cores: tuple[Core, ...], terms: TilesTerms) -> ArrayView | None:
     return array_view(own, terms.said) if own else None
 
 
-def examine(tile: TileTrace, terms: TilesTerms) -> Core:
+def examine(tile: TileTrace, terms: TilesTerms) -> TracedCore:
     """What the trace of a core tells."""
     said = terms.said
     pairing = pair_calls(tile)
@@ -162,7 +161,7 @@ def examine(tile: TileTrace, terms: TilesTerms) -> Core:
     each = said.tiling.calls_per_core if said.tiling and terms.cores_known else None
     iterations = find_iterations(tile, calls, kinds.counting(work.kinds), each, terms.warmup, terms.measured)
     rated, paced = rate(tile, calls, work, said), bound(tile, calls, work, said)
-    return Core(
+    return TracedCore(
         tile=tile,
         pairing=pairing,
         kinds=kinds,
@@ -199,7 +198,7 @@ def _finding(rule: str, severity: Severity, words: tuple[str, str, str]) -> Tile
     return TileFinding(rule, severity, title, evidence, "all tiles", step)
 
 
-def _of_core(core: Core) -> Iterator[TileFinding]:
+def _of_core(core: TracedCore) -> Iterator[TileFinding]:
     yield from core.pairing.findings
     for part in (core.kinds, core.iterations, core.account, core.rate, core.bound):
         yield from part.findings
@@ -213,7 +212,7 @@ def _warned(warning: TraceWarning) -> TileFinding:
     return TileFinding(warning.code, severity, warning.message, "seen while the file was read", "file", warning.hint)
 
 
-def _row(tile: TileTrace, core: Core | None, said: Given) -> TileRow:
+def _row(tile: TileTrace, core: TracedCore | None, said: RunSpecification) -> TileRow:
     slots = [_slot(slot) for slot in tile.slots]
     if core is None:
         return _silent(tile, slots)
@@ -289,7 +288,7 @@ def _slot(slot: SlotTrace) -> SlotRow:
     return SlotRow(slot.number, slot.name, len(spans.start), int((spans.end - spans.start).sum()))
 
 
-def _kind(kind: Kind, work: Work) -> KindRow:
+def _kind(kind: CallKind, work: MacCalls) -> KindRow:
     return KindRow(
         kind=kind.name,
         n=kind.n,
@@ -305,7 +304,7 @@ def _kind(kind: Kind, work: Work) -> KindRow:
     )
 
 
-def _bound(found: Bound) -> BoundRow | None:
+def _bound(found: TileBound) -> BoundRow | None:
     """The verdict; None when there is none."""
     values = (
         found.by,
@@ -320,13 +319,13 @@ def _bound(found: Bound) -> BoundRow | None:
     return BoundRow(by, predicted, measured, residual, call, found.port, found.measured, found.ports, found.reason)
 
 
-def _iterations(core: Core, said: Given) -> list[IterationRow]:
+def _iterations(core: TracedCore, said: RunSpecification) -> list[IterationRow]:
     rows = core.iterations.iterations
     rates = iteration_rates(rows, core.work, said)
     return [_iteration(row, found, core, said) for row, found in zip(rows, rates, strict=True)]
 
 
-def _iteration(row: Iteration, found: float | None, core: Core, said: Given) -> IterationRow:
+def _iteration(row: Iteration, found: float | None, core: TracedCore, said: RunSpecification) -> IterationRow:
     worked = int(core.work.multiplies[row.first_call : row.last_call + 1].sum())
     return IterationRow(
         number=row.number,

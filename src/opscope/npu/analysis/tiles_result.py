@@ -9,7 +9,7 @@ from opscope.npu.analysis.array import ArrayView
 from opscope.npu.analysis.bound import Period
 from opscope.npu.analysis.cycles import CycleSplit
 from opscope.npu.analysis.findings import TileFinding
-from opscope.npu.analysis.given import Given
+from opscope.npu.analysis.given import RunSpecification
 from opscope.npu.analysis.ports import Port
 from opscope.npu.analysis.prediction import Prediction
 from opscope.npu.analysis.rates import GmacRange
@@ -226,7 +226,7 @@ class TilesAnalysis(msgspec.Struct, frozen=True, tag_field="schema", tag="opscop
     """
 
     trace: TilesSource
-    given: Given
+    given: RunSpecification
     tiles: list[TileRow]
     array: ArrayView | None
     prediction: Prediction | None

@@ -32,7 +32,7 @@ _BUSY, _IDLE = 0.8, 0.4
 _SMALL = 0.005
 
 
-class Answer(NamedTuple):
+class TilesSummary(NamedTuple):
     """The first lines of every report.
 
     Attributes:
@@ -55,13 +55,13 @@ class Answer(NamedTuple):
         return [line for line in (self.stalls, self.pace, self.together, self.seen) if line]
 
 
-def answer(analysis: TilesAnalysis) -> Answer:
+def answer(analysis: TilesAnalysis) -> TilesSummary:
     """The answers for all cores of a trace together."""
     rows = working(analysis)
     if not rows:
-        return Answer(_no_answer(analysis), "", "", "", "")
+        return TilesSummary(_no_answer(analysis), "", "", "", "")
     together = f"together: {array_sentence(analysis.array)}" if analysis.array and len(rows) > 1 else ""
-    return Answer(headline(rows), stalls_text(rows), pace_text(analysis), together, seen_text(rows))
+    return TilesSummary(headline(rows), stalls_text(rows), pace_text(analysis), together, seen_text(rows))
 
 
 def working(analysis: TilesAnalysis) -> list[TileRow]:

@@ -44,7 +44,7 @@ _LABELLED = 0.055
 _ALIKE = 0.02
 
 
-class Segment(NamedTuple):
+class BarSegment(NamedTuple):
     """A part of a bar: what it is, its share of the bar, its colour, and whether it is drawn pale."""
 
     label: str
@@ -72,14 +72,14 @@ class Lane(NamedTuple):
     end: Ints
 
 
-def bars(rows: Sequence[tuple[str, Sequence[Segment]]], title: str) -> str:
+def bars(rows: Sequence[tuple[str, Sequence[BarSegment]]], title: str) -> str:
     """One bar a row, its segments side by side."""
     height = len(rows) * (_BAR + _GAP)
     inside = (part for place, row in enumerate(rows) for part in _bar(place * (_BAR + _GAP), *row))
     return _svg("bars", title, height, inside)
 
 
-def _bar(top: int, label: str, segments: Sequence[Segment]) -> Iterator[str]:
+def _bar(top: int, label: str, segments: Sequence[BarSegment]) -> Iterator[str]:
     yield _text(_LABEL - 0.6, top + 14, plain(label, 14), anchor="end")
     left, scale = _LABEL, (100 - _LABEL)
     for segment in segments:

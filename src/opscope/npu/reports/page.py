@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
     import jinja2
 
-    from opscope.npu.analysis.given import Given
-    from opscope.npu.analysis.tiles import Core, Examined
+    from opscope.npu.analysis.given import RunSpecification
+    from opscope.npu.analysis.tiles import Examined, TracedCore
     from opscope.npu.analysis.tiles_result import TileRow, TilesAnalysis
 
 
@@ -69,14 +69,14 @@ class Stretch(NamedTuple):
     in_calls: float
 
 
-def stretches(core: Core) -> list[Stretch]:
+def stretches(core: TracedCore) -> list[Stretch]:
     """The calls of a core in at most twenty stretches of about as many calls each."""
     calls = core.pairing.calls
     parts = np.array_split(np.arange(len(calls)), min(len(calls), MOST)) if len(calls) else []
     return [_stretch(core, int(part[0]), int(part[-1])) for part in parts]
 
 
-def _stretch(core: Core, first: int, last: int) -> Stretch:
+def _stretch(core: TracedCore, first: int, last: int) -> Stretch:
     calls, part = core.pairing.calls, slice(first, last + 1)
     durations, counts = calls.durations[part], np.bincount(core.kinds.labels[part], minlength=len(core.kinds.kinds))
     named = zip(counts.tolist(), core.kinds.kinds, strict=True)
@@ -202,7 +202,7 @@ def _pictures(examined: Examined) -> dict[str, str]:
     return {key: picture or "" for key, picture in drawn.items()}
 
 
-def _shown(examined: Examined) -> Core | None:
+def _shown(examined: Examined) -> TracedCore | None:
     """The core that stands for all; None without calls."""
     if not working(examined.analysis):
         return None
@@ -261,13 +261,13 @@ def _traced(rows: Sequence[TileRow], category: str) -> tuple[str, str]:
     return units.share_text(share(rows, category)), "of the cycles"
 
 
-def _device(given: Given) -> str:
+def _device(given: RunSpecification) -> str:
     if given.device is None:
         return ""
     return f"{given.device.name} ({given.device.architecture}){f', {given.dtype}' if given.dtype else ''}"
 
 
-def _given(given: Given) -> list[tuple[str, str]]:
+def _given(given: RunSpecification) -> list[tuple[str, str]]:
     """What the user said, in words."""
     tiling = given.tiling
     found = []

@@ -10,7 +10,7 @@ import numpy as np
 
 from opscope.core.units import rate_text, share_text
 from opscope.npu.reports.answer import CATEGORY_NAMES
-from opscope.npu.reports.drawing import COLOURS, KIND_COLOURS, Cell, Lane, Segment, bars, heat_map, timeline
+from opscope.npu.reports.drawing import COLOURS, KIND_COLOURS, BarSegment, Cell, Lane, bars, heat_map, timeline
 from opscope.reports.content.text import plain
 from opscope.reports.html.pictures import INK, drawn, rows_of
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from opscope.core.table.nesting import Ints
     from opscope.npu.analysis.roofline import TileRoofline
-    from opscope.npu.analysis.tiles import Core
+    from opscope.npu.analysis.tiles import TracedCore
     from opscope.npu.analysis.tiles_result import TileRow
 
     Rows: TypeAlias = list[dict[str, Any]]
@@ -46,7 +46,7 @@ def cycle_bars(rows: Sequence[TileRow]) -> str:
     return bars([(row.tile, _segments(row)) for row in rows[:MOST_BARS]], "Cycles of each core by what it did")
 
 
-def _segments(row: TileRow) -> list[Segment]:
+def _segments(row: TileRow) -> list[BarSegment]:
     found = []
     for where, split, pale in (
         ("in calls", row.cycles.in_call, False),
@@ -54,7 +54,7 @@ def _segments(row: TileRow) -> list[Segment]:
     ):
         for name, count in msgspec.structs.asdict(split).items():
             share = count / row.window_cycles
-            found.append(Segment(f"{CATEGORY_NAMES[name]} {where}", share, COLOURS[name], pale))
+            found.append(BarSegment(f"{CATEGORY_NAMES[name]} {where}", share, COLOURS[name], pale))
     return found
 
 
@@ -83,7 +83,7 @@ def _cell(row: TileRow) -> Cell:
     return Cell(place[0], place[1], value, f"{value * 100:.0f} %", title)
 
 
-def whole_timeline(cores: Sequence[Core], shifts: Mapping[str, int]) -> str:
+def whole_timeline(cores: Sequence[TracedCore], shifts: Mapping[str, int]) -> str:
     """Calls of every core over the whole trace; of many cores one lane each.
 
     Args:
@@ -100,13 +100,13 @@ def whole_timeline(cores: Sequence[Core], shifts: Mapping[str, int]) -> str:
     return timeline(lanes, (min(shifts.values(), default=0), last), "Calls over the whole trace")
 
 
-def _whole_lanes(core: Core, count: int) -> list[Lane]:
+def _whole_lanes(core: TracedCore, count: int) -> list[Lane]:
     if count <= FEW:
         return _kind_lanes(core, core.tile.tile if count > 1 else "")
     return [Lane(core.tile.tile, kind_colour(0), core.pairing.calls.start, core.pairing.calls.end)]
 
 
-def close_timeline(core: Core) -> str | None:
+def close_timeline(core: TracedCore) -> str | None:
     """A few periods in the middle of a core's calls, with all its slots; None without calls."""
     span = close_span(core)
     if span is None:
@@ -114,7 +114,7 @@ def close_timeline(core: Core) -> str | None:
     return timeline([*_kind_lanes(core), *_slot_lanes(core)], span, f"A few calls of tile {core.tile.tile}")
 
 
-def close_span(core: Core) -> tuple[int, int] | None:
+def close_span(core: TracedCore) -> tuple[int, int] | None:
     """The stretch that the close view shows: some calls in the middle, with what is before the first."""
     calls = core.pairing.calls
     if not len(calls):
@@ -125,7 +125,7 @@ def close_span(core: Core) -> tuple[int, int] | None:
     return before, int(calls.end[last]) + max(1, (int(calls.end[last]) - before) // 40)
 
 
-def _kind_lanes(core: Core, prefix: str = "") -> list[Lane]:
+def _kind_lanes(core: TracedCore, prefix: str = "") -> list[Lane]:
     calls, labels = core.pairing.calls, core.kinds.labels
     return [
         Lane(
@@ -143,7 +143,7 @@ def kind_colour(number: int) -> str:
     return KIND_COLOURS[number % len(KIND_COLOURS)]
 
 
-def _slot_lanes(core: Core) -> list[Lane]:
+def _slot_lanes(core: TracedCore) -> list[Lane]:
     """What is active besides calls; marks of calls are not drawn again."""
     found = []
     for slot in core.tile.slots:
@@ -154,7 +154,7 @@ def _slot_lanes(core: Core) -> list[Lane]:
     return found
 
 
-def _port_label(core: Core, name: str) -> str | None:
+def _port_label(core: TracedCore, name: str) -> str | None:
     port = next((port for port in core.bound.ports if port.name == name and port.operands), None)
     return None if port is None else port.label
 
@@ -169,7 +169,7 @@ def _apart(start: Ints, end: Ints) -> tuple[Ints, Ints]:
     return start[free], end[free]
 
 
-def call_durations(core: Core) -> str | None:
+def call_durations(core: TracedCore) -> str | None:
     """Duration of each call in order of time; None without calls. Of very many, stretches with their range."""
     calls = core.pairing.calls
     if not len(calls):
@@ -185,7 +185,7 @@ def call_durations(core: Core) -> str | None:
     return drawn(alt.layer(ranges, dots).properties(width=_WIDTH, height=_HEIGHT))
 
 
-def _points(core: Core, number: int) -> Rows:
+def _points(core: TracedCore, number: int) -> Rows:
     name = plain(core.kinds.kinds[number].name, 30)
     where = np.flatnonzero(core.kinds.labels == number)
     durations = core.pairing.calls.durations[where]

@@ -19,7 +19,7 @@ from opscope.reports.content.text import distinct, plain
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from opscope.npu.reports.published_core import CoreCalls, Group
+    from opscope.npu.reports.published_core import CoreCalls, CoreIteration
 
 BOUNDARY_FACTOR = 20.0
 """A lock stall of so many median kernels is a boundary to the published tool; here it is counted, and decides nothing.
@@ -30,7 +30,7 @@ _COMMON = "Only iterations present on all cores are considered."
 _DETAIL_HEAD = ("Tile", "Iter", "Phase", "Kernels", "Avg cycles", "Min", "Max", "Total span", "GMAC/s")
 
 
-class Run(NamedTuple):
+class PublishedRun(NamedTuple):
     """What the files say about the run as a whole; None where the user did not say."""
 
     hwid: str | None
@@ -74,7 +74,7 @@ class PublishedCore(msgspec.Struct, frozen=True):
     performance_window: list[int]
 
 
-class SystemIteration(msgspec.Struct, frozen=True):
+class PublishedSystemIteration(msgspec.Struct, frozen=True):
     """An iteration of all cores: the longest span of any of them."""
 
     iteration_index: int
@@ -95,9 +95,9 @@ class Aggregate(msgspec.Struct, frozen=True):
     iterations_considered: list[int]
     count: int
     average: Average
-    best: SystemIteration
-    worst: SystemIteration
-    per_iteration: list[SystemIteration]
+    best: PublishedSystemIteration
+    worst: PublishedSystemIteration
+    per_iteration: list[PublishedSystemIteration]
     note: str
 
 
@@ -128,7 +128,7 @@ class Index(msgspec.Struct, frozen=True):
     details_md: str | None
 
 
-def published_files(cores: Sequence[CoreCalls], run: Run, notes: Sequence[str] = ()) -> dict[str, bytes]:
+def published_files(cores: Sequence[CoreCalls], run: PublishedRun, notes: Sequence[str] = ()) -> dict[str, bytes]:
     """Name and content of each file.
 
     Args:
@@ -147,7 +147,7 @@ def published_files(cores: Sequence[CoreCalls], run: Run, notes: Sequence[str] =
     return files
 
 
-def published_core(core: CoreCalls, run: Run) -> PublishedCore:
+def published_core(core: CoreCalls, run: PublishedRun) -> PublishedCore:
     """The report of one core."""
     durations = (core.end - core.start).tolist()
     middle = median(durations) if durations else None
@@ -166,7 +166,7 @@ def published_core(core: CoreCalls, run: Run) -> PublishedCore:
     )
 
 
-def aggregate(cores: Sequence[PublishedCore], run: Run) -> Aggregate | NoAggregate:
+def aggregate(cores: Sequence[PublishedCore], run: PublishedRun) -> Aggregate | NoAggregate:
     """The system's runtime in each measured iteration that all cores have."""
     if not cores:
         return NoAggregate(_NO_CORES)
@@ -187,7 +187,7 @@ def aggregate(cores: Sequence[PublishedCore], run: Run) -> Aggregate | NoAggrega
     )
 
 
-def details_markdown(cores: Sequence[PublishedCore], run: Run) -> str:
+def details_markdown(cores: Sequence[PublishedCore], run: PublishedRun) -> str:
     """``details.md``; empty without iterations, as no such file is written then."""
     rows = [_detail(core, row) for core in cores for row in core.iterations]
     if not rows:
@@ -200,7 +200,7 @@ def details_markdown(cores: Sequence[PublishedCore], run: Run) -> str:
     return f"{head}| {' | '.join(_DETAIL_HEAD)} |\n|{rule}|\n{''.join(rows)}\n</details>\n"
 
 
-def _iteration(core: CoreCalls, index: int, group: Group, clock: float | None) -> PublishedIteration:
+def _iteration(core: CoreCalls, index: int, group: CoreIteration, clock: float | None) -> PublishedIteration:
     part = slice(group.first, group.last + 1)
     durations = core.end[part] - core.start[part]
     first, last = int(core.start[group.first]), int(core.end[group.last])
@@ -225,16 +225,16 @@ def _boundaries(core: CoreCalls, middle: float | None) -> int:
     return len(np.unique(core.stall_end[long]))
 
 
-def _system(cores: Sequence[PublishedCore], index: int, run: Run) -> SystemIteration:
+def _system(cores: Sequence[PublishedCore], index: int, run: PublishedRun) -> PublishedSystemIteration:
     """The iteration of this index on all cores; its rate is that of the whole product, so all cores must be there."""
     rows = [core.iterations[index] for core in cores]
     runtime = max(row.total_span_cycles for row in rows)
     whole = run.rows is not None and run.columns is not None and len(cores) == run.rows * run.columns
     known = whole and all(row.gmacs_per_second is not None for row in rows)
-    return SystemIteration(index, runtime, _rate(_product(run), run.clock_ghz, runtime) if known else None)
+    return PublishedSystemIteration(index, runtime, _rate(_product(run), run.clock_ghz, runtime) if known else None)
 
 
-def _product(run: Run) -> int | None:
+def _product(run: PublishedRun) -> int | None:
     height, depth, width = run.sizes
     return None if height is None or depth is None or width is None else height * depth * width
 
@@ -261,7 +261,7 @@ def _detail(core: PublishedCore, row: PublishedIteration) -> str:
     return f"| {' | '.join(map(str, cells))} |\n"
 
 
-def _index(cores: Sequence[PublishedCore], run: Run, notes: Sequence[str], *, has_details: bool) -> Index:
+def _index(cores: Sequence[PublishedCore], run: PublishedRun, notes: Sequence[str], *, has_details: bool) -> Index:
     own = [core.mismatch_note for core in cores if core.mismatch_note]
     return Index(
         run.hwid,

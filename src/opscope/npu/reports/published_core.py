@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
     from opscope.core.table.nesting import Ints
     from opscope.core.table.tiles import TileTrace
-    from opscope.npu.analysis.tiles import Core
+    from opscope.npu.analysis.tiles import TracedCore
     from opscope.npu.analysis.tiles_result import TileRow
 
 
-class Group(NamedTuple):
+class CoreIteration(NamedTuple):
     """An iteration of a core.
 
     Attributes:
@@ -53,11 +53,11 @@ class CoreCalls(NamedTuple):
     end: Ints
     stall_start: Ints
     stall_end: Ints
-    groups: Sequence[Group]
+    groups: Sequence[CoreIteration]
     note: str | None
 
 
-def core_calls(core: Core, row: TileRow) -> CoreCalls:
+def core_calls(core: TracedCore, row: TileRow) -> CoreCalls:
     """What the files of a core are made of."""
     calls, stalls = core.pairing.calls, core.tile.slot("LOCK_STALL")
     none = np.empty(0, np.int64)
@@ -68,7 +68,7 @@ def core_calls(core: Core, row: TileRow) -> CoreCalls:
         end=_seen_ends(core.tile, calls.end),
         stall_start=stalls.spans.start if stalls else none,
         stall_end=stalls.spans.end if stalls else none,
-        groups=[Group(one.first_call, one.last_call, one.phase, one.macs) for one in row.iterations],
+        groups=[CoreIteration(one.first_call, one.last_call, one.phase, one.macs) for one in row.iterations],
         note=_note(row),
     )
 

@@ -177,11 +177,11 @@ def published(tiles: Tiles, out: str) -> dict[str, bytes]:
         tiles: an analysed trace.
         out: directory that the files name as their own.
     """
-    from opscope.npu.reports.published import Run, published_files
+    from opscope.npu.reports.published import PublishedRun, published_files
     from opscope.npu.reports.published_core import core_calls
 
     request = tiles.request
-    run = Run(
+    run = PublishedRun(
         hwid=request.hwid,
         sizes=(request.M, request.K, request.N),
         tile=(request.m, request.k, request.n),

@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opscope.program.cost.dimensions import NotKnownError, place_in
-from opscope.program.structure.plan import Dynamism, Nothing, Scalar, Tensor, ValueList
+from opscope.program.structure.plan import Dynamism, Nothing, PlannedTensor, Scalar, ValueList
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from opscope.program.cost.dimensions import Shape
-    from opscope.program.structure.plan import Plan, Step, Value
+    from opscope.program.structure.plan import MethodPlan, PlannedStep, Value
 
 
-class Call:
+class OperatorCall:
     """One instruction that calls a kernel; positions are those of the operator's schema.
 
     Attributes:
@@ -33,8 +33,8 @@ class Call:
 
     def __init__(
         self,
-        plan: Plan,
-        step: Step,
+        plan: MethodPlan,
+        step: PlannedStep,
         sizes: Mapping[int, Shape] | None = None,
         integers: Mapping[int, int] | None = None,
     ) -> None:
@@ -66,14 +66,14 @@ class Call:
         """The argument at a position; None where there is none."""
         return self._value(self._arguments[position]) if 0 <= position < len(self._arguments) else None
 
-    def tensor(self, number: int) -> Tensor:
+    def tensor(self, number: int) -> PlannedTensor:
         """The tensor that is a value of the plan.
 
         Raises:
             NotKnownError: it is something else.
         """
         value = self._value(number)
-        if not isinstance(value, Tensor):
+        if not isinstance(value, PlannedTensor):
             raise NotKnownError
         return value
 
@@ -134,7 +134,7 @@ class Call:
         """Where in a list of optional tensors there are tensors."""
         value = self.argument(position)
         members = value.members if isinstance(value, ValueList) else ()
-        return tuple(place for place, number in enumerate(members) if isinstance(self._value(number), Tensor))
+        return tuple(place for place, number in enumerate(members) if isinstance(self._value(number), PlannedTensor))
 
     def number(self, position: int) -> int:
         """An integer.
@@ -197,7 +197,7 @@ class Call:
         for number in arguments:
             value = self._value(number)
             members = value.members if isinstance(value, ValueList) else (number,)
-            yield from (each for each in members if isinstance(self._value(each), Tensor))
+            yield from (each for each in members if isinstance(self._value(each), PlannedTensor))
 
 
 def integer_in(value: Value | None) -> int | None:

@@ -15,7 +15,7 @@ from opscope.program.structure.plan import Scalars
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from opscope.program.cost.call import Call
+    from opscope.program.cost.call import OperatorCall
 
 _MATRIX = 2
 _IMAGE = 3  # channels, height and width
@@ -23,23 +23,23 @@ _BATCH = 4
 _STRIDE, _PADDING, _DILATION, _TRANSPOSED, _ADJUSTMENT, _GROUPS = range(3, 9)
 
 
-def product_of(first: int) -> Callable[[Call], tuple[Shape, ...]]:
+def product_of(first: int) -> Callable[[OperatorCall], tuple[Shape, ...]]:
     """A matrix product of argument ``first`` and the one behind it."""
     return lambda call: (product(call.shape(first), call.shape(first + 1)),)
 
 
-def linear(call: Call) -> tuple[Shape, ...]:
+def linear(call: OperatorCall) -> tuple[Shape, ...]:
     """A product with a transposed matrix."""
     return (product(at_least(call.shape(0), _MATRIX), of_rank(call.shape(1), _MATRIX)[::-1]),)
 
 
-def attention(call: Call) -> tuple[Shape, ...]:
+def attention(call: OperatorCall) -> tuple[Shape, ...]:
     """As the query, with the width of the values."""
     query, value = at_least(call.shape(0), 1), at_least(call.shape(2), 1)
     return ((*query[:-1], value[-1]),)
 
 
-def convolution(call: Call) -> tuple[Shape, ...]:
+def convolution(call: OperatorCall) -> tuple[Shape, ...]:
     """With its channels from the filter."""
     data, weight = at_least(call.shape(0), _IMAGE), call.shape(1)
     rank = len(of_rank(weight, len(data))) - 2
@@ -53,10 +53,10 @@ def convolution(call: Call) -> tuple[Shape, ...]:
     return ((data[0], weight[0], *_walked(windows, data[2:])),)
 
 
-def pooling(ceil: int, dilation: int | None) -> Callable[[Call], tuple[Shape, ...]]:
+def pooling(ceil: int, dilation: int | None) -> Callable[[OperatorCall], tuple[Shape, ...]]:
     """Pooling of images with kernel, stride and padding behind the data; an empty stride is the kernel's size."""
 
-    def rule(call: Call) -> tuple[Shape, ...]:
+    def rule(call: OperatorCall) -> tuple[Shape, ...]:
         data = at_least(call.shape(0), _IMAGE)
         kernel, padding = _for_each(call.numbers(1), 2), _for_each(call.numbers(3), 2)
         stride = _for_each(call.numbers(2) or kernel, 2)
@@ -82,28 +82,28 @@ def _walked(windows: list[Window], data: Shape, *, ceil: bool = False) -> Iterab
     return (window.positions(length, ceil=ceil) for window, length in zip(windows, data, strict=True))
 
 
-def adaptive(call: Call) -> tuple[Shape, ...]:
+def adaptive(call: OperatorCall) -> tuple[Shape, ...]:
     """Pooling to a given size."""
     return ((*at_least(call.shape(0), _IMAGE)[:-2], *of_rank(call.numbers(1), 2)),)
 
 
-def layer_norm(call: Call) -> tuple[Shape, ...]:
+def layer_norm(call: OperatorCall) -> tuple[Shape, ...]:
     """The result, and one mean and one deviation for each stretch that was normalised."""
     data, normal = call.shape(0), call.numbers(1)
     statistics = at_least(data, len(normal))[: len(data) - len(normal)] + (1,) * len(normal)
     return (data, statistics, statistics)
 
 
-def group_norm(call: Call) -> tuple[Shape, ...]:
+def group_norm(call: OperatorCall) -> tuple[Shape, ...]:
     """The result, and one mean and one deviation for each group of channels."""
     data, statistics = call.shape(0), (call.number(3), call.number(6))
     return (data, statistics, statistics)
 
 
-def reduction(dims: int, keep: int) -> Callable[[Call], tuple[Shape, ...]]:
+def reduction(dims: int, keep: int) -> Callable[[OperatorCall], tuple[Shape, ...]]:
     """Given positions of the dimensions to reduce and of whether they stay with size 1; no dimensions are all."""
 
-    def rule(call: Call) -> tuple[Shape, ...]:
+    def rule(call: OperatorCall) -> tuple[Shape, ...]:
         data = call.shape(0)
         if call.overload in {"all_out", "unary_out", "dtype_out"} or not data:
             return ((), ())
@@ -115,22 +115,22 @@ def reduction(dims: int, keep: int) -> Callable[[Call], tuple[Shape, ...]]:
     return rule
 
 
-def prod(call: Call) -> tuple[Shape, ...]:
+def prod(call: OperatorCall) -> tuple[Shape, ...]:
     """A product along one dimension, or of all elements."""
     return reduction(1, 2)(call) if call.overload == "int_out" else ((),)
 
 
-def topk(call: Call) -> tuple[Shape, ...]:
+def topk(call: OperatorCall) -> tuple[Shape, ...]:
     """The greatest elements along a dimension, and where they stood."""
     data = call.shape(0)
     shape = replaced(data, call.axis(2, data), call.number(1))
     return (shape, shape)
 
 
-def upsample(scales: int) -> Callable[[Call], tuple[Shape, ...]]:
+def upsample(scales: int) -> Callable[[OperatorCall], tuple[Shape, ...]]:
     """Images of a given size, or larger by given factors."""
 
-    def rule(call: Call) -> tuple[Shape, ...]:
+    def rule(call: OperatorCall) -> tuple[Shape, ...]:
         data = of_rank(call.shape(0), _BATCH)
         size = call.numbers(1) if call.has(1) else _scaled(call, scales, data[2:])
         return (data[:2] + of_rank(size, 2),)
@@ -138,7 +138,7 @@ def upsample(scales: int) -> Callable[[Call], tuple[Shape, ...]]:
     return rule
 
 
-def _scaled(call: Call, position: int, lengths: Shape) -> Shape:
+def _scaled(call: OperatorCall, position: int, lengths: Shape) -> Shape:
     factors = call.argument(position)
     if not isinstance(factors, Scalars) or len(factors.items) != len(lengths):
         raise NotKnownError
@@ -148,21 +148,21 @@ def _scaled(call: Call, position: int, lengths: Shape) -> Shape:
     return tuple(map(int, sizes))
 
 
-def pixel_shuffle(call: Call) -> tuple[Shape, ...]:
+def pixel_shuffle(call: OperatorCall) -> tuple[Shape, ...]:
     """Channels laid out as pixels."""
     *leading, channels, height, width = at_least(call.shape(0), _IMAGE)
     factor = _factor(call)
     return ((*leading, channels // factor**2, height * factor, width * factor),)
 
 
-def pixel_unshuffle(call: Call) -> tuple[Shape, ...]:
+def pixel_unshuffle(call: OperatorCall) -> tuple[Shape, ...]:
     """Pixels laid out as channels."""
     *leading, channels, height, width = at_least(call.shape(0), _IMAGE)
     factor = _factor(call)
     return ((*leading, channels * factor**2, height // factor, width // factor),)
 
 
-def _factor(call: Call) -> int:
+def _factor(call: OperatorCall) -> int:
     factor = call.number(1)
     if factor < 1:
         raise NotKnownError

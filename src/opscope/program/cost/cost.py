@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from opscope.program.cost.call import Call
+from opscope.program.cost.call import OperatorCall
 from opscope.program.cost.dimensions import NotKnownError, at_least, elements
 from opscope.program.cost.node_cost import activation_operations, node_arithmetic
 from opscope.program.cost.node_traffic import GraphTraffic, Traffic, stored_bytes
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from opscope.program.cost.dimensions import Shape
-    from opscope.program.structure.plan import Plan, Step
+    from opscope.program.structure.plan import MethodPlan, PlannedStep
     from opscope.program.xnnpack.graph import XnnGraph
 
 
-def call_traffic(call: Call) -> Traffic:
+def call_traffic(call: OperatorCall) -> Traffic:
     """Bytes of one call.
 
     Raises:
@@ -40,7 +40,7 @@ def call_traffic(call: Call) -> Traffic:
     return Traffic(sum(needed.values()) - weights, sum(map(call.bytes_of, call.outputs)), weights)
 
 
-def _needed(call: Call, number: int) -> int:
+def _needed(call: OperatorCall, number: int) -> int:
     """Bytes of an input that the outputs depend on."""
     whole = call.bytes_of(number)
     if call.operator in EMBEDDINGS:
@@ -49,7 +49,7 @@ def _needed(call: Call, number: int) -> int:
     return whole if seen is None else min(whole, stored_bytes(call.tensor(number).dtype, (seen,)))
 
 
-def _rows(call: Call, number: int) -> int:
+def _rows(call: OperatorCall, number: int) -> int:
     """Bytes of the rows of a table, of its scales or of its zero points that the indices name, each once."""
     position = EMBEDDINGS[call.operator]
     if number in call.tensors_at(position):
@@ -58,7 +58,7 @@ def _rows(call: Call, number: int) -> int:
     return elements(call.shape(position)) * (call.bytes_of(number) // rows) if rows else 0
 
 
-def _placed(call: Call) -> Traffic:
+def _placed(call: OperatorCall) -> Traffic:
     """What is put into the first argument is read, and as many elements of it are written."""
     given = [number for number in call.inputs if number not in call.tensors_at(0)]
     if not given:
@@ -153,7 +153,7 @@ class GraphCosts:
         return found.macs, found.flops + activation_operations(shaped.node, shaped.output())
 
 
-def step_cost(plan: Plan, step: Step, sizes: Mapping[int, Shape] | None = None) -> Cost | None:
+def step_cost(plan: MethodPlan, step: PlannedStep, sizes: Mapping[int, Shape] | None = None) -> Cost | None:
     """Cost of one instruction that calls a portable kernel.
 
     Args:
@@ -166,7 +166,7 @@ def step_cost(plan: Plan, step: Step, sizes: Mapping[int, Shape] | None = None) 
     """
     if step.kind is not InstructionKind.KERNEL:
         return None
-    call = Call(plan, step, sizes)
+    call = OperatorCall(plan, step, sizes)
     try:
         count, traffic = call_arithmetic(call), call_traffic(call)
     except NotKnownError:

@@ -24,7 +24,7 @@ from opscope.program.operators.taxonomy import classify
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from opscope.program.cost.call import Call
+    from opscope.program.cost.call import OperatorCall
 
 _MATRIX = 2
 _IMAGE = 3  # channels, and at least one dimension of an image
@@ -36,7 +36,7 @@ COLLECT = "et_copy_index"  # lays the result of one trip of a loop into a tensor
 _MOVEMENTS = frozenset({*EMBEDDINGS, COLLECT})  # those that the taxonomy does not know, too
 
 
-def call_arithmetic(call: Call) -> Arithmetic:
+def call_arithmetic(call: OperatorCall) -> Arithmetic:
     """What a call computes.
 
     Raises:
@@ -55,12 +55,12 @@ def call_arithmetic(call: Call) -> Arithmetic:
     raise NotKnownError
 
 
-def touches_no_data(call: Call) -> bool:
+def touches_no_data(call: OperatorCall) -> bool:
     """It computes with sizes, or gives a tensor another shape where it stands."""
     return call.name.startswith(("executorch_prim::", "aten::sym_")) and call.operator != COLLECT
 
 
-def window_elements(call: Call) -> int | None:
+def window_elements(call: OperatorCall) -> int | None:
     """So many elements of its first argument a call looks at, at most; None when it looks at all of them.
 
     Raises:
@@ -70,23 +70,23 @@ def window_elements(call: Call) -> int | None:
     return None if rule is None else rule(call)
 
 
-def _product_of(first: int) -> Callable[[Call], Arithmetic]:
+def _product_of(first: int) -> Callable[[OperatorCall], Arithmetic]:
     """A matrix product whose first factor is argument ``first``; it sums over that factor's last dimension."""
 
-    def rule(call: Call) -> Arithmetic:
+    def rule(call: OperatorCall) -> Arithmetic:
         return Arithmetic(elements(call.output()) * at_least(call.shape(first), 1)[-1])
 
     return rule
 
 
-def _convolution(call: Call) -> Arithmetic:
+def _convolution(call: OperatorCall) -> Arithmetic:
     data, weight = at_least(call.shape(0), _IMAGE), at_least(call.shape(1), _IMAGE)
     if call.is_set(_TRANSPOSED):
         return Arithmetic(elements(data) * elements(weight[1:]))
     return Arithmetic(elements(call.output()) * elements(weight[1:]))
 
 
-def _attention(call: Call) -> Arithmetic:
+def _attention(call: OperatorCall) -> Arithmetic:
     """Scores, then their softmax with a scale and perhaps a mask, then the mean of values that they weigh."""
     query, key = (at_least(call.shape(position), _MATRIX) for position in (0, 1))
     scores = elements(query[:-1]) * key[-2]
@@ -94,21 +94,21 @@ def _attention(call: Call) -> Arithmetic:
     return Arithmetic(scores * query[-1] + elements(call.output()) * key[-2], (SOFTMAX + extra) * scores)
 
 
-def _normalisation(call: Call) -> Arithmetic:
+def _normalisation(call: OperatorCall) -> Arithmetic:
     """Each tensor that the data are scaled or shifted by costs one more operation an element."""
     return Arithmetic(others=(NORMALISATION + len(call.inputs) - 1) * elements(call.shape(0)))
 
 
-def _batch_norm(call: Call) -> Arithmetic:
+def _batch_norm(call: OperatorCall) -> Arithmetic:
     """Mean and deviation are given: one operation an element for each of them, for scale and for shift."""
     return Arithmetic(others=(len(call.inputs) - 1) * elements(call.shape(0)))
 
 
-def _pooling(call: Call) -> Arithmetic:
+def _pooling(call: OperatorCall) -> Arithmetic:
     return Arithmetic(others=_pooled(call))
 
 
-def _pooled(call: Call) -> int:
+def _pooled(call: OperatorCall) -> int:
     """Elements in all windows; a size that is not in the file stands as 0."""
     kernel = call.numbers(1)
     if not 1 <= len(kernel) <= _IMAGE or min(kernel) < 1:
@@ -117,43 +117,43 @@ def _pooled(call: Call) -> int:
     return elements(call.output()) * elements(square)
 
 
-def _clamp(call: Call) -> Arithmetic:
+def _clamp(call: OperatorCall) -> Arithmetic:
     return Arithmetic(others=(call.has(1) + call.has(2)) * elements(call.output()))
 
 
-def _reduction(count: int) -> Callable[[Call], Arithmetic]:
+def _reduction(count: int) -> Callable[[OperatorCall], Arithmetic]:
     """So many operations for each element of the first argument."""
 
-    def rule(call: Call) -> Arithmetic:
+    def rule(call: OperatorCall) -> Arithmetic:
         return Arithmetic(others=count * elements(call.shape(0)))
 
     return rule
 
 
-def _each(count: int) -> Callable[[Call], Arithmetic]:
+def _each(count: int) -> Callable[[OperatorCall], Arithmetic]:
     """So many operations for each element of the output."""
 
-    def rule(call: Call) -> Arithmetic:
+    def rule(call: OperatorCall) -> Arithmetic:
         return Arithmetic(others=count * elements(call.output()))
 
     return rule
 
 
-def _seen_by_convolution(call: Call) -> int:
+def _seen_by_convolution(call: OperatorCall) -> int:
     data, weight = at_least(call.shape(0), _IMAGE), at_least(call.shape(1), _IMAGE)
     if call.is_set(_TRANSPOSED):
         return elements(data)
     return elements(replaced(call.output(), 1, data[1])) * elements(weight[2:])
 
 
-def _seen(count: int) -> Callable[[Call], int]:
-    def rule(call: Call) -> int:
+def _seen(count: int) -> Callable[[OperatorCall], int]:
+    def rule(call: OperatorCall) -> int:
         return count * sum(elements(call.shape_of(number)) for number in call.outputs)
 
     return rule
 
 
-_RULES: dict[str, Callable[[Call], Arithmetic]] = {
+_RULES: dict[str, Callable[[OperatorCall], Arithmetic]] = {
     "mm": _product_of(0),
     "bmm": _product_of(0),
     "matmul": _product_of(0),
@@ -182,7 +182,7 @@ _RULES: dict[str, Callable[[Call], Arithmetic]] = {
 
 _PARTS = "slice select narrow split split_with_sizes unbind diagonal index index_select gather masked_select"
 
-_SEEN: dict[str, Callable[[Call], int]] = {
+_SEEN: dict[str, Callable[[OperatorCall], int]] = {
     **dict.fromkeys("full_like zeros_like ones_like empty_like fill copy".split(), _seen(0)),
     **dict.fromkeys(_PARTS.split(), _seen(1)),
     "upsample_nearest2d": _seen(1),

@@ -16,10 +16,10 @@ from opscope.program.operators.taxonomy import classify
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from opscope.program.cost.call import Call
+    from opscope.program.cost.call import OperatorCall
 
 
-def output_shapes(call: Call) -> tuple[Shape, ...]:
+def output_shapes(call: OperatorCall) -> tuple[Shape, ...]:
     """The shapes of the outputs of a call; an operator that leaves fewer tensors has the first of them.
 
     Raises:
@@ -35,7 +35,7 @@ def output_shapes(call: Call) -> tuple[Shape, ...]:
     return (broadcast(*map(call.shape_of, call.inputs)),)
 
 
-def _same(call: Call) -> tuple[Shape, ...]:
+def _same(call: OperatorCall) -> tuple[Shape, ...]:
     return (call.shape(0),)
 
 
@@ -50,7 +50,7 @@ _PADS = (
     "constant_pad_nd reflection_pad1d reflection_pad2d replication_pad1d replication_pad2d replication_pad3d".split()
 )
 
-_RULES: dict[str, Callable[[Call], tuple[Shape, ...]]] = {
+_RULES: dict[str, Callable[[OperatorCall], tuple[Shape, ...]]] = {
     **dict.fromkeys(_SAME, _same),
     **dict.fromkeys(_PADS, movement.pad),
     **dict.fromkeys("view et_view reshape".split(), movement.view),

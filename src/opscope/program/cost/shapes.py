@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from opscope.program.cost.call import Call, integer_in
+from opscope.program.cost.call import OperatorCall, integer_in
 from opscope.program.cost.dimensions import NotKnownError, Shape, elements, fits
 from opscope.program.cost.node_shapes import graph_shapes
 from opscope.program.cost.portable_shapes import output_shapes
-from opscope.program.structure.plan import Dynamism, InstructionKind, Tensor
+from opscope.program.structure.plan import Dynamism, InstructionKind, PlannedTensor
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from opscope.program.structure.plan import Plan, Step
+    from opscope.program.structure.plan import MethodPlan, PlannedStep
     from opscope.program.xnnpack.graph import XnnGraph
 
 
@@ -37,7 +37,7 @@ class Called(NamedTuple):
     left: dict[int, Shape | None]
 
 
-def call_shapes(plan: Plan, step: Step, graph: XnnGraph, sizes: Mapping[int, Shape]) -> Called:
+def call_shapes(plan: MethodPlan, step: PlannedStep, graph: XnnGraph, sizes: Mapping[int, Shape]) -> Called:
     """What a call of a delegate makes of known shapes.
 
     Args:
@@ -52,42 +52,42 @@ def call_shapes(plan: Plan, step: Step, graph: XnnGraph, sizes: Mapping[int, Sha
     known = {}
     for number, name in given:
         value = _value(plan, number)
-        if isinstance(value, Tensor) and number in sizes and name in values and _alike(value, values[name].dims):
+        if isinstance(value, PlannedTensor) and number in sizes and name in values and _alike(value, values[name].dims):
             known[name] = _stored(value, sizes[number])
     dims = graph_shapes(graph, known)
     found: dict[int, Shape | None] = {}
     for number, name in left:
         value = _value(plan, number)
-        if isinstance(value, Tensor):
+        if isinstance(value, PlannedTensor):
             fitting = name in values and _alike(value, values[name].dims)
             found[number] = _logical(value, dims.get(name)) if fitting else None
     return Called(dims, found)
 
 
-def _alike(value: Tensor, dims: Shape) -> bool:
+def _alike(value: PlannedTensor, dims: Shape) -> bool:
     """Whether a tensor and a value of a graph are stated to have the same shape."""
     return _stored(value, value.sizes) == dims
 
 
-def possible(value: Tensor, shape: Shape) -> bool:
+def possible(value: PlannedTensor, shape: Shape) -> bool:
     """Whether a tensor can have a shape; that in the file is an upper bound unless the tensor is said to have none."""
     if value.dynamism is Dynamism.UNBOUNDED:
         return len(shape) == len(value.sizes) and min(shape, default=0) >= 0
     return fits(shape, value.sizes)
 
 
-def _value(plan: Plan, number: int) -> object:
+def _value(plan: MethodPlan, number: int) -> object:
     return plan.values[number] if 0 <= number < len(plan.values) else None
 
 
-def _stored(value: Tensor, shape: Shape) -> Shape:
+def _stored(value: PlannedTensor, shape: Shape) -> Shape:
     """A shape in the order of memory; a scalar stands as one element."""
     if len(value.dim_order) != len(shape):
         return shape or (1,)
     return tuple(shape[place] for place in value.dim_order) or (1,)
 
 
-def _logical(value: Tensor, stored: Shape | None) -> Shape | None:
+def _logical(value: PlannedTensor, stored: Shape | None) -> Shape | None:
     """The shape of a tensor from that in the order of memory."""
     if stored is None or not value.sizes:
         return None if stored is None else ()
@@ -99,7 +99,7 @@ def _logical(value: Tensor, stored: Shape | None) -> Shape | None:
 _LARGEST = 2**63 - 1
 
 
-def size_number(call: Call) -> int:
+def size_number(call: OperatorCall) -> int:
     """The integer that a call computes.
 
     Raises:
@@ -114,21 +114,21 @@ def size_number(call: Call) -> int:
     return found
 
 
-def _size(call: Call) -> int:
+def _size(call: OperatorCall) -> int:
     data = call.shape(0)
     return data[call.axis(1, data)]
 
 
-def _count(call: Call) -> int:
+def _count(call: OperatorCall) -> int:
     return elements(call.shape(0))
 
 
-def _of_two(compute: Callable[[int, int], int]) -> Callable[[Call], int]:
+def _of_two(compute: Callable[[int, int], int]) -> Callable[[OperatorCall], int]:
     return lambda call: compute(call.number(0), call.number(1))
 
 
-def _divided(compute: Callable[[int, int], int]) -> Callable[[Call], int]:
-    def rule(call: Call) -> int:
+def _divided(compute: Callable[[int, int], int]) -> Callable[[OperatorCall], int]:
+    def rule(call: OperatorCall) -> int:
         if not call.number(1):
             raise NotKnownError
         return compute(call.number(0), call.number(1))
@@ -136,11 +136,11 @@ def _divided(compute: Callable[[int, int], int]) -> Callable[[Call], int]:
     return rule
 
 
-def _negative(call: Call) -> int:
+def _negative(call: OperatorCall) -> int:
     return -call.number(0)
 
 
-_RULES: dict[str, Callable[[Call], int]] = {
+_RULES: dict[str, Callable[[OperatorCall], int]] = {
     "aten::sym_size.int": _size,
     "aten::sym_numel": _count,
     "executorch_prim::add.Scalar": _of_two(operator.add),
@@ -173,19 +173,21 @@ class Shapes(msgspec.Struct, frozen=True):
     dims: Mapping[int, Mapping[int, Shape]]
 
 
-def is_dynamic(plan: Plan) -> bool:
+def is_dynamic(plan: MethodPlan) -> bool:
     """Whether a tensor of the method can have another shape in another inference, or grows within one."""
-    return any(isinstance(value, Tensor) and value.dynamism is not Dynamism.STATIC for value in plan.values)
+    return any(isinstance(value, PlannedTensor) and value.dynamism is not Dynamism.STATIC for value in plan.values)
 
 
-def static_inputs(plan: Plan) -> tuple[Shape, ...] | None:
+def static_inputs(plan: MethodPlan) -> tuple[Shape, ...] | None:
     """The shapes of the tensors among a method's inputs, in their order; None when one can differ between calls."""
     tensors = [plan.values[number] for number in _input_tensors(plan)]
-    shapes = [value.sizes for value in tensors if isinstance(value, Tensor) and value.dynamism is Dynamism.STATIC]
+    shapes = [
+        value.sizes for value in tensors if isinstance(value, PlannedTensor) and value.dynamism is Dynamism.STATIC
+    ]
     return tuple(shapes) if len(shapes) == len(tensors) else None
 
 
-def propagate(plan: Plan, graphs: Mapping[int, XnnGraph], inputs: Sequence[Shape]) -> Shapes:
+def propagate(plan: MethodPlan, graphs: Mapping[int, XnnGraph], inputs: Sequence[Shape]) -> Shapes:
     """The shapes of one inference, as the runtime computes them.
 
     A value that gets several shapes within the inference, as in a loop or in two branches, has none.
@@ -209,8 +211,8 @@ def propagate(plan: Plan, graphs: Mapping[int, XnnGraph], inputs: Sequence[Shape
     return Shapes({}, {number: {} for number in graphs})
 
 
-def _input_tensors(plan: Plan) -> list[int]:
-    return [number for number in plan.inputs if isinstance(_value(plan, number), Tensor)]
+def _input_tensors(plan: MethodPlan) -> list[int]:
+    return [number for number in plan.inputs if isinstance(_value(plan, number), PlannedTensor)]
 
 
 class _Walk:
@@ -222,14 +224,14 @@ class _Walk:
         several: values that were set to different shapes or numbers, or once to an unknown one; they stay unknown.
     """
 
-    def __init__(self, plan: Plan, graphs: Mapping[int, XnnGraph], several: frozenset[int]) -> None:
+    def __init__(self, plan: MethodPlan, graphs: Mapping[int, XnnGraph], several: frozenset[int]) -> None:
         self.several = set(several)
         self.dims: dict[int, dict[int, Shape]] = {number: {} for number in graphs}
         self._called: set[int] = set()
         self._plan = plan
         self._graphs = graphs
         self._steps = [step for chain in plan.chains for step in chain.steps]
-        self._tensors = {number: value for number, value in enumerate(plan.values) if isinstance(value, Tensor)}
+        self._tensors = {number: value for number, value in enumerate(plan.values) if isinstance(value, PlannedTensor)}
         self._integers = self._constants()
         self._trips = {step.arguments[0]: step.arguments[1] for step in self._steps if self._compares(step)}
         static = Dynamism.STATIC
@@ -252,7 +254,7 @@ class _Walk:
             elif step.kind is InstructionKind.MOVE and step.arguments:
                 self._set(step.arguments[-1], self.sizes.get(step.arguments[0]))
 
-    def _compares(self, step: Step) -> bool:
+    def _compares(self, step: PlannedStep) -> bool:
         """A loop ends when its counter equals the number of trips."""
         kernel = step.kind is InstructionKind.KERNEL and len(step.arguments) > 1
         return kernel and self._plan.called(step) == _EQUAL
@@ -279,8 +281,8 @@ class _Walk:
         self.sizes.pop(number, None)
         self._integers.pop(number, None)
 
-    def _kernel(self, step: Step) -> None:
-        call = Call(self._plan, step, self.sizes, self._integers)
+    def _kernel(self, step: PlannedStep) -> None:
+        call = OperatorCall(self._plan, step, self.sizes, self._integers)
         if call.name == _COPY_INTO:
             self._collect(step, call)
         elif call.outputs:
@@ -288,7 +290,7 @@ class _Walk:
         elif step.arguments:
             self._compute(step.arguments[-1], call)
 
-    def _compute(self, number: int, call: Call) -> None:
+    def _compute(self, number: int, call: OperatorCall) -> None:
         """An operator that leaves a number."""
         try:
             found = size_number(call)
@@ -300,7 +302,7 @@ class _Walk:
         else:
             self._integers[number] = found
 
-    def _leave(self, call: Call) -> None:
+    def _leave(self, call: OperatorCall) -> None:
         """An operator that leaves tensors."""
         dynamic = [number for number in call.outputs if self._tensors[number].dynamism is not Dynamism.STATIC]
         try:
@@ -310,7 +312,7 @@ class _Walk:
         for number in dynamic:
             self._set(number, shapes.get(number))
 
-    def _collect(self, step: Step, call: Call) -> None:
+    def _collect(self, step: PlannedStep, call: OperatorCall) -> None:
         """A loop lays one result after another into a tensor, which has them all in the end."""
         counter = step.arguments[2] if len(step.arguments) > 2 else -1  # noqa: PLR2004 - target, source, counter
         trips = self._integers.get(self._trips.get(counter, -1))
@@ -320,7 +322,7 @@ class _Walk:
             shape = None
         self._set(step.arguments[0], shape)
 
-    def _delegate(self, step: Step) -> None:
+    def _delegate(self, step: PlannedStep) -> None:
         graph = self._graphs.get(step.target)
         if graph is None:
             for number in step.arguments:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-class Frame(NamedTuple):
+class StackFrame(NamedTuple):
     """One function of a stack, and the library it is in; null where it is not known."""
 
     function: str | None
@@ -75,7 +75,7 @@ class Tally:
         self._rows: dict[tuple[str, str, str | None, str | None, str | None], tuple[int | None, float]] = {}
 
     def add(
-        self, event: str, thread: str, stack: Sequence[Frame], weight: float = 1.0, samples: int | None = 1
+        self, event: str, thread: str, stack: Sequence[StackFrame], weight: float = 1.0, samples: int | None = 1
     ) -> None:
         """Add samples.
 
@@ -86,7 +86,7 @@ class Tally:
             weight: what they stand for.
             samples: number of them; None when it is not known.
         """
-        leaf = stack[0] if stack else Frame(None, None)
+        leaf = stack[0] if stack else StackFrame(None, None)
         kernels = (parse_symbol(frame.function) for frame in stack if frame.function)
         kernel = next((found.name for found in kernels if found), None)
         key = (event, thread, leaf.function, leaf.library, kernel)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from opscope.program.partition.sme_rules import RULES, Form, Rule, Verdict
+from opscope.program.partition.sme_rules import RULES, Form, SmeRule, SmeSupport
 from opscope.program.xnnpack.graph import Convolution
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class Eligibility(msgspec.Struct, frozen=True):
         advice: what would make it eligible; None when nothing simple does.
     """
 
-    verdict: Verdict
+    verdict: SmeSupport
     form: Form
     types: str
     reason: str
@@ -115,7 +115,7 @@ def _single_channels(node: XnnNode) -> bool:
     return isinstance(options, Convolution) and options.group_input_channels == options.group_output_channels == 1
 
 
-def _fits(rule: Rule, types: tuple[str, ...]) -> bool:
+def _fits(rule: SmeRule, types: tuple[str, ...]) -> bool:
     if set(rule.types) == {"*"}:
         return True
     pairs = zip(rule.types, types, strict=False)
@@ -123,4 +123,4 @@ def _fits(rule: Rule, types: tuple[str, ...]) -> bool:
 
 
 def _open(form: Form, types: tuple[str, ...], reason: str) -> Eligibility:
-    return Eligibility(Verdict.UNKNOWN, form, " x ".join(types[:_FACTORS]), reason, None, tried=False)
+    return Eligibility(SmeSupport.UNKNOWN, form, " x ".join(types[:_FACTORS]), reason, None, tried=False)

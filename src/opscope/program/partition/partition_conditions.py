@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import TypeAlias
 
-    from opscope.program.cost.call import Call
-    from opscope.program.structure.plan import Tensor
+    from opscope.program.cost.call import OperatorCall
+    from opscope.program.structure.plan import PlannedTensor
 
-    Condition: TypeAlias = Callable[[Call], "Broken | None"]
+    Condition: TypeAlias = Callable[[OperatorCall], "Broken | None"]
 
 _IMAGE = 4
 _SQUARE = 2
@@ -41,19 +41,19 @@ class Broken(NamedTuple):
     weights: bool = False
 
 
-def described(call: Call, number: int) -> str:
+def described(call: OperatorCall, number: int) -> str:
     """A tensor in short: ``float32[1, 64]``."""
     value = call.tensor(number)
     shape = ", ".join(map(str, value.sizes))
     return f"{value.dtype.name}[{shape}]"
 
 
-def _first(call: Call) -> str:
+def _first(call: OperatorCall) -> str:
     numbers = call.tensors_at(0)
     return described(call, numbers[0]) if numbers else "nothing"
 
 
-def whole_scale(call: Call) -> Broken | None:
+def whole_scale(call: OperatorCall) -> Broken | None:
     """A second operand that is not scaled."""
     value = call.argument(2)
     if not isinstance(value, Scalar) or isinstance(value.value, str):
@@ -63,7 +63,7 @@ def whole_scale(call: Call) -> Broken | None:
     return Broken("it is taken only when the second operand is not scaled", f"alpha is {value.value}")
 
 
-def last_dimension(call: Call) -> Broken | None:
+def last_dimension(call: OperatorCall) -> Broken | None:
     """Along the last dimension."""
     rank, place = len(call.shape(0)), call.number(1)
     if place in {-1, rank - 1}:
@@ -71,7 +71,7 @@ def last_dimension(call: Call) -> Broken | None:
     return Broken("it is taken along the last dimension only", f"dimension {place} of {_first(call)}")
 
 
-def trailing(call: Call) -> Broken | None:
+def trailing(call: OperatorCall) -> Broken | None:
     """A dimension added behind the last one."""
     place = call.number(1)
     if place in {-1, len(call.shape(0))}:
@@ -79,7 +79,7 @@ def trailing(call: Call) -> Broken | None:
     return Broken("a dimension is added behind the last one only", f"dimension {place} of {_first(call)}")
 
 
-def image_mean(call: Call) -> Broken | None:
+def image_mean(call: OperatorCall) -> Broken | None:
     """The mean of an image, its dimensions kept."""
     rank = len(call.shape(0))
     if rank != _IMAGE:
@@ -94,7 +94,7 @@ def image_mean(call: Call) -> Broken | None:
     return None
 
 
-def square(call: Call) -> Broken | None:
+def square(call: OperatorCall) -> Broken | None:
     """The integer 2 as exponent."""
     value = call.argument(1)
     if not isinstance(value, Scalar):
@@ -104,13 +104,13 @@ def square(call: Call) -> Broken | None:
     return Broken("a power is taken only when its exponent is the integer 2", f"the exponent is {value.value!r}")
 
 
-def several(call: Call) -> Broken | None:
+def several(call: OperatorCall) -> Broken | None:
     """Two tensors or more."""
     count = len(set(call.tensors_at(0)))
     return Broken("two tensors or more are joined", f"there is {count}") if count < 2 else None  # noqa: PLR2004 - a pair
 
 
-def no_cropping(call: Call) -> Broken | None:
+def no_cropping(call: OperatorCall) -> Broken | None:
     """No negative padding."""
     padding = call.numbers(1)
     if min(padding, default=0) >= 0:
@@ -118,7 +118,7 @@ def no_cropping(call: Call) -> Broken | None:
     return Broken("padding is taken only when it is not negative", f"{list(padding)}")
 
 
-def plain_slice(call: Call) -> Broken | None:
+def plain_slice(call: OperatorCall) -> Broken | None:
     """A slice without steps, of fixed shapes."""
     step = call.number(4)
     if step != 1:
@@ -129,19 +129,19 @@ def plain_slice(call: Call) -> Broken | None:
     return found
 
 
-def fixed_shapes(call: Call) -> Broken | None:
+def fixed_shapes(call: OperatorCall) -> Broken | None:
     """Shapes that cannot differ between calls."""
     return _dynamic(call, "it is taken only when its shapes are fixed")
 
 
-def _dynamic(call: Call, text: str) -> Broken | None:
+def _dynamic(call: OperatorCall, text: str) -> Broken | None:
     for number in (*call.inputs[:1], *call.outputs):
         if call.tensor(number).dynamism is not Dynamism.STATIC:
             return Broken(text, f"{described(call, number)} is an upper bound", dynamic=True)
     return None
 
 
-def fixed_view(call: Call) -> Broken | None:
+def fixed_view(call: OperatorCall) -> Broken | None:
     """A reshape whose sizes are numbers, not computed."""
     try:
         call.numbers(1)
@@ -151,7 +151,7 @@ def fixed_view(call: Call) -> Broken | None:
     return None
 
 
-def same_order(call: Call) -> Broken | None:
+def same_order(call: OperatorCall) -> Broken | None:
     """The same order of dimensions in memory."""
     orders = [call.tensor(number).dim_order for number in (*call.inputs[:1], *call.outputs[:1])]
     if len(orders) < 2 or not all(orders) or orders[0] == orders[1]:  # noqa: PLR2004 - the input's and the output's
@@ -159,7 +159,7 @@ def same_order(call: Call) -> Broken | None:
     return Broken("a copy is taken only when the order in memory stays", f"from {orders[0]} to {orders[1]}")
 
 
-def same_type(call: Call) -> Broken | None:
+def same_type(call: OperatorCall) -> Broken | None:
     """The same number type."""
     source, target = (call.tensor(n).dtype.name for n in (*call.inputs[:1], *call.outputs[:1]))
     if source == target:
@@ -167,13 +167,13 @@ def same_type(call: Call) -> Broken | None:
     return Broken("a conversion of number types is not taken", f"from {source} to {target}")
 
 
-def not_half(call: Call) -> Broken | None:
+def not_half(call: OperatorCall) -> Broken | None:
     """Another number type than fp16."""
     kinds = {call.tensor(number).dtype.name for number in call.outputs}
     return Broken("GELU is not taken in half precision", "float16") if "float16" in kinds else None
 
 
-def average(call: Call) -> Broken | None:
+def average(call: OperatorCall) -> Broken | None:
     """Average pooling as XNNPACK computes it."""
     if call.is_set(4):
         return Broken("pooling is taken only without ceil_mode", "ceil_mode is True")
@@ -185,7 +185,7 @@ def average(call: Call) -> Broken | None:
     return None
 
 
-def maximum(call: Call) -> Broken | None:
+def maximum(call: OperatorCall) -> Broken | None:
     """A window that leaves nothing out."""
     kernel = _pair(call.listed(1))
     stride = _pair(call.listed(2) or kernel)
@@ -200,7 +200,7 @@ def _pair(sizes: tuple[int, ...]) -> tuple[int, int]:
     return sizes[0], sizes[-1]
 
 
-def batch_norm(call: Call) -> Broken | None:
+def batch_norm(call: OperatorCall) -> Broken | None:
     """Data of two to four dimensions."""
     rank = len(call.shape(0))
     if rank in {2, 3, 4}:
@@ -208,7 +208,7 @@ def batch_norm(call: Call) -> Broken | None:
     return Broken("batch normalisation is taken of tensors with two to four dimensions", f"it has {rank}")
 
 
-def maximum_of_image(call: Call) -> Broken | None:
+def maximum_of_image(call: OperatorCall) -> Broken | None:
     """Data of four dimensions."""
     rank = len(call.shape(0))
     return None if rank == _IMAGE else Broken("a maximum is taken of four dimensions only", f"it has {rank}")
@@ -222,7 +222,7 @@ def stored(weight: int, bias: int | None = None) -> Condition:
         bias: of the bias; None when there is none.
     """
 
-    def condition(call: Call) -> Broken | None:
+    def condition(call: OperatorCall) -> Broken | None:
         for place, name in ((weight, "weights"), (bias, "bias")):
             for number in call.tensors_at(place) if place is not None else ():
                 if not _is_stored(call.tensor(number)):
@@ -233,11 +233,11 @@ def stored(weight: int, bias: int | None = None) -> Condition:
     return condition
 
 
-def _is_stored(value: Tensor) -> bool:
+def _is_stored(value: PlannedTensor) -> bool:
     return value.data_buffer > 0 or value.external
 
 
-def convolution(call: Call) -> Broken | None:
+def convolution(call: OperatorCall) -> Broken | None:
     """A filter of one or two dimensions that is stored."""
     rank = len(call.shape(1))
     if rank > _IMAGE:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from opscope.program.cost.call import Call, integer_in
+from opscope.program.cost.call import OperatorCall, integer_in
 from opscope.program.cost.dimensions import NotKnownError, elements
 from opscope.program.partition.partition_conditions import described
 from opscope.program.partition.partition_rules import RULES
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from opscope.program.partition.partition_conditions import Broken
     from opscope.program.partition.partition_rules import OperatorRule
-    from opscope.program.structure.plan import Plan, Step
+    from opscope.program.structure.plan import MethodPlan, PlannedStep
 
 _PLACE = "backends/xnnpack/partition"
 _LIST = f"{_PLACE}/config/__init__.py"
@@ -74,7 +74,7 @@ class PortableReasons:
         plan: the method.
     """
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: MethodPlan) -> None:
         self._plan = plan
         self._steps = plan.chains[0].steps if plan.chains else ()
         computed = _computed(plan, self._steps)
@@ -97,10 +97,10 @@ class PortableReasons:
         rule = RULES.get(name)
         if rule is None:
             return PortableReason(Cause.NO_RULE, "the partitioner has no rule for it", None, _LIST)
-        call = Call(self._plan, step, None, self._integers)
+        call = OperatorCall(self._plan, step, None, self._integers)
         return self._refused(call, rule) or self._elsewhere(instruction) or self._left(rule)
 
-    def _refused(self, call: Call, rule: OperatorRule) -> PortableReason | None:
+    def _refused(self, call: OperatorCall, rule: OperatorRule) -> PortableReason | None:
         """What the rules refuse of what the program shows."""
         common = _tensors_refused(call, rule)
         if common is not None or rule.condition is None:
@@ -128,7 +128,7 @@ class PortableReasons:
         return PortableReason(Cause.NOT_KNOWN, "every rule that is known is met")
 
 
-def _tensors_refused(call: Call, rule: OperatorRule) -> PortableReason | None:
+def _tensors_refused(call: OperatorCall, rule: OperatorRule) -> PortableReason | None:
     """The checks that all operators share: number types, the same for all inputs, and nothing empty."""
     inputs = call.inputs
     for number in (*inputs, *(call.outputs if rule.results else ())):
@@ -157,7 +157,7 @@ def _broken(broken: Broken, rule: OperatorRule) -> PortableReason:
     return PortableReason(cause, broken.text, broken.evidence, f"{_PLACE}/config/{rule.file}")
 
 
-def _computed(plan: Plan, steps: Sequence[Step]) -> set[int]:
+def _computed(plan: MethodPlan, steps: Sequence[PlannedStep]) -> set[int]:
     """Numbers of values that are no tensors and are written by an instruction."""
     scalars = {number for number, value in enumerate(plan.values) if isinstance(value, Scalar)}
     written = (
@@ -168,7 +168,7 @@ def _computed(plan: Plan, steps: Sequence[Step]) -> set[int]:
     return scalars.intersection(written)
 
 
-def _nested(steps: Sequence[Step]) -> set[int]:
+def _nested(steps: Sequence[PlannedStep]) -> set[int]:
     """Instructions that a jump passes over or repeats."""
     depth = [0] * (len(steps) + 1)
     for number, step in enumerate(steps):

@@ -15,7 +15,7 @@ TABLE = "executorch 1.5.1, XNNPACK 92a7ad50"
 """The release whose library was read and tried, and the commit of XNNPACK in it."""
 
 
-class Verdict(str, enum.Enum):
+class SmeSupport(str, enum.Enum):
     """Whether an operator can run with SME or SME2."""
 
     ELIGIBLE = "eligible"
@@ -41,7 +41,7 @@ class Kernels(NamedTuple):
     sme2: str
 
 
-class Rule(NamedTuple):
+class SmeRule(NamedTuple):
     """What holds for one form and its number types.
 
     Attributes:
@@ -58,7 +58,7 @@ class Rule(NamedTuple):
 
     form: Form
     types: tuple[str, str, str]
-    verdict: Verdict
+    verdict: SmeSupport
     types_name: str
     reason: str
     source: str
@@ -90,17 +90,17 @@ _QP8_QC4W = Kernels(
 
 _PACKING = "src/subgraph.c, xnn_subgraph_optimize_packed_lhs"
 _CONFIG = "src/configs/gemm-config.c"
-_YES, _NO, _OPEN = Verdict.ELIGIBLE, Verdict.NOT_ELIGIBLE, Verdict.UNKNOWN
+_YES, _NO, _OPEN = SmeSupport.ELIGIBLE, SmeSupport.NOT_ELIGIBLE, SmeSupport.UNKNOWN
 _PACKED = "the library packs the data and has kernels for these types"
 _ONE_SCALE = "the packed int8 product needs a scale for each channel of the weights"
 _PER_CHANNEL = "quantise weights with a scale for each channel"
 _NO_PACKING = "the library packs no data of these types"
 
-RULES: tuple[Rule, ...] = (
-    Rule(Form.PRODUCT, ("fp32", "fp32", "fp32"), _YES, "PF32", _PACKED, _PACKING, _F32),
-    Rule(Form.PRODUCT, ("fp32", "fp16", "fp32"), _YES, "PF32", _PACKED, _PACKING, _F32, tried=False),
-    Rule(Form.PRODUCT, ("fp16", "fp16", "fp16"), _YES, "PF16", _PACKED, _PACKING, _F16),
-    Rule(
+RULES: tuple[SmeRule, ...] = (
+    SmeRule(Form.PRODUCT, ("fp32", "fp32", "fp32"), _YES, "PF32", _PACKED, _PACKING, _F32),
+    SmeRule(Form.PRODUCT, ("fp32", "fp16", "fp32"), _YES, "PF32", _PACKED, _PACKING, _F32, tried=False),
+    SmeRule(Form.PRODUCT, ("fp16", "fp16", "fp16"), _YES, "PF16", _PACKED, _PACKING, _F16),
+    SmeRule(
         Form.PRODUCT,
         ("fp16", "fp32", "fp16"),
         _NO,
@@ -109,13 +109,13 @@ RULES: tuple[Rule, ...] = (
         _PACKING,
         advice="write convolutions of one element as linear layers, or export them in fp32 or int8",
     ),
-    Rule(Form.PRODUCT, ("qint8", "qcint8", "qint8"), _YES, "PQS8, QC8W", _PACKED, _PACKING, _QS8),
-    Rule(Form.PRODUCT, ("qint8", "qint8", "qint8"), _NO, "QS8", _ONE_SCALE, _PACKING, advice=_PER_CHANNEL),
-    Rule(Form.PRODUCT, ("qint8", "qcint4", "qint8"), _NO, "QS8, QC4W", _NO_PACKING, _PACKING, tried=False),
-    Rule(Form.PRODUCT, ("quint8", "*", "quint8"), _NO, "QU8", _NO_PACKING, _PACKING, tried=False),
-    Rule(Form.PRODUCT, ("qdint8", "qcint8", "fp32"), _YES, "QP8, F32, QC8W", _PACKED, _PACKING, _QP8_QC8W),
-    Rule(Form.PRODUCT, ("qdint8", "qcint4", "fp32"), _YES, "QP8, F32, QC4W", _PACKED, _PACKING, _QP8_QC4W),
-    Rule(
+    SmeRule(Form.PRODUCT, ("qint8", "qcint8", "qint8"), _YES, "PQS8, QC8W", _PACKED, _PACKING, _QS8),
+    SmeRule(Form.PRODUCT, ("qint8", "qint8", "qint8"), _NO, "QS8", _ONE_SCALE, _PACKING, advice=_PER_CHANNEL),
+    SmeRule(Form.PRODUCT, ("qint8", "qcint4", "qint8"), _NO, "QS8, QC4W", _NO_PACKING, _PACKING, tried=False),
+    SmeRule(Form.PRODUCT, ("quint8", "*", "quint8"), _NO, "QU8", _NO_PACKING, _PACKING, tried=False),
+    SmeRule(Form.PRODUCT, ("qdint8", "qcint8", "fp32"), _YES, "QP8, F32, QC8W", _PACKED, _PACKING, _QP8_QC8W),
+    SmeRule(Form.PRODUCT, ("qdint8", "qcint4", "fp32"), _YES, "QP8, F32, QC4W", _PACKED, _PACKING, _QP8_QC4W),
+    SmeRule(
         Form.PRODUCT,
         ("qdint8", "qbint4", "fp32"),
         _NO,
@@ -124,7 +124,7 @@ RULES: tuple[Rule, ...] = (
         f"{_CONFIG}, init_qp8_f32_qb4w_gemm_config",
         advice="give 4-bit weights one scale a channel, or use 8 bits",
     ),
-    Rule(
+    SmeRule(
         Form.PRODUCT,
         ("qdint8", "qbint4", "fp16"),
         _NO,
@@ -133,7 +133,7 @@ RULES: tuple[Rule, ...] = (
         f"{_PACKING}; src/subgraph/rewrites/cvt_to_fp32.cc",
         advice="keep the data in fp32",
     ),
-    Rule(
+    SmeRule(
         Form.PRODUCT,
         ("qdint8", "qcint8 qcint4", "fp16"),
         _NO,
@@ -143,9 +143,9 @@ RULES: tuple[Rule, ...] = (
         tried=False,
         advice="keep the data in fp32",
     ),
-    Rule(Form.BATCH_PRODUCT, ("fp32", "fp32", "fp32"), _YES, "PF32", _PACKED, _PACKING, _F32),
-    Rule(Form.BATCH_PRODUCT, ("fp16", "fp16", "fp16"), _YES, "PF16", _PACKED, _PACKING, _F16),
-    Rule(
+    SmeRule(Form.BATCH_PRODUCT, ("fp32", "fp32", "fp32"), _YES, "PF32", _PACKED, _PACKING, _F32),
+    SmeRule(Form.BATCH_PRODUCT, ("fp16", "fp16", "fp16"), _YES, "PF16", _PACKED, _PACKING, _F16),
+    SmeRule(
         Form.BATCH_PRODUCT,
         ("qdint8", "qcint8", "fp32"),
         _YES,
@@ -155,14 +155,14 @@ RULES: tuple[Rule, ...] = (
         _QP8_QC8W,
         tried=False,
     ),
-    Rule(Form.BATCH_PRODUCT, ("qint8", "qint8", "qint8"), _NO, "QS8", _ONE_SCALE, _PACKING, tried=False),
-    Rule(Form.CONVOLUTION, ("fp32", "fp32", "fp32"), _YES, "PF32", _PACKED, _PACKING, _F32),
-    Rule(Form.CONVOLUTION, ("fp32", "fp16", "fp32"), _YES, "PF32", _PACKED, _PACKING, _F32, tried=False),
-    Rule(Form.CONVOLUTION, ("fp16", "fp16", "fp16"), _YES, "PF16", _PACKED, _PACKING, _F16, tried=False),
-    Rule(Form.CONVOLUTION, ("fp16", "fp32", "fp16"), _YES, "PF16", _PACKED, _PACKING, _F16),
-    Rule(Form.CONVOLUTION, ("qint8", "qcint8 qint8", "qint8"), _YES, "PQS8, QS8, QC8W", _PACKED, _PACKING, _QS8),
-    Rule(Form.CONVOLUTION, ("quint8", "*", "quint8"), _NO, "QU8", _NO_PACKING, _PACKING, tried=False),
-    Rule(
+    SmeRule(Form.BATCH_PRODUCT, ("qint8", "qint8", "qint8"), _NO, "QS8", _ONE_SCALE, _PACKING, tried=False),
+    SmeRule(Form.CONVOLUTION, ("fp32", "fp32", "fp32"), _YES, "PF32", _PACKED, _PACKING, _F32),
+    SmeRule(Form.CONVOLUTION, ("fp32", "fp16", "fp32"), _YES, "PF32", _PACKED, _PACKING, _F32, tried=False),
+    SmeRule(Form.CONVOLUTION, ("fp16", "fp16", "fp16"), _YES, "PF16", _PACKED, _PACKING, _F16, tried=False),
+    SmeRule(Form.CONVOLUTION, ("fp16", "fp32", "fp16"), _YES, "PF16", _PACKED, _PACKING, _F16),
+    SmeRule(Form.CONVOLUTION, ("qint8", "qcint8 qint8", "qint8"), _YES, "PQS8, QS8, QC8W", _PACKED, _PACKING, _QS8),
+    SmeRule(Form.CONVOLUTION, ("quint8", "*", "quint8"), _NO, "QU8", _NO_PACKING, _PACKING, tried=False),
+    SmeRule(
         Form.CONVOLUTION,
         ("qdint8", "qcint8", "*"),
         _NO,
@@ -171,7 +171,7 @@ RULES: tuple[Rule, ...] = (
         _PACKING,
         advice="quantise convolutions statically",
     ),
-    Rule(
+    SmeRule(
         Form.DEPTHWISE,
         ("*", "*", "*"),
         _NO,
@@ -179,8 +179,8 @@ RULES: tuple[Rule, ...] = (
         "a depthwise convolution is no matrix product: the library has vector kernels for it only",
         "src/subgraph/depthwise-convolution-2d.c",
     ),
-    Rule(Form.DECONVOLUTION, ("qint8", "qcint8 qint8", "qint8"), _YES, "PQS8, QS8, QC8W", _PACKED, _PACKING, _QS8),
-    Rule(
+    SmeRule(Form.DECONVOLUTION, ("qint8", "qcint8 qint8", "qint8"), _YES, "PQS8, QS8, QC8W", _PACKED, _PACKING, _QS8),
+    SmeRule(
         Form.DECONVOLUTION,
         ("fp32 fp16 qdint8", "*", "*"),
         _NO,
@@ -189,7 +189,7 @@ RULES: tuple[Rule, ...] = (
         _PACKING,
         advice="quantise it statically, or enlarge the image and convolve it",
     ),
-    Rule(
+    SmeRule(
         Form.ATTENTION,
         ("*", "*", "*"),
         _OPEN,

@@ -11,7 +11,7 @@ import msgspec
 from opscope.program.structure.dtypes import NumberType
 
 
-class Frame(msgspec.Struct, frozen=True):
+class SourceLine(msgspec.Struct, frozen=True):
     """A line of Python that led to an operator.
 
     Attributes:
@@ -64,7 +64,7 @@ class EdgeNode(msgspec.Struct, frozen=True):
     target: str
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
-    frames: tuple[Frame, ...]
+    frames: tuple[SourceLine, ...]
     modules: tuple[ModuleScope, ...]
     handles: tuple[int, ...]
 

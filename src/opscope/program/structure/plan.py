@@ -71,14 +71,14 @@ class Dynamism(str, enum.Enum):
     UNKNOWN = "unknown"
 
 
-class Allocation(msgspec.Struct, frozen=True):
+class PlannedMemory(msgspec.Struct, frozen=True):
     """Where memory planning put a tensor: number of the planned buffer, and byte offset inside it."""
 
     buffer: int
     offset: int
 
 
-class Tensor(msgspec.Struct, frozen=True, tag=True):
+class PlannedTensor(msgspec.Struct, frozen=True, tag="Tensor"):
     """A tensor of a plan.
 
     Attributes:
@@ -97,7 +97,7 @@ class Tensor(msgspec.Struct, frozen=True, tag=True):
     dim_order: tuple[int, ...]
     dynamism: Dynamism
     data_buffer: int
-    allocation: Allocation | None
+    allocation: PlannedMemory | None
     name: str
     external: bool
 
@@ -149,7 +149,7 @@ class UnknownValue(msgspec.Struct, frozen=True, tag=True):
     number: int
 
 
-Value: TypeAlias = Tensor | Scalar | Scalars | ValueList | Nothing | UnknownValue
+Value: TypeAlias = PlannedTensor | Scalar | Scalars | ValueList | Nothing | UnknownValue
 
 
 class Delegate(msgspec.Struct, frozen=True):
@@ -166,7 +166,7 @@ class Delegate(msgspec.Struct, frozen=True):
     data: Span | None
 
 
-class Step(msgspec.Struct, frozen=True):
+class PlannedStep(msgspec.Struct, frozen=True):
     """One instruction in full.
 
     Attributes:
@@ -186,10 +186,10 @@ class Chain(msgspec.Struct, frozen=True):
 
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
-    steps: tuple[Step, ...]
+    steps: tuple[PlannedStep, ...]
 
 
-class Plan(msgspec.Struct, frozen=True):
+class MethodPlan(msgspec.Struct, frozen=True):
     """A method in full.
 
     Attributes:
@@ -217,7 +217,7 @@ class Plan(msgspec.Struct, frozen=True):
         steps = self.chains[0].steps if self.chains else ()
         return Method(self.name, tuple(Instruction(step.kind, self.called(step)) for step in steps))
 
-    def called(self, step: Step) -> str:
+    def called(self, step: PlannedStep) -> str:
         """Operator with overload or identifier of the delegate that a step calls; empty for control flow."""
         if step.kind is InstructionKind.KERNEL:
             return self.operators[step.target]
@@ -231,7 +231,7 @@ class Plan(msgspec.Struct, frozen=True):
                 found.setdefault(step.target, []).append(number)
         return {delegate: tuple(numbers) for delegate, numbers in found.items()}
 
-    def tensors(self, step: Step) -> tuple[int, ...]:
+    def tensors(self, step: PlannedStep) -> tuple[int, ...]:
         """Numbers of the tensors that a step is given, also through lists, each once, in the order of arguments.
 
         Empty for a plan that was kept without its values.
@@ -240,7 +240,7 @@ class Plan(msgspec.Struct, frozen=True):
         for number in step.arguments if self.values else ():
             value = self.values[number]
             members = value.members if isinstance(value, ValueList) else (number,)
-            found.update((n, None) for n in members if n >= 0 and isinstance(self.values[n], Tensor))
+            found.update((n, None) for n in members if n >= 0 and isinstance(self.values[n], PlannedTensor))
         return tuple(found)
 
 
@@ -273,7 +273,7 @@ class Executable(msgspec.Struct, frozen=True):
 
     identifier: str
     version: int
-    plans: tuple[Plan, ...]
+    plans: tuple[MethodPlan, ...]
     segments: tuple[Span, ...]
     named_data: tuple[NamedData, ...]
     constants: Subsegments | None

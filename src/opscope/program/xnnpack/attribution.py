@@ -42,7 +42,7 @@ class TooLargeError(Exception):
     """There are more pairs of events and nodes than can be compared."""
 
 
-class Alignment(NamedTuple):
+class EventAlignment(NamedTuple):
     """The nodes that each event may belong to, over all alignments of least cost, and what speaks against all of them.
 
     Attributes:
@@ -54,7 +54,7 @@ class Alignment(NamedTuple):
     doubt: str | None
 
 
-def align(graph: XnnGraph, events: Sequence[EventName]) -> Alignment:
+def align(graph: XnnGraph, events: Sequence[EventName]) -> EventAlignment:
     """Align the events of a call with the nodes of its graph.
 
     Raises:
@@ -69,7 +69,7 @@ def align(graph: XnnGraph, events: Sequence[EventName]) -> Alignment:
     extras = _on_best(ahead[:, :-1] + costs.extra + behind[:, 1:], best)
     drops = _on_best(ahead[:-1, :] + costs.drop[:, None] + behind[1:, :], best)
     candidates = [_candidates(pairs[:, event], extras[:, event]) for event in range(len(events))]
-    return Alignment(candidates, _doubt(graph, costs, drops, extras))
+    return EventAlignment(candidates, _doubt(graph, costs, drops, extras))
 
 
 class _Costs(NamedTuple):

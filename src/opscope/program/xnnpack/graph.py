@@ -28,7 +28,7 @@ class QuantisationKind(str, enum.Enum):
     UNKNOWN = "unknown"
 
 
-class Quantisation(msgspec.Struct, frozen=True):
+class QuantisationScales(msgspec.Struct, frozen=True):
     """Scales of a value.
 
     Attributes:
@@ -68,7 +68,7 @@ class XnnValue(msgspec.Struct, frozen=True):
     external_input: bool
     external_output: bool
     constant: int
-    quantisation: Quantisation
+    quantisation: QuantisationScales
     external_id: int | None = None
 
     @property

@@ -9,7 +9,7 @@ from opscope.program.structure.plan import InstructionKind
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from opscope.program.structure.plan import Plan, Step
+    from opscope.program.structure.plan import MethodPlan, PlannedStep
     from opscope.program.xnnpack.graph import XnnGraph
 
 
@@ -28,7 +28,7 @@ class Links:
         graphs: of its delegates by number; of one that is absent every argument may be read and made.
     """
 
-    def __init__(self, plan: Plan, graphs: Mapping[int, XnnGraph]) -> None:
+    def __init__(self, plan: MethodPlan, graphs: Mapping[int, XnnGraph]) -> None:
         self._plan = plan
         self._graphs = graphs
         self._makers: dict[int, list[Link]] = {}
@@ -45,12 +45,12 @@ class Links:
         """Instructions that read a value, in order; none for outputs of the method only."""
         return self._readers.get(value, [])
 
-    def argument(self, step: Step, inside: int) -> int | None:
+    def argument(self, step: PlannedStep, inside: int) -> int | None:
         """The value of the plan that a call of a delegate passes for an external value of its graph."""
         graph = self._graphs.get(step.target)
         return dict(zip(graph.arguments(), step.arguments, strict=False)).get(inside) if graph else None
 
-    def _ends(self, step: Step) -> Iterator[tuple[bool, int, int | None]]:
+    def _ends(self, step: PlannedStep) -> Iterator[tuple[bool, int, int | None]]:
         """Whether a step makes it, the value, and its number in the delegate's graph."""
         if step.kind is InstructionKind.DELEGATE:
             graph = self._graphs.get(step.target)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from opscope.program.kernels.recordings import Frame, Tally
+from opscope.program.kernels.recordings import StackFrame, Tally
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -40,7 +40,7 @@ def parse_perf_script(lines: Iterable[str]) -> Recording:
     """All samples of such a text; lines of other forms are passed over."""
     tally = Tally()
     header = None
-    stack: list[Frame] = []
+    stack: list[StackFrame] = []
     for line in lines:
         begins = _header(line)
         if begins or not line.strip():
@@ -57,16 +57,16 @@ def _header(line: str) -> re.Match[str] | None:
     return _HEADER.match(short) if _TIME.search(short) and not short.startswith("#") else None
 
 
-def _add(tally: Tally, header: re.Match[str] | None, stack: list[Frame]) -> None:
+def _add(tally: Tally, header: re.Match[str] | None, stack: list[StackFrame]) -> None:
     if header is None:
         return
     thread = f"{header['comm'].strip()}/{header['tid']}"
     tally.add(header["event"], thread, stack, float(header["period"] or 1))
 
 
-def _frames(text: str) -> list[Frame]:
+def _frames(text: str) -> list[StackFrame]:
     found = _FRAME.match(text)
     if not found:
         return []
     function, library = found["function"], found["library"]
-    return [Frame(*(None if name == _UNKNOWN else name for name in (function, library)))]
+    return [StackFrame(*(None if name == _UNKNOWN else name for name in (function, library)))]

@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from opscope.program.kernels.recordings import Frame, Tally
+from opscope.program.kernels.recordings import StackFrame, Tally
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -34,7 +34,7 @@ _UNKNOWN = "???"
 class _Call(NamedTuple):
     depth: int
     samples: int
-    frame: Frame | None
+    frame: StackFrame | None
 
 
 def is_sample(text: str) -> bool:
@@ -77,7 +77,7 @@ def _leave(tally: Tally, thread: str, stack: list[_Call], below: list[int], dept
         below.pop()
 
 
-def _frame(name: str) -> Frame:
+def _frame(name: str) -> StackFrame:
     found = _CALL.match(name)
     function = found["function"] if found else name
-    return Frame(None if function == _UNKNOWN else function, found["library"] if found else None)
+    return StackFrame(None if function == _UNKNOWN else function, found["library"] if found else None)

@@ -10,7 +10,7 @@ import csv
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from opscope.program.kernels.recordings import Frame, Tally
+from opscope.program.kernels.recordings import StackFrame, Tally
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -42,14 +42,14 @@ class _Sample:
 
     def __init__(self) -> None:
         self.fields: dict[str, str] = {}
-        self.stack: list[Frame] = []
+        self.stack: list[StackFrame] = []
         self._file: str | None = None
 
     def take(self, indent: int, name: str, value: str) -> None:
         if name == "file":
             self._file = value
         elif name == "symbol":
-            self.stack.append(Frame(_named(value), _named(self._file or "")))
+            self.stack.append(StackFrame(_named(value), _named(self._file or "")))
             self._file = None
         elif indent == len("  "):
             self.fields[name] = value
@@ -124,7 +124,7 @@ def _row(tally: Tally, event: str, cells: Mapping[str, str]) -> None:
     share = cells.get("Self") or cells.get("Overhead") or ""
     if not _SHARE.match(share) or "Symbol" not in cells:
         return
-    stack = [Frame(_named(cells["Symbol"]), _named(cells.get("Shared Object", "")))]
+    stack = [StackFrame(_named(cells["Symbol"]), _named(cells.get("Shared Object", "")))]
     thread = "/".join(part for part in (cells.get("Command"), cells.get("Tid")) if part)
     count = cells.get("Sample") or cells.get("SampleCount") or ""
     tally.add(event, thread, stack, float(share[:-1]), int(count) if count.isdecimal() else None)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from xml.parsers import expat
 
 from opscope.core.errors import TraceFormatError
-from opscope.program.kernels.recordings import Frame, Tally
+from opscope.program.kernels.recordings import StackFrame, Tally
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -89,18 +89,18 @@ class _Rows:
     def _resolved(self, element: _Element) -> _Element:
         return self._known.get(element.attributes.get("ref", ""), element)
 
-    def _stack(self, trace: _Element) -> list[Frame]:
+    def _stack(self, trace: _Element) -> list[StackFrame]:
         inner = [self._resolved(child) for child in trace.children]
         nested = [child for child in inner if child.tag == "backtrace"]
         if nested:
             inner = [self._resolved(child) for child in nested[0].children]
         return [self._frame(child) for child in inner if child.tag == "frame"]
 
-    def _frame(self, frame: _Element) -> Frame:
+    def _frame(self, frame: _Element) -> StackFrame:
         binaries = [self._resolved(child) for child in frame.children if child.tag == "binary"]
         name = frame.attributes.get("name", "")
         known = bool(name) and not name.startswith("0x") and name != "<deduplicated_symbol>"
-        return Frame(name if known else None, binaries[0].attributes.get("name") if binaries else None)
+        return StackFrame(name if known else None, binaries[0].attributes.get("name") if binaries else None)
 
 
 def _shown(element: _Element) -> str:

@@ -36,14 +36,14 @@ if TYPE_CHECKING:
 
     from opscope.analysis.analysis import Analysis
     from opscope.analysis.compare.compare import Comparison
-    from opscope.reports.combined.values import Series
+    from opscope.reports.combined.values import VersionSeries
     from opscope.reports.content.content import ReportContent, VariantResult
     from opscope.reports.sections.kernel_view import KernelRow
 
 _TOP = 5
 
 
-class Part(NamedTuple):
+class BundlePart(NamedTuple):
     """One bundle of a combined report: a name that is unique in the report, where it is, and what its report shows."""
 
     label: str
@@ -51,7 +51,7 @@ class Part(NamedTuple):
     content: ReportContent
 
 
-def combine(parts: Sequence[Part], series: Sequence[Series], notes: Sequence[str]) -> CombinedReport:
+def combine(parts: Sequence[BundlePart], series: Sequence[VersionSeries], notes: Sequence[str]) -> CombinedReport:
     """Several bundles as one report.
 
     Args:
@@ -63,7 +63,7 @@ def combine(parts: Sequence[Part], series: Sequence[Series], notes: Sequence[str
     return CombinedReport([_bundle(part) for part in parts], shared_programs(told), list(series), list(notes))
 
 
-def _bundle(part: Part) -> CombinedBundle:
+def _bundle(part: BundlePart) -> CombinedBundle:
     content = part.content
     manifest, shown = content.manifest, content.shown
     environment = manifest.environment

@@ -184,7 +184,7 @@ class Version(msgspec.Struct, frozen=True):
     notes: list[str] = []
 
 
-class Series(msgspec.Struct, frozen=True):
+class VersionSeries(msgspec.Struct, frozen=True):
     """Bundles of one model on one machine at one thread count, in order of time."""
 
     machine: str
@@ -206,6 +206,6 @@ class CombinedReport(msgspec.Struct, frozen=True, tag_field="schema", tag="opsco
 
     bundles: list[CombinedBundle]
     programs: list[SharedProgram]
-    series: list[Series]
+    series: list[VersionSeries]
     notes: list[str]
     title: str | None = None

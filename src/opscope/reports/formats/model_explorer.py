@@ -23,7 +23,7 @@ from opscope.program.structure.plan import InstructionKind
 from opscope.program.xnnpack.attribution import match_events
 from opscope.reports.content.text import distinct, plain
 from opscope.reports.formats.model_explorer_graph import (
-    GraphNode,
+    ExplorerNode,
     KeyValue,
     attributes,
     by_delegate,
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from opscope.analysis.analysis import Analysis
     from opscope.analysis.compare.compare import Comparison
     from opscope.analysis.operators.operators import Operator
-    from opscope.program.model import Model, ModelMethod
-    from opscope.program.structure.plan import Step
+    from opscope.program.model import ModelMethod, ProgramModel
+    from opscope.program.structure.plan import PlannedStep
 
 _MILLI = 1e6
 _FRAMEWORK = "framework"
@@ -50,11 +50,11 @@ _NAMES = 8
 _DIGITS = 9
 
 
-class Graph(msgspec.Struct, frozen=True, rename="camel"):
+class ExplorerGraph(msgspec.Struct, frozen=True, rename="camel"):
     """A graph; the attributes under the empty name are its own, others those of a layer."""
 
     id: str
-    nodes: list[GraphNode]
+    nodes: list[ExplorerNode]
     group_node_attributes: dict[str, dict[str, str]]
 
 
@@ -62,7 +62,7 @@ class GraphCollection(msgspec.Struct, frozen=True):
     """The graphs of a file."""
 
     label: str
-    graphs: list[Graph]
+    graphs: list[ExplorerGraph]
 
 
 class NodeValue(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -131,7 +131,7 @@ _SHARES = [
 _GREEN, _RED, _NONE = "#81c784", "#e57373", "transparent"
 
 
-def model_explorer(model: Model, label: str, measured: Measured) -> dict[tuple[str, ...], bytes]:
+def model_explorer(model: ProgramModel, label: str, measured: Measured) -> dict[tuple[str, ...], bytes]:
     """Every file, by the parts of its name: ``graph``; ``accelerated``, ``time``; and so on.
 
     Args:
@@ -158,7 +158,7 @@ def model_explorer(model: Model, label: str, measured: Measured) -> dict[tuple[s
     return files
 
 
-def place(model: Model, analysis: Analysis) -> Placed:
+def place(model: ProgramModel, analysis: Analysis) -> Placed:
     """Each operator of an analysis at its node; framework time is at none."""
     calls: dict[tuple[str, int], list[Operator]] = {}
     left = []
@@ -176,7 +176,7 @@ def place(model: Model, analysis: Analysis) -> Placed:
     return Placed(nodes, left)
 
 
-def _step(model: Model, operator: Operator) -> Step | None:
+def _step(model: ProgramModel, operator: Operator) -> PlannedStep | None:
     method = model.methods.get(operator.method)
     steps = method.plan.chains[0].steps if method and method.plan.chains else ()
     number = operator.instruction
@@ -201,7 +201,7 @@ class _Graphs:
         model: the program.
     """
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: ProgramModel) -> None:
         self._model = model
         self._places = {name: method_nodes(method) for name, method in model.methods.items()}
         self._names = dict(zip(model.methods, distinct([plain(name, _LONGEST) for name in model.methods]), strict=True))
@@ -212,21 +212,21 @@ class _Graphs:
         for method, places in self._places.items():
             for name, view in self._views(method):
                 nodes = [_described(node, method, placed) for node in view(places)]
-                graphs.append(Graph(name, nodes, _facts(method, analysis, placed)))
+                graphs.append(ExplorerGraph(name, nodes, _facts(method, analysis, placed)))
         return _json(GraphCollection(plain(label, _LONGEST), graphs))
 
     def data(self, values: Mapping[str, NodeData]) -> bytes:
         """The file of values by method, for every graph."""
         return _json({name: values[method] for method in values for name, _ in self._views(method)})
 
-    def _views(self, method: str) -> list[tuple[str, Callable[[Iterable[Place]], list[GraphNode]]]]:
+    def _views(self, method: str) -> list[tuple[str, Callable[[Iterable[NodeLocation]], list[ExplorerNode]]]]:
         """Name of each graph of a method, and how its nodes are grouped."""
         delegates = (f"{self._names[method]}, by delegate", by_delegate)
         modules = (f"{self._names[method]}, by module", by_module)
         return [modules, delegates] if self._model.methods[method].origins else [delegates]
 
 
-def _described(node: GraphNode, method: str, placed: Placed | None) -> GraphNode:
+def _described(node: ExplorerNode, method: str, placed: Placed | None) -> ExplorerNode:
     """A node with what the analysis says about its operators."""
     operators = placed.nodes.get(method, {}).get(node.id, []) if placed else []
     return msgspec.structs.replace(node, attrs=[*node.attrs, *_operator_lines(operators)]) if operators else node
@@ -352,4 +352,4 @@ def _json(value: object) -> bytes:
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from opscope.reports.formats.model_explorer_graph import Place
+    from opscope.reports.formats.model_explorer_graph import NodeLocation

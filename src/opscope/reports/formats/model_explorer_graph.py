@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from opscope.analysis.operators.attribution import node_origin
-from opscope.program.structure.plan import InstructionKind, Tensor
+from opscope.program.structure.plan import InstructionKind, PlannedTensor
 from opscope.program.xnnpack.borders import Neighbours, is_added
 from opscope.reports.content.text import plain
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from opscope.program.model import ModelMethod
-    from opscope.program.origin import Origin
-    from opscope.program.structure.plan import Plan, Step, Value
+    from opscope.program.origin import OperatorOrigin
+    from opscope.program.structure.plan import MethodPlan, PlannedStep, Value
     from opscope.program.xnnpack.graph import XnnGraph, XnnNode
 
 _LONGEST = 200
@@ -56,7 +56,7 @@ class IncomingEdge(msgspec.Struct, frozen=True, rename="camel"):
     target_node_input_id: str
 
 
-class GraphNode(msgspec.Struct, frozen=True, rename="camel"):
+class ExplorerNode(msgspec.Struct, frozen=True, rename="camel"):
     """A node; ``namespace`` is the path of the layers around it, with ``/`` between them."""
 
     id: str
@@ -68,7 +68,7 @@ class GraphNode(msgspec.Struct, frozen=True, rename="camel"):
     inputs_metadata: list[MetadataItem]
 
 
-class Place(NamedTuple):
+class NodeLocation(NamedTuple):
     """A node before it is given a namespace.
 
     Attributes:
@@ -77,7 +77,7 @@ class Place(NamedTuple):
         delegate: name of the call it is inside of; None for what runs outside of delegates.
     """
 
-    node: GraphNode
+    node: ExplorerNode
     modules: tuple[str, ...] | None
     delegate: str | None
 
@@ -108,17 +108,17 @@ def payload_id(instruction: int, node: int) -> str:
     return f"i{instruction}.n{node}"
 
 
-def by_module(places: Iterable[Place]) -> list[GraphNode]:
+def by_module(places: Iterable[NodeLocation]) -> list[ExplorerNode]:
     """The nodes inside their modules."""
     return [_inside(place.node, [_NO_MODULE] if place.modules is None else place.modules) for place in places]
 
 
-def by_delegate(places: Iterable[Place]) -> list[GraphNode]:
+def by_delegate(places: Iterable[NodeLocation]) -> list[ExplorerNode]:
     """The nodes inside the calls of their delegates; others at the top."""
     return [_inside(place.node, [place.delegate] if place.delegate else []) for place in places]
 
 
-def _inside(node: GraphNode, layers: Sequence[str]) -> GraphNode:
+def _inside(node: ExplorerNode, layers: Sequence[str]) -> ExplorerNode:
     return msgspec.structs.replace(node, namespace="/".join(layers))
 
 
@@ -136,7 +136,7 @@ def attributes(known: Iterable[tuple[str, object]]) -> list[KeyValue]:
     ]
 
 
-def method_nodes(method: ModelMethod) -> list[Place]:
+def method_nodes(method: ModelMethod) -> list[NodeLocation]:
     """Every node of a method, in the order of its program."""
     return _Walk(method).run()
 
@@ -150,11 +150,11 @@ class _Walk:
 
     def __init__(self, method: ModelMethod) -> None:
         self._method = method
-        self._plan: Plan = method.plan
+        self._plan: MethodPlan = method.plan
         self._made: dict[int, _Made] = {}
-        self._places: list[Place] = []
+        self._places: list[NodeLocation] = []
 
-    def run(self) -> list[Place]:
+    def run(self) -> list[NodeLocation]:
         """The nodes."""
         for number, value in enumerate(self._plan.inputs):
             self._made[value] = _Made(f"input{number}", "0")
@@ -169,7 +169,7 @@ class _Walk:
             self._add(f"output{number}", _Shown("output"), [value], ())
         return self._places
 
-    def _instruction(self, number: int, step: Step) -> None:
+    def _instruction(self, number: int, step: PlannedStep) -> None:
         """A portable operator, a move, or a delegate whose payload cannot be read."""
         tensors = self._plan.tensors(step)
         made = self._outputs(step, tensors)
@@ -185,7 +185,7 @@ class _Walk:
         self._add(instruction_id(number), shown, read, made)
         self._made |= {value: _Made(instruction_id(number), str(place)) for place, value in enumerate(made)}
 
-    def _outputs(self, step: Step, tensors: Sequence[int]) -> list[int]:
+    def _outputs(self, step: PlannedStep, tensors: Sequence[int]) -> list[int]:
         """What a step makes: its last tensor, and whatever nobody gave it."""
         if step.kind is not InstructionKind.DELEGATE:
             given = [value for value in tensors[:-1] if value in self._made or self._stored(value)]
@@ -196,14 +196,14 @@ class _Walk:
     def _stored(self, value: int) -> bool:
         """Whether a tensor has data before anything ran."""
         tensor = self._value(value)
-        return isinstance(tensor, Tensor) and (tensor.constant or tensor.data_buffer > 0 or tensor.external)
+        return isinstance(tensor, PlannedTensor) and (tensor.constant or tensor.data_buffer > 0 or tensor.external)
 
     def _add(self, name: str, shown: _Shown, read: Sequence[int], made: Sequence[int]) -> None:
         """A node that reads and makes values of the plan."""
         edges = [
             IncomingEdge(*self._made[value], str(place)) for place, value in enumerate(read) if value in self._made
         ]
-        node = GraphNode(
+        node = ExplorerNode(
             id=name,
             label=plain(shown.label, _LONGEST),
             namespace="",
@@ -212,7 +212,7 @@ class _Walk:
             outputs_metadata=[MetadataItem(str(p), self._shape(value)) for p, value in enumerate(made)],
             inputs_metadata=[MetadataItem(str(p), self._shape(value)) for p, value in enumerate(read)],
         )
-        self._places.append(Place(node, shown.modules, shown.delegate))
+        self._places.append(NodeLocation(node, shown.modules, shown.delegate))
 
     def _value(self, number: int) -> Value | None:
         """A value of the plan; None for a plan that was kept without its values."""
@@ -220,12 +220,12 @@ class _Walk:
 
     def _shape(self, value: int) -> list[KeyValue]:
         tensor = self._value(value)
-        if not isinstance(tensor, Tensor):
+        if not isinstance(tensor, PlannedTensor):
             return []
         stored = [("stored", tensor.name or "with the program")] if tensor.constant else []
         return attributes([("tensor_shape", _shape_text(tensor.dtype.name, tensor.sizes)), *stored])
 
-    def _delegate(self, number: int, step: Step, graph: XnnGraph) -> None:
+    def _delegate(self, number: int, step: PlannedStep, graph: XnnGraph) -> None:
         """The call, and the nodes of its payload."""
         backend = self._plan.called(step)
         call = _call_name(backend, number)
@@ -237,12 +237,12 @@ class _Walk:
         made = {inner: self._made[outer] for inner, outer in given.items() if outer in self._made}
         for node in range(len(graph.nodes)):
             origin = inside.origin(node)
-            self._places.append(Place(inside.node(node, made, origin), self._modules(origin), call))
+            self._places.append(NodeLocation(inside.node(node, made, origin), self._modules(origin), call))
         for inner in graph.outputs:
             if inner in given and inner in made:
                 self._made[given[inner]] = made[inner]
 
-    def _modules(self, origin: Origin | None) -> tuple[str, ...] | None:
+    def _modules(self, origin: OperatorOrigin | None) -> tuple[str, ...] | None:
         """The layers of a module's path, each with the class of its module; None where it is not recorded."""
         if origin is None or origin.module is None or self._method.origins is None:
             return None
@@ -268,18 +268,18 @@ class _Payload:
         self._values = graph.by_id()
         self._neighbours = Neighbours(graph)
 
-    def origin(self, number: int) -> Origin | None:
+    def origin(self, number: int) -> OperatorOrigin | None:
         """What caused a node; of one that the partitioner added, what caused the layer that it serves."""
         carrier = self._neighbours.carrier(number) if is_added(self._graph.nodes[number]) else number
         return None if carrier is None else node_origin(self._graph, carrier, self._origins)
 
-    def node(self, number: int, made: dict[int, _Made], origin: Origin | None) -> GraphNode:
+    def node(self, number: int, made: dict[int, _Made], origin: OperatorOrigin | None) -> ExplorerNode:
         """One node; what it makes is entered into ``made``, which tells who made each value of the payload."""
         node = self._graph.nodes[number]
         name = payload_id(self._instruction, number)
         edges = [IncomingEdge(*made[value], str(p)) for p, value in enumerate(node.inputs) if value in made]
         made |= {value: _Made(name, str(place)) for place, value in enumerate(node.outputs)}
-        return GraphNode(
+        return ExplorerNode(
             id=name,
             label=plain(node.kind, _LONGEST),
             namespace="",
@@ -289,7 +289,7 @@ class _Payload:
             inputs_metadata=[MetadataItem(str(p), self._shape(value)) for p, value in enumerate(node.inputs)],
         )
 
-    def _known(self, number: int, node: XnnNode, origin: Origin | None) -> list[tuple[str, object]]:
+    def _known(self, number: int, node: XnnNode, origin: OperatorOrigin | None) -> list[tuple[str, object]]:
         added = "by the partitioner, for the layer it serves" if is_added(node) else None
         bounds = [bound for bound in (node.output_min, node.output_max) if bound is not None]
         return [
@@ -309,7 +309,7 @@ class _Payload:
         return attributes([("tensor_shape", _shape_text(tensor.dtype.name, tensor.dims)), *stored])
 
 
-def _caused(origin: Origin | None, *, aten: bool = True) -> list[tuple[str, object]]:
+def _caused(origin: OperatorOrigin | None, *, aten: bool = True) -> list[tuple[str, object]]:
     """Lines about what caused an operator."""
     if origin is None:
         return []

@@ -43,7 +43,7 @@ _SYNTHETIC = "start times of delegate operators are synthetic, only their durati
 _NO_FACTS = OperatorFacts()
 
 
-class Part(NamedTuple):
+class TrackGroup(NamedTuple):
     """Processes that belong together, as those of one variant.
 
     Attributes:
@@ -80,7 +80,7 @@ TRACKS = (
 )
 
 
-def perfetto(parts: Sequence[Part]) -> Iterator[bytes]:
+def perfetto(parts: Sequence[TrackGroup]) -> Iterator[bytes]:
     """The file, piece by piece; no more than one process is laid out at a time.
 
     Args:
@@ -100,7 +100,7 @@ def perfetto(parts: Sequence[Part]) -> Iterator[bytes]:
     yield f'],"otherData":{_json(_said(parts, origins))}}}\n'.encode()
 
 
-def _said(parts: Sequence[Part], origins: Sequence[int]) -> dict[str, object]:
+def _said(parts: Sequence[TrackGroup], origins: Sequence[int]) -> dict[str, object]:
     """What is said of the whole file."""
     clock = parts[0].table.clock
     warnings = dict.fromkeys(f"{w.message}; {w.hint}" for part in parts for w in part.table.warnings)
@@ -112,7 +112,7 @@ def _said(parts: Sequence[Part], origins: Sequence[int]) -> dict[str, object]:
     }
 
 
-def _names(part: Part, name: str, number: int, frame: pl.DataFrame) -> Iterator[dict[str, object]]:
+def _names(part: TrackGroup, name: str, number: int, frame: pl.DataFrame) -> Iterator[dict[str, object]]:
     """Metadata events of one process: its name and those of its tracks that hold events."""
     present = [track for track in TRACKS if frame.select(track.events.any()).item()]
     yield _metadata("process_name", number, 0, {"name": name})

@@ -34,7 +34,7 @@ _LONGEST = 60
 _ORDER = list(Category)
 
 
-class Part(NamedTuple):
+class IcicleBox(NamedTuple):
     """A box: what it is, how long it takes, and what it holds.
 
     Attributes:
@@ -49,17 +49,17 @@ class Part(NamedTuple):
     detail: str
     time_ns: float
     category: Category | None = None
-    children: tuple[Part, ...] = ()
+    children: tuple[IcicleBox, ...] = ()
 
 
-def by_program(analysis: Analysis) -> Part:
+def by_program(analysis: Analysis) -> IcicleBox:
     """Methods, their instructions (calls of delegates and of portable operators), and operators, in program order."""
     methods = _grouped(analysis.operators, lambda row: row.method)
     parts = [_holder(f"method {name}", "", _calls(rows)) for name, rows in methods.items()]
     return parts[0] if len(parts) == 1 else _holder("one inference", "", parts)
 
 
-def by_module(analysis: Analysis) -> Part | None:
+def by_module(analysis: Analysis) -> IcicleBox | None:
     """The module tree with its operators, in the model's order; None where modules are not known."""
     if not analysis.modules:
         return None
@@ -75,7 +75,7 @@ def by_module(analysis: Analysis) -> Part | None:
     return _holder("one inference", "", [*_inside(top, "", types), *([loose] if loose.time_ns else [])])
 
 
-def draw(root: Part, title: str) -> str:
+def draw(root: IcicleBox, title: str) -> str:
     """The picture of a part; empty when it takes no time."""
     if root.time_ns <= 0:
         return ""
@@ -88,7 +88,7 @@ def draw(root: Part, title: str) -> str:
 
 
 class _Box(NamedTuple):
-    part: Part
+    part: IcicleBox
     start_ns: float
     depth: int
 
@@ -100,7 +100,7 @@ class _Branch(NamedTuple):
     rows: list[Operator]
 
 
-def _calls(rows: Iterable[Operator]) -> Iterator[Part]:
+def _calls(rows: Iterable[Operator]) -> Iterator[IcicleBox]:
     for instruction, own in _grouped(rows, lambda row: row.instruction).items():
         if instruction is None:
             yield from map(_leaf, own)
@@ -111,22 +111,24 @@ def _calls(rows: Iterable[Operator]) -> Iterator[Part]:
             )
 
 
-def _leaf(row: Operator) -> Part:
+def _leaf(row: Operator) -> IcicleBox:
     layer = layer_text(row)
     about = ", ".join(dict.fromkeys([row.kind, plain(row.backend, _LONGEST)]))
     detail = f"{plain(row.name)}; {about}" if layer else about
-    return Part(plain(layer or row.name, _LONGEST), detail, row.time_ns, row.category)
+    return IcicleBox(plain(layer or row.name, _LONGEST), detail, row.time_ns, row.category)
 
 
-def _bare(row: Operator) -> Part:
+def _bare(row: Operator) -> IcicleBox:
     """An operator inside of its module, which need not be said again."""
     label = row.name if row.backend == FRAMEWORK_BACKEND else row.kind
-    return Part(plain(label, _LONGEST), f"{plain(row.name)}; {plain(row.backend, _LONGEST)}", row.time_ns, row.category)
+    return IcicleBox(
+        plain(label, _LONGEST), f"{plain(row.name)}; {plain(row.backend, _LONGEST)}", row.time_ns, row.category
+    )
 
 
-def _holder(label: str, detail: str, children: Iterable[Part]) -> Part:
+def _holder(label: str, detail: str, children: Iterable[IcicleBox]) -> IcicleBox:
     own = tuple(child for child in children if child.time_ns > 0)
-    return Part(plain(label, _LONGEST), detail, sum(child.time_ns for child in own), None, own)
+    return IcicleBox(plain(label, _LONGEST), detail, sum(child.time_ns for child in own), None, own)
 
 
 def _grouped(
@@ -147,7 +149,7 @@ def _branch(top: _Branch, path: str) -> _Branch:
     return branch
 
 
-def _inside(branch: _Branch, path: str, types: dict[str, str]) -> Iterator[Part]:
+def _inside(branch: _Branch, path: str, types: dict[str, str]) -> Iterator[IcicleBox]:
     """What a module holds; a module that holds but one other module is written as a part of its name."""
     for name, below in branch.below.items():
         label, place = name, f"{path}.{name}".lstrip(".")
@@ -158,19 +160,19 @@ def _inside(branch: _Branch, path: str, types: dict[str, str]) -> Iterator[Part]
     yield from map(_bare, branch.rows)
 
 
-def _threshold(root: Part) -> float:
+def _threshold(root: IcicleBox) -> float:
     """Longest time that is not drawn by itself."""
     times = sorted((part.time_ns for part in _walk(root)), reverse=True)
     return max(_LEAST * root.time_ns, times[_MOST] if len(times) > _MOST else 0.0)
 
 
-def _walk(part: Part) -> Iterator[Part]:
+def _walk(part: IcicleBox) -> Iterator[IcicleBox]:
     yield part
     for child in part.children:
         yield from _walk(child)
 
 
-def _boxes(root: Part, threshold: float) -> Iterator[_Box]:
+def _boxes(root: IcicleBox, threshold: float) -> Iterator[_Box]:
     """Every box that is drawn, parents before children; neighbours that are too short are one box."""
     pending = [_Box(root, 0.0, 0)]
     while pending:
@@ -183,8 +185,8 @@ def _boxes(root: Part, threshold: float) -> Iterator[_Box]:
         pending += reversed([child for child in inside if child.part.time_ns > root.time_ns * _LEAST])
 
 
-def _joined(parts: Sequence[Part], threshold: float, least: float) -> Iterator[Part]:
-    short: list[Part] = []
+def _joined(parts: Sequence[IcicleBox], threshold: float, least: float) -> Iterator[IcicleBox]:
+    short: list[IcicleBox] = []
     for part in parts:
         if part.time_ns > threshold:
             yield from _together(short, least)
@@ -195,17 +197,17 @@ def _joined(parts: Sequence[Part], threshold: float, least: float) -> Iterator[P
     yield from _together(short, least)
 
 
-def _together(parts: Sequence[Part], least: float) -> Iterator[Part]:
+def _together(parts: Sequence[IcicleBox], least: float) -> Iterator[IcicleBox]:
     """Neighbours as one box; a single one stays itself where it can be seen."""
     if len(parts) == 1 and parts[0].time_ns > least:
         yield parts[0]._replace(children=())
     elif parts:
         most = _most(parts)
         detail = f"each too short to be drawn by itself; mostly {most.value}"
-        yield Part(f"{len(parts)} shorter", detail, sum(part.time_ns for part in parts), most)
+        yield IcicleBox(f"{len(parts)} shorter", detail, sum(part.time_ns for part in parts), most)
 
 
-def _most(parts: Sequence[Part]) -> Category:
+def _most(parts: Sequence[IcicleBox]) -> Category:
     """The category that takes most of the time of parts."""
     times = dict.fromkeys(_ORDER, 0.0)
     for part in parts:

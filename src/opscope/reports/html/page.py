@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 _TOP = 8
 
 
-class Tile(NamedTuple):
+class HeadlineFigure(NamedTuple):
     """A figure of the first screen."""
 
     label: str
@@ -182,29 +182,29 @@ def _load(shown: Analysis | None) -> str:
     return units.time_text(median(known)) if known else "an unknown time"
 
 
-def _tiles(content: ReportContent) -> list[Tile]:
+def _tiles(content: ReportContent) -> list[HeadlineFigure]:
     analysis, comparison = content.shown, content.primary
     if analysis is None:
         return []
     measured = measured_latency(analysis)
     note = f"p90 {units.time_text(measured.p90_ns)}"
     if comparison is None:
-        tiles = [Tile("latency", units.time_text(measured.median_ns), note)]
+        tiles = [HeadlineFigure("latency", units.time_text(measured.median_ns), note)]
     else:
         result = comparison.end_to_end
         candidate, baseline = side_names(content)
-        tiles = [Tile(candidate, units.time_text(result.candidate_ns), note)]
+        tiles = [HeadlineFigure(candidate, units.time_text(result.candidate_ns), note)]
         interval = f"{result.ci95[0]:.2f} to {result.ci95[1]:.2f}" if result.ci95 else trust_text(comparison)
-        tiles.append(Tile(baseline, units.time_text(result.baseline_ns), _off(content)))
-        tiles.append(Tile("speedup", units.ratio_text(result.speedup), interval))
+        tiles.append(HeadlineFigure(baseline, units.time_text(result.baseline_ns), _off(content)))
+        tiles.append(HeadlineFigure("speedup", units.ratio_text(result.speedup), interval))
     if not analysis.has_split:
         return tiles
     moving = sum(row.share for row in analysis.categories if row.category is Category.DATA_MOVEMENT)
     portable = sum(row.share for row in analysis.backends if row.backend == "portable")
     delegated = 1 - portable - sum(row.share for row in analysis.backends if row.backend == "framework")
-    tiles.append(Tile("delegated", units.share_text(delegated), "of the latency"))
-    tiles.append(Tile("portable", units.share_text(portable), "of the latency"))
-    tiles.append(Tile("data movement", units.share_text(moving), "of the latency"))
+    tiles.append(HeadlineFigure("delegated", units.share_text(delegated), "of the latency"))
+    tiles.append(HeadlineFigure("portable", units.share_text(portable), "of the latency"))
+    tiles.append(HeadlineFigure("data movement", units.share_text(moving), "of the latency"))
     return tiles
 
 

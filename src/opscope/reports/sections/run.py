@@ -17,7 +17,7 @@ _EFFICIENT = 0.5
 _SLOWER = 1.02
 
 
-class SweepRow(NamedTuple):
+class ThreadSweepRow(NamedTuple):
     """A variant at one thread count.
 
     Attributes:
@@ -35,15 +35,15 @@ class SweepRow(NamedTuple):
     efficiency: float
 
 
-class Sweep(NamedTuple):
+class ThreadSweep(NamedTuple):
     """All configurations of a sweep over threads; the best one, and what stands out, in words."""
 
-    rows: list[SweepRow]
+    rows: list[ThreadSweepRow]
     best: str
     notes: list[str]
 
 
-def sweep(content: ReportContent) -> Sweep | None:
+def sweep(content: ReportContent) -> ThreadSweep | None:
     """The sweep over threads; None with one thread count."""
     found = [
         (result.variant, measured_latency(result.analysis).median_ns)
@@ -60,15 +60,15 @@ def sweep(content: ReportContent) -> Sweep | None:
         threads, reference = smallest[tuple(variant.cleared)]
         speedup = reference / median_ns if median_ns else 1.0
         rows.append(
-            SweepRow(
+            ThreadSweepRow(
                 variant.name, variant.threads or 1, median_ns, speedup, speedup / ((variant.threads or 1) / threads)
             )
         )
     best = min(rows, key=lambda row: row.median_ns)
-    return Sweep(rows, f"{best.variant}: {time_text(best.median_ns)} with {_threads(best.threads)}", _notes(rows))
+    return ThreadSweep(rows, f"{best.variant}: {time_text(best.median_ns)} with {_threads(best.threads)}", _notes(rows))
 
 
-def _notes(rows: Sequence[SweepRow]) -> list[str]:
+def _notes(rows: Sequence[ThreadSweepRow]) -> list[str]:
     """Pools that do not pay: slower than the smallest one, or far from ideal."""
     notes = []
     for row in rows:

@@ -14,23 +14,23 @@ import numpy as np
 from opscope.core.errors import TraceFormatError
 from opscope.program.structure.dtypes import program_type
 from opscope.program.structure.plan import (
-    Allocation,
     Chain,
     Delegate,
     Dynamism,
     Executable,
     InstructionKind,
     ListKind,
+    MethodPlan,
     NamedData,
     Nothing,
-    Plan,
+    PlannedMemory,
+    PlannedStep,
+    PlannedTensor,
     Program,
     Scalar,
     Scalars,
     Span,
-    Step,
     Subsegments,
-    Tensor,
     UnknownValue,
     Value,
     ValueList,
@@ -119,7 +119,7 @@ def _tensors(tables: Tables) -> list[Value]:
         (external for _, external in named),
         strict=True,
     )
-    return [Tensor(*row) for row in columns]
+    return [PlannedTensor(*row) for row in columns]
 
 
 def _check_shape(tables: Tables, sizes: tuple[int, ...], order: tuple[int, ...]) -> None:
@@ -134,12 +134,12 @@ def _listed(items: tuple[int, ...]) -> str:
     return f"[{shown}, ...]" if len(items) > 8 else f"[{shown}]"  # noqa: PLR2004 - enough to recognise it by
 
 
-def _allocations(tables: Tables) -> list[Allocation | None]:
-    out: list[Allocation | None] = [None] * len(tables)
+def _allocations(tables: Tables) -> list[PlannedMemory | None]:
+    out: list[PlannedMemory | None] = [None] * len(tables)
     details, rows = referred(tables, _ALLOCATION)
     columns = [numbers(details, slot, UINT32) for slot in (_MEMORY_ID, _OFFSET_LOW, _OFFSET_HIGH)]
     for row, buffer, low, high in zip(rows, *columns, strict=True):
-        out[row] = Allocation(buffer, high << 32 | low)
+        out[row] = PlannedMemory(buffer, high << 32 | low)
     return out
 
 
@@ -224,7 +224,7 @@ class DataPlaces(NamedTuple):
     segments: tuple[Span, ...]
 
 
-def read_plans(plans: Tables, places: DataPlaces) -> tuple[Plan, ...]:
+def read_plans(plans: Tables, places: DataPlaces) -> tuple[MethodPlan, ...]:
     """The methods, checked: every number in them refers to something.
 
     Raises:
@@ -244,7 +244,7 @@ def read_plans(plans: Tables, places: DataPlaces) -> tuple[Plan, ...]:
         number_vectors(plans, _BUFFER_SIZES, INT64),
         strict=True,
     )
-    read = tuple(Plan(*row) for row in columns)
+    read = tuple(MethodPlan(*row) for row in columns)
     for plan in read:
         _check(plan, plans)
     return read
@@ -284,8 +284,8 @@ def _chains(chains: Tables) -> list[Chain]:
     return [Chain(*row) for row in zip(inputs, outputs, steps, strict=True)]
 
 
-def _steps(instructions: Tables) -> list[Step]:
-    steps = [Step(InstructionKind.UNKNOWN, -1, ())] * len(instructions)
+def _steps(instructions: Tables) -> list[PlannedStep]:
+    steps = [PlannedStep(InstructionKind.UNKNOWN, -1, ())] * len(instructions)
     for member in union(instructions, _INSTRUCTION):
         if member.number in _KINDS:
             for row, step in zip(member.rows, _steps_of(member), strict=True):
@@ -293,17 +293,17 @@ def _steps(instructions: Tables) -> list[Step]:
     return steps
 
 
-def _steps_of(member: Member) -> list[Step]:
+def _steps_of(member: Member) -> list[PlannedStep]:
     kind, target, single, listed = _KINDS[member.number]
     targets = numbers(member.tables, target, INT32) if target >= 0 else [-1] * len(member.rows)
     if listed >= 0:
         arguments = number_vectors(member.tables, listed, INT32)
     else:
         arguments = list(zip(*(numbers(member.tables, slot, INT32) for slot in single), strict=True))
-    return [Step(kind, *row) for row in zip(targets, arguments, strict=True)]
+    return [PlannedStep(kind, *row) for row in zip(targets, arguments, strict=True)]
 
 
-def _check(plan: Plan, plans: Tables) -> None:
+def _check(plan: MethodPlan, plans: Tables) -> None:
     """Every number refers to something; a plan without values has none to check against."""
     for step in (step for chain in plan.chains for step in chain.steps):
         _check_target(plan, step, plans)
@@ -311,14 +311,14 @@ def _check(plan: Plan, plans: Tables) -> None:
         _check_references(plan.values, _references(plan), plans)
 
 
-def _check_target(plan: Plan, step: Step, plans: Tables) -> None:
+def _check_target(plan: MethodPlan, step: PlannedStep, plans: Tables) -> None:
     known = {InstructionKind.KERNEL: len(plan.operators), InstructionKind.DELEGATE: len(plan.delegates)}
     if step.kind in known and not 0 <= step.target < known[step.kind]:
         problem = f"an instruction calls {step.kind.value} {step.target}, there are {known[step.kind]}"
         raise plans.buffer.error(problem)
 
 
-def _references(plan: Plan) -> list[int]:
+def _references(plan: MethodPlan) -> list[int]:
     lists = [plan.inputs, plan.outputs]
     for chain in plan.chains:
         lists += [chain.inputs, chain.outputs, *(step.arguments for step in chain.steps)]

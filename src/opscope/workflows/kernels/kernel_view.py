@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from opscope.analysis.analysis import rule_evidence
 from opscope.analysis.kernels.kernel_sources import EvidenceKind
 from opscope.analysis.kernels.kernels import KernelFilter, KernelView, kernel_columns, kernel_lines, kernel_pairs
-from opscope.analysis.kernels.ladder import Known, chosen, variant_ladder
+from opscope.analysis.kernels.ladder import LadderInputs, chosen, variant_ladder
 from opscope.bundle.bundle import Bundle
 from opscope.bundle.kernel_evidence import evidence_runs
 from opscope.core.errors import FeatureError, OpscopeError, UsageError, did_you_mean
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from opscope.bundle.kernel_evidence import EvidenceRun
     from opscope.bundle.manifest import Manifest, Variant
     from opscope.experiment.target import RunTarget
-    from opscope.machine.clock import Clock
+    from opscope.machine.clock import TimeSource
     from opscope.measurements.side import Side
 
 
@@ -79,14 +79,14 @@ class _Gathered(NamedTuple):
     sources: Sequence[KernelSource]
     exported: frozenset[str] | None
 
-    def known(self, variant: Variant) -> Known:
+    def known(self, variant: Variant) -> LadderInputs:
         """Everything about one variant."""
         manifest, side = self.bundle.manifest, self.sides[variant.name]
         run = self.runs.get(variant.name)
         analysis = analysis_of(side)
         joined = joined_calls(self.bundle, variant.name, analysis)
         own = {source.kind: source for source in self.sources if source.variant == variant.name}
-        return Known(
+        return LadderInputs(
             variant=variant.name,
             threads=variant.threads,
             operators=analysis.operators,
@@ -232,7 +232,7 @@ def count_kernels(
     path: str | Path,
     *,
     target: RunTarget | None = None,
-    clock: Clock | None = None,
+    clock: TimeSource | None = None,
     cache: Path | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> list[EvidenceRun]:

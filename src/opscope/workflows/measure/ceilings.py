@@ -8,23 +8,24 @@ import msgspec
 
 from opscope.core.errors import BundleError, OpscopeError, StorageError
 from opscope.experiment.target import RecallingTarget
-from opscope.machine.ceilings_cache import RoofsCache, RoofsKey, probes_version
+from opscope.machine.ceilings_cache import RoofsCache, RoofsKey
 from opscope.program.ceilings.ceilings import NoRoofs, Origin, Roofs
 from opscope.program.ceilings.drift import drift_of, drift_sample
+from opscope.runtimes.executorch.ceilings.version import probes_version
 
 if TYPE_CHECKING:
     from opscope.bundle.bundle import Bundle
     from opscope.bundle.manifest import Variant
     from opscope.experiment.target import RunTarget
     from opscope.machine.ceilings_cache import MachineIdentity
-    from opscope.machine.clock import Clock
+    from opscope.machine.clock import TimeSource
     from opscope.program.ceilings.ceilings import Drift
 
 PROBES = 2
 """How often the short probe runs before kept ceilings are given up: a disturbance of a second must not cost four."""
 
 
-def measure_roofs(bundle: Bundle, target: RunTarget, clock: Clock, *, anew: bool = False) -> None:
+def measure_roofs(bundle: Bundle, target: RunTarget, clock: TimeSource, *, anew: bool = False) -> None:
     """Find what is missing of the ceilings of every variant that has results, and save it in the bundle.
 
     That ceilings cannot be measured is no failure of the run: the reason is saved in their place, and tried again when
@@ -70,7 +71,7 @@ class _Asked(NamedTuple):
 
 
 def _found(
-    target: RunTarget, asked: _Asked, clock: Clock, earlier: _Earlier | None, *, anew: bool
+    target: RunTarget, asked: _Asked, clock: TimeSource, earlier: _Earlier | None, *, anew: bool
 ) -> Roofs | NoRoofs | None:
     """The ceilings of a variant, or why there are none; None for a target that measures none."""
     variant = asked.variant
@@ -115,7 +116,7 @@ class _Earlier:
     def __init__(self, target: RecallingTarget, identity: MachineIdentity, cache: RoofsCache) -> None:
         self._target, self._identity, self._cache = target, identity, cache
 
-    def tried(self, variant: Variant, clock: Clock) -> _Tried:
+    def tried(self, variant: Variant, clock: TimeSource) -> _Tried:
         """Those of a variant, when they hold."""
         recalled = self._cache.recall(self._key(variant))
         if recalled.roofs is None:
@@ -125,7 +126,7 @@ class _Earlier:
         found = msgspec.structs.replace(recalled.roofs, origin=Origin.CACHE, drift=drift) if holds else None
         return _Tried(found, drift, problem)
 
-    def _probed(self, kept: Roofs, clock: Clock) -> tuple[Drift | None, str]:
+    def _probed(self, kept: Roofs, clock: TimeSource) -> tuple[Drift | None, str]:
         """The probe of kept ceilings, and why it failed. Rates that are too low get a second chance."""
         probes: list[Roofs] = []
         drift = None
@@ -171,5 +172,5 @@ def _noted(found: Roofs | NoRoofs, *notes: str) -> Roofs | NoRoofs:
     return msgspec.structs.replace(found, notes=[*found.notes, *told]) if isinstance(found, Roofs) else found
 
 
-def _text(clock: Clock) -> str:
+def _text(clock: TimeSource) -> str:
     return clock.now().isoformat(timespec="seconds")

@@ -14,12 +14,12 @@ from opscope.core.errors import BundleError
 from opscope.core.version import __version__
 from opscope.experiment.schedule import interleaved
 from opscope.experiment.target_names import kind_named, parse_target
-from opscope.experiment.variant_targets import Place, VariantTargets
+from opscope.experiment.variant_targets import VariantPlacement, VariantTargets
 from opscope.hosts.target_kinds import ADB
 from opscope.machine import isa
 from opscope.machine.emulation import marked
 from opscope.measurements.method_calls import planned_calls
-from opscope.program.structure.plan import Tensor as ProgramTensor
+from opscope.program.structure.plan import PlannedTensor as ProgramTensor
 from opscope.runtimes.executorch.pte import read_executable
 from opscope.runtimes.executorch.runners.executor_runner import ExecutorRunnerTarget
 from opscope.workflows.measure.model_files import bundled_files
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     from opscope.experiment.planned import Effort, Experiment, PlannedVariant
     from opscope.experiment.target import RunTarget
-    from opscope.machine.clock import Clock
+    from opscope.machine.clock import TimeSource
     from opscope.runtimes.executorch.runners.adb_runner import AdbRunnerTarget
 
 
@@ -70,7 +70,10 @@ def target_of(experiment: Experiment, program: Path | None = None, given: RunTar
     if runs_builds(experiment):
         inputs, outputs = _tensors(program) if program else ([], [])
         return VariantTargets(
-            {v.name: Place(build_of(experiment, v, inputs, outputs), v.affinity) for v in experiment.variants}
+            {
+                v.name: VariantPlacement(build_of(experiment, v, inputs, outputs), v.affinity)
+                for v in experiment.variants
+            }
         )
     return given or target_named(experiment.target)
 
@@ -81,7 +84,7 @@ def pinned(target: RunTarget, experiment: Experiment, variants: list[Variant]) -
     places = {variant.name: cpus.get(variant.name, experiment.affinity) for variant in variants}
     if runs_builds(experiment) or not any(places.values()):
         return target
-    return VariantTargets({name: Place(target, affinity) for name, affinity in places.items()})
+    return VariantTargets({name: VariantPlacement(target, affinity) for name, affinity in places.items()})
 
 
 def build_of(
@@ -124,7 +127,7 @@ def check_source(experiment: Experiment) -> None:
     program_source(experiment.model)
 
 
-def new_bundle(path: Path, experiment: Experiment, target: RunTarget, clock: Clock) -> Bundle:
+def new_bundle(path: Path, experiment: Experiment, target: RunTarget, clock: TimeSource) -> Bundle:
     """The bundle of an experiment that has not run yet, with its model exported where needed.
 
     Raises:

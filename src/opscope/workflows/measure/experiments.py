@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from opscope.experiment.engine import Progress
     from opscope.experiment.planned import Effort, Experiment, Experiments
     from opscope.experiment.target import RunTarget
-    from opscope.machine.clock import Clock
+    from opscope.machine.clock import TimeSource
     from opscope.reports.content.content import ReportContent
 
 
@@ -59,7 +59,7 @@ class Means(NamedTuple):
 
     progress: Progress
     target: RunTarget | None = None
-    clock: Clock = SystemClock()
+    clock: TimeSource = SystemClock()
     sleep: Callable[[float], None] = time.sleep
     scheduler: str | None = None
 

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from opscope.bundle.manifest import Repetition
     from opscope.experiment.engine import Progress
     from opscope.experiment.target import RunTarget
-    from opscope.machine.clock import Clock
+    from opscope.machine.clock import TimeSource
     from opscope.reports.content.content import ReportContent
 
     Module: TypeAlias = Any
@@ -113,7 +113,7 @@ def profile(  # noqa: PLR0913 - the one call a notebook makes; all but the first
     resume: bool = False,
     progress: Progress = _silent,
     target: RunTarget | None = None,
-    clock: Clock | None = None,
+    clock: TimeSource | None = None,
 ) -> Profiled:
     """Profile a model with acceleration on and off, and write the bundle with its reports.
 
@@ -170,7 +170,9 @@ def _source(model: str | Path | Module, inputs: Tensors | None, settings: Settin
     return str(export_live(model, inputs, settings.dtype, directory))
 
 
-def _run(bundle: Bundle, runner: RunTarget, clock: Clock, progress: Progress, *, roofs: bool | None) -> ReportContent:
+def _run(
+    bundle: Bundle, runner: RunTarget, clock: TimeSource, progress: Progress, *, roofs: bool | None
+) -> ReportContent:
     with bundle.locked():
         run_experiment(bundle, runner, clock, complete_inferences, progress)
         if roofs is not False:
@@ -207,7 +209,7 @@ def resumed_bundle(path: Path, model: str) -> Bundle:
     return bundle
 
 
-def _planned(path: Path, model: str, settings: Settings, runner: RunTarget, clock: Clock) -> Bundle:
+def _planned(path: Path, model: str, settings: Settings, runner: RunTarget, clock: TimeSource) -> Bundle:
     check_settings(settings)
     variants, not_switched = planned_variants(settings, runner)
     environment = runner.environment()

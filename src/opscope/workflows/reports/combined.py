@@ -16,7 +16,7 @@ from opscope.measurements.analyses import comparison_of
 from opscope.measurements.bundle_differences import bundle_differences, machine_text
 from opscope.measurements.comparable import mismatches, surroundings
 from opscope.measurements.sides import bundle_side
-from opscope.reports.combined.values import Series, Version
+from opscope.reports.combined.values import Version, VersionSeries
 from opscope.reports.content.content import NOT_KNOWN, measured_latency
 from opscope.workflows.analyze.sides import is_kit
 from opscope.workflows.reports.reports import REPORT_FORMATS, check_formats, content
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
     from opscope.bundle.manifest import Manifest, Variant
     from opscope.measurements.side import Side
-    from opscope.reports.combined.combined import Part
+    from opscope.reports.combined.combined import BundlePart
     from opscope.reports.combined.values import CombinedReport
 
 
-def version_series(parts: Sequence[Part]) -> list[Series]:
+def version_series(parts: Sequence[BundlePart]) -> list[VersionSeries]:
     """Bundles of one model on one machine at one thread count, in order of time, each against the first."""
-    groups: dict[tuple[object, ...], list[tuple[Part, Variant]]] = {}
+    groups: dict[tuple[object, ...], list[tuple[BundlePart, Variant]]] = {}
     for part in parts:
         for variant in _accelerated(part):
             groups.setdefault(_sameness(part.content.manifest, variant), []).append((part, variant))
@@ -42,11 +42,13 @@ def version_series(parts: Sequence[Part]) -> list[Series]:
         if len(group) > 1:
             group.sort(key=lambda member: member[0].content.manifest.created)
             threads = group[0][1].threads
-            found.append(Series(machine_text(manifest) or NOT_KNOWN, _model(manifest), threads, _versions_of(group)))
+            found.append(
+                VersionSeries(machine_text(manifest) or NOT_KNOWN, _model(manifest), threads, _versions_of(group))
+            )
     return found
 
 
-def _accelerated(part: Part) -> list[Variant]:
+def _accelerated(part: BundlePart) -> list[Variant]:
     """Variants that can stand in a series: of a known machine, with a result."""
     if part.content.manifest.environment.system is None or is_kit(Path(part.path)):
         return []
@@ -66,13 +68,13 @@ def _sameness(manifest: Manifest, variant: Variant) -> tuple[object, ...]:
     return (*machine, features, target.kind, target.address, *model, variant.threads, tuple(variant.affinity))
 
 
-def _versions_of(group: Sequence[tuple[Part, Variant]]) -> list[Version]:
+def _versions_of(group: Sequence[tuple[BundlePart, Variant]]) -> list[Version]:
     sides = [bundle_side(Bundle.open(Path(part.path)), variant.name, None) for part, variant in group]
     first = sides[0]
     return [_version(part, first, side) for (part, _), side in zip(group, sides, strict=True)]
 
 
-def _version(part: Part, first: Side, side: Side) -> Version:
+def _version(part: BundlePart, first: Side, side: Side) -> Version:
     analysis = next(r.analysis for r in part.content.variants if r.variant.name == side.label)
     created = part.content.manifest.created
     latency = measured_latency(analysis).median_ns if analysis else None
@@ -120,10 +122,10 @@ def combined(paths: Sequence[str | Path]) -> CombinedReport:
         TraceFormatError: a manifest or a trace is damaged.
     """
     from opscope.analysis.quality.quality_machine import EMULATED, ON_THE_DEVICE
-    from opscope.reports.combined.combined import Part, combine
+    from opscope.reports.combined.combined import BundlePart, combine
 
     places = _checked([Path(path) for path in paths])
-    parts = [Part(label, str(path), content(path)) for label, path in zip(labels(places), places, strict=True)]
+    parts = [BundlePart(label, str(path), content(path)) for label, path in zip(labels(places), places, strict=True)]
     for part in parts:
         if part.content.manifest.target.emulated:
             raise MismatchError(EMULATED, where=part.path, hint=ON_THE_DEVICE)

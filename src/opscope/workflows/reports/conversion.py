@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from opscope.analysis.analysis import Analysis
     from opscope.analysis.compare.compare import Comparison
     from opscope.measurements.side import ProgramFiles, Side, Warmup
-    from opscope.program.model import Model
+    from opscope.program.model import ProgramModel
     from opscope.reports.content.content import ReportContent
-    from opscope.reports.formats.perfetto import Part
+    from opscope.reports.formats.perfetto import TrackGroup
 
 
 Content: TypeAlias = "bytes | Iterable[bytes]"
@@ -255,19 +255,19 @@ def _checked(side: Side) -> Side:
     return side
 
 
-def _part(side: Side, stem: str, *, alone: bool) -> Part:
+def _part(side: Side, stem: str, *, alone: bool) -> TrackGroup:
     """The processes of one side with their names, and what the program says about them."""
     from opscope.reports.content.content import off_text
     from opscope.reports.content.text import plain
-    from opscope.reports.formats.perfetto import Part
+    from opscope.reports.formats.perfetto import TrackGroup
 
     facts = side.known.attributions.operators if side.known else {}
     if side.bundle is None or side.variant is None:
-        return Part(side.table, _processes(side, stem), facts, "" if alone else plain(side.label))
+        return TrackGroup(side.table, _processes(side, stem), facts, "" if alone else plain(side.label))
     rounds = [repetition.round for repetition in side.bundle.manifest.completed(side.variant.name)]
     names = [f"{plain(side.variant.name)}, round {number}" for number in rounds]
     threads = "" if side.variant.threads is None else f", threads: {side.variant.threads}"
-    return Part(side.table, names, facts, f"{off_text(side.variant)}{threads}")
+    return TrackGroup(side.table, names, facts, f"{off_text(side.variant)}{threads}")
 
 
 def _processes(side: Side, stem: str) -> list[str]:
@@ -335,7 +335,7 @@ def _model_explorer(request: Request) -> dict[str, Content]:
 class _MeasuredProgram(NamedTuple):
     """A program, what was measured of it, and the comparisons between that."""
 
-    model: Model
+    model: ProgramModel
     results: list[tuple[str, Analysis]]
     comparisons: list[Comparison]
 

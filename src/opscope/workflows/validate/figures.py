@@ -55,7 +55,7 @@ _UNTRACED = ("untraced", "latency")
 _OTHERS = "it is of other repetitions than there are now, see complete"
 
 
-class Stated(NamedTuple):
+class DerivedDocument(NamedTuple):
     """A derived document of the bundle, and what it should be.
 
     Attributes:
@@ -73,7 +73,7 @@ class Stated(NamedTuple):
 
 def stated_analyses(
     manifest: Manifest, documents: Mapping[str, Json], found: Computed, doubts: Doubts
-) -> Iterator[Stated]:
+) -> Iterator[DerivedDocument]:
     """Every analysis of the bundle beside what the traces give."""
     for file, variant in derived_files(manifest).items():
         if not isinstance(variant, str) or not file.endswith(ANALYSIS) or not isinstance(documents.get(file), dict):
@@ -84,7 +84,9 @@ def stated_analyses(
         reason = doubts.variants.get(name, f"nothing can be computed of {name}")
         if doubts.unfinished and computed is not None and _made_of(document) != _made_of(computed):
             computed, reason = None, _OTHERS
-        yield Stated(file, without_place(document, _root(_text(document.get("trace"), "path"), name)), computed, reason)
+        yield DerivedDocument(
+            file, without_place(document, _root(_text(document.get("trace"), "path"), name)), computed, reason
+        )
 
 
 def _made_of(document: Json) -> tuple[list[str], int]:
@@ -113,7 +115,7 @@ def _text(document: Json, name: str) -> str:
     return value if isinstance(value, str) else ""
 
 
-def analysis_checks(stated: list[Stated], doubts: Doubts) -> list[BundleCheck]:
+def analysis_checks(stated: list[DerivedDocument], doubts: Doubts) -> list[BundleCheck]:
     """The answers to latency, untraced latency, sums, split, origin and conclusions."""
     every = questions.FIGURES[:6]
     if not stated:
@@ -122,14 +124,14 @@ def analysis_checks(stated: list[Stated], doubts: Doubts) -> list[BundleCheck]:
     return [answers[question.name] for question in every]
 
 
-def _sum_check(stated: list[Stated]) -> BundleCheck:
+def _sum_check(stated: list[DerivedDocument]) -> BundleCheck:
     """Sums need nothing but the document itself."""
     problems = [Problem(one.file, *found) for one in stated for found in sum_problems(one.document)]
     files = counted_text(len(stated), "file")
     return questions.SUMS.answered(problems, f"times add up to the mean latency and shares to 1 in {files}")
 
 
-def _compared_checks(stated: list[Stated], doubts: Doubts) -> Iterator[BundleCheck]:
+def _compared_checks(stated: list[DerivedDocument], doubts: Doubts) -> Iterator[BundleCheck]:
     known = [one for one in stated if one.computed is not None]
     wrong = _by_check(known, doubts)
     aside = "".join(f"; {one.file} not checked: {one.reason}" for one in stated if one.computed is None)
@@ -149,11 +151,11 @@ def _doubt(name: str, doubts: Doubts) -> str:
     return doubts.program if name == questions.SPLIT.name else ""
 
 
-def _timed(known: Iterable[Stated]) -> bool:
+def _timed(known: Iterable[DerivedDocument]) -> bool:
     return any((one.computed or {}).get("untraced") or one.document.get("untraced") for one in known)
 
 
-def _passed(known: list[Stated]) -> dict[Question, str]:
+def _passed(known: list[DerivedDocument]) -> dict[Question, str]:
     """What is said when nothing differs."""
     files = counted_text(len(known), "file")
     traced, timed = (sum(_samples(one.computed, *path) for one in known) for path in (("latency",), _UNTRACED))
@@ -171,7 +173,7 @@ def _samples(document: Json, *path: str) -> int:
     return int(_at(document, *path, "n") or 0)
 
 
-def _by_check(known: Iterable[Stated], doubts: Doubts) -> dict[str, list[Problem]]:
+def _by_check(known: Iterable[DerivedDocument], doubts: Doubts) -> dict[str, list[Problem]]:
     """Differences by the check they belong to; what the program tells is left out when it is not known."""
     wrong: dict[str, list[Problem]] = {}
     for one in known:
@@ -213,19 +215,19 @@ def comparison_check(bundle: Bundle, documents: Mapping[str, Json], found: Compu
 
 def _stated_comparison(
     bundle: Bundle, file: str, document: Json, expected: tuple[str, str] | str | None, found: Computed
-) -> Stated:
+) -> DerivedDocument:
     sides = [document.get(side) for side in ("baseline", "candidate")]
     labels = (_text(sides[0], "label"), _text(sides[1], "label"))
     roots = [_root(_text(side, "path"), label) for side, label in zip(sides, labels, strict=True)]
     placed = without_place(document, max(roots))
     if isinstance(expected, tuple):
-        return Stated(file, placed, found.comparisons.get(expected), "a variant of it cannot be computed")
+        return DerivedDocument(file, placed, found.comparisons.get(expected), "a variant of it cannot be computed")
     if roots[0] != roots[1]:
-        return Stated(file, placed, None, "its other side is another bundle")
-    return _asked_for(bundle, Stated(file, placed, None), labels, found)
+        return DerivedDocument(file, placed, None, "its other side is another bundle")
+    return _asked_for(bundle, DerivedDocument(file, placed, None), labels, found)
 
 
-def _asked_for(bundle: Bundle, stated: Stated, labels: tuple[str, str], found: Computed) -> Stated:
+def _asked_for(bundle: Bundle, stated: DerivedDocument, labels: tuple[str, str], found: Computed) -> DerivedDocument:
     """A comparison of two variants that a config asked for."""
     if not found.analyses.keys() >= set(labels):
         return stated._replace(reason="a variant of it cannot be computed, or is not one of this bundle")

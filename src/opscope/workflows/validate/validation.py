@@ -14,7 +14,7 @@ from opscope.bundle.bundle import MANIFEST, ROOFS, VARIANTS, Bundle
 from opscope.bundle.consistency import completeness_problems, model_problems, plan_problems, record_problems
 from opscope.bundle.documents import Document, examined
 from opscope.bundle.inventory import Inventory, inventory, path_problems
-from opscope.bundle.likeness import Shape, file_roles, role_problems, shape, shape_problems
+from opscope.bundle.likeness import DocumentStructure, file_roles, role_problems, shape, shape_problems
 from opscope.bundle.lock import is_held
 from opscope.bundle.manifest import Manifest
 from opscope.bundle.validation import CheckStatus, Problem, Validation
@@ -101,7 +101,7 @@ def likeness_checks(opened: Opened, good: Opened) -> list[BundleCheck]:
     ]
 
 
-def _shapes(opened: Opened, manifest: Manifest) -> dict[str, Shape]:
+def _shapes(opened: Opened, manifest: Manifest) -> dict[str, DocumentStructure]:
     """Fields of the documents of a bundle by kind; those that are no JSON are left to another check."""
     kinds: dict[str, list[Json]] = {MANIFEST: [opened.document.value]}
     for path, document in derived_documents(manifest, opened.found).items():

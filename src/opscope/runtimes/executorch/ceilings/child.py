@@ -27,7 +27,7 @@ from opscope.runtimes.executorch.ceilings.compute import compute_probes
 from opscope.runtimes.executorch.ceilings.elements import element_probes
 from opscope.runtimes.executorch.ceilings.memory import dispatch_probes, largest_working_set, memory_probes
 from opscope.runtimes.executorch.ceilings.sampler import measure
-from opscope.runtimes.executorch.ceilings.subgraph import Runtime, Subgraph
+from opscope.runtimes.executorch.ceilings.subgraph import GraphRuntime, SubgraphBuilder
 from opscope.runtimes.executorch.ceilings.xnnpack import RefusedError, Xnnpack
 from opscope.runtimes.executorch.cpuinfo import switched_off
 from opscope.runtimes.executorch.installed import installed_runtime, library_directory
@@ -35,7 +35,7 @@ from opscope.runtimes.executorch.installed import installed_runtime, library_dir
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opscope.runtimes.executorch.ceilings.sampler import Candidate, Probe
+    from opscope.runtimes.executorch.ceilings.sampler import Probe, ProbeCandidate
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -110,8 +110,8 @@ def _probes_again(again: Roofs) -> list[Probe]:
     return [probe for probe in same if probe.candidates]
 
 
-def _compiled(xnnpack: Xnnpack, candidate: Candidate) -> Runtime:
-    graph = Subgraph(xnnpack)
+def _compiled(xnnpack: Xnnpack, candidate: ProbeCandidate) -> GraphRuntime:
+    graph = SubgraphBuilder(xnnpack)
     try:
         candidate.build(graph)
         return graph.compile()

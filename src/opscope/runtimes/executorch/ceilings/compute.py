@@ -6,14 +6,14 @@ import math
 from typing import TYPE_CHECKING, NamedTuple
 
 from opscope.program.ceilings.ceilings import KernelClass, KernelUse, MacRoof, kernel_use
-from opscope.runtimes.executorch.ceilings.sampler import Candidate, Probe
+from opscope.runtimes.executorch.ceilings.sampler import Probe, ProbeCandidate
 from opscope.runtimes.executorch.ceilings.subgraph import ABSENT
 from opscope.runtimes.executorch.ceilings.xnnpack import Datatype
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from opscope.runtimes.executorch.ceilings.subgraph import Subgraph
+    from opscope.runtimes.executorch.ceilings.subgraph import SubgraphBuilder
 
 
 class _Types(NamedTuple):
@@ -69,7 +69,7 @@ def compute_probes(threads: int) -> Iterator[Probe]:
         yield _probe(dtype, KernelClass.BMM, [_matmul(dtype, threads * count, *rest) for count, *rest in _MATMULS])
 
 
-def _probe(dtype: str, kernel: KernelClass, candidates: list[Candidate]) -> Probe:
+def _probe(dtype: str, kernel: KernelClass, candidates: list[ProbeCandidate]) -> Probe:
     use = KernelUse(dtype, kernel)
 
     def meant(operator: str) -> bool:
@@ -79,16 +79,16 @@ def _probe(dtype: str, kernel: KernelClass, candidates: list[Candidate]) -> Prob
     return Probe(candidates, meant)
 
 
-def _input(graph: Subgraph, types: _Types, dims: Sequence[int]) -> int:
+def _input(graph: SubgraphBuilder, types: _Types, dims: Sequence[int]) -> int:
     value = graph.external(types.activation, dims)
     return graph.quantised_at_run_time(value, dims) if types.dynamic else value
 
 
-def _gemm(dtype: str, rows: int, outputs: int, inputs: int) -> Candidate:
+def _gemm(dtype: str, rows: int, outputs: int, inputs: int) -> ProbeCandidate:
     types = _TYPES[dtype]
     times = max(1, _MACS_AT_ONCE // (rows * outputs * inputs))
 
-    def build(graph: Subgraph) -> None:
+    def build(graph: SubgraphBuilder) -> None:
         weights = graph.weights(types.weight, (outputs, inputs))
         for _ in range(times):
             given = _input(graph, types, (rows, inputs))
@@ -97,26 +97,26 @@ def _gemm(dtype: str, rows: int, outputs: int, inputs: int) -> Candidate:
 
     kernel = KernelClass.GEMM if rows > 1 else KernelClass.GEMV
     roof = MacRoof(dtype=dtype, kernel=kernel, shape=f"[{rows}, {inputs}] x [{inputs}, {outputs}]")
-    return Candidate(roof, times * rows * outputs * inputs, build)
+    return ProbeCandidate(roof, times * rows * outputs * inputs, build)
 
 
-def _convolution(dtype: str, images: int, side: int, inputs: int, outputs: int, width: int) -> Candidate:
+def _convolution(dtype: str, images: int, side: int, inputs: int, outputs: int, width: int) -> ProbeCandidate:
     types, dims, filters = _TYPES[dtype], (images, side, side, inputs), (outputs, width, width, inputs)
 
-    def build(graph: Subgraph) -> None:
+    def build(graph: SubgraphBuilder) -> None:
         given = _input(graph, types, dims)
         left = graph.external(types.activation, (*dims[:3], outputs), output=True)
         values = (given, graph.weights(types.weight, filters), ABSENT, left, 0)
         graph.define("xnn_define_convolution_2d", *_window(width), inputs, outputs, *_FREE, *values)
 
     roof = MacRoof(dtype=dtype, kernel=KernelClass.IGEMM, shape=f"{list(dims)} * {list(filters)}")
-    return Candidate(roof, math.prod(dims) * outputs * width * width, build)
+    return ProbeCandidate(roof, math.prod(dims) * outputs * width * width, build)
 
 
-def _depthwise(dtype: str, images: int, side: int, channels: int, width: int) -> Candidate:
+def _depthwise(dtype: str, images: int, side: int, channels: int, width: int) -> ProbeCandidate:
     types, dims, filters = _TYPES[dtype], (images, side, side, channels), (1, width, width, channels)
 
-    def build(graph: Subgraph) -> None:
+    def build(graph: SubgraphBuilder) -> None:
         given = _input(graph, types, dims)
         left = graph.external(types.activation, dims, output=True)
         values = (given, graph.weights(types.weight, filters, channel=3), ABSENT, left, 0)
@@ -124,7 +124,7 @@ def _depthwise(dtype: str, images: int, side: int, channels: int, width: int) ->
 
     shape = f"{list(dims)} * {list(filters)}"
     roof = MacRoof(dtype=dtype, kernel=KernelClass.DWCONV, taps=width * width, shape=shape)
-    return Candidate(roof, math.prod(dims) * width * width, build)
+    return ProbeCandidate(roof, math.prod(dims) * width * width, build)
 
 
 def _window(width: int) -> tuple[int, ...]:
@@ -132,10 +132,10 @@ def _window(width: int) -> tuple[int, ...]:
     return (width // 2,) * 4 + (width,) * 2 + (1,) * 5
 
 
-def _matmul(dtype: str, count: int, rows: int, columns: int, inner: int) -> Candidate:
+def _matmul(dtype: str, count: int, rows: int, columns: int, inner: int) -> ProbeCandidate:
     types = _TYPES[dtype]
 
-    def build(graph: Subgraph) -> None:
+    def build(graph: SubgraphBuilder) -> None:
         first = graph.external(types.activation, (count, rows, inner))
         second = graph.external(types.activation, (count, columns, inner))
         left = graph.external(types.activation, (count, rows, columns), output=True)
@@ -143,4 +143,4 @@ def _matmul(dtype: str, count: int, rows: int, columns: int, inner: int) -> Cand
 
     shape = f"{count} of [{rows}, {inner}] x [{inner}, {columns}]"
     roof = MacRoof(dtype=dtype, kernel=KernelClass.BMM, shape=shape)
-    return Candidate(roof, count * rows * columns * inner, build)
+    return ProbeCandidate(roof, count * rows * columns * inner, build)

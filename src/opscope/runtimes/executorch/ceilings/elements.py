@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from opscope.program.ceilings.ceilings import ElementRoof, operator_name
-from opscope.runtimes.executorch.ceilings.sampler import Candidate, Probe
+from opscope.runtimes.executorch.ceilings.sampler import Probe, ProbeCandidate
 from opscope.runtimes.executorch.ceilings.subgraph import Buffer
 from opscope.runtimes.executorch.ceilings.xnnpack import Datatype
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from opscope.runtimes.executorch.ceilings.subgraph import Subgraph
+    from opscope.runtimes.executorch.ceilings.subgraph import SubgraphBuilder
 
 _DATATYPES = {"f32": Datatype.FP32, "f16": Datatype.FP16, "qs8": Datatype.QINT8}
 # Elements for each thread: the first fit into the smallest cache with three tensors, the second with two.
@@ -68,7 +68,7 @@ class _Operator(NamedTuple):
     types: tuple[Datatype, Datatype]
     inputs: tuple[tuple[int, ...], ...]
     output: tuple[int, ...]
-    define: Callable[[Subgraph, list[int]], None]
+    define: Callable[[SubgraphBuilder, list[int]], None]
     in_place: bool
 
 
@@ -108,7 +108,7 @@ def _with_scalar(operator: _Operator) -> _Operator:
     return operator._replace(roof=roof, inputs=(operator.inputs[0], (1, 1)))
 
 
-def _defining(function: str) -> Callable[[Subgraph, list[int]], None]:
+def _defining(function: str) -> Callable[[SubgraphBuilder, list[int]], None]:
     if function in _BINARY:
         return lambda graph, values: graph.define(_BINARY[function], *_FREE, *values, 0)
     name, before = _UNARY.get(function, ("xnn_define_convert", ()))
@@ -121,18 +121,18 @@ def _mean(dtype: str, count: int) -> _Operator:
     roof = ElementRoof(function="Mean", dtype=dtype, shape=str(list(dims)))
     types = _DATATYPES[dtype], _DATATYPES[dtype]
 
-    def define(graph: Subgraph, values: list[int]) -> None:
+    def define(graph: SubgraphBuilder, values: list[int]) -> None:
         graph.define("xnn_define_static_reduce", _MEAN, len(_HEIGHT_AND_WIDTH), _HEIGHT_AND_WIDTH, *values, 0)
 
     return _Operator(roof, types, (dims,), (1, dims[-1]), define, in_place=False)
 
 
-def _candidate(operator: _Operator) -> Candidate:
+def _candidate(operator: _Operator) -> ProbeCandidate:
     """The operator many times on the same memory; elements are those of its first input."""
     count = math.prod(operator.inputs[0])
     times = max(1, _AT_ONCE // count)
 
-    def build(graph: Subgraph) -> None:
+    def build(graph: SubgraphBuilder) -> None:
         source, target = operator.types
         given = [(dims, graph.random(source, dims)) for dims in operator.inputs]
         left = given[0][1] if operator.in_place else Buffer(count * _WIDEST)
@@ -141,4 +141,4 @@ def _candidate(operator: _Operator) -> Candidate:
             values.append(graph.external(target, operator.output, output=True, memory=left))
             operator.define(graph, values)
 
-    return Candidate(operator.roof, count * times, build)
+    return ProbeCandidate(operator.roof, count * times, build)

@@ -9,14 +9,14 @@ from ctypes import c_size_t
 from typing import TYPE_CHECKING
 
 from opscope.program.ceilings.ceilings import Dispatch, DispatchRoof, MemoryRoof, Pattern, operator_name
-from opscope.runtimes.executorch.ceilings.sampler import Candidate, Probe
+from opscope.runtimes.executorch.ceilings.sampler import Probe, ProbeCandidate
 from opscope.runtimes.executorch.ceilings.subgraph import Buffer
 from opscope.runtimes.executorch.ceilings.xnnpack import Datatype
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from opscope.runtimes.executorch.ceilings.subgraph import Subgraph
+    from opscope.runtimes.executorch.ceilings.subgraph import SubgraphBuilder
 
 _SMALLEST_SET, _LARGEST_SET = 1 << 15, 1 << 28
 _SHARE_OF_MEMORY = 8
@@ -53,44 +53,44 @@ def memory_probes(threads: int, largest: int) -> Iterator[Probe]:
         size *= 2
 
 
-def _copy(arena: Buffer, size: int) -> Candidate:
+def _copy(arena: Buffer, size: int) -> ProbeCandidate:
     """One half of the working set into the other."""
     half, times = size // 2, max(1, _AT_ONCE // size)
     dims = (half // _WIDTH,)
 
-    def build(graph: Subgraph) -> None:
+    def build(graph: SubgraphBuilder) -> None:
         for _ in range(times):
             given = graph.external(Datatype.FP32, dims, memory=arena)
             left = graph.external(Datatype.FP32, dims, output=True, memory=arena.part(half + _APART))
             graph.define("xnn_define_copy", given, left, 0)
 
-    return Candidate(MemoryRoof(pattern=Pattern.COPY, working_set=size), 2 * half * times, build)
+    return ProbeCandidate(MemoryRoof(pattern=Pattern.COPY, working_set=size), 2 * half * times, build)
 
 
-def _sum(arena: Buffer, sums: Buffer, size: int, rows: int) -> Candidate:
+def _sum(arena: Buffer, sums: Buffer, size: int, rows: int) -> ProbeCandidate:
     """The working set is read and next to nothing written."""
     columns, times = size // _WIDTH // rows, max(1, _AT_ONCE // size)
 
-    def build(graph: Subgraph) -> None:
+    def build(graph: SubgraphBuilder) -> None:
         for _ in range(times):
             given = graph.external(Datatype.FP32, (rows, columns), memory=arena)
             left = graph.external(Datatype.FP32, (rows,), output=True, memory=sums)
             graph.define("xnn_define_static_reduce", _SUM, 1, _LAST_AXIS, given, left, 0)
 
-    return Candidate(MemoryRoof(pattern=Pattern.READ, working_set=size), rows * columns * _WIDTH * times, build)
+    return ProbeCandidate(MemoryRoof(pattern=Pattern.READ, working_set=size), rows * columns * _WIDTH * times, build)
 
 
-def _update(arena: Buffer, size: int) -> Candidate:
+def _update(arena: Buffer, size: int) -> ProbeCandidate:
     """Every number is read and written in its place, as XNNPACK does for elementwise operators."""
     dims, times = (size // _WIDTH,), max(1, _AT_ONCE // size)
 
-    def build(graph: Subgraph) -> None:
+    def build(graph: SubgraphBuilder) -> None:
         for _ in range(times):
             given = graph.external(Datatype.FP32, dims, memory=arena)
             left = graph.external(Datatype.FP32, dims, output=True, memory=arena)
             graph.define("xnn_define_clamp", *_BOUNDS, given, left, 0)
 
-    return Candidate(MemoryRoof(pattern=Pattern.UPDATE, working_set=size), 2 * size * times, build)
+    return ProbeCandidate(MemoryRoof(pattern=Pattern.UPDATE, working_set=size), 2 * size * times, build)
 
 
 def dispatch_probes(threads: int) -> Iterator[Probe]:
@@ -101,14 +101,14 @@ def dispatch_probes(threads: int) -> Iterator[Probe]:
         yield Probe([probe], lambda name: operator_name(name) == "Softmax")
 
 
-def _tiny(dispatch: Dispatch, define: str, rows: int) -> Candidate:
+def _tiny(dispatch: Dispatch, define: str, rows: int) -> ProbeCandidate:
     dims = (rows, _TINY)
 
-    def build(graph: Subgraph) -> None:
+    def build(graph: SubgraphBuilder) -> None:
         given, left = graph.random(Datatype.FP32, dims), Buffer(rows * _TINY * _WIDTH)
         for _ in range(_TINY_AT_ONCE):
             values = [graph.external(Datatype.FP32, dims, memory=given)]
             values.append(graph.external(Datatype.FP32, dims, output=True, memory=left))
             graph.define(define, *values, 0)
 
-    return Candidate(DispatchRoof(dispatch=dispatch), _TINY_AT_ONCE, build)
+    return ProbeCandidate(DispatchRoof(dispatch=dispatch), _TINY_AT_ONCE, build)

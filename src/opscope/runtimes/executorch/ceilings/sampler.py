@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from opscope.program.ceilings.ceilings import Roof
-    from opscope.runtimes.executorch.ceilings.subgraph import Subgraph
+    from opscope.runtimes.executorch.ceilings.subgraph import SubgraphBuilder
 
 
-class Candidate(NamedTuple):
+class ProbeCandidate(NamedTuple):
     """One way to reach a ceiling.
 
     Attributes:
@@ -29,7 +29,7 @@ class Candidate(NamedTuple):
 
     roof: Roof
     work: int
-    build: Callable[[Subgraph], None]
+    build: Callable[[SubgraphBuilder], None]
 
 
 class Probe(NamedTuple):
@@ -41,7 +41,7 @@ class Probe(NamedTuple):
             run another one: where it has no half precision it converts, and computes with single.
     """
 
-    candidates: list[Candidate]
+    candidates: list[ProbeCandidate]
     meant: Callable[[str], bool]
 
 
@@ -58,7 +58,7 @@ _BILLION = 1_000_000_000
 _LATE = "not measured: the time for measuring ceilings was up"
 
 
-class Runner(Protocol):
+class ProbeRunner(Protocol):
     """A compiled graph."""
 
     @property
@@ -78,7 +78,7 @@ class Runner(Protocol):
 class _Trial:
     """A candidate that is measured."""
 
-    def __init__(self, candidate: Candidate, runner: Runner) -> None:
+    def __init__(self, candidate: ProbeCandidate, runner: ProbeRunner) -> None:
         self.candidate, self.runner = candidate, runner
         self.durations: list[int] = []
 
@@ -106,7 +106,7 @@ class _Trial:
 
 
 def measure(
-    probes: Sequence[Probe], compiled: Callable[[Candidate], Runner], seconds: float, clock: Callable[[], int]
+    probes: Sequence[Probe], compiled: Callable[[ProbeCandidate], ProbeRunner], seconds: float, clock: Callable[[], int]
 ) -> list[Roof]:
     """One ceiling for each probe, in their order.
 
@@ -134,7 +134,7 @@ def measure(
     return [_ceiling(probe, found) for probe, found in zip(probes, tried, strict=True)]
 
 
-def _opened(candidate: Candidate, probe: Probe, compiled: Callable[[Candidate], Runner]) -> _Trial | str:
+def _opened(candidate: ProbeCandidate, probe: Probe, compiled: Callable[[ProbeCandidate], ProbeRunner]) -> _Trial | str:
     """A candidate that runs the operators that were meant, or why it does not."""
     try:
         runner = compiled(candidate)

@@ -61,19 +61,19 @@ class Buffer:
         ctypes.memset(self.address, 0, size)
         ctypes.memmove(self.address, content, len(content))
 
-    def part(self, offset: int) -> Part:
+    def part(self, offset: int) -> BufferView:
         """What begins at an offset."""
-        return Part(self, self.address + offset)
+        return BufferView(self, self.address + offset)
 
 
-class Part(NamedTuple):
+class BufferView(NamedTuple):
     """A part of a buffer, which it keeps alive."""
 
     owner: Buffer
     address: int
 
 
-class Subgraph:
+class SubgraphBuilder:
     """A graph under construction: values first, then the operators between them.
 
     Args:
@@ -141,13 +141,13 @@ class Subgraph:
         """
         self._xnnpack.call(function, self.handle, *arguments)
 
-    def compile(self) -> Runtime:
+    def compile(self) -> GraphRuntime:
         """What runs this graph.
 
         Raises:
             RefusedError: there are no kernels for it.
         """
-        return Runtime(self._xnnpack, self.handle, self._externals, self._kept)
+        return GraphRuntime(self._xnnpack, self.handle, self._externals, self._kept)
 
     def delete(self) -> None:
         """Give the graph back; a runtime made of it stays usable."""
@@ -176,7 +176,7 @@ class _External(ctypes.Structure):
     _fields_ = (("id", c_uint32), ("data", c_void_p))
 
 
-class Runtime:
+class GraphRuntime:
     """A compiled graph with its memory.
 
     Attributes:

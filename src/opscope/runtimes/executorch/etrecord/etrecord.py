@@ -20,11 +20,11 @@ from opscope.program.structure.etrecord import (
     EdgeNode,
     EdgeTensor,
     EtRecord,
-    Frame,
     InstructionHandles,
     ModuleScope,
     OutputCount,
     RecordedDelegate,
+    SourceLine,
 )
 from opscope.runtimes.executorch.etrecord import wire
 from opscope.runtimes.executorch.etrecord.archive import IDENTIFIER, Archive
@@ -33,7 +33,7 @@ from opscope.runtimes.executorch.etrecord.wire import UnreadableError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from opscope.runtimes.executorch.etrecord.wire import Graph, Node
+    from opscope.runtimes.executorch.etrecord.wire import WireGraph, WireNode
 
 
 _PREFIXES = ("executorch.exir.dialects.edge.ops.", "torch.ops.")
@@ -41,7 +41,7 @@ _FRAME = re.compile(r'File "(.+)", line (\d{1,9}), in (.+)')
 _SCOPE_PARTS = 3
 
 
-def read_graph(method: str, graph: Graph) -> EdgeGraph:
+def read_graph(method: str, graph: WireGraph) -> EdgeGraph:
     """The operators and tensors of a method, those of branches and loops behind its own.
 
     Raises:
@@ -60,7 +60,7 @@ def read_graph(method: str, graph: Graph) -> EdgeGraph:
     return EdgeGraph(method, tuple(nodes), tuple(tensors))
 
 
-def _tensors(graph: Graph) -> list[EdgeTensor]:
+def _tensors(graph: WireGraph) -> list[EdgeTensor]:
     return [
         EdgeTensor(name, export_type(meta.dtype), tuple(size.value() for size in meta.sizes))
         for name, meta in graph.tensor_values.items()
@@ -75,7 +75,7 @@ class _Texts:
         self.modules = cache(_modules)
 
 
-def _node(node: Node, texts: _Texts) -> EdgeNode:
+def _node(node: WireNode, texts: _Texts) -> EdgeNode:
     return EdgeNode(
         name=node.name or "",
         target=_target(node.target),
@@ -93,7 +93,7 @@ def _target(target: str) -> str:
     return target
 
 
-def _frames(trace: str) -> tuple[Frame, ...]:
+def _frames(trace: str) -> tuple[SourceLine, ...]:
     """Lines of the form ``File "x", line 1, in f``, each with the line of code behind it where there is one."""
     lines = [line.strip() for line in trace.splitlines()]
     found = []
@@ -101,7 +101,7 @@ def _frames(trace: str) -> tuple[Frame, ...]:
         match = _FRAME.fullmatch(line)
         if match:
             file, number, function = match.groups()
-            found.append(Frame(file, int(number), function, "" if _FRAME.fullmatch(code) else code))
+            found.append(SourceLine(file, int(number), function, "" if _FRAME.fullmatch(code) else code))
     return tuple(found)
 
 
@@ -133,7 +133,7 @@ _GRAPH = "edge_dialect_exported_program"
 _PICKLED = ("_state_dict", "_constants", "_example_inputs")
 _HANDLES, _DELEGATES, _OUTPUTS = "debug_handle_map", "delegate_map", "instruction_id_to_num_outs_map"
 _ONLY_METHOD = "forward"
-_PROGRAM = msgspec.json.Decoder(wire.Program)
+_PROGRAM = msgspec.json.Decoder(wire.WireProgram)
 _HANDLE_MAP: msgspec.json.Decoder[wire.HandleMap | None] = msgspec.json.Decoder(wire.HandleMap | None)
 _DELEGATE_MAP: msgspec.json.Decoder[wire.DelegateMap | None] = msgspec.json.Decoder(wire.DelegateMap | None)
 _COUNT_MAP: msgspec.json.Decoder[wire.CountMap | None] = msgspec.json.Decoder(wire.CountMap | None)
@@ -218,7 +218,7 @@ def _delegates(archive: Archive) -> tuple[RecordedDelegate, ...]:
     )
 
 
-def _identifiers(delegate: wire.Delegate) -> tuple[DelegateIdentifier, ...]:
+def _identifiers(delegate: wire.WireDelegate) -> tuple[DelegateIdentifier, ...]:
     return tuple(DelegateIdentifier(key, wire.listed(handles)) for key, handles in delegate.delegate_map.items())
 
 

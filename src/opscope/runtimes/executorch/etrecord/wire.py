@@ -30,14 +30,14 @@ def listed(handles: Handles) -> tuple[int, ...]:
     return (handles,) if isinstance(handles, int) else tuple(handles)
 
 
-class Delegate(msgspec.Struct):
+class WireDelegate(msgspec.Struct):
     """A call of a delegate."""
 
     name: str
     delegate_map: dict[str, Handles] = {}
 
 
-DelegateMap: TypeAlias = dict[str, dict[int, Delegate]]
+DelegateMap: TypeAlias = dict[str, dict[int, WireDelegate]]
 
 
 class Name(msgspec.Struct):
@@ -55,7 +55,7 @@ class OptionalTensor(msgspec.Struct):
 class SubGraph(msgspec.Struct):
     """The body of a branch or loop."""
 
-    graph: Graph
+    graph: WireGraph
 
 
 class Argument(msgspec.Struct):
@@ -106,7 +106,7 @@ class Metadata(msgspec.Struct):
         return found
 
 
-class Node(msgspec.Struct):
+class WireNode(msgspec.Struct):
     """An operator."""
 
     target: str
@@ -148,20 +148,20 @@ class TensorMeta(msgspec.Struct):
     sizes: list[Size]
 
 
-class Graph(msgspec.Struct):
+class WireGraph(msgspec.Struct):
     """Operators and tensors."""
 
-    nodes: list[Node]
+    nodes: list[WireNode]
     tensor_values: dict[str, TensorMeta]
 
 
 class GraphModule(msgspec.Struct):
     """A graph with its signature, which is not used."""
 
-    graph: Graph
+    graph: WireGraph
 
 
-class Program(msgspec.Struct):
+class WireProgram(msgspec.Struct):
     """An exported program."""
 
     graph_module: GraphModule

@@ -21,7 +21,15 @@ from opscope.core.errors import ExportError, OpscopeError, UsageError
 from opscope.program.structure.exported import TensorSpec
 from opscope.runtimes.executorch.export.choices import QUANTISED, Choice
 from opscope.runtimes.executorch.export.lower import Places, export, step
-from opscope.runtimes.executorch.export.protocol import CHECKS, Done, ExportRequest, Line, Refusal, Step, outputs_file
+from opscope.runtimes.executorch.export.protocol import (
+    CHECKS,
+    ExportFinished,
+    ExportRequest,
+    ExportStep,
+    Line,
+    Refusal,
+    outputs_file,
+)
 from opscope.runtimes.executorch.export.sources import load
 from opscope.runtimes.executorch.export.trouble import place_of
 
@@ -141,7 +149,7 @@ def main(arguments: Sequence[str]) -> int:
     os.dup2(2, 1)
     request = msgspec.json.decode(Path(arguments[0]).read_bytes(), type=ExportRequest)
     try:
-        _say(answer, serve(request, lambda name: _say(answer, Step(name))))
+        _say(answer, serve(request, lambda name: _say(answer, ExportStep(name))))
     except OpscopeError as error:
         traceback.print_exc()
         _say(answer, Refusal(error.problem, error.hint, type(error).__name__, error.where))
@@ -149,7 +157,7 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def serve(request: ExportRequest, heard: Heard) -> Done:
+def serve(request: ExportRequest, heard: Heard) -> ExportFinished:
     """Export a model, run what came of it, and leave both outputs to be compared.
 
     Raises:
@@ -176,7 +184,7 @@ def serve(request: ExportRequest, heard: Heard) -> Done:
         msgspec.structs.replace(lowered.described(name, model, choice), outputs=_specs(computed[name]))
         for name in lowered.methods
     ]
-    return Done(methods, {name: found for name in _PACKAGES if (found := _version(name))})
+    return ExportFinished(methods, {name: found for name in _PACKAGES if (found := _version(name))})
 
 
 def _specs(arrays: Sequence[Array]) -> list[TensorSpec]:

@@ -14,7 +14,7 @@ from opscope.core import errors
 from opscope.core.errors import ExportError, MissingDependencyError, OpscopeError
 from opscope.core.system.interpreter import module_command
 from opscope.runtimes.executorch.export.choices import Choice, check_choice
-from opscope.runtimes.executorch.export.protocol import Done, ExportRequest, Line, Refusal, Step
+from opscope.runtimes.executorch.export.protocol import ExportFinished, ExportRequest, ExportStep, Line, Refusal
 from opscope.runtimes.executorch.export.sources import models_directory, source_of
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class Exported(msgspec.Struct, frozen=True):
     program: Path
     etrecord: Path
     name: str
-    done: Done
+    done: ExportFinished
 
 
 def _deaf(step: str) -> None:
@@ -106,7 +106,7 @@ def check_installed() -> None:
         raise MissingDependencyError(problem, hint="install them with: pip install 'opscope[executorch]'")
 
 
-def _answered(asked: Path, log: Path, model: str, heard: Heard) -> Done:
+def _answered(asked: Path, log: Path, model: str, heard: Heard) -> ExportFinished:
     """What the process answers at last.
 
     Raises:
@@ -117,11 +117,11 @@ def _answered(asked: Path, log: Path, model: str, heard: Heard) -> Done:
     with log.open("wb") as errors_, _process(command, errors_) as process:
         for line in _lines(process):
             last = line
-            if isinstance(line, Step):
+            if isinstance(line, ExportStep):
                 at = line.name
                 heard(at)
         code = process.wait()
-    if isinstance(last, Done) and code == 0:
+    if isinstance(last, ExportFinished) and code == 0:
         return last
     if isinstance(last, Refusal):
         raise _refused(model, last, log)

@@ -29,7 +29,7 @@ class ExportRequest(msgspec.Struct, frozen=True):
     directory: str
 
 
-class Step(msgspec.Struct, frozen=True, tag=True):
+class ExportStep(msgspec.Struct, frozen=True, tag=True):
     """The step that begins."""
 
     name: str
@@ -51,7 +51,7 @@ class Refusal(msgspec.Struct, frozen=True, tag=True):
     where: str | None = None
 
 
-class Done(msgspec.Struct, frozen=True, tag=True):
+class ExportFinished(msgspec.Struct, frozen=True, tag=True):
     """The export is written, and the program has run.
 
     Attributes:
@@ -63,7 +63,7 @@ class Done(msgspec.Struct, frozen=True, tag=True):
     versions: dict[str, str]
 
 
-Line: TypeAlias = Step | Refusal | Done
+Line: TypeAlias = ExportStep | Refusal | ExportFinished
 
 CHECKS = ".checks"
 """Directory of the outputs to compare, inside of the directory of an export that is not finished."""

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from opscope.runtimes.executorch.export.eager import EagerModel
 
 
-class Entry(NamedTuple):
+class RegisteredModel(NamedTuple):
     """A registered model.
 
     Attributes:
@@ -27,11 +27,11 @@ class Entry(NamedTuple):
     builder: str
 
 
-def _own(name: str, summary: str, module: str, function: str = "build") -> Entry:
-    return Entry(name, summary, f"opscope.runtimes.executorch.export.models.{module}:{function}")
+def _own(name: str, summary: str, module: str, function: str = "build") -> RegisteredModel:
+    return RegisteredModel(name, summary, f"opscope.runtimes.executorch.export.models.{module}:{function}")
 
 
-MODELS: tuple[Entry, ...] = (
+MODELS: tuple[RegisteredModel, ...] = (
     _own(
         "toy_cnn",
         "two convolutions, a layer norm that stays portable, layout changes; under a millisecond",
@@ -82,7 +82,7 @@ def known(name: str) -> bool:
     return any(candidate.name == name for candidate in MODELS)
 
 
-def entry(name: str) -> Entry:
+def entry(name: str) -> RegisteredModel:
     """The registered model of that name.
 
     Raises:

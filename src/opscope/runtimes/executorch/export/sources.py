@@ -28,7 +28,7 @@ BUILD = "build"
 _PREFIXES = ("transformers", "executorch")
 
 
-class Kind(str, enum.Enum):
+class SourceKind(str, enum.Enum):
     """Where a model comes from."""
 
     REGISTERED = "registered"
@@ -38,7 +38,7 @@ class Kind(str, enum.Enum):
     EXECUTORCH = "executorch"
 
 
-class Source(NamedTuple):
+class ModelSource(NamedTuple):
     """A model that was named.
 
     Attributes:
@@ -48,7 +48,7 @@ class Source(NamedTuple):
         name: for files and directories: letters, digits, ``_``, ``-`` and ``.`` only.
     """
 
-    kind: Kind
+    kind: SourceKind
     place: str
     target: str
     name: str
@@ -59,7 +59,7 @@ def models_directory(given: Path | None = None) -> Path:
     return given or Path(os.environ.get(MODELS_VARIABLE) or DEFAULT_MODELS)
 
 
-def source_of(model: str, models: Path | None = None) -> Source:
+def source_of(model: str, models: Path | None = None) -> ModelSource:
     """What a text names; nothing is imported.
 
     Args:
@@ -76,7 +76,7 @@ def source_of(model: str, models: Path | None = None) -> Source:
     if colon:
         return _outside(model, place, target)
     if known(model):
-        return Source(Kind.REGISTERED, model, "", _plain(model))
+        return ModelSource(SourceKind.REGISTERED, model, "", _plain(model))
     file = model_file(models_directory(models), model)
     if file is not None:
         return _file(file, BUILD)
@@ -93,40 +93,40 @@ def load(model: str, models: Path | None = None) -> EagerModel:
         ExportError: building it failed.
     """
     source = source_of(model, models)
-    if source.kind is Kind.REGISTERED:
+    if source.kind is SourceKind.REGISTERED:
         from opscope.runtimes.executorch.export.foreign import built
         from opscope.runtimes.executorch.export.registry import builder
 
         return built(builder(source.place), source.place)
-    if source.kind is Kind.TRANSFORMERS:
+    if source.kind is SourceKind.TRANSFORMERS:
         from opscope.runtimes.executorch.export.transformers_models import transformers_model
 
         return transformers_model(source.target)
-    if source.kind is Kind.EXECUTORCH:
+    if source.kind is SourceKind.EXECUTORCH:
         from opscope.runtimes.executorch.export.executorch_models import executorch_model
 
         return executorch_model(source.target)
     from opscope.runtimes.executorch.export.foreign import called, file_module, named_module
 
-    module = file_module(Path(source.place)) if source.kind is Kind.FILE else named_module(source.place)
+    module = file_module(Path(source.place)) if source.kind is SourceKind.FILE else named_module(source.place)
     return called(module, source.target, source.place)
 
 
-def _file(path: Path, target: str) -> Source:
+def _file(path: Path, target: str) -> ModelSource:
     if not path.is_file():
         raise NotFoundError("there is no such file", where=path, hint="write one with: opscope init-model NAME")
-    return Source(Kind.FILE, str(path), target or BUILD, _plain(path.stem if target == BUILD else target))
+    return ModelSource(SourceKind.FILE, str(path), target or BUILD, _plain(path.stem if target == BUILD else target))
 
 
-def _outside(model: str, place: str, target: str) -> Source:
+def _outside(model: str, place: str, target: str) -> ModelSource:
     if not target or not all(part.isidentifier() for part in place.split(".")):
         hint = "MODULE:CALLABLE, FILE.py:CALLABLE, transformers:CONFIGCLASS or executorch:NAME"
         raise UsageError(f"{model!r} is not the name of a model", where="MODEL", hint=hint)
     if place in _PREFIXES:
-        kind = Kind(place)
-        short = target.removesuffix("Config").lower() if kind is Kind.TRANSFORMERS else target
-        return Source(kind, place, target, _plain(short or target))
-    return Source(Kind.MODULE, place, target, _plain(target))
+        kind = SourceKind(place)
+        short = target.removesuffix("Config").lower() if kind is SourceKind.TRANSFORMERS else target
+        return ModelSource(kind, place, target, _plain(short or target))
+    return ModelSource(SourceKind.MODULE, place, target, _plain(target))
 
 
 def _unknown(model: str, models: Path | None) -> NotFoundError:

@@ -46,7 +46,7 @@ _ADVICE = (
 )
 
 
-class Place(NamedTuple):
+class ModelLine(NamedTuple):
     """A line of a model's code."""
 
     file: str
@@ -90,10 +90,10 @@ def operator_in(said: str) -> str | None:
     return f"{found['space']}.{found['name']}" if found else None
 
 
-def place_of(error: BaseException) -> Place | None:
+def place_of(error: BaseException) -> ModelLine | None:
     """The innermost line of the model's own code in the traceback; None when it lies in the machinery alone."""
     for one in _chain(error):
-        frames = [Place(frame.f_code.co_filename, line) for frame, line in _frames(one)]
+        frames = [ModelLine(frame.f_code.co_filename, line) for frame, line in _frames(one)]
         own = [place for place in frames if is_model_code(place.file)]
         if own:
             return own[-1]
@@ -111,7 +111,7 @@ def is_model_code(file: str) -> bool:
     return package not in _MACHINERY and not _holds(path.parts, ("opscope", "export"))
 
 
-def source_of(node: Any) -> Place | None:  # noqa: ANN401 - a node of torch.fx
+def source_of(node: Any) -> ModelLine | None:  # noqa: ANN401 - a node of torch.fx
     """The line of Python that a node of an exported graph came from."""
     return _recorded(str(node.meta.get("stack_trace") or ""), last=True)
 
@@ -120,14 +120,14 @@ def _holds(parts: tuple[str, ...], wanted: tuple[str, ...]) -> bool:
     return any(parts[at : at + len(wanted)] == wanted for at in range(len(parts)))
 
 
-def _recorded(said: str, *, last: bool = False) -> Place | None:
+def _recorded(said: str, *, last: bool = False) -> ModelLine | None:
     """A line of the model's code that a text names: the last one of a recorded stack."""
-    found = [Place(match["file"], int(match["line"])) for match in _FRAME.finditer(said)]
+    found = [ModelLine(match["file"], int(match["line"])) for match in _FRAME.finditer(said)]
     own = found if last else [place for place in found if is_model_code(place.file)]
     return own[-1] if own else None
 
 
-def _line_of_operator(operator: str, graphs: Iterable[Any]) -> Place | None:
+def _line_of_operator(operator: str, graphs: Iterable[Any]) -> ModelLine | None:
     """The line of the first node that calls an operator, whatever the overload, else one that it is a part of."""
     called = [node for graph in graphs for node in graph.graph.nodes if node.op == "call_function"]
     name = operator.split(".")[1]

@@ -16,14 +16,14 @@ from opscope.core.errors import DeviceError, FeatureError, NotFoundError, UsageE
 from opscope.core.files import sha256_of
 from opscope.core.system.elf import AARCH64, ARM, X86, X86_64, machine_of
 from opscope.experiment.protocol import LOG, OUTPUTS, TRACE
-from opscope.experiment.target import Capabilities, Outcome
+from opscope.experiment.target import Capabilities, JobOutcome
 from opscope.hosts.adb.adb import lines_about, runtime_lines
 from opscope.hosts.process import log_tail
 from opscope.machine import environment
 from opscope.runtimes.executorch.runners.runner_command import ONE_EACH, check_arguments, measured, runner_words
 from opscope.runtimes.executorch.runners.runner_log import DEFAULT_TRACE, parse_help, parse_log
 from opscope.runtimes.executorch.runners.runner_outcome import (
-    Ended,
+    RunnerExitStatus,
     failure_of,
     nan_failure,
     stray_trace_failure,
@@ -158,7 +158,7 @@ class AdbRunnerTarget:
     def roofs(self, clear: list[str] | None, threads: int) -> None:
         """No ceilings: they would be those of other kernels than the runner's."""
 
-    def execute(self, job: Job, directory: Path) -> Outcome:
+    def execute(self, job: Job, directory: Path) -> JobOutcome:
         """Run a job in a process group of its own on the device, which ends with its time or with the connection.
 
         Raises:
@@ -169,16 +169,18 @@ class AdbRunnerTarget:
         work = directory.resolve()
         try:
             impossible = untraceable(self.always_traces, job)
-            return Outcome(failure=impossible) if impossible else self._execute(job, work)
+            return JobOutcome(failure=impossible) if impossible else self._execute(job, work)
         except DeviceError as error:
-            return Outcome(failure=Failure(FailureKind.DEVICE, f"{error}; {error.hint}" if error.hint else str(error)))
+            return JobOutcome(
+                failure=Failure(FailureKind.DEVICE, f"{error}; {error.hint}" if error.hint else str(error))
+            )
         except OSError as error:
-            return Outcome(failure=Failure(FailureKind.STORAGE, f"{error.strerror}: {error.filename}"))
+            return JobOutcome(failure=Failure(FailureKind.STORAGE, f"{error.strerror}: {error.filename}"))
         finally:
             for name in (_PID, _BEGAN, DEFAULT_TRACE):
                 (work / name).unlink(missing_ok=True)
 
-    def _execute(self, job: Job, work: Path) -> Outcome:
+    def _execute(self, job: Job, work: Path) -> JobOutcome:
         place = self._device.work(f"runner-{next(self._numbers)}")
         ended = self._device.guarded(self._command(job), place, job.timeout_seconds)
         self._device.pull(place, [name for name in ended.files if _wanted(name)], work)
@@ -229,9 +231,9 @@ class AdbRunnerTarget:
             (work / LOG).write_bytes("\n".join(own).encode() + b"\n" + printed)
         return lines_about(text, int(pid))
 
-    def _outcome(self, ended: remote_device.Ended, job: Job, work: Path) -> Outcome:
+    def _outcome(self, ended: remote_device.ExitStatus, job: Job, work: Path) -> JobOutcome:
         if ended.code is None:
-            return Outcome(failure=timed_out(job.timeout_seconds))
+            return JobOutcome(failure=timed_out(job.timeout_seconds))
         log = parse_log((work / LOG).read_text(encoding="utf-8", errors="replace"))
         outputs = RunnerOutputs.taken(work, self._outputs, log.shapes)
         last = log_tail(work / LOG)
@@ -241,9 +243,9 @@ class AdbRunnerTarget:
         if failure is None:
             failure = self._trace_failure(work) if job.traced else stray_trace_failure(work / DEFAULT_TRACE)
         if failure is not None:
-            return Outcome(failure=failure)
+            return JobOutcome(failure=failure)
         outputs.save(work / OUTPUTS)
-        return Outcome(measurement=measured(log, outputs, self._inputs, self._identity, None))
+        return JobOutcome(measurement=measured(log, outputs, self._inputs, self._identity, None))
 
     def _trace_failure(self, work: Path) -> Failure | None:
         failure = trace_failure(work / TRACE)
@@ -264,14 +266,14 @@ class AdbRunnerTarget:
         raise FeatureError(problem, where=self._runner, hint=ONE_EACH)
 
 
-def _as_launched(code: int, last_words: str) -> Ended:
+def _as_launched(code: int, last_words: str) -> RunnerExitStatus:
     """How the process ended, as a launcher would tell it; a shell tells by its code that it could not start it."""
     if code in _CANNOT_START:
         said = last_words.removeprefix("; its last words: ") or f"exit code {code}"
-        return Ended(
+        return RunnerExitStatus(
             code, None, f"{said}; was it built with the Android NDK, and do its libraries lie beside it?", None
         )
-    return Ended(code if code >= 0 else None, -code if code < 0 else None, None, None)
+    return RunnerExitStatus(code if code >= 0 else None, -code if code < 0 else None, None, None)
 
 
 def _wanted(name: str) -> bool:

@@ -20,14 +20,14 @@ from opscope.core.errors import FeatureError, NotFoundError, UsageError
 from opscope.core.files import sha256_of
 from opscope.core.system import launch
 from opscope.experiment.protocol import LOG, OUTPUTS, TRACE
-from opscope.experiment.target import Capabilities, Outcome
+from opscope.experiment.target import Capabilities, JobOutcome
 from opscope.hosts.process import log_tail, run_process, unanswered
 from opscope.hosts.target_kinds import RUNNER
 from opscope.machine import environment
 from opscope.runtimes.executorch.runners.runner_command import ONE_EACH, check_arguments, measured, runner_words
 from opscope.runtimes.executorch.runners.runner_log import DEFAULT_TRACE, parse_help, parse_log
 from opscope.runtimes.executorch.runners.runner_outcome import (
-    Ended,
+    RunnerExitStatus,
     failure_of,
     nan_failure,
     stray_trace_failure,
@@ -127,7 +127,7 @@ class ExecutorRunnerTarget:
     def roofs(self, clear: list[str] | None, threads: int) -> None:
         """No ceilings: they would be those of other kernels than the runner's."""
 
-    def execute(self, job: Job, directory: Path) -> Outcome:
+    def execute(self, job: Job, directory: Path) -> JobOutcome:
         """Run a job in a process group of its own.
 
         Raises:
@@ -137,26 +137,26 @@ class ExecutorRunnerTarget:
             self._no_features()
         if len(set(job.calls)) > 1:
             message = f"a foreign runner calls one method, asked were {', '.join(dict.fromkeys(job.calls))}"
-            return Outcome(failure=Failure(FailureKind.EXIT, f"{message}: name one with --methods"))
+            return JobOutcome(failure=Failure(FailureKind.EXIT, f"{message}: name one with --methods"))
         work = directory.resolve()
         try:
             impossible = untraceable(self.always_traces, job)
-            return Outcome(failure=impossible) if impossible else self._execute(job, work)
+            return JobOutcome(failure=impossible) if impossible else self._execute(job, work)
         except OSError as error:
-            return Outcome(failure=Failure(FailureKind.STORAGE, f"{error.strerror}: {error.filename}"))
+            return JobOutcome(failure=Failure(FailureKind.STORAGE, f"{error.strerror}: {error.filename}"))
         finally:
             for name in (_REPORT, DEFAULT_TRACE):
                 (work / name).unlink(missing_ok=True)
 
-    def _execute(self, job: Job, work: Path) -> Outcome:
+    def _execute(self, job: Job, work: Path) -> JobOutcome:
         report, log = work / _REPORT, work / LOG
         cpus = ",".join(str(cpu) for cpu in job.affinity)
         code = run_process([*_LAUNCH, str(report), str(work), cpus, *self._command(job)], log, job.timeout_seconds)
         if code is None:
-            return Outcome(failure=timed_out(job.timeout_seconds))
+            return JobOutcome(failure=timed_out(job.timeout_seconds))
         if code or not report.exists():
-            return Outcome(failure=unanswered(code, log))
-        return self._outcome(msgspec.json.decode(report.read_bytes(), type=Ended), job, work)
+            return JobOutcome(failure=unanswered(code, log))
+        return self._outcome(msgspec.json.decode(report.read_bytes(), type=RunnerExitStatus), job, work)
 
     def _command(self, job: Job) -> list[str]:
         program, output = str(Path(job.program).resolve()), OUTPUT_FILE if self._reads_outputs else None
@@ -166,7 +166,7 @@ class ExecutorRunnerTarget:
     def _reads_outputs(self) -> bool:
         return bool(self._outputs) and "output_file" in (self._help.flags or ())
 
-    def _outcome(self, ended: Ended, job: Job, work: Path) -> Outcome:
+    def _outcome(self, ended: RunnerExitStatus, job: Job, work: Path) -> JobOutcome:
         log = parse_log((work / LOG).read_text(encoding="utf-8", errors="replace"))
         outputs = RunnerOutputs.taken(work, self._outputs, log.shapes)
         failure = failure_of(ended, log, log_tail(work / LOG), job)
@@ -175,9 +175,9 @@ class ExecutorRunnerTarget:
         if failure is None:
             failure = trace_failure(work / TRACE) if job.traced else stray_trace_failure(work / DEFAULT_TRACE)
         if failure is not None:
-            return Outcome(failure=failure)
+            return JobOutcome(failure=failure)
         outputs.save(work / OUTPUTS)
-        return Outcome(measurement=measured(log, outputs, self._inputs, self._identity, ended.peak_rss_bytes))
+        return JobOutcome(measurement=measured(log, outputs, self._inputs, self._identity, ended.peak_rss_bytes))
 
     @cached_property
     def _identity(self) -> dict[str, str]:

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from opscope.bundle.bundle import Bundle
     from opscope.bundle.manifest import Variant
     from opscope.experiment.target import RunTarget
-    from opscope.machine.clock import Clock
+    from opscope.machine.clock import TimeSource
     from opscope.runtimes.executorch.runners.kernel_counter import Counter
-    from opscope.runtimes.executorch.runners.remote_runtime import Runtime
+    from opscope.runtimes.executorch.runners.remote_runtime import RuntimeFolder
 
 _LIBRARY = f"{BACKEND}.so"
 _SECONDS = 600.0
@@ -38,7 +38,7 @@ class BringsRuntime(Protocol):
     """A target that brings its own runtime, of which the libraries are here."""
 
     @property
-    def runtime(self) -> Runtime:
+    def runtime(self) -> RuntimeFolder:
         """It."""
         ...
 
@@ -101,7 +101,7 @@ def exported_kernels(library: Path) -> list[str]:
 
 
 def count_variant(
-    bundle: Bundle, variant: Variant, target: RunTarget, counted: CountedLibrary, clock: Clock
+    bundle: Bundle, variant: Variant, target: RunTarget, counted: CountedLibrary, clock: TimeSource
 ) -> EvidenceRun:
     """Run a variant once, keep what it leaves in the bundle's evidence arm, and replace what was there of it.
 

@@ -25,7 +25,7 @@ from opscope.experiment.protocol import (
     RunAnswer,
     RunRequest,
 )
-from opscope.experiment.target import Capabilities, Outcome, feature_groups
+from opscope.experiment.target import Capabilities, JobOutcome, feature_groups
 from opscope.hosts.process import log_tail, read_answer, run_process, unanswered
 from opscope.hosts.target_kinds import LOCAL
 from opscope.machine import environment
@@ -120,7 +120,7 @@ class LocalTarget:
         """The state of the machine now."""
         return environment.conditions()
 
-    def execute(self, job: Job, directory: Path) -> Outcome:
+    def execute(self, job: Job, directory: Path) -> JobOutcome:
         """Run a job in a process group of its own, which is ended when the time is up or the caller is interrupted."""
         answer = directory / "answer.json"
         request = directory / "request.json"
@@ -142,7 +142,7 @@ class LocalTarget:
             code = run_process([*self._child, "run", str(request)], log, job.timeout_seconds)
             return outcome_of(code, answer, log, job.timeout_seconds)
         except OSError as error:
-            return Outcome(failure=Failure(FailureKind.STORAGE, f"{error.strerror}: {error.filename}"))
+            return JobOutcome(failure=Failure(FailureKind.STORAGE, f"{error.strerror}: {error.filename}"))
         finally:
             for file in (request, answer):
                 file.unlink(missing_ok=True)
@@ -211,12 +211,12 @@ def heard_roofs(code: int | None, asked: RoofsRequest, answer: Path, log: Path) 
     return heard.roofs
 
 
-def outcome_of(code: int | None, answer: Path, log: Path, timeout: float) -> Outcome:
+def outcome_of(code: int | None, answer: Path, log: Path, timeout: float) -> JobOutcome:
     """What became of a repetition; the arguments are those of :func:`opscope.hosts.process.read_answer`."""
     heard = read_answer(code, answer, log, timeout, RunAnswer)
     if isinstance(heard, Failure):
-        return Outcome(failure=heard)
+        return JobOutcome(failure=heard)
     if heard.measurement is None or code:
         message = f"{heard.error or 'no result'}{log_tail(log) if heard.kind == 'exit' else ''}"
-        return Outcome(failure=Failure(FailureKind(heard.kind), message, exit_code=code))
-    return Outcome(measurement=heard.measurement)
+        return JobOutcome(failure=Failure(FailureKind(heard.kind), message, exit_code=code))
+    return JobOutcome(measurement=heard.measurement)

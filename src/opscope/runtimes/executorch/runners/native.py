@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
     from opscope.bundle.manifest import Conditions, Environment, Failure
     from opscope.experiment.protocol import ProbeAnswer
-    from opscope.experiment.target import Job, Outcome
+    from opscope.experiment.target import Job, JobOutcome
     from opscope.machine.ceilings_cache import MachineIdentity
     from opscope.program.ceilings.ceilings import Roofs
-    from opscope.runtimes.executorch.runners.native_answer import Call
+    from opscope.runtimes.executorch.runners.native_answer import RunnerCall
 
 
 class NativeTarget:
@@ -86,7 +86,7 @@ class NativeTarget:
         """The same ceilings as these, measured again."""
         return self._local.roofs_again(sample)
 
-    def execute(self, job: Job, directory: Path) -> Outcome:
+    def execute(self, job: Job, directory: Path) -> JobOutcome:
         """Run a job in a process group of its own, which is ended when the time is up or the caller is interrupted."""
         return self._jobs.execute(job, directory)
 
@@ -101,7 +101,7 @@ class LocalRunner:
     def __init__(self, command: Sequence[str]) -> None:
         self._command = tuple(command)
 
-    def answer(self, call: Call) -> NativeAnswer | Failure:
+    def answer(self, call: RunnerCall) -> NativeAnswer | Failure:
         """What it answers, in a process group of its own, which is ended when the time is up."""
         answer = call.work / ANSWER
         answer.unlink(missing_ok=True)

@@ -94,7 +94,7 @@ class NativeAnswer(msgspec.Struct, frozen=True):
     features: RawFeatures | None = None
 
 
-class Call(NamedTuple):
+class RunnerCall(NamedTuple):
     """One start of the runner, in terms of this machine's files.
 
     Attributes:
@@ -122,10 +122,10 @@ class Call(NamedTuple):
     counts: Path | None = None
 
 
-class Runner(Protocol):
+class RunnerStarter(Protocol):
     """Starts the native runner somewhere, once a call."""
 
-    def answer(self, call: Call) -> NativeAnswer | Failure:
+    def answer(self, call: RunnerCall) -> NativeAnswer | Failure:
         """What it answers, with the trace and the outputs in their places, or why there is no answer.
 
         Raises:

@@ -46,7 +46,7 @@ class Compiler(NamedTuple):
     version: str
 
 
-class Runner(NamedTuple):
+class NativeRunner(NamedTuple):
     """The native runner.
 
     Attributes:
@@ -86,7 +86,7 @@ def find_compiler() -> Compiler:
     raise MissingDependencyError(f"{problem}: the native runner cannot be built", hint=_HINT)
 
 
-def build_runner(cache: Path | None = None, python: Path | None = None) -> Runner:
+def build_runner(cache: Path | None = None, python: Path | None = None) -> NativeRunner:
     """The native runner for the installed package; built when there is none of this source, package and compiler.
 
     Args:
@@ -106,7 +106,7 @@ def build_runner(cache: Path | None = None, python: Path | None = None) -> Runne
     path = (cache or cache_directory()) / "native" / key / "runner"
     if not path.exists():
         compile_runner(compiler, flags, path)
-    return Runner(path, compiler, runtime)
+    return NativeRunner(path, compiler, runtime)
 
 
 def compiler_flags(libraries: Path, rpath: str) -> list[str]:

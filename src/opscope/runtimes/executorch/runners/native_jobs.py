@@ -14,17 +14,17 @@ import numpy as np
 from opscope.bundle.manifest import Failure, FailureKind, Measurement
 from opscope.core.errors import DeviceError, FeatureError, RunError, with_hint
 from opscope.experiment.protocol import LOG, OUTPUTS, TRACE, ProbeAnswer
-from opscope.experiment.target import Outcome
+from opscope.experiment.target import JobOutcome
 from opscope.machine.cpu_reading import CPUID_LEAVES
 from opscope.machine.layout import proved_layout
 from opscope.runtimes.executorch.runners.kernel_counter import COUNTS
-from opscope.runtimes.executorch.runners.native_answer import Call, read_outputs, write_inputs
+from opscope.runtimes.executorch.runners.native_answer import RunnerCall, read_outputs, write_inputs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from opscope.experiment.target import Job
-    from opscope.runtimes.executorch.runners.native_answer import NativeAnswer, RawFeatures, RawTensor, Runner
+    from opscope.runtimes.executorch.runners.native_answer import NativeAnswer, RawFeatures, RawTensor, RunnerStarter
 
 _SHORT_SECONDS = 60.0
 _PROBE = {"probe": 1, "cpuid_leaves": ",".join(f"{leaf}/{subleaf}" for leaf, subleaf in CPUID_LEAVES)}
@@ -41,7 +41,11 @@ class NativeJobs:
     """
 
     def __init__(
-        self, runner: Runner, versions: Mapping[str, str], arch: str, probe: Callable[[], ProbeAnswer] | None = None
+        self,
+        runner: RunnerStarter,
+        versions: Mapping[str, str],
+        arch: str,
+        probe: Callable[[], ProbeAnswer] | None = None,
     ) -> None:
         self._runner, self._versions, self._arch = runner, dict(versions), arch
         self._probe = probe or self._ask_features
@@ -60,35 +64,35 @@ class NativeJobs:
     def _ask_features(self) -> ProbeAnswer:
         with tempfile.TemporaryDirectory(prefix="opscope-") as directory:
             work = Path(directory)
-            heard = self._runner.answer(Call(_PROBE, work, work / LOG, _SHORT_SECONDS))
+            heard = self._runner.answer(RunnerCall(_PROBE, work, work / LOG, _SHORT_SECONDS))
         if isinstance(heard, Failure):
             raise RunError(f"the features of the CPU cannot be read: {heard.message}", hint=_NO_RUNNER)
         if heard.features is None:
             raise RunError("the runner told no features", hint=_NO_RUNNER)
         return probe_answer(heard.features, self._arch)
 
-    def execute(self, job: Job, directory: Path) -> Outcome:
+    def execute(self, job: Job, directory: Path) -> JobOutcome:
         """Run a job; see :meth:`opscope.experiment.target.RunTarget.execute`."""
         work = directory / ".native"
         try:
             work.mkdir(exist_ok=True)
             return self._execute(job, directory, work)
         except FeatureError as error:
-            return Outcome(failure=Failure(FailureKind.MASK, str(error)))
+            return JobOutcome(failure=Failure(FailureKind.MASK, str(error)))
         except DeviceError as error:
-            return Outcome(failure=Failure(FailureKind.DEVICE, with_hint(error)))
+            return JobOutcome(failure=Failure(FailureKind.DEVICE, with_hint(error)))
         except RunError as error:
-            return Outcome(failure=Failure(FailureKind.EXIT, str(error)))
+            return JobOutcome(failure=Failure(FailureKind.EXIT, str(error)))
         except OSError as error:
-            return Outcome(failure=Failure(FailureKind.STORAGE, f"{error.strerror}: {error.filename}"))
+            return JobOutcome(failure=Failure(FailureKind.STORAGE, f"{error.strerror}: {error.filename}"))
         finally:
             shutil.rmtree(work, ignore_errors=True)
 
-    def _execute(self, job: Job, directory: Path, work: Path) -> Outcome:
+    def _execute(self, job: Job, directory: Path, work: Path) -> JobOutcome:
         calls = ",".join(job.calls)
         inputs = self._inputs(Path(job.program), calls, work, directory / LOG)
         if isinstance(inputs, Failure):
-            return Outcome(failure=inputs)
+            return JobOutcome(failure=inputs)
         write_inputs(inputs, job.seed, work)
         flags = {
             **self._features(job.clear),
@@ -98,7 +102,7 @@ class NativeJobs:
             "cpu_affinity": ",".join(map(str, job.affinity)),
         }
         heard = self._runner.answer(
-            Call(
+            RunnerCall(
                 flags=flags,
                 work=work,
                 log=directory / LOG,
@@ -112,7 +116,7 @@ class NativeJobs:
             )
         )
         if isinstance(heard, Failure):
-            return Outcome(failure=heard)
+            return JobOutcome(failure=heard)
         return self._outcome(heard, job, directory, work)
 
     def _inputs(self, program: Path, calls: str, work: Path, log: Path) -> list[RawTensor] | Failure:
@@ -123,7 +127,9 @@ class NativeJobs:
             return Failure(FailureKind.EXIT, f"{program}: {error.strerror}")
         key = (str(program), state.st_mtime_ns, state.st_size, calls)
         if key not in self._described:
-            heard = self._runner.answer(Call({"method_name": calls, "describe": 1}, work, log, _SHORT_SECONDS, program))
+            heard = self._runner.answer(
+                RunnerCall({"method_name": calls, "describe": 1}, work, log, _SHORT_SECONDS, program)
+            )
             if isinstance(heard, Failure):
                 return heard
             self._described[key] = heard.inputs
@@ -147,15 +153,15 @@ class NativeJobs:
             "clear": ",".join(f"{field}={probed.offsets[field]}" for field in clear),
         }
 
-    def _outcome(self, heard: NativeAnswer, job: Job, directory: Path, work: Path) -> Outcome:
+    def _outcome(self, heard: NativeAnswer, job: Job, directory: Path, work: Path) -> JobOutcome:
         if (heard.mask and heard.mask.cleared) != job.clear:
-            return Outcome(failure=Failure(FailureKind.MASK, "the runner cleared other features than asked"))
+            return JobOutcome(failure=Failure(FailureKind.MASK, "the runner cleared other features than asked"))
         began = time.perf_counter_ns()
         arrays, digest = read_outputs(heard.outputs, work)
         with (directory / OUTPUTS).open("wb") as file:
             np.savez(file, *arrays)
         spent = time.perf_counter_ns() - began
-        return Outcome(
+        return JobOutcome(
             measurement=Measurement(
                 mask=heard.mask,
                 threads=heard.threads,

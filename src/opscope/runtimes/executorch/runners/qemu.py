@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from opscope.bundle.manifest import Environment
     from opscope.experiment.protocol import ProbeAnswer
-    from opscope.experiment.target import Job, Outcome
+    from opscope.experiment.target import Job, JobOutcome
 
 VARIABLE = "OPSCOPE_QEMU"
 _ARCH = "aarch64"
@@ -132,7 +132,7 @@ class QemuTarget:
         here = environment.conditions()
         return Conditions(here.load_average, None, None, here.usable_cpus)
 
-    def execute(self, job: Job, directory: Path) -> Outcome:
+    def execute(self, job: Job, directory: Path) -> JobOutcome:
         """Run a job in a process group of its own, which is ended when the time is up or the caller is interrupted."""
         return self._jobs.execute(job, directory)
 

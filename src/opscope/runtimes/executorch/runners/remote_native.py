@@ -17,7 +17,7 @@ from opscope.machine import environment, isa
 from opscope.runtimes.executorch.runners.kernel_counter import COUNTS, counter_environment
 from opscope.runtimes.executorch.runners.native_answer import ANSWER, INPUT, OUTPUT, NativeAnswer, flag_words, judged
 from opscope.runtimes.executorch.runners.native_jobs import NativeJobs
-from opscope.runtimes.executorch.runners.remote_runtime import Runtime, build_runtime
+from opscope.runtimes.executorch.runners.remote_runtime import RuntimeFolder, build_runtime
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
     from opscope.bundle.manifest import Conditions, Environment, Target
     from opscope.experiment.protocol import ProbeAnswer
-    from opscope.experiment.target import Job, Outcome
+    from opscope.experiment.target import Job, JobOutcome
     from opscope.hosts.device import Storage
     from opscope.hosts.shell import RemoteShell
-    from opscope.runtimes.executorch.runners.native_answer import Call
+    from opscope.runtimes.executorch.runners.native_answer import RunnerCall
 
 # What shells say of a program that is not theirs to execute, and of one that is not there; some take it for a script.
 _CANNOT_START = (2, 126, 127)
@@ -44,11 +44,11 @@ class RemoteRunner:
         runtime: the runner and what it needs.
     """
 
-    def __init__(self, device: Device, runtime: Runtime) -> None:
+    def __init__(self, device: Device, runtime: RuntimeFolder) -> None:
         self._device, self._runtime = device, runtime
         self._numbers = itertools.count()
 
-    def answer(self, call: Call) -> NativeAnswer | Failure:
+    def answer(self, call: RunnerCall) -> NativeAnswer | Failure:
         """What it answers; its files are brought here even when it crashed.
 
         Raises:
@@ -73,7 +73,7 @@ class RemoteRunner:
         files = {file.name: file for file in self._runtime.files()}
         return self._runtime.command(self._device.keep_as("runtimes", self._runtime.digest, files))
 
-    def _flags(self, call: Call) -> list[str]:
+    def _flags(self, call: RunnerCall) -> list[str]:
         flags: dict[str, object] = {**call.flags, "answer_path": ANSWER}
         if call.program:
             flags["model_path"] = f"{self._device.keep('programs', {_PROGRAM: call.program})}/{_PROGRAM}"
@@ -86,14 +86,14 @@ class RemoteRunner:
             flags["etdump_path"] = TRACE
         return flag_words(flags)
 
-    def _counting(self, call: Call) -> list[str]:
+    def _counting(self, call: RunnerCall) -> list[str]:
         if call.counter is None:
             return []
         place = self._device.keep("counters", {_COUNTER: call.counter})
         variables = counter_environment(f"{place}/{_COUNTER}", COUNTS)
         return ["env", *(f"{name}={value}" for name, value in variables.items())]
 
-    def _place(self, call: Call) -> None:
+    def _place(self, call: RunnerCall) -> None:
         """Move what came back to where the call wants it."""
         for name, wanted in ((LOG, call.log), (TRACE, call.trace), (COUNTS, call.counts)):
             got = call.work / name
@@ -140,7 +140,7 @@ class RemoteNativeTarget:
         return self._device.storage()
 
     @property
-    def runtime(self) -> Runtime:
+    def runtime(self) -> RuntimeFolder:
         """The runtime that is brought to the device.
 
         Raises:
@@ -172,7 +172,7 @@ class RemoteNativeTarget:
         """
         return conditions_of(self._device.conditions())
 
-    def execute(self, job: Job, directory: Path) -> Outcome:
+    def execute(self, job: Job, directory: Path) -> JobOutcome:
         """Run a job in a process group of its own on the device, which ends with its time or with the connection."""
         return self._jobs.execute(job, directory)
 
@@ -184,7 +184,7 @@ class RemoteNativeTarget:
         return self._device.facts()
 
     @cached_property
-    def _runtime(self) -> Runtime:
+    def _runtime(self) -> RuntimeFolder:
         system, machine = self._facts.get("system", ""), self._facts.get("machine", "")
         if system != "Linux":
             problem = f"there is no ready runtime for {system or 'a system that does not tell its name'}"

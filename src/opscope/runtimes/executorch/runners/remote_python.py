@@ -17,9 +17,9 @@ import msgspec
 
 from opscope.bundle.manifest import Failure, FailureKind
 from opscope.core.errors import DeviceError, MissingDependencyError, with_hint
-from opscope.core.system.interpreter import FILE, module_words
+from opscope.core.system.interpreter import FILE, PACKAGE, module_words
 from opscope.experiment.protocol import LOG, OUTPUTS, TRACE, ProbeAnswer, RoofsRequest, RunRequest
-from opscope.experiment.target import Outcome, feature_groups
+from opscope.experiment.target import JobOutcome, feature_groups
 from opscope.hosts.device import Device
 from opscope.hosts.facts import conditions_of, environment_of
 from opscope.hosts.process import log_tail
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from opscope.bundle.manifest import Conditions, Environment, Target
     from opscope.experiment.target import Job
-    from opscope.hosts.device import Ended, Storage
+    from opscope.hosts.device import ExitStatus, Storage
     from opscope.hosts.shell import RemoteShell
     from opscope.program.ceilings.ceilings import Roofs
 
@@ -117,7 +117,7 @@ class RemotePythonTarget:
         """
         return conditions_of(self._device.conditions())
 
-    def execute(self, job: Job, directory: Path) -> Outcome:
+    def execute(self, job: Job, directory: Path) -> JobOutcome:
         """Run a job in a process group of its own on the device, which ends with its time or with the connection."""
         try:
             asked = RunRequest(
@@ -136,13 +136,13 @@ class RemotePythonTarget:
             ended = self._run(_CHILD, words, directory, job.timeout_seconds)
             return self._outcome(ended, directory, job.timeout_seconds)
         except DeviceError as error:
-            return Outcome(failure=Failure(FailureKind.DEVICE, with_hint(error)))
+            return JobOutcome(failure=Failure(FailureKind.DEVICE, with_hint(error)))
         except OSError as error:
-            return Outcome(failure=Failure(FailureKind.STORAGE, f"{error.strerror}: {error.filename}"))
+            return JobOutcome(failure=Failure(FailureKind.STORAGE, f"{error.strerror}: {error.filename}"))
         finally:
             (directory / _ANSWER).unlink(missing_ok=True)
 
-    def _outcome(self, ended: Ended, directory: Path, timeout: float) -> Outcome:
+    def _outcome(self, ended: ExitStatus, directory: Path, timeout: float) -> JobOutcome:
         outcome = outcome_of(ended.code, directory / _ANSWER, directory / LOG, timeout)
         if outcome.failure and outcome.failure.kind is FailureKind.STORAGE:
             raise DeviceError(outcome.failure.message, where=self._device.name, hint="free some space there")
@@ -169,7 +169,7 @@ class RemotePythonTarget:
             ended = self._run(_ROOFS_CHILD, [request], place, ROOFS_LIMIT)
             return heard_roofs(ended.code, asked, place / _ANSWER, place / LOG)
 
-    def _run(self, module: str, words: list[str], into: Path, timeout: float) -> Ended:
+    def _run(self, module: str, words: list[str], into: Path, timeout: float) -> ExitStatus:
         """Run a module there, and bring what it left."""
         work = self._device.work(str(next(self._numbers)))
         ended = self._device.guarded([*self._python(module), *words], work, timeout)
@@ -200,7 +200,7 @@ class RemotePythonTarget:
     @cached_property
     def _package(self) -> bytes:
         """This opscope as one file, the same bytes each time."""
-        root = Path(__file__).parents[1]
+        root = PACKAGE
         with tempfile.TemporaryFile() as file:
             with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
                 for path in sorted(root.rglob("*.py")):

@@ -122,7 +122,7 @@ _RUNTIME = tuple(
 _SYSTEM = ("libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "libstdc++.so.6", "libgcc_s.so.1")
 
 
-class Runtime(NamedTuple):
+class RuntimeFolder(NamedTuple):
     """A folder with all that the runner needs.
 
     Attributes:
@@ -151,7 +151,7 @@ class Runtime(NamedTuple):
         return [f"{place}/{_LOADERS[self.arch]}", "--library-path", place, f"{place}/{RUNNER}"]
 
 
-def build_runtime(arch: str, cache: Path | None = None) -> Runtime:
+def build_runtime(arch: str, cache: Path | None = None) -> RuntimeFolder:
     """The folder for an architecture; made once of this runtime, compiler and runner.
 
     Args:
@@ -175,7 +175,7 @@ def build_runtime(arch: str, cache: Path | None = None) -> Runtime:
     folder = (cache or cache_directory()) / "runtimes" / f"{arch}-{key}"
     if not folder.exists():
         _make(folder, compiler, flags, libraries, arch)
-    return Runtime(arch, folder, _digest(folder), {"executorch": version, "compiler": compiler.version})
+    return RuntimeFolder(arch, folder, _digest(folder), {"executorch": version, "compiler": compiler.version})
 
 
 def _make(folder: Path, compiler: Compiler, flags: list[str], libraries: Path, arch: str) -> None:

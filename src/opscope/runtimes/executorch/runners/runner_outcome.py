@@ -34,7 +34,7 @@ _ALWAYS_TRACES = (
 )
 
 
-class Ended(msgspec.Struct, frozen=True):
+class RunnerExitStatus(msgspec.Struct, frozen=True):
     """How a runner's process ended, as ``opscope.core.system.launch`` reports it.
 
     Attributes:
@@ -69,7 +69,7 @@ def untraceable(always_traces: bool | None, job: Job) -> Failure | None:
     return Failure(FailureKind.TRACE, _NO_TRACER if job.traced else _ALWAYS_TRACES)
 
 
-def failure_of(ended: Ended, log: RunnerLog, last_words: str, job: Job) -> Failure | None:
+def failure_of(ended: RunnerExitStatus, log: RunnerLog, last_words: str, job: Job) -> Failure | None:
     """Why a runner that has ended has no result; None when, as far as its log tells, it has one.
 
     Args:
@@ -81,7 +81,7 @@ def failure_of(ended: Ended, log: RunnerLog, last_words: str, job: Job) -> Failu
     return _crash(ended, last_words) or _refusal(ended, log, last_words) or _unlike_asked(log, job) or _wrong(log)
 
 
-def _crash(ended: Ended, last_words: str) -> Failure | None:
+def _crash(ended: RunnerExitStatus, last_words: str) -> Failure | None:
     if ended.start_error:
         problem = f"the runner cannot be started: {ended.start_error}"
         return Failure(FailureKind.EXIT, problem + _start_hint(ended.start_error), exit_code=ended.exit_code)
@@ -96,7 +96,7 @@ def _start_hint(problem: str) -> str:
     return "; it was built for another kind of machine" if "format" in problem.lower() else ""
 
 
-def _refusal(ended: Ended, log: RunnerLog, last_words: str) -> Failure | None:
+def _refusal(ended: RunnerExitStatus, log: RunnerLog, last_words: str) -> Failure | None:
     code = ended.exit_code
     if log.unknown_flag == "etdump_path":
         return Failure(FailureKind.TRACE, _NO_TRACER, exit_code=code)

@@ -19,8 +19,8 @@ from opscope.program.xnnpack.graph import (
     ConstantData,
     DelegateGraph,
     PayloadHeader,
-    Quantisation,
     QuantisationKind,
+    QuantisationScales,
     XnnGraph,
     XnnNode,
     XnnValue,
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from opscope.program.structure.plan import Executable, Plan, Span
+    from opscope.program.structure.plan import Executable, MethodPlan, Span
     from opscope.program.xnnpack.graph import Attributes
     from opscope.readers.fields import Member
     from opscope.readers.flatbuffer import Tables
@@ -67,7 +67,7 @@ class Field(NamedTuple):
         return read(tables, self.slot, self.number)
 
 
-class Layout(NamedTuple):
+class NodeSlots(NamedTuple):
     """Slots of one node type.
 
     Attributes:
@@ -96,29 +96,29 @@ def _first(count: int) -> tuple[Field, ...]:
     return tuple(Field(slot) for slot in range(count))
 
 
-def _concatenate(count: int) -> Layout:
+def _concatenate(count: int) -> NodeSlots:
     """The fifth input was appended behind the flags."""
-    return Layout((1, 2, 3, 4, 7)[:count], (5,), 6, program.Concatenation, _first(1))
+    return NodeSlots((1, 2, 3, 4, 7)[:count], (5,), 6, program.Concatenation, _first(1))
 
 
-_UNARY = Layout((0,), (1,), 2)
-_BINARY = Layout((0, 1), (2,), 3)
-_CONVOLUTION = Layout((15, 16, 17), (18,), 19, program.Convolution, _first(15))
-_POOLING = Layout((10,), (11,), 12, program.Pooling, _first(10))
-_ARGMAX = Layout((6,), (7, 8), 9, program.ArgMaxPooling, _first(6))
-_SLOPE = Layout((1,), (2,), 3, program.Slope, (Field(0, FLOAT32),))
-_TRANSPOSE = Layout((2,), (3,), 4, program.Transposition, (Field(1, vector=True),))
-_RESIZE = Layout((2,), (3,), 4, program.Resizing, _first(2))
-_PAD = Layout(
+_UNARY = NodeSlots((0,), (1,), 2)
+_BINARY = NodeSlots((0, 1), (2,), 3)
+_CONVOLUTION = NodeSlots((15, 16, 17), (18,), 19, program.Convolution, _first(15))
+_POOLING = NodeSlots((10,), (11,), 12, program.Pooling, _first(10))
+_ARGMAX = NodeSlots((6,), (7, 8), 9, program.ArgMaxPooling, _first(6))
+_SLOPE = NodeSlots((1,), (2,), 3, program.Slope, (Field(0, FLOAT32),))
+_TRANSPOSE = NodeSlots((2,), (3,), 4, program.Transposition, (Field(1, vector=True),))
+_RESIZE = NodeSlots((2,), (3,), 4, program.Resizing, _first(2))
+_PAD = NodeSlots(
     (3,), (4,), 5, program.Padding, (Field(0, vector=True), Field(1, vector=True), Field(2, FLOAT32))
 )  # fmt: skip
-_RESHAPE = Layout((2,), (3,), 4, program.Reshaping, (Field(1, vector=True),))
-_SLICE = Layout((3,), (4,), 5, program.Slicing, (Field(1, vector=True), Field(2, vector=True)))
-_FULLY_CONNECTED = Layout((0, 1, 2), (3,), 4)
-_ATTENTION = Layout((0, 1, 2, 3, 4), (5,), 6)
+_RESHAPE = NodeSlots((2,), (3,), 4, program.Reshaping, (Field(1, vector=True),))
+_SLICE = NodeSlots((3,), (4,), 5, program.Slicing, (Field(1, vector=True), Field(2, vector=True)))
+_FULLY_CONNECTED = NodeSlots((0, 1, 2), (3,), 4)
+_ATTENTION = NodeSlots((0, 1, 2, 3, 4), (5,), 6)
 
 # XNodeUnion
-NODES: dict[int, tuple[str, Layout]] = {
+NODES: dict[int, tuple[str, NodeSlots]] = {
     1: ("Add", _BINARY),
     2: ("FullyConnected", _FULLY_CONNECTED),
     3: ("Softmax", _UNARY),
@@ -180,7 +180,7 @@ _EXTERNAL_INPUT, _EXTERNAL_OUTPUT = 1, 2
 _SCALE, _CHANNEL, _GROUP_SIZE, _ZERO_POINT = 0, 1, 2, 1
 _CHANNEL_SCALES, _GROUP_SCALES = 3, 5
 
-_NOT_QUANTISED = Quantisation(QuantisationKind.NONE)
+_NOT_QUANTISED = QuantisationScales(QuantisationKind.NONE)
 
 
 def read_xnn_values(table: Tables) -> tuple[tuple[XnnValue, ...], int]:
@@ -208,7 +208,7 @@ def _quantised(member: Member) -> list[XnnValue]:
     return _values(tensors, _scales(member.tables))
 
 
-def _values(tensors: Tables, scales: list[Quantisation]) -> list[XnnValue]:
+def _values(tensors: Tables, scales: list[QuantisationScales]) -> list[XnnValue]:
     flags = numbers(tensors, _FLAGS, UINT32)
     columns = zip(
         numbers(tensors, _ID, UINT32),
@@ -229,8 +229,8 @@ def _place(flags: int, place: int) -> int | None:
     return place if flags & (_EXTERNAL_INPUT | _EXTERNAL_OUTPUT) and place != _NO_PLACE else None
 
 
-def _scales(values: Tables) -> list[Quantisation]:
-    out = [Quantisation(QuantisationKind.UNKNOWN)] * len(values)
+def _scales(values: Tables) -> list[QuantisationScales]:
+    out = [QuantisationScales(QuantisationKind.UNKNOWN)] * len(values)
     for member in union(values, _PARAMETERS):
         if member.number in _SCALES:
             for row, scales in zip(member.rows, _SCALES[member.number](member.tables), strict=True):
@@ -238,23 +238,23 @@ def _scales(values: Tables) -> list[Quantisation]:
     return out
 
 
-def _per_channel(tables: Tables) -> list[Quantisation]:
+def _per_channel(tables: Tables) -> list[QuantisationScales]:
     rows = zip(_stored(tables, _CHANNEL_SCALES), numbers(tables, _CHANNEL, INT32), strict=True)
-    return [Quantisation(QuantisationKind.PER_CHANNEL, scales, channel) for scales, channel in rows]
+    return [QuantisationScales(QuantisationKind.PER_CHANNEL, scales, channel) for scales, channel in rows]
 
 
-def _per_group(tables: Tables) -> list[Quantisation]:
+def _per_group(tables: Tables) -> list[QuantisationScales]:
     columns = _stored(tables, _GROUP_SCALES), numbers(tables, _CHANNEL, INT32), numbers(tables, _GROUP_SIZE, INT32)
-    return [Quantisation(QuantisationKind.PER_CHANNEL_GROUP, *row) for row in zip(*columns, strict=True)]
+    return [QuantisationScales(QuantisationKind.PER_CHANNEL_GROUP, *row) for row in zip(*columns, strict=True)]
 
 
-def _per_tensor(tables: Tables) -> list[Quantisation]:
+def _per_tensor(tables: Tables) -> list[QuantisationScales]:
     rows = zip(numbers(tables, _SCALE, FLOAT32), numbers(tables, _ZERO_POINT, INT32), strict=True)
-    return [Quantisation(QuantisationKind.PER_TENSOR, scale=scale, zero_point=zero) for scale, zero in rows]
+    return [QuantisationScales(QuantisationKind.PER_TENSOR, scale=scale, zero_point=zero) for scale, zero in rows]
 
 
-def _per_token(tables: Tables) -> list[Quantisation]:
-    return [Quantisation(QuantisationKind.PER_TOKEN)] * len(tables)
+def _per_token(tables: Tables) -> list[QuantisationScales]:
+    return [QuantisationScales(QuantisationKind.PER_TOKEN)] * len(tables)
 
 
 def _stored(tables: Tables, slot: int) -> list[int]:
@@ -263,7 +263,7 @@ def _stored(tables: Tables, slot: int) -> list[int]:
     return [stated or held for stated, held in pairs]
 
 
-_SCALES: dict[int, Callable[[Tables], list[Quantisation]]] = {
+_SCALES: dict[int, Callable[[Tables], list[QuantisationScales]]] = {
     1: _per_channel,
     2: _per_tensor,
     3: _per_token,
@@ -309,7 +309,7 @@ def read_xnn_graphs(path: Path, method: str | None = None) -> tuple[DelegateGrap
 
 
 def delegate_graphs(
-    data: bytes | memoryview, where: str, program: Executable, plans: list[Plan] | None = None
+    data: bytes | memoryview, where: str, program: Executable, plans: list[MethodPlan] | None = None
 ) -> tuple[DelegateGraph, ...]:
     """The XNNPACK delegates of a program whose file is already in memory; a payload that several share is read once.
 

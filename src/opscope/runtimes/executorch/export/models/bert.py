@@ -17,7 +17,7 @@ _WORDS, _TOKENS = 30522, 128
 _WIDTH, _LAYERS, _HEAD = 256, 4, 64
 
 
-class Attention(nn.Module):
+class BertAttention(nn.Module):
     """Multi-head self-attention over all tokens, with a projection each for queries, keys and values."""
 
     def __init__(self) -> None:
@@ -36,12 +36,12 @@ class Attention(nn.Module):
         return out
 
 
-class Layer(nn.Module):
+class BertLayer(nn.Module):
     """Attention and a two-layer network, each added to its input and normed after that."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.attention, self.after_attention = Attention(), NormInFp32(nn.LayerNorm(_WIDTH))
+        self.attention, self.after_attention = BertAttention(), NormInFp32(nn.LayerNorm(_WIDTH))
         self.network = nn.Sequential(nn.Linear(_WIDTH, 4 * _WIDTH), nn.GELU(), nn.Linear(4 * _WIDTH, _WIDTH))
         self.after_network = NormInFp32(nn.LayerNorm(_WIDTH))
 
@@ -59,7 +59,7 @@ class TextTransformer(nn.Module):
         super().__init__()
         self.words, self.places = nn.Embedding(_WORDS, _WIDTH), nn.Embedding(_TOKENS, _WIDTH)
         self.norm = NormInFp32(nn.LayerNorm(_WIDTH))
-        self.layers = nn.Sequential(*(Layer() for _ in range(_LAYERS)))
+        self.layers = nn.Sequential(*(BertLayer() for _ in range(_LAYERS)))
         self.pool = nn.Linear(_WIDTH, _WIDTH)
 
     def forward(self, words: Tensor) -> tuple[Tensor, Tensor]:

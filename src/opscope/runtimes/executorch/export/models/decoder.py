@@ -33,7 +33,7 @@ class Norm(nn.Module):
         return x * torch.rsqrt((x * x).mean(-1, keepdim=True) + 1e-5) * self.weight
 
 
-class Layer(nn.Module):
+class DecoderLayer(nn.Module):
     """Attention over the stored tokens, and a gated network; each behind a norm and added to its input."""
 
     def __init__(self) -> None:
@@ -66,7 +66,7 @@ class Decoder(nn.Module):
     def __init__(self, layers: int) -> None:
         super().__init__()
         self.words = nn.Embedding(WORDS, _WIDTH)
-        self.layers = nn.ModuleList(Layer() for _ in range(layers))
+        self.layers = nn.ModuleList(DecoderLayer() for _ in range(layers))
         self.norm, self.head = Norm(), nn.Linear(_WIDTH, WORDS, bias=False)
         angles = torch.arange(LENGTH)[:, None] * 10000.0 ** -torch.linspace(0, 1, _SIZE // 2)
         self.register_buffer("turns", torch.stack([angles.cos(), angles.sin()]))

@@ -40,7 +40,7 @@ def _convolved(source: int, target: int, stride: int = 1) -> nn.Sequential:
     return nn.Sequential(convolution, ChannelNorm(target), nn.LeakyReLU(0.01))
 
 
-class Attention(nn.Module):
+class SpatialAttention(nn.Module):
     """Self-attention between the places of an image, added to it."""
 
     def __init__(self, channels: int) -> None:
@@ -68,7 +68,7 @@ class Segmenter(nn.Module):
         pairs = list(pairwise(_WIDTHS))
         self.stem = _convolved(_CHANNELS, _WIDTHS[0], 2)
         self.down = nn.ModuleList(nn.Sequential(_convolved(a, b, 2), _convolved(b, b)) for a, b in pairs)
-        self.middle = nn.Sequential(Attention(_WIDTHS[-1]), Attention(_WIDTHS[-1]))
+        self.middle = nn.Sequential(SpatialAttention(_WIDTHS[-1]), SpatialAttention(_WIDTHS[-1]))
         self.up = nn.ModuleList(nn.ConvTranspose2d(b, a, 2, 2) for a, b in reversed(pairs))
         self.merge = nn.ModuleList(_convolved(2 * a, a) for a, _ in reversed(pairs))
         self.mask = nn.ConvTranspose2d(_WIDTHS[0], 1, 2, 2)

@@ -16,7 +16,7 @@ _SIZE, _PATCH = 224, 16
 _WIDTH, _LAYERS, _HEADS, _CLASSES = 192, 12, 3, 1000
 
 
-class Attention(nn.Module):
+class VitAttention(nn.Module):
     """Multi-head self-attention with one projection for queries, keys and values."""
 
     def __init__(self) -> None:
@@ -35,13 +35,13 @@ class Attention(nn.Module):
         return out
 
 
-class Layer(nn.Module):
+class VitLayer(nn.Module):
     """Attention and a two-layer network, each behind a layer norm and added to its input."""
 
     def __init__(self) -> None:
         super().__init__()
         self.before_attention = nn.LayerNorm(_WIDTH)
-        self.attention = Attention()
+        self.attention = VitAttention()
         self.before_network = nn.LayerNorm(_WIDTH)
         self.network = nn.Sequential(nn.Linear(_WIDTH, 4 * _WIDTH), nn.GELU(), nn.Linear(4 * _WIDTH, _WIDTH))
 
@@ -60,7 +60,7 @@ class VisionTransformer(nn.Module):
         self.patches = nn.Conv2d(3, _WIDTH, _PATCH, _PATCH)
         self.kind = nn.Parameter(torch.randn(1, 1, _WIDTH) * 0.02)
         self.place = nn.Parameter(torch.randn(1, (_SIZE // _PATCH) ** 2 + 1, _WIDTH) * 0.02)
-        self.layers = nn.Sequential(*(Layer() for _ in range(_LAYERS)))
+        self.layers = nn.Sequential(*(VitLayer() for _ in range(_LAYERS)))
         self.norm = nn.LayerNorm(_WIDTH)
         self.head = nn.Linear(_WIDTH, _CLASSES)
 

@@ -1,0 +1,16 @@
+"""Which code measured ceilings: figures of other probes are not compared."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cache
+from pathlib import Path
+
+_DIGITS = 16
+
+
+@cache
+def probes_version() -> str:
+    """A hash of the code that measures ceilings: a change in any of it may change the figures."""
+    modules = sorted(Path(__file__).parent.glob("*.py"))
+    return hashlib.sha256(b"\0".join(module.read_bytes() for module in modules)).hexdigest()[:_DIGITS]
