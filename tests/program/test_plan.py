@@ -339,7 +339,7 @@ def assert_same_plan(found: MethodPlan, expected: dict) -> int:
     assert arguments == [i["instr_args"]["args"] for i in expected["chains"][0]["instructions"]]
     assert len(found.values) == len(expected["values"])
     pairs = zip(found.values, expected["values"], strict=True)
-    tensors = [(v, e["val"]) for v, e in pairs if e["val_type"] == "PlannedTensor"]
+    tensors = [(v, e["val"]) for v, e in pairs if e["val_type"] == "Tensor"]
     for tensor_read, tensor_expected in tensors:
         assert_same_tensor(tensor_read, tensor_expected)
     lists = [(v, e["val"]) for v, e in zip(found.values, expected["values"], strict=True) if "List" in e["val_type"]]
