@@ -86,7 +86,9 @@ def test_a_converted_trace_beside_its_own_is_not_counted_twice(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("name", ["r9.etdump", "r9.etdump.gz"])
-@pytest.mark.parametrize("content", [b"", b"damaged", gzip.compress(b"")[:5]])
+@pytest.mark.parametrize(
+    "content", [b"", b"damaged", gzip.compress(b"", mtime=0)[:5]], ids=["empty", "damaged", "cut off"]
+)
 def test_a_damaged_repetition_is_not_overlooked(name: str, content: bytes, tmp_path: Path) -> None:
     """One that a failed run left empty least of all."""
     place = traced(tmp_path / "runs", [100])
