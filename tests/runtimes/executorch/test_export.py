@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from exports import record_of, served
 from opscope.analysis.preflight.exported import ExportRecord
 from opscope.api import Settings, export, profile
 from opscope.core.errors import ExportError, MissingDependencyError, NotFoundError, OpscopeError, UsageError
@@ -21,27 +22,10 @@ from opscope.measurements.method_calls import LOOP_CALLS, planned_calls
 from opscope.runtimes.executorch.etrecord.etrecord import read_etrecord
 from opscope.runtimes.executorch.etrecord.slim import slim_etrecord
 from opscope.runtimes.executorch.export.choices import Choice
-from opscope.runtimes.executorch.export.process import Exported
-from opscope.runtimes.executorch.export.protocol import ExportFinished, ExportRequest
 from opscope.workflows.export.exporting import checked
 
 pytestmark = [pytest.mark.runtime, pytest.mark.filterwarnings("ignore")]  # torch warns of itself
 MODELS = Path(__file__).parents[2] / "support" / "failing_models.py"
-
-
-def served(directory: Path, model: str, dtype: str = "fp32", backend: str = "xnnpack") -> Exported:
-    """What the exporting process does, in this one: importing torch costs more than the export."""
-    from opscope.runtimes.executorch.export.child import serve
-
-    directory.mkdir(exist_ok=True)
-    done: ExportFinished = serve(ExportRequest(model, "m", None, dtype, backend, str(directory)), lambda _: None)
-    stem = f"m_{backend}_{dtype}"
-    return Exported(directory / f"{stem}.pte", directory / f"{stem}.etrecord", "m", done)
-
-
-def record_of(directory: Path, model: str, dtype: str = "fp32", backend: str = "xnnpack") -> ExportRecord:
-    """The record of such an export."""
-    return checked(served(directory, model, dtype, backend), model, Choice(dtype, backend))
 
 
 @pytest.mark.parametrize(
@@ -294,7 +278,7 @@ def test_the_segmenter_is_what_its_published_shape_shows() -> None:
     model = build("segmenter")
     assert model.module(*model.inputs).shape == (1, 1, 256, 256)
     kinds = {type(module).__name__ for module in model.module.modules()}
-    assert {"Conv2d", "ConvTranspose2d", "ChannelNorm", "LeakyReLU", "Attention"} <= kinds
+    assert {"Conv2d", "ConvTranspose2d", "ChannelNorm", "LeakyReLU", "SpatialAttention"} <= kinds
 
 
 def test_a_text_transformer_is_registered() -> None:

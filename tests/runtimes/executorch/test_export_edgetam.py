@@ -50,7 +50,7 @@ def test_the_stand_in_has_upstreams_interface() -> None:
 
 def test_positions_are_constants_in_the_program(tmp_path: Path) -> None:
     """Exported at the full size: all multiply-accumulates are delegated, and enlarging is what stays."""
-    from test_export import record_of
+    from exports import record_of
 
     record = record_of(tmp_path, "edgetam_standin")
     (method,) = record.methods

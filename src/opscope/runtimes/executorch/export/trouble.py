@@ -18,7 +18,7 @@ _OPERATOR = re.compile(
 )
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
 _MACHINERY = ("torch", "torchao", "executorch")
-_MODELS = (("executorch", "examples"), ("opscope", "export", "models"))
+_MODELS = (("executorch", "examples"), ("opscope", "runtimes", "executorch", "export", "models"))
 _LONGEST = 300
 _LOG = "the whole message is in the export log"
 # What to try, by what torch or ExecuTorch says; the first that fits.
@@ -108,7 +108,7 @@ def is_model_code(file: str) -> bool:
     if any(_holds(path.parts, models) for models in _MODELS):
         return True
     package = path.parts[path.parts.index("site-packages") + 1] if "site-packages" in path.parts[:-1] else ""
-    return package not in _MACHINERY and not _holds(path.parts, ("opscope", "export"))
+    return package not in _MACHINERY and not _holds(path.parts, ("opscope", "runtimes", "executorch", "export"))
 
 
 def source_of(node: Any) -> ModelLine | None:  # noqa: ANN401 - a node of torch.fx
