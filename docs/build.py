@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import api_reference
 import msgspec
+import typer
 
 from opscope.analysis.analysis import Analysis
 from opscope.analysis.compare.compare import Comparison
@@ -67,7 +68,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from types import ModuleType
 
-    from typer.models import CommandInfo
+    from typer._click import Command
 
 ROOT = Path(__file__).resolve().parent.parent
 REFERENCE = Path("docs/reference")
@@ -143,18 +144,17 @@ def pages() -> dict[Path, str]:
 
 def commands() -> str:
     """The help of every command, as a terminal of 80 columns shows it."""
-    names = [[str(command.name)] for command in app.registered_commands]
-    for group in app.registered_groups:
-        own = group.typer_instance.registered_commands if group.typer_instance else []
-        names += [[str(group.name)], *([str(group.name), _name(command)] for command in own)]
+    names = [words for words in _words(typer.main.get_command(app), ()) if words]
     sections = [f"## opscope {' '.join(words)}\n\n```text\n{_help(*words)}\n```\n" for words in names]
     intro = f"```text\n{_help()}\n```\n"
     return _page("Commands", "the help of each command (src/opscope/cli)", intro, *sections)
 
 
-def _name(command: CommandInfo) -> str:
-    """Name of a command; typer takes that of its function where none is given."""
-    return command.name or getattr(command.callback, "__name__", "")
+def _words(command: Command, words: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    """The words of a command and of every command below it, in the order of the help."""
+    yield words
+    for name, inner in getattr(command, "commands", {}).items():
+        yield from _words(inner, (*words, name))
 
 
 def _help(*words: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from pathlib import Path
 
 import jsonschema
@@ -16,6 +17,7 @@ from fakes import FakeClock, FakeTarget
 from opscope.analysis.analysis import Analysis
 from opscope.analysis.compare.compare import Comparison
 from opscope.api import Settings, profile
+from opscope.cli import main
 from programs import tiny_program, write_tiny_program
 from traces import etdump
 
@@ -118,6 +120,13 @@ def test_every_command_has_help_with_an_example(command: str) -> None:
     done = opscope(command, "--help")
     assert done.returncode == 0
     assert f"Example: opscope {command}" in done.stdout
+
+
+def test_every_module_of_a_command_is_listed() -> None:
+    """The list of commands names every module that defines one, and no other."""
+    modules = [path for path in Path(main.__file__).parent.glob("*.py") if path.stem != "main"]
+    defining = [path.stem for path in modules if re.search(r"^(def command\(|app = )", path.read_text(), re.MULTILINE)]
+    assert {name.replace("_", "-") for name in defining} == set(main.COMMANDS)
 
 
 def test_models_are_listed() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from fakes import FakeClock, FakeTarget
 from opscope.api import Settings, profile
+from opscope.cli.main import COMMANDS
 from programs import write_tiny_program
 
 HEAVY = ("torch", "executorch", "pandas")
@@ -29,13 +30,18 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def loaded_by(*arguments: str, code: str = "") -> set[str]:
     """Top-level modules in a fresh process after a command."""
+    return {name.partition(".")[0] for name in modules_loaded_by(*arguments, code=code)}
+
+
+def modules_loaded_by(*arguments: str, code: str = "") -> set[str]:
+    """All modules in a fresh process after a command."""
     script = code or (
         "import sys\n"
         f"sys.argv = ['opscope', *{list(arguments)!r}]\n"
         "from opscope.cli.main import main\n"
         "try:\n    main()\nexcept SystemExit as end:\n    assert not end.code, end.code\n"
     )
-    script += "\nimport sys\nprint('LOADED', *{name.partition('.')[0] for name in sys.modules})"
+    script += "\nimport sys\nprint('LOADED', *sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return set(done.stdout.strip().splitlines()[-1].split()[1:])
@@ -50,6 +56,13 @@ def test_import_opscope_loads_nothing_heavy() -> None:
 def test_help_loads_no_table_and_no_picture(command: list[str]) -> None:
     """Help answers at once."""
     assert not loaded_by(*command).intersection(HEAVY + LIGHT)
+
+
+@pytest.mark.parametrize("command", ["analyze", "models", "store"])
+def test_only_the_command_that_is_asked_for_is_imported(command: str) -> None:
+    """The others, with their options, are left out."""
+    modules = {f"opscope.cli.{name.replace('-', '_')}" for name in COMMANDS}
+    assert modules_loaded_by(command, "--help") & modules == {f"opscope.cli.{command}"}
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,6 @@ from opscope.cli.output import JsonOption, QuietOption, show, write_json
 if TYPE_CHECKING:
     from opscope.npu.workflows.aie import Tiles, TilesRequest
 
-NAME = "aie"
-
 
 def command(
     traces: Annotated[

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from opscope.analysis.analysis import Analysis
     from opscope.api import Inspected
 
-NAME = "analyze"
-
 
 def command(
     paths: Annotated[

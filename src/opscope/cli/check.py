@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from opscope.analysis.gate.gate import GateReport, Outcome
     from opscope.npu.analysis.gate import TilesGate
 
-NAME = "check"
 _STANDARD_OUTPUT = "-"
 
 

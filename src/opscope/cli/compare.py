@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from opscope.analysis.compare.compare import Comparison
     from opscope.npu.analysis.compare import TilesComparison
 
-NAME = "compare"
-
 
 def command(
     baseline: Annotated[

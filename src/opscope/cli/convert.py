@@ -13,8 +13,6 @@ from opscope.cli.output import QuietOption, WarmupOption, warmup_count
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-NAME = "convert"
-
 
 def command(
     path: Annotated[

@@ -9,7 +9,6 @@ import typer
 from opscope.cli.output import JsonOption, write_json
 from opscope.hosts.target_kinds import KINDS, forms
 
-NAME = "doctor"
 _WIDTH = 20
 
 

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from opscope.runtimes.executorch.export.lower import Heard
 
-NAME = "export"
-
 
 def command(
     model: Annotated[

@@ -11,8 +11,6 @@ from opscope.cli.output import JsonOption, write_json
 if TYPE_CHECKING:
     from opscope.api import FeatureReport
 
-NAME = "features"
-
 
 def command(json: JsonOption = None) -> None:
     """Show the CPU features the runtime sees, which can be switched off, and the ladder.

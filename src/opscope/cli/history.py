@@ -9,8 +9,6 @@ import typer
 
 from opscope.cli.output import JsonOption, QuietOption, StoreOption, show, write_json
 
-NAME = "history"
-
 
 def command(
     metric: Annotated[

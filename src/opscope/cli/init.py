@@ -10,8 +10,6 @@ import typer
 from opscope.cli.output import QuietOption  # noqa: TC001 - typer reads the annotations at run time
 from opscope.hosts.target_kinds import KINDS, LOCAL, names
 
-NAME = "init"
-
 
 def command(
     target: Annotated[

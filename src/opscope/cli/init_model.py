@@ -9,8 +9,6 @@ import typer
 from opscope.cli.models import ModelsOption  # noqa: TC001 - typer reads the annotations at run time
 from opscope.cli.output import QuietOption  # noqa: TC001 - likewise
 
-NAME = "init-model"
-
 
 def command(
     name: Annotated[str, typer.Argument(help="Name of the model: letters, digits and _.")],

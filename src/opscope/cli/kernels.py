@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from opscope.bundle.kernel_evidence import EvidenceRun
 
-NAME = "kernels"
-
 
 def command(
     paths: Annotated[

@@ -3,37 +3,19 @@
 from __future__ import annotations
 
 import codecs
+import inspect
 import io
 import os
 import signal
 import sys
 import traceback
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from collections import UserDict
+from importlib import import_module
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, cast
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
-from opscope.cli import (
-    aie,
-    analyze,
-    check,
-    compare,
-    convert,
-    doctor,
-    export,
-    features,
-    history,
-    init,
-    init_model,
-    kernels,
-    models,
-    preflight,
-    profile,
-    report,
-    run,
-    skills,
-    store,
-    validate,
-)
 from opscope.core.errors import (
     EXIT_INTERNAL,
     EXIT_INTERRUPTED,
@@ -45,10 +27,97 @@ from opscope.core.errors import (
 from opscope.core.version import __version__
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from types import FrameType
+
+    from typer._click import Command, Context, HelpFormatter
+
+COMMANDS = (
+    "profile",
+    "export",
+    "run",
+    "init",
+    "init-model",
+    "analyze",
+    "compare",
+    "check",
+    "report",
+    "history",
+    "validate",
+    "preflight",
+    "kernels",
+    "convert",
+    "aie",
+    "models",
+    "features",
+    "doctor",
+    "skills",
+    "store",
+)
+
+
+class CommandModules(UserDict[str, "Command"]):
+    """The commands by name, in the order of the help; only the one that is asked for is imported and built."""
+
+    def __contains__(self, name: object) -> bool:
+        """Whether there is such a command, imported or not."""
+        return name in COMMANDS
+
+    def __iter__(self) -> Iterator[str]:
+        """The names, in the order of the help."""
+        return iter(COMMANDS)
+
+    def __len__(self) -> int:
+        """How many commands there are."""
+        return len(COMMANDS)
+
+    def __missing__(self, name: str) -> Command:
+        """The command of a module that was not asked for before.
+
+        Raises:
+            KeyError: there is no such command.
+        """
+        if name not in COMMANDS:
+            raise KeyError(name)
+        self.data[name] = command = typer.main.get_command(_registered(name))
+        command.name = name
+        return command
+
+
+class CommandGroup(TyperGroup):
+    """The ``opscope`` command: a group whose commands are imported when they are called."""
+
+    def __init__(self, **settings: Any) -> None:  # noqa: ANN401 - typer's settings, passed on
+        super().__init__(**settings)
+        self.commands = CommandModules()
+
+    def format_commands(self, ctx: Context, formatter: HelpFormatter) -> None:  # noqa: ARG002 - typer's signature
+        """List every command with the first words of its help; options are not built for that."""
+        limit = formatter.width - 6 - max(map(len, COMMANDS))
+        rows = [(name, TyperCommand(name, help=_help(name)).get_short_help_str(limit)) for name in COMMANDS]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+
+def _registered(name: str) -> typer.Typer:
+    """A command's module as typer has it: a group of its own, or one command."""
+    module = import_module(f"opscope.cli.{name.replace('-', '_')}")
+    if hasattr(module, "app"):
+        return cast("typer.Typer", module.app)
+    alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+    alone.command(name)(module.command)
+    return alone
+
+
+def _help(name: str) -> str:
+    """The whole help of a command."""
+    own = _registered(name)
+    return own.info.help or inspect.getdoc(own.registered_commands[0].callback) or ""
+
 
 app = typer.Typer(
     name="opscope",
+    cls=CommandGroup,
     help="Where the time of an on-device model goes, whether the accelerator is used, and what to do next.",
     no_args_is_help=True,
     add_completion=False,
@@ -56,30 +125,6 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for module in (
-    profile,
-    export,
-    run,
-    init,
-    init_model,
-    analyze,
-    compare,
-    check,
-    report,
-    history,
-    validate,
-    preflight,
-    kernels,
-    convert,
-    aie,
-    models,
-    features,
-    doctor,
-):
-    app.command()(module.command)
-    app.registered_commands[-1].name = module.NAME
-app.add_typer(skills.app, name=skills.NAME)
-app.add_typer(store.app, name=store.NAME)
 
 
 def _show_version(value: bool) -> None:

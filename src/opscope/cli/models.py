@@ -7,8 +7,6 @@ from typing import Annotated
 
 import typer
 
-NAME = "models"
-
 ModelsOption = Annotated[
     Path | None,
     typer.Option(

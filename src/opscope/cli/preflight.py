@@ -8,8 +8,6 @@ import typer
 
 from opscope.cli.output import JsonOption, QuietOption, show, write_json
 
-NAME = "preflight"
-
 
 def command(
     program: Annotated[str, typer.Argument(metavar="MODEL.pte", help="The program to look at.")],

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from opscope.bundle.manifest import Repetition
     from opscope.experiment.engine import Progress
 
-NAME = "profile"
-
 
 def command(
     model: Annotated[

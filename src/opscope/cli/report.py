@@ -9,8 +9,6 @@ import typer
 
 from opscope.cli.output import QuietOption, split_words
 
-NAME = "report"
-
 
 def command(
     bundles: Annotated[

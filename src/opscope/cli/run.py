@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from opscope.bundle.manifest import Repetition
     from opscope.workflows.measure.run_report import RunReport
 
-NAME = "run"
 _PHONES = forms(kind for kind in KINDS if kind.android)
 
 

@@ -9,10 +9,10 @@ import typer
 
 from opscope.cli.output import QuietOption  # noqa: TC001 - typer reads the annotations at run time
 
-NAME = "skills"
 app = typer.Typer(
     help="List or install the agent skills: steps that an AI coding assistant, or a person, can follow.",
     no_args_is_help=True,
+    add_completion=False,
     rich_markup_mode=None,
 )
 

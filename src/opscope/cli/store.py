@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
     from opscope.fleet.stores import AddReport
 
-NAME = "store"
 app = typer.Typer(
     help="Many runs in one place: add bundles, ask them in SQL, report on the whole fleet.",
     no_args_is_help=True,
+    add_completion=False,
     rich_markup_mode=None,
 )
 SchedulerOption = Annotated[

@@ -13,7 +13,6 @@ from opscope.cli.output import JsonOption, QuietOption, show, write_json
 if TYPE_CHECKING:
     from opscope.bundle.validation import Validation
 
-NAME = "validate"
 _STANDARD_OUTPUT = "-"
 _LONG = 400
 
