@@ -26,7 +26,8 @@ from attribution_truth import NoTruthError, TrueDelegate, TrueEvent, read_record
 from opscope.experiment.protocol import TRACE
 from opscope.experiment.target import Job
 from opscope.machine.isa import group
-from opscope.program.xnnpack.attribution import Attribution, EventNodes, match_events
+from opscope.program.operators.attribution import Attribution
+from opscope.program.xnnpack.attribution import EventNodes, match_events
 from opscope.readers.registry import read_trace
 from opscope.runtimes.executorch.runners.local import LocalTarget
 from opscope.runtimes.executorch.xnnpack.payload import read_xnn_graphs

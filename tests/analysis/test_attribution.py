@@ -7,8 +7,8 @@ from opscope.analysis.analysis import ProgramInfo, ProgramKnowledge, TraceSource
 from opscope.analysis.operators.attribution import attribute, method_names
 from opscope.measurements.attribution import read_model
 from opscope.program.model import ProgramModel
+from opscope.program.operators.attribution import Attribution
 from opscope.program.operators.kinds import Category
-from opscope.program.xnnpack.attribution import Attribution
 from traces import table as table_of
 
 pytestmark = pytest.mark.runtime

@@ -31,8 +31,7 @@ from opscope.core.table import EventTable
 from opscope.program.kernels.calls import KernelCalls, OperatorCalls
 from opscope.program.kernels.recordings import StackFrame, Tally
 from opscope.program.kernels.symbols import IsaClass
-from opscope.program.partition.eligibility import Eligibility
-from opscope.program.partition.sme_rules import Form, SmeSupport
+from opscope.program.partition.sme_support import Eligibility, Form, SmeSupport
 from traces import table
 
 MOPA2 = "kai_run_matmul_clamp_f32_f32p2vlx1_f32p2vlx1biasf32_sme2_mopa"

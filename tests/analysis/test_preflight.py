@@ -12,8 +12,8 @@ from opscope.analysis.preflight.forecast import NOMINAL, Part
 from opscope.analysis.preflight.preflight import MethodPreflight, Preflight, next_step, preflight
 from opscope.program.model import ProgramModel
 from opscope.program.operators.kinds import Category
-from opscope.program.partition.partition_reasons import Cause
-from opscope.program.partition.sme_rules import SmeSupport
+from opscope.program.partition.portable_reason import Cause
+from opscope.program.partition.sme_support import SmeSupport
 from opscope.program.structure.dtypes import NumberType
 from opscope.program.structure.plan import (
     Chain,

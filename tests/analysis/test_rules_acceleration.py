@@ -12,8 +12,7 @@ from opscope.analysis.operators.operator_facts import OperatorFacts, OperatorKey
 from opscope.analysis.rules.evidence import Evidence, ExperimentEvidence, MeasuredVariant, PairEvidence
 from opscope.analysis.rules.rules import COMPARISON_RULES, EXPERIMENT_RULES, examine_comparison, examine_experiment
 from opscope.core.table import EventTable
-from opscope.program.partition.eligibility import Eligibility
-from opscope.program.partition.sme_rules import Form, SmeSupport
+from opscope.program.partition.sme_support import Eligibility, Form, SmeSupport
 from traces import table
 
 SOURCE = TraceSource("trace", "etdump", [("trace", "0" * 64)])

@@ -15,6 +15,15 @@ from programs import write_tiny_program
 
 HEAVY = ("torch", "executorch", "pandas")
 LIGHT = ("polars", "altair", "numpy")
+DRAWN = ("opscope.reports", "rich", "jinja2", "polars", "altair")
+ELSEWHERE = ("opscope.bundle", "opscope.kit", "opscope.npu", "opscope.hosts", "opscope.experiment")
+ATTRIBUTED = (
+    "opscope.program.xnnpack",
+    "opscope.program.structure",
+    "opscope.program.cost.cost",
+    "opscope.program.partition.sme_rules",
+    "opscope.program.partition.partition_rules",
+)
 
 
 @pytest.fixture(scope="module")
@@ -63,6 +72,20 @@ def test_only_the_command_that_is_asked_for_is_imported(command: str) -> None:
     """The others, with their options, are left out."""
     modules = {f"opscope.cli.{name.replace('-', '_')}" for name in COMMANDS}
     assert modules_loaded_by(command, "--help") & modules == {f"opscope.cli.{command}"}
+
+
+def test_analysing_a_trace_imports_only_what_that_takes(bundle: Path) -> None:
+    """As JSON: no renderer; of a trace alone: neither bundles nor the rules by which a program is attributed."""
+    trace = bundle / "variants/baseline/round-00/trace.etdump"
+    loaded = modules_loaded_by("analyze", str(trace), "--json", str(bundle.parent / "analysis.json"), "--quiet")
+    assert "opscope.analysis.analysis" in loaded
+    assert not loaded.intersection(DRAWN + ELSEWHERE + ATTRIBUTED)
+
+
+def test_analysing_from_python_imports_no_renderer(bundle: Path) -> None:
+    """The result draws itself only when a notebook asks."""
+    trace = bundle / "variants/baseline/round-00/trace.etdump"
+    assert not modules_loaded_by(code=f"import opscope\nopscope.analyze({str(trace)!r})").intersection(DRAWN)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphs import graph
-from opscope.program.xnnpack.attribution import Attribution, match_events, predict_events
+from opscope.program.operators.attribution import Attribution
+from opscope.program.xnnpack.attribution import match_events, predict_events
 from opscope.runtimes.executorch.xnnpack.payload import read_xnn_graphs
 
 TRUTH = Path(__file__).parents[3] / "shared" / "data" / "xnnpack"

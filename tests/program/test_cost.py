@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphs import graph
-from opscope.program.cost.cost import Cost, GraphCosts, step_cost
+from opscope.program.cost.cost import GraphCosts, step_cost
+from opscope.program.cost.operator_cost import Cost
 from opscope.program.structure.dtypes import NumberType
 from opscope.program.structure.plan import InstructionKind, PlannedStep
 from opscope.program.xnnpack.graph import QuantisationKind, QuantisationScales, XnnGraph, XnnValue

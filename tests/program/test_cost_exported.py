@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from costed_models import LENGTHS, SIDES
-from opscope.program.cost.cost import Cost, GraphCosts, step_cost
+from opscope.program.cost.cost import GraphCosts, step_cost
+from opscope.program.cost.operator_cost import Cost
 from opscope.program.cost.shapes import is_dynamic, propagate
 from opscope.program.structure.plan import InstructionKind
 from opscope.runtimes.executorch.pte import read_executable

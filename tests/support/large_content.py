@@ -22,8 +22,8 @@ from opscope.analysis.operators.operator_facts import OperatorFacts, OperatorKey
 from opscope.analysis.rules.rules import examine_comparison, merged
 from opscope.api import Settings, profile
 from opscope.core.table import EventTable
-from opscope.program.cost.cost import Cost
-from opscope.program.xnnpack.attribution import Attribution
+from opscope.program.cost.operator_cost import Cost
+from opscope.program.operators.attribution import Attribution
 from opscope.reports.content.content import ReportContent
 from opscope.runtimes.executorch.etdump.etdump import EtdumpReader
 from programs import write_tiny_program

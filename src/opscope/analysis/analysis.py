@@ -44,7 +44,6 @@ from opscope.analysis.rules.rules import examine
 from opscope.core.errors import TraceFormatError
 from opscope.core.table import Clock, TraceWarning
 from opscope.core.table.calls import CALLS_FORMAT
-from opscope.core.table.tiles import holds_tiles
 from opscope.program.ceilings.ceilings import KernelClass, KernelUse, Roofs, kernel_use, operator_name
 
 if TYPE_CHECKING:
@@ -332,7 +331,7 @@ def measured_latency(table: EventTable, path: str) -> Latency:
         TraceFormatError: there is none.
     """
     found = latency(table)
-    if found is None and holds_tiles(table):
+    if found is None and table.holds_tiles:
         hint = "opscope aie TRACE analyses the file that its tiles wrote"
         raise TraceFormatError("a trace of AI Engine tiles, which has no inferences", where=path, hint=hint)
     if found is None:

@@ -30,7 +30,7 @@ from opscope.kit.readers.directory import read_kit
 from opscope.kit.readers.run import KitRole
 from opscope.measurements.analyses import analysis_of, comparison_of
 from opscope.measurements.side import Side, Warmup
-from opscope.measurements.sides import marked
+from opscope.measurements.trace_sides import marked
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
-from opscope.bundle.kernel_evidence import EVIDENCE
 from opscope.core.errors import MismatchError, RunError
 
 if TYPE_CHECKING:
@@ -30,7 +29,11 @@ def analysis_of(side: Side) -> Analysis:
     found = analyse(side.table, source, name, side.known, side.calls, side.tokens)
     if side.bundle and side.bundle.manifest.target.emulated:
         found = _of_emulated(found)
-    if side.bundle is None or not (side.bundle.path / EVIDENCE).exists():
+    if side.bundle is None:
+        return found
+    from opscope.bundle.kernel_evidence import EVIDENCE
+
+    if not (side.bundle.path / EVIDENCE).exists():
         return found
     from opscope.measurements.counted_calls import with_kernels
 

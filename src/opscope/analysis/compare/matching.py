@@ -9,8 +9,8 @@ import numpy as np
 
 from opscope.analysis.operators.operators import UNKNOWN_METHOD, Operator
 from opscope.core.table.places import self_times
+from opscope.program.operators.attribution import Attribution
 from opscope.program.operators.taxonomy import classify
-from opscope.program.xnnpack.attribution import Attribution
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

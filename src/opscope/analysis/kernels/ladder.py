@@ -18,7 +18,8 @@ from opscope.core.stats.effect import Verdict as Effect
 from opscope.core.units import milliseconds, ratio_text, share_text
 from opscope.program.kernels.symbols import SME_FAMILY, IsaClass, parse_symbol
 from opscope.program.operators.kinds import Category
-from opscope.program.partition.sme_rules import RULES, TABLE, SmeSupport
+from opscope.program.partition.sme_rules import RULES, TABLE
+from opscope.program.partition.sme_support import SmeSupport
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from opscope.analysis.kernels.kernel_sources import KernelSource
     from opscope.analysis.operators.operators import Operator
     from opscope.program.kernels.calls import OperatorCalls
-    from opscope.program.partition.eligibility import Eligibility
+    from opscope.program.partition.sme_support import Eligibility
 
 
 class Rung(str, enum.Enum):

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from opscope.analysis.operators.operator_facts import LayoutChange, OperatorFacts, OperatorKey, with_origin
 from opscope.core.table.places import self_times
-from opscope.program.cost.cost import Cost, GraphCosts, step_cost
+from opscope.program.cost.cost import GraphCosts, step_cost
 from opscope.program.cost.shapes import Shapes, is_dynamic, propagate, static_inputs
+from opscope.program.operators.attribution import Attribution
 from opscope.program.operators.taxonomy import classify, classify_node
 from opscope.program.partition.eligibility import eligibility
-from opscope.program.partition.partition_reasons import PortableReason, PortableReasons
+from opscope.program.partition.partition_reasons import PortableReasons
 from opscope.program.structure.plan import InstructionKind, PlannedTensor
-from opscope.program.xnnpack.attribution import Attribution, match_events
+from opscope.program.xnnpack.attribution import match_events
 from opscope.program.xnnpack.borders import Neighbours, is_added
 from opscope.program.xnnpack.links import Links
 
@@ -23,8 +24,10 @@ if TYPE_CHECKING:
 
     from opscope.core.table import EventTable
     from opscope.core.table.places import SelfTimeKey
+    from opscope.program.cost.operator_cost import Cost
     from opscope.program.model import ModelMethod, ProgramModel
     from opscope.program.origin import OperatorOrigin, Origins
+    from opscope.program.partition.portable_reason import PortableReason
     from opscope.program.structure.plan import MethodPlan, PlannedStep
     from opscope.program.xnnpack.attribution import EventNodes
     from opscope.program.xnnpack.graph import XnnGraph, XnnNode

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from opscope.program.partition.partition_reasons import Cause
-from opscope.program.xnnpack.attribution import Attribution
+from opscope.program.operators.attribution import Attribution
+from opscope.program.partition.portable_reason import Cause
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from opscope.analysis.operators.attribution import DelegateCall
     from opscope.analysis.operators.operators import Operator
-    from opscope.program.partition.partition_reasons import PortableReason
+    from opscope.program.partition.portable_reason import PortableReason
 
 _PORTABLE = "portable"
 

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from opscope.program.cost.cost import Cost
+from opscope.program.cost.operator_cost import Cost
+from opscope.program.operators.attribution import Attribution
 from opscope.program.operators.taxonomy import OperatorClass
-from opscope.program.partition.eligibility import Eligibility
-from opscope.program.xnnpack.attribution import Attribution
+from opscope.program.partition.sme_support import Eligibility
 
 if TYPE_CHECKING:
     from opscope.program.origin import OperatorOrigin

@@ -8,9 +8,9 @@ import msgspec
 
 from opscope.analysis.operators.operator_facts import LayoutChange, OperatorFacts, OperatorKey
 from opscope.core.table.places import self_times
+from opscope.program.operators.attribution import Attribution
 from opscope.program.operators.kinds import Category
 from opscope.program.operators.taxonomy import FRAMEWORK, classify
-from opscope.program.xnnpack.attribution import Attribution
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

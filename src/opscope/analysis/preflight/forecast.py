@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from opscope.program.operators.kinds import Category
-from opscope.program.partition.sme_rules import SmeSupport
+from opscope.program.partition.sme_support import SmeSupport
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from opscope.analysis.preflight.operators import Planned
-    from opscope.program.cost.cost import Cost
+    from opscope.program.cost.operator_cost import Cost
 
 
 class Part(str, enum.Enum):

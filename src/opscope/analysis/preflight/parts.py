@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from opscope.program.operators.kinds import Category
-from opscope.program.partition.partition_reasons import PortableReason
-from opscope.program.partition.sme_rules import SmeSupport
+from opscope.program.partition.portable_reason import PortableReason
+from opscope.program.partition.sme_support import SmeSupport
 from opscope.program.structure.plan import InstructionKind, PlannedTensor
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from opscope.core.stats.effect import Verdict
 from opscope.core.units import counted_text, ratio_text, share_text, time_text
 from opscope.program.operators.kinds import Category
 from opscope.program.operators.taxonomy import FRAMEWORK
-from opscope.program.partition.sme_rules import SmeSupport as Eligible
+from opscope.program.partition.sme_support import SmeSupport as Eligible
 
 if TYPE_CHECKING:
     from opscope.analysis.compare.compare import OperatorChange

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from opscope.analysis.operators.operators import Operator
     from opscope.analysis.roofline.operator_roof import Placement
     from opscope.analysis.roofline.roofline import Roofline
-    from opscope.program.partition.eligibility import Eligibility
+    from opscope.program.partition.sme_support import Eligibility
 
     Floats: TypeAlias = NDArray[np.float64]
 

@@ -13,7 +13,7 @@ from opscope.analysis.rules.evidence import is_delegate, place_of, places, time_
 from opscope.core.stats.effect import Verdict
 from opscope.core.stats.hierarchy import median_effect
 from opscope.core.units import counted_text, milliseconds, ratio_text, share_text, time_text
-from opscope.program.partition.sme_rules import SmeSupport as Eligible
+from opscope.program.partition.sme_support import SmeSupport as Eligible
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from opscope.analysis.operators.operators import Operator
     from opscope.analysis.rules.evidence import ExperimentEvidence, MeasuredVariant
     from opscope.core.stats.effect import Effect
-    from opscope.program.partition.eligibility import Eligibility
+    from opscope.program.partition.sme_support import Eligibility
 
     Floats: TypeAlias = NDArray[np.float64]
 

@@ -22,7 +22,7 @@ from opscope.core.stats.effect import Verdict
 from opscope.core.units import counted_text, milliseconds, ratio_text, share_text
 from opscope.program.operators.kinds import Category
 from opscope.program.operators.taxonomy import FRAMEWORK
-from opscope.program.partition.sme_rules import SmeSupport as Eligible
+from opscope.program.partition.sme_support import SmeSupport as Eligible
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from opscope.program.partition.partition_reasons import Cause
+from opscope.program.partition.portable_reason import Cause
 
 _BY_CAUSE = {
     Cause.NO_RULE: "replace it by operators that XNNPACK takes, or move it to the start or the end of the model",

@@ -24,7 +24,7 @@ from opscope.analysis.rules.movement import DATA_MOVEMENT_SHARE
 from opscope.analysis.rules.partition_advice import advice
 from opscope.core.units import counted_text, milliseconds, ratio_text, share_text, time_text
 from opscope.program.operators.kinds import Category
-from opscope.program.partition.partition_reasons import Cause
+from opscope.program.partition.portable_reason import Cause
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -157,6 +157,11 @@ class EventTable:
             raise ValueError(f"{len(each)} numbers for {self.processes} processes")
         return replace(self, warmup=each)
 
+    @property
+    def holds_tiles(self) -> bool:
+        """Whether there are events of AI Engine tiles; they are in no inference."""
+        return bool((self.frame["scope"] == Scope.TILE_EVENT.value).any())
+
     def with_method(self, name: str) -> Self:
         """Name the method of every inference, when the program says that there is only one."""
         traces = tuple(tuple(_with_method(segment, name) for segment in trace) for trace in self.traces)

@@ -173,11 +173,6 @@ class TileTraceSet:
         return EventTable.concat(tables).with_warnings(*self.all_warnings)
 
 
-def holds_tiles(table: EventTable) -> bool:
-    """Whether a table has events of AI Engine tiles; they are in no inference."""
-    return bool((table.frame["scope"] == Scope.TILE_EVENT.value).any())
-
-
 def _table(tile: TileTrace) -> EventTable:
     used = [slot for slot in tile.slots if len(slot.spans.start)]
     start, end, order = (

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from opscope.program.cost.call import OperatorCall
 from opscope.program.cost.dimensions import NotKnownError, at_least, elements
 from opscope.program.cost.node_cost import activation_operations, node_arithmetic
 from opscope.program.cost.node_traffic import GraphTraffic, Traffic, stored_bytes
+from opscope.program.cost.operator_cost import Cost
 from opscope.program.cost.portable_cost import COLLECT, EMBEDDINGS, call_arithmetic, touches_no_data, window_elements
 from opscope.program.structure.plan import InstructionKind
 
@@ -70,39 +69,6 @@ def _placed(call: OperatorCall) -> Traffic:
 # XNNPACK runs the fused activation of these kinds as an operator of its own, a Clamp.
 SPLIT = frozenset({"Add", "Subtract", "Multiply", "Div", "GlobalAvgPooling2d"})
 _LARGEST = 2**63 - 1
-
-
-class Cost(msgspec.Struct, frozen=True):
-    """Work and traffic of an operator.
-
-    Attributes:
-        macs: multiply-accumulates.
-        flops: operations on single numbers, of integers too; a multiply-accumulate is two.
-        read_bytes: of the tensors that it is given, without weights.
-        written_bytes: of the tensors that it leaves.
-        weight_bytes: of constants with their scales.
-    """
-
-    macs: int
-    flops: int
-    read_bytes: int
-    written_bytes: int
-    weight_bytes: int
-
-    @property
-    def bytes(self) -> int:
-        """The least that must be moved."""
-        return self.read_bytes + self.written_bytes + self.weight_bytes
-
-    def __add__(self, other: Cost) -> Cost:
-        """Both, one after the other: a tensor that passes between them is written and read."""
-        return Cost(
-            self.macs + other.macs,
-            self.flops + other.flops,
-            self.read_bytes + other.read_bytes,
-            self.written_bytes + other.written_bytes,
-            self.weight_bytes + other.weight_bytes,
-        )
 
 
 class GraphCosts:

@@ -8,37 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import msgspec
-
-from opscope.program.partition.sme_rules import RULES, Form, SmeRule, SmeSupport
+from opscope.program.partition.sme_rules import RULES, SmeRule
+from opscope.program.partition.sme_support import Eligibility, Form, SmeSupport
 from opscope.program.xnnpack.graph import Convolution
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from opscope.program.xnnpack.graph import XnnGraph, XnnNode, XnnValue
-
-
-class Eligibility(msgspec.Struct, frozen=True):
-    """Whether a node can run with SME or SME2, and how that is known.
-
-    Attributes:
-        verdict: whether.
-        form: what XNNPACK makes of the node.
-        types: its number types, as XNNPACK names them where a rule is known.
-        reason: why.
-        source: file and function of XNNPACK that decides; None when no rule is known.
-        tried: the rule was tried under an emulator.
-        advice: what would make it eligible; None when nothing simple does.
-    """
-
-    verdict: SmeSupport
-    form: Form
-    types: str
-    reason: str
-    source: str | None
-    tried: bool
-    advice: str | None = None
 
 
 _FORMS = {

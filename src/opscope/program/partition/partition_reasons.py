@@ -8,16 +8,14 @@ settings, another release, or a pattern that it did not recognise.
 
 from __future__ import annotations
 
-import enum
 from itertools import accumulate
 from typing import TYPE_CHECKING
-
-import msgspec
 
 from opscope.program.cost.call import OperatorCall, integer_in
 from opscope.program.cost.dimensions import NotKnownError, elements
 from opscope.program.partition.partition_conditions import described
 from opscope.program.partition.partition_rules import RULES
+from opscope.program.partition.portable_reason import Cause, PortableReason
 from opscope.program.structure.plan import Dynamism, InstructionKind, Scalar
 
 if TYPE_CHECKING:
@@ -33,38 +31,6 @@ _COMMON = f"{_PLACE}/config/xnnpack_config.py"
 _BACKEND = "XnnpackBackend"
 _WRITES_NUMBERS = ("executorch_prim::", "aten::sym_")
 _MOVES_TENSORS = ("executorch_prim::et_view", "executorch_prim::et_copy_index")
-
-
-class Cause(str, enum.Enum):
-    """Sorts of reasons."""
-
-    NO_RULE = "no rule"
-    NUMBER_TYPE = "number type"
-    MIXED_TYPES = "mixed number types"
-    EMPTY = "empty tensor"
-    OPTION = "option"
-    COMPUTED_WEIGHTS = "computed weights"
-    DYNAMIC_SHAPE = "dynamic shape"
-    NESTED = "inside a branch or loop"
-    SIZES = "computes sizes"
-    NOT_LOWERED = "not lowered"
-    NOT_KNOWN = "not known"
-
-
-class PortableReason(msgspec.Struct, frozen=True):
-    """Why an operator was not delegated.
-
-    Attributes:
-        cause: sort of the reason.
-        text: the rule, in words.
-        evidence: what the program shows; None where the name is all it takes.
-        source: file of ExecuTorch that holds the rule; None when the reason is not known.
-    """
-
-    cause: Cause
-    text: str
-    evidence: str | None = None
-    source: str | None = None
 
 
 class PortableReasons:

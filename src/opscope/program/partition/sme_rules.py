@@ -8,30 +8,12 @@ SME2 take the same operators. There is no least number of rows: a single one has
 
 from __future__ import annotations
 
-import enum
 from typing import NamedTuple
+
+from opscope.program.partition.sme_support import Form, SmeSupport
 
 TABLE = "executorch 1.5.1, XNNPACK 92a7ad50"
 """The release whose library was read and tried, and the commit of XNNPACK in it."""
-
-
-class SmeSupport(str, enum.Enum):
-    """Whether an operator can run with SME or SME2."""
-
-    ELIGIBLE = "eligible"
-    NOT_ELIGIBLE = "not eligible"
-    UNKNOWN = "unknown"
-
-
-class Form(str, enum.Enum):
-    """What XNNPACK makes of a node that multiplies and accumulates."""
-
-    PRODUCT = "matrix product"
-    BATCH_PRODUCT = "batch matrix product"
-    CONVOLUTION = "convolution"
-    DEPTHWISE = "depthwise convolution"
-    DECONVOLUTION = "transposed convolution"
-    ATTENTION = "attention"
 
 
 class Kernels(NamedTuple):

@@ -7,12 +7,12 @@ event of the call, in order. Else the events are aligned with the nodes by kind,
 
 from __future__ import annotations
 
-import enum
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 import numpy as np
 
+from opscope.program.operators.attribution import Attribution
 from opscope.program.xnnpack.events import OPERATORS, can_be, event_name, folded
 from opscope.program.xnnpack.rewrites import replay
 from opscope.program.xnnpack.subgraph import MEAN_SQUARED, UNARY, is_matrix_product
@@ -172,20 +172,6 @@ def _doubt(graph: XnnGraph, costs: _Costs, drops: NDArray[np.bool_], extras: NDA
 
 
 _LARGEST = 20_000  # nodes; real delegates have hundreds
-
-
-class Attribution(str, enum.Enum):
-    """How it is known what an operator is.
-
-    ``exact``: a replay of XNNPACK's rewrites foretold every event of the call. ``aligned``: events and nodes fit
-    together in one way by kind and order. ``ambiguous``: they fit in several ways. ``name``: the recorded name is all
-    there is.
-    """
-
-    EXACT = "exact"
-    ALIGNED = "aligned"
-    AMBIGUOUS = "ambiguous"
-    NAME = "name"
 
 
 class EventNodes(msgspec.Struct, frozen=True):

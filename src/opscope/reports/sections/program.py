@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from opscope.analysis.operators.delegates import attributed_share
 from opscope.core.units import rate_text, share_text, time_text
-from opscope.program.xnnpack.attribution import Attribution
+from opscope.program.operators.attribution import Attribution
 from opscope.reports.content.text import plain
 from opscope.reports.sections.ceilings import ceilings_text
 

@@ -10,7 +10,6 @@ import msgspec
 from opscope.core.errors import UsageError
 from opscope.measurements.analyses import analysis_of, comparison_of
 from opscope.measurements.side import ProgramFiles, Warmup
-from opscope.npu.workflows.sides import is_tiles, tiles_comparison
 from opscope.workflows.analyze.sides import side_of
 
 if TYPE_CHECKING:
@@ -88,6 +87,8 @@ def compare(
         NotFoundError: there is no such file, directory or variant.
         TraceFormatError: a file is damaged, or no inference is left to measure.
     """
+    from opscope.npu.workflows.sides import is_tiles, tiles_comparison
+
     if is_tiles(baseline) or is_tiles(candidate):
         return tiles_comparison(baseline, candidate)
     from opscope.measurements.results import ComparisonResult

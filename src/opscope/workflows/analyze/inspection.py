@@ -3,17 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
-from opscope.analysis.analysis import Analysis
-from opscope.analysis.preflight.contents import (
-    KernelSummary,
-    ProgramSummary,
-    RecordSummary,
-    summarise_kernels,
-    summarise_program,
-    summarise_record,
-)
 from opscope.core.errors import UsageError
 from opscope.core.files import sha256_of
 from opscope.measurements.analyses import analysis_of
@@ -21,9 +12,10 @@ from opscope.workflows.analyze.analyses import program_files
 from opscope.workflows.analyze.sides import side_of
 
 if TYPE_CHECKING:
+    from opscope.analysis.preflight.contents import ProgramSummary
     from opscope.measurements.side import Warmup
+    from opscope.workflows.analyze.inspected import Inspected
 
-Inspected: TypeAlias = Analysis | ProgramSummary | RecordSummary | KernelSummary
 _HEAD = 1 << 16
 
 
@@ -66,6 +58,7 @@ def _summary(path: Path, head: bytes) -> Inspected | None:
 
     if EtdumpReader().sniff(head):
         return None  # the usual case, told before other formats are even imported
+    from opscope.analysis.preflight.contents import summarise_kernels, summarise_record
     from opscope.runtimes.executorch.etrecord.etrecord import is_etrecord, read_etrecord
     from opscope.runtimes.executorch.pte import is_program
     from opscope.runtimes.executorch.xnnpack.log import is_kernel_log, read_kernel_log
@@ -80,6 +73,7 @@ def _summary(path: Path, head: bytes) -> Inspected | None:
 
 
 def _program(path: Path) -> ProgramSummary:
+    from opscope.analysis.preflight.contents import summarise_program
     from opscope.measurements.attribution import read_model
 
     model = read_model(path)

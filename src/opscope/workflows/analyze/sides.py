@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from opscope.bundle.bundle import Bundle, is_bundle
 from opscope.core.errors import NotFoundError
-from opscope.measurements.sides import bundle_side, trace_side
+from opscope.measurements.trace_sides import trace_side
 
 if TYPE_CHECKING:
     from opscope.measurements.results import EventsResult
@@ -56,15 +55,25 @@ def side_of(path: str | Path, warmup: Warmup, files: ProgramFiles | None = None)
 def _side_of(path: str | Path, warmup: Warmup) -> Side:
     place, _, variant = str(path).partition("#")
     directory = Path(place)
-    if is_kit(directory):
-        from opscope.kit.sides import kit_side
-
-        return kit_side(directory, variant or None, warmup)
-    if is_bundle(directory):
-        return bundle_side(Bundle.open(directory), variant or None, warmup)
+    if directory.is_dir():
+        run = _run_side(directory, variant or None, warmup)
+        if run is not None:
+            return run
     if variant:
         raise NotFoundError("neither a bundle nor a run of the Arm kit, so it has no variants", where=directory)
     return trace_side(directory, warmup)
+
+
+def _run_side(directory: Path, variant: str | None, warmup: Warmup) -> Side | None:
+    """The side of a bundle or of a run of the Arm kit; None for a directory that is neither."""
+    from opscope.bundle.bundle import Bundle, is_bundle
+    from opscope.measurements.sides import bundle_side
+
+    if is_kit(directory):
+        from opscope.kit.sides import kit_side
+
+        return kit_side(directory, variant, warmup)
+    return bundle_side(Bundle.open(directory), variant, warmup) if is_bundle(directory) else None
 
 
 def is_kit(directory: Path) -> bool:

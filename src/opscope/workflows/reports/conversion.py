@@ -10,7 +10,6 @@ from opscope.bundle.manifest import Role
 from opscope.core.errors import BundleError, RunError, UsageError, did_you_mean
 from opscope.core.files import write_atomically
 from opscope.core.table import Clock
-from opscope.core.table.tiles import holds_tiles
 from opscope.workflows.analyze.sides import is_kit, side_of
 
 if TYPE_CHECKING:
@@ -249,7 +248,7 @@ def _checked(side: Side) -> Side:
     Raises:
         UsageError: they are those of AI Engine tiles.
     """
-    if holds_tiles(side.table):
+    if side.table.holds_tiles:
         hint = "csv and parquet hold its events; opscope aie TRACE writes reports with pictures"
         raise UsageError("the format cannot show a trace of AI Engine tiles", where=side.path, hint=hint)
     return side

@@ -1,0 +1,62 @@
+"""Sides from traces alone: one trace, or a directory of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from opscope.core.errors import MismatchError
+from opscope.measurements.side import Side, Warmup
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from opscope.core.table import EventTable, TraceWarning
+    from opscope.readers.registry import DirectoryTraces
+
+
+def trace_side(path: Path, warmup: Warmup) -> Side:
+    """The side that a trace is, or a directory of traces, each of them a process.
+
+    Raises:
+        NotFoundError: there is no such file, or no trace in the directory.
+        MismatchError: the traces of the directory are of different clocks.
+        TraceFormatError: one is damaged.
+    """
+    from opscope.core.table import EventTable
+    from opscope.readers.registry import read_trace, traces_in
+
+    found = traces_in(path) if path.is_dir() else None
+    files = found.files if found else [path]
+    read_files = [read_trace(file) for file in files]
+    clocks = sorted({one.table.clock.value for one in read_files})
+    if len(clocks) > 1:
+        hint = "give traces of each clock a directory of their own"
+        raise MismatchError(f"its traces are of different clocks: {' and '.join(clocks)}", where=path, hint=hint)
+    table = EventTable.concat([one.table for one in read_files])
+    table = marked(table, warmup)
+    if found and found.others:
+        table = table.with_warnings(_left_out(found))
+    hashes = [(str(file), one.sha256) for file, one in zip(files, read_files, strict=True)]
+    return Side(table, str(path), read_files[0].format, hashes, path.name, None, None)
+
+
+def _left_out(found: DirectoryTraces) -> TraceWarning:
+    """Says that a directory holds traces of other formats, which may be the same ones again."""
+    from opscope.core.table import TraceWarning
+
+    others = " and ".join(f"{count:,} of the format {name}" for name, count in found.others.items())
+    message = f"the directory holds traces of other formats, which were not read: {others}"
+    return TraceWarning("other_formats", message, "give every format a directory of its own")
+
+
+def marked(table: EventTable, warmup: Warmup) -> EventTable:
+    """The table with its warm-up inferences marked.
+
+    A number counts for every process; without one, marks that the file itself holds are kept, and else they are found
+    in the latencies.
+    """
+    from opscope.analysis.latency.latency import auto_warmup
+
+    if warmup is None and any(table.warmup):
+        return table
+    return table.with_warmup(warmup if isinstance(warmup, int) else auto_warmup(table))

@@ -1,0 +1,38 @@
+"""Work and traffic of one operator, as they are kept and added; :mod:`opscope.program.cost.cost` computes them."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Cost(msgspec.Struct, frozen=True):
+    """Work and traffic of an operator.
+
+    Attributes:
+        macs: multiply-accumulates.
+        flops: operations on single numbers, of integers too; a multiply-accumulate is two.
+        read_bytes: of the tensors that it is given, without weights.
+        written_bytes: of the tensors that it leaves.
+        weight_bytes: of constants with their scales.
+    """
+
+    macs: int
+    flops: int
+    read_bytes: int
+    written_bytes: int
+    weight_bytes: int
+
+    @property
+    def bytes(self) -> int:
+        """The least that must be moved."""
+        return self.read_bytes + self.written_bytes + self.weight_bytes
+
+    def __add__(self, other: Cost) -> Cost:
+        """Both, one after the other: a tensor that passes between them is written and read."""
+        return Cost(
+            self.macs + other.macs,
+            self.flops + other.flops,
+            self.read_bytes + other.read_bytes,
+            self.written_bytes + other.written_bytes,
+            self.weight_bytes + other.weight_bytes,
+        )
