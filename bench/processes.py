@@ -25,13 +25,16 @@ class Process(NamedTuple):
 
 
 def run(command: list[str]) -> Process:
-    """Run a process to its end.
+    """Run a process to its end. Python may keep compiled modules meanwhile, as it has those of installed packages.
 
     Raises:
         SystemExit: it failed.
     """
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     before = time.perf_counter()
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment
+    ) as process:
         output = process.stdout.read() if process.stdout else ""
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
