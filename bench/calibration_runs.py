@@ -26,7 +26,8 @@ from opscope.experiment.schedule import interleaved
 from opscope.machine.clock import SystemClock
 from opscope.runtimes.executorch.export.process import export_model
 from opscope.runtimes.executorch.runners.native import NativeTarget
-from opscope.workflows.measure.profiling import complete_inferences, described_model
+from opscope.workflows.measure.experiments import complete_inferences
+from opscope.workflows.measure.model_files import described_model
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -165,7 +166,7 @@ def _manifest(program: Path, target: RunTarget, rounds: int, seed: int) -> Manif
         opscope=__version__,
         created=SystemClock().now().isoformat(timespec="seconds"),
         status=Status.RUNNING,
-        model=described_model(str(program), program, "fp32", [program]),
+        model=described_model(str(program), program, [program]),
         plan=plan,
         variants=[Variant(name, role, [], [], 1) for name, role in zip(_SIDES, roles, strict=True)],
         target=target.describe(),

@@ -22,7 +22,7 @@ from opscope.core.system.c_library import other_c_library
 from opscope.core.system.interpreter import module_command
 from opscope.machine.cpu_limits import cpu_quota, quota_of, usable_cpus
 from opscope.runtimes.executorch.runners.native_build import build_runner
-from opscope.workflows.measure.threads import check_threads
+from opscope.workflows.measure.variants import check_threads
 
 BIN = Path(sys.executable).parent / "opscope"
 SOURCES = Path(__file__).parents[2] / "src"

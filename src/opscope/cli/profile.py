@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from opscope.api import Profiled, Settings
-    from opscope.bundle.manifest import Repetition
     from opscope.experiment.engine import Progress
 
 
@@ -126,10 +125,11 @@ def command(
 def _profile(model: str, settings: Settings, out: Path, *, resume: bool, quiet: bool) -> Profiled:
     from opscope.api import profile
     from opscope.core.errors import InterruptedRunError
+    from opscope.experiment.engine import silent
 
     shown = sys.stderr.isatty() and not quiet
     try:
-        with _progress() if shown else nullcontext(_silent) as progress:
+        with _progress() if shown else nullcontext(silent) as progress:
             return profile(model, settings=settings, out=out, resume=resume, progress=progress)
     except (KeyboardInterrupt, InterruptedRunError):
         raise InterruptedRunError(
@@ -143,10 +143,6 @@ def _resume_hint(model: str, out: Path) -> str:
     if not (out / "manifest.json").exists():
         return "nothing was measured yet"
     return f"finish it with: {shlex.join(['opscope', 'profile', model, '--out', str(out), '--resume'])}"
-
-
-def _silent(done: int, total: int, repetition: Repetition | None) -> None:
-    """Progress that nobody watches."""
 
 
 def _progress() -> AbstractContextManager[Progress]:

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from opscope.analysis.compare.compare import Comparison
-    from opscope.bundle.manifest import Repetition
     from opscope.workflows.measure.run_report import RunReport
 
 _PHONES = forms(kind for kind in KINDS if kind.android)
@@ -105,10 +104,11 @@ def _run(asked: Callable[..., RunReport], words: list[str], scheduler: str | Non
 
     from opscope.cli.progress import run_progress
     from opscope.core.errors import InterruptedRunError
+    from opscope.experiment.engine import silent
     from opscope.workflows.measure.experiments import Means
 
     try:
-        with run_progress() if shown else nullcontext(_silent) as progress:
+        with run_progress() if shown else nullcontext(silent) as progress:
             return asked(means=Means(progress, scheduler=scheduler))
     except (KeyboardInterrupt, InterruptedRunError):
         hint = f"finish it with: {shlex.join([*words, '--resume'])}"
@@ -119,10 +119,6 @@ def _words(config: Path, **options: Path | str | None) -> list[str]:
     """The command line again, as far as it says what is run."""
     told = [(f"--{name.replace('_', '-')}", str(value)) for name, value in options.items() if value]
     return ["opscope", "run", str(config), *(word for pair in told for word in pair)]
-
-
-def _silent(done: int, total: int, repetition: Repetition | None) -> None:
-    """Progress that nobody watches."""
 
 
 def _tell(done: RunReport) -> None:

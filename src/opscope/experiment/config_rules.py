@@ -12,7 +12,7 @@ from opscope.bundle.manifest import Role
 from opscope.core.errors import UsageError, did_you_mean
 from opscope.experiment.config import Config, thread_list
 from opscope.experiment.config_errors import shown, typed, wrong
-from opscope.experiment.planned import Effort, Experiment, Experiments, PlannedComparison, PlannedVariant
+from opscope.experiment.planned import NOTHING_OFF, Effort, Experiment, Experiments, PlannedComparison, PlannedVariant
 from opscope.experiment.target_names import kind_named, parse_target
 from opscope.hosts.target_kinds import ADB, LOCAL, RUNNER
 from opscope.machine import isa
@@ -69,7 +69,7 @@ def _check(config: Config, file: Path) -> None:
         problem = rule(config, file)
         if problem:
             raise problem
-    lists = [("ablate", [] if config.ablate == ["none"] else config.ablate)] + [
+    lists = [("ablate", [] if config.ablate == [NOTHING_OFF] else config.ablate)] + [
         (f"variants[{n}].ablate", v.ablate) for n, v in enumerate(config.variants)
     ]
     for path, names in lists:

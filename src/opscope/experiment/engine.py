@@ -39,6 +39,10 @@ class Progress(Protocol):
         ...
 
 
+def silent(done: int, total: int, repetition: Repetition | None) -> None:
+    """Progress that nobody watches."""
+
+
 def run_experiment(bundle: Bundle, target: RunTarget, clock: TimeSource, check: TraceCheck, progress: Progress) -> None:
     """Run every pending repetition of a bundle, in the order of its plan.
 

@@ -1,4 +1,4 @@
-"""What a configuration file asks for, whatever its format: typed experiments, each of one model on one target."""
+"""What a configuration file or `opscope profile` asks for: typed experiments, each of one model on one target."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from pathlib import Path
 import msgspec
 
 from opscope.bundle.manifest import Role
+
+NOTHING_OFF = "none"
+"""In place of feature groups: measure the model as it runs, and switch nothing off."""
 
 
 class PlannedVariant(msgspec.Struct, frozen=True):
@@ -91,6 +94,8 @@ class Experiment(msgspec.Struct, frozen=True):
         affinity: without variants: CPUs to stay on.
         evidence: run once to learn from the runner's log which kernels are there; nothing of it is timed.
         device: name of the machine, whose worker runs it; null for any.
+        methods: what a process calls over and over, as ``NAME`` or ``NAME:COUNT``; empty: every method that there is.
+        models: the user's directory of models; null for the usual one.
     """
 
     name: str
@@ -105,6 +110,8 @@ class Experiment(msgspec.Struct, frozen=True):
     affinity: tuple[int, ...] = ()
     evidence: bool = False
     device: str | None = None
+    methods: tuple[str, ...] = ()
+    models: Path | None = None
 
 
 class Experiments(msgspec.Struct, frozen=True):

@@ -1,8 +1,8 @@
-"""One target made of several: each variant has its own, and the CPUs it stays on."""
+"""One target made of several: each variant has its own."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -21,29 +21,22 @@ if TYPE_CHECKING:
     from opscope.program.ceilings.ceilings import Roofs
 
 
-class VariantPlacement(NamedTuple):
-    """Where a variant runs: its target, and the CPUs it stays on; none for all."""
-
-    target: RunTarget
-    affinity: tuple[int, ...] = ()
-
-
 class VariantTargets:
     """Runs the jobs of each variant where that variant runs.
 
     A job's variant is told by its directory, which lies in that of its variant (``opscope.bundle.bundle``).
 
     Args:
-        places: by the names of the variants, at least one. The machine and its state are asked of the first.
+        targets: by the names of the variants, at least one. The machine and its state are asked of the first.
     """
 
-    def __init__(self, places: Mapping[str, VariantPlacement]) -> None:
-        self._places = dict(places)
-        self._first = next(iter(self._places.values())).target
+    def __init__(self, targets: Mapping[str, RunTarget]) -> None:
+        self._targets = dict(targets)
+        self._first = next(iter(self._targets.values()))
 
     def describe(self) -> Target:
         """Kind of all targets; every distinct address."""
-        told = [place.target.describe() for place in self._places.values()]
+        told = [target.describe() for target in self._targets.values()]
         addresses = dict.fromkeys(one.address for one in told if one.address)
         return msgspec.structs.replace(told[0], address=", ".join(addresses))
 
@@ -68,9 +61,8 @@ class VariantTargets:
         return self._first.conditions()
 
     def execute(self, job: Job, directory: Path) -> JobOutcome:
-        """Run a job where its variant runs, on the CPUs of its variant."""
-        place = self._places[directory.parent.name]
-        return place.target.execute(msgspec.structs.replace(job, affinity=place.affinity), directory)
+        """Run a job where its variant runs."""
+        return self._targets[directory.parent.name].execute(job, directory)
 
     def roofs(self, clear: list[str] | None, threads: int) -> Roofs | None:
         """The ceilings, as the first target measures them."""

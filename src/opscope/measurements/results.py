@@ -5,7 +5,7 @@ Each is the result that the command line works with, and can also be shown and c
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from opscope.analysis.analysis import Analysis
@@ -120,11 +120,13 @@ class Profiled(Pandas):
         path: directory of the bundle.
         content: what its report shows.
         files: the reports that were written.
+        notes: what was asked for and had no effect, one sentence each.
     """
 
     path: Path
     content: ReportContent
     files: list[Path]
+    notes: list[str] = field(default_factory=list)
 
     def to_polars(self) -> pl.DataFrame:
         """The operators of every variant, a row each, with the variant's name in the first column."""

@@ -108,12 +108,8 @@ def run_there(errand: Errand) -> Brought:
             experiment = msgspec.structs.replace(experiment, model=str(program))
         out, notes = Path(work) / _FOLDER, list[str]()
         asked = Experiments(file, out, (experiment,))
-        result = experiment_result(asked, experiment, Means(_silent), notes)
+        result = experiment_result(asked, experiment, Means(), notes)
         return Brought(result, dict(_files(out / experiment.name)), notes)
-
-
-def _silent(done: int, total: int, repetition: object) -> None:
-    """Progress that nobody watches."""
 
 
 def _resource(experiment: Experiment) -> str:

@@ -1,4 +1,4 @@
-"""The bundle of one experiment of a file: made, opened again, grown by more rounds; and where it runs."""
+"""The bundle of one experiment: made, opened again, grown by more rounds; and where it runs."""
 
 from __future__ import annotations
 
@@ -9,39 +9,35 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from opscope.bundle.bundle import Bundle, check_free
-from opscope.bundle.manifest import LeftOut, Manifest, Plan, Status, Tensor, Variant
-from opscope.core.errors import BundleError
+from opscope.bundle.manifest import LeftOut, Manifest, Plan, Status, Tensor
+from opscope.core.errors import BundleError, MissingDependencyError, RunError, UsageError
+from opscope.core.files import sha256_of
 from opscope.core.version import __version__
 from opscope.experiment.schedule import interleaved
+from opscope.experiment.target import capabilities
 from opscope.experiment.target_names import kind_named, parse_target
-from opscope.experiment.variant_targets import VariantPlacement, VariantTargets
+from opscope.experiment.variant_targets import VariantTargets
 from opscope.hosts.target_kinds import ADB
-from opscope.machine import isa
 from opscope.machine.emulation import marked
 from opscope.measurements.method_calls import planned_calls
 from opscope.program.structure.plan import PlannedTensor as ProgramTensor
 from opscope.runtimes.executorch.pte import read_executable
 from opscope.runtimes.executorch.runners.executor_runner import ExecutorRunnerTarget
-from opscope.workflows.measure.model_files import bundled_files
-from opscope.workflows.measure.phones import phone_runner
-from opscope.workflows.measure.profiling import (
-    PlannedVariants,
-    Settings,
+from opscope.workflows.measure.model_files import (
+    bundled_files,
     described_model,
     exported_files,
     given_files,
-    planned_variants,
     program_source,
-    resumed_bundle,
-    untraceable_reason,
-    with_calls,
 )
+from opscope.workflows.measure.phones import phone_runner
 from opscope.workflows.measure.targets import target_named
-from opscope.workflows.measure.threads import check_threads
+from opscope.workflows.measure.variants import check_threads, variants_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from opscope.bundle.manifest import Variant
     from opscope.experiment.planned import Effort, Experiment, PlannedVariant
     from opscope.experiment.target import RunTarget
     from opscope.machine.clock import TimeSource
@@ -49,9 +45,9 @@ if TYPE_CHECKING:
 
 
 def runs_builds(experiment: Experiment) -> bool:
-    """Whether it runs builds of executor_runner, whose features are fixed and which always trace or never do."""
+    """Whether its variants are builds of executor_runner, whose features are fixed and which may trace or not."""
     kind = kind_named(experiment.target)
-    return kind.only_builds or (kind.builds and any(variant.runner for variant in experiment.variants))
+    return kind.builds and any(kind.only_builds or variant.runner for variant in experiment.variants)
 
 
 def target_of(experiment: Experiment, program: Path | None = None, given: RunTarget | None = None) -> RunTarget:
@@ -69,22 +65,8 @@ def target_of(experiment: Experiment, program: Path | None = None, given: RunTar
     """
     if runs_builds(experiment):
         inputs, outputs = _tensors(program) if program else ([], [])
-        return VariantTargets(
-            {
-                v.name: VariantPlacement(build_of(experiment, v, inputs, outputs), v.affinity)
-                for v in experiment.variants
-            }
-        )
+        return VariantTargets({v.name: build_of(experiment, v, inputs, outputs) for v in experiment.variants})
     return given or target_named(experiment.target)
-
-
-def pinned(target: RunTarget, experiment: Experiment, variants: list[Variant]) -> RunTarget:
-    """The target, with every variant on the CPUs that the file gives it."""
-    cpus = {variant.name: variant.affinity for variant in experiment.variants}
-    places = {variant.name: cpus.get(variant.name, experiment.affinity) for variant in variants}
-    if runs_builds(experiment) or not any(places.values()):
-        return target
-    return VariantTargets({name: VariantPlacement(target, affinity) for name, affinity in places.items()})
 
 
 def build_of(
@@ -124,7 +106,7 @@ def check_source(experiment: Experiment) -> None:
         NotFoundError: it is neither registered nor a file.
         TraceFormatError: the .pte is damaged.
     """
-    program_source(experiment.model)
+    program_source(experiment.model, experiment.models)
 
 
 def new_bundle(path: Path, experiment: Experiment, target: RunTarget, clock: TimeSource) -> Bundle:
@@ -133,23 +115,21 @@ def new_bundle(path: Path, experiment: Experiment, target: RunTarget, clock: Tim
     Raises:
         OpscopeError: of the kind that fits; nothing is left behind.
     """
-    variants, not_switched = planned_of(experiment, target)
-    environment = target.environment()
-    check_threads(variants, environment, oversubscribe=experiment.effort.oversubscribe)
-    untraceable = untraceable_reason(target, untraced=experiment.effort.untraced)
-    source = program_source(experiment.model)
+    variants, not_switched = variants_of(experiment, target)
+    check_threads(variants, target.environment(), oversubscribe=experiment.effort.oversubscribe)
+    untraceable = _untraceable(target, experiment.effort)
+    source = program_source(experiment.model, experiment.models)
     check_free(path)
     with tempfile.TemporaryDirectory(prefix="opscope-") as work:
-        model, environment = experiment.model, target.environment()
-        given = exported_files(model, experiment.dtype, Path(work), path) if source is None else given_files(source)
+        given = exported_files(experiment, Path(work), path) if source is None else given_files(source)
         files = bundled_files(given, Path(work))
-        calls = [] if runs_builds(experiment) else planned_calls(files[0], ())
+        environment = target.environment()
         manifest = Manifest(
             opscope=__version__,
             created=clock.now().isoformat(timespec="seconds"),
             status=Status.RUNNING,
-            model=described_model(model, source, files),
-            plan=with_calls(_plan(experiment, variants, traced=untraceable is None), calls),
+            model=described_model(experiment.model, source, files),
+            plan=_plan(experiment, variants, target, _calls(experiment, target, files[0])),
             variants=variants,
             target=marked(target.describe(), environment),
             environment=environment,
@@ -159,74 +139,81 @@ def new_bundle(path: Path, experiment: Experiment, target: RunTarget, clock: Tim
         return Bundle.create(path, manifest, files)
 
 
+def _untraceable(target: RunTarget, effort: Effort) -> str | None:
+    """Why the target traces nothing, as one sentence; None where it does.
+
+    Raises:
+        MissingDependencyError: only traced runs are wanted, and there are none.
+    """
+    reason = capabilities(target).untraceable
+    if reason and not effort.untraced:
+        raise MissingDependencyError(reason, hint="leave out --traced-only: latency is measured without tracing")
+    return reason
+
+
+def _calls(experiment: Experiment, target: RunTarget, program: Path) -> list[str]:
+    """The methods that a process calls; a build of the user's calls the one that it chooses, unless one is named."""
+    chooses = capabilities(target).is_build and not experiment.methods
+    return [] if chooses else planned_calls(program, experiment.methods)
+
+
+def _plan(experiment: Experiment, variants: list[Variant], target: RunTarget, calls: list[str]) -> Plan:
+    """The plan; its runs and warm-up count single calls, those of the experiment rounds of calls."""
+    effort, each = experiment.effort, len(calls) or 1
+    empty = Plan(
+        rounds=0,
+        runs=effort.runs * each,
+        warmup=effort.warmup * each,
+        seed=effort.seed,
+        order=[],
+        timeout_seconds=effort.timeout_seconds,
+        calls=calls,
+    )
+    can = capabilities(target)
+    # Of several builds, one may have tracing built in and another not: the traced runs are what all of them have.
+    untraced = effort.untraced and not can.always_traces and not runs_builds(experiment)
+    names = [variant.name for variant in variants]
+    return _with_rounds(empty, names, effort.rounds, arms=_Arms(can.untraceable is None, untraced))
+
+
+def resumed_bundle(path: Path, model: str) -> Bundle:
+    """The bundle to finish.
+
+    Raises:
+        UsageError: it is of another model.
+        RunError: its program is missing or changed.
+    """
+    bundle = Bundle.open(path)
+    manifest = bundle.manifest
+    if model not in (manifest.model.source, manifest.model.name):
+        hint = f"opscope profile {manifest.model.source} --out {path} --resume"
+        raise UsageError(f"the bundle is of {manifest.model.source}, not of {model}", where=path, hint=hint)
+    program = bundle.path / manifest.model.program
+    if not program.exists() or sha256_of(program) != manifest.model.sha256:
+        raise RunError("the bundle's program is missing or changed", where=program, hint="profile into a new --out")
+    return bundle
+
+
 def old_bundle(path: Path, experiment: Experiment, target: RunTarget) -> Bundle:
-    """The bundle of an experiment that has run before.
+    """The bundle of an experiment that has run before, as its file asks for it now.
 
     Raises:
         BundleError: it is of other variants, or measured otherwise, than the file asks for now.
         OpscopeError: of the kind that fits.
     """
     bundle = resumed_bundle(path, experiment.model)
-    manifest = bundle.manifest
-    if manifest.variants != planned_of(experiment, target).variants:
+    manifest, effort = bundle.manifest, experiment.effort
+    if manifest.variants != variants_of(experiment, target).variants:
         names = ", ".join(variant.name for variant in manifest.variants)
         hint = "name the same variants with --only, undo the change of the file, or choose another --out"
         raise BundleError(f"the bundle has other variants than the file asks for: {names}", where=path, hint=hint)
-    asked = with_calls(_plan(experiment, manifest.variants, traced=True), manifest.plan.calls)
-    for name in ("runs", "warmup", "seed"):
-        if getattr(manifest.plan, name) != getattr(asked, name):
-            problem = (
-                f"the bundle was measured with {name} = {getattr(manifest.plan, name)}, not {getattr(asked, name)}"
-            )
+    plan, each = manifest.plan, len(manifest.plan.calls) or 1
+    asked = {"runs": effort.runs * each, "warmup": effort.warmup * each, "seed": effort.seed}
+    for name, value in asked.items():
+        if getattr(plan, name) != value:
+            problem = f"the bundle was measured with {name} = {getattr(plan, name)}, not {value}"
             raise BundleError(problem, where=path, hint="undo the change of the file, or choose another --out")
     return bundle
-
-
-def planned_of(experiment: Experiment, target: RunTarget) -> PlannedVariants:
-    """The variants as they run on the CPU of the target, with the CPUs they stay on.
-
-    Raises:
-        FeatureError: a feature group that the file names cannot be switched off.
-    """
-    cpus = {variant.name: variant.affinity for variant in experiment.variants}
-    found = _unpinned(experiment, target)
-    pinned_variants = [
-        msgspec.structs.replace(variant, affinity=list(cpus.get(variant.name, experiment.affinity)))
-        for variant in found.variants
-    ]
-    return found._replace(variants=pinned_variants)
-
-
-def _unpinned(experiment: Experiment, target: RunTarget) -> PlannedVariants:
-    if not experiment.variants:
-        settings = Settings(ablate=experiment.ablate, ladder=experiment.ladder, threads=experiment.threads)
-        return planned_variants(settings, target)
-    listed = experiment.variants
-    if runs_builds(experiment) or not any(variant.ablate for variant in listed):
-        return PlannedVariants([Variant(v.name, v.role, [], [], v.threads) for v in listed])
-    probed = target.probe()
-    fields = frozenset(probed.fields)
-    return PlannedVariants(
-        [
-            Variant(v.name, v.role, list(v.ablate), isa.cleared_fields(probed.arch, list(v.ablate), fields), v.threads)
-            for v in listed
-        ]
-    )
-
-
-def _plan(experiment: Experiment, variants: list[Variant], *, traced: bool) -> Plan:
-    effort = experiment.effort
-    names = [variant.name for variant in variants]
-    empty = Plan(
-        rounds=0,
-        runs=effort.runs,
-        warmup=effort.warmup,
-        seed=effort.seed,
-        order=[],
-        timeout_seconds=effort.timeout_seconds,
-    )
-    untraced = effort.untraced and not runs_builds(experiment)
-    return _with_rounds(empty, names, effort.rounds, arms=_Arms(traced, untraced))
 
 
 def grow(bundle: Bundle, rounds: int) -> None:
@@ -259,13 +246,3 @@ def _with_rounds(plan: Plan, names: list[str], rounds: int, *, arms: _Arms) -> P
         order=[*plan.order, *traced[len(plan.order) :]],
         timed_order=[*plan.timed_order, *timed[len(plan.timed_order) :]],
     )
-
-
-def rounds_wanted(bundle: Bundle, effort: Effort, *, enough: bool) -> int:
-    """Rounds that a bundle should have: half as many more while it is not enough, up to the most that are allowed."""
-    planned = bundle.manifest.plan.rounds
-    if planned < effort.rounds:
-        return effort.rounds
-    if enough or not all(bundle.manifest.completed(variant.name) for variant in bundle.manifest.variants):
-        return planned
-    return max(planned, min(effort.most_rounds, planned + max(1, planned // 2)))

@@ -1,4 +1,4 @@
-"""One experiment of a file: its bundle, measured and reported."""
+"""The engine of `opscope profile` and `opscope run`: one experiment becomes its bundle, measured and reported."""
 
 from __future__ import annotations
 
@@ -13,28 +13,22 @@ from opscope.core.errors import (
     StorageError,
 )
 from opscope.core.files import write_atomically
-from opscope.experiment.engine import run_experiment
+from opscope.experiment.engine import run_experiment, silent
 from opscope.experiment.pacing import Rest
 from opscope.experiment.target import reserved
 from opscope.hosts.target_kinds import AUTO
 from opscope.machine.clock import SystemClock
+from opscope.measurements.results import Profiled
+from opscope.readers.registry import read_trace
 from opscope.reports.content.content import measured_latency
 from opscope.workflows.measure.ceilings import measure_roofs
-from opscope.workflows.measure.experiment_bundle import (
-    grow,
-    new_bundle,
-    old_bundle,
-    pinned,
-    rounds_wanted,
-    target_of,
-)
-from opscope.workflows.measure.profiling import complete_inferences
+from opscope.workflows.measure.experiment_bundle import grow, new_bundle, old_bundle, target_of
 from opscope.workflows.measure.run_report import ExperimentResult
 from opscope.workflows.measure.targets import recorded_target
 from opscope.workflows.reports.reports import REPORT_FORMATS, content_of, write_reports
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from opscope.analysis.compare.compare import Comparison
@@ -57,7 +51,7 @@ class Means(NamedTuple):
         scheduler: address of a Dask scheduler, whose workers run the experiments; None: this machine does.
     """
 
-    progress: Progress
+    progress: Progress = silent
     target: RunTarget | None = None
     clock: TimeSource = SystemClock()
     sleep: Callable[[float], None] = time.sleep
@@ -69,59 +63,67 @@ CONFIG = "config"
 
 
 def experiment_result(asked: Experiments, experiment: Experiment, means: Means, notes: list[str]) -> ExperimentResult:
-    """Run one experiment; what fails in it leaves the others."""
+    """Run one experiment of a file; what fails in it leaves the others."""
     path = asked.out / experiment.name
     try:
-        content = _run(asked, experiment, means, notes)
+        done = _run(asked, experiment, means)
     except (StorageError, InterruptedRunError):
         raise
     except OpscopeError as error:
         hint = f" ({error.hint})" if error.hint else ""
         return ExperimentResult(experiment.name, str(path), error=f"{error}{hint}", exit_code=error.exit_code)
-    return ExperimentResult(experiment.name, str(path), content)
+    notes += [f"{experiment.name}: {note}" for note in done.notes]
+    return ExperimentResult(experiment.name, str(path), done.content)
 
 
-def _run(asked: Experiments, experiment: Experiment, means: Means, notes: list[str]) -> ReportContent:
-    target = _target_of(experiment, asked.out / experiment.name, means)
+def _run(asked: Experiments, experiment: Experiment, means: Means) -> Profiled:
+    path = asked.out / experiment.name
+    target = experiment_target(experiment, path, means)
     with reserved(target):
-        return _run_on(target, asked, experiment, means, notes)
+        begun = old_bundle(path, experiment, target) if is_bundle(path) else None
+        bundle = begun or new_bundle(path, experiment, target, means.clock)
+        write_atomically(path / f"{CONFIG}{asked.file.suffix}", asked.file.read_bytes())
+        return measure(bundle, experiment, target, means)
 
 
-def _target_of(experiment: Experiment, path: Path, means: Means) -> RunTarget:
+def experiment_target(experiment: Experiment, path: Path, means: Means) -> RunTarget:
     """Where an experiment runs; one on ``auto`` is finished where it began, whatever that stands for by now."""
     begun = experiment.target == AUTO.name and means.target is None and is_bundle(path)
     given = recorded_target(Bundle.open(path).manifest.target) if begun else means.target
     return target_of(experiment, given=given)
 
 
-def _run_on(
-    target: RunTarget, asked: Experiments, experiment: Experiment, means: Means, notes: list[str]
-) -> ReportContent:
-    path = asked.out / experiment.name
-    if is_bundle(path):
-        bundle = old_bundle(path, experiment, target)
-    else:
-        bundle = new_bundle(path, experiment, target, means.clock)
-    write_atomically(path / f"{CONFIG}{asked.file.suffix}", asked.file.read_bytes())
-    program = bundle.path / bundle.manifest.model.program
-    target = pinned(target_of(experiment, program, target), experiment, bundle.manifest.variants)
-    rest = Rest(experiment.effort, target, means.sleep)
-    if rest.unreadable:
-        notes.append(f"{experiment.name}: this machine tells no temperature, so max_temperature has no effect")
+def measure(bundle: Bundle, experiment: Experiment, target: RunTarget, means: Means) -> Profiled:
+    """Run what a bundle lacks, find the ceilings of its machine, and write its reports.
+
+    Args:
+        bundle: of the experiment, new or begun.
+        experiment: says how much is measured.
+        target: where it runs, held.
+        means: of the run.
+
+    Raises:
+        RunError: nothing could be measured.
+        OpscopeError: of the kind that fits; what was measured before it is kept.
+    """
+    target = target_of(experiment, bundle.path / bundle.manifest.model.program, target)
+    effort = experiment.effort
+    rest = Rest(effort, target, means.sleep)
     with bundle.locked():
-        content = _measured(bundle, experiment.effort, target, means, rest)
-        if experiment.effort.roofs is not False:
-            measure_roofs(bundle, target, means.clock, anew=experiment.effort.roofs is True)
-            content = content_of(bundle)
+        _run_rounds(bundle, effort, target, means, rest)
+        if effort.roofs is not False:
+            measure_roofs(bundle, target, means.clock, anew=effort.roofs is True)
+    content = content_of(bundle)
     if content.shown is None:
         failures = bundle.manifest.failures()
         reason = failures[0].failure.message if failures and failures[0].failure else "no repetition succeeded"
-        raise RunError(f"nothing could be measured: {reason}", where=path, hint="see the logs beside the manifest")
-    write_reports(bundle, content, REPORT_FORMATS)
-    return content
+        hint = "the logs beside the manifest say more; `opscope doctor` checks this machine"
+        raise RunError(f"nothing could be measured: {reason}", where=bundle.path, hint=hint)
+    files = write_reports(bundle, content, REPORT_FORMATS)
+    return Profiled(bundle.path, content, files, list(_without_effect(effort, content, rest)))
 
 
-def _measured(bundle: Bundle, effort: Effort, target: RunTarget, means: Means, rest: Rest) -> ReportContent:
+def _run_rounds(bundle: Bundle, effort: Effort, target: RunTarget, means: Means, rest: Rest) -> None:
     """Run the planned rounds, then more of them until there are enough."""
 
     def heard(done: int, total: int, repetition: Repetition | None) -> None:
@@ -133,12 +135,26 @@ def _measured(bundle: Bundle, effort: Effort, target: RunTarget, means: Means, r
         grow(bundle, effort.rounds)
     while True:
         run_experiment(bundle, target, means.clock, complete_inferences, heard)
-        content = content_of(bundle)
-        wanted = rounds_wanted(bundle, effort, enough=_enough(content, effort))
+        wanted = _rounds_wanted(bundle, effort)
         if wanted == bundle.manifest.plan.rounds:
-            return content
+            return
         grow(bundle, wanted)
         rest.take()
+
+
+def complete_inferences(path: Path) -> int:
+    """Complete inferences in a trace."""
+    return len(read_trace(path).table.inference_times().duration)
+
+
+def _rounds_wanted(bundle: Bundle, effort: Effort) -> int:
+    """Rounds that a bundle should have: half as many more while it is not enough, up to the most that are allowed."""
+    manifest = bundle.manifest
+    planned = manifest.plan.rounds
+    more = min(effort.most_rounds, planned + max(1, planned // 2))
+    if more <= planned or not all(manifest.completed(variant.name) for variant in manifest.variants):
+        return planned
+    return planned if _enough(content_of(bundle), effort) else more
 
 
 def _enough(content: ReportContent, effort: Effort) -> bool:
@@ -155,3 +171,11 @@ def _width(comparison: Comparison) -> float:
     """Width of the interval of the speedup, relative to the speedup; infinite where there is no interval."""
     found = comparison.end_to_end
     return float("inf") if found.ci95 is None else (found.ci95[1] - found.ci95[0]) / found.speedup
+
+
+def _without_effect(effort: Effort, content: ReportContent, rest: Rest) -> Iterator[str]:
+    """What was asked for and had no effect, one sentence each."""
+    if rest.unreadable:
+        yield "this machine tells no temperature, so max_temperature has no effect"
+    if effort.until is not None and not content.comparisons:
+        yield "nothing is compared with a baseline, so until has no effect"

@@ -1,19 +1,103 @@
-"""The files of a model as a bundle keeps them: the ETRecord without its weights, everything else as it is."""
+"""The model of a bundle: what was named, exported where it has to be, its files and what a manifest says of them."""
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from opscope.core.errors import TraceFormatError
-from opscope.core.files import write_atomically
+from opscope.bundle.bundle import MODEL
+from opscope.bundle.manifest import Model
+from opscope.core.errors import ExportError, TraceFormatError
+from opscope.core.files import sha256_of, storage_errors, write_atomically
+from opscope.measurements.export_record import RECORD, record_beside, recorded_tokens
 from opscope.runtimes.executorch.etrecord.slim import slim_etrecord
+from opscope.runtimes.executorch.export.choices import Choice
+from opscope.runtimes.executorch.export.process import EXPORT_LOG
+from opscope.runtimes.executorch.export.sources import source_of
+from opscope.runtimes.executorch.pte import read_executable, read_program
+from opscope.workflows.export.exporting import checked_export
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
+
+    from opscope.experiment.planned import Experiment
 
 RECORD_SUFFIX = ".etrecord"
 _SLIM = "slim"
+
+
+def program_source(model: str, models: Path | None = None) -> Path | None:
+    """The .pte that was named, or None for a model to export.
+
+    Args:
+        model: as on the command line.
+        models: the user's directory of models.
+
+    Raises:
+        NotFoundError: it is neither.
+        TraceFormatError: the .pte is damaged.
+    """
+    path = Path(model)
+    if path.suffix == ".pte" or (path.is_file() and path.suffix != ".py"):
+        read_program(path)
+        return path
+    source_of(model, models)
+    return None
+
+
+def exported_files(experiment: Experiment, work: Path, out: Path) -> list[Path]:
+    """The program, its ETRecord, the record and the log of the export, in a directory that is thrown away.
+
+    Raises:
+        ExportError: the export failed; its log is kept beside the bundle that was not written.
+    """
+    try:
+        record = checked_export(experiment.model, Choice(experiment.dtype), work, experiment.models, None)
+    except ExportError as error:
+        log = out.with_name(f"{out.name}-export.log")
+        with storage_errors(log):
+            out.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(work / EXPORT_LOG, log)
+        raise ExportError(error.problem, where=log, hint=error.hint) from error
+    return [work / name for name in (record.program.name, record.etrecord.name, RECORD, EXPORT_LOG)]
+
+
+def given_files(source: Path) -> list[Path]:
+    """The program that was named, and the records beside it when there are any."""
+    etrecord = source.with_suffix(RECORD_SUFFIX)
+    found = [source, etrecord] if etrecord.is_file() else [source]
+    return [*found, source.with_name(RECORD)] if record_beside(source) else found
+
+
+def described_model(model: str, source: Path | None, files: list[Path]) -> Model:
+    """What a manifest says about a model.
+
+    Args:
+        model: as it was named.
+        source: the .pte that was named; None for a model that was exported.
+        files: as the bundle keeps them, the program first.
+    """
+    program, record = files[0], record_beside(files[0])
+    executable = read_executable(program)
+    plan = executable.outline()
+    payloads = {delegate.data for own in executable.plans for delegate in own.delegates if delegate.data}
+    records = [file for file in files if file.suffix == RECORD_SUFFIX]
+    return Model(
+        name=record.name if source is None and record else Path(program).stem,
+        source=model,
+        dtype=record.dtype if record else None,
+        program=f"{MODEL}/{program.name}",
+        etrecord=f"{MODEL}/{records[0].name}" if records else None,
+        etrecord_sha256=sha256_of(records[0]) if records else None,
+        sha256=sha256_of(program),
+        size=program.stat().st_size,
+        methods=[method.name for method in plan.methods],
+        backends=plan.backends(),
+        planned_bytes=sum(sum(own.planned_buffers) for own in executable.plans),
+        delegate_bytes=sum(data.size for data in payloads),
+        tokens=recorded_tokens(program),
+    )
 
 
 def bundled_files(files: Sequence[Path], work: Path) -> list[Path]:

@@ -19,22 +19,18 @@ from opscope.core.errors import (
 from opscope.experiment.target import reserved
 from opscope.workflows.analyze.sides import is_kit
 from opscope.workflows.measure.configuration import read_experiments
-from opscope.workflows.measure.experiment_bundle import (
-    check_source,
-    planned_of,
-)
-from opscope.workflows.measure.experiments import Means, _target_of, experiment_result
+from opscope.workflows.measure.experiment_bundle import check_source
+from opscope.workflows.measure.experiments import Means, experiment_result, experiment_target
 from opscope.workflows.measure.kernel_log import collect_evidence, found_evidence
 from opscope.workflows.measure.phones import on_phone
 from opscope.workflows.measure.run_report import ExperimentResult, RunReport, with_comparisons
 from opscope.workflows.measure.surroundings import temporary_cache
-from opscope.workflows.measure.threads import check_threads
+from opscope.workflows.measure.variants import check_threads, variants_of
 from opscope.workflows.reports.reports import REPORT_FORMATS, content, content_of, report, write_reports
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opscope.bundle.manifest import Repetition
     from opscope.experiment.planned import Experiment, Experiments, PlannedComparison
 
 
@@ -78,10 +74,6 @@ def _has_both(pair: PlannedComparison, kept: list[Experiment]) -> bool:
     return {pair.baseline, pair.candidate} <= there
 
 
-def _silent(done: int, total: int, repetition: Repetition | None) -> None:
-    """Progress that nobody watches."""
-
-
 def run(  # noqa: PLR0913 - the one call a notebook makes; all but the first are by name
     config: str | Path,
     *,
@@ -112,7 +104,7 @@ def run(  # noqa: PLR0913 - the one call a notebook makes; all but the first are
         StorageError: the disk is full; what was measured is kept.
         OpscopeError: of the kind that fits, before anything has run. Later ones stand in the result.
     """
-    chosen = means or Means(_silent)
+    chosen = means or Means()
     # Relative paths of the file mean the same on workers, which run elsewhere.
     file = Path(config) if chosen.scheduler is None else Path(config).absolute()
     asked = selected(read_experiments(file), only)
@@ -182,11 +174,11 @@ def _check(asked: Experiments, means: Means, *, resume: bool) -> None:
             check_free(path)
         check_source(experiment)
         try:
-            target = _target_of(experiment, path, means)
+            target = experiment_target(experiment, path, means)
         except UsageError as error:
             raise UsageError(error.problem, where=f"{asked.file}: target", hint=error.hint) from error
         with contextlib.suppress(*(_OF_ONE_DEVICE if several else ())), reserved(target):
-            variants, _ = planned_of(experiment, target)
+            variants, _ = variants_of(experiment, target)
             if not is_bundle(path) and any((variant.threads or 1) > 1 for variant in variants):
                 check_threads(variants, target.environment(), oversubscribe=experiment.effort.oversubscribe)
 

@@ -88,7 +88,7 @@ def _read_facts(manifest: Manifest, found: Inventory) -> dict[str, object]:
     Raises:
         TraceFormatError: it is damaged.
     """
-    from opscope.workflows.measure.profiling import described_model
+    from opscope.workflows.measure.model_files import described_model
 
     read = described_model(manifest.model.source, None, [found.root / manifest.model.program])
     return {name: getattr(read, name) for name in ("methods", "backends", "planned_bytes", "delegate_bytes")}

@@ -1,0 +1,149 @@
+"""The variants of an experiment as they run on a target's CPU, and whether there are CPUs for their threads."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from opscope.bundle.manifest import Role, Variant
+from opscope.core.errors import FeatureError, UsageError
+from opscope.experiment.planned import NOTHING_OFF
+from opscope.experiment.target import capabilities
+from opscope.machine import isa
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from opscope.bundle.manifest import Environment
+    from opscope.experiment.planned import Experiment
+    from opscope.experiment.target import RunTarget
+
+
+class PlannedVariants(NamedTuple):
+    """The variants of an experiment, and why none of them has a feature switched off; None when one has."""
+
+    variants: list[Variant]
+    not_switched: str | None = None
+
+
+def variants_of(experiment: Experiment, target: RunTarget) -> PlannedVariants:
+    """The variants of an experiment on the CPU of a target: those that it lists, else what it asks to switch off.
+
+    Without a list it is for each thread count the accelerated one, the steps, and the baseline. Where no feature can be
+    switched off, and the user did not ask for one, it is the accelerated variant alone. Nothing can be switched off in
+    a build of the user's: it is one variant, of which nothing tells what it uses.
+
+    Raises:
+        FeatureError: what the user asked for cannot be switched off.
+        UsageError: likewise, in a build of the user's.
+    """
+    if experiment.variants:
+        return PlannedVariants(_listed(experiment, target))
+    if capabilities(target).is_build:
+        return PlannedVariants(_as_it_is(experiment))
+    if experiment.ablate == (NOTHING_OFF,):
+        return PlannedVariants(_against_baseline(experiment, []), "--ablate none was given")
+    try:
+        steps = _steps(experiment, target)
+    except FeatureError as error:
+        if experiment.ablate or experiment.ladder:
+            raise
+        return PlannedVariants(_against_baseline(experiment, []), str(error))
+    return PlannedVariants(_against_baseline(experiment, steps))
+
+
+def _listed(experiment: Experiment, target: RunTarget) -> list[Variant]:
+    cleared: dict[tuple[str, ...], list[str]] = {(): []}
+    wanted = dict.fromkeys(variant.ablate for variant in experiment.variants if variant.ablate)
+    if wanted:
+        probed = target.probe()
+        fields = frozenset(probed.fields)
+        cleared |= {groups: isa.cleared_fields(probed.arch, list(groups), fields) for groups in wanted}
+    return [
+        Variant(v.name, v.role, list(v.ablate), cleared[v.ablate], v.threads, list(v.affinity))
+        for v in experiment.variants
+    ]
+
+
+class _Step(NamedTuple):
+    """Groups that are switched off, and the fields that are cleared for it."""
+
+    groups: list[str]
+    cleared: list[str]
+
+
+def _steps(experiment: Experiment, target: RunTarget) -> list[_Step]:
+    """What is switched off, step by step; the last one is the baseline.
+
+    Raises:
+        FeatureError: the switch cannot be proved, or the CPU lacks what is to be switched off.
+    """
+    probed = target.probe()
+    fields = frozenset(probed.fields)
+    asked = list(experiment.ablate)
+    default = "" if asked else isa.default_ablation(probed.arch, fields).name
+    groups = isa.ladder(probed.arch, fields) if experiment.ladder else [asked or [default]]
+    return [_Step(names, isa.cleared_fields(probed.arch, names, fields)) for names in groups]
+
+
+def _against_baseline(experiment: Experiment, steps: Sequence[_Step]) -> list[Variant]:
+    found = []
+    for threads, suffix in _thread_counts(experiment):
+        cpus = list(experiment.affinity)
+        found.append(Variant(f"accelerated{suffix}", Role.ACCELERATED, [], [], threads, cpus))
+        for number, (names, cleared) in enumerate(steps, 1):
+            last = number == len(steps)
+            name = "baseline" if last else f"without-{names[-1]}"
+            role = Role.BASELINE if last else Role.INTERMEDIATE
+            found.append(Variant(f"{name}{suffix}", role, names, cleared, threads, cpus))
+    return found
+
+
+def _as_it_is(experiment: Experiment) -> list[Variant]:
+    if experiment.ladder or experiment.ablate not in {(), (NOTHING_OFF,)}:
+        hint = "leave out --ablate and --ladder; two runners are compared with `opscope run`"
+        raise UsageError("nothing can be switched off in a foreign runner", where="--target", hint=hint)
+    return [
+        Variant(f"runner{suffix}", Role.CANDIDATE, [], [], threads, list(experiment.affinity))
+        for threads, suffix in _thread_counts(experiment)
+    ]
+
+
+def _thread_counts(experiment: Experiment) -> list[tuple[int, str]]:
+    """Every thread count once, and what it adds to names of variants: nothing where it is the only one."""
+    counts = list(dict.fromkeys(experiment.threads))
+    return [(count, f"-t{count}" if len(counts) > 1 else "") for count in counts]
+
+
+def check_threads(variants: Sequence[Variant], there: Environment, *, oversubscribe: bool) -> None:
+    """Refuse more threads than the target has usable CPUs: they wait for each other, and that is what is measured.
+
+    One thread always fits, and where the number of usable CPUs is not known any number does.
+
+    Args:
+        variants: to run there.
+        there: the target.
+        oversubscribe: refuse nothing.
+
+    Raises:
+        UsageError: naming the count, the limit and where it comes from.
+    """
+    if oversubscribe:
+        return
+    for variant in variants:
+        usable, reason = _usable(variant, there)
+        if usable is not None and variant.threads is not None and variant.threads > max(1, usable):
+            hint = f"at most {usable} here; --oversubscribe (in a file: oversubscribe = true) allows more"
+            problem = f"{variant.threads} threads on {usable} usable CPU{'' if usable == 1 else 's'}{reason}"
+            raise UsageError(f"{problem}: they would wait for each other", where="--threads", hint=hint)
+
+
+def _usable(variant: Variant, there: Environment) -> tuple[int | None, str]:
+    """CPUs that a variant may use, and why there are no more."""
+    usable, quota = there.usable_cpus, there.cpu_quota
+    if variant.affinity and (usable is None or len(variant.affinity) < usable):
+        return len(variant.affinity), f" (affinity {', '.join(map(str, variant.affinity))})"
+    if usable is not None and quota is not None and quota < usable + 1:
+        return usable, f" (control groups grant the time of {quota:g})"
+    if usable is not None and there.logical_cpus is not None and usable < there.logical_cpus:
+        return usable, f" (of {there.logical_cpus}; the others are closed to this process)"
+    return usable, ""
