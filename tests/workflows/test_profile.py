@@ -11,9 +11,11 @@ import opscope
 from fakes import FakeClock, FakeTarget
 from opscope.api import Profiled, Settings, analyze, compare, content, profile, to_json
 from opscope.bundle.bundle import Bundle
-from opscope.bundle.manifest import Failure, FailureKind, Role, Status
+from opscope.bundle.manifest import Conditions, Failure, FailureKind, Role, Status
 from opscope.core.errors import RunError, TraceFormatError, UsageError
 from opscope.core.stats.effect import Verdict
+from opscope.experiment.config_rules import read_own
+from opscope.experiment.planned import Effort
 from opscope.program.operators.kinds import Category
 from programs import write_tiny_program
 
@@ -157,6 +159,53 @@ def test_a_directory_of_traces_is_one_side_with_as_many_processes(tmp_path: Path
     assert found.baseline_processes == 8
 
 
+@pytest.mark.parametrize(("noise", "rounds"), [(0.001, 6), (0.5, 13)])
+def test_rounds_are_added_until_the_interval_is_narrow(tmp_path: Path, noise: float, rounds: int) -> None:
+    """With quiet processes none are, with noisy ones as many as are allowed."""
+    settings = Settings(rounds=6, runs=4, warmup=1, roofs=False, until=0.05, max_rounds=13)
+    done = run(tmp_path, FakeTarget(noise=noise), settings)
+    assert done.content.manifest.plan.rounds == rounds
+    assert done.content.manifest.status is Status.COMPLETE
+
+
+def test_rounds_are_added_until_enough_was_measured(tmp_path: Path) -> None:
+    """Four inferences of half a millisecond a round: fifteen milliseconds take more than six rounds."""
+    done = run(tmp_path, FakeTarget(noise=0.0), Settings(rounds=6, runs=4, warmup=1, roofs=False, min_seconds=0.015))
+    assert done.content.manifest.plan.rounds == 9
+
+
+def test_a_finished_profile_can_be_given_more_rounds(tmp_path: Path) -> None:
+    """``--resume`` keeps the rounds of the bundle and adds some; the settings that the bundle holds have no effect."""
+    run(tmp_path, FakeTarget(noise=0.5))
+    target, settings = FakeTarget(noise=0.5), Settings(rounds=2, seed=7, roofs=False, until=0.001, max_rounds=8)
+    done = profile(str(tmp_path / "tiny.pte"), settings=settings, out=tmp_path / "out", resume=True, target=target)
+    assert (done.content.manifest.plan.rounds, done.content.manifest.plan.seed) == (8, 0)
+    assert len(target.jobs) == 2 * 2 * 2
+
+
+def test_what_has_no_effect_is_said(tmp_path: Path) -> None:
+    """A temperature that cannot be read, and a width of intervals that there are none of."""
+
+    class NoThermometer(FakeTarget):
+        def conditions(self) -> Conditions:
+            return Conditions(0.1, 3000.0, None)
+
+    settings = Settings(rounds=2, runs=2, roofs=False, ablate=("none",), until=0.1, max_temperature=60.0)
+    assert run(tmp_path, NoThermometer(), settings).notes == [
+        "this machine tells no temperature, so max_temperature has no effect",
+        "nothing is compared with a baseline, so until has no effect",
+    ]
+
+
+def test_a_file_and_the_command_line_have_the_same_defaults(tmp_path: Path) -> None:
+    """Settings and a file that names nothing but a model ask for the same."""
+    from_file = read_own({"model": "m"}, tmp_path / "some.toml").experiments[0]
+    settings = Settings()
+    for name in Effort.__struct_fields__:
+        assert getattr(from_file.effort, name) == getattr(settings, name), name
+    assert (from_file.dtype, from_file.threads) == (settings.dtype, settings.threads)
+
+
 @pytest.mark.parametrize(
     "settings",
     [
@@ -166,6 +215,12 @@ def test_a_directory_of_traces_is_one_side_with_as_many_processes(tmp_path: Path
         Settings(threads=(0,)),
         Settings(threads=()),
         Settings(ladder=True, ablate=("avx2",)),
+        Settings(timeout_seconds=0.0),
+        Settings(until=2.0),
+        Settings(cooldown_seconds=-1.0),
+        Settings(max_temperature=1_000.0),
+        Settings(max_rounds=20),
+        Settings(until=0.1, max_rounds=5),
         Settings(target="toaster"),
         Settings(target="adb:-x"),
     ],

@@ -20,6 +20,7 @@ from opscope.cli.output import (
     split_words,
     write_json,
 )
+from opscope.experiment import defaults
 from opscope.hosts.target_kinds import AUTO, KINDS, forms
 
 if TYPE_CHECKING:
@@ -50,18 +51,45 @@ def command(
         ),
     ] = None,
     ladder: Annotated[bool, typer.Option("--ladder", help="Run the whole staircase of this CPU's features.")] = False,
-    threads: Annotated[str, typer.Option(metavar="N,N...", help="Sizes of the thread pool.")] = "1",
+    threads: Annotated[str, typer.Option(metavar="N,N...", help="Sizes of the thread pool.")] = str(defaults.THREADS),
     oversubscribe: OversubscribeOption = False,
-    rounds: Annotated[int, typer.Option(help="Repetitions of every variant, each in a process of its own.")] = 10,
-    runs: Annotated[int, typer.Option(help="Measured inferences of each process.")] = 50,
-    warmup: Annotated[int, typer.Option(help="Inferences before them that are set aside.")] = 5,
-    dtype: Annotated[str, typer.Option(help="Number type to export in: fp32, fp16, int8 or dynamic-int8.")] = "fp32",
+    rounds: Annotated[
+        int, typer.Option(help="Repetitions of every variant, each in a process of its own.")
+    ] = defaults.ROUNDS,
+    runs: Annotated[int, typer.Option(help="Measured inferences of each process.")] = defaults.RUNS,
+    warmup: Annotated[int, typer.Option(help="Inferences before them that are set aside.")] = defaults.WARMUP,
+    dtype: Annotated[
+        str, typer.Option(help="Number type to export in: fp32, fp16, int8 or dynamic-int8.")
+    ] = defaults.DTYPE,
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Directory of the bundle. [default: opscope-out/MODEL-TIME]")
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Finish the bundle in --out.")] = False,
-    seed: Annotated[int, typer.Option(help="Of the order of runs and of the inputs.")] = 0,
-    timeout: Annotated[float, typer.Option(metavar="SECONDS", help="Limit for one process.")] = 600.0,
+    min_seconds: Annotated[
+        float, typer.Option(metavar="SECONDS", help="Add rounds until every variant was measured that long.")
+    ] = defaults.MIN_SECONDS,
+    until: Annotated[
+        float | None,
+        typer.Option(
+            metavar="WIDTH",
+            help="Add rounds until the 95 % interval of every speedup is narrower than this share of it, such as 0.02.",
+        ),
+    ] = defaults.UNTIL,
+    max_rounds: Annotated[
+        int | None,
+        typer.Option(help=f"Most rounds that these two may lead to. [default: {defaults.MORE_ROUNDS} x --rounds]"),
+    ] = None,
+    cooldown_seconds: Annotated[
+        float, typer.Option(metavar="SECONDS", help="Rest between two processes.")
+    ] = defaults.COOLDOWN_SECONDS,
+    max_temperature: Annotated[
+        float | None,
+        typer.Option(metavar="CELSIUS", help="Wait before the next process until the machine is cooler."),
+    ] = defaults.MAX_TEMPERATURE,
+    seed: Annotated[int, typer.Option(help="Of the order of runs and of the inputs.")] = defaults.SEED,
+    timeout: Annotated[
+        float, typer.Option(metavar="SECONDS", help="Limit for one process.")
+    ] = defaults.TIMEOUT_SECONDS,
     traced_only: Annotated[
         bool, typer.Option("--traced-only", help="Skip the runs without tracing; latency then includes its cost.")
     ] = False,
@@ -108,6 +136,11 @@ def command(
         dtype=dtype,
         seed=seed,
         timeout_seconds=timeout,
+        min_seconds=min_seconds,
+        until=until,
+        max_rounds=max_rounds,
+        cooldown_seconds=cooldown_seconds,
+        max_temperature=max_temperature,
         untraced=not traced_only,
         roofs=roofs,
         methods=split_words(methods),
@@ -133,16 +166,31 @@ def _profile(model: str, settings: Settings, out: Path, *, resume: bool, quiet: 
             return profile(model, settings=settings, out=out, resume=resume, progress=progress)
     except (KeyboardInterrupt, InterruptedRunError):
         raise InterruptedRunError(
-            "interrupted; what was finished is kept", where=out, hint=_resume_hint(model, out)
+            "interrupted; what was finished is kept", where=out, hint=_resume_hint(model, settings, out)
         ) from None
 
 
-def _resume_hint(model: str, out: Path) -> str:
+def _resume_hint(model: str, settings: Settings, out: Path) -> str:
     import shlex
 
     if not (out / "manifest.json").exists():
         return "nothing was measured yet"
-    return f"finish it with: {shlex.join(['opscope', 'profile', model, '--out', str(out), '--resume'])}"
+    words = ["opscope", "profile", model, "--out", str(out), "--resume", *_not_recorded(settings)]
+    return f"finish it with: {shlex.join(words)}"
+
+
+def _not_recorded(settings: Settings) -> list[str]:
+    """Options that a bundle does not tell of, as they have to be given again."""
+    growth = settings.min_seconds or settings.until is not None
+    most = settings.max_rounds or defaults.MORE_ROUNDS * settings.rounds
+    told = {
+        "--min-seconds": settings.min_seconds,
+        "--until": settings.until,
+        "--max-rounds": most if growth else None,
+        "--cooldown-seconds": settings.cooldown_seconds,
+        "--max-temperature": settings.max_temperature,
+    }
+    return [word for name, value in told.items() if value for word in (name, f"{value:g}")]
 
 
 def _progress() -> AbstractContextManager[Progress]:
@@ -156,8 +204,7 @@ def _tell(done: Profiled) -> None:
     from opscope.workflows.measure.surroundings import temporary_cache
 
     show(summary(done.content))
-    note = temporary_cache()
-    if note:
+    for note in filter(None, [*done.notes, temporary_cache()]):
         typer.echo(f"note:  {note}", err=True)
     typer.echo(f"\nreport: {done.path / 'report.html'}")
 

@@ -11,28 +11,20 @@ from typing import Annotated, Literal, TypeAlias
 import msgspec
 
 from opscope.bundle.manifest import Role
+from opscope.experiment import defaults
+from opscope.experiment.planned import Celsius, Limit, Rounds, Runs, Seconds, Seed, Threads, Warmup, Width
 from opscope.hosts.target_kinds import KINDS, forms
 
 PLAIN_NAME = r"^[A-Za-z0-9_][A-Za-z0-9_.+-]{0,99}$"
 """Names of variants are names of directories."""
-_DAY = 86_400.0
 
 Name: TypeAlias = Annotated[str, msgspec.Meta(pattern=PLAIN_NAME)]
 Text: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=4096)]
 TargetText: TypeAlias = Annotated[
     str, msgspec.Meta(min_length=1, max_length=4096, description=f"One of {forms(KINDS)}.")
 ]
-Threads: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=1024)]
 ThreadList: TypeAlias = Annotated[list[Threads], msgspec.Meta(min_length=1, max_length=64)]
 Cpu: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=4095)]
-Rounds: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=10_000)]
-Runs: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
-Warmup: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
-Seed: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=(1 << 32) - 2)]
-Seconds: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=_DAY)]
-Limit: TypeAlias = Annotated[float, msgspec.Meta(gt=0, le=_DAY)]
-Width: TypeAlias = Annotated[float, msgspec.Meta(gt=0, le=1)]
-Celsius: TypeAlias = Annotated[float, msgspec.Meta(gt=0, le=150)]
 
 
 class VariantConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -99,28 +91,28 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     schema: Literal["opscope.config/1"] = "opscope.config/1"
     model: Text | None = None
     models: list[Text] = []
-    dtype: Literal["fp32", "fp16", "int8", "dynamic-int8"] = "fp32"
+    dtype: Literal["fp32", "fp16", "int8", "dynamic-int8"] = defaults.DTYPE
     target: TargetText | None = None
     targets: list[TargetText] = []
     devices: list[Name] = []
     variants: list[VariantConfig] = []
     ablate: list[str] = []
     ladder: bool = False
-    threads: Threads | ThreadList = 1
-    oversubscribe: bool = False
+    threads: Threads | ThreadList = defaults.THREADS
+    oversubscribe: bool = defaults.OVERSUBSCRIBE
     affinity: list[Cpu] = []
-    rounds: Rounds = 10
-    runs: Runs = 50
-    warmup: Warmup = 5
-    seed: Seed = 0
-    timeout: Limit = 600.0
-    untraced: bool = True
-    roofs: bool | None = None
-    min_seconds: Seconds = 0.0
-    until: Width | None = None
+    rounds: Rounds = defaults.ROUNDS
+    runs: Runs = defaults.RUNS
+    warmup: Warmup = defaults.WARMUP
+    seed: Seed = defaults.SEED
+    timeout: Limit = defaults.TIMEOUT_SECONDS
+    untraced: bool = defaults.UNTRACED
+    roofs: bool | None = defaults.ROOFS
+    min_seconds: Seconds = defaults.MIN_SECONDS
+    until: Width | None = defaults.UNTIL
     max_rounds: Rounds | None = None
-    cooldown_seconds: Seconds = 0.0
-    max_temperature: Celsius | None = None
+    cooldown_seconds: Seconds = defaults.COOLDOWN_SECONDS
+    max_temperature: Celsius | None = defaults.MAX_TEMPERATURE
     comparisons: list[ComparisonConfig] = []
     out: Text | None = None
 

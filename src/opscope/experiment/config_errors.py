@@ -52,6 +52,29 @@ def typed(raw: object, kind: type[T], where: Path, choices: Mapping[str, Sequenc
         raise _translated(str(error), raw, kind, where, choices) from None
 
 
+_OPTIONS = {"timeout_seconds": "--timeout"}
+
+
+def typed_options(values: Mapping[str, object], kind: type[T]) -> T:
+    """Values of options of the command line as a typed value.
+
+    Args:
+        values: by the names of fields; an option has the same name, but for those that say their unit shorter.
+        kind: a Struct.
+
+    Raises:
+        UsageError: one does not fit; the message names the option, what was found and what is allowed.
+    """
+    try:
+        return msgspec.convert(values, kind)
+    except msgspec.ValidationError as error:
+        placed = _PLACED.match(str(error))
+        problem, path = (placed["problem"], (placed["path"] or "").lstrip(".")) if placed else (str(error), "")
+        option = _OPTIONS.get(path, f"--{path.replace('_', '-')}")
+        found = shown(_found(values, path))
+        raise UsageError(f"{found} is not allowed; expected {_expected(problem)}", where=option) from None
+
+
 def wrong(where: Path, path: str, problem: str, hint: str | None = None) -> UsageError:
     """An error of one field."""
     return UsageError(problem, where=f"{where}: {path}" if path else str(where), hint=hint)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import sys
 from importlib.resources import files
+from string import Template
 from typing import TYPE_CHECKING, Any
 
 from opscope.core.errors import NotFoundError, StorageError, UsageError, did_you_mean
+from opscope.experiment import defaults
 from opscope.hosts.target_kinds import KINDS
 
 TARGETS = tuple(kind.name for kind in KINDS if kind.template)
@@ -24,7 +26,17 @@ def template(target: str) -> str:
     """
     if target not in TARGETS:
         raise UsageError(f"no template for {target!r}", where="--target", hint=did_you_mean(target, TARGETS))
-    return (files("opscope.experiment") / "templates" / f"{target}.toml").read_text(encoding="utf-8")
+    text = (files("opscope.experiment") / "templates" / f"{target}.toml").read_text(encoding="utf-8")
+    return Template(text).substitute(
+        dtype=defaults.DTYPE,
+        threads=defaults.THREADS,
+        rounds=defaults.ROUNDS,
+        max_rounds=defaults.MORE_ROUNDS * defaults.ROUNDS,
+        runs=defaults.RUNS,
+        warmup=defaults.WARMUP,
+        seed=defaults.SEED,
+        timeout=f"{defaults.TIMEOUT_SECONDS:g}",
+    )
 
 
 if sys.version_info >= (3, 11):

@@ -160,13 +160,8 @@ def _compared(config: Config, file: Path) -> UsageError | None:
 
 
 def _how_long(config: Config, file: Path) -> UsageError | None:
-    if config.max_rounds is None:
-        return None
-    if config.until is None and not config.min_seconds:
-        return wrong(file, "max_rounds", "nothing adds rounds", "set until or min_seconds, or leave it out")
-    if config.max_rounds < config.rounds:
-        return wrong(file, "max_rounds", f"{config.max_rounds} is less than rounds, which is {config.rounds}")
-    return None
+    problem = _effort(config).limit_problem()
+    return wrong(file, "max_rounds", *problem) if problem else None
 
 
 def _expanded(config: Config, file: Path) -> list[PlannedVariant]:

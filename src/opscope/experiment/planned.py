@@ -3,10 +3,24 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated, TypeAlias
 
 import msgspec
 
 from opscope.bundle.manifest import Role
+from opscope.experiment import defaults
+
+_DAY = 86_400.0
+
+Threads: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=1024)]
+Rounds: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=10_000)]
+Runs: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
+Warmup: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
+Seed: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=(1 << 32) - 2)]
+Seconds: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=_DAY)]
+Limit: TypeAlias = Annotated[float, msgspec.Meta(gt=0, le=_DAY)]
+Width: TypeAlias = Annotated[float, msgspec.Meta(gt=0, le=1)]
+Celsius: TypeAlias = Annotated[float, msgspec.Meta(gt=0, le=150)]
 
 NOTHING_OFF = "none"
 """In place of feature groups: measure the model as it runs, and switch nothing off."""
@@ -53,29 +67,36 @@ class PlannedComparison(msgspec.Struct, frozen=True):
 class Effort(msgspec.Struct, frozen=True):
     """How much is measured, and how. The keys of the same name in ``opscope.experiment.config.Config`` say more."""
 
-    rounds: int = 10
-    runs: int = 50
-    warmup: int = 5
-    seed: int = 0
-    timeout_seconds: float = 600.0
-    untraced: bool = True
-    roofs: bool | None = None
-    min_seconds: float = 0.0
-    until: float | None = None
-    max_rounds: int | None = None
-    cooldown_seconds: float = 0.0
-    max_temperature: float | None = None
-    oversubscribe: bool = False
+    rounds: Rounds = defaults.ROUNDS
+    runs: Runs = defaults.RUNS
+    warmup: Warmup = defaults.WARMUP
+    seed: Seed = defaults.SEED
+    timeout_seconds: Limit = defaults.TIMEOUT_SECONDS
+    untraced: bool = defaults.UNTRACED
+    roofs: bool | None = defaults.ROOFS
+    min_seconds: Seconds = defaults.MIN_SECONDS
+    until: Width | None = defaults.UNTIL
+    max_rounds: Rounds | None = None
+    cooldown_seconds: Seconds = defaults.COOLDOWN_SECONDS
+    max_temperature: Celsius | None = defaults.MAX_TEMPERATURE
+    oversubscribe: bool = defaults.OVERSUBSCRIBE
 
     @property
     def most_rounds(self) -> int:
         """How far rounds may be added; ``rounds`` when none may."""
         if self.until is None and not self.min_seconds:
             return self.rounds
-        return self.max_rounds or _MORE * self.rounds
+        return self.max_rounds or defaults.MORE_ROUNDS * self.rounds
 
-
-_MORE = 4
+    def limit_problem(self) -> tuple[str, str | None] | None:
+        """What is wrong with ``max_rounds`` beside the others, and the next step; None: nothing."""
+        if self.max_rounds is None:
+            return None
+        if self.until is None and not self.min_seconds:
+            return "nothing adds rounds", "set until or min_seconds, or leave it out"
+        if self.max_rounds < self.rounds:
+            return f"{self.max_rounds} is less than rounds, which is {self.rounds}", None
+        return None
 
 
 class Experiment(msgspec.Struct, frozen=True):
@@ -106,7 +127,7 @@ class Experiment(msgspec.Struct, frozen=True):
     variants: tuple[PlannedVariant, ...] = ()
     ablate: tuple[str, ...] = ()
     ladder: bool = False
-    threads: tuple[int, ...] = (1,)
+    threads: tuple[int, ...] = (defaults.THREADS,)
     affinity: tuple[int, ...] = ()
     evidence: bool = False
     device: str | None = None

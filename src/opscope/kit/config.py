@@ -16,20 +16,21 @@ import msgspec
 
 from opscope.bundle.manifest import Role
 from opscope.core.errors import did_you_mean
-from opscope.experiment.config import (
-    PLAIN_NAME,
-    Name,
+from opscope.experiment import defaults
+from opscope.experiment.config import PLAIN_NAME, Name, Text, ThreadList, thread_list
+from opscope.experiment.config_errors import shown, typed, wrong
+from opscope.experiment.planned import (
+    Effort,
+    Experiment,
+    Experiments,
+    PlannedComparison,
+    PlannedVariant,
     Rounds,
     Runs,
     Seed,
-    Text,
-    ThreadList,
     Threads,
     Warmup,
-    thread_list,
 )
-from opscope.experiment.config_errors import shown, typed, wrong
-from opscope.experiment.planned import Effort, Experiment, Experiments, PlannedComparison, PlannedVariant
 
 _MASK = re.compile(r"(?:0[xX])?([0-9a-fA-F]{1,256})\Z")
 _MODES = ("timing", "xnntrace")
@@ -96,8 +97,8 @@ class KitConfig(msgspec.Struct, frozen=True):
     experiments: Annotated[list[KitExperimentConfig], msgspec.Meta(min_length=1)]
     output_root: str | None = None
     analysis: KitAnalysis = KitAnalysis()
-    rounds: Rounds = 10
-    seed: Seed = 0
+    rounds: Rounds = defaults.ROUNDS
+    seed: Seed = defaults.SEED
 
 
 class _Placed(NamedTuple):
@@ -275,7 +276,7 @@ def _experiment(
     return Experiment(
         name=name,
         model=str(base / config.model),
-        dtype="fp32",
+        dtype=defaults.DTYPE,
         target="runner",
         effort=Effort(rounds=config.rounds, runs=runs, warmup=warmup, seed=config.seed),
         variants=tuple(

@@ -11,6 +11,8 @@ import msgspec
 from opscope.bundle.bundle import check_free
 from opscope.core.errors import UsageError
 from opscope.core.files import storage_errors
+from opscope.experiment import defaults
+from opscope.experiment.config_errors import typed_options
 from opscope.experiment.engine import silent
 from opscope.experiment.planned import NOTHING_OFF, Effort, Experiment
 from opscope.experiment.target import reserved
@@ -57,23 +59,33 @@ class Settings(msgspec.Struct, frozen=True):
         methods: what a process calls over and over, as ``NAME`` or ``NAME:COUNT``; empty: every method that there is.
             ``runs`` and ``warmup`` then count these rounds of calls.
         models: the user's directory of models; None for the usual one.
+        min_seconds: add rounds until each variant was measured that long, warm-up apart.
+        until: add rounds until the 95 % interval of every speedup over a baseline is narrower than this share of it.
+        max_rounds: most rounds that these two may lead to; None: four times ``rounds``.
+        cooldown_seconds: rest between two processes.
+        max_temperature: in degrees Celsius; the next process waits until the machine is cooler, where it can tell.
     """
 
     target: str = AUTO.name
     ablate: tuple[str, ...] = ()
     ladder: bool = False
-    threads: tuple[int, ...] = (1,)
-    rounds: int = 10
-    runs: int = 50
-    warmup: int = 5
-    dtype: str = "fp32"
-    seed: int = 0
-    timeout_seconds: float = 600.0
-    untraced: bool = True
-    roofs: bool | None = None
+    threads: tuple[int, ...] = (defaults.THREADS,)
+    rounds: int = defaults.ROUNDS
+    runs: int = defaults.RUNS
+    warmup: int = defaults.WARMUP
+    dtype: str = defaults.DTYPE
+    seed: int = defaults.SEED
+    timeout_seconds: float = defaults.TIMEOUT_SECONDS
+    untraced: bool = defaults.UNTRACED
+    roofs: bool | None = defaults.ROOFS
     methods: tuple[str, ...] = ()
     models: str | None = None
-    oversubscribe: bool = False
+    oversubscribe: bool = defaults.OVERSUBSCRIBE
+    min_seconds: float = defaults.MIN_SECONDS
+    until: float | None = defaults.UNTIL
+    max_rounds: int | None = None
+    cooldown_seconds: float = defaults.COOLDOWN_SECONDS
+    max_temperature: float | None = defaults.MAX_TEMPERATURE
 
 
 def default_directory(model: str, now: datetime) -> Path:
@@ -99,7 +111,8 @@ def profile(  # noqa: PLR0913 - the one call a notebook makes; all but the first
         model: what can be exported (see :func:`opscope.api.export`), the path of a .pte, or a PyTorch module.
         inputs: of a module, a tensor or a tuple of them: they tell the shapes that it is exported for. What is measured
             are seeded random numbers of these shapes, the same in every variant.
-        settings: how; with ``resume`` those of the bundle count, but for ``roofs``.
+        settings: how; with ``resume`` those of the bundle count, but for ``roofs`` and what it does not hold: when to
+            add rounds, and when to rest.
         out: directory of the bundle; new or empty, with ``resume`` the one to finish. None: ``opscope-out/MODEL-TIME``.
             The program of a module is kept beside it, in ``OUT-model``.
         resume: run what the bundle in ``out`` still lacks.
@@ -130,16 +143,16 @@ def _experiment(name: str, source: str, settings: Settings, begun: Bundle | None
     Raises:
         UsageError: a setting makes no sense.
     """
-    if begun is None:
-        check_settings(settings)
-    else:
-        settings = msgspec.structs.replace(settings, rounds=begun.manifest.plan.rounds)
+    if begun is not None:
+        rounds = begun.manifest.plan.rounds
+        most = None if settings.max_rounds is None else max(settings.max_rounds, rounds)
+        settings = msgspec.structs.replace(settings, rounds=rounds, max_rounds=most)
     return Experiment(
         name=name,
         model=source,
         dtype=settings.dtype,
         target=settings.target,
-        effort=Effort(**{key: getattr(settings, key) for key in Effort.__struct_fields__ if hasattr(settings, key)}),
+        effort=checked_effort(settings),
         ablate=settings.ablate,
         ladder=settings.ladder,
         threads=settings.threads,
@@ -164,7 +177,7 @@ def _source(model: str | Path | Module, inputs: Tensors | None, settings: Settin
         raise UsageError("a PyTorch module needs inputs", where="inputs", hint=hint)
     from opscope.runtimes.executorch.export.live import export_live
 
-    check_settings(settings)
+    checked_effort(settings)
     check_free(out)
     directory = out.with_name(f"{out.name}-model")
     check_free(directory)
@@ -173,22 +186,19 @@ def _source(model: str | Path | Module, inputs: Tensors | None, settings: Settin
     return str(export_live(model, inputs, settings.dtype, directory))
 
 
-_LIMITS = {"rounds": (1, 10_000), "runs": (1, 1_000_000), "warmup": (0, 1_000_000)}
-
-
-def check_settings(settings: Settings) -> None:
-    """Refuse numbers that make no sense.
+def checked_effort(settings: Settings) -> Effort:
+    """How much is measured, once it is known that the settings make sense.
 
     Raises:
         UsageError: naming the option and what it may be.
     """
-    for name, (low, high) in _LIMITS.items():
-        value = getattr(settings, name)
-        if not low <= value <= high:
-            raise UsageError(f"{value} is not between {low} and {high:,}", where=f"--{name}")
+    effort = typed_options({key: getattr(settings, key) for key in Effort.__struct_fields__}, Effort)
+    if problem := effort.limit_problem():
+        raise UsageError(problem[0], where="--max-rounds", hint=problem[1])
     if not settings.threads or min(settings.threads) < 1:
         raise UsageError("a thread pool has at least one thread", where="--threads", hint="for example --threads 1,2")
     if NOTHING_OFF in settings.ablate and len(settings.ablate) > 1:
         raise UsageError("none stands alone", where="--ablate", hint="--ablate none switches nothing off")
     if settings.ladder and settings.ablate:
         raise UsageError("the ladder decides itself what to switch off", where="--ladder", hint="leave out --ablate")
+    return effort
