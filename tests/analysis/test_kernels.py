@@ -6,7 +6,6 @@ import pytest
 
 from opscope.analysis.analysis import TraceSource, analyse
 from opscope.analysis.compare.compare import compare
-from opscope.analysis.findings.finding import Place
 from opscope.analysis.kernels.kernel_join import join_calls
 from opscope.analysis.kernels.kernel_sources import (
     EvidenceKind,
@@ -28,6 +27,7 @@ from opscope.analysis.kernels.ladder import (
     variant_ladder,
 )
 from opscope.core.table import EventTable
+from opscope.core.table.places import OperatorKey
 from opscope.program.kernels.calls import KernelCalls, OperatorCalls
 from opscope.program.kernels.recordings import StackFrame, Tally
 from opscope.program.kernels.symbols import IsaClass
@@ -51,7 +51,7 @@ Method::execute 100000
   DELEGATE_CALL @2 20000
     Fully Connected (NC, PF32) GEMM #1 19000
 """
-CONVOLUTION, LINEAR = Place("unknown", 0, 1), Place("unknown", 2, 0)
+CONVOLUTION, LINEAR = OperatorKey("unknown", 0, 1), OperatorKey("unknown", 2, 0)
 
 
 def calls(*operators: OperatorCalls, outside: dict[str, int] | None = None, problem: str | None = None) -> KernelCalls:
@@ -153,7 +153,7 @@ def test_calls_belong_to_operators_by_the_trace_of_their_process() -> None:
     joined = join_calls(table(TRACE), CALLS)
     assert joined.problem is None
     assert {place: own.calls for place, own in joined.operators.items()} == {
-        Place("unknown", 0, 0): {},
+        OperatorKey("unknown", 0, 0): {},
         CONVOLUTION: {MOPA2: 64, PACK: 64},
         LINEAR: {MOPA2: 1},
     }
@@ -205,7 +205,7 @@ def known(text: str = TRACE, **fields: object) -> LadderInputs:
     return LadderInputs(**{"variant": "on", "threads": 1, "operators": operators, **own, **fields})  # type: ignore[arg-type]
 
 
-def step(ladder: VariantLadder, rung: Rung, place: Place = CONVOLUTION) -> EvidenceLevel:
+def step(ladder: VariantLadder, rung: Rung, place: OperatorKey = CONVOLUTION) -> EvidenceLevel:
     """One answer for one operator."""
     own = next(each for each in ladder.operators if (each.method, each.instruction, each.position) == place)
     return next(each for each in own.steps if each.rung is rung)

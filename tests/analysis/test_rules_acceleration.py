@@ -6,12 +6,13 @@ import pytest
 
 from opscope.analysis.analysis import Analysis, ProgramInfo, ProgramKnowledge, TraceSource, analyse, rule_evidence
 from opscope.analysis.compare.compare import Comparison, compare
-from opscope.analysis.findings.finding import Finding, Place
+from opscope.analysis.findings.finding import Finding
 from opscope.analysis.operators.attribution import Attributions
-from opscope.analysis.operators.operator_facts import OperatorFacts, OperatorKey
+from opscope.analysis.operators.operator_facts import OperatorFacts
 from opscope.analysis.rules.evidence import Evidence, ExperimentEvidence, MeasuredVariant, PairEvidence
 from opscope.analysis.rules.rules import COMPARISON_RULES, EXPERIMENT_RULES, examine_comparison, examine_experiment
 from opscope.core.table import EventTable
+from opscope.core.table.places import OperatorKey
 from opscope.program.partition.sme_support import Eligibility, Form, SmeSupport
 from traces import table
 
@@ -126,7 +127,7 @@ def test_operators_that_were_not_helped_are_named_with_what_they_could_have_been
     assert unhelped is not None
     assert unhelped.title == "Acceleration leaves depthwise operators as they were"
     assert "depthwise 0.503 to 0.503 ms, at most 1.00x" in unhelped.evidence
-    assert unhelped.operators == [Place(METHOD, 0, 1)]
+    assert unhelped.operators == [OperatorKey(METHOD, 0, 1)]
     assert (unhelped.saving_ns, unhelped.saving_basis) == (
         None,
         "not said: no ceilings were measured, or what operators cost is not known; profile without --no-roofs",

@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 
 from opscope.analysis.analysis import Analysis, TraceSource, analyse
-from opscope.analysis.findings.finding import Finding, Place, RuledOut, Severity, ordered, with_overlaps
+from opscope.analysis.findings.finding import Finding, RuledOut, Severity, ordered, with_overlaps
 from opscope.analysis.roofline.operator_roof import Bound, Interval, Placement
 from opscope.analysis.roofline.roofline import Roofline
 from opscope.analysis.rules.evidence import Evidence, told_name
 from opscope.analysis.rules.rules import examine, merged
 from opscope.core.table import EventTable
+from opscope.core.table.places import OperatorKey
 from traces import table
 
 SOURCE = TraceSource("trace", "etdump", [("trace", "0" * 64)])
@@ -132,7 +133,7 @@ def test_the_bottleneck_far_from_its_ceilings_says_what_they_would_save() -> Non
 def finding(rule: str, severity: Severity, saving: float | None, low: float | None = None, places: int = 0) -> Finding:
     """A finding about the first operators."""
     interval = None if low is None else (low, low * 10)
-    about = [Place("forward", number, 0) for number in range(places)]
+    about = [OperatorKey("forward", number, 0) for number in range(places)]
     return Finding(rule, severity, rule, "figures", saving, "step", interval, operators=about)
 
 
@@ -149,7 +150,7 @@ def test_findings_come_by_severity_then_by_what_is_sure_to_be_saved() -> None:
     assert order == ["decisive", "severe", "certain", "vague", "nothing"]
 
 
-TIMES = {Place("forward", number, 0): 1e6 for number in range(4)}
+TIMES = {OperatorKey("forward", number, 0): 1e6 for number in range(4)}
 
 
 def test_time_that_an_earlier_finding_counts_is_said() -> None:
@@ -182,7 +183,7 @@ def test_findings_survive_json() -> None:
     """Interval, basis and operators are part of what is published."""
     portable = found(analysed(processes(90, 100, 110)), "portable_operators")
     assert msgspec.json.decode(msgspec.json.encode(portable), type=Finding) == portable
-    assert portable.operators == [Place(portable.operators[0].method, 1, 0)]
+    assert portable.operators == [OperatorKey(portable.operators[0].method, 1, 0)]
 
 
 @pytest.mark.parametrize("name", ["a|b`c", "<script>", "x" * 61, "line\nbreak", "1st", ""])

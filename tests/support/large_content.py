@@ -18,10 +18,11 @@ from opscope.analysis.analysis import Analysis, ProgramInfo, ProgramKnowledge, T
 from opscope.analysis.compare.compare import Comparison, RelatedData, compare
 from opscope.analysis.latency.timing import CallTimes
 from opscope.analysis.operators.attribution import Attributions, DelegateCall
-from opscope.analysis.operators.operator_facts import OperatorFacts, OperatorKey
+from opscope.analysis.operators.operator_facts import OperatorFacts
 from opscope.analysis.rules.rules import examine_comparison, merged
 from opscope.api import Settings, profile
 from opscope.core.table import EventTable
+from opscope.core.table.places import OperatorKey
 from opscope.program.cost.operator_cost import Cost
 from opscope.program.operators.attribution import Attribution
 from opscope.reports.content.content import ReportContent

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from opscope.analysis.compare.matching import process_times
-from opscope.analysis.findings.finding import Finding, Place, RuledOut
+from opscope.analysis.findings.finding import Finding, RuledOut
 from opscope.analysis.findings.quality import Quality
 from opscope.analysis.latency.latency import Latency, latency
 from opscope.analysis.latency.methods import MethodTime, method_times, timed_by_method
@@ -26,7 +26,7 @@ from opscope.analysis.operators.delegates import (
     portable_times,
 )
 from opscope.analysis.operators.modules import ModuleTime, SourceTime, module_times, source_times
-from opscope.analysis.operators.operator_facts import OperatorFacts, OperatorKey
+from opscope.analysis.operators.operator_facts import OperatorFacts
 from opscope.analysis.operators.operators import (
     UNKNOWN_METHOD,
     BackendTime,
@@ -44,6 +44,7 @@ from opscope.analysis.rules.rules import examine
 from opscope.core.errors import TraceFormatError
 from opscope.core.table import Clock, TraceWarning
 from opscope.core.table.calls import CALLS_FORMAT
+from opscope.core.table.places import OperatorKey
 from opscope.program.ceilings.ceilings import KernelClass, KernelUse, Roofs, kernel_use, operator_name
 
 if TYPE_CHECKING:
@@ -320,7 +321,7 @@ def rule_evidence(table: EventTable, analysis: Analysis, known: ProgramKnowledge
         untraced=analysis.untraced,
         times=process_times(table, analysis.operators),
         split=analysis.has_split,
-        sme={Place(*key): own.sme for key, own in facts.items() if own.sme is not None},
+        sme={OperatorKey(*key): own.sme for key, own in facts.items() if own.sme is not None},
     )
 
 

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from opscope.analysis.findings.finding import Place
 from opscope.analysis.kernels.kernel_join import join_calls
 from opscope.bundle.kernel_evidence import evidence_directory, evidence_of
 from opscope.core.errors import OpscopeError
 from opscope.core.table import TraceWarning
+from opscope.core.table.places import OperatorKey
 from opscope.program.kernels.symbols import parse_symbol
 from opscope.readers.kernel_counts import read_kernel_counts
 from opscope.readers.registry import read_trace
@@ -66,12 +66,11 @@ def with_kernels(analysis: Analysis, side: Side) -> Analysis:
     return msgspec.structs.replace(analysis, operators=rows)
 
 
-def _with_kernel(row: Operator, calls: Mapping[Place, OperatorCalls]) -> Operator:
+def _with_kernel(row: Operator, calls: Mapping[OperatorKey, OperatorCalls]) -> Operator:
     """An operator with the kernels that computed it; those that only laid data out are left out."""
-    place = (
-        None if row.instruction is None or row.position is None else Place(row.method, row.instruction, row.position)
-    )
-    own = calls.get(place) if place else None
+    if row.instruction is None or row.position is None:
+        return row
+    own = calls.get(OperatorKey(row.method, row.instruction, row.position))
     names = [name for name in own.calls if not _packs(name)] if own else []
     return msgspec.structs.replace(row, kernel=", ".join(names)) if names else row
 

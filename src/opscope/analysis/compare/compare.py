@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
     from opscope.analysis.compare.matching import OperatorPair
     from opscope.analysis.operators.operator_facts import OperatorFacts
-    from opscope.analysis.operators.operator_facts import OperatorKey as FactKey
     from opscope.core.table import EventTable
+    from opscope.core.table.places import OperatorKey
 
     Floats: TypeAlias = NDArray[np.float64]
     Labels: TypeAlias = NDArray[np.int64]
-    _Facts: TypeAlias = Mapping[FactKey, OperatorFacts]
+    _Facts: TypeAlias = Mapping[OperatorKey, OperatorFacts]
     _Processes: TypeAlias = Sequence[Floats]
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     Floats: TypeAlias = NDArray[np.float64]
     OperatorPair: TypeAlias = tuple[Operator | None, Operator | None]
-    OperatorKey: TypeAlias = tuple[str, int | None, int | None, str | None]
+    RowKey: TypeAlias = tuple[str, int | None, int | None, str | None]
 
 
 def match(baseline: list[Operator], candidate: list[Operator]) -> Iterator[OperatorPair]:
@@ -84,10 +84,10 @@ def process_times(table: EventTable, wanted: Sequence[Operator | None]) -> Float
     return np.stack(rows)
 
 
-def _key(operator: Operator) -> OperatorKey:
+def _key(operator: Operator) -> RowKey:
     framework = operator.name if operator.position is None else None
     return operator.method, operator.instruction, operator.position, framework
 
 
-def _place_key(place: SelfTimeKey) -> OperatorKey:
+def _place_key(place: SelfTimeKey) -> RowKey:
     return place.method or UNKNOWN_METHOD, place.instruction, place.position, place.framework

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from opscope.core.table.places import OperatorKey
 from opscope.core.units import milliseconds
 
 if TYPE_CHECKING:
@@ -28,14 +29,6 @@ class Severity(str, enum.Enum):
     HIGH = "high"
     MEDIUM = "medium"
     INFO = "info"
-
-
-class Place(NamedTuple):
-    """Which operator: method, instruction, and position within the instruction's call."""
-
-    method: str
-    instruction: int
-    position: int
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -63,7 +56,7 @@ class Finding(msgspec.Struct, frozen=True):
     saving_ci95_ns: tuple[float, float] | None = None
     saving_basis: str | None = None
     context: str | None = None
-    operators: list[Place] = []
+    operators: list[OperatorKey] = []
 
 
 class RuledOut(msgspec.Struct, frozen=True):
@@ -103,7 +96,7 @@ def no_saving(why: str) -> Saving:
 
 
 def finding(
-    rule: str, severity: Severity, words: tuple[str, str, str], saving: Saving, operators: Sequence[Place] = ()
+    rule: str, severity: Severity, words: tuple[str, str, str], saving: Saving, operators: Sequence[OperatorKey] = ()
 ) -> Finding:
     """A finding.
 
@@ -143,7 +136,9 @@ def _least(found: Finding) -> float:
     return found.saving_ns or 0.0
 
 
-def with_overlaps(findings: Sequence[Finding], known: Sequence[Finding], times: Mapping[Place, float]) -> list[Finding]:
+def with_overlaps(
+    findings: Sequence[Finding], known: Sequence[Finding], times: Mapping[OperatorKey, float]
+) -> list[Finding]:
     """The same findings; those whose time an earlier one counts, too, say so in their evidence.
 
     Args:
@@ -159,7 +154,7 @@ def with_overlaps(findings: Sequence[Finding], known: Sequence[Finding], times: 
     return done
 
 
-def _overlap(found: Finding, seen: Sequence[Finding], times: Mapping[Place, float]) -> str | None:
+def _overlap(found: Finding, seen: Sequence[Finding], times: Mapping[OperatorKey, float]) -> str | None:
     """Which earlier finding with a saving counts most of the same time; None when none counts any worth mentioning."""
     own = {place: times.get(place, 0.0) for place in found.operators}
     whole = sum(own.values())

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import polars as pl
 
-from opscope.analysis.findings.finding import Place
 from opscope.analysis.operators.operators import UNKNOWN_METHOD
+from opscope.core.table.places import OperatorKey
 from opscope.core.table.scope import Scope
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ class JoinedCalls(NamedTuple):
         problem: why they cannot; None when they can.
     """
 
-    operators: Mapping[Place, OperatorCalls]
+    operators: Mapping[OperatorKey, OperatorCalls]
     problem: str | None
 
 
@@ -56,7 +56,7 @@ def join_calls(table: EventTable, calls: KernelCalls) -> JoinedCalls:
     return JoinedCalls(joined, None)
 
 
-def _delegates(table: EventTable) -> list[list[Place]]:
+def _delegates(table: EventTable) -> list[list[OperatorKey]]:
     """Operators of every delegate of the first inference, delegates in the order of their first calls."""
     frame = table.frame.with_row_index("row")
     own = frame.filter(
@@ -66,9 +66,9 @@ def _delegates(table: EventTable) -> list[list[Place]]:
     )
     begins = frame.select(pl.col("row").cast(pl.Int64).alias("parent"), pl.col("start").alias("begin"))
     rows = own.join(begins, on="parent", how="left").sort("begin", "position")
-    found: dict[tuple[int, int], dict[int, Place]] = {}
+    found: dict[tuple[int, int], dict[int, OperatorKey]] = {}
     for row in rows.select("method", "chain", "instruction", "position").iter_rows():
         method, chain, instruction, position = row
-        place = Place(str(method) if method is not None else UNKNOWN_METHOD, instruction, position)
+        place = OperatorKey(str(method) if method is not None else UNKNOWN_METHOD, instruction, position)
         found.setdefault((chain, instruction), {}).setdefault(position, place)
     return [list(places.values()) for places in found.values()]

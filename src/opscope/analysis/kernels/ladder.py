@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import msgspec
 
-from opscope.analysis.findings.finding import Place
 from opscope.core.stats.effect import Verdict as Effect
+from opscope.core.table.places import OperatorKey
 from opscope.core.units import milliseconds, ratio_text, share_text
 from opscope.program.kernels.symbols import SME_FAMILY, IsaClass, parse_symbol
 from opscope.program.operators.kinds import Category
@@ -91,13 +91,13 @@ class LadderInputs(NamedTuple):
     variant: str
     threads: int | None
     operators: Sequence[Operator]
-    sme: Mapping[Place, Eligibility]
+    sme: Mapping[OperatorKey, Eligibility]
     machine: str | None = None
     features: frozenset[str] | None = None
     emulated: bool = False
     switched: tuple[str, ...] = ()
     exported: frozenset[str] | None = None
-    calls: Mapping[Place, OperatorCalls] | None = None
+    calls: Mapping[OperatorKey, OperatorCalls] | None = None
     problem: str | None = None
     counted: KernelSource | None = None
     sampled: KernelSource | None = None
@@ -125,7 +125,7 @@ def _unknown(rung: Rung, why: str) -> EvidenceLevel:
     return EvidenceLevel(rung, Answer.UNKNOWN, why)
 
 
-def eligible(known: LadderInputs, place: Place) -> EvidenceLevel:
+def eligible(known: LadderInputs, place: OperatorKey) -> EvidenceLevel:
     """Whether an accelerated kernel could run an operator, by its types and shape and by what the CPU has."""
     rung = Rung.ELIGIBLE
     if not known.arm:
@@ -143,7 +143,7 @@ def eligible(known: LadderInputs, place: Place) -> EvidenceLevel:
     return EvidenceLevel(rung, Answer.YES, f"{found.types}: {found.reason}", f"{TABLE}: {found.source}")
 
 
-def _names(known: LadderInputs, place: Place) -> list[str]:
+def _names(known: LadderInputs, place: OperatorKey) -> list[str]:
     """Kernels of the SME family that can run an operator; empty where no rule names any."""
     found = known.sme.get(place)
     rules = [rule for rule in RULES if found and rule.form is found.form and rule.types_name == found.types]
@@ -151,7 +151,7 @@ def _names(known: LadderInputs, place: Place) -> list[str]:
     return [f"kai_run_matmul_clamp_{name}" for text in texts for name in text.split(", ")]
 
 
-def in_binary(known: LadderInputs, place: Place) -> EvidenceLevel:
+def in_binary(known: LadderInputs, place: OperatorKey) -> EvidenceLevel:
     """Whether the library has such a kernel, by its exported names."""
     rung = Rung.IN_BINARY
     if not known.arm:
@@ -191,7 +191,7 @@ def _types(name: str) -> list[str]:
     return [word.strip() for word in inside.split(",")[1:]]
 
 
-def executed(known: LadderInputs, place: Place) -> EvidenceLevel:
+def executed(known: LadderInputs, place: OperatorKey) -> EvidenceLevel:
     """Whether one was called, by counts or else by samples."""
     own = known.calls.get(place) if known.calls else None
     if own is not None and known.counted:
@@ -244,7 +244,7 @@ def _calls_of(source: KernelSource) -> str:
     return f"calls counted, {source.path}"
 
 
-def _by_samples(known: LadderInputs, place: Place, sampled: KernelSource) -> EvidenceLevel:
+def _by_samples(known: LadderInputs, place: OperatorKey, sampled: KernelSource) -> EvidenceLevel:
     """A profiler knows processes and threads, no operators: it speaks for one only where no other could be meant."""
     rung, names = Rung.EXECUTED, set(_names(known, place))
     seen = sorted(names & set(sampled.amounts))
@@ -267,7 +267,7 @@ def _classes(source: KernelSource) -> str:
     return ", ".join(isa.value for isa in IsaClass if isa in found and isa is not IsaClass.UNKNOWN)
 
 
-def faster(known: LadderInputs, place: Place) -> EvidenceLevel:
+def faster(known: LadderInputs, place: OperatorKey) -> EvidenceLevel:
     """Whether the operator is faster than on the baseline, by the verdict of the comparison."""
     rung = Rung.FASTER
     if known.emulated:
@@ -365,7 +365,7 @@ def _asked(row: Operator) -> bool:
 
 
 def _ladder(known: LadderInputs, row: Operator) -> OperatorLadder:
-    place = Place(row.method, row.instruction or 0, row.position or 0)
+    place = OperatorKey(row.method, row.instruction or 0, row.position or 0)
     steps = [
         eligible(known, place),
         in_binary(known, place),

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, NamedTuple
 
-from opscope.analysis.operators.operator_facts import LayoutChange, OperatorFacts, OperatorKey, with_origin
-from opscope.core.table.places import self_times
+from opscope.analysis.operators.operator_facts import LayoutChange, OperatorFacts, with_origin
+from opscope.core.table.places import OperatorKey, self_times
 from opscope.program.cost.cost import GraphCosts, step_cost
 from opscope.program.cost.shapes import Shapes, is_dynamic, propagate, static_inputs
 from opscope.program.operators.attribution import Attribution

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -13,14 +13,6 @@ from opscope.program.partition.sme_support import Eligibility
 
 if TYPE_CHECKING:
     from opscope.program.origin import OperatorOrigin
-
-
-class OperatorKey(NamedTuple):
-    """What makes an operator itself: method, instruction and position within its call."""
-
-    method: str
-    instruction: int
-    position: int
 
 
 class LayoutChange(msgspec.Struct, frozen=True):

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from opscope.analysis.operators.operator_facts import LayoutChange, OperatorFacts, OperatorKey
-from opscope.core.table.places import self_times
+from opscope.analysis.operators.operator_facts import LayoutChange, OperatorFacts
+from opscope.core.table.places import OperatorKey, self_times
 from opscope.program.operators.attribution import Attribution
 from opscope.program.operators.kinds import Category
 from opscope.program.operators.taxonomy import FRAMEWORK, classify

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from opscope.analysis.findings.finding import Place, Saving
+from opscope.analysis.findings.finding import Saving
 from opscope.core.stats.effect import paired_effects
+from opscope.core.table.places import OperatorKey
 from opscope.core.units import counted_text, milliseconds
 from opscope.program.operators.taxonomy import FRAMEWORK
 
@@ -68,7 +69,7 @@ class Evidence(NamedTuple):
     untraced: Untraced | None = None
     times: Floats | None = None
     split: bool = True
-    sme: Mapping[Place, Eligibility] = {}
+    sme: Mapping[OperatorKey, Eligibility] = {}
 
     @property
     def total(self) -> float:
@@ -126,11 +127,11 @@ class Evidence(NamedTuple):
             return NO_CEILINGS
         return "something slowed the traced inferences (uneven_split)" if self.is_uneven() else None
 
-    def placements(self) -> dict[Place, Placement]:
+    def placements(self) -> dict[OperatorKey, Placement]:
         """Operators under the ceilings, by place; empty where they cannot be held against them."""
         found = [] if self.roofline is None or self.no_ceilings() else self.roofline.operators
         return {
-            Place(one.method, one.instruction, one.position): one
+            OperatorKey(one.method, one.instruction, one.position): one
             for one in found
             if one.instruction is not None and one.position is not None
         }
@@ -192,19 +193,19 @@ def _cut_off(operators: Sequence[Operator]) -> float:
     return min(likely, float(each.sum()))
 
 
-def place_of(operator: Operator) -> Place | None:
+def place_of(operator: Operator) -> OperatorKey | None:
     """The place of an operator; None for the framework's own time."""
     if operator.instruction is None or operator.position is None:
         return None
-    return Place(operator.method, operator.instruction, operator.position)
+    return OperatorKey(operator.method, operator.instruction, operator.position)
 
 
-def places(operators: Iterable[Operator]) -> list[Place]:
+def places(operators: Iterable[Operator]) -> list[OperatorKey]:
     """Places of operators, those of the framework left out."""
     return [place for place in map(place_of, operators) if place is not None]
 
 
-def place_times(operators: Iterable[Operator]) -> dict[Place, float]:
+def place_times(operators: Iterable[Operator]) -> dict[OperatorKey, float]:
     """Mean time per inference by place."""
     return {place: operator.time_ns for operator in operators if (place := place_of(operator)) is not None}
 

@@ -4,21 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opscope.analysis.findings.finding import (
-    Place,
-    RuledOut,
-    Saving,
-    Severity,
-    finding,
-    no_saving,
-    not_checked,
-    with_context,
-)
+from opscope.analysis.findings.finding import RuledOut, Saving, Severity, finding, no_saving, not_checked, with_context
 from opscope.analysis.roofline.operator_roof import Bound
 from opscope.analysis.rules.acceleration import CONTEXT, HEAVY, OPERATOR_SHARE, SME, contextual, is_unused
 from opscope.analysis.rules.evidence import NO_CEILINGS, PORTABLE, is_quantised, number_types, place_of
 from opscope.analysis.rules.time import NEAR_CEILING, at_ceilings, reached_share
 from opscope.core.stats.effect import Verdict
+from opscope.core.table.places import OperatorKey
 from opscope.core.units import counted_text, milliseconds, ratio_text, share_text
 from opscope.program.operators.kinds import Category
 from opscope.program.operators.taxonomy import FRAMEWORK
@@ -113,13 +105,13 @@ def _side(own: Sequence[OperatorChange], side: str) -> str:
     return milliseconds(sum(getattr(change, side) or 0.0 for change in own))
 
 
-def _place(change: OperatorChange) -> Place | None:
+def _place(change: OperatorChange) -> OperatorKey | None:
     if change.instruction is None or change.position is None:
         return None
-    return Place(change.method, change.instruction, change.position)
+    return OperatorKey(change.method, change.instruction, change.position)
 
 
-def _places(changes: Sequence[OperatorChange]) -> list[Place]:
+def _places(changes: Sequence[OperatorChange]) -> list[OperatorKey]:
     return [place for place in map(_place, changes) if place is not None]
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from opscope.analysis.findings.finding import Finding, Place, RuledOut, Severity, ordered, with_overlaps
+from opscope.analysis.findings.finding import Finding, RuledOut, Severity, ordered, with_overlaps
 from opscope.analysis.rules.acceleration import OPERATOR_SHARE, acceleration_effect, acceleration_unused, outputs_agree
 from opscope.analysis.rules.evidence import Evidence, ExperimentEvidence, MeasuredVariant, PairEvidence, place_times
 from opscope.analysis.rules.experiment import runner_build, sme_number_types, thread_count
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from opscope.analysis.compare.compare import Comparison
+    from opscope.core.table.places import OperatorKey
 
 __all__ = [
     "COMPARISON_RULES",
@@ -48,7 +49,6 @@ __all__ = [
     "Finding",
     "MeasuredVariant",
     "PairEvidence",
-    "Place",
     "RuledOut",
     "Severity",
     "examine",
@@ -123,7 +123,7 @@ def examine_experiment(experiment: ExperimentEvidence) -> tuple[list[Finding], l
 
 
 def merged(
-    groups: Sequence[tuple[list[Finding], list[RuledOut]]], times: Mapping[Place, float]
+    groups: Sequence[tuple[list[Finding], list[RuledOut]]], times: Mapping[OperatorKey, float]
 ) -> tuple[list[Finding], list[RuledOut]]:
     """Findings of several sources in one list, each saying which of its time an earlier one counts, too.
 

@@ -29,11 +29,12 @@ from opscope.program.partition.portable_reason import Cause
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from opscope.analysis.findings.finding import Finding, Place
+    from opscope.analysis.findings.finding import Finding
     from opscope.analysis.operators.delegates import PortableTime
     from opscope.analysis.operators.operators import Operator
     from opscope.analysis.roofline.operator_roof import Placement
     from opscope.analysis.rules.evidence import Evidence
+    from opscope.core.table.places import OperatorKey
 
 # Where these come from: docs/design/rules.md.
 PORTABLE_SHARE = 0.05
@@ -125,7 +126,7 @@ def if_delegated(evidence: Evidence, operators: Sequence[Operator]) -> Saving:
     return Saving(time - middle, ends, basis)
 
 
-def _reached(evidence: Evidence, placed: Mapping[Place, Placement]) -> tuple[float, float] | None:
+def _reached(evidence: Evidence, placed: Mapping[OperatorKey, Placement]) -> tuple[float, float] | None:
     """First quartile and median of the fraction of the ceilings that delegated operators reach; None for too few."""
     weighty = [o for o in evidence.where(is_delegate) if o.time_ns >= WEIGHTY * evidence.total]
     found = [placed[place] for place in places(weighty) if place in placed]

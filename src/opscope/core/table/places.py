@@ -16,8 +16,16 @@ if TYPE_CHECKING:
     from opscope.core.table.segment import Segment
 
 
+class OperatorKey(NamedTuple):
+    """Which operator, whatever it is called: method, instruction, and position within the instruction's call."""
+
+    method: str
+    instruction: int
+    position: int
+
+
 class SelfTimeKey(NamedTuple):
-    """A place in the program: what makes an operator itself, whatever it is called.
+    """A place in the program that self time is counted for: an operator, or a step of the framework.
 
     Attributes:
         method: of the program; None where the trace does not tell.

@@ -29,8 +29,8 @@ from opscope.reports.content.decimals import decimal
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from opscope.analysis.operators.operator_facts import OperatorKey
     from opscope.core.table import EventTable
+    from opscope.core.table.places import OperatorKey
 
 _PART = 1 << 15
 _TO_US = 3
