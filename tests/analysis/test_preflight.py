@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from graphs import graph
-from opscope.analysis.findings.finding import Severity
+from opscope.analysis.findings.message import Severity
 from opscope.analysis.preflight.forecast import NOMINAL, Part
 from opscope.analysis.preflight.preflight import MethodPreflight, Preflight, next_step, preflight
 from opscope.program.model import ProgramModel

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from opscope.analysis.compare.compare import EndToEnd
-from opscope.analysis.findings.quality import Grade, Quality
+from opscope.analysis.findings.quality import Grade, Quality, judge
 from opscope.analysis.latency.latency import latency_of
-from opscope.analysis.quality.quality import QualityEvidence, examine_measurement, judge, timed
+from opscope.analysis.quality.quality import QualityEvidence, examine_measurement, timed
 from opscope.analysis.quality.quality_machine import Circumstances, examine_machine
 from opscope.core.stats.effect import Verdict
 

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from opscope.analysis.analysis import Analysis, TraceSource, analyse
-from opscope.analysis.findings.finding import Finding, RuledOut, Severity, ordered, with_overlaps
+from opscope.analysis.findings.finding import Finding, RuledOut, ordered, with_overlaps
+from opscope.analysis.findings.message import Severity
 from opscope.analysis.roofline.operator_roof import Bound, Interval, Placement
 from opscope.analysis.roofline.roofline import Roofline
 from opscope.analysis.rules.evidence import Evidence, told_name

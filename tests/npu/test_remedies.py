@@ -6,7 +6,7 @@ import pytest
 
 from aie_gemm import Gemm, read
 from aie_traces import Span, Tile
-from opscope.analysis.findings.finding import Severity
+from opscope.analysis.findings.message import Severity
 from opscope.core.table.tiles import TileTraceSet
 from opscope.npu.analysis.findings import TileFinding
 from opscope.npu.analysis.given import RunSpecification, given

@@ -10,7 +10,7 @@ import numpy as np
 
 from opscope.analysis.compare.matching import process_times
 from opscope.analysis.findings.finding import Finding, RuledOut
-from opscope.analysis.findings.quality import Quality
+from opscope.analysis.findings.quality import Quality, judge
 from opscope.analysis.latency.latency import Latency, latency
 from opscope.analysis.latency.methods import MethodTime, method_times, timed_by_method
 from opscope.analysis.latency.timing import Untraced, untraced
@@ -36,7 +36,7 @@ from opscope.analysis.operators.operators import (
     categories,
     operators,
 )
-from opscope.analysis.quality.quality import evidence_of, examine_measurement, judge
+from opscope.analysis.quality.quality import evidence_of, examine_measurement
 from opscope.analysis.roofline.operator_roof import OperatorWork
 from opscope.analysis.roofline.roofline import Roofline, roofline
 from opscope.analysis.rules.evidence import Evidence

@@ -28,8 +28,9 @@ def quality_of(
         analyses: of every variant that has a result, by name.
         comparisons: the primary one first.
     """
+    from opscope.analysis.findings.quality import judge
     from opscope.analysis.latency.methods import timed_by_method
-    from opscope.analysis.quality.quality import evidence_of, examine_measurement, judge
+    from opscope.analysis.quality.quality import evidence_of, examine_measurement
     from opscope.analysis.quality.quality_machine import examine_machine
 
     if not analyses:
@@ -57,9 +58,10 @@ def quality_of_sides(baseline: Side, candidate: Side, comparison: Comparison) ->
         comparison: of the two.
     """
     from opscope.analysis.analysis import measured_latency
+    from opscope.analysis.findings.quality import judge
     from opscope.analysis.latency.methods import method_times, timed_by_method
     from opscope.analysis.latency.timing import untraced
-    from opscope.analysis.quality.quality import evidence_of, examine_measurement, judge
+    from opscope.analysis.quality.quality import evidence_of, examine_measurement
     from opscope.analysis.quality.quality_machine import examine_machine
 
     sides = {"the baseline": baseline, "the candidate": candidate}

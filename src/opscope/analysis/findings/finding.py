@@ -1,34 +1,22 @@
-"""What a rule says: a finding with its figures, what acting on it would save, and the next step; or why there is none.
-
-A saving is never a wish. It rests on one of two things, and says on which: a limit (what would be left if the time in
-question were zero: Amdahl's law), or a rate that was measured on this machine. Its interval is that of the measurement.
-"""
+"""What documents hold of the messages of rules: findings in order, and what was ruled out."""
 
 from __future__ import annotations
 
-import enum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import msgspec
 
+from opscope.analysis.findings.message import Kind, Message, Saving, Severity, finding
 from opscope.core.table.places import OperatorKey
 from opscope.core.units import milliseconds
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 NOT_CHECKED = "not checked: "
 """How the reason of a rule that could not be checked begins."""
 _MENTIONED = 0.01
 """Share of a finding's time from which it is said that another finding counts the same time."""
-
-
-class Severity(str, enum.Enum):
-    """How much a finding matters."""
-
-    HIGH = "high"
-    MEDIUM = "medium"
-    INFO = "info"
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -71,51 +59,41 @@ class RuledOut(msgspec.Struct, frozen=True):
         return not self.reason.startswith(NOT_CHECKED)
 
 
-def not_checked(rule: str, why: str) -> RuledOut:
-    """A rule that could not be checked, and why."""
-    return RuledOut(rule, f"{NOT_CHECKED}{why}")
+def published(messages: Iterable[Message]) -> tuple[list[Finding], list[RuledOut]]:
+    """Findings, and what was ruled out or could not be checked, as documents hold them; both in the order given."""
+    listed = list(messages)
+    findings = [_finding(told) for told in listed if told.kind is Kind.FINDING]
+    return findings, [ruled_out(told) for told in listed if told.kind in {Kind.PASSED, Kind.NOT_CHECKED}]
 
 
-class Saving(NamedTuple):
-    """What acting on a finding would save.
-
-    Attributes:
-        ns: per inference; None where that cannot be said.
-        ci95: its 95 % interval; None with fewer than two processes, or without a saving.
-        basis: what it supposes, or why there is none.
-    """
-
-    ns: float | None
-    ci95: tuple[float, float] | None
-    basis: str
-
-
-def no_saving(why: str) -> Saving:
-    """No saving can be said, and why."""
-    return Saving(None, None, f"not said: {why}")
-
-
-def finding(
-    rule: str, severity: Severity, words: tuple[str, str, str], saving: Saving, operators: Sequence[OperatorKey] = ()
-) -> Finding:
-    """A finding.
-
-    Args:
-        rule: its identifier.
-        severity: how much it matters.
-        words: title, evidence and next step.
-        saving: what acting on it would save.
-        operators: whose time it is about.
-    """
-    title, evidence, step = words
+def _finding(told: Message) -> Finding:
     return Finding(
-        rule, severity, title, evidence, saving.ns, step, saving.ci95, saving.basis, operators=list(operators)
+        rule=told.rule,
+        severity=told.severity,
+        title=told.title,
+        evidence=told.evidence,
+        saving_ns=told.saving.ns,
+        next_step=told.next_step,
+        saving_ci95_ns=told.saving.ci95,
+        saving_basis=told.saving.basis,
+        context=told.context,
+        operators=list(told.operators),
     )
 
 
-def with_context(found: Finding, context: str) -> Finding:
-    """The finding with what is usual elsewhere."""
-    return msgspec.structs.replace(found, context=context)
+def ruled_out(told: Message) -> RuledOut:
+    """A rule that found nothing, or could not be checked, as documents hold it."""
+    return RuledOut(told.rule, told.title if told.kind is Kind.PASSED else f"{NOT_CHECKED}{told.title}")
+
+
+def message_of(told: Finding | RuledOut) -> Message:
+    """What a document holds, as the message that it was made from."""
+    if isinstance(told, RuledOut):
+        kind = Kind.PASSED if told.checked else Kind.NOT_CHECKED
+        return Message(kind, told.rule, told.reason.removeprefix(NOT_CHECKED))
+    saving = Saving(told.saving_ns, told.saving_ci95_ns, told.saving_basis)
+    found = finding(told.rule, told.severity, (told.title, told.evidence, told.next_step), saving, told.operators)
+    return found._replace(context=told.context)
 
 
 def ordered(findings: Sequence[Finding], first: Sequence[str] = ()) -> list[Finding]:

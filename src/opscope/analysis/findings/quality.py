@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import enum
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from opscope.analysis.findings.finding import RuledOut
+from opscope.analysis.findings.finding import RuledOut, message_of, ruled_out
+from opscope.analysis.findings.message import Kind, Message, Severity, not_checked
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
 class Grade(str, enum.Enum):
@@ -56,3 +61,47 @@ class Quality(msgspec.Struct, frozen=True):
     reasons: list[Concern]
     passed: list[RuledOut]
     unknown: list[Unknown]
+
+
+_SEVERITIES = {Grade.GOOD: Severity.INFO, Grade.USABLE: Severity.MEDIUM, Grade.DO_NOT_TRUST: Severity.HIGH}
+_GRADES = {severity: grade for grade, severity in _SEVERITIES.items()}
+
+
+def concern(check: str, limits_to: Grade, problem: str, advice: str) -> Message:
+    """Something that limits a measurement.
+
+    Args:
+        check: its identifier.
+        limits_to: the best grade that it leaves.
+        problem: what was seen, with figures.
+        advice: what to do about it.
+    """
+    return Message(Kind.CONCERN, check, problem, next_step=advice, severity=_SEVERITIES[limits_to])
+
+
+def grade_left(told: Message) -> Grade:
+    """The best grade that a concern leaves."""
+    return _GRADES[told.severity]
+
+
+def judge(messages: Iterable[Message]) -> Quality:
+    """The verdict from what all checks say."""
+    listed, order = list(messages), list(Grade)
+    concerns = [told for told in listed if told.kind is Kind.CONCERN]
+    reasons = [Concern(told.rule, grade_left(told), told.title, told.next_step) for told in concerns]
+    reasons.sort(key=lambda reason: -order.index(reason.limits_to))
+    return Quality(
+        grade=reasons[0].limits_to if reasons else Grade.GOOD,
+        reasons=reasons,
+        passed=[ruled_out(told) for told in listed if told.kind is Kind.PASSED],
+        unknown=[Unknown(told.rule, told.title) for told in listed if told.kind is Kind.NOT_CHECKED],
+    )
+
+
+def messages_of(quality: Quality) -> list[Message]:
+    """What a verdict holds, as messages: what limits the measurement, worst first; what passed; what is unknown."""
+    return [
+        *(concern(one.check, one.limits_to, one.problem, one.advice) for one in quality.reasons),
+        *map(message_of, quality.passed),
+        *(not_checked(one.check, one.reason) for one in quality.unknown),
+    ]

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from opscope.analysis.findings.finding import Finding, Severity
+from opscope.analysis.findings.finding import Finding, ordered, published
+from opscope.analysis.findings.message import Message, Severity, finding
 from opscope.analysis.preflight.contents import Count, TensorSummary, counted, tensors_of
 from opscope.analysis.preflight.forecast import Forecast, forecast
 from opscope.analysis.preflight.operators import Planned, planned_operators
@@ -194,50 +195,47 @@ def next_step(group: PortableGroup) -> str:
 
 def examine_plan(method: MethodPreflight) -> list[Finding]:
     """Findings on one method, those that matter most first."""
-    found = [finding for rule in RULES for finding in rule(method)]
-    return sorted(found, key=lambda finding: list(Severity).index(finding.severity))
+    found = [told for rule in RULES for told in rule(method)]
+    return ordered(published(found)[0])
 
 
-def nothing_delegated(method: MethodPreflight) -> list[Finding]:
+def nothing_delegated(method: MethodPreflight) -> list[Message]:
     """No operator goes to XNNPACK."""
     partition = method.partition
     if partition.calls or not partition.portable_operators:
         return []
     evidence = f"{counted_text(partition.portable_operators, 'portable operator')}, no call of XNNPACK"
-    return [
-        _finding(
-            "nothing_delegated", Severity.HIGH, "nothing is accelerated", evidence, advice("", Cause.NOT_LOWERED, None)
-        )
-    ]
+    words = "nothing is accelerated", evidence, advice("", Cause.NOT_LOWERED, None)
+    return [finding("nothing_delegated", Severity.HIGH, words)]
 
 
-def not_looked_into(method: MethodPreflight) -> list[Finding]:
+def not_looked_into(method: MethodPreflight) -> list[Message]:
     """Delegates whose work is not known."""
     partition = method.partition
     found = []
     if partition.unread:
         evidence = f"{partition.unread} of {counted_text(partition.delegates, 'delegate')}: no payload in the file"
         title = "the work of delegates is not known"
-        found.append(_finding("unread", Severity.HIGH, title, evidence, "give the program that the exporter wrote"))
+        found.append(finding("unread", Severity.HIGH, (title, evidence, "give the program that the exporter wrote")))
     for backend in partition.other_backends:
         evidence, title = counted_text(backend.count, "delegate"), f"what {backend.name} runs is not looked into"
         step = "the figures hold for XNNPACK and portable operators only"
-        found.append(_finding("other_backend", Severity.MEDIUM, title, evidence, step))
+        found.append(finding("other_backend", Severity.MEDIUM, (title, evidence, step)))
     return found
 
 
-def not_loadable(method: MethodPreflight) -> list[Finding]:
+def not_loadable(method: MethodPreflight) -> list[Message]:
     """Operators with which the library was seen to refuse a model on CPUs with SME."""
     for group in method.matrix.groups:
         if group.form == Form.PRODUCT.value and group.types == "QD8, F16, QB4W":
             title = "on CPUs with SME the library refuses to load such a model"
             sort = "half-precision data, 4-bit weights with a scale per block"
             evidence = f"{counted_text(group.operators, 'matrix product')}: {sort}"
-            return [_finding("not_loadable", Severity.HIGH, title, evidence, group.advice or "")]
+            return [finding("not_loadable", Severity.HIGH, (title, evidence, group.advice or ""))]
     return []
 
 
-def not_eligible(method: MethodPreflight) -> list[Finding]:
+def not_eligible(method: MethodPreflight) -> list[Message]:
     """Matrix work that SME cannot run."""
     return [
         _not_eligible(group)
@@ -246,17 +244,17 @@ def not_eligible(method: MethodPreflight) -> list[Finding]:
     ]
 
 
-def _not_eligible(group: MatrixGroup) -> Finding:
+def _not_eligible(group: MatrixGroup) -> Message:
     sort = f"{group.form} ({group.types})" if group.types else group.form
     known = "cannot run" if group.verdict is SmeSupport.NOT_ELIGIBLE else "may not run"
     title = f"{share_text(group.share)} of the multiply-accumulates {known} with SME: {sort}"
     evidence = f"{counted_text(group.operators, 'operator')}, {macs_text(group.macs)}: {group.reason}"
     severity = Severity.HIGH if group.advice and group.share >= 2 * MATRIX_SHARE else Severity.MEDIUM
     step = group.advice or "nothing simple helps: look at what it costs in a profile"
-    return _finding("not_eligible", severity, title, evidence, step)
+    return finding("not_eligible", severity, (title, evidence, step))
 
 
-def portable(method: MethodPreflight) -> list[Finding]:
+def portable(method: MethodPreflight) -> list[Message]:
     """Portable operators that compute or move much."""
     found = []
     for group in method.portable if method.partition.calls else []:
@@ -268,11 +266,11 @@ def portable(method: MethodPreflight) -> list[Finding]:
         title = f"{group.work.operators} x {group.operator} left portable: {part}"
         shown = f" ({group.reason.evidence})" if group.reason.evidence else ""
         severity = Severity.HIGH if share >= MATRIX_SHARE else Severity.MEDIUM
-        found.append(_finding("portable", severity, title, f"{group.reason.text}{shown}", next_step(group)))
+        found.append(finding("portable", severity, (title, f"{group.reason.text}{shown}", next_step(group))))
     return found
 
 
-def cut_up(method: MethodPreflight) -> list[Finding]:
+def cut_up(method: MethodPreflight) -> list[Message]:
     """Many calls of delegates, and the portable operators that stand between them."""
     calls, passing = method.borders.calls, method.borders
     if calls < MANY_CALLS:
@@ -286,10 +284,10 @@ def cut_up(method: MethodPreflight) -> list[Finding]:
     evidence = f"{passed}; portable operators: {names}" if names else passed
     first = next((group for group in method.portable if group.operator == frequent[0][0]), None) if frequent else None
     step = f"{first.operator}: {next_step(first)}" if first else "see what splits them in the exporter"
-    return [_finding("cut_up", Severity.MEDIUM, f"the model is cut into {calls} calls of delegates", evidence, step)]
+    return [finding("cut_up", Severity.MEDIUM, (f"the model is cut into {calls} calls of delegates", evidence, step))]
 
 
-def layout_changes(method: MethodPreflight) -> list[Finding]:
+def layout_changes(method: MethodPreflight) -> list[Message]:
     """Layout changes and conversions that move much."""
     moved = method.layout
     if (moved.share or 0.0) < LAYOUT_BYTES:
@@ -301,31 +299,27 @@ def layout_changes(method: MethodPreflight) -> list[Finding]:
     )
     evidence = f"{transposes}, {moved.at_border} at borders of delegates, and {conversions}: {size_text(moved.bytes)}"
     step = "keep image operators in one delegate, and quantise neighbouring operators alike"
-    return [_finding("layout_changes", Severity.MEDIUM, title, evidence, step)]
+    return [finding("layout_changes", Severity.MEDIUM, (title, evidence, step))]
 
 
-def limits(method: MethodPreflight) -> list[Finding]:
+def limits(method: MethodPreflight) -> list[Message]:
     """What the figures do not cover."""
     found = []
     if method.dynamic:
         step = "export with the shapes that you will use to see their figures"
-        found.append(_finding("dynamic", Severity.INFO, "shapes can differ between calls", "upper bounds count", step))
+        found.append(finding("dynamic", Severity.INFO, ("shapes can differ between calls", "upper bounds count", step)))
     if method.branches:
         title, evidence = "there are branches or loops", "every instruction counts once"
-        found.append(_finding("branches", Severity.INFO, title, evidence, "a profile tells how often each one runs"))
+        found.append(finding("branches", Severity.INFO, (title, evidence, "a profile tells how often each one runs")))
     unknown = sum(side.unknown for row in method.work for side in (row.delegated, row.portable))
     if unknown:
         title = "the work of some operators is not known"
         evidence = f"left out of the figures: {counted_text(unknown, 'operator')}"
-        found.append(_finding("unknown_work", Severity.INFO, title, evidence, "a profile tells what they cost"))
+        found.append(finding("unknown_work", Severity.INFO, (title, evidence, "a profile tells what they cost")))
     return found
 
 
-def _finding(rule: str, severity: Severity, title: str, evidence: str, step: str) -> Finding:
-    return Finding(rule, severity, title, evidence, None, step)
-
-
-RULES: tuple[Callable[[MethodPreflight], list[Finding]], ...] = (
+RULES: tuple[Callable[[MethodPreflight], list[Message]], ...] = (
     nothing_delegated,
     not_looked_into,
     not_loadable,

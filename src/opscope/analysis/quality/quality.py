@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from opscope.analysis.findings.finding import RuledOut
-from opscope.analysis.findings.quality import Concern, Grade, Quality, Unknown
+from opscope.analysis.findings.message import Message, not_checked, passed
+from opscope.analysis.findings.quality import Grade, concern
 from opscope.core.stats.shape import Shape
 from opscope.core.stats.steady import Steadiness, steadiness
 from opscope.core.stats.trend import trend
 from opscope.core.units import ratio_text, share_text, time_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from opscope.analysis.compare.compare import EndToEnd
     from opscope.analysis.latency.latency import Latency
@@ -99,21 +99,7 @@ def timed(name: str, latency: Latency) -> Timed:
     return Timed(name, latency, series)
 
 
-def judge(results: Iterable[Concern | RuledOut | Unknown]) -> Quality:
-    """The verdict from the results of all checks."""
-    listed = list(results)
-    order = list(Grade)
-    reasons = [result for result in listed if isinstance(result, Concern)]
-    reasons.sort(key=lambda concern: -order.index(concern.limits_to))
-    return Quality(
-        grade=max((concern.limits_to for concern in reasons), key=order.index, default=Grade.GOOD),
-        reasons=reasons,
-        passed=[result for result in listed if isinstance(result, RuledOut)],
-        unknown=[result for result in listed if isinstance(result, Unknown)],
-    )
-
-
-def examine_measurement(evidence: QualityEvidence) -> list[Concern | RuledOut | Unknown]:
+def examine_measurement(evidence: QualityEvidence) -> list[Message]:
     """What the figures say about their own quality."""
     return [check(evidence) for check in CHECKS]
 
@@ -125,15 +111,15 @@ def beyond(value: float, limits: tuple[float, float]) -> Grade | None:
     return Grade.USABLE if value <= limits[1] else Grade.DO_NOT_TRUST
 
 
-def enough_processes(evidence: QualityEvidence) -> Concern | RuledOut:
+def enough_processes(evidence: QualityEvidence) -> Message:
     """Fewer processes than a verdict needs."""
     check = "enough_processes"
     fewest = min(len(variant.latency.processes) for variant in evidence.variants)
     many = f"{fewest} process{'' if fewest == 1 else 'es'} a variant"
     if fewest >= FEWEST_ROUNDS:
-        return RuledOut(check, many)
+        return passed(check, many)
     compared = evidence.end_to_end is not None
-    return Concern(
+    return concern(
         check,
         Grade.DO_NOT_TRUST if compared or fewest == 1 < len(evidence.variants) else Grade.USABLE,
         f"{many}: how processes differ is {'not known' if fewest == 1 else 'hardly known'}",
@@ -141,7 +127,7 @@ def enough_processes(evidence: QualityEvidence) -> Concern | RuledOut:
     )
 
 
-def processes_agree(evidence: QualityEvidence) -> Concern | RuledOut:
+def processes_agree(evidence: QualityEvidence) -> Message:
     """Processes of one variant that differ from each other."""
     check = "processes_agree"
     worst = max(evidence.variants, key=lambda variant: _variation(variant.medians))
@@ -149,11 +135,11 @@ def processes_agree(evidence: QualityEvidence) -> Concern | RuledOut:
     figures = f"medians of the {len(worst.medians)} processes of {worst.name} vary by {share_text(spread)}"
     grade = beyond(spread, PROCESSES)
     if grade is None:
-        return RuledOut(check, figures)
-    return Concern(check, grade, figures, "close other programs, fix the clock frequency, add rounds")
+        return passed(check, figures)
+    return concern(check, grade, figures, "close other programs, fix the clock frequency, add rounds")
 
 
-def inferences_agree(evidence: QualityEvidence) -> Concern | RuledOut:
+def inferences_agree(evidence: QualityEvidence) -> Message:
     """Inferences within a process that differ from each other."""
     check = "inferences_agree"
     worst = max(evidence.variants, key=_relative_spread)
@@ -161,11 +147,11 @@ def inferences_agree(evidence: QualityEvidence) -> Concern | RuledOut:
     figures = f"half of the inferences of {worst.name} lie beyond {share_text(spread)} of the median"
     grade = beyond(spread, INFERENCES)
     if grade is None:
-        return RuledOut(check, figures)
-    return Concern(check, grade, figures, "close other programs, use fewer threads than cores, raise --runs")
+        return passed(check, figures)
+    return concern(check, grade, figures, "close other programs, use fewer threads than cores, raise --runs")
 
 
-def precise(evidence: QualityEvidence) -> Concern | RuledOut | Unknown:
+def precise(evidence: QualityEvidence) -> Message:
     """An interval that is wide for what it is about."""
     check = "precise"
     if evidence.end_to_end is not None:
@@ -173,16 +159,16 @@ def precise(evidence: QualityEvidence) -> Concern | RuledOut | Unknown:
     else:
         interval, what = evidence.variants[0].latency.ci95_median_ns, "the median"
     if interval is None or interval[0] <= 0:
-        return Unknown(check, f"there is no interval of {what}")
+        return not_checked(check, f"there is no interval of {what}")
     half = math.sqrt(interval[1] / interval[0]) - 1
     figures = f"{what} is known to within {share_text(half)}"
     grade = beyond(half, PRECISION)
     if grade is None:
-        return RuledOut(check, figures)
-    return Concern(check, grade, figures, "add rounds: four times as many halve the interval")
+        return passed(check, figures)
+    return concern(check, grade, figures, "add rounds: four times as many halve the interval")
 
 
-def settled(evidence: QualityEvidence) -> Concern | RuledOut | Unknown:
+def settled(evidence: QualityEvidence) -> Message:
     """Processes that do not settle, or settle later than the warm-up that was set aside."""
     check = "settled"
     judged = [
@@ -192,23 +178,23 @@ def settled(evidence: QualityEvidence) -> Concern | RuledOut | Unknown:
         if one.shape is not None
     ]
     if not judged:
-        return Unknown(check, "too few inferences to see whether they settle: --runs 20 or more")
+        return not_checked(check, "too few inferences to see whether they settle: --runs 20 or more")
     late = [one for one, set_aside in judged if one.settled is None or one.settled > set_aside]
     figures = f"{len(judged) - len(late)} of {len(judged)} processes are steady behind the warm-up"
     grade = beyond(len(late) / len(judged), UNSETTLED)
     if grade is None:
-        return RuledOut(check, figures)
+        return passed(check, figures)
     ends = [one.settled for one in late if one.settled is not None and one.shape is not Shape.SLOWDOWN]
     advice = f"--warmup {max(ends)}" if ends else "close other programs, cool down between rounds, fix the clock speed"
-    return Concern(check, grade, figures, advice)
+    return concern(check, grade, figures, advice)
 
 
-def steady(evidence: QualityEvidence) -> Concern | RuledOut | Unknown:
+def steady(evidence: QualityEvidence) -> Message:
     """Processes that get slower or faster while they run."""
     check = "steady"
     drifts = [one.drift for v in evidence.variants for one in v.series if one.drift is not None]
     if not drifts:
-        return Unknown(check, "too few inferences to see a trend")
+        return not_checked(check, "too few inferences to see a trend")
     sure = [
         one.drift
         for v in evidence.variants
@@ -216,24 +202,24 @@ def steady(evidence: QualityEvidence) -> Concern | RuledOut | Unknown:
         if one.drift is not None and abs(one.drift) > DRIFT and (one.drift_p or 0.0) <= DRIFT_P
     ]
     if len(sure) <= AFFECTED * len(drifts):
-        return RuledOut(check, f"{len(drifts) - len(sure)} of {len(drifts)} processes keep their speed")
+        return passed(check, f"{len(drifts) - len(sure)} of {len(drifts)} processes keep their speed")
     typical = median(sure)
     change = f"{'slower' if typical > 0 else 'faster'} by {share_text(abs(typical))} while they run"
     advice = "let the device cool between rounds, fix the clock frequency" if typical > 0 else "raise --warmup"
-    return Concern(check, Grade.USABLE, f"{len(sure)} of {len(drifts)} processes become {change}", advice)
+    return concern(check, Grade.USABLE, f"{len(sure)} of {len(drifts)} processes become {change}", advice)
 
 
-def same_all_along(evidence: QualityEvidence) -> Concern | RuledOut | Unknown:
+def same_all_along(evidence: QualityEvidence) -> Message:
     """A machine that becomes slower or faster over the experiment."""
     check = "same_all_along"
     found = [(variant, trend(np.asarray(variant.medians))) for variant in evidence.variants]
     known = [(variant.name, *result) for variant, result in found if result is not None]
     if not known:
-        return Unknown(check, "too few processes to see a trend over the experiment")
+        return not_checked(check, "too few processes to see a trend over the experiment")
     name, change, p_value = max(known, key=lambda row: abs(row[1]) if row[2] <= DRIFT_P else 0.0)
     if abs(change) <= DRIFT or p_value > DRIFT_P:
-        return RuledOut(check, "no trend over the experiment")
-    return Concern(
+        return passed(check, "no trend over the experiment")
+    return concern(
         check,
         Grade.USABLE,
         f"{name} became {'slower' if change > 0 else 'faster'} by {share_text(abs(change))} over the experiment",
@@ -241,20 +227,20 @@ def same_all_along(evidence: QualityEvidence) -> Concern | RuledOut | Unknown:
     )
 
 
-def one_mode(evidence: QualityEvidence) -> Concern | RuledOut | Unknown:
+def one_mode(evidence: QualityEvidence) -> Message:
     """Inferences, or processes, that gather around two values."""
     check = "one_mode"
     series = [(variant.name, one) for variant in evidence.variants for one in variant.series]
     double = [(name, one) for name, one in series if len(one.modes) > 1]
     if not series:
-        return Unknown(check, "there is no series of inferences")
+        return not_checked(check, "there is no series of inferences")
     if len(double) <= AFFECTED * len(series):
-        return RuledOut(
+        return passed(
             check, f"inferences of {len(series) - len(double)} of {len(series)} processes gather around one value"
         )
     name, one = double[0]
     values = " and ".join(f"{time_text(mode.location)} ({share_text(mode.share)})" for mode in one.modes)
-    return Concern(
+    return concern(
         check,
         Grade.USABLE,
         f"inferences of {len(double)} of {len(series)} processes gather around two values, in one of {name} {values}",
@@ -262,49 +248,49 @@ def one_mode(evidence: QualityEvidence) -> Concern | RuledOut | Unknown:
     )
 
 
-def independent(evidence: QualityEvidence) -> Concern | RuledOut | Unknown:
+def independent(evidence: QualityEvidence) -> Message:
     """Inferences that follow the one before, so that they are worth fewer."""
     check = "independent"
     worth = [one.effective_n for v in evidence.variants for one in v.series if one.effective_n is not None]
     if not worth:
-        return Unknown(check, "too few inferences to see whether they follow each other")
+        return not_checked(check, "too few inferences to see whether they follow each other")
     typical = median(worth)
     runs = median(process.n for variant in evidence.variants for process in variant.latency.processes)
     figures = f"the {runs:.0f} inferences of a process are worth {min(typical, runs):.0f} independent ones"
     if typical >= min(FEWEST_INDEPENDENT, runs):
-        return RuledOut(check, figures)
-    return Concern(check, Grade.USABLE, figures, "raise --runs, or better --rounds: intervals are by process and hold")
+        return passed(check, figures)
+    return concern(check, Grade.USABLE, figures, "raise --runs, or better --rounds: intervals are by process and hold")
 
 
-def enough_runs(evidence: QualityEvidence) -> Concern | RuledOut:
+def enough_runs(evidence: QualityEvidence) -> Message:
     """Few inferences a process."""
     check = "enough_runs"
     runs = min(process.n for variant in evidence.variants for process in variant.latency.processes)
     figures = f"{runs} measured inference{'' if runs == 1 else 's'} a process"
     if runs >= FEWEST_RUNS:
-        return RuledOut(check, figures)
-    return Concern(check, Grade.USABLE, f"{figures}: percentiles and warm-up are guesses", f"--runs {2 * FEWEST_RUNS}")
+        return passed(check, figures)
+    return concern(check, Grade.USABLE, f"{figures}: percentiles and warm-up are guesses", f"--runs {2 * FEWEST_RUNS}")
 
 
-def outputs_alike(evidence: QualityEvidence) -> Concern | RuledOut | Unknown:
+def outputs_alike(evidence: QualityEvidence) -> Message:
     """Variants that compute different results."""
     check = "outputs_alike"
     if evidence.outputs is None:
-        return Unknown(check, "outputs were not compared")
+        return not_checked(check, "outputs were not compared")
     if not evidence.outputs:
-        return RuledOut(check, "the variants compute the same")
-    return Concern(check, Grade.DO_NOT_TRUST, evidence.outputs, "find out which is wrong, against the eager model")
+        return passed(check, "the variants compute the same")
+    return concern(check, Grade.DO_NOT_TRUST, evidence.outputs, "find out which is wrong, against the eager model")
 
 
-def tracing_light(evidence: QualityEvidence) -> Concern | RuledOut | Unknown:
+def tracing_light(evidence: QualityEvidence) -> Message:
     """Tracing that distorts the split."""
     check = "tracing_light"
     if evidence.tracing is None:
-        return Unknown(check, "what tracing costs was not measured")
+        return not_checked(check, "what tracing costs was not measured")
     figures = f"a traced call takes {ratio_text(evidence.tracing)} as long"
     if evidence.tracing - 1 <= TRACING:
-        return RuledOut(check, figures)
-    return Concern(
+        return passed(check, figures)
+    return concern(
         check,
         Grade.USABLE,
         f"{figures}: the split shows tracing too",
@@ -312,7 +298,7 @@ def tracing_light(evidence: QualityEvidence) -> Concern | RuledOut | Unknown:
     )
 
 
-CHECKS: tuple[Callable[[QualityEvidence], Concern | RuledOut | Unknown], ...] = (
+CHECKS: tuple[Callable[[QualityEvidence], Message], ...] = (
     enough_processes,
     processes_agree,
     inferences_agree,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from opscope.analysis.findings.finding import RuledOut
-from opscope.analysis.findings.quality import Concern, Grade, Unknown
+from opscope.analysis.findings.message import Message, not_checked, passed
+from opscope.analysis.findings.quality import Grade, concern
 from opscope.analysis.quality.quality import beyond
 
 if TYPE_CHECKING:
@@ -58,118 +58,118 @@ class Circumstances(NamedTuple):
     limit_mhz: tuple[float, float] | None = None
 
 
-def examine_machine(found: Circumstances) -> list[Concern | RuledOut | Unknown]:
+def examine_machine(found: Circumstances) -> list[Message]:
     """What the machine and the course of the experiment say about the quality of its figures."""
     if found.emulated:
-        return [Concern("real_cpu", Grade.DO_NOT_TRUST, EMULATED, ON_THE_DEVICE), complete(found)]
+        return [concern("real_cpu", Grade.DO_NOT_TRUST, EMULATED, ON_THE_DEVICE), complete(found)]
     if not found.known:
-        return [complete(found), Unknown("machine", "the machine is not known, nor what else it did meanwhile")]
+        return [complete(found), not_checked("machine", "the machine is not known, nor what else it did meanwhile")]
     own = [not_throttled(found)] if found.thermal_status is not None or found.limit_mhz is not None else []
     return [*(check(found) for check in CHECKS), *own]
 
 
-def complete(found: Circumstances) -> Concern | RuledOut:
+def complete(found: Circumstances) -> Message:
     """Repetitions that failed or were not run."""
     check = "complete"
     if not found.failed and not found.missing:
-        return RuledOut(check, f"all {found.planned} repetitions succeeded")
+        return passed(check, f"all {found.planned} repetitions succeeded")
     parts = [f"{found.failed} failed" * bool(found.failed), f"{found.missing} were not run" * bool(found.missing)]
     told = f"of {found.planned} repetitions {' and '.join(part for part in parts if part)}"
     grade = beyond((found.failed + found.missing) / max(found.planned, 1), FAILED) or Grade.USABLE
-    return Concern(check, grade, told, "see what failed; --resume runs what is missing")
+    return concern(check, grade, told, "see what failed; --resume runs what is missing")
 
 
-def idle(found: Circumstances) -> Concern | RuledOut | Unknown:
+def idle(found: Circumstances) -> Message:
     """Other programs that were running."""
     check = "idle"
     if found.load is None or found.usable_cpus is None:
-        return Unknown(check, "the load of the machine cannot be read")
+        return not_checked(check, "the load of the machine cannot be read")
     cpus = found.usable_cpus[0]
     figures = f"the load average reached {found.load:.1f} on {cpus} CPU{'' if cpus == 1 else 's'}"
     grade = beyond(found.load / cpus, LOAD)
     if grade is None:
-        return RuledOut(check, figures)
-    return Concern(check, grade, f"{figures}: other programs were running", "close them and run again")
+        return passed(check, figures)
+    return concern(check, grade, f"{figures}: other programs were running", "close them and run again")
 
 
-def same_cpus(found: Circumstances) -> Concern | RuledOut | Unknown:
+def same_cpus(found: Circumstances) -> Message:
     """CPUs that were taken away during the run."""
     check = "same_cpus"
     if found.usable_cpus is None:
-        return Unknown(check, "the number of CPUs that may be used cannot be read")
+        return not_checked(check, "the number of CPUs that may be used cannot be read")
     low, high = found.usable_cpus
     if low == high:
-        return RuledOut(check, f"{low} CPU{'' if low == 1 else 's'} could be used all along")
+        return passed(check, f"{low} CPU{'' if low == 1 else 's'} could be used all along")
     problem = f"the CPUs that could be used changed during the run, between {low} and {high}"
-    return Concern(check, Grade.DO_NOT_TRUST, problem, "run again on CPUs that stay (affinity in an experiment file)")
+    return concern(check, Grade.DO_NOT_TRUST, problem, "run again on CPUs that stay (affinity in an experiment file)")
 
 
-def threads_fit(found: Circumstances) -> Concern | RuledOut | Unknown:
+def threads_fit(found: Circumstances) -> Message:
     """As many threads as CPUs, or more."""
     check = "threads_fit"
     if found.threads is None or found.usable_cpus is None:
-        return Unknown(check, "the number of threads or of CPUs is not known")
+        return not_checked(check, "the number of threads or of CPUs is not known")
     cpus = found.usable_cpus[0]
     figures = f"{found.threads} thread{'' if found.threads == 1 else 's'} on {cpus} CPU{'' if cpus == 1 else 's'}"
     if found.threads < cpus or found.threads == 1:
-        return RuledOut(check, figures)
+        return passed(check, figures)
     if found.threads == cpus:
-        return Concern(check, Grade.USABLE, f"{figures}: anything else that runs takes one away", "use fewer --threads")
-    return Concern(check, Grade.DO_NOT_TRUST, f"{figures}: threads wait for each other", "use fewer --threads")
+        return concern(check, Grade.USABLE, f"{figures}: anything else that runs takes one away", "use fewer --threads")
+    return concern(check, Grade.DO_NOT_TRUST, f"{figures}: threads wait for each other", "use fewer --threads")
 
 
-def steady_clock(found: Circumstances) -> Concern | RuledOut | Unknown:
+def steady_clock(found: Circumstances) -> Message:
     """A clock frequency that moves, or may."""
     check = "steady_clock"
     if found.clock_mhz is not None and found.clock_mhz[1] > CLOCK * found.clock_mhz[0]:
         low, high = found.clock_mhz
         problem = f"the clock frequency moved between {low:.0f} and {high:.0f} MHz"
-        return Concern(check, Grade.USABLE, problem, "set the governor to performance, or cool down between rounds")
+        return concern(check, Grade.USABLE, problem, "set the governor to performance, or cool down between rounds")
     if found.governor is not None and found.governor != "performance":
         problem = f"the governor is {found.governor}: it follows the load"
-        return Concern(check, Grade.USABLE, problem, "set the governor to performance")
+        return concern(check, Grade.USABLE, problem, "set the governor to performance")
     if found.clock_mhz is None and found.governor is None:
-        return Unknown(check, "the clock frequency cannot be read here, so throttling would not be seen")
+        return not_checked(check, "the clock frequency cannot be read here, so throttling would not be seen")
     if found.governor is not None:
-        return RuledOut(check, "the governor is performance")
-    return RuledOut(check, "the clock frequency kept its value")
+        return passed(check, "the governor is performance")
+    return passed(check, "the clock frequency kept its value")
 
 
-def cool(found: Circumstances) -> Concern | RuledOut | Unknown:
+def cool(found: Circumstances) -> Message:
     """Temperatures at which clocks are throttled."""
     check = "cool"
     if found.temperature is None:
-        return Unknown(check, "the temperature cannot be read here")
+        return not_checked(check, "the temperature cannot be read here")
     figures = f"the temperature reached {found.temperature:.0f} degrees"
     if found.temperature <= HOT:
-        return RuledOut(check, figures)
-    return Concern(check, Grade.USABLE, f"{figures}: the clock may have been throttled", "cool down between rounds")
+        return passed(check, figures)
+    return concern(check, Grade.USABLE, f"{figures}: the clock may have been throttled", "cool down between rounds")
 
 
-def not_throttled(found: Circumstances) -> Concern | RuledOut:
+def not_throttled(found: Circumstances) -> Message:
     """What an Android device itself says of throttling; asked only where it says anything."""
     check = "not_throttled"
     if found.thermal_status is not None and found.thermal_status >= THROTTLING:
         told = f"the device told thermal status {found.thermal_status}: it throttles"
-        return Concern(check, Grade.DO_NOT_TRUST, told, "let it cool, out of its case; a rest between processes")
+        return concern(check, Grade.DO_NOT_TRUST, told, "let it cool, out of its case; a rest between processes")
     if found.limit_mhz is not None and found.limit_mhz[0] < found.limit_mhz[1]:
         low, high = found.limit_mhz
         told = f"the limit of a CPU's clock fell from {high:.0f} to {low:.0f} MHz"
-        return Concern(check, Grade.USABLE, told, "let it cool between rounds, or plug it in")
-    return RuledOut(check, "the device told of no throttling")
+        return concern(check, Grade.USABLE, told, "let it cool between rounds, or plug it in")
+    return passed(check, "the device told of no throttling")
 
 
-def alone(found: Circumstances) -> RuledOut | Unknown:
+def alone(found: Circumstances) -> Message:
     """Other guests of the same machine."""
     check = "alone"
     if found.virtual:
-        return Unknown(check, "this is a virtual machine: what other guests do is not seen")
+        return not_checked(check, "this is a virtual machine: what other guests do is not seen")
     if found.virtual is None:
-        return Unknown(check, "whether this is a virtual machine cannot be read")
-    return RuledOut(check, "this is no virtual machine")
+        return not_checked(check, "whether this is a virtual machine cannot be read")
+    return passed(check, "this is no virtual machine")
 
 
-CHECKS: tuple[Callable[[Circumstances], Concern | RuledOut | Unknown], ...] = (
+CHECKS: tuple[Callable[[Circumstances], Message], ...] = (
     complete,
     idle,
     same_cpus,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opscope.analysis.findings.finding import RuledOut, Saving, Severity, finding, no_saving, not_checked, with_context
+from opscope.analysis.findings.message import Saving, Severity, finding, no_saving, not_checked, passed
 from opscope.analysis.rules.evidence import is_delegate, place_of
 from opscope.core.stats.effect import Verdict
 from opscope.core.units import counted_text, ratio_text, share_text, time_text
@@ -14,7 +14,7 @@ from opscope.program.partition.sme_support import SmeSupport as Eligible
 
 if TYPE_CHECKING:
     from opscope.analysis.compare.compare import OperatorChange
-    from opscope.analysis.findings.finding import Finding
+    from opscope.analysis.findings.message import Message
     from opscope.analysis.operators.operators import Operator
     from opscope.analysis.rules.evidence import PairEvidence
 
@@ -29,21 +29,21 @@ CONTEXT = (
 )
 
 
-def outputs_agree(pair: PairEvidence) -> Finding | RuledOut:
+def outputs_agree(pair: PairEvidence) -> Message:
     """Variants that compute different results."""
     rule = "outputs_agree"
     outputs = pair.comparison.outputs
     if outputs is None:
         return not_checked(rule, "outputs were not compared, the traces alone do not hold them")
     if outputs.agree:
-        return RuledOut(rule, f"outputs agree: relative error {outputs.max_rel_error:.2g} <= {outputs.tolerance:.2g}")
+        return passed(rule, f"outputs agree: relative error {outputs.max_rel_error:.2g} <= {outputs.tolerance:.2g}")
     title = "The variants compute different results"
     step = "do not use the timings: find out which variant is wrong, against the eager model"
     saving = no_saving("a fast wrong result is no result")
     return finding(rule, Severity.HIGH, (title, outputs.problem or "", step), saving)
 
 
-def acceleration_effect(pair: PairEvidence) -> Finding | RuledOut:
+def acceleration_effect(pair: PairEvidence) -> Message:
     """Acceleration of which no effect is shown, or that makes things worse."""
     rule = "acceleration_effect"
     result = pair.comparison.end_to_end
@@ -52,9 +52,9 @@ def acceleration_effect(pair: PairEvidence) -> Finding | RuledOut:
         f"{ratio_text(result.speedup)}{interval}, {time_text(result.baseline_ns)} to {time_text(result.candidate_ns)}"
     )
     if result.verdict is Verdict.FASTER:
-        return RuledOut(rule, f"acceleration works: {figures}")
+        return passed(rule, f"acceleration works: {figures}")
     if is_unused(pair):
-        return RuledOut(rule, f"see acceleration_unused: {figures}")
+        return passed(rule, f"see acceleration_unused: {figures}")
     if result.verdict is Verdict.UNDECIDABLE:
         words = "It cannot be decided whether acceleration helps", figures, "run at least 6 rounds of both variants"
         return finding(rule, Severity.HIGH, words, no_saving("no difference is shown"))
@@ -80,12 +80,12 @@ def _lost(pair: PairEvidence) -> tuple[float, float] | None:
     return max(0.0, low), max(0.0, high)
 
 
-def contextual(pair: PairEvidence, found: Finding) -> Finding:
+def contextual(pair: PairEvidence, found: Message) -> Message:
     """With what is usual of SME2, where that is what was switched."""
-    return with_context(found, CONTEXT) if "sme2" in (pair.switched or ()) else found
+    return found._replace(context=CONTEXT) if "sme2" in (pair.switched or ()) else found
 
 
-def acceleration_unused(pair: PairEvidence) -> Finding | RuledOut:
+def acceleration_unused(pair: PairEvidence) -> Message:
     """No faster, no operator changed and no name changed: the accelerated kernels were not used. Why that may be."""
     rule = "acceleration_unused"
     result = pair.comparison.end_to_end
@@ -94,7 +94,7 @@ def acceleration_unused(pair: PairEvidence) -> Finding | RuledOut:
     changed, renamed = _changed(pair), _renamed(pair)
     if not is_unused(pair):
         seen = f"{counted_text(len(changed), 'operator')} and {counted_text(len(renamed), 'name')} were shown to change"
-        return RuledOut(rule, f"{ratio_text(result.speedup)}; {seen}")
+        return passed(rule, f"{ratio_text(result.speedup)}; {seen}")
     title = "The accelerated kernels seem not to be used at all"
     told = (
         f"{ratio_text(result.speedup)}; of {counted_text(len(pair.comparison.operators), 'operator')} none changed its "

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from opscope.analysis.findings.finding import Saving
+from opscope.analysis.findings.message import Saving
 from opscope.core.stats.effect import paired_effects
 from opscope.core.table.places import OperatorKey
 from opscope.core.units import counted_text, milliseconds

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from opscope.analysis.findings.finding import RuledOut, Saving, Severity, finding, no_saving, not_checked, with_context
+from opscope.analysis.findings.message import Saving, Severity, finding, no_saving, not_checked, passed
 from opscope.analysis.rules.acceleration import CONTEXT, SME
 from opscope.analysis.rules.evidence import is_delegate, place_of, places, time_of
 from opscope.core.stats.effect import Verdict
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from opscope.analysis.findings.finding import Finding
+    from opscope.analysis.findings.message import Message
     from opscope.analysis.latency.latency import Latency
     from opscope.analysis.operators.operators import Operator
     from opscope.analysis.rules.evidence import ExperimentEvidence, MeasuredVariant
@@ -35,7 +35,7 @@ _BUILT_HERE = frozenset({"native", "local"})
 """Targets whose runtime is known to be optimised: compiled by opscope, or that of the installed package."""
 
 
-def thread_count(experiment: ExperimentEvidence) -> Finding | RuledOut:
+def thread_count(experiment: ExperimentEvidence) -> Message:
     """A thread count at which the same variant was measured faster."""
     rule = "thread_count"
     shown = experiment.shown
@@ -51,7 +51,7 @@ def thread_count(experiment: ExperimentEvidence) -> Finding | RuledOut:
     faster = [other for other in others if effects[other.name].verdict() is Verdict.FASTER]
     if not faster:
         seen = ", ".join(f"{other.threads} gives {_between(effects[other.name])}" for other in others)
-        return RuledOut(rule, f"against {counted_text(shown.threads or 0, 'thread')}, {seen}: not shown to be faster")
+        return passed(rule, f"against {counted_text(shown.threads or 0, 'thread')}, {seen}: not shown to be faster")
     best = max(faster, key=lambda other: effects[other.name].estimate)
     effect, typical = effects[best.name], _latency(shown).median_ns
     interval = None if effect.low is None or effect.high is None else (effect.low, effect.high)
@@ -92,7 +92,7 @@ def _processes(latency: Latency) -> list[Floats]:
     return np.split(np.asarray(latency.samples_ns, np.float64), ends)
 
 
-def runner_build(experiment: ExperimentEvidence) -> Finding | RuledOut:
+def runner_build(experiment: ExperimentEvidence) -> Message:
     """A program with delegates of which none ran; whether the runner is optimised, where that is known."""
     rule = "runner_build"
     shown = experiment.shown
@@ -108,16 +108,16 @@ def runner_build(experiment: ExperimentEvidence) -> Finding | RuledOut:
         return not_checked(
             rule, "whether the runner is an optimised build is not recorded: use CMAKE_BUILD_TYPE=Release"
         )
-    return RuledOut(rule, "the runtime is an optimised build with event tracing, and the program's delegates ran")
+    return passed(rule, "the runtime is an optimised build with event tracing, and the program's delegates ran")
 
 
-def sme_number_types(experiment: ExperimentEvidence) -> Finding | RuledOut:
+def sme_number_types(experiment: ExperimentEvidence) -> Message:
     """Convolutions and products that SME cannot run for their number types or form, above 5 % of the latency."""
     rule = "sme_number_types"
     shown = experiment.shown
     switched = SME & {name for ran in experiment.variants for name in ran.ablated or ()}
     if not switched and not SME & set(experiment.features or ()):
-        return RuledOut(rule, "does not apply: the CPU is not known to have SME")
+        return passed(rule, "does not apply: the CPU is not known to have SME")
     if shown is None or not shown.evidence.sme:
         return not_checked(rule, "the number types of operators are not known without the program")
     groups: dict[tuple[str, str, str | None], list[Operator]] = {}
@@ -128,7 +128,7 @@ def sme_number_types(experiment: ExperimentEvidence) -> Finding | RuledOut:
     members = [operator for own in groups.values() for operator in own]
     share = shown.evidence.share(members)
     if share <= NUMBER_TYPE_SHARE:
-        return RuledOut(rule, f"operators that SME cannot run take {share_text(share)}")
+        return passed(rule, f"operators that SME cannot run take {share_text(share)}")
     ranked = sorted(groups.items(), key=lambda group: -time_of(group[1]))
     told = "; ".join(
         f"{counted_text(len(own), form)}, {milliseconds(time_of(own))} ms: {reason}"
@@ -139,7 +139,7 @@ def sme_number_types(experiment: ExperimentEvidence) -> Finding | RuledOut:
     step = advice or "nothing simple helps: they stay on the vector unit; fewer of them, or with fewer channels"
     saving = no_saving("what they would take with SME was not measured: export them so, and compare")
     severity = Severity.MEDIUM if advice else Severity.INFO
-    return with_context(finding(rule, severity, (title, told, step), saving, places(members)), CONTEXT)
+    return finding(rule, severity, (title, told, step), saving, places(members))._replace(context=CONTEXT)
 
 
 def _verdict(ran: MeasuredVariant, operator: Operator) -> Eligibility | None:

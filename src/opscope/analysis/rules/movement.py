@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from opscope.analysis.findings.finding import RuledOut, Saving, Severity, finding, not_checked
+from opscope.analysis.findings.message import Saving, Severity, finding, not_checked, passed
 from opscope.analysis.rules.evidence import PORTABLE, count, is_delegate, longest, places, time_of
 from opscope.core.units import counted_text, milliseconds, share_text, time_text
 from opscope.program.operators.kinds import Category
@@ -13,7 +13,7 @@ from opscope.program.operators.kinds import Category
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opscope.analysis.findings.finding import Finding
+    from opscope.analysis.findings.message import Message
     from opscope.analysis.operators.operators import Operator
     from opscope.analysis.rules.evidence import Evidence
 
@@ -28,13 +28,13 @@ _NAMED = 3
 _WEIGHTY = 0.05
 
 
-def data_movement(evidence: Evidence) -> Finding | RuledOut:
+def data_movement(evidence: Evidence) -> Message:
     """Transposes, copies, reshapes and conversions above 10 % of the latency, and the layers that cause them."""
     rule = "data_movement"
     moving = evidence.where(lambda operator: operator.category is Category.DATA_MOVEMENT)
     share = evidence.share(moving)
     if share <= DATA_MOVEMENT_SHARE:
-        return RuledOut(rule, f"data movement takes {share_text(share)} of the latency ({count(moving)})")
+        return passed(rule, f"data movement takes {share_text(share)} of the latency ({count(moving)})")
     title = f"Data movement takes {share_text(share)} of the latency"
     told = f"{count(moving)}, {milliseconds(time_of(moving))} ms: {_by_kind(moving)}; caused by {_causes(moving)}"
     return finding(rule, Severity.HIGH, (title, told, _movement_step(moving)), evidence.limit(moving), places(moving))
@@ -88,7 +88,7 @@ _STEPS = {
 }
 
 
-def layout_tax(evidence: Evidence) -> Finding | RuledOut:
+def layout_tax(evidence: Evidence) -> Message:
     """Transposes and conversions for which the model did not ask, above 5 % of the latency."""
     rule = "layout_tax"
     if not evidence.attributed:
@@ -98,24 +98,24 @@ def layout_tax(evidence: Evidence) -> Finding | RuledOut:
     if share <= LAYOUT_SHARE:
         whole = round(evidence.attributed, 3) >= 1
         part = "" if whole else f", as far as {share_text(evidence.attributed)} of it is known"
-        return RuledOut(rule, f"layout changes that the model did not ask for take {share_text(share)}{part}")
+        return passed(rule, f"layout changes that the model did not ask for take {share_text(share)}{part}")
     title = f"Layout changes that the model did not ask for take {share_text(share)} of the latency"
     told = f"{len(added)} of them, {milliseconds(time_of(added))} ms: {_causes(added)}"
     return finding(rule, Severity.HIGH, (title, told, _UNASKED), evidence.limit(added), places(added))
 
 
-def layout_churn(evidence: Evidence) -> Finding | RuledOut:
+def layout_churn(evidence: Evidence) -> Message:
     """Borders where one delegate ends with a layout change and the next begins with one, above 2 % of the latency."""
     rule = "layout_churn"
     calls = _delegated_calls(evidence)
     if len(calls) < 2:  # noqa: PLR2004 - there is nothing between fewer
-        return RuledOut(rule, f"{counted_text(len(calls), 'delegate call')}: none follows another")
+        return passed(rule, f"{counted_text(len(calls), 'delegate call')}: none follows another")
     pairs = [(before, after) for before, after in pairwise(calls) if _turned(before[-1]) and _turned(after[0])]
     members = list({id(o): o for before, after in pairs for o in (before[-1], after[0])}.values())
     share = evidence.share(members)
     figures = f"{len(pairs)} of {len(calls) - 1} borders between delegates have a layout change on both sides"
     if share <= CHURN_SHARE:
-        return RuledOut(rule, f"{figures}, {share_text(share)} of the latency")
+        return passed(rule, f"{figures}, {share_text(share)} of the latency")
     title = f"Layout changes on both sides of borders between delegates take {share_text(share)} of the latency"
     told = f"{figures}: {milliseconds(time_of(members))} ms; {_causes(members)}"
     step = "see in portable_operators what separates these delegates: in one delegate, two changes may cancel out"
@@ -134,7 +134,7 @@ def _turned(operator: Operator) -> bool:
     return operator.kind == "layout"
 
 
-def fragmentation(evidence: Evidence) -> Finding | RuledOut:
+def fragmentation(evidence: Evidence) -> Message:
     """Many delegate calls, whose borders cost more than 2 % of the latency."""
     rule = "fragmentation"
     calls = evidence.delegates
@@ -142,7 +142,7 @@ def fragmentation(evidence: Evidence) -> Finding | RuledOut:
     share = cost / evidence.total
     figures = f"{counted_text(len(calls), 'delegate call')}, {milliseconds(cost)} ms ({share_text(share)}) at borders"
     if len(calls) < MANY_CALLS or share <= BOUNDARY_SHARE:
-        return RuledOut(rule, figures)
+        return passed(rule, figures)
     title = f"The model is cut into {len(calls)} delegate calls, whose borders take {share_text(share)}"
     between = evidence.where(lambda operator: operator.backend == PORTABLE)
     told = f"{figures}, {time_text(cost / len(calls))} each; in between: {longest(between) or 'no operator'}"
@@ -167,13 +167,13 @@ def _borders(evidence: Evidence) -> list[float]:
     return [max(0.0, call.boundary_ns - lost.get((call.method, call.instruction), 0.0)) for call in evidence.delegates]
 
 
-def quantisation_overhead(evidence: Evidence) -> Finding | RuledOut:
+def quantisation_overhead(evidence: Evidence) -> Message:
     """Quantising and converting number types, above 5 % of the latency, and what it is done for."""
     rule = "quantisation_overhead"
     converting = evidence.where(lambda operator: operator.kind == "quantisation")
     share = evidence.share(converting)
     if share <= QUANTISATION_SHARE:
-        return RuledOut(rule, f"quantising and converting take {share_text(share)} ({count(converting)})")
+        return passed(rule, f"quantising and converting take {share_text(share)} ({count(converting)})")
     dynamic = [operator for operator in converting if _is_dynamic(operator)]
     served = evidence.where(lambda operator: any(tag in operator.name for tag in ("QD8", "QP8", "QDU8")))
     served = [operator for operator in served if operator not in converting]

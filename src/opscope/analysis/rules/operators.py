@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opscope.analysis.findings.finding import RuledOut, Saving, Severity, finding, no_saving, not_checked, with_context
+from opscope.analysis.findings.message import Saving, Severity, finding, no_saving, not_checked, passed
 from opscope.analysis.roofline.operator_roof import Bound
 from opscope.analysis.rules.acceleration import CONTEXT, HEAVY, OPERATOR_SHARE, SME, contextual, is_unused
 from opscope.analysis.rules.evidence import NO_CEILINGS, PORTABLE, is_quantised, number_types, place_of
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from opscope.analysis.compare.compare import CategoryChange, OperatorChange
-    from opscope.analysis.findings.finding import Finding
+    from opscope.analysis.findings.message import Message
     from opscope.analysis.operators.operators import Operator
     from opscope.analysis.rules.evidence import PairEvidence
 
@@ -33,18 +33,18 @@ EXPECTED = {Category.GEMM: (3.0, 15.0), Category.CONVOLUTION: (3.0, 10.0)}
 """Speedups that SME2 usually gives, by the report skill of Arm's profiling kit for ExecuTorch."""
 
 
-def unhelped_operators(pair: PairEvidence) -> Finding | RuledOut:
+def unhelped_operators(pair: PairEvidence) -> Message:
     """Delegated convolutions and products that acceleration could help, and left as they were, above 5 %."""
     rule = "unhelped_operators"
     if pair.comparison.end_to_end.verdict is Verdict.UNDECIDABLE:
         return not_checked(rule, "there are too few rounds to see what changed")
     if is_unused(pair):
-        return RuledOut(rule, "see acceleration_unused")
+        return passed(rule, "see acceleration_unused")
     groups = _heavy_kinds(pair)
     unhelped = {kind: own for kind, own in groups.items() if _best_speedup(pair, kind, own) < UNHELPED_SPEEDUP}
     if not unhelped:
         told = ", ".join(f"{kind} {ratio_text(_speedup(own))}" for kind, own in groups.items()) or "there are none"
-        return RuledOut(rule, f"delegated convolutions and products that weigh: {told}")
+        return passed(rule, f"delegated convolutions and products that weigh: {told}")
     members = [change for own in unhelped.values() for change in own]
     time = sum(change.candidate_ns or 0.0 for change in members)
     told = ", ".join(
@@ -159,7 +159,7 @@ def _unhelped_saving(pair: PairEvidence, members: Sequence[OperatorChange]) -> S
     return at_ceilings(pair.evidence, _own(pair, members))
 
 
-def slowed_operators(pair: PairEvidence) -> Finding | RuledOut:
+def slowed_operators(pair: PairEvidence) -> Message:
     """Operators that became slower with acceleration, above 2 % of the latency together."""
     rule = "slowed_operators"
     if pair.comparison.end_to_end.verdict is Verdict.UNDECIDABLE:
@@ -169,7 +169,7 @@ def slowed_operators(pair: PairEvidence) -> Finding | RuledOut:
     share = lost / pair.comparison.candidate.mean_ns
     if share <= SLOWED_SHARE:
         figures = f"{counted_text(len(slower), 'operator')} became slower"
-        return RuledOut(rule, f"{figures}, by {share_text(share)} of the latency" if slower else figures)
+        return passed(rule, f"{figures}, by {share_text(share)} of the latency" if slower else figures)
     top = sorted(slower, key=lambda change: change.saved_ns)[:_NAMED]
     told = ", ".join(f"{c.module or c.name} (+{milliseconds(-c.saved_ns)} ms)" for c in top)
     title = (
@@ -184,23 +184,23 @@ def slowed_operators(pair: PairEvidence) -> Finding | RuledOut:
     return finding(rule, Severity.MEDIUM, (title, words, step), saving, _places(slower))
 
 
-def below_expectation(pair: PairEvidence) -> Finding | RuledOut:
+def below_expectation(pair: PairEvidence) -> Message:
     """Convolutions or products that SME2 makes less than three times as fast; on other features nothing is expected."""
     rule = "below_expectation"
     if "sme2" not in (pair.switched or ()):
-        return RuledOut(rule, "does not apply: what is usual is known of SME2 only")
+        return passed(rule, "does not apply: what is usual is known of SME2 only")
     if pair.comparison.end_to_end.verdict is Verdict.UNDECIDABLE:
         return not_checked(rule, "there are too few rounds to see what changed")
     changes = {change.category: change for change in pair.comparison.categories}
     told = {c: text for c in EXPECTED if (text := _against(changes[c], EXPECTED[c])) is not None}
     low = [c for c in told if (most := _most(changes[c])) is not None and most < EXPECTED[c][0]]
     if not low:
-        return RuledOut(rule, "; ".join(told.values()) or "there is no delegated convolution or product")
+        return passed(rule, "; ".join(told.values()) or "there is no delegated convolution or product")
     title = f"SME2 gives {' and '.join(category.value for category in low)} less than is usual"
     step = "see unhelped_operators and sme_number_types for the operators behind it; small shapes gain least"
     saving = no_saving("what is usual elsewhere is no measurement of this model")
     words = title, "; ".join(told[category] for category in low), step
-    return with_context(finding(rule, Severity.INFO, words, saving), CONTEXT)
+    return finding(rule, Severity.INFO, words, saving)._replace(context=CONTEXT)
 
 
 def _against(change: CategoryChange, expected: tuple[float, float]) -> str | None:

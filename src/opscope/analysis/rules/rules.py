@@ -1,14 +1,14 @@
 """All rules: what stands out in the figures of a variant, of a pair of variants, and of a whole experiment.
 
-Each rule is one small function. It returns a Finding, or says what it checked and found in order, so that a report
-can list what was ruled out. Thresholds and where they come from: ``docs/design/rules.md``.
+Each rule is one small function. It returns a message: a finding, or what it checked and found in order, so that a
+report can list what was ruled out. Thresholds and where they come from: ``docs/design/rules.md``.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from opscope.analysis.findings.finding import Finding, RuledOut, Severity, ordered, with_overlaps
+from opscope.analysis.findings.finding import Finding, RuledOut, ordered, published, with_overlaps
 from opscope.analysis.rules.acceleration import OPERATOR_SHARE, acceleration_effect, acceleration_unused, outputs_agree
 from opscope.analysis.rules.evidence import Evidence, ExperimentEvidence, MeasuredVariant, PairEvidence, place_times
 from opscope.analysis.rules.experiment import runner_build, sme_number_types, thread_count
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from opscope.analysis.compare.compare import Comparison
+    from opscope.analysis.findings.message import Message
     from opscope.core.table.places import OperatorKey
 
 __all__ = [
@@ -46,18 +47,15 @@ __all__ = [
     "RULES",
     "Evidence",
     "ExperimentEvidence",
-    "Finding",
     "MeasuredVariant",
     "PairEvidence",
-    "RuledOut",
-    "Severity",
     "examine",
     "examine_comparison",
     "examine_experiment",
     "merged",
 ]
 
-RULES: Final[tuple[Callable[[Evidence], Finding | RuledOut], ...]] = (
+RULES: Final[tuple[Callable[[Evidence], Message], ...]] = (
     nothing_delegated,
     silent_delegate,
     portable_operators,
@@ -79,7 +77,7 @@ RULES: Final[tuple[Callable[[Evidence], Finding | RuledOut], ...]] = (
     unresolved_operators,
 )
 """Of one variant, in the order in which they are told where nothing else orders them."""
-COMPARISON_RULES: Final[tuple[Callable[[PairEvidence], Finding | RuledOut], ...]] = (
+COMPARISON_RULES: Final[tuple[Callable[[PairEvidence], Message], ...]] = (
     outputs_agree,
     acceleration_unused,
     acceleration_effect,
@@ -88,7 +86,7 @@ COMPARISON_RULES: Final[tuple[Callable[[PairEvidence], Finding | RuledOut], ...]
     below_expectation,
 )
 """Of a pair of variants."""
-EXPERIMENT_RULES: Final[tuple[Callable[[ExperimentEvidence], Finding | RuledOut], ...]] = (
+EXPERIMENT_RULES: Final[tuple[Callable[[ExperimentEvidence], Message], ...]] = (
     runner_build,
     thread_count,
     sme_number_types,
@@ -137,7 +135,6 @@ def merged(
     return ordered(findings, DECISIVE), [item for _, ruled_out in groups for item in ruled_out]
 
 
-def _sorted(results: Iterable[Finding | RuledOut]) -> tuple[list[Finding], list[RuledOut]]:
-    listed = list(results)
-    findings = ordered([result for result in listed if isinstance(result, Finding)], DECISIVE)
-    return findings, [result for result in listed if isinstance(result, RuledOut)]
+def _sorted(messages: Iterable[Message]) -> tuple[list[Finding], list[RuledOut]]:
+    findings, ruled_out = published(messages)
+    return ordered(findings, DECISIVE), ruled_out

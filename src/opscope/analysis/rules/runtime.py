@@ -6,7 +6,7 @@ from itertools import pairwise
 from statistics import median
 from typing import TYPE_CHECKING
 
-from opscope.analysis.findings.finding import RuledOut, Severity, finding, no_saving, not_checked
+from opscope.analysis.findings.message import Severity, finding, no_saving, not_checked, passed
 from opscope.analysis.rules.evidence import count, is_delegate, longest, places, time_of, told_name
 from opscope.core.units import counted_text, milliseconds, ratio_text, share_text, time_text
 from opscope.program.operators.taxonomy import FRAMEWORK
@@ -14,7 +14,7 @@ from opscope.program.operators.taxonomy import FRAMEWORK
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opscope.analysis.findings.finding import Finding
+    from opscope.analysis.findings.message import Message
     from opscope.analysis.latency.latency import Latency
     from opscope.analysis.operators.operators import Operator
     from opscope.analysis.rules.evidence import Evidence
@@ -35,7 +35,7 @@ _PRODUCTS = frozenset({"convolution", "depthwise", "deconvolution", "linear", "a
 _ONCE = "it is paid once a process, not in every inference"
 
 
-def framework_time(evidence: Evidence) -> Finding | RuledOut:
+def framework_time(evidence: Evidence) -> Message:
     """Time that no operator claims, without what the delegate cuts off durations, above 10 % of the latency."""
     rule = "framework_time"
     framework = [operator for operator in evidence.operators if operator.kind == FRAMEWORK.kind]
@@ -46,7 +46,7 @@ def framework_time(evidence: Evidence) -> Finding | RuledOut:
     cut = f", {milliseconds(lost)} ms that the delegate cuts off durations not counted" if lost else ""
     figures = f"{milliseconds(time)} ms in {counted_text(round(calls), 'call')} of delegates and kernels{cut}"
     if share <= FRAMEWORK_SHARE:
-        return RuledOut(rule, f"time that no operator claims is {share_text(share)} ({figures})")
+        return passed(rule, f"time that no operator claims is {share_text(share)} ({figures})")
     title = f"No operator claims {share_text(share)} of the latency"
     step = _framework_step(evidence.total, calls)
     saving = no_saving("a part of it is the tracer's own cost")
@@ -62,20 +62,20 @@ def _framework_step(total_ns: float, calls: float) -> str:
     return "join delegates, so that fewer calls are made"
 
 
-def unresolved_operators(evidence: Evidence) -> Finding | RuledOut:
+def unresolved_operators(evidence: Evidence) -> Message:
     """Durations that the delegate cuts off, where their sum matters."""
     rule = "unresolved_operators"
     unresolved = sum(operator.uncertainty_ns for operator in evidence.operators)
     share = unresolved / evidence.total
     if share <= UNRESOLVED_SHARE:
-        return RuledOut(rule, f"durations that were cut off could add at most {share_text(share)} to operators")
+        return passed(rule, f"durations that were cut off could add at most {share_text(share)} to operators")
     title = f"Up to {share_text(share)} of the latency is operator time that reads as framework time"
     told = f"the delegate cuts durations off to whole microseconds: at most {time_text(unresolved)} of an inference"
     step = "read operators of a few microseconds as a group; end-to-end latency is not affected"
     return finding(rule, Severity.INFO, (title, told, step), no_saving("it is a limit of the measurement"))
 
 
-def silent_delegate(evidence: Evidence) -> Finding | RuledOut:
+def silent_delegate(evidence: Evidence) -> Message:
     """Delegates that report no operators, so that their time is one block."""
     rule = "silent_delegate"
     silent = [call for call in evidence.delegates if not call.events]
@@ -83,7 +83,7 @@ def silent_delegate(evidence: Evidence) -> Finding | RuledOut:
     if not evidence.delegates:
         return not_checked(rule, "there is no call of a delegate")
     if not silent:
-        return RuledOut(rule, f"all of {counted_text(len(evidence.delegates), 'delegate call')} report operators")
+        return passed(rule, f"all of {counted_text(len(evidence.delegates), 'delegate call')} report operators")
     title = f"{counted_text(len(silent), 'delegate call')} {'reports' if len(silent) == 1 else 'report'} no operators"
     told = f"{milliseconds(time)} ms ({share_text(time / evidence.total)}) of the latency cannot be split further"
     backend = silent[0].backend
@@ -96,7 +96,7 @@ def silent_delegate(evidence: Evidence) -> Finding | RuledOut:
     return finding(rule, Severity.HIGH, (title, told, step), no_saving("it is a limit of the measurement"))
 
 
-def unfused_operators(evidence: Evidence) -> Finding | RuledOut:
+def unfused_operators(evidence: Evidence) -> Message:
     """Batch normalisations, and clamps behind a product, that run by themselves, above 2 % of the latency."""
     rule = "unfused_operators"
     norms = evidence.where(lambda operator: "batch_norm" in (operator.aten or operator.name))
@@ -107,7 +107,7 @@ def unfused_operators(evidence: Evidence) -> Finding | RuledOut:
         f"{counted_text(len(norms), 'batch normalisation')}, {counted_text(len(clamps), 'clamp')} behind a product"
     )
     if share <= UNFUSED_SHARE:
-        return RuledOut(rule, f"{figures} run by themselves: {share_text(share)} of the latency")
+        return passed(rule, f"{figures} run by themselves: {share_text(share)} of the latency")
     title = f"Operators that could be fused run by themselves: {share_text(share)} of the latency"
     told = f"{figures}, {milliseconds(time_of(members))} ms; longest: {longest(members)}"
     steps = [
@@ -134,20 +134,20 @@ def _lone_clamps(evidence: Evidence) -> list[Operator]:
     return [operator for operator in found if is_delegate(operator)]
 
 
-def costly_activations(evidence: Evidence) -> Finding | RuledOut:
+def costly_activations(evidence: Evidence) -> Message:
     """Activations that no product can end with, such as GELU and HardSwish, above 5 % of the latency."""
     rule = "costly_activations"
     members = evidence.where(lambda o: o.kind == "activation" and not o.name.startswith("Clamp") and is_delegate(o))
     share = evidence.share(members)
     if share <= ACTIVATION_SHARE:
-        return RuledOut(rule, f"activations that run by themselves take {share_text(share)} ({count(members)})")
+        return passed(rule, f"activations that run by themselves take {share_text(share)} ({count(members)})")
     title = f"Activations that cannot be fused take {share_text(share)} of the latency"
     told = f"{count(members)}, {milliseconds(time_of(members))} ms; longest: {longest(members)}"
     step = "try ReLU or ReLU6, which end the operator before them at no cost; the model must be trained again"
     return finding(rule, Severity.INFO, (title, told, step), evidence.limit(members), places(members))
 
 
-def slow_first_inference(evidence: Evidence) -> Finding | RuledOut:
+def slow_first_inference(evidence: Evidence) -> Message:
     """A first inference that takes more than three times the settled latency."""
     rule = "slow_first_inference"
     latency = _product_latency(evidence)
@@ -155,13 +155,13 @@ def slow_first_inference(evidence: Evidence) -> Finding | RuledOut:
     ratio = first / latency.median_ns if latency.median_ns else 1.0
     figures = f"{time_text(first)} against {time_text(latency.median_ns)} once settled"
     if ratio <= SLOW_FIRST:
-        return RuledOut(rule, f"the first inference takes {figures}")
+        return passed(rule, f"the first inference takes {figures}")
     title = f"The first inference takes {ratio_text(ratio)} the settled latency"
     step = "run one inference ahead of the user's first, or load the method early"
     return finding(rule, Severity.INFO, (title, figures, step), no_saving(_ONCE))
 
 
-def slow_loading(evidence: Evidence) -> Finding | RuledOut:
+def slow_loading(evidence: Evidence) -> Message:
     """Loading that takes 0.1 s or more, and as long as 20 inferences."""
     rule = "slow_loading"
     latency = _product_latency(evidence)
@@ -172,7 +172,7 @@ def slow_loading(evidence: Evidence) -> Finding | RuledOut:
     inferences = load / latency.median_ns if latency.median_ns else 0.0
     figures = f"{time_text(load)}, as long as {inferences:.1f} inferences"
     if load < LOAD_SECONDS * 1e9 or inferences < LOAD_INFERENCES:
-        return RuledOut(rule, f"loading takes {figures}")
+        return passed(rule, f"loading takes {figures}")
     title = f"Loading takes as long as {inferences:.0f} inferences"
     step = "load once and keep the method; map the file (MmapDataLoader); ahead of the user's first inference"
     return finding(rule, Severity.INFO, (title, figures, step), no_saving(_ONCE))
@@ -183,7 +183,7 @@ def _product_latency(evidence: Evidence) -> Latency:
     return evidence.untraced.latency if evidence.untraced else evidence.latency
 
 
-def tracer_cost(evidence: Evidence) -> Finding | RuledOut:
+def tracer_cost(evidence: Evidence) -> Message:
     """Tracing that makes a call at least 5 % longer: the split is of longer inferences than the product's."""
     rule = "tracer_cost"
     cost = evidence.untraced.tracing if evidence.untraced else None
@@ -192,14 +192,14 @@ def tracer_cost(evidence: Evidence) -> Finding | RuledOut:
     interval = f", 95 % interval {_times(cost.ci95)}" if cost.ci95 else ""
     figures = f"a traced call takes {ratio_text(cost.ratio)} as long{interval}"
     if cost.ratio - 1 <= TRACER_SHARE or (cost.ci95 is not None and cost.ci95[0] <= 1):
-        return RuledOut(rule, figures)
+        return passed(rule, figures)
     title = f"Tracing makes inferences {share_text(cost.ratio - 1)} longer"
     told = f"{figures}; times of operators and savings are of traced inferences"
     step = f"divide times of operators by {cost.ratio:.2f} to compare them with end-to-end latency; trust their order"
     return finding(rule, Severity.INFO, (title, told, step), no_saving("it is a limit of the measurement"))
 
 
-def uneven_split(evidence: Evidence) -> Finding | RuledOut:
+def uneven_split(evidence: Evidence) -> Message:
     """Traced inferences whose mean is 10 % above the latency without tracing, beyond what tracing itself costs."""
     rule = "uneven_split"
     if evidence.untraced is None or evidence.untraced.tracing is None:
@@ -207,7 +207,7 @@ def uneven_split(evidence: Evidence) -> Finding | RuledOut:
     typical = evidence.usual_ns()
     figures = f"traced inferences take {time_text(evidence.total)} on average, untraced ones {time_text(typical)}"
     if not evidence.is_uneven():
-        return RuledOut(rule, figures)
+        return passed(rule, figures)
     title = f"Times of operators are those of inferences {ratio_text(evidence.total / typical)} as long as usual"
     step = "read shares, not milliseconds; run it again on a quiet machine"
     return finding(rule, Severity.MEDIUM, (title, figures, step), no_saving("it is a limit of the measurement"))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from opscope.analysis.findings.finding import RuledOut, Saving, Severity, finding, no_saving, not_checked
+from opscope.analysis.findings.message import Saving, Severity, finding, no_saving, not_checked, passed
 from opscope.analysis.roofline.operator_roof import Bound
 from opscope.analysis.rules.evidence import (
     NO_CEILINGS,
@@ -29,7 +29,7 @@ from opscope.program.partition.portable_reason import Cause
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from opscope.analysis.findings.finding import Finding
+    from opscope.analysis.findings.message import Message
     from opscope.analysis.operators.delegates import PortableTime
     from opscope.analysis.operators.operators import Operator
     from opscope.analysis.roofline.operator_roof import Placement
@@ -47,14 +47,14 @@ _OPTIMISED = frozenset("native_layer_norm log_softmax add sub mul div exp gelu e
 """Kernels that ExecuTorch has in a vectorised form, too: kernels/optimized/optimized.yaml."""
 
 
-def portable_operators(evidence: Evidence) -> Finding | RuledOut:
+def portable_operators(evidence: Evidence) -> Message:
     """Operators that no delegate took, above 5 % of the latency."""
     rule = "portable_operators"
     portable = evidence.where(lambda operator: operator.backend == PORTABLE)
     share, time = evidence.share(portable), time_of(portable)
     figures = f"{count(portable)}, {milliseconds(time)} ms of {milliseconds(evidence.total)} ms"
     if share <= PORTABLE_SHARE:
-        return RuledOut(rule, f"operators outside of delegates take {share_text(share)} ({figures})")
+        return passed(rule, f"operators outside of delegates take {share_text(share)} ({figures})")
     title = f"Operators outside of any delegate take {share_text(share)} of the latency"
     told = f"{figures}; longest: {longest(portable)}{_reasons(evidence.portable)}"
     return finding(
@@ -137,13 +137,13 @@ def _reached(evidence: Evidence, placed: Mapping[OperatorKey, Placement]) -> tup
     return low, middle
 
 
-def nothing_delegated(evidence: Evidence) -> Finding | RuledOut:
+def nothing_delegated(evidence: Evidence) -> Message:
     """A program of which no operator runs in a delegate."""
     rule = "nothing_delegated"
     work = evidence.work()
     calls = len(evidence.delegates)
     if calls or any(is_delegate(operator) for operator in work):
-        return RuledOut(rule, f"{counted_text(calls, 'delegate call')} an inference")
+        return passed(rule, f"{counted_text(calls, 'delegate call')} an inference")
     if not work:
         return not_checked(rule, "the trace holds no operator, only the framework's own time")
     title = "Nothing is delegated: every operator runs in the runtime's own kernels"
@@ -152,7 +152,7 @@ def nothing_delegated(evidence: Evidence) -> Finding | RuledOut:
     return finding(rule, Severity.HIGH, (title, told, step), no_saving("portable_operators says it"))
 
 
-def bottleneck(evidence: Evidence) -> Finding | RuledOut:
+def bottleneck(evidence: Evidence) -> Message:
     """The category that takes most of the latency, what would be left without it, and how near the ceilings it is."""
     rule = "bottleneck"
     work = evidence.work()
@@ -161,7 +161,7 @@ def bottleneck(evidence: Evidence) -> Finding | RuledOut:
     times = {category: time_of(o for o in work if o.category is category) for category in Category}
     category = max(times, key=lambda candidate: times[candidate])
     if category is Category.DATA_MOVEMENT and times[category] > DATA_MOVEMENT_SHARE * evidence.total:
-        return RuledOut(rule, "data movement takes most, which is a finding of its own")
+        return passed(rule, "data movement takes most, which is a finding of its own")
     members = [operator for operator in work if operator.category is category]
     rest = evidence.total - times[category]
     limit = f", {ratio_text(evidence.total / rest)} at most" if rest > 0 else ""
@@ -226,7 +226,7 @@ _RELIEF = {
 }
 
 
-def headroom(evidence: Evidence) -> Finding | RuledOut:
+def headroom(evidence: Evidence) -> Message:
     """Delegated operators that are far from what this machine was seen to reach, above 10 % of the latency."""
     rule = "headroom"
     problem = evidence.no_ceilings()
@@ -246,7 +246,7 @@ def headroom(evidence: Evidence) -> Finding | RuledOut:
     share = above / evidence.total
     if share <= HEADROOM_SHARE:
         known = share_text(evidence.roofline.placed_ns / evidence.total)
-        return RuledOut(rule, f"at the ceilings, delegates would save {share_text(share)}; {known} of it was placed")
+        return passed(rule, f"at the ceilings, delegates would save {share_text(share)}; {known} of it was placed")
     names = ", ".join(f"{o.module or o.name} ({time_text(rooms[id(o)])})" for o in members[:_FEWEST])
     title = f"Delegates spend {share_text(share)} of the latency above what this machine was seen to reach"
     told = f"{time_text(above)} in {count(members)}; most headroom: {names}"
@@ -254,7 +254,7 @@ def headroom(evidence: Evidence) -> Finding | RuledOut:
     return finding(rule, Severity.INFO, (title, told, step), saving, places(members))
 
 
-def memory_bound(evidence: Evidence) -> Finding | RuledOut:
+def memory_bound(evidence: Evidence) -> Message:
     """Operators that wait for memory, above 20 % of the latency: faster arithmetic does not help them."""
     rule = "memory_bound"
     problem = evidence.no_ceilings()
@@ -264,7 +264,7 @@ def memory_bound(evidence: Evidence) -> Finding | RuledOut:
     members = [o for o in evidence.work() if (place := place_of(o)) in placed and placed[place].bound is Bound.MEMORY]
     share = evidence.share(members)
     if share <= MEMORY_SHARE:
-        return RuledOut(rule, f"operators that memory limits take {share_text(share)}")
+        return passed(rule, f"operators that memory limits take {share_text(share)}")
     title = f"Operators that wait for memory take {share_text(share)} of the latency"
     told = (
         f"{count(members)}, {milliseconds(time_of(members))} ms: passing their bytes once explains at least half of "

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 import numpy as np
 
-from opscope.analysis.findings.finding import Severity
+from opscope.analysis.findings.message import Message, Severity
 from opscope.core.table.tiles import SLOTS
 from opscope.core.units import ratio_text, share_text
 from opscope.npu.analysis.calls import END, START
-from opscope.npu.analysis.findings import TileFinding, place
+from opscope.npu.analysis.findings import TileFinding, place, published, tile_finding
 from opscope.npu.analysis.ports import PORT
 
 if TYPE_CHECKING:
@@ -249,7 +249,7 @@ def advise(tile: TileTrace, work: MacCalls | None = None, rate: MacRate | None =
         buffer_bytes=round(whole.bytes * _PACKET / coverage) if coverage else None,
         slots=costs,
         steps=steps,
-        findings=(_cut(tile, end.why, steps, costs),) if end.cut else (),
+        findings=published([_cut(tile, end.why, steps, costs)] if end.cut else []),
     )
 
 
@@ -312,11 +312,11 @@ def _enough(step: Unslot) -> bool:
     return step.reach >= _FAR if step.coverage is None else step.coverage == 1
 
 
-def _cut(tile: TileTrace, why: str, steps: tuple[Unslot, ...], costs: tuple[SlotCost, ...]) -> TileFinding:
+def _cut(tile: TileTrace, why: str, steps: tuple[Unslot, ...], costs: tuple[SlotCost, ...]) -> Message:
     title = "the trace ends before the work does: the buffer was probably full"
     dearest = ", ".join(f"{cost.event} {share_text(cost.share)}" for cost in costs[:3])
     evidence = f"{why}; share of its bytes that would be saved without each event: {dearest}"
-    return TileFinding("trace_cut", Severity.MEDIUM, title, evidence, place(tile), _next(steps))
+    return tile_finding("trace_cut", Severity.MEDIUM, title, evidence, place(tile), _next(steps))
 
 
 def _next(steps: tuple[Unslot, ...]) -> str:

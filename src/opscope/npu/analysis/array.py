@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 import numpy as np
 
-from opscope.analysis.findings.finding import Severity
+from opscope.analysis.findings.message import Message, Severity
 from opscope.core.units import counted_text, share_text
 from opscope.npu.analysis.calls import START
 from opscope.npu.analysis.cycles import split_spans
-from opscope.npu.analysis.findings import TileFinding
+from opscope.npu.analysis.findings import TileFinding, published, tile_finding
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -294,7 +294,7 @@ def array_view(cores: Sequence[ArrayCore], said: RunSpecification) -> ArrayView:
         slowest=slowest({own.core.tile.tile: (own.core.tile, own.core.calls, own.start, own.end) for own in each}),
         heat_map=heat_map(cores, {own.tile: own.median_cycles for own in times}),
         reason=reason,
-        findings=tuple(_findings(cores, said)),
+        findings=published(_findings(cores, said)),
     )
 
 
@@ -373,7 +373,7 @@ def _times(own: _Own, ends_last: int) -> TileTimes:
     return TileTimes(own.core.tile.tile, float(np.median(spans)), int(spans.min()), int(spans.max()), ends_last)
 
 
-def _findings(cores: Sequence[ArrayCore], said: RunSpecification) -> list[TileFinding]:
+def _findings(cores: Sequence[ArrayCore], said: RunSpecification) -> list[Message]:
     """That the cores in the trace are not those that were said to compute."""
     if said.tiling is None or len(cores) == said.tiling.cores:
         return []
@@ -385,7 +385,7 @@ def _findings(cores: Sequence[ArrayCore], said: RunSpecification) -> list[TileFi
     )
     evidence = f"{counted_text(len(cores), 'core')} traced, {wanted} given"
     severity = Severity.MEDIUM if many else Severity.INFO
-    return [TileFinding("cores_do_not_match", severity, title, evidence, "array", step)]
+    return [tile_finding("cores_do_not_match", severity, title, evidence, "array", step)]
 
 
 _WIDEST = 64

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
-from opscope.analysis.findings.finding import Severity
+from opscope.analysis.findings.message import Message, Severity
 from opscope.core.units import share_text
 from opscope.npu.analysis.cycles import split_spans
-from opscope.npu.analysis.findings import TileFinding, place
+from opscope.npu.analysis.findings import place, tile_finding
 from opscope.npu.analysis.ports import Port, ports
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class TileBound(msgspec.Struct, frozen=True, kw_only=True):
     measured_period_cycles: float | None
     residual_cycles: float | None
     reason: str
-    findings: tuple[TileFinding, ...] = ()
+    findings: tuple[Message, ...] = ()
 
 
 def bound(tile: TileTrace, calls: CallSpans, work: MacCalls, said: RunSpecification) -> TileBound:
@@ -156,7 +156,7 @@ def _reason(call: float, paced: Port | None, moved: tuple[Port, ...]) -> str:
     return f"{longest}, every port that was traced needs less for each call"
 
 
-def _residual(tile: TileTrace, calls: CallSpans, found: TileBound, measured: Period) -> TileFinding:
+def _residual(tile: TileTrace, calls: CallSpans, found: TileBound, measured: Period) -> Message:
     left = found.residual_cycles or 0.0
     title = "calls follow each other faster than their data could arrive"
     step = "the size, type or number of ports is another: check m, k, n, dtype and arch"
@@ -171,7 +171,7 @@ def _residual(tile: TileTrace, calls: CallSpans, found: TileBound, measured: Per
         most = max(shares, key=lambda name: shares[name])
         evidence += f"; of the cycles between calls {share_text(shares[most])} are {most.replace('_', ' ')}"
         step = _STEPS.get(most, _STEPS["other"])
-    return TileFinding("period_not_explained", Severity.MEDIUM, title, evidence, place(tile), step)
+    return tile_finding("period_not_explained", Severity.MEDIUM, title, evidence, place(tile), step)
 
 
 _STEPS = {

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 import numpy as np
 
-from opscope.analysis.findings.finding import Severity
-from opscope.npu.analysis.findings import TileFinding, place
+from opscope.analysis.findings.message import Message, Severity
+from opscope.npu.analysis.findings import place, tile_finding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -261,7 +261,7 @@ _STEPS = {
 _MINOR = {PairingRule.ENDS_INSIDE, PairingRule.BEGINS_INSIDE}
 
 
-def findings_of(tile: TileTrace, marks: Marks, found: Matched, listed: Anomalies) -> Iterator[TileFinding]:
+def findings_of(tile: TileTrace, marks: Marks, found: Matched, listed: Anomalies) -> Iterator[Message]:
     """One for each anomaly with its place; from the 21st of a rule on only their number and extent."""
     said = _lengths(marks, found).said
     for code in np.unique(listed.rule).tolist():
@@ -302,9 +302,9 @@ def _evidence(rule: PairingRule, mark: int, pair: int, marks: Marks, said: str) 
     return f"{around}; {said}"
 
 
-def _finding(rule: PairingRule, title: str, evidence: str, where: str) -> TileFinding:
+def _finding(rule: PairingRule, title: str, evidence: str, where: str) -> Message:
     severity = Severity.INFO if rule in _MINOR else Severity.MEDIUM
-    return TileFinding(rule.value, severity, title, evidence, where, _STEPS[rule])
+    return tile_finding(rule.value, severity, title, evidence, where, _STEPS[rule])
 
 
 def _after(calls: int) -> str:
@@ -355,7 +355,7 @@ class Pairing(msgspec.Struct, frozen=True):
     paired: int
     dropped: int
     ambiguous: int
-    findings: tuple[TileFinding, ...] = ()
+    findings: tuple[Message, ...] = ()
 
 
 def pair_calls(tile: TileTrace) -> Pairing:
@@ -388,45 +388,43 @@ def _without_calls(tile: TileTrace, only: SlotTrace | None) -> Pairing:
     missing = " and ".join(event for event in (START, END) if tile.slot(event) is None)
     title = f"no calls can be told: {missing} was not traced"
     traced = ", ".join(slot.name[:40] for slot in tile.slots) or "nothing"
-    found = TileFinding("calls_not_traced", Severity.HIGH, title, f"traced: {traced}", place(tile), _TRACE_BOTH)
+    found = tile_finding("calls_not_traced", Severity.HIGH, title, f"traced: {traced}", place(tile), _TRACE_BOTH)
     return Pairing(CallSpans(none, none), 0, len(only.spans.start) if only else 0, 0, (found,))
 
 
-def _remarks(
-    tile: TileTrace, slots: tuple[SlotTrace, SlotTrace], marks: Marks, calls: CallSpans
-) -> Iterator[TileFinding]:
+def _remarks(tile: TileTrace, slots: tuple[SlotTrace, SlotTrace], marks: Marks, calls: CallSpans) -> Iterator[Message]:
     """What is odd about the starts and ends as a whole."""
     if not len(calls):
         seen = f"{len(slots[0].spans.start):,} starts and {len(slots[1].spans.start):,} ends"
         title = "no start of a call has an end"
-        yield TileFinding("calls_none", Severity.HIGH, title, seen, place(tile), _TRACE_BOTH)
+        yield tile_finding("calls_none", Severity.HIGH, title, seen, place(tile), _TRACE_BOTH)
     for slot in slots:
         yield from _held(tile, slot)
         yield from _second_slot(tile, slot)
     if marks.swapped:
         title = "calls end in the cycle in which the next one starts"
         seen = f"{marks.swapped:,} times; the end was taken first"
-        yield TileFinding("call_end_meets_start", Severity.INFO, title, seen, place(tile), "nothing to do")
+        yield tile_finding("call_end_meets_start", Severity.INFO, title, seen, place(tile), "nothing to do")
     empty = np.flatnonzero(calls.durations == 0)
     if len(empty):
         where = place(tile, f"call {empty[0] + 1}", f"cycle {calls.start[empty[0]]}")
         title = "calls start and end in the same cycle"
-        yield TileFinding("call_without_cycles", Severity.MEDIUM, title, f"{len(empty):,} calls", where, _TRACE_BOTH)
+        yield tile_finding("call_without_cycles", Severity.MEDIUM, title, f"{len(empty):,} calls", where, _TRACE_BOTH)
 
 
-def _held(tile: TileTrace, slot: SlotTrace) -> Iterator[TileFinding]:
+def _held(tile: TileTrace, slot: SlotTrace) -> Iterator[Message]:
     held = np.flatnonzero((slot.spans.end - slot.spans.start > 1) & ~slot.spans.open)
     if len(held):
         where = place(tile, f"cycle {slot.spans.start[held[0]]}")
         title = f"{slot.name} lasts longer than a cycle: it was raised in consecutive cycles"
         seen = f"{len(held):,} times; the first cycle counts"
-        yield TileFinding("call_event_held", Severity.INFO, title, seen, where, "raise it once a call")
+        yield tile_finding("call_event_held", Severity.INFO, title, seen, where, "raise it once a call")
 
 
-def _second_slot(tile: TileTrace, slot: SlotTrace) -> Iterator[TileFinding]:
+def _second_slot(tile: TileTrace, slot: SlotTrace) -> Iterator[Message]:
     others = [s for s in tile.slots if s.name == slot.name and s is not slot and len(s.spans.start)]
     if others:
         numbers = ", ".join(str(other.number) for other in others)
         title = f"{slot.name} has more than one slot"
         seen = f"slot {slot.number} has most of them and counts; slots {numbers} do not"
-        yield TileFinding("call_event_repeated", Severity.INFO, title, seen, place(tile), "free the other slots")
+        yield tile_finding("call_event_repeated", Severity.INFO, title, seen, place(tile), "free the other slots")

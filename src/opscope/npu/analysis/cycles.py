@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 import numpy as np
 
-from opscope.analysis.findings.finding import Severity
+from opscope.analysis.findings.message import Message, Severity
 from opscope.npu.analysis.activity import EVENTS, Activity, activity
-from opscope.npu.analysis.findings import TileFinding, place
+from opscope.npu.analysis.findings import place, tile_finding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -84,7 +84,7 @@ class CycleAccount(msgspec.Struct, frozen=True):
     between_calls: CycleSplit
     overlapping: int = 0
     missing: tuple[str, ...] = ()
-    findings: tuple[TileFinding, ...] = ()
+    findings: tuple[Message, ...] = ()
 
     @property
     def unaccounted(self) -> int:
@@ -143,15 +143,15 @@ def _without(whole: CycleSplit, part: CycleSplit) -> CycleSplit:
     return CycleSplit(*(one - other for one, other in pairs))
 
 
-def _missing(tile: TileTrace, missing: tuple[str, ...]) -> Iterator[TileFinding]:
+def _missing(tile: TileTrace, missing: tuple[str, ...]) -> Iterator[Message]:
     if missing:
         title = f"{', '.join(missing)} not traced: such cycles are counted as other"
         traced = f"traced: {', '.join(slot.name[:40] for slot in tile.slots)}"
         step = "give them a slot where other cycles are many"
-        yield TileFinding("cycle_events_missing", Severity.INFO, title, traced, place(tile), step)
+        yield tile_finding("cycle_events_missing", Severity.INFO, title, traced, place(tile), step)
 
 
-def _claimed(tile: TileTrace, claimed: dict[tuple[str, ...], int]) -> Iterator[TileFinding]:
+def _claimed(tile: TileTrace, claimed: dict[tuple[str, ...], int]) -> Iterator[Message]:
     if claimed:
         title = "events overlap that exclude each other; such cycles are counted for the first of them only"
         seen = "; ".join(
@@ -159,13 +159,13 @@ def _claimed(tile: TileTrace, claimed: dict[tuple[str, ...], int]) -> Iterator[T
             for categories, cycles in claimed.items()
         )
         step = "decode the raw words again: a lost packet or an event without end does this"
-        yield TileFinding("cycles_claimed_twice", Severity.MEDIUM, title, seen, place(tile), step)
+        yield tile_finding("cycles_claimed_twice", Severity.MEDIUM, title, seen, place(tile), step)
 
 
-def _outside(tile: TileTrace, inside: CycleSplit, between: CycleSplit) -> Iterator[TileFinding]:
+def _outside(tile: TileTrace, inside: CycleSplit, between: CycleSplit) -> Iterator[Message]:
     vector = inside.vector + between.vector
     if between.vector > _OUTSIDE * vector:
         title = "vector instructions run between calls: the calls do not enclose all the work"
         seen = f"{between.vector:,} of {vector:,} vector cycles"
         step = "call event0() before and event1() behind all work of the kernel"
-        yield TileFinding("vector_between_calls", Severity.MEDIUM, title, seen, place(tile), step)
+        yield tile_finding("vector_between_calls", Severity.MEDIUM, title, seen, place(tile), step)

@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from opscope.analysis.findings.finding import Severity
+from opscope.analysis.findings.message import Message, Severity, finding
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from opscope.core.table.tiles import TileTrace
 
 
@@ -35,3 +37,21 @@ class TileFinding(msgspec.Struct, frozen=True):
 def place(tile: TileTrace, *parts: str) -> str:
     """Where in a trace: the tile, then what narrows it down."""
     return ", ".join((f"tile {tile.tile}", *parts))
+
+
+def tile_finding(rule: str, severity: Severity, title: str, evidence: str, where: str, next_step: str) -> Message:
+    """A finding at a place of a trace; arguments as the attributes of :class:`TileFinding`."""
+    return finding(rule, severity, (title, evidence, next_step))._replace(place=where)
+
+
+def published(messages: Iterable[Message]) -> tuple[TileFinding, ...]:
+    """Findings as documents hold them, in the order given."""
+    return tuple(
+        TileFinding(told.rule, told.severity, told.title, told.evidence, told.place or "", told.next_step)
+        for told in messages
+    )
+
+
+def message_of(found: TileFinding) -> Message:
+    """What a document holds, as the message that it was made from."""
+    return tile_finding(found.rule, found.severity, found.title, found.evidence, found.place, found.next_step)

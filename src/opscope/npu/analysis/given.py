@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from opscope.analysis.findings.finding import Severity
+from opscope.analysis.findings.message import Message, Severity
 from opscope.core.errors import UsageError, did_you_mean
 from opscope.core.units import size_text
-from opscope.npu.analysis.findings import TileFinding
+from opscope.npu.analysis.findings import tile_finding
 from opscope.npu.devices import AieDevice, aie_devices
 from opscope.program.cost.gemm import Operand, Tiling, dtypes
 
@@ -95,17 +95,17 @@ def _device(arch: str) -> AieDevice:
     return device
 
 
-def doubts(said: RunSpecification) -> tuple[TileFinding, ...]:
+def doubts(said: RunSpecification) -> tuple[Message, ...]:
     """What in it does not fit together: each as a finding."""
     return (*_calls(said), *_cores(said), *_memory(said), *_peak(said), *_clock(said))
 
 
-def _doubt(rule: str, severity: Severity, words: tuple[str, str, str]) -> TileFinding:
+def _doubt(rule: str, severity: Severity, words: tuple[str, str, str]) -> Message:
     title, evidence, step = words
-    return TileFinding(rule, severity, title, evidence, _PLACE, step)
+    return tile_finding(rule, severity, title, evidence, _PLACE, step)
 
 
-def _calls(said: RunSpecification) -> Iterator[TileFinding]:
+def _calls(said: RunSpecification) -> Iterator[Message]:
     tiling = said.tiling
     if tiling is not None and tiling.macs is not None and tiling.problem is not None:
         title = "the sizes of the product do not divide into tiles"
@@ -113,7 +113,7 @@ def _calls(said: RunSpecification) -> Iterator[TileFinding]:
         yield _doubt("sizes_do_not_divide", Severity.MEDIUM, words)
 
 
-def _cores(said: RunSpecification) -> Iterator[TileFinding]:
+def _cores(said: RunSpecification) -> Iterator[Message]:
     tiling, device = said.tiling, said.device
     if tiling is None or device is None:
         return
@@ -126,7 +126,7 @@ def _cores(said: RunSpecification) -> Iterator[TileFinding]:
         yield _doubt("more_cores_than_device", Severity.MEDIUM, (title, evidence, "check row, col and arch"))
 
 
-def _memory(said: RunSpecification) -> Iterator[TileFinding]:
+def _memory(said: RunSpecification) -> Iterator[Message]:
     tiling, device, dtype = said.tiling, said.device, said.dtype
     if tiling is None or device is None or dtype is None:
         return
@@ -140,14 +140,14 @@ def _memory(said: RunSpecification) -> Iterator[TileFinding]:
         yield _doubt("tile_exceeds_memory", Severity.HIGH, (title, evidence, "check m, k, n and dtype"))
 
 
-def _peak(said: RunSpecification) -> Iterator[TileFinding]:
+def _peak(said: RunSpecification) -> Iterator[Message]:
     if said.device is not None and said.dtype is not None and said.peak is None:
         title = f"the peak of {said.device.name} in {said.dtype} is not known"
         evidence = f"the table has {', '.join(said.device.mac_per_cycle)}"
         yield _doubt("no_peak", Severity.INFO, (title, evidence, "utilisation is left out; check dtype and arch"))
 
 
-def _clock(said: RunSpecification) -> Iterator[TileFinding]:
+def _clock(said: RunSpecification) -> Iterator[Message]:
     if said.device is None or said.clock_mhz is None:
         return
     levels = [value for level in said.device.clock_mhz for value in level]

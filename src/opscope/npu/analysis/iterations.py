@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import msgspec
 import numpy as np
 
-from opscope.analysis.findings.finding import Severity
+from opscope.analysis.findings.message import Message, Severity
 from opscope.npu.analysis.activity import EVENTS, event_cover
-from opscope.npu.analysis.findings import TileFinding, place
+from opscope.npu.analysis.findings import place, tile_finding
 from opscope.npu.analysis.pattern import find_pattern
 
 if TYPE_CHECKING:
@@ -236,7 +236,7 @@ class Iterations(msgspec.Struct, frozen=True):
     detected: int
     complete: int = 0
     pattern: str | None = None
-    findings: tuple[TileFinding, ...] = ()
+    findings: tuple[Message, ...] = ()
 
 
 def find_iterations(
@@ -346,7 +346,7 @@ def _findings(
     split: IterationSplit,
     expected: int | None,
     evidence: tuple[CallPattern | None, Ints],
-) -> Iterator[TileFinding]:
+) -> Iterator[Message]:
     pattern, long = evidence
     yield from _unexpected(tile, found, expected)
     yield from _partial(tile, found, split)
@@ -354,17 +354,17 @@ def _findings(
         title = "the tiling does not fit the sequence of kinds that the calls repeat"
         seen = f"{split.whole:,} working calls an iteration, {pattern.work_calls:,} in {pattern.words}"
         step = "check the sizes of matrices and tiles and the numbers of rows and columns"
-        yield TileFinding("tiling_against_kinds", Severity.MEDIUM, title, seen, place(tile), step)
+        yield tile_finding("tiling_against_kinds", Severity.MEDIUM, title, seen, place(tile), step)
     astray = np.setdiff1d(long, split.starts)
     if split.by == "tiling" and len(astray):
         title = "the core waits long within iterations of the tiling"
         seen = f"{len(astray):,} of {len(long):,} waits for a lock that are much longer than the others"
         where = place(tile, f"before call {astray[0] + 1}")
         step = "check the tiling; if it is right, look at what feeds the core there"
-        yield TileFinding("tiling_against_stalls", Severity.MEDIUM, title, seen, where, step)
+        yield tile_finding("tiling_against_stalls", Severity.MEDIUM, title, seen, where, step)
 
 
-def _unexpected(tile: TileTrace, found: Sequence[Iteration], expected: int | None) -> Iterator[TileFinding]:
+def _unexpected(tile: TileTrace, found: Sequence[Iteration], expected: int | None) -> Iterator[Message]:
     complete = sum(own.complete for own in found)
     if expected is None or expected == len(found) == complete:
         return
@@ -376,10 +376,10 @@ def _unexpected(tile: TileTrace, found: Sequence[Iteration], expected: int | Non
         if fewer
         else "those beyond the expected ones are marked as extra; check the numbers of iterations and the tiling"
     )
-    yield TileFinding("iterations_unexpected", Severity.MEDIUM, title, seen, place(tile), step)
+    yield tile_finding("iterations_unexpected", Severity.MEDIUM, title, seen, place(tile), step)
 
 
-def _partial(tile: TileTrace, found: Sequence[Iteration], split: IterationSplit) -> Iterator[TileFinding]:
+def _partial(tile: TileTrace, found: Sequence[Iteration], split: IterationSplit) -> Iterator[Message]:
     partial, usual = [own for own in found if not own.complete], _usual_calls(found)
     for own in partial[:_SHOWN]:
         edge = own.number in {1, len(found)}
@@ -390,9 +390,9 @@ def _partial(tile: TileTrace, found: Sequence[Iteration], split: IterationSplit)
         where = place(tile, f"calls {own.first_call + 1} to {own.last_call + 1}", f"cycle {own.start}")
         step = "it is at an edge of the trace and is not measured" if edge else "look for lost packets; not measured"
         severity = Severity.INFO if edge else Severity.MEDIUM
-        yield TileFinding("iteration_partial", severity, title, seen, where, step)
+        yield tile_finding("iteration_partial", severity, title, seen, where, step)
     if len(partial) > _SHOWN:
         title = f"{len(partial) - _SHOWN:,} more iterations are partial"
         step = "look for lost packets"
         seen = f"{len(partial):,} of {len(found):,}"
-        yield TileFinding("iteration_partial", Severity.MEDIUM, title, seen, place(tile), step)
+        yield tile_finding("iteration_partial", Severity.MEDIUM, title, seen, place(tile), step)

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 import numpy as np
 
-from opscope.analysis.findings.finding import Severity
+from opscope.analysis.findings.message import Message, Severity
 from opscope.core.stats.modes import modes
 from opscope.core.units import counted_text
 from opscope.npu.analysis.activity import EVENTS, Activity, activity, event_cover
 from opscope.npu.analysis.calls import START
 from opscope.npu.analysis.cycles import split_by
-from opscope.npu.analysis.findings import TileFinding, place
+from opscope.npu.analysis.findings import place, tile_finding
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -218,7 +218,7 @@ class Kinds:
 
     kinds: tuple[CallKind, ...]
     labels: Ints
-    findings: tuple[TileFinding, ...] = ()
+    findings: tuple[Message, ...] = ()
 
     @property
     def work(self) -> NDArray[np.bool_]:
@@ -326,13 +326,11 @@ def _remarks(name: str, group: CallGroup, durations: Ints, lengths: Ints) -> Ite
         yield f"durations gather around {low:,} and {high:,}, which alone makes no two kinds"
 
 
-def _findings(
-    tile: TileTrace, calls: CallSpans, groups: Sequence[CallGroup], vector: Ints | None
-) -> Iterator[TileFinding]:
+def _findings(tile: TileTrace, calls: CallSpans, groups: Sequence[CallGroup], vector: Ints | None) -> Iterator[Message]:
     if vector is None:
         title = f"{VECTOR} was not traced: kinds of calls are told by their durations alone"
         step = f"give {VECTOR} a slot: its cycles per call are a constant of each kernel"
-        yield TileFinding("kinds_without_vector", Severity.INFO, title, f"{len(groups):,} kinds", place(tile), step)
+        yield tile_finding("kinds_without_vector", Severity.INFO, title, f"{len(groups):,} kinds", place(tile), step)
         return
     for group in groups:
         if len(group.partial):
@@ -341,7 +339,7 @@ def _findings(
             seen = f"{len(group.partial):,} of {every:,} calls; this one has {vector[call]:,} of {group.vector:,}"
             where = place(tile, f"call {call + 1}", f"cycle {calls.start[call]}")
             step = "look for lost packets there, or for a trace that began or ended in the call"
-            yield TileFinding("vector_cycles_lacking", Severity.INFO, title, seen, where, step)
+            yield tile_finding("vector_cycles_lacking", Severity.INFO, title, seen, where, step)
 
 
 _SAME = 0.02
@@ -369,7 +367,7 @@ class MacCalls(NamedTuple):
     kinds: tuple[str, ...]
     vector_cycles: int | None
     reason: str
-    findings: tuple[TileFinding, ...] = ()
+    findings: tuple[Message, ...] = ()
 
     @property
     def number(self) -> int:
@@ -463,11 +461,11 @@ def _reason(chosen: list[CallKind], others: list[CallKind]) -> str:
     return f"{found}, the most cycles of all kinds with vector cycles" if others else found
 
 
-def _doubts(tile: TileTrace, chosen: list[CallKind], others: list[CallKind]) -> list[TileFinding]:
+def _doubts(tile: TileTrace, chosen: list[CallKind], others: list[CallKind]) -> list[Message]:
     if not others:
         return []
     names = ", ".join(f"{kind.name} with {counted_text(kind.n, 'call')}" for kind in others)
     title = "several kinds of calls could multiply"
     evidence = f"only {' and '.join(kind.name for kind in chosen)} counts as such; not counted: {names}"
     step = "if they multiply, too, rates and coverage are too low: mark only the kernel in question with events"
-    return [TileFinding("several_multiplying_kinds", Severity.INFO, title, evidence, place(tile), step)]
+    return [tile_finding("several_multiplying_kinds", Severity.INFO, title, evidence, place(tile), step)]

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from opscope.analysis.findings.finding import Severity
+from opscope.analysis.findings.message import Message, Severity
 from opscope.core.errors import UsageError
 from opscope.core.units import counted_text
-from opscope.npu.analysis.findings import TileFinding
+from opscope.npu.analysis.findings import TileFinding, published, tile_finding
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -187,7 +187,7 @@ def against(model: CostModel, seen: Repeated) -> Prediction:
         _median("latency_per_iteration", model.latency_per_iteration, _latencies(seen), "from start to end"),
         _total(model, seen),
     )
-    return Prediction(seen.what, tuple(row for row in rows if row is not None), tuple(_contradictions(model)))
+    return Prediction(seen.what, tuple(row for row in rows if row is not None), published(_contradictions(model)))
 
 
 def _latencies(seen: Repeated) -> list[int]:
@@ -244,7 +244,7 @@ def _total(model: CostModel, seen: Repeated) -> Against | None:
     return _row("total", model.total, measured, have, note=note, extrapolated=True)
 
 
-def _contradictions(model: CostModel) -> Iterable[TileFinding]:
+def _contradictions(model: CostModel) -> Iterable[Message]:
     step, latency = model.step, model.latency_per_iteration
     if None not in {model.iteration_step, model.overlap, latency}:
         yield from _differs("iteration_step", model.iteration_step, "latency less overlap", (latency, model.overlap))
@@ -253,12 +253,10 @@ def _contradictions(model: CostModel) -> Iterable[TileFinding]:
         yield from _differs("total", model.total, "latency and a step for each further iteration", (sums, 0.0))
 
 
-def _differs(
-    name: str, value: float | None, words: str, parts: tuple[float | None, float | None]
-) -> Iterable[TileFinding]:
+def _differs(name: str, value: float | None, words: str, parts: tuple[float | None, float | None]) -> Iterable[Message]:
     expected = (parts[0] or 0.0) - (parts[1] or 0.0)
     if value is not None and not math.isclose(value, expected, rel_tol=_ROUNDING, abs_tol=1.0):
         title = f"the cost model's numbers contradict each other: {name} is not {words}"
         evidence = f"{name} = {value:g}, {words} = {expected:g}"
         step = "check which iteration each number is of"
-        yield TileFinding("cost_model_contradiction", Severity.MEDIUM, title, evidence, "options", step)
+        yield tile_finding("cost_model_contradiction", Severity.MEDIUM, title, evidence, "options", step)

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from opscope.analysis.findings.finding import Severity
+from opscope.analysis.findings.message import Message, Severity
 from opscope.core.units import counted_text, rate_text
-from opscope.npu.analysis.findings import TileFinding, place
+from opscope.npu.analysis.findings import place, tile_finding
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -83,7 +83,7 @@ class MacRate(msgspec.Struct, frozen=True, kw_only=True):
     coverage: float | None = None
     gmac_per_s: GmacRange | None = None
     reason: str | None = None
-    findings: tuple[TileFinding, ...] = ()
+    findings: tuple[Message, ...] = ()
 
 
 def rate(tile: TileTrace, calls: CallSpans, work: MacCalls, said: RunSpecification) -> MacRate:
@@ -167,7 +167,7 @@ def _above(found: float, peak: int) -> bool:
     return found > peak * (1 + _ROUNDING)
 
 
-def _excess(tile: TileTrace, known: MacRate, said: RunSpecification) -> TileFinding | None:
+def _excess(tile: TileTrace, known: MacRate, said: RunSpecification) -> Message | None:
     """That the calls would multiply faster than the device can, or any device where none is given."""
     inside = known.in_call_mac_per_cycle or 0.0
     if not _above(inside, said.ceiling):
@@ -175,7 +175,7 @@ def _excess(tile: TileTrace, known: MacRate, said: RunSpecification) -> TileFind
     title = f"the rate would be above the peak of {said.ceiling} MAC a cycle, so it is not given"
     evidence = f"with these sizes the calls would do {rate_text(inside)} MAC a cycle: the run had others"
     step = "check m, k, n, dtype and arch against the design that was traced"
-    return TileFinding("above_peak", Severity.HIGH, title, evidence, place(tile), step)
+    return tile_finding("above_peak", Severity.HIGH, title, evidence, place(tile), step)
 
 
 def _covered(tile: TileTrace, known: MacRate, said: RunSpecification) -> MacRate:
@@ -191,15 +191,15 @@ def _covered(tile: TileTrace, known: MacRate, said: RunSpecification) -> MacRate
     return msgspec.structs.replace(known, calls_needed=needed, coverage=coverage, findings=tuple(findings))
 
 
-def _more_calls(tile: TileTrace, calls: int, needed: int, said: RunSpecification) -> TileFinding:
+def _more_calls(tile: TileTrace, calls: int, needed: int, said: RunSpecification) -> Message:
     runs = counted_text(said.runs or 1, "run")
     title = "the trace has more calls than the product needs"
     evidence = f"{calls:,} multiplying calls were seen, {runs} of the product need {needed:,} on this core"
     step = "give the number of iterations, warm-up included, if there were more; else check M, K, N, row and col"
-    return TileFinding("more_calls_than_needed", Severity.INFO, title, evidence, place(tile), step)
+    return tile_finding("more_calls_than_needed", Severity.INFO, title, evidence, place(tile), step)
 
 
-def _other_type(tile: TileTrace, known: MacRate, said: RunSpecification) -> list[TileFinding]:
+def _other_type(tile: TileTrace, known: MacRate, said: RunSpecification) -> list[Message]:
     """That single vector instructions do more than the peak of the type: the kernel computes in another type."""
     each = known.per_vector_cycle or 0.0
     if said.device is None or said.dtype is None or known.peak is None or not _above(each, known.peak):
@@ -213,7 +213,7 @@ def _other_type(tile: TileTrace, known: MacRate, said: RunSpecification) -> list
         f"{', such as ' + ' or '.join(faster) if faster else ', or the sizes are others'}"
     )
     step = f"utilisation here is of the peak in {said.dtype}; name the type that the kernel multiplies in by --dtype"
-    return [TileFinding("other_type", Severity.MEDIUM, title, evidence, place(tile), step)]
+    return [tile_finding("other_type", Severity.MEDIUM, title, evidence, place(tile), step)]
 
 
 def _gmac_range(mac_per_cycle: float | None, said: RunSpecification) -> GmacRange | None:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from opscope.analysis.findings.finding import Severity
+from opscope.analysis.findings.message import Message, Severity
 from opscope.core.units import rate_text, ratio_text, share_text
 from opscope.npu.analysis.bound import CALL, NOTHING_TRACED
-from opscope.npu.analysis.findings import TileFinding, place
+from opscope.npu.analysis.findings import place, tile_finding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -62,12 +62,12 @@ class Seen(NamedTuple):
     bound: TileBound
 
 
-def remedies(seen: Seen) -> tuple[TileFinding, ...]:
+def remedies(seen: Seen) -> tuple[Message, ...]:
     """What to do, as findings; none where nothing that was traced holds the core back."""
     return (*_no_vector(seen), *_stream(seen), *_memory(seen), *_scalar(seen), *_vector(seen))
 
 
-def _no_vector(seen: Seen) -> Iterator[TileFinding]:
+def _no_vector(seen: Seen) -> Iterator[Message]:
     """That the kernel is scalar."""
     split = seen.account.in_call
     if not split.total or "INSTR_VECTOR" in seen.account.missing:
@@ -77,10 +77,10 @@ def _no_vector(seen: Seen) -> Iterator[TileFinding]:
     title = "no vector instruction in any call: the kernel is scalar"
     evidence = f"INSTR_VECTOR was traced, and never active in {split.total:,} cycles of calls"
     step = "use the kernel's vectorised form, or check that the slot traces INSTR_VECTOR"
-    yield TileFinding("no_vector_instructions", Severity.HIGH, title, evidence, place(seen.tile), step)
+    yield tile_finding("no_vector_instructions", Severity.HIGH, title, evidence, place(seen.tile), step)
 
 
-def _stream(seen: Seen) -> Iterator[TileFinding]:
+def _stream(seen: Seen) -> Iterator[Message]:
     """That the transfer of an operand takes longer than the call that uses it."""
     found = seen.bound
     if found.by in {None, CALL, NOTHING_TRACED} or found.call_cycles is None or found.measured_period_cycles is None:
@@ -100,10 +100,10 @@ def _stream(seen: Seen) -> Iterator[TileFinding]:
     steps = [_REUSE[operand] for operand in paced.operands if operand in _REUSE]
     step = "; or ".join([*steps, "split it over two ports, or use a narrower type"])
     severity = Severity.HIGH if gain >= LARGE_GAIN else Severity.MEDIUM
-    yield TileFinding("stream_sets_pace", severity, title, evidence, place(seen.tile), step)
+    yield tile_finding("stream_sets_pace", severity, title, evidence, place(seen.tile), step)
 
 
-def _memory(seen: Seen) -> Iterator[TileFinding]:
+def _memory(seen: Seen) -> Iterator[Message]:
     """That calls wait for the core's own data memory."""
     split = seen.account.in_call
     if not split.total or "MEMORY_STALL" in seen.account.missing:
@@ -116,10 +116,10 @@ def _memory(seen: Seen) -> Iterator[TileFinding]:
     step = (
         "put buffers that are read in the same cycle into different banks; trace CONFLICT_DM_BANK_0 to 7 of the memory"
     )
-    yield TileFinding("memory_stalls", _kernel_severity(seen), title, evidence, place(seen.tile), step)
+    yield tile_finding("memory_stalls", _kernel_severity(seen), title, evidence, place(seen.tile), step)
 
 
-def _scalar(seen: Seen) -> Iterator[TileFinding]:
+def _scalar(seen: Seen) -> Iterator[Message]:
     """That the kernel spends much time without vector instructions."""
     split = seen.account.in_call
     if not split.total or not split.vector or {"INSTR_VECTOR", "MEMORY_STALL"} & set(seen.account.missing):
@@ -131,10 +131,10 @@ def _scalar(seen: Seen) -> Iterator[TileFinding]:
     title = f"calls issue no vector instruction in {share_text(share)} of their cycles, and no stall is seen"
     evidence = f"{split.other:,} of {split.total:,} cycles in calls{unseen}; {_worth(seen, split.other)}"
     step = "look for scalar code, loop set-up and loops that are not pipelined in the kernel's listing"
-    yield TileFinding("scalar_cycles", _kernel_severity(seen), title, evidence, place(seen.tile), step)
+    yield tile_finding("scalar_cycles", _kernel_severity(seen), title, evidence, place(seen.tile), step)
 
 
-def _vector(seen: Seen) -> Iterator[TileFinding]:
+def _vector(seen: Seen) -> Iterator[Message]:
     """That a vector instruction does much less than the unit can."""
     each, peak = seen.rate.per_vector_cycle, seen.rate.peak
     if each is None or peak is None or each >= WEAK_VECTOR * peak:
@@ -142,7 +142,7 @@ def _vector(seen: Seen) -> Iterator[TileFinding]:
     title = f"a cycle with a vector instruction does {rate_text(each)} of {peak} MAC"
     evidence = f"{share_text(each / peak)} of the peak while it is busy: other instructions, or an emulated type"
     step = "use the shape of matrix product that the type has at full rate, and convert data outside of the inner loop"
-    yield TileFinding("weak_vector_cycles", _kernel_severity(seen), title, evidence, place(seen.tile), step)
+    yield tile_finding("weak_vector_cycles", _kernel_severity(seen), title, evidence, place(seen.tile), step)
 
 
 def _worth(seen: Seen, cycles: int) -> str:
@@ -158,7 +158,7 @@ def _kernel_severity(seen: Seen) -> Severity:
     return Severity.MEDIUM if seen.bound.by == CALL else Severity.INFO
 
 
-def array_remedies(view: ArrayView) -> tuple[TileFinding, ...]:
+def array_remedies(view: ArrayView) -> tuple[Message, ...]:
     """What to do about a core that the others wait for."""
     late = view.slowest
     if late is None or late.excess_cycles < BEHIND * late.others_cycles:
@@ -167,10 +167,10 @@ def array_remedies(view: ArrayView) -> tuple[TileFinding, ...]:
     title = f"tile {late.tile} takes {share_text(share)} longer for an iteration than the others"
     evidence = f"{late.median_cycles:,.0f} cycles against {late.others_cycles:,.0f}: {late.why}"
     step = "give it less work, or find out what feeds and empties it differently from its neighbours"
-    return (TileFinding("slowest_tile", Severity.MEDIUM, title, evidence, f"tile {late.tile}", step),)
+    return (tile_finding("slowest_tile", Severity.MEDIUM, title, evidence, f"tile {late.tile}", step),)
 
 
-def unit_remedies(tile: TileTrace) -> Iterator[TileFinding]:
+def unit_remedies(tile: TileTrace) -> Iterator[Message]:
     """What to do about DMAs of a unit that wait for much of its trace."""
     for slot in tile.slots:
         ending = next((end for end in _WAITS if slot.name.startswith("DMA_") and slot.name.endswith(end)), None)
@@ -182,4 +182,4 @@ def unit_remedies(tile: TileTrace) -> Iterator[TileFinding]:
         title = f"{name} waits for {what} in {share_text(cycles / tile.last)} of the trace"
         evidence = f"{slot.name}: {cycles:,} of {tile.last:,} cycles"
         where = place(tile, f"its {tile.unit.value} trace")
-        yield TileFinding("dma_waits", Severity.INFO, title, evidence, where, step)
+        yield tile_finding("dma_waits", Severity.INFO, title, evidence, where, step)

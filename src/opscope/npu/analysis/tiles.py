@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from opscope.analysis.findings.finding import Severity
+from opscope.analysis.findings.message import Message, Severity
 from opscope.npu.analysis.activity import activity
 from opscope.npu.analysis.advice import TraceAdvice, advise
 from opscope.npu.analysis.array import ArrayCore, ArrayView, array_view
 from opscope.npu.analysis.bound import TileBound, bound
 from opscope.npu.analysis.calls import Pairing, pair_calls
 from opscope.npu.analysis.cycles import CycleAccount, CycleSplit, account
-from opscope.npu.analysis.findings import TileFinding
+from opscope.npu.analysis.findings import message_of, published, tile_finding
 from opscope.npu.analysis.given import RunSpecification, doubts
 from opscope.npu.analysis.iterations import Iterations, find_iterations
 from opscope.npu.analysis.kinds import Kinds, MacCalls, find_kinds, multiplying
@@ -112,9 +112,9 @@ def analyse_tiles(traces: TileTraceSet, source: TilesSource, terms: TilesTerms) 
         *(_warned(warning) for warning in traces.all_warnings),
         *doubts(terms.said),
         *_cores(traces, terms),
-        *(array.findings if array and terms.cores_known else ()),
+        *(map(message_of, array.findings) if array and terms.cores_known else ()),
         *(array_remedies(array) if array else ()),
-        *(prediction.findings if prediction else ()),
+        *(map(message_of, prediction.findings) if prediction else ()),
         *(one for core in cores.values() for one in _of_core(core)),
         *(one for tile in traces.tiles for one in unit_remedies(tile)),
     ]
@@ -124,7 +124,7 @@ def analyse_tiles(traces: TileTraceSet, source: TilesSource, terms: TilesTerms) 
         tiles=rows,
         array=msgspec.structs.replace(array, findings=()) if array else None,
         prediction=msgspec.structs.replace(prediction, findings=()) if prediction else None,
-        findings=ordered(found),
+        findings=list(published(ordered(found))),
     )
     return Examined(analysis, traces, tuple(cores.values()))
 
@@ -175,13 +175,13 @@ def examine(tile: TileTrace, terms: TilesTerms) -> TracedCore:
     )
 
 
-def ordered(findings: Iterable[TileFinding]) -> list[TileFinding]:
+def ordered(findings: Iterable[Message]) -> list[Message]:
     """Most severe first, else as they come; none twice."""
     severities = list(Severity)
     return sorted(dict.fromkeys(findings), key=lambda found: severities.index(found.severity))
 
 
-def _cores(traces: TileTraceSet, terms: TilesTerms) -> Iterator[TileFinding]:
+def _cores(traces: TileTraceSet, terms: TilesTerms) -> Iterator[Message]:
     """That nothing says how many cores share the product."""
     tiling = terms.said.tiling
     if tiling is not None and tiling.macs is not None and traces.cores and not terms.cores_known:
@@ -193,23 +193,23 @@ def _cores(traces: TileTraceSet, terms: TilesTerms) -> Iterator[TileFinding]:
         yield _finding("cores_not_given", Severity.INFO, words)
 
 
-def _finding(rule: str, severity: Severity, words: tuple[str, str, str]) -> TileFinding:
+def _finding(rule: str, severity: Severity, words: tuple[str, str, str]) -> Message:
     title, evidence, step = words
-    return TileFinding(rule, severity, title, evidence, "all tiles", step)
+    return tile_finding(rule, severity, title, evidence, "all tiles", step)
 
 
-def _of_core(core: TracedCore) -> Iterator[TileFinding]:
+def _of_core(core: TracedCore) -> Iterator[Message]:
     yield from core.pairing.findings
     for part in (core.kinds, core.iterations, core.account, core.rate, core.bound):
         yield from part.findings
-    yield from core.advice.findings
+    yield from map(message_of, core.advice.findings)
     yield from remedies(Seen(core.tile, core.work, core.account, core.rate, core.bound))
 
 
-def _warned(warning: TraceWarning) -> TileFinding:
+def _warned(warning: TraceWarning) -> Message:
     """A reader's warning as a finding."""
     severity = Severity.HIGH if warning.code in _SEVERE else Severity.MEDIUM
-    return TileFinding(warning.code, severity, warning.message, "seen while the file was read", "file", warning.hint)
+    return tile_finding(warning.code, severity, warning.message, "seen while the file was read", "file", warning.hint)
 
 
 def _row(tile: TileTrace, core: TracedCore | None, said: RunSpecification) -> TileRow:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import unicodedata
 from typing import TYPE_CHECKING, NamedTuple
 
-from opscope.analysis.findings.finding import Severity
+from opscope.analysis.findings.message import Severity
 from opscope.analysis.findings.quality import Grade
 from opscope.bundle.manifest import Arm
 from opscope.core.stats.effect import Verdict

@@ -1,0 +1,123 @@
+"""What a user is told: one type for every rule to speak in, and for every report to draw.
+
+Documents publish messages in shapes of their own, which only grow: ``Finding`` and ``RuledOut`` of rules, ``Concern``
+and ``Unknown`` of the quality of a measurement, ``TileFinding`` of the trace of an NPU, ``TraceWarning`` of a reader. Each
+is made from a message where the rules end, and is a message again where a report begins: ``docs/design/rules.md``.
+
+A saving is never a wish. It rests on one of two things, and says on which: a limit (what would be left if the time in
+question were zero: Amdahl's law), or a rate that was measured on this machine. Its interval is that of the measurement.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from opscope.core.table.places import OperatorKey
+
+
+class Severity(str, enum.Enum):
+    """How much a finding matters."""
+
+    HIGH = "high"
+    MEDIUM = "medium"
+    INFO = "info"
+
+
+class Kind(str, enum.Enum):
+    """What a message is."""
+
+    FINDING = "finding"
+    """Something worth knowing or doing."""
+    CONCERN = "concern"
+    """Something that limits a measurement."""
+    WARNING = "warning"
+    """Something that limits what a file or a comparison tells."""
+    PASSED = "passed"
+    """A rule that was checked and found nothing."""
+    NOT_CHECKED = "not checked"
+    """A rule that could not be checked."""
+
+
+class Saving(NamedTuple):
+    """What acting on a finding would save.
+
+    Attributes:
+        ns: per inference; None where that cannot be said.
+        ci95: its 95 % interval; None with fewer than two processes, or without a saving.
+        basis: what it supposes, or why there is none; None where no rule asked.
+    """
+
+    ns: float | None = None
+    ci95: tuple[float, float] | None = None
+    basis: str | None = None
+
+
+def no_saving(why: str) -> Saving:
+    """No saving can be said, and why."""
+    return Saving(None, None, f"not said: {why}")
+
+
+class Message(NamedTuple):
+    """Something that a user is told.
+
+    Attributes:
+        kind: what it is.
+        rule: stable identifier of the rule, the check or the warning; empty for a remark that has none.
+        title: it in one sentence; of a rule that passed or was not checked, what was seen or what is missing.
+        evidence: the figures it rests on; empty where the title has them.
+        next_step: what to do; empty where there is nothing to do.
+        severity: how much a finding matters, or how far a concern limits: high where nothing can be concluded.
+        saving: what acting on it would save.
+        context: what is usual elsewhere, with its source.
+        operators: those whose time it is about; empty when it is about none in particular.
+        place: where in the trace of an NPU; None elsewhere.
+    """
+
+    kind: Kind
+    rule: str
+    title: str
+    evidence: str = ""
+    next_step: str = ""
+    severity: Severity = Severity.INFO
+    saving: Saving = Saving()
+    context: str | None = None
+    operators: tuple[OperatorKey, ...] = ()
+    place: str | None = None
+
+
+def finding(
+    rule: str,
+    severity: Severity,
+    words: tuple[str, str, str],
+    saving: Saving = Saving(),  # noqa: B008 - an immutable value
+    operators: Sequence[OperatorKey] = (),
+) -> Message:
+    """A finding.
+
+    Args:
+        rule: its identifier.
+        severity: how much it matters.
+        words: title, evidence and next step.
+        saving: what acting on it would save.
+        operators: whose time it is about.
+    """
+    return Message(Kind.FINDING, rule, *words, severity=severity, saving=saving, operators=tuple(operators))
+
+
+def passed(rule: str, seen: str) -> Message:
+    """A rule that was checked and found nothing, and what it saw."""
+    return Message(Kind.PASSED, rule, seen)
+
+
+def not_checked(rule: str, why: str) -> Message:
+    """A rule that could not be checked, and why."""
+    return Message(Kind.NOT_CHECKED, rule, why)
+
+
+def note(text: str) -> Message:
+    """A remark on what figures do not say, such as a comparison makes."""
+    return Message(Kind.WARNING, "", text)
