@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 from rich.console import Group
 from rich.text import Text
 
+from opscope.analysis.findings.message import note
 from opscope.analysis.gate.gate import DESIGN, Outcome, Quantity
 from opscope.core.units import counted_text, milliseconds, ratio_text, share_text, time_text
 from opscope.reports.content.content import verdict_text
+from opscope.reports.content.messages import quality_sentence
 from opscope.reports.content.text import markdown, plain
-from opscope.reports.sections.quality import quality_sentence
-from opscope.reports.terminal import plain_table, quality_text
+from opscope.reports.terminal import message_lines, plain_table, quality_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -64,7 +65,7 @@ def gate_summary(report: GateReport) -> RenderableType:
     if report.slower:
         parts += [Text(), _slower(report.slower)]
     notes = [f"not comparable, forced: {problem}" for problem in report.mismatches] + report.notes
-    return Group(*parts, *(Text(f"note: {plain(note, _LONG)}", style="dim") for note in notes))
+    return Group(*parts, *message_lines(map(note, notes)))
 
 
 def gate_markdown(report: GateReport) -> str:
@@ -82,7 +83,7 @@ def gate_markdown(report: GateReport) -> str:
     sections += _slower_section(report.slower)
     notes = [f"Not comparable, and compared all the same: {problem}" for problem in report.mismatches] + report.notes
     if notes:
-        sections.append("\n".join(["### Notes\n", *(f"- {markdown(note, _LONG)}" for note in notes), ""]))
+        sections.append("\n".join(["### Notes\n", *(f"- {markdown(one, _LONG)}" for one in notes), ""]))
     return "\n".join(sections)
 
 

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 from rich.console import Group
 from rich.text import Text
 
+from opscope.analysis.findings.message import note
 from opscope.analysis.kernels.kernel_sources import EvidenceKind, KernelState
 from opscope.analysis.kernels.ladder import Answer, Rung, rung_counts
 from opscope.core.units import counted_text, share_text
 from opscope.reports.content.text import LONGEST, markdown, plain
-from opscope.reports.terminal import plain_table
+from opscope.reports.terminal import message_lines, plain_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,7 +41,7 @@ def kernel_summary(view: KernelView) -> RenderableType:
     parts += [Text(_pair_line(pair)) for pair in view.pairs]
     for ladder in view.ladders:
         parts += [Text(), Text(_ladder_heading(ladder), style="bold"), _rungs(ladder), _operators(ladder)]
-    parts += [Text(f"note: {plain(note, _LONG)}", style="dim") for note in view.notes]
+    parts += message_lines(map(note, view.notes))
     return Group(*parts)
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import jinja2
 
+from opscope.analysis.findings.message import warning
 from opscope.core.units import counted_text, milliseconds, ratio_text, share_text, time_text
 from opscope.reports.content.content import (
     category_rows,
@@ -18,9 +19,9 @@ from opscope.reports.content.content import (
     variant_latencies,
     verdict_text,
 )
+from opscope.reports.content.messages import quality_sentence, sentence
 from opscope.reports.content.text import plain
 from opscope.reports.sections.program import layer_text
-from opscope.reports.sections.quality import quality_sentence
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -123,7 +124,9 @@ def events_html(table: EventTable) -> str:
     note = f"the first {_MOST_INFERENCES} inferences" if len(rows) > _MOST_INFERENCES else "its inferences"
     grid = Grid(["file", "inference", "counts as", f"duration {unit}"], rows[:_MOST_INFERENCES], texts=3)
     answer = ", ".join(counted_text(count, noun) for count, noun in counts)
-    return _html(answer, f"{note}; .to_polars() has every event", [grid], (w.message for w in table.warnings))
+    return _html(
+        answer, f"{note}; .to_polars() has every event", [grid], (sentence(warning(w)) for w in table.warnings)
+    )
 
 
 def _quality(quality: Quality | None) -> list[str]:

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 from rich.console import Group
 from rich.text import Text
 
+from opscope.analysis.findings.finding import message_of
 from opscope.core.units import count_text, counted_text, macs_text, share_text, size_text
 from opscope.reports.content.text import plain
-from opscope.reports.terminal import findings_text, plain_table
+from opscope.reports.terminal import MOST_FINDINGS, message_lines, plain_table
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -77,7 +78,7 @@ def _method(method: MethodPreflight) -> list[RenderableType]:
     lines: list[RenderableType] = [Text(headline(method), style="bold"), Text(partition_line(method))]
     if method.forecast:
         lines.append(Text(forecast_line(method.forecast)))
-    lines += [*findings_text(method.findings), Text()]
+    lines += [*message_lines(map(message_of, method.findings), MOST_FINDINGS), Text()]
     if method.work:
         lines += [_work(method), Text()]
     if method.matrix.groups:

@@ -8,9 +8,11 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from opscope.analysis.findings.finding import message_of
+from opscope.analysis.findings.message import Kind, Severity, note, warning
 from opscope.analysis.findings.quality import Grade
 from opscope.analysis.preflight.contents import KernelSummary, ProgramSummary, RecordSummary
-from opscope.core.units import milliseconds, ratio_text, share_text, size_text, time_text
+from opscope.core.units import counted_text, milliseconds, ratio_text, share_text, size_text, time_text
 from opscope.reports.content.content import (
     NOT_KNOWN,
     category_rows,
@@ -22,20 +24,20 @@ from opscope.reports.content.content import (
     variant_latencies,
     verdict_text,
 )
+from opscope.reports.content.messages import quality_sentence, sentence
 from opscope.reports.content.text import plain
 from opscope.reports.sections.methods import MethodRow, method_rows, tokens_text
 from opscope.reports.sections.program import coverage_sentence, layer_text
-from opscope.reports.sections.quality import quality_sentence
 from opscope.reports.sections.shift import shift_section
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from rich.console import RenderableType
 
     from opscope.analysis.analysis import Analysis
     from opscope.analysis.compare.compare import Comparison, OperatorChange
-    from opscope.analysis.findings.finding import Finding
+    from opscope.analysis.findings.message import Message
     from opscope.analysis.findings.quality import Quality
     from opscope.analysis.operators.operators import Operator
     from opscope.analysis.preflight.contents import Count
@@ -44,6 +46,8 @@ from opscope.reports.content.content import ReportContent
 _NAME = 36
 _LAYER, _SHORT = 26, 27
 _TOP = 8
+MOST_FINDINGS = 8
+_LONG = 600
 
 
 def summary(content: ReportContent) -> RenderableType:
@@ -60,7 +64,7 @@ def summary(content: ReportContent) -> RenderableType:
         _variants(content),
         *_methods(method_rows(content)),
         *_split(content),
-        *findings_text(content.findings),
+        *message_lines(map(message_of, content.findings), MOST_FINDINGS),
     ]
     parts += [Text(f"missing: {line}", style="yellow") for line in missing(content)]
     return Group(*parts)
@@ -89,9 +93,9 @@ def analysis_summary(analysis: Analysis) -> RenderableType:
         Text(),
         *_methods([MethodRow(row, row.untraced or row.latency, None) for row in analysis.methods]),
         *_analysed_split(analysis),
-        *findings_text(analysis.findings),
+        *message_lines(map(message_of, analysis.findings), MOST_FINDINGS),
         *([Text(_how_known(analysis), style="dim")] if analysis.has_split else []),
-        *(Text(f"note: {warning.message}; {warning.hint}", style="dim") for warning in trace.warnings),
+        *message_lines(map(warning, trace.warnings)),
     )
 
 
@@ -163,9 +167,10 @@ def comparison_summary(comparison: Comparison) -> RenderableType:
         f"candidate {verdict_text(result.verdict)}" if result.verdict.value in _DECIDED else _undecided(comparison)
     )
     answer = Text(f"speedup {ratio_text(result.speedup)} {interval}: {verdict}", style="bold")
-    notes = [Text(f"note: {note}", style="dim") for note in comparison.notes]
     split = _changed_operators(comparison) if comparison.has_split else [Text(_NO_SPLIT)]
-    return Group(*sides, answer, *quality_text(comparison.quality), Text(), *split, *notes)
+    return Group(
+        *sides, answer, *quality_text(comparison.quality), Text(), *split, *message_lines(map(note, comparison.notes))
+    )
 
 
 _NO_SPLIT = "the difference is not split into operators: nothing was traced"
@@ -265,17 +270,34 @@ def quality_text(quality: Quality | None) -> list[RenderableType]:
     return [Text(quality_sentence(quality), style=style)]
 
 
-def findings_text(findings: Sequence[Finding]) -> list[RenderableType]:
-    """Findings, the first ones in full: title, evidence and next step."""
-    lines: list[RenderableType] = []
-    for number, finding in enumerate(findings[:_TOP], 1):
-        basis = f", {plain(finding.saving_basis, 120)}" if finding.saving_basis else ""
-        saving = f" (would save {time_text(finding.saving_ns)}{basis})" if finding.saving_ns else ""
-        title = f"{number}. {plain(finding.title, 160)}{saving}"
-        lines.append(Text(title, style="bold" if finding.severity == "high" else ""))
-        lines.append(Text(f"   {plain(finding.evidence, 400)}", style="dim"))
-        lines.append(Text(f"   next: {finding.next_step}"))
+def message_lines(messages: Iterable[Message], most: int | None = None) -> list[RenderableType]:
+    """Messages on a terminal: findings numbered, in full, the others in a line each.
+
+    Args:
+        messages: in the order in which they are shown.
+        most: how many are shown; those behind are named by their rules. None shows all.
+    """
+    listed = list(messages)
+    lines = [line for number, told in enumerate(listed[:most], 1) for line in _message(told, number)]
+    rest = listed[most:] if most else []
+    if rest:
+        rules = ", ".join(dict.fromkeys(told.rule for told in rest))
+        lines.append(Text(f"{counted_text(len(rest), 'more finding')}: {plain(rules, 200)}", style="dim"))
     return lines
+
+
+def _message(told: Message, number: int) -> list[RenderableType]:
+    if told.kind is not Kind.FINDING:
+        mark = "note: " if told.kind is Kind.WARNING else ""
+        return [Text(f"{mark}{plain(sentence(told), _LONG)}", style="dim")]
+    basis = f", {plain(told.saving.basis, 120)}" if told.saving.basis else ""
+    saving = f" (would save {time_text(told.saving.ns)}{basis})" if told.saving.ns else ""
+    place = f" ({plain(told.place)})" if told.place else ""
+    return [
+        Text(f"{number}. {plain(told.title, _LONG)}{place}{saving}", "bold" if told.severity is Severity.HIGH else ""),
+        Text(f"   {plain(told.evidence, _LONG)}", style="dim"),
+        Text(f"   next: {plain(told.next_step, _LONG)}"),
+    ]
 
 
 def plain_table(*columns: str, text: set[str] | None = None) -> Table:

@@ -1,7 +1,7 @@
 """What a user is told: one type for every rule to speak in, and for every report to draw.
 
 Documents publish messages in shapes of their own, which only grow: ``Finding`` and ``RuledOut`` of rules, ``Concern``
-and ``Unknown`` of the quality of a measurement, ``TileFinding`` of the trace of an NPU, ``TraceWarning`` of a reader. Each
+and ``Unknown`` of the quality of a measurement, ``TileFinding`` of an NPU's trace, ``TraceWarning`` of a reader. Each
 is made from a message where the rules end, and is a message again where a report begins: ``docs/design/rules.md``.
 
 A saving is never a wish. It rests on one of two things, and says on which: a limit (what would be left if the time in
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from opscope.core.table import TraceWarning
     from opscope.core.table.places import OperatorKey
 
 
@@ -121,3 +122,8 @@ def not_checked(rule: str, why: str) -> Message:
 def note(text: str) -> Message:
     """A remark on what figures do not say, such as a comparison makes."""
     return Message(Kind.WARNING, "", text)
+
+
+def warning(read: TraceWarning) -> Message:
+    """What a reader noticed."""
+    return Message(Kind.WARNING, read.code, read.message, next_step=read.hint)

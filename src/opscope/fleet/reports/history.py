@@ -8,12 +8,14 @@ import altair as alt
 from rich.console import Group
 from rich.text import Text
 
+from opscope.analysis.findings.message import note
 from opscope.core import units
 from opscope.fleet.analysis.history import FigureUnit
 from opscope.reports.content.template import environment
 from opscope.reports.content.text import plain
 from opscope.reports.html.pictures import INK, drawn, rows_of
 from opscope.reports.html.sections import policy, style_sheet
+from opscope.reports.terminal import message_lines
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,7 +42,7 @@ def history_summary(history: History) -> RenderableType:
         parts += [Text(f"  {change_text(history, change)}") for change in one.changes]
         parts.append(Text())
     if history.left_out:
-        parts.append(Text(f"note: {units.counted_text(history.left_out, 'run')} without this figure", style="dim"))
+        parts += message_lines([note(f"{units.counted_text(history.left_out, 'run')} without this figure")])
     return Group(*parts)
 
 

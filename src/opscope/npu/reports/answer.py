@@ -9,10 +9,12 @@ import msgspec
 
 from opscope.core.units import counted_text, rate_text, share_text
 from opscope.npu.analysis.activity import EVENTS
+from opscope.npu.analysis.findings import message_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from opscope.analysis.findings.message import Message
     from opscope.npu.analysis.array import ArrayView
     from opscope.npu.analysis.findings import TileFinding
     from opscope.npu.analysis.rates import GmacRange
@@ -209,25 +211,13 @@ def range_text(found: GmacRange | None) -> str:
     return f"{rate_text(found.low)} to {rate_text(found.high)} GMAC/s at {found.low_mhz:g} to {found.high_mhz:g} MHz"
 
 
-class Told(NamedTuple):
-    """A finding of one or several tiles.
-
-    Attributes:
-        finding: of the first of them.
-        places: where, the first in full.
-    """
-
-    finding: TileFinding
-    places: str
-
-
-def told(findings: Sequence[TileFinding]) -> list[Told]:
+def told(findings: Sequence[TileFinding]) -> list[Message]:
     """Findings as reports show them: the same of several tiles once, in the order of the first."""
     groups: dict[tuple[str, str], list[TileFinding]] = {}
     for found in findings:
         sort = found.title if found.place in {"file", "options", "all tiles"} else ""
         groups.setdefault((found.rule, sort), []).append(found)
-    return [Told(own[0], _places(own)) for own in groups.values()]
+    return [message_of(own[0])._replace(place=_places(own)) for own in groups.values()]
 
 
 def category_cells(row: TileRow) -> list[tuple[str, str, str, str, str]]:

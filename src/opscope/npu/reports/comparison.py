@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 from rich.console import Group
 from rich.text import Text
 
+from opscope.analysis.findings.message import note
 from opscope.analysis.gate.gate import Outcome
 from opscope.core.units import counted_text, rate_text, ratio_text, share_text
 from opscope.reports.content.content import verdict_text
 from opscope.reports.content.text import markdown, plain
 from opscope.reports.formats.junit import Case, junit_document
 from opscope.reports.gate import slowdown_text
-from opscope.reports.terminal import plain_table
+from opscope.reports.terminal import message_lines, plain_table
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -30,7 +31,7 @@ _HEAD = ("figure", "baseline", "candidate", "change", "95 % interval", "verdict"
 def tiles_comparison_summary(comparison: TilesComparison) -> RenderableType:
     """What a person reads after `opscope compare` of traces of tiles."""
     found = comparison.overall
-    notes = [Text(f"note: {plain(note, _LONG)}", style="dim") for note in comparison.notes]
+    notes = message_lines(map(note, comparison.notes))
     sides = (("baseline", comparison.baseline, found.baseline), ("candidate", comparison.candidate, found.candidate))
     return Group(
         *(Text(_side(name, side, value)) for name, side, value in sides),
@@ -122,7 +123,7 @@ def tiles_gate_summary(report: TilesGate) -> RenderableType:
         parts.append(Text(f"next: {report.advice}"))
     if report.slower:
         parts += [Text(), _table(report.slower)]
-    return Group(*parts, *(Text(f"note: {plain(note, _LONG)}", style="dim") for note in _notes(report)))
+    return Group(*parts, *message_lines(map(note, _notes(report))))
 
 
 def tiles_gate_markdown(report: TilesGate) -> str:
@@ -144,7 +145,7 @@ def tiles_gate_markdown(report: TilesGate) -> str:
         lines += [f"| {' | '.join(map(markdown, _cells(row)))} |" for row in report.slower]
         lines.append("")
     notes = _notes(report)
-    lines += ["### Notes", "", *(f"- {markdown(note, _LONG)}" for note in notes), ""] if notes else []
+    lines += ["### Notes", "", *(f"- {markdown(one, _LONG)}" for one in notes), ""] if notes else []
     return "\n".join(lines)
 
 

@@ -8,13 +8,14 @@ import altair as alt
 from rich.console import Group
 from rich.text import Text
 
+from opscope.analysis.findings.message import note
 from opscope.core.units import counted_text, rate_text, share_text
 from opscope.npu.reports.answer import by_text, range_text
 from opscope.reports.content.template import environment
 from opscope.reports.content.text import plain
 from opscope.reports.html.pictures import INK, drawn, rows_of
 from opscope.reports.html.sections import policy, template_text
-from opscope.reports.terminal import plain_table
+from opscope.reports.terminal import message_lines, plain_table
 
 if TYPE_CHECKING:
     import jinja2
@@ -38,7 +39,7 @@ def sweep_summary(found: Sweep) -> RenderableType:
         cells = [_rate(row.mac_per_cycle), _share(row.utilisation), _share(row.in_calls), _whole(row)]
         name = _sizes(row) or row.label
         table.add_row(plain(name, 34), *cells, plain(row.problem or row.bound_by or "not known", 60))
-    notes = [Text(f"note: {plain(note, _LONG)}", style="dim") for note in found.notes]
+    notes = message_lines(map(note, found.notes))
     return Group(Text(sweep_sentence(found), style="bold"), Text(), table, *notes)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rich.console import Group
 from rich.text import Text
 
-from opscope.core.units import counted_text, rate_text, share_text
+from opscope.core.units import rate_text, share_text
 from opscope.npu.reports.answer import (
     CATEGORY_NAMES,
     answer,
@@ -20,7 +20,7 @@ from opscope.npu.reports.answer import (
     working,
 )
 from opscope.reports.content.text import plain
-from opscope.reports.terminal import plain_table
+from opscope.reports.terminal import message_lines, plain_table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-    from opscope.npu.analysis.findings import TileFinding
     from opscope.npu.analysis.prediction import Prediction
     from opscope.npu.analysis.tiles_result import TileRow, TilesAnalysis
 
@@ -48,29 +47,13 @@ def tiles_summary(analysis: TilesAnalysis) -> RenderableType:
         *(Text(line) for line in found.lines),
         Text(),
     ]
-    parts += findings_lines(analysis.findings)
+    parts += message_lines(told(analysis.findings), _MOST_FINDINGS)
     if rows:
         parts += [Text(), _cycles(rows), Text(), _rates(rows), Text(), *_kinds(analysis), Text()]
         parts += [Text(plain(line, _LONG)) for line in iteration_lines(rows)[:_FEW]]
     if analysis.prediction:
         parts += [Text(), _prediction(analysis.prediction)]
     return Group(*parts)
-
-
-def findings_lines(findings: Sequence[TileFinding]) -> list[RenderableType]:
-    """Findings, the first ones in full: title, place, evidence and next step."""
-    lines: list[RenderableType] = []
-    shown = told(findings)
-    for number, (found, places) in enumerate(shown[:_MOST_FINDINGS], 1):
-        title = f"{number}. {plain(found.title, _LONG)} ({plain(places)})"
-        lines.append(Text(title, style="bold" if found.severity.value == "high" else ""))
-        lines.append(Text(f"   {plain(found.evidence, _LONG)}", style="dim"))
-        lines.append(Text(f"   next: {plain(found.next_step, _LONG)}"))
-    rest = shown[_MOST_FINDINGS:]
-    if rest:
-        rules = ", ".join(dict.fromkeys(one.finding.rule for one in rest))
-        lines.append(Text(f"{counted_text(len(rest), 'more finding')}: {plain(rules, 200)}", style="dim"))
-    return lines
 
 
 def _cycles(rows: Sequence[TileRow]) -> Table:

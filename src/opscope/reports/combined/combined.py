@@ -28,6 +28,7 @@ from opscope.reports.content.content import (
     missing,
     top_operators,
 )
+from opscope.reports.content.messages import sentence
 from opscope.reports.sections.kernel_view import kernel_rows
 from opscope.reports.sections.program import layer_text
 
@@ -88,7 +89,7 @@ def _bundle(part: BundlePart) -> CombinedBundle:
         shares=_shares(shown) if shown else None,
         findings=content.findings,
         missing=missing(content),
-        limits=limits(content),
+        limits=[sentence(told) for told in limits(content)],
     )
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from opscope.analysis.findings.finding import message_of
+from opscope.analysis.findings.message import note
 from opscope.core import units
 from opscope.reports.combined.combined import threads_text, where_text
 from opscope.reports.content.content import NOT_KNOWN, verdict_text
 from opscope.reports.content.template import environment
 from opscope.reports.html.sections import policy, style_sheet, width_class
-from opscope.reports.sections.quality import grade_text
 
 if TYPE_CHECKING:
     import jinja2
@@ -53,13 +54,13 @@ def _differing(program: SharedProgram) -> list[SharedOperator]:
 def _environment() -> jinja2.Environment:
     return environment(
         {
+            "message": message_of,
+            "note": note,
             "ms": lambda value: units.milliseconds(value) if value is not None else "",
-            "time": units.time_text,
             "share": lambda value: units.share_text(value) if value is not None else "",
             "ratio": lambda value: units.ratio_text(value) if value is not None else "",
             "interval": _interval,
             "verdict": lambda value: verdict_text(value) if value is not None else "",
-            "grade": grade_text,
             "off": _off,
             "threads": threads_text,
             "where": where_text,

@@ -11,6 +11,7 @@ from opscope.analysis.analysis import Analysis
 from opscope.analysis.compare.compare import Comparison
 from opscope.analysis.compare.outputs import OutputAgreement
 from opscope.analysis.findings.finding import Finding, RuledOut
+from opscope.analysis.findings.message import note, warning
 from opscope.analysis.findings.quality import Quality
 from opscope.analysis.preflight.contents import KernelSummary
 from opscope.bundle.manifest import Arm, Manifest, Role, Variant
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from opscope.analysis.compare.compare import EndToEnd, OperatorChange
+    from opscope.analysis.findings.message import Message
     from opscope.analysis.latency.latency import Latency
     from opscope.analysis.latency.timing import Untraced
     from opscope.analysis.operators.operators import Operator
@@ -390,10 +392,10 @@ def _how_classified(content: ReportContent) -> str:
     return "operators are classified by name: a 1x1 convolution that runs as a matrix product counts as GEMM"
 
 
-def limits(content: ReportContent) -> list[str]:
-    """What limits the figures, one sentence each."""
+def limits(content: ReportContent) -> list[Message]:
+    """What limits the figures."""
     lines = [_how_timed(content), *([_how_classified(content)] if content.has_split else [])]
     shown = [content.shown, *(result.analysis for result in content.variants)]
     told = {} if content.has_split else {"no_trace"}  # said above
     warnings = dict.fromkeys(w for one in shown if one for w in one.trace.warnings if w.code not in told)
-    return [*lines, *(f"{warning.message}; {warning.hint}" for warning in warnings)]
+    return [*map(note, lines), *map(warning, warnings)]

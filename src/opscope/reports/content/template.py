@@ -6,6 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import jinja2
 
+from opscope.analysis.findings.quality import grade_left
+from opscope.core.units import time_text
+from opscope.reports.content.messages import grade_text, sentence
 from opscope.reports.content.text import markdown, plain
 
 if TYPE_CHECKING:
@@ -34,6 +37,10 @@ def environment(filters: Mapping[str, Callable[..., Any]]) -> jinja2.Environment
         "md_long": lambda text: markdown(text, LONG),
         "clean": plain,
         "clean_long": lambda text: plain(text, LONG),
+        "sentence": sentence,
+        "limits_to": grade_left,
+        "grade": grade_text,
+        "time": time_text,
         **filters,
     }
     return made

@@ -21,10 +21,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import polars as pl
 
+from opscope.analysis.findings.message import warning
 from opscope.analysis.operators.operator_facts import OperatorFacts
 from opscope.core.table import Clock, Scope
 from opscope.program.operators.taxonomy import FRAMEWORK, classify
 from opscope.reports.content.decimals import decimal
+from opscope.reports.content.messages import sentence
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -103,7 +105,7 @@ def perfetto(parts: Sequence[TrackGroup]) -> Iterator[bytes]:
 def _said(parts: Sequence[TrackGroup], origins: Sequence[int]) -> dict[str, object]:
     """What is said of the whole file."""
     clock = parts[0].table.clock
-    warnings = dict.fromkeys(f"{w.message}; {w.hint}" for part in parts for w in part.table.warnings)
+    warnings = dict.fromkeys(sentence(warning(w)) for part in parts for w in part.table.warnings)
     return {
         "clock": clock.value,
         "shown_as": "1 µs is 1 µs" if clock is Clock.NS else "1 cycle is 1 µs",

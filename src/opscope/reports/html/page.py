@@ -7,6 +7,8 @@ from functools import lru_cache
 from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from opscope.analysis.findings.finding import message_of
+from opscope.analysis.findings.quality import messages_of
 from opscope.bundle.manifest import Role
 from opscope.core import units
 from opscope.program.operators.kinds import Category
@@ -28,12 +30,12 @@ from opscope.reports.content.content import (
     variant_latencies,
     verdict_text,
 )
+from opscope.reports.content.messages import quality_sentence
 from opscope.reports.content.template import environment
 from opscope.reports.html.sections import category_class, depth_class, fused_text, html_values, width_class
 from opscope.reports.sections.markdown import markdown_values
 from opscope.reports.sections.methods import calls_text, method_rows, order_sentence, tokens_text
 from opscope.reports.sections.program import border_text, bound_text, layer_text, program_sections, source_text
-from opscope.reports.sections.quality import grade_text, quality_sentence
 from opscope.reports.sections.run import sweep, time_spent
 from opscope.reports.sections.shift import shift_section
 
@@ -71,7 +73,6 @@ def _environment() -> jinja2.Environment:
     return environment(
         {
             "ms": units.milliseconds,
-            "time": units.time_text,
             "share": units.share_text,
             "ratio": units.ratio_text,
             "size": units.size_text,
@@ -85,7 +86,6 @@ def _environment() -> jinja2.Environment:
             "off": off_text,
             "place": _place,
             "known": _known,
-            "grade": grade_text,
             "machine": _machine,
             "width": width_class,
             "depth": depth_class,
@@ -112,11 +112,12 @@ def _values(content: ReportContent) -> dict[str, Any]:
         "comparisons": content.comparisons,
         "methods": method_rows(content),
         "method_order": order_sentence(manifest.plan.calls),
-        "findings": content.findings,
-        "ruled_out": content.ruled_out,
+        "findings": [message_of(found) for found in content.findings],
+        "ruled_out": [message_of(item) for item in content.ruled_out],
         "missing": missing(content),
         "limits": limits(content),
         "quality": content.quality,
+        "checks": messages_of(content.quality) if content.quality else [],
         "quality_sentence": quality_sentence(content.quality),
         "change": shift_section(content.primary) if content.primary and content.has_split else None,
         "categories": category_rows(content),

@@ -59,8 +59,6 @@ def markdown_values(content: ReportContent) -> dict[str, Any]:
         "sorts": kernel_rows(content)[:_SORTS],
         "kernel_sentences": kernel_sentences(content),
         "registered": registered(content),
-        "unchecked": [item for item in content.ruled_out if not item.checked],
-        "in_order": [item for item in content.ruled_out if item.checked],
         "most_operators": _OPERATORS,
     }
 

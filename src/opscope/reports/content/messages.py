@@ -1,0 +1,42 @@
+"""Messages in words: what every report says of them in one sentence, and of the quality of a measurement."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from opscope.analysis.findings.message import Kind
+from opscope.analysis.findings.quality import Grade, messages_of
+from opscope.reports.content.text import plain
+
+if TYPE_CHECKING:
+    from opscope.analysis.findings.message import Message
+    from opscope.analysis.findings.quality import Quality
+
+_WORDS = {Grade.GOOD: "good", Grade.USABLE: "usable", Grade.DO_NOT_TRUST: "do not trust"}
+_NAMED = 3
+_LONG = 300
+
+
+def sentence(told: Message) -> str:
+    """A message in one sentence; of a finding its title, of a warning and a concern also what to do."""
+    if told.kind is Kind.CONCERN:
+        return f"{plain(told.title, _LONG)} (do: {plain(told.next_step, _LONG)})"
+    if told.kind is Kind.WARNING and told.next_step:
+        return f"{told.title}; {told.next_step}"
+    return f"not checked: {told.title}" if told.kind is Kind.NOT_CHECKED else told.title
+
+
+def grade_text(grade: Grade) -> str:
+    """A grade in words."""
+    return _WORDS[grade]
+
+
+def quality_sentence(quality: Quality | None) -> str:
+    """The grade, and of the worst reasons what was seen and what to do; empty when nothing was measured."""
+    if quality is None:
+        return ""
+    reasons = [sentence(told) for told in messages_of(quality) if told.kind is Kind.CONCERN]
+    rest = len(reasons) - _NAMED
+    more = f"; {rest} more below" if rest > 0 else ""
+    shown = f"; {'; '.join(reasons[:_NAMED])}{more}" if reasons else ""
+    return f"Measurement quality: {grade_text(quality.grade)}{shown}"
