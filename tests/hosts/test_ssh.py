@@ -501,7 +501,8 @@ def test_an_address_that_is_none_is_refused(text: str, message: str) -> None:
 def test_an_address_has_user_port_and_options() -> None:
     """As ssh takes them."""
     found = parse_address("me@board.local:2222?python=v/bin/python&dir=/data/o")
-    assert found[1:] == ("me@board.local", 2222, "/data/o", "v/bin/python")
+    assert found[1:] == ("me@board.local", 2222, "/data/o", "v/bin/python", None)
+    assert parse_address("board?runner=a%20b/runner").runner == "a b/runner"
     assert parse_address("board") == SshAddress("board", "board")
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from opscope.bundle.manifest import Target
+from opscope.hosts.this_machine import ThisMachine
 from traces import etdump
 
 INFERENCE = """
@@ -75,3 +77,8 @@ def write_runner(directory: Path, script: str = GOOD, known: tuple[str, ...] = F
     path.write_text(_MAIN.format(python=sys.executable, known=known, traces=str(traces), output=OUTPUT, script=script))
     path.chmod(0o755)
     return path
+
+
+def this_machine(runner: Path) -> ThisMachine:
+    """This machine as the host of a runner."""
+    return ThisMachine(Target("runner", str(runner.resolve())))

@@ -289,7 +289,7 @@ with open(os.environ["PHONE"] + "/logcat.txt", "a") as file:
     ("target", "variant", "problem"),
     [
         ("adb", {"runner": "on", "ablate": ["sme2"]}, "fixed when it is built"),
-        ("local", {"runner": "on"}, "only the target runner, or adb"),
+        ("local", {"runner": "on"}, "only the target runner, ssh or adb"),
     ],
 )
 def test_a_configuration_that_makes_no_sense(

@@ -14,7 +14,7 @@ from opscope.experiment.config import Config, thread_list
 from opscope.experiment.config_errors import shown, typed, wrong
 from opscope.experiment.planned import NOTHING_OFF, Effort, Experiment, Experiments, PlannedComparison, PlannedVariant
 from opscope.experiment.target_names import kind_named, parse_target
-from opscope.hosts.target_kinds import ADB, LOCAL, RUNNER
+from opscope.hosts.target_kinds import KINDS, LOCAL, RUNNER, forms, names
 from opscope.machine import isa
 
 if TYPE_CHECKING:
@@ -30,6 +30,8 @@ CHOICES = {
     "role": tuple(role.value for role in Role),
     "schema": ("opscope.config/1",),
 }
+_TAKE_BUILDS = [kind for kind in KINDS if kind.builds]
+_DEVICES_OF_BUILDS = [kind for kind in _TAKE_BUILDS if kind.remote]
 _FEATURES = tuple(dict.fromkeys(group.name for groups in isa.GROUPS.values() for group in groups))
 
 
@@ -72,8 +74,8 @@ def _check(config: Config, file: Path) -> None:
     lists = [("ablate", [] if config.ablate == [NOTHING_OFF] else config.ablate)] + [
         (f"variants[{n}].ablate", v.ablate) for n, v in enumerate(config.variants)
     ]
-    for path, names in lists:
-        for number, name in enumerate(names):
+    for path, groups in lists:
+        for number, name in enumerate(groups):
             if name not in _FEATURES:
                 raise wrong(file, f"{path}[{number}]", f"no feature group {shown(name)}", did_you_mean(name, _FEATURES))
 
@@ -127,9 +129,9 @@ def _variants(config: Config, file: Path) -> UsageError | None:
 def _runners(config: Config, file: Path) -> UsageError | None:
     targets = [config.target] if config.target else config.targets
     kinds = {kind_named(target) for target in targets if target}
-    on_phones = any(variant.runner is not None for variant in config.variants) and ADB in kinds
-    bare = RUNNER.name in targets or on_phones
-    fixed = RUNNER in kinds or on_phones
+    on_devices = any(variant.runner for variant in config.variants) and any(k.builds and k.remote for k in kinds)
+    bare = RUNNER.name in targets or on_devices
+    fixed = bare or any(parse_target(target, builds_named=True).runner for target in targets if target)
     allowed = bare and all(kind.builds for kind in kinds)
     for number, variant in enumerate(config.variants):
         place = f"variants[{number}]"
@@ -137,10 +139,12 @@ def _runners(config: Config, file: Path) -> UsageError | None:
             hint = "give a runner that was built without the feature"
             return wrong(file, f"{place}.ablate", "a runner's features are fixed when it is built", hint)
         if bare and variant.runner is None:
-            return wrong(file, f"{place}.runner", "this key is missing", "the target runner needs a build per variant")
+            return wrong(
+                file, f"{place}.runner", "this key is missing", "a runner is needed for each variant, or for none"
+            )
         if variant.runner is not None and not allowed:
-            hint = 'target = "runner", or target = "adb" for one that was built with the Android NDK'
-            return wrong(file, f"{place}.runner", "only the target runner, or adb, has one", hint)
+            hint = f'target = "{RUNNER.name}", or the device that it was built for: {forms(_DEVICES_OF_BUILDS)}'
+            return wrong(file, f"{place}.runner", f"only the target {names(_TAKE_BUILDS)} has one", hint)
     return None
 
 
@@ -223,9 +227,8 @@ def _experiment(
     named = parse_target(target, builds_named=True)
     program = file.parent / model
     # The path of a runner says less than its variants do.
-    address = "" if named.kind is RUNNER else _NOT_IN_NAMES.sub("-", named.address.partition("?")[0])
-    if named.kind is RUNNER and named.address:
-        named = named._replace(address=str(file.parent / named.address))
+    address = "" if named.kind.only_builds else _NOT_IN_NAMES.sub("-", named.address.partition("?")[0])
+    named = named.beside(file.parent)
     return Experiment(
         name="-".join(filter(None, (Path(model).stem, named.kind.name, address, device))),
         model=str(program) if program.suffix == ".pte" or program.is_file() else model,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from opscope.bundle.manifest import MaskProof, Measurement
+from opscope.hosts.host import PRINTED
 from opscope.program.ceilings.ceilings import Roofs
 
 
@@ -119,4 +120,4 @@ class RoofsAnswer(msgspec.Struct, frozen=True):
     kind: str = "exit"
 
 
-TRACE, OUTPUTS, LOG = "trace.etdump", "outputs.npz", "log.txt"
+TRACE, OUTPUTS, LOG = "trace.etdump", "outputs.npz", PRINTED

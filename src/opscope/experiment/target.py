@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from opscope.experiment.protocol import ProbeAnswer
+    from opscope.hosts.host import Host
     from opscope.machine.ceilings_cache import MachineIdentity
     from opscope.program.ceilings.ceilings import Roofs
 
@@ -120,11 +121,13 @@ class Capabilities(NamedTuple):
         always_traces: whether every run is traced, so that none shows the latency without tracing.
         is_build: whether it is a build of the user's: its features were fixed when it was built, so that nothing can be
             switched off, and it runs the method that it chooses.
+        host: the machine that it runs on; None for one that tells nothing of it.
     """
 
     untraceable: str | None = None
     always_traces: bool = False
     is_build: bool = False
+    host: Host | None = None
 
 
 @runtime_checkable

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import parse_qsl, urlencode
 
 from opscope.core.errors import UsageError, did_you_mean
 from opscope.hosts.target_kinds import ADB, KINDS, SSH, TargetKind
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
 _WHERE = "--target"
 _LONGEST = 60
+_RUNNER = "runner"
 _BY_NAME = {kind.name: kind for kind in KINDS}
 
 
@@ -22,6 +27,27 @@ class TargetName(NamedTuple):
     def text(self) -> str:
         """The name as it is written."""
         return f"{self.kind.name}:{self.address}" if self.address else self.kind.name
+
+    @property
+    def runner(self) -> str:
+        """Path of the build of executor_runner that the name gives; empty where it gives none."""
+        if self.kind.only_builds:
+            return self.address
+        return self._options.get(_RUNNER, "") if self.kind.builds else ""
+
+    def beside(self, directory: Path) -> TargetName:
+        """The same, with the path of its build taken as relative to a directory."""
+        if not self.runner:
+            return self
+        path = str(directory / self.runner)
+        if self.kind.only_builds:
+            return self._replace(address=path)
+        options = urlencode({**self._options, _RUNNER: path}, safe="/:")
+        return self._replace(address=f"{self.address.partition('?')[0]}?{options}")
+
+    @property
+    def _options(self) -> dict[str, str]:
+        return dict(parse_qsl(self.address.partition("?")[2]))
 
 
 def parse_target(text: str, *, builds_named: bool = False) -> TargetName:

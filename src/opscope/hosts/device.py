@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import getpass
 import hashlib
+import itertools
 import os
 import platform
 import re
@@ -17,13 +18,19 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from opscope.core.errors import DeviceError
 from opscope.core.files import sha256_of
-from opscope.hosts.facts import parts
-from opscope.hosts.scripts import CONDITIONS, FACTS, GUARD, LOCK, PLACE, STORAGE
+from opscope.hosts.facts import conditions_of, environment_of, parts
+from opscope.hosts.host import PRINTED, ExitStatus, Storage
+from opscope.hosts.process import log_tail
+from opscope.hosts.processors import check_processor
+from opscope.hosts.scripts import CONDITIONS, FACTS, GUARD, LOCK, PLACE, START, STORAGE
 from opscope.hosts.shell import safe_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from opscope.bundle.manifest import Conditions, Environment, Target
+    from opscope.hosts.host import GuardedCommand
+    from opscope.hosts.processors import Processor
     from opscope.hosts.shell import RemoteProcess, RemoteShell
 
 
@@ -119,36 +126,20 @@ _SHOULD_HAVE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,200}\Z")
 _TIMED_OUT, _FILE, _MOST_FILES = "timed-out", "file ", 1000
 
 
-class ExitStatus(NamedTuple):
+class GuardedEnd(NamedTuple):
     """How a guarded command ended.
 
     Attributes:
         code: exit code; negative for a signal, None when its time was up.
-        files: names of the files in its directory, ``log.txt`` with all that it printed among them.
+        files: names of the files in its directory, :data:`opscope.hosts.host.PRINTED` among them.
     """
 
     code: int | None
     files: list[str]
 
 
-class Storage(NamedTuple):
-    """Room for files on a device.
-
-    Attributes:
-        directory: for all that is ours, absolute.
-        writable: whether a file could be made in it.
-        free: room in bytes; None where the device does not tell.
-        said: what it complained of.
-    """
-
-    directory: str
-    writable: bool
-    free: int | None
-    said: str
-
-
 class Device:
-    """A device.
+    """A device: a host that a shell leads to.
 
     Args:
         shell: the way to it.
@@ -156,12 +147,30 @@ class Device:
         lock: that is held while it is used; None: one that is of use on any system.
     """
 
+    remote = True
+    _built = "for this device"
+    """How a program must have been built to run there, for messages."""
+    _start = START
+    """Script that becomes a foreign program; its words are the directory of its libraries and the command."""
+    _notes: tuple[str, ...] = ()
+    """Files that this script leaves."""
+
     def __init__(self, shell: RemoteShell, base: str, lock: Lock | None = None) -> None:
         self._shell, self._asked_base = shell, base
         self._kept: set[str] = set()
         self._hashes: dict[tuple[str, int, int], str] = {}
         self._lock = lock or DeviceLock(shell)
         self._reserved = False
+        self._numbers = itertools.count()
+
+    def describe(self) -> Target:
+        """Kind and address, for the manifest."""
+        return self._shell.describe()
+
+    @property
+    def restored(self) -> Mapping[str, str | None] | None:
+        """No run changes settings of the device."""
+        return None
 
     @property
     def name(self) -> str:
@@ -193,9 +202,13 @@ class Device:
         """What it is; see ``FACTS``."""
         return self._parts(FACTS)
 
-    def conditions(self) -> Mapping[str, str]:
-        """The state it is in; see ``CONDITIONS``."""
-        return self._parts(CONDITIONS)
+    def environment(self, features: list[str] | None, versions: Mapping[str, str]) -> Environment:
+        """The device and its software."""
+        return environment_of(self.facts(), features, versions)
+
+    def conditions(self) -> Conditions:
+        """The state it is in."""
+        return conditions_of(self._parts(CONDITIONS))
 
     def storage(self) -> Storage:
         """Whether files can be kept on it."""
@@ -223,6 +236,58 @@ class Device:
             with contextlib.suppress(DeviceError):
                 self._clean()
             self._lock.release()
+
+    def check_program(self, program: Path) -> None:
+        """Refuse a program for another processor.
+
+        Raises:
+            UsageError: it was built for one.
+            DeviceError: the device cannot be reached.
+        """
+        check_processor(program, self.output_of("uname", "-m").strip(), self._how_to_build)
+
+    def _how_to_build(self, processor: Processor) -> str:
+        return f"build it for Linux on {processor.name}"
+
+    def output_of(self, *command: str) -> str:
+        """What a small command prints.
+
+        Raises:
+            DeviceError: the device cannot be reached.
+        """
+        return self._shell.run(command, _ASK_SECONDS).stdout.decode("utf-8", "replace")
+
+    def provide(self, kind: str, files: Mapping[str, Path], digest: str = "") -> Mapping[str, str]:
+        """Paths of files on the device, which are sent when it does not have them."""
+        place = self.keep_as(kind, digest, files) if digest else self.keep(kind, files)
+        return {name: f"{place}/{name}" for name in files}
+
+    @contextlib.contextmanager
+    def started(self, command: GuardedCommand) -> Iterator[ExitStatus]:
+        """Run a command and bring what it leaves; its directory there is removed when the context ends."""
+        work = self.work(str(next(self._numbers)))
+        ended = self.guarded(self._words(command), work, command.timeout)
+        brought = (PRINTED, *self._notes)
+        self.pull(work, [name for name in ended.files if name in brought or command.wanted(name)], command.into)
+        (command.into / PRINTED).touch()
+        status = self._status(ended.code, command)
+        try:
+            yield status
+        finally:
+            self.remove(work)
+
+    def _words(self, command: GuardedCommand) -> list[str]:
+        pinned = ["taskset", f"{sum(1 << cpu for cpu in command.affinity):x}"] if command.affinity else []
+        told = [f"{name}={value}" for name, value in command.variables.items()]
+        words = [*(["env", *told] if told else []), *pinned, *command.words]
+        return ["sh", "-c", self._start, "opscope-run", command.libraries, *words] if command.foreign else words
+
+    def _status(self, code: int | None, command: GuardedCommand) -> ExitStatus:
+        """How a command ended; of a foreign one a shell tells by its code that it could not start it."""
+        if not command.foreign or code not in _CANNOT_START:
+            return ExitStatus(code)
+        said = log_tail(command.into / PRINTED).removeprefix("; its last words: ") or f"exit code {code}"
+        return ExitStatus(code, f"{said}; was it built {self._built}, and do its libraries lie beside it?")
 
     def keep(self, kind: str, files: Mapping[str, Path]) -> str:
         """Directory on the device with these files, which are sent when it does not have them.
@@ -279,7 +344,7 @@ class Device:
             return DeviceError(problem, where=self.name, hint=_STORE_HINT)
         return error
 
-    def guarded(self, command: Sequence[str], work: str, timeout: float) -> ExitStatus:
+    def guarded(self, command: Sequence[str], work: str, timeout: float) -> GuardedEnd:
         """Run a command in a directory of its own; it and all it started end with its time or with the connection.
 
         Args:
@@ -300,10 +365,10 @@ class Device:
         finally:
             process.end()
         if code is None or _TIMED_OUT in files:
-            return ExitStatus(None, files)
+            return GuardedEnd(None, files)
         if code == _NO_DIRECTORY and not files:
             raise self._explained(DeviceError("no directory for a run can be made", where=self.name), work)
-        return ExitStatus(code if code <= _SIGNALS else _SIGNALS - code, files)
+        return GuardedEnd(code if code <= _SIGNALS else _SIGNALS - code, files)
 
     def pull(self, work: str, names: Sequence[str], into: Path) -> None:
         """Copy files of a run here.
@@ -339,6 +404,7 @@ class Device:
             raise DeviceError(done.said or f"exit code {done.code}", where=self.name)
 
 
+_CANNOT_START = (126, 127)
 _STORE_HINT = "free some space there, or name another directory with ?dir=PATH in the address"
 _SIGNALS, _NO_DIRECTORY = 128, 125
 

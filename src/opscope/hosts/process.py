@@ -23,7 +23,12 @@ _LOG_TAIL = 400
 
 
 def run_process(
-    command: Sequence[str], log: Path, timeout: float, *, environment: Mapping[str, str] | None = None
+    command: Sequence[str],
+    log: Path,
+    timeout: float,
+    *,
+    environment: Mapping[str, str] | None = None,
+    directory: Path | None = None,
 ) -> int | None:
     """Exit code of a command, None when its time was up; nothing it started is left running.
 
@@ -32,6 +37,7 @@ def run_process(
         log: file that takes all it prints.
         timeout: in seconds.
         environment: variables that it has beside those of this process.
+        directory: where it runs; None: where this process does.
 
     Raises:
         OSError: the command cannot be started, or the log cannot be written.
@@ -44,6 +50,7 @@ def run_process(
             stdin=subprocess.DEVNULL,
             start_new_session=True,
             env={**os.environ, **(environment or {})},
+            cwd=directory,
         )
         # Popen.wait polls when it is given a limit, and would notice the end up to 50 ms late.
         waiter = threading.Thread(target=process.wait, daemon=True)

@@ -39,6 +39,13 @@ done
 exit $code
 """
 
+# $1 directory with libraries, $2... the command, which this process becomes.
+START = r"""
+[ -n "$1" ] && export LD_LIBRARY_PATH="$1"
+shift
+exec "$@"
+"""
+
 # $1 who we are. The lock is a directory of everyone's, since its making is one step everywhere; in it stand the
 # process that keeps it, the boot it belongs to, and who asked. It goes when standard input ends. One that we left
 # behind when a connection was lost is taken over; so is one whose process is gone, that is older than the boot, or that

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 DIRECTORY = ".cache/opscope"
-_ADDRESS_OPTIONS = ("python", "dir")
+_ADDRESS_OPTIONS = ("python", "dir", "runner")
 _HOST = re.compile(r"(?P<host>(?:[A-Za-z0-9_.-]+@)?[A-Za-z0-9_][A-Za-z0-9_.-]*)(?::(?P<port>\d{1,5}))?\Z")
 _HIGHEST_PORT = 65_535
 
@@ -44,7 +44,8 @@ class SshAddress(NamedTuple):
         host: name in the user's configuration or on the network, with a user before it where one was given.
         port: None for the usual one, or that of the configuration.
         directory: of the device, for what is kept and run there; relative to the user's home.
-        python: of the device, that has executorch; None to bring the native runner.
+        python: of the device, that has executorch; None to bring a runner.
+        runner: an executor_runner here, built for the device; None to bring the native runner.
     """
 
     text: str
@@ -52,6 +53,7 @@ class SshAddress(NamedTuple):
     port: int | None = None
     directory: str = DIRECTORY
     python: str | None = None
+    runner: str | None = None
 
 
 def parse_address(text: str) -> SshAddress:
@@ -72,7 +74,10 @@ def parse_address(text: str) -> SshAddress:
     options = address_options(query, _ADDRESS_OPTIONS, where, "python=venv/bin/python")
     directory = safe_path(options.get("dir", DIRECTORY), where).rstrip("/")
     python = safe_path(options["python"], where) if "python" in options else None
-    return SshAddress(text, match["host"], port, directory, python)
+    if python and "runner" in options:
+        hint = "name the device twice for both: ssh:HOST?python=PATH and ssh:HOST?runner=PATH"
+        raise UsageError("a run is of a Python or of a runner", where=where, hint=hint)
+    return SshAddress(text, match["host"], port, directory, python, options.get("runner"))
 
 
 NO_SFTP = re.compile(rb"subsystem request failed|sftp-server|scp: Connection closed", re.IGNORECASE)

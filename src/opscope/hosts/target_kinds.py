@@ -24,7 +24,7 @@ class TargetKind(NamedTuple):
         remote: it is another machine.
         emulated: its times say nothing.
         android: it has power profiles, and settings that a run changes and puts back.
-        builds: a configuration's variants may each name their build of executor_runner.
+        builds: builds of executor_runner run there: its name may give one, and each variant of a configuration its own.
         only_builds: it runs nothing else, so that nothing can be switched off in it.
         template: `opscope init` writes a configuration for it.
     """
@@ -63,9 +63,21 @@ RUNNER = TargetKind(
     only_builds=True,
     template=True,
 )
-SSH = TargetKind("ssh", "a device that ssh reaches", "HOST", "which device?", remote=True)
+SSH = TargetKind(
+    "ssh",
+    "a device that ssh reaches; with `?runner=PATH` behind it, with an executor_runner that you built for it",
+    "HOST",
+    "which device?",
+    remote=True,
+    builds=True,
+)
 ADB = TargetKind(
-    "adb", "an Android device, by default the only one there is", "SERIAL", remote=True, android=True, builds=True
+    "adb",
+    "an Android device, by default the only one there is; `?runner=PATH` as for ssh",
+    "SERIAL",
+    remote=True,
+    android=True,
+    builds=True,
 )
 QEMU = TargetKind(
     "qemu-aarch64", "64-bit Arm under an emulator, which tells what is computed and never how fast", emulated=True

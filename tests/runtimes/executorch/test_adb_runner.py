@@ -24,7 +24,7 @@ from opscope.hosts.adb.adb import AdbShell, lines_about, runtime_lines
 from opscope.hosts.adb.device import AdbDevice
 from opscope.hosts.adb.power import PROFILES
 from opscope.readers.registry import read_trace
-from opscope.runtimes.executorch.runners.adb_runner import AdbRunnerTarget
+from opscope.runtimes.executorch.runners.executor_runner import ExecutorRunnerTarget
 from runners import FLAGS, GOOD, write_runner
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def phone(device: Endpoint, power: str | None = None, patience: float = _SECONDS
     return AdbDevice(AdbShell(device.address), PROFILES[power] if power else None, patience=patience)
 
 
-def execute(target: AdbRunnerTarget, asked: Job, directory: Path) -> JobOutcome:
+def execute(target: ExecutorRunnerTarget, asked: Job, directory: Path) -> JobOutcome:
     """One repetition in a directory of its own."""
     directory.mkdir(exist_ok=True)
     return target.execute(asked, directory)
@@ -76,7 +76,7 @@ def failure(outcome: JobOutcome) -> tuple[FailureKind, str]:
 
 def test_a_good_run_is_a_measurement_of_what_the_runner_told(device: Endpoint, tmp_path: Path) -> None:
     """Its log, its trace and its time come back; on the device only the cache stays."""
-    target = AdbRunnerTarget(phone(device), write_runner(tmp_path))
+    target = ExecutorRunnerTarget(phone(device), write_runner(tmp_path))
     work = tmp_path / "repetition"
     outcome = execute(target, job(tmp_path), work)
     assert outcome.failure is None
@@ -95,7 +95,7 @@ def test_the_runner_gets_its_flags_its_cpus_and_its_libraries(device: Endpoint, 
     seen = tmp_path / "told"
     tell = f"pathlib.Path({str(seen)!r}).write_text(repr((words, cpus, os.environ['LD_LIBRARY_PATH'])))"
     runner = write_runner(tmp_path, f"{tell}; {GOOD}")
-    target = AdbRunnerTarget(phone(device), runner, ["--data_path", "/sdcard/it's $5.ptd"], "decode")
+    target = ExecutorRunnerTarget(phone(device), runner, ["--data_path", "/sdcard/it's $5.ptd"], "decode")
     assert execute(target, job(tmp_path, threads=2, affinity=(1,)), tmp_path / "r").failure is None
     words, cpus, libraries = eval(seen.read_text())  # noqa: S307 - our own script wrote it
     told = dict(zip(words[::2], words[1::2], strict=True))
@@ -115,17 +115,17 @@ def test_files_are_sent_once(device: Endpoint, tmp_path: Path) -> None:
     """By their content: another run finds them, changed ones are sent anew."""
     runner = write_runner(tmp_path)
     for _ in range(2):
-        assert execute(AdbRunnerTarget(phone(device), runner), job(tmp_path), tmp_path / "r").failure is None
+        assert execute(ExecutorRunnerTarget(phone(device), runner), job(tmp_path), tmp_path / "r").failure is None
     assert len(device.phone.pushed) == 2
     runner.write_text(runner.read_text() + "\n")
-    assert execute(AdbRunnerTarget(phone(device), runner), job(tmp_path), tmp_path / "r").failure is None
+    assert execute(ExecutorRunnerTarget(phone(device), runner), job(tmp_path), tmp_path / "r").failure is None
     assert len(device.phone.pushed) == 3
 
 
 def test_output_values_are_read(device: Endpoint, tmp_path: Path) -> None:
     """With a runner that can write them, and types that the program declares."""
     script = GOOD + "; pathlib.Path(options['output_file'] + '-0.bin').write_bytes(struct.pack('4f', 0.5, -1, 2, 3))"
-    target = AdbRunnerTarget(phone(device), write_runner(tmp_path, script), outputs=[Tensor([1, 4], "float32")])
+    target = ExecutorRunnerTarget(phone(device), write_runner(tmp_path, script), outputs=[Tensor([1, 4], "float32")])
     assert execute(target, job(tmp_path), tmp_path / "r").failure is None
     assert np.load(tmp_path / "r/outputs.npz")["arr_0"].tolist() == [[0.5, -1.0, 2.0, 3.0]]
 
@@ -141,7 +141,7 @@ def log(text):
         file.write(f"11-21 12:00:00.000 {os.getpid():5} {os.getpid():5} I ExecuTorch: {text}\\n")
 """
     outcome = execute(
-        AdbRunnerTarget(phone(device), write_runner(tmp_path, script + GOOD)), job(tmp_path), tmp_path / "r"
+        ExecutorRunnerTarget(phone(device), write_runner(tmp_path, script + GOOD)), job(tmp_path), tmp_path / "r"
     )
     assert outcome.failure is None
     assert outcome.measurement is not None
@@ -160,7 +160,9 @@ with open(os.environ["PHONE"] + "/logcat.txt", "a") as file:
     file.write("11-21 12:00:01.000   777   777 F DEBUG   :       #00 pc 0000  /data/local/tmp/libxnnpack.so\\n")
 os.kill(os.getpid(), signal.SIGSEGV)
 """
-    outcome = execute(AdbRunnerTarget(phone(device), write_runner(tmp_path, script)), job(tmp_path), tmp_path / "r")
+    outcome = execute(
+        ExecutorRunnerTarget(phone(device), write_runner(tmp_path, script)), job(tmp_path), tmp_path / "r"
+    )
     kind, message = failure(outcome)
     assert kind is FailureKind.SIGNAL
     assert "SIGSEGV" in message
@@ -191,7 +193,7 @@ def test_a_run_without_a_result_says_why(
 ) -> None:
     """Nothing counts that is not whole; the device goes on."""
     asked = job(tmp_path, timeout=1.0 if kind == "timeout" else _SECONDS)
-    target = AdbRunnerTarget(phone(device), write_runner(tmp_path, script))
+    target = ExecutorRunnerTarget(phone(device), write_runner(tmp_path, script))
     told = failure(execute(target, asked, tmp_path / "r"))
     assert told[0].value == kind
     assert message in told[1]
@@ -199,7 +201,7 @@ def test_a_run_without_a_result_says_why(
 
 def test_a_cpu_that_the_device_does_not_have(device: Endpoint, tmp_path: Path) -> None:
     """The words of taskset are passed on."""
-    target = AdbRunnerTarget(phone(device), write_runner(tmp_path))
+    target = ExecutorRunnerTarget(phone(device), write_runner(tmp_path))
     kind, message = failure(execute(target, job(tmp_path, affinity=(60,)), tmp_path / "r"))
     assert kind is FailureKind.EXIT
     assert "taskset" in message
@@ -213,7 +215,7 @@ def test_a_runner_for_another_processor_is_refused_before_it_is_sent(
     runner = tmp_path / "runner"
     runner.write_bytes(b"\x7fELF\x02\x01\x01" + bytes(11) + machine.to_bytes(2, "little") + bytes(44))
     with pytest.raises(UsageError, match=f"built for {built}, the device is x86_64") as caught:
-        AdbRunnerTarget(phone(device), runner)
+        ExecutorRunnerTarget(phone(device), runner)
     assert "NDK for x86_64" in (caught.value.hint or "")
     assert not device.phone.pushed
 
@@ -222,7 +224,7 @@ def test_a_runner_that_cannot_be_started(device: Endpoint, tmp_path: Path) -> No
     """A program for another system, or one that lacks its libraries, is known by the shell's exit code only."""
     runner = tmp_path / "runner"
     runner.write_text("#!/no/such/linker\n")
-    target = AdbRunnerTarget(phone(device), runner)
+    target = ExecutorRunnerTarget(phone(device), runner)
     kind, message = failure(execute(target, job(tmp_path), tmp_path / "r"))
     assert kind is FailureKind.EXIT
     assert "cannot be started" in message
@@ -231,22 +233,22 @@ def test_a_runner_that_cannot_be_started(device: Endpoint, tmp_path: Path) -> No
 
 def test_what_cannot_be_asked_of_a_foreign_runner(device: Endpoint, tmp_path: Path) -> None:
     """Features, flags that opscope sets itself, a file that is not there."""
-    target = AdbRunnerTarget(phone(device), write_runner(tmp_path))
+    target = ExecutorRunnerTarget(phone(device), write_runner(tmp_path))
     with pytest.raises(FeatureError, match="of your own"):
         target.probe()
     with pytest.raises(UsageError, match="opscope sets this flag"):
-        AdbRunnerTarget(phone(device), write_runner(tmp_path), ["--cpu_threads=9"])
+        ExecutorRunnerTarget(phone(device), write_runner(tmp_path), ["--cpu_threads=9"])
     with pytest.raises(NotFoundError, match="no such runner"):
-        AdbRunnerTarget(phone(device), tmp_path / "none")
+        ExecutorRunnerTarget(phone(device), tmp_path / "none")
 
 
 def test_a_runner_without_a_tracer_runs_untraced_only(device: Endpoint, tmp_path: Path) -> None:
     """What its --help tells is read on the device."""
     runner = write_runner(tmp_path, GOOD, tuple(flag for flag in FLAGS if flag != "etdump_path"))
-    target = AdbRunnerTarget(phone(device), runner)
+    target = ExecutorRunnerTarget(phone(device), runner)
     assert target.always_traces is False
     assert failure(execute(target, job(tmp_path), tmp_path / "r"))[0] is FailureKind.TRACE
-    assert AdbRunnerTarget(phone(device), write_runner(tmp_path)).always_traces is True
+    assert ExecutorRunnerTarget(phone(device), write_runner(tmp_path)).always_traces is True
 
 
 def test_settings_hold_while_the_device_is_reserved(device: Endpoint, tmp_path: Path) -> None:
@@ -254,7 +256,7 @@ def test_settings_hold_while_the_device_is_reserved(device: Endpoint, tmp_path: 
     device.phone.put("low_power", "1")
     seen = tmp_path / "low_power"
     script = f"import shutil; shutil.copy(os.environ['PHONE'] + '/settings/global/low_power', {str(seen)!r}); {GOOD}"
-    target = AdbRunnerTarget(phone(device, "boost"), write_runner(tmp_path, script))
+    target = ExecutorRunnerTarget(phone(device, "boost"), write_runner(tmp_path, script))
     with target.reserved():
         found = target.environment()
         assert execute(target, job(tmp_path), tmp_path / "r").failure is None
@@ -266,7 +268,7 @@ def test_settings_hold_while_the_device_is_reserved(device: Endpoint, tmp_path: 
 
 def test_a_device_in_use_by_another_host(device: Endpoint, tmp_path: Path) -> None:
     """Nothing runs there meanwhile; afterwards it is free."""
-    first, second = (AdbRunnerTarget(phone(device), write_runner(tmp_path)) for _ in range(2))
+    first, second = (ExecutorRunnerTarget(phone(device), write_runner(tmp_path)) for _ in range(2))
     with first.reserved(), pytest.raises(DeviceError, match="in use by"), second.reserved():
         pass
     with second.reserved():
@@ -283,7 +285,7 @@ if not os.path.exists({str(marker)!r}):
     open({str(marker)!r}, "w").close()
     time.sleep(30)
 """
-    target = AdbRunnerTarget(phone(device, "boost"), write_runner(tmp_path, slow + GOOD))
+    target = ExecutorRunnerTarget(phone(device, "boost"), write_runner(tmp_path, slow + GOOD))
     assert target.always_traces
     with target.reserved():
         puller = threading.Thread(target=_when_there, args=(marker, getattr(device, event)))
@@ -316,7 +318,7 @@ def _running(program: Path) -> bool:
 
 def test_a_device_that_does_not_come_back_is_not_waited_for_twice(device: Endpoint, tmp_path: Path) -> None:
     """The error says what to do."""
-    target = AdbRunnerTarget(phone(device, patience=1.0), write_runner(tmp_path))
+    target = ExecutorRunnerTarget(phone(device, patience=1.0), write_runner(tmp_path))
     device.unplug()
     with pytest.raises(DeviceError, match="did not come back in 1 s") as caught:
         target.conditions()
@@ -343,7 +345,7 @@ with contextlib.suppress(OSError):
     if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "none", str(place)], check=False).returncode:
         pytest.skip("file systems cannot be mounted here")
     try:
-        target = AdbRunnerTarget(phone(device), write_runner(tmp_path, script))
+        target = ExecutorRunnerTarget(phone(device), write_runner(tmp_path, script))
         kind, message = failure(execute(target, job(tmp_path), tmp_path / "r"))
         assert kind is FailureKind.DEVICE
         assert "storage is full" in message

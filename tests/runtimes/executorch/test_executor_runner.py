@@ -23,7 +23,7 @@ from opscope.experiment.target import Job, JobOutcome
 from opscope.readers.registry import read_trace
 from opscope.runtimes.executorch.runners.executor_runner import ExecutorRunnerTarget
 from opscope.runtimes.executorch.runners.runner_log import parse_help, parse_log
-from runners import FLAGS, GOOD, write_runner
+from runners import FLAGS, GOOD, this_machine, write_runner
 from traces import encode
 
 NO_TRACER = tuple(flag for flag in FLAGS if flag != "etdump_path")
@@ -42,6 +42,11 @@ class Tried(NamedTuple):
 def job(*, clear: tuple[str, ...] = (), threads: int = 1, timeout: float = 60.0, traced: bool = True, **more) -> Job:
     """Three inferences of a program that a pretended runner does not open."""
     return Job("model.pte", list(clear), threads, 3, 0, timeout, traced, **more)
+
+
+def build(runner: Path, *arguments: object, **more: object) -> ExecutorRunnerTarget:
+    """A build on this machine."""
+    return ExecutorRunnerTarget(this_machine(runner), runner, *arguments, **more)
 
 
 def run(target: ExecutorRunnerTarget, directory: Path, asked: Job) -> Tried:
@@ -69,7 +74,7 @@ def judged(tried: Tried, asked: Job) -> tuple[FailureKind, str]:
 def test_a_good_run_is_a_measurement_of_what_the_runner_told(tmp_path: Path) -> None:
     """Threads, load time and every call come from the log, the trace is the runner's, and nothing else is left."""
     script = "held = bytearray(b'x') * (64 << 20); " + GOOD
-    tried = run(ExecutorRunnerTarget(write_runner(tmp_path, script)), tmp_path, job())
+    tried = run(build(write_runner(tmp_path, script)), tmp_path, job())
     assert tried.outcome.failure is None
     told = tried.outcome.measurement
     assert told is not None
@@ -84,9 +89,7 @@ def test_a_good_run_is_a_measurement_of_what_the_runner_told(tmp_path: Path) -> 
 def test_a_large_parent_hides_no_peak_memory(tmp_path: Path) -> None:
     """The system counts a parent's memory for the launcher; what the runner held is known all the same."""
     held = bytearray(b"x") * (320 << 20)
-    tried = run(
-        ExecutorRunnerTarget(write_runner(tmp_path, "held = bytearray(b'x') * (64 << 20); " + GOOD)), tmp_path, job()
-    )
+    tried = run(build(write_runner(tmp_path, "held = bytearray(b'x') * (64 << 20); " + GOOD)), tmp_path, job())
     told = tried.outcome.measurement
     assert told is not None
     assert told.peak_rss_bytes is not None
@@ -96,7 +99,7 @@ def test_a_large_parent_hides_no_peak_memory(tmp_path: Path) -> None:
 def test_the_engine_accepts_a_good_run(tmp_path: Path) -> None:
     """As many inferences as asked, with the threads that were asked."""
     asked = job(threads=2)
-    tried = run(ExecutorRunnerTarget(write_runner(tmp_path)), tmp_path, asked)
+    tried = run(build(write_runner(tmp_path)), tmp_path, asked)
     found = _judge(tried.outcome, asked, tried.directory / "trace.etdump", lambda _: 3)
     assert found == (3, None)
 
@@ -104,16 +107,16 @@ def test_the_engine_accepts_a_good_run(tmp_path: Path) -> None:
 def test_a_foreign_runner_calls_one_method(tmp_path: Path) -> None:
     """The one that was asked for; several in turn it cannot."""
     (tmp_path / "one").mkdir()
-    tried = run(ExecutorRunnerTarget(write_runner(tmp_path, GOOD)), tmp_path / "one", job(calls=("decode",)))
+    tried = run(build(write_runner(tmp_path, GOOD)), tmp_path / "one", job(calls=("decode",)))
     assert tried.words[tried.words.index("--method_name") + 1] == "decode"
-    refused = run(ExecutorRunnerTarget(write_runner(tmp_path, GOOD)), tmp_path, job(calls=("prefill", "decode")))
+    refused = run(build(write_runner(tmp_path, GOOD)), tmp_path, job(calls=("prefill", "decode")))
     assert refused.outcome.failure is not None
     assert "name one with --methods" in refused.outcome.failure.message
 
 
 def test_the_runner_gets_the_flags_of_executor_runner(tmp_path: Path) -> None:
     """Model, executions, threads, trace and method, then the arguments of the user."""
-    target = ExecutorRunnerTarget(write_runner(tmp_path), ["--data_path", "/weights.ptd"], "decode")
+    target = build(write_runner(tmp_path), ["--data_path", "/weights.ptd"], "decode")
     words = run(target, tmp_path, job(threads=2)).words
     assert dict(zip(words[::2], words[1::2], strict=True)) == {
         "--model_path": str(Path("model.pte").resolve()),
@@ -129,23 +132,23 @@ def test_the_runner_gets_the_flags_of_executor_runner(tmp_path: Path) -> None:
 def test_flags_that_opscope_sets_are_refused(argument: str, tmp_path: Path) -> None:
     """The runner would take the last one and measure something else than was asked."""
     with pytest.raises(UsageError, match="sets this flag"):
-        ExecutorRunnerTarget(write_runner(tmp_path), [argument])
+        build(write_runner(tmp_path), [argument])
 
 
 def test_a_runner_that_is_not_there_or_not_executable_is_refused(tmp_path: Path) -> None:
     """At once, before anything runs, with the next step."""
     with pytest.raises(NotFoundError, match="no such runner"):
-        ExecutorRunnerTarget(tmp_path / "none")
+        build(tmp_path / "none")
     runner = write_runner(tmp_path)
     runner.chmod(0o644)
     with pytest.raises(UsageError, match="not executable") as caught:
-        ExecutorRunnerTarget(runner)
+        build(runner)
     assert caught.value.hint == f"chmod +x {runner}"
 
 
 def test_a_variant_with_cleared_features_is_refused(tmp_path: Path) -> None:
     """Nothing can be masked in a foreign runner, so it is never asked and nothing claims to be proved."""
-    target = ExecutorRunnerTarget(write_runner(tmp_path))
+    target = build(write_runner(tmp_path))
     with pytest.raises(FeatureError, match="nor switched off") as caught:
         target.execute(job(clear=("avx2",)), tmp_path)
     assert "one runner per variant" in str(caught.value.hint)
@@ -156,7 +159,7 @@ def test_a_variant_with_cleared_features_is_refused(tmp_path: Path) -> None:
 
 def test_the_mask_of_a_good_run_is_not_proved(tmp_path: Path) -> None:
     """Nothing was cleared, and neither condition of a proof is claimed."""
-    told = run(ExecutorRunnerTarget(write_runner(tmp_path)), tmp_path, job()).outcome.measurement
+    told = run(build(write_runner(tmp_path)), tmp_path, job()).outcome.measurement
     assert told is not None
     assert told.mask is None
 
@@ -164,7 +167,7 @@ def test_the_mask_of_a_good_run_is_not_proved(tmp_path: Path) -> None:
 def test_a_runner_describes_itself_by_path_and_hash(tmp_path: Path) -> None:
     """The installed executorch is not what it was built from, so its version is not stated."""
     runner = write_runner(tmp_path)
-    target = ExecutorRunnerTarget(runner)
+    target = build(runner)
     assert (target.describe().kind, target.describe().address) == ("runner", str(runner))
     machine = target.environment()
     assert machine.features is None
@@ -193,7 +196,7 @@ def test_a_runner_that_fails_is_told_by_kind_with_what_to_do(
     script: str, kind: FailureKind, message: str, tmp_path: Path
 ) -> None:
     """Crash, error, silence, fewer inferences, no trace, an empty one and half of one are told apart."""
-    found, text = judged(run(ExecutorRunnerTarget(write_runner(tmp_path, script)), tmp_path, job()), job())
+    found, text = judged(run(build(write_runner(tmp_path, script)), tmp_path, job()), job())
     assert found is kind
     assert re.search(message, text)
 
@@ -202,7 +205,7 @@ def test_a_trace_without_events_is_a_missing_tracer(tmp_path: Path) -> None:
     """The file is whole, so the reader tells: the engine passes its reason on."""
     (tmp_path / "none.etdump").write_bytes(encode([]))
     script = f"start(); infer(); close(); trace(pathlib.Path({str(tmp_path / 'none.etdump')!r}).read_bytes())"
-    kind, text = judged(run(ExecutorRunnerTarget(write_runner(tmp_path, script)), tmp_path, job()), job())
+    kind, text = judged(run(build(write_runner(tmp_path, script)), tmp_path, job()), job())
     assert kind is FailureKind.TRACE
     assert re.search("no events.*built without event tracing", text)
 
@@ -211,7 +214,7 @@ def test_a_trace_that_a_full_disk_cut_is_a_storage_failure(tmp_path: Path, monke
     """executor_runner does not check what it wrote; a disk without room tells why half a trace is there."""
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=0))
-    target = ExecutorRunnerTarget(write_runner(tmp_path, "start(); infer(); close(); trace(whole()[:200])"))
+    target = build(write_runner(tmp_path, "start(); infer(); close(); trace(whole()[:200])"))
     failure = run(target, tmp_path, job()).outcome.failure
     assert failure is not None
     assert failure.kind is FailureKind.STORAGE
@@ -228,7 +231,7 @@ def test_a_trace_that_a_full_disk_cut_is_a_storage_failure(tmp_path: Path, monke
 def test_nan_in_the_printed_outputs_is_a_failure(text: str, tmp_path: Path) -> None:
     """In every form in which the runner prints outputs, wrapped lines included."""
     script = f"start(); infer(); close(); output('{text}'); trace(whole())"
-    failure = run(ExecutorRunnerTarget(write_runner(tmp_path, script)), tmp_path, job()).outcome.failure
+    failure = run(build(write_runner(tmp_path, script)), tmp_path, job()).outcome.failure
     assert failure is not None
     assert failure.kind is FailureKind.OUTPUT
     assert "1 of the printed output values are NaN" in failure.message
@@ -238,7 +241,7 @@ def test_written_outputs_are_kept_and_searched_for_nan(tmp_path: Path) -> None:
     """The runner prints the first and last hundred values only; with --output_file all are read."""
     write = "pathlib.Path('output-0.bin').write_bytes(struct.pack('4f', 0.5, -1, 2, {}))"
     declared = [Tensor([1, 4], "float32")]
-    good = ExecutorRunnerTarget(write_runner(tmp_path / "a", write.format(3) + "; " + GOOD), outputs=declared)
+    good = build(write_runner(tmp_path / "a", write.format(3) + "; " + GOOD), outputs=declared)
     tried = run(good, tmp_path / "a", job())
     told = tried.outcome.measurement
     assert told is not None
@@ -247,9 +250,7 @@ def test_written_outputs_are_kept_and_searched_for_nan(tmp_path: Path) -> None:
     assert np.load(tried.directory / "outputs.npz")["arr_0"].tolist() == [[0.5, -1.0, 2.0, 3.0]]
     assert not (tried.directory / "output-0.bin").exists()
 
-    bad = ExecutorRunnerTarget(
-        write_runner(tmp_path / "b", write.format("float('nan')") + "; " + GOOD), outputs=declared
-    )
+    bad = build(write_runner(tmp_path / "b", write.format("float('nan')") + "; " + GOOD), outputs=declared)
     failure = run(bad, tmp_path / "b", job()).outcome.failure
     assert failure is not None
     assert "1 of the written output values are NaN" in failure.message
@@ -257,7 +258,7 @@ def test_written_outputs_are_kept_and_searched_for_nan(tmp_path: Path) -> None:
 
 def test_a_runner_without_the_tracer_is_not_even_started(tmp_path: Path) -> None:
     """Its --help lists no --etdump_path: a traced repetition is refused, an untraced one runs without that flag."""
-    target = ExecutorRunnerTarget(write_runner(tmp_path, "start(); infer(); close(); output()", NO_TRACER))
+    target = build(write_runner(tmp_path, "start(); infer(); close(); output()", NO_TRACER))
     assert target.always_traces is False
     refused = run(target, tmp_path, job())
     assert refused.words == []
@@ -271,7 +272,7 @@ def test_a_runner_without_the_tracer_is_not_even_started(tmp_path: Path) -> None
 
 def test_a_runner_that_always_traces_cannot_be_timed_without(tmp_path: Path) -> None:
     """Tracing is built in and cannot be switched off, so its latency would not be an untraced one."""
-    target = ExecutorRunnerTarget(write_runner(tmp_path))
+    target = build(write_runner(tmp_path))
     assert target.always_traces is True
     failure = run(target, tmp_path, job(traced=False)).outcome.failure
     assert failure is not None
@@ -289,7 +290,7 @@ def without_help(runner: Path) -> Path:
 def test_a_runner_whose_flags_are_not_known_is_judged_by_what_it_does(tmp_path: Path) -> None:
     """A trace that it leaves in an untraced repetition gives it away; it is removed, and not in the caller's place."""
     script = "start(); infer(); close(); output(); trace(whole())"
-    target = ExecutorRunnerTarget(without_help(write_runner(tmp_path, script)))
+    target = build(without_help(write_runner(tmp_path, script)))
     assert target.always_traces is None
     tried = run(target, tmp_path, job(traced=False))
     assert tried.outcome.failure is not None
@@ -300,27 +301,25 @@ def test_a_runner_whose_flags_are_not_known_is_judged_by_what_it_does(tmp_path: 
 
 def test_a_flag_the_runner_refuses_is_named(tmp_path: Path) -> None:
     """Without --help to go by, the refusal of --etdump_path means no tracer, that of another an older runner."""
-    target = ExecutorRunnerTarget(without_help(write_runner(tmp_path / "a", GOOD, NO_TRACER)))
+    target = build(without_help(write_runner(tmp_path / "a", GOOD, NO_TRACER)))
     kind, text = judged(run(target, tmp_path / "a", job()), job())
     assert (kind, "built without event tracing" in text) == (FailureKind.TRACE, True)
     old = tuple(flag for flag in FLAGS if flag != "cpu_threads")
-    kind, text = judged(
-        run(ExecutorRunnerTarget(write_runner(tmp_path / "b", GOOD, old)), tmp_path / "b", job()), job()
-    )
+    kind, text = judged(run(build(write_runner(tmp_path / "b", GOOD, old)), tmp_path / "b", job()), job())
     assert kind is FailureKind.EXIT
     assert "does not know --cpu_threads" in text
 
 
 def test_an_older_log_without_each_call_counts_where_the_trace_has_them(tmp_path: Path) -> None:
     """Before the runner printed each iteration there was only the total; a traced repetition needs no more."""
-    tried = run(ExecutorRunnerTarget(write_runner(tmp_path, "start(); close(); finish()")), tmp_path, job())
+    tried = run(build(write_runner(tmp_path, "start(); close(); finish()")), tmp_path, job())
     assert tried.outcome.measurement is not None
     assert tried.outcome.measurement.wall_ns == []
 
 
 def test_an_older_log_cannot_time_an_untraced_repetition(tmp_path: Path) -> None:
     """A mean of all calls, warm-up included, is no latency of any."""
-    target = ExecutorRunnerTarget(write_runner(tmp_path, "start(); close(); output()", NO_TRACER))
+    target = build(write_runner(tmp_path, "start(); close(); output()", NO_TRACER))
     failure = run(target, tmp_path, job(traced=False)).outcome.failure
     assert failure is not None
     assert "total time only" in failure.message
@@ -329,11 +328,11 @@ def test_an_older_log_cannot_time_an_untraced_repetition(tmp_path: Path) -> None
 def test_threads_that_no_pool_was_set_to_are_not_believed(tmp_path: Path) -> None:
     """A runner without a thread pool runs on one thread whatever it is asked."""
     script = "infer(); close(); finish()"
-    one = run(ExecutorRunnerTarget(write_runner(tmp_path / "a", script)), tmp_path / "a", job())
+    one = run(build(write_runner(tmp_path / "a", script)), tmp_path / "a", job())
     assert one.outcome.measurement is not None
     assert one.outcome.measurement.threads == 1
     kind, text = judged(
-        run(ExecutorRunnerTarget(write_runner(tmp_path / "b", script)), tmp_path / "b", job(threads=2)), job(threads=2)
+        run(build(write_runner(tmp_path / "b", script)), tmp_path / "b", job(threads=2)), job(threads=2)
     )
     assert kind is FailureKind.EXIT
     assert "set no thread pool" in text
@@ -344,7 +343,7 @@ def test_a_file_that_cannot_be_started_says_why(tmp_path: Path) -> None:
     alien = tmp_path / "alien"
     alien.write_bytes(b"\x7fELF" + bytes(60))
     alien.chmod(0o755)
-    failure = run(ExecutorRunnerTarget(alien), tmp_path, job()).outcome.failure
+    failure = run(build(alien), tmp_path, job()).outcome.failure
     assert failure is not None
     assert failure.kind is FailureKind.EXIT
     assert "another kind of machine" in failure.message
@@ -355,7 +354,7 @@ def test_the_runner_stays_on_the_cpus_that_were_asked(tmp_path: Path) -> None:
     """The CPUs are set before it starts; opscope's own stay as they were."""
     before = os.sched_getaffinity(0)
     cpu = max(before)
-    tried = run(ExecutorRunnerTarget(write_runner(tmp_path)), tmp_path, job(affinity=(cpu,)))
+    tried = run(build(write_runner(tmp_path)), tmp_path, job(affinity=(cpu,)))
     assert tried.outcome.failure is None
     assert tried.cpus == [cpu]
     assert os.sched_getaffinity(0) == before
@@ -364,7 +363,7 @@ def test_the_runner_stays_on_the_cpus_that_were_asked(tmp_path: Path) -> None:
 @LINUX
 def test_a_cpu_that_is_not_there_is_told(tmp_path: Path) -> None:
     """For example one that was taken away."""
-    failure = run(ExecutorRunnerTarget(write_runner(tmp_path)), tmp_path, job(affinity=(1023,))).outcome.failure
+    failure = run(build(write_runner(tmp_path)), tmp_path, job(affinity=(1023,))).outcome.failure
     assert failure is not None
     assert "cannot stay on CPUs 1023" in failure.message
 
@@ -390,7 +389,7 @@ def alive(pid: int) -> bool:
 def test_nothing_the_runner_started_outlives_it(end: str, kind: FailureKind, tmp_path: Path) -> None:
     """One that hangs is ended with its child; one that ends leaves no child behind."""
     script = f"parent = os.fork(); pathlib.Path(f'pid.{{os.getpid()}}').touch(); time.sleep(0.5); {end}"
-    target = ExecutorRunnerTarget(write_runner(tmp_path, script))
+    target = build(write_runner(tmp_path, script))
     tried = run(target, tmp_path, job(timeout=5.0))
     assert tried.outcome.failure is not None
     assert tried.outcome.failure.kind is kind
@@ -401,7 +400,7 @@ def test_nothing_the_runner_started_outlives_it(end: str, kind: FailureKind, tmp
 
 def test_a_time_limit_says_what_to_do(tmp_path: Path) -> None:
     """The message names the limit and two ways out."""
-    target = ExecutorRunnerTarget(write_runner(tmp_path, "time.sleep(600)"))
+    target = build(write_runner(tmp_path, "time.sleep(600)"))
     failure = run(target, tmp_path, job(timeout=1.0)).outcome.failure
     assert failure is not None
     assert failure.message == "ended after 1 s without a result: raise the time limit, or run fewer inferences"

@@ -9,20 +9,31 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from opscope.core.errors import DeviceError
-from opscope.hosts.adb.adb import DIRECTORY, PATIENCE
+from opscope.hosts.adb.adb import DIRECTORY, PATIENCE, lines_about, runtime_lines
 from opscope.hosts.adb.guard import Hold, owner_text
 from opscope.hosts.adb.state import read_device, read_state
 from opscope.hosts.device import Device
+from opscope.hosts.host import PRINTED
+from opscope.hosts.scripts import START
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from pathlib import Path
 
     from opscope.bundle.manifest import Conditions, Environment, Target
     from opscope.hosts.adb.adb import AdbShell
     from opscope.hosts.adb.power import Power
+    from opscope.hosts.host import ExitStatus, GuardedCommand
+    from opscope.hosts.processors import Processor
 
 Told = TypeVar("Told")
-_ASK_SECONDS, _BOOT_POLL = 30.0, 0.5
+LOGCAT = "logcat.txt"
+"""What Android's log told of a process that failed."""
+_BOOT_POLL = 0.5
+# The script becomes the program, so its number is known; logcat is asked for what came after the time.
+_NOTES = """echo $$ >pid
+date '+%m-%d %H:%M:%S.000' >began
+"""
 _COME_BACK = "plug it in or switch it on; what was measured is kept, finish with --resume"
 
 
@@ -85,6 +96,9 @@ class AdbDevice(Device):
         address: that a manifest has, by which it is found again; empty for its serial number.
     """
 
+    _built = "with the Android NDK"
+    _start, _notes = f"{_NOTES}{START}", ("pid", "began")
+
     def __init__(
         self,
         shell: AdbShell,
@@ -121,7 +135,7 @@ class AdbDevice(Device):
         found = {**told.phone.settings, **self._hold.found}  # while it is held they are as we made them
         return msgspec.structs.replace(told, phone=msgspec.structs.replace(told.phone, settings=found))
 
-    def state(self) -> Conditions:
+    def conditions(self) -> Conditions:
         """The state it is in; one that was lost is waited for.
 
         Raises:
@@ -130,15 +144,35 @@ class AdbDevice(Device):
         return self._patiently(lambda: read_state(self._adb))
 
     def output_of(self, *command: str) -> str:
-        """What a small command prints; a device that was lost is waited for.
+        """What a small command prints; the device is waited for when it was lost.
 
         Raises:
             DeviceError: it does not come back.
         """
-        return self._patiently(lambda: self._printed(*command))
+        return self._patiently(lambda: super(AdbDevice, self).output_of(*command))
 
-    def _printed(self, *command: str) -> str:
-        return self._adb.run(command, _ASK_SECONDS).stdout.decode("utf-8", "replace")
+    def _how_to_build(self, processor: Processor) -> str:
+        return f"build it with the Android NDK for {processor.abi}"
+
+    def _status(self, code: int | None, command: GuardedCommand) -> ExitStatus:
+        """How a command ended, with what logcat tells of a foreign one."""
+        if command.foreign:
+            records = {LOGCAT: "\n".join(self._logcat(command.into))}
+            return super()._status(code, command)._replace(records=records)
+        return super()._status(code, command)
+
+    def _logcat(self, into: Path) -> list[str]:
+        """Lines of Android's log about a process; the runtime's own come before what it printed."""
+        pid, began = (_taken(into / name) for name in self._notes)
+        if not pid.isdecimal() or not began:
+            return []
+        asked = ("logcat", "-d", "-v", "threadtime", "-b", "main,system,crash", "-T", began)
+        text = self.output_of(*asked)
+        own = runtime_lines(text, int(pid))
+        if own:
+            log = into / PRINTED
+            log.write_bytes("\n".join(own).encode() + b"\n" + log.read_bytes())
+        return lines_about(text, int(pid))
 
     def _patiently(self, ask: Callable[[], Told]) -> Told:
         """An answer of the device, for which it is waited when it was lost."""
@@ -160,5 +194,12 @@ class AdbDevice(Device):
             problem = f"the device was lost and did not come back in {self._patience:.0f} s"
             raise DeviceError(problem, where=self.name, hint=_COME_BACK)
         self._gone = False
-        while self._printed("getprop", "sys.boot_completed").strip() != "1" and time.monotonic() < end:
+        while super().output_of("getprop", "sys.boot_completed").strip() != "1" and time.monotonic() < end:
             time.sleep(_BOOT_POLL)
+
+
+def _taken(path: Path) -> str:
+    """Text of a small file, which is removed; empty when there is none."""
+    text = path.read_text(encoding="utf-8", errors="replace").strip() if path.exists() else ""
+    path.unlink(missing_ok=True)
+    return text

@@ -15,14 +15,12 @@ from opscope.core.files import sha256_of
 from opscope.core.version import __version__
 from opscope.experiment.schedule import interleaved
 from opscope.experiment.target import capabilities
-from opscope.experiment.target_names import kind_named, parse_target
+from opscope.experiment.target_names import parse_target
 from opscope.experiment.variant_targets import VariantTargets
-from opscope.hosts.target_kinds import ADB
 from opscope.machine.emulation import marked
 from opscope.measurements.method_calls import planned_calls
 from opscope.program.structure.plan import PlannedTensor as ProgramTensor
 from opscope.runtimes.executorch.pte import read_executable
-from opscope.runtimes.executorch.runners.executor_runner import ExecutorRunnerTarget
 from opscope.workflows.measure.model_files import (
     bundled_files,
     described_model,
@@ -30,8 +28,7 @@ from opscope.workflows.measure.model_files import (
     given_files,
     program_source,
 )
-from opscope.workflows.measure.phones import phone_runner
-from opscope.workflows.measure.targets import target_named
+from opscope.workflows.measure.targets import build_target, target_named
 from opscope.workflows.measure.variants import check_threads, variants_of
 
 if TYPE_CHECKING:
@@ -41,13 +38,14 @@ if TYPE_CHECKING:
     from opscope.experiment.planned import Effort, Experiment, PlannedVariant
     from opscope.experiment.target import RunTarget
     from opscope.machine.clock import TimeSource
-    from opscope.runtimes.executorch.runners.adb_runner import AdbRunnerTarget
+    from opscope.runtimes.executorch.runners.executor_runner import ExecutorRunnerTarget
 
 
 def runs_builds(experiment: Experiment) -> bool:
     """Whether its variants are builds of executor_runner, whose features are fixed and which may trace or not."""
-    kind = kind_named(experiment.target)
-    return kind.builds and any(kind.only_builds or variant.runner for variant in experiment.variants)
+    named = parse_target(experiment.target, builds_named=True)
+    own = named.kind.only_builds or named.runner
+    return named.kind.builds and any(own or variant.runner for variant in experiment.variants)
 
 
 def target_of(experiment: Experiment, program: Path | None = None, given: RunTarget | None = None) -> RunTarget:
@@ -71,7 +69,7 @@ def target_of(experiment: Experiment, program: Path | None = None, given: RunTar
 
 def build_of(
     experiment: Experiment, variant: PlannedVariant, inputs: Sequence[Tensor] = (), outputs: Sequence[Tensor] = ()
-) -> ExecutorRunnerTarget | AdbRunnerTarget:
+) -> ExecutorRunnerTarget:
     """The build of executor_runner that runs a variant, where the experiment runs.
 
     Args:
@@ -85,10 +83,8 @@ def build_of(
         UsageError: it cannot be used.
         DeviceError: an Android device does not answer.
     """
-    kind, address = parse_target(experiment.target, builds_named=True)
-    if kind is ADB:
-        return phone_runner(address, variant.runner or Path(), variant.arguments, inputs, outputs)
-    return ExecutorRunnerTarget(variant.runner or Path(address), variant.arguments, inputs=inputs, outputs=outputs)
+    named = parse_target(experiment.target, builds_named=True)
+    return build_target(named, variant.runner, variant.arguments, inputs, outputs)
 
 
 def _tensors(program: Path) -> tuple[list[Tensor], list[Tensor]]:

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from opscope.experiment.planned import Experiment, PlannedVariant
-    from opscope.runtimes.executorch.runners.adb_runner import AdbRunnerTarget
     from opscope.runtimes.executorch.runners.executor_runner import ExecutorRunnerTarget
 
 
@@ -83,7 +82,7 @@ def _run(experiment: Experiment, variant: PlannedVariant, place: Path) -> Kernel
 
 
 def _logged(
-    experiment: Experiment, variant: PlannedVariant, target: ExecutorRunnerTarget | AdbRunnerTarget, place: Path
+    experiment: Experiment, variant: PlannedVariant, target: ExecutorRunnerTarget, place: Path
 ) -> KernelEvidence:
     job = Job(
         program=experiment.model,

@@ -1,9 +1,8 @@
-"""Android devices as places where models run: with the native runner, or with builds of executor_runner."""
+"""Android devices, by their addresses, their settings and the options of the command line."""
 
 from __future__ import annotations
 
 import functools
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -15,14 +14,10 @@ from opscope.hosts.adb.power import PROFILES
 from opscope.hosts.target_kinds import ADB
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from opscope.bundle.manifest import Tensor
     from opscope.experiment.planned import Experiments
     from opscope.experiment.target import RunTarget
     from opscope.hosts.adb.adb import AdbShell
     from opscope.hosts.adb.device import AdbDevice
-    from opscope.runtimes.executorch.runners.adb_runner import AdbRunnerTarget
 
 
 class _Phone(NamedTuple):
@@ -39,39 +34,32 @@ def _phone(address: str) -> _Phone:
     asked = parse_address(address)
     shell = AdbShell(asked.serial or None)
     power = PROFILES[asked.power] if asked.power else None
-    runner = str(Path(asked.runner).resolve()) if asked.runner else None  # a run is finished from anywhere
-    told = asked._replace(serial=shell.serial, runner=runner).text()
+    told = asked._replace(serial=shell.serial).text()
     return _Phone(shell, AdbDevice(shell, power, asked.directory, asked.patience, told))
 
 
 def phone_target(address: str) -> RunTarget:
-    """The device of an address, with the native runner or the runner that the address names.
+    """The device of an address, with the native runner.
 
     Raises:
         UsageError: it is no address.
-        NotFoundError: there is no such runner.
         MissingDependencyError: adb is not installed.
         DeviceError: the device does not answer, or it is not clear which one is meant.
     """
-    asked = parse_address(address)
-    if asked.runner:
-        return phone_runner(address, Path(asked.runner))
     from opscope.runtimes.executorch.runners.adb_native import AdbNativeTarget
 
     return AdbNativeTarget(*_phone(address))
 
 
-def phone_runner(
-    address: str,
-    runner: Path,
-    arguments: Sequence[str] = (),
-    inputs: Sequence[Tensor] = (),
-    outputs: Sequence[Tensor] = (),
-) -> AdbRunnerTarget:
-    """A build of executor_runner on the device of an address."""
-    from opscope.runtimes.executorch.runners.adb_runner import AdbRunnerTarget
+def phone_device(address: str) -> AdbDevice:
+    """The device of an address.
 
-    return AdbRunnerTarget(_phone(address).device, runner, arguments, inputs=inputs, outputs=outputs)
+    Raises:
+        UsageError: it is no address.
+        MissingDependencyError: adb is not installed.
+        DeviceError: the device does not answer, or it is not clear which one is meant.
+    """
+    return _phone(address).device
 
 
 def phone_settings(address: str) -> dict[str, str | None]:
@@ -114,7 +102,7 @@ def on_phone(asked: Experiments, name: str) -> Experiments:
     """Experiments as they run on another device than their file says.
 
     Args:
-        asked: of a file; those that run builds of executor_runner, or on Android, are moved.
+        asked: of a file; those of the target runner, or on Android, are moved.
         name: of the target.
 
     Raises:
@@ -122,7 +110,8 @@ def on_phone(asked: Experiments, name: str) -> Experiments:
     """
     if not parse_target(name).kind.android:
         raise UsageError("only an Android device can be named here", where="--target", hint=ADB.form)
-    movable = [one for one in asked.experiments if kind_named(one.target).builds]
+    kinds = [kind_named(one.target) for one in asked.experiments]
+    movable = [one for one, kind in zip(asked.experiments, kinds, strict=True) if kind.only_builds or kind.android]
     if not movable:
         hint = "leave it out; experiments with runners, or of the target adb, can run on a device that is named"
         raise UsageError("no experiment of the file runs on Android", where="--target", hint=hint)

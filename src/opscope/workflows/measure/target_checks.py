@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from opscope.core.errors import OpscopeError, UsageError
 from opscope.core.units import size_text
-from opscope.experiment.target import reserved
+from opscope.experiment.target import capabilities, reserved
 from opscope.experiment.target_names import parse_target
 from opscope.workflows.measure.checks import Check, State, governor_check, load_check, switching_check, virtual_check
 from opscope.workflows.measure.phones import phone_settings
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from opscope.bundle.manifest import Conditions, Environment, PhoneState
-    from opscope.experiment.target import RunTarget
+    from opscope.experiment.target import Capabilities, RunTarget
+    from opscope.hosts.host import Host
 
 _SPACE_LIMIT = 100 << 20
 _THROTTLED = 2
@@ -64,21 +65,28 @@ def restored_settings(name: str) -> list[Check]:
 
 
 def _device(target: RunTarget) -> list[Check]:
+    able = capabilities(target)
     environment, problem = _tried("runtime", target.environment)
     if environment is None:
         seen = Check("device", State.OK, "it answers, and nobody else uses it")
-        return [seen, *_phone(target, None), *_storage(target), problem]
+        return [seen, *_settings(able.host, None), *_storage(able.host), problem]
     state = target.conditions()
     return [
         Check("device", State.OK, _what(environment)),
-        Check("runtime", State.OK, f"executorch {environment.versions.get('executorch', 'of an unknown version')}"),
-        *_storage(target),
-        *_phone(target, state),
+        Check("runtime", State.OK, _runtime(environment, able)),
+        *_storage(able.host),
+        *_settings(able.host, state),
         switching_check(target.probe),
         load_check(state),
         governor_check(environment),
         virtual_check(environment),
     ]
+
+
+def _runtime(environment: Environment, able: Capabilities) -> str:
+    if able.is_build:
+        return f"a build of yours, {environment.versions['executor_runner']}"
+    return f"executorch {environment.versions.get('executorch', 'of an unknown version')}"
 
 
 def _tried(name: str, ask: Callable[[], Environment]) -> tuple[Environment | None, Check]:
@@ -93,14 +101,11 @@ def _what(found: Environment) -> str:
     return ", ".join(part for part in parts if part)
 
 
-def _storage(target: RunTarget) -> list[Check]:
-    """Room on the device, where it can be asked."""
-    from opscope.runtimes.executorch.runners.remote_native import RemoteNativeTarget
-    from opscope.runtimes.executorch.runners.remote_python import RemotePythonTarget
-
-    if not isinstance(target, RemoteNativeTarget | RemotePythonTarget):
+def _storage(host: Host | None) -> list[Check]:
+    """Room for files, where they are sent to a device."""
+    found = host.storage() if host else None
+    if found is None:
         return []
-    found = target.storage()
     room = "" if found.free is None else f", {size_text(found.free)} free"
     action = "free some space there, or name another directory at the end of the address: ?dir=PATH"
     if not found.writable:
@@ -109,13 +114,11 @@ def _storage(target: RunTarget) -> list[Check]:
     return [Check("storage", State.PROBLEM if small else State.OK, f"{found.directory}{room}", action)]
 
 
-def _phone(target: RunTarget, state: Conditions | None) -> list[Check]:
-    """What only an Android device has: settings to put back, a thermal state, a battery."""
-    from opscope.runtimes.executorch.runners.adb_native import AdbNativeTarget
-
-    if not isinstance(target, AdbNativeTarget):
+def _settings(host: Host | None, state: Conditions | None) -> list[Check]:
+    """What a device with settings has: those to put back, a thermal state, a battery."""
+    if host is None or host.restored is None:
         return []
-    found = [settings_check(target.restored)]
+    found = [settings_check(host.restored)]
     if state is None or state.phone is None:
         return found
     return [*found, *_thermal(state.phone), *_battery(state.phone)]
@@ -148,14 +151,13 @@ def _battery(phone: PhoneState) -> list[Check]:
 
 
 def _emulated(target: RunTarget) -> list[Check]:
-    from opscope.runtimes.executorch.runners.qemu import QemuTarget, find_emulator
+    from opscope.runtimes.executorch.runners.qemu import find_emulator
 
-    assert isinstance(target, QemuTarget)  # noqa: S101 - what its name stands for
     found = find_emulator()
     state = State.NOTE if found.doubt else State.OK
     return [
         Check("qemu", state, found.doubt or f"{found.text}: computes int8 with SME2 right", "install QEMU 11.1"),
-        Check("runtime", State.OK, f"executorch {target.runtime.versions['executorch']} for aarch64"),
+        Check("runtime", State.OK, f"{_runtime(target.environment(), capabilities(target))} for aarch64"),
         switching_check(target.probe),
         Check("times", State.NOTE, "an emulated CPU tells what is computed, never how fast"),
     ]

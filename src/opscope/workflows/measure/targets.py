@@ -6,14 +6,20 @@ import functools
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from opscope.bundle.manifest import Target
 from opscope.core.errors import MissingDependencyError
 from opscope.experiment.target_names import parse_target
-from opscope.hosts.target_kinds import ADB, LOCAL, NATIVE, QEMU, RUNNER, SSH, TargetKind
-from opscope.workflows.measure.phones import phone_target
+from opscope.hosts.target_kinds import ADB, LOCAL, NATIVE, QEMU, SSH, TargetKind
+from opscope.workflows.measure.phones import phone_device, phone_target
 
 if TYPE_CHECKING:
-    from opscope.bundle.manifest import Target
+    from collections.abc import Sequence
+
+    from opscope.bundle.manifest import Tensor
     from opscope.experiment.target import RunTarget
+    from opscope.experiment.target_names import TargetName
+    from opscope.hosts.host import Host
+    from opscope.runtimes.executorch.runners.executor_runner import ExecutorRunnerTarget
 
 
 def target_named(name: str) -> RunTarget:
@@ -28,16 +34,65 @@ def target_named(name: str) -> RunTarget:
         NotFoundError: the runner does not exist.
         DeviceError: an Android device does not answer, or it is not clear which one is meant.
     """
-    kind, address = parse_target(name)
-    if kind is RUNNER:
-        from opscope.runtimes.executorch.runners.executor_runner import ExecutorRunnerTarget
-
-        return ExecutorRunnerTarget(Path(address))
+    named = parse_target(name)
+    kind, address = named
+    if named.runner:
+        return build_target(named)
     if kind is SSH:
         return _ssh_target(address)
     if kind is ADB:
         return phone_target(address)
     return _emulated() if kind is QEMU else _here(kind)
+
+
+def build_target(
+    named: TargetName,
+    runner: Path | None = None,
+    arguments: Sequence[str] = (),
+    inputs: Sequence[Tensor] = (),
+    outputs: Sequence[Tensor] = (),
+) -> ExecutorRunnerTarget:
+    """A build of executor_runner on the host that a name tells of.
+
+    Args:
+        named: of a kind that takes builds.
+        runner: the build; None for that of the name.
+        arguments: further arguments for it.
+        inputs: of the program's method.
+        outputs: likewise.
+
+    Raises:
+        NotFoundError: there is no such runner.
+        UsageError: it cannot be used there.
+        MissingDependencyError: ssh or adb is not installed.
+        DeviceError: the device does not answer.
+    """
+    from opscope.runtimes.executorch.runners.executor_runner import ExecutorRunnerTarget
+
+    build = (runner or Path(named.runner)).resolve()
+    host = _host(named.beside(Path.cwd()), build)  # a run is finished from anywhere
+    return ExecutorRunnerTarget(host, build, arguments, inputs=inputs, outputs=outputs)
+
+
+def _host(named: TargetName, build: Path) -> Host:
+    """The machine of a name, for a build."""
+    if named.kind is SSH:
+        return _ssh_device(named.address)
+    if named.kind is ADB:
+        return phone_device(named.address)
+    from opscope.hosts.this_machine import ThisMachine
+
+    return ThisMachine(Target(named.kind.name, str(build)))
+
+
+@functools.cache
+def _ssh_device(address: str) -> Host:
+    """The device of an address: always the same, so that all builds on it share one connection."""
+    from opscope.hosts.device import Device
+    from opscope.hosts.ssh import SshShell, parse_address
+
+    place = parse_address(address)
+    return Device(SshShell(place), place.directory)
 
 
 def recorded_target(target: Target) -> RunTarget:

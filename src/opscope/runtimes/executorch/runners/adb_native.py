@@ -31,11 +31,6 @@ class AdbNativeTarget(RemoteNativeTarget):
         super().__init__(shell, "", cache, device)
         self._phone = device
 
-    @property
-    def restored(self) -> dict[str, str | None]:
-        """Settings that an earlier run had left changed, and that were put back when the device was held."""
-        return self._phone.restored
-
     def describe(self) -> Target:
         """Kind and address, for the manifest."""
         return self._phone.describe()
@@ -53,4 +48,4 @@ class AdbNativeTarget(RemoteNativeTarget):
         Raises:
             DeviceError: it was lost and does not come back.
         """
-        return self._phone.state()
+        return self._phone.conditions()

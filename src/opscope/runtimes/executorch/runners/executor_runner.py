@@ -1,33 +1,28 @@
-"""The user's own ``executor_runner``: every repetition is a process of it, as its flags and its log allow.
+"""The user's own ``executor_runner`` on any host: every repetition is a process of it, as its flags and its log allow.
 
 A foreign runner tells no CPU features and cannot be asked to clear any, so what differs between variants is which
-runner runs: one target per variant. Its inputs are its own, all ones. What it does not tell is not made up.
+runner runs: one target per variant. Its inputs are its own, all ones. What it does not tell is not made up. Shared
+libraries that lie beside it go with it to a device.
 """
 
 from __future__ import annotations
 
-import os
-import sys
 import tempfile
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-import msgspec
-
-from opscope.bundle.manifest import Conditions, Environment, Failure, FailureKind, Target, Tensor
-from opscope.core.errors import FeatureError, NotFoundError, UsageError
+from opscope.bundle.manifest import Failure, FailureKind
+from opscope.core.errors import DeviceError, FeatureError, NotFoundError, with_hint
 from opscope.core.files import sha256_of
-from opscope.core.system import launch
 from opscope.experiment.protocol import LOG, OUTPUTS, TRACE
 from opscope.experiment.target import Capabilities, JobOutcome
-from opscope.hosts.process import log_tail, run_process, unanswered
-from opscope.hosts.target_kinds import RUNNER
+from opscope.hosts.host import GuardedCommand
+from opscope.hosts.process import log_tail
 from opscope.machine import environment
 from opscope.runtimes.executorch.runners.runner_command import ONE_EACH, check_arguments, measured, runner_words
 from opscope.runtimes.executorch.runners.runner_log import DEFAULT_TRACE, parse_help, parse_log
 from opscope.runtimes.executorch.runners.runner_outcome import (
-    RunnerExitStatus,
     failure_of,
     nan_failure,
     stray_trace_failure,
@@ -39,21 +34,25 @@ from opscope.runtimes.executorch.runners.runner_outputs import OUTPUT_FILE, Runn
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from contextlib import AbstractContextManager
 
+    from opscope.bundle.manifest import Conditions, Environment, Target, Tensor
     from opscope.experiment.protocol import ProbeAnswer
     from opscope.experiment.target import Job
+    from opscope.hosts.host import ExitStatus, Host
     from opscope.runtimes.executorch.runners.runner_log import RunnerHelp
 
-_LAUNCH = (sys.executable, "-I", "-S", launch.__file__)
-_REPORT = "ended.json"
-_HELP_SECONDS = 30.0
+_PROGRAM = "program.pte"
+_HELP_SECONDS = 60.0
+_FULL = 1 << 16
 
 
 class ExecutorRunnerTarget:
-    """Runs jobs with one build of ``executor_runner`` on this machine.
+    """Runs jobs with one build of ``executor_runner``.
 
     Args:
-        runner: the executable.
+        host: where it runs.
+        runner: the executable, on this machine.
         arguments: further arguments for it; it runs in the repetition's directory, so paths in them must be absolute.
         method: to run; None for the first of the program.
         inputs: of the method, as the program declares them.
@@ -61,51 +60,44 @@ class ExecutorRunnerTarget:
 
     Raises:
         NotFoundError: there is no such file.
-        UsageError: it is not executable, or an argument is one that opscope sets.
+        UsageError: it cannot run on the host, or an argument is one that opscope sets.
+        DeviceError: the host does not answer.
     """
 
     def __init__(
         self,
+        host: Host,
         runner: Path,
         arguments: Sequence[str] = (),
         method: str | None = None,
         inputs: Sequence[Tensor] = (),
         outputs: Sequence[Tensor] = (),
     ) -> None:
-        self._runner = runner.resolve()
+        self._host, self._runner = host, runner.resolve()
         self._arguments, self._method = tuple(arguments), method
         self._inputs, self._outputs = list(inputs), list(outputs)
-        self._check()
-
-    def _check(self) -> None:
-        if not self._runner.is_file():
-            raise NotFoundError(
-                "there is no such runner", where=self._runner, hint="give the path of an executor_runner"
-            )
-        if not os.access(self._runner, os.X_OK):
-            raise UsageError("the runner is not executable", where=self._runner, hint=f"chmod +x {self._runner}")
         check_arguments(self._arguments)
+        if not self._runner.is_file():
+            hint = "give the path of an executor_runner that was built for the target"
+            raise NotFoundError("there is no such runner", where=self._runner, hint=hint)
+        host.check_program(self._runner)
 
-    @cached_property
-    def _help(self) -> RunnerHelp:
-        with tempfile.TemporaryDirectory(prefix="opscope-") as work:
-            log = Path(work) / LOG
-            command = [*_LAUNCH, str(Path(work) / _REPORT), work, "", str(self._runner), "--help"]
-            run_process(command, log, _HELP_SECONDS)
-            return parse_help(log.read_text(encoding="utf-8", errors="replace"))
+    def describe(self) -> Target:
+        """Kind and address, for the manifest."""
+        return self._host.describe()
+
+    def reserved(self) -> AbstractContextManager[None]:
+        """Hold the host for us alone."""
+        return self._host.reserved()
 
     def capabilities(self) -> Capabilities:
         """Those of a build: its features are fixed, and so may be whether it traces."""
-        return Capabilities(is_build=True, always_traces=self.always_traces is True)
+        return Capabilities(is_build=True, always_traces=self.always_traces is True, host=self._host)
 
     @property
     def always_traces(self) -> bool | None:
         """True: tracing is built in and cannot be switched off; False: it is not built in; None: not known."""
         return self._help.always_traces
-
-    def describe(self) -> Target:
-        """Kind and address, for the manifest."""
-        return Target(RUNNER.name, str(self._runner))
 
     def probe(self) -> ProbeAnswer:
         """A foreign runner cannot be asked for features.
@@ -116,19 +108,22 @@ class ExecutorRunnerTarget:
         self._no_features()
 
     def environment(self) -> Environment:
-        """The machine, without the installed packages: they are not what the runner is made of."""
-        versions = {name: text for name, text in environment.versions().items() if name in {"opscope", "python"}}
-        return msgspec.structs.replace(environment.capture([]), features=None, versions={**versions, **self._identity})
+        """The machine, without packages that are installed here: they are not what the runner is made of."""
+        return self._host.environment(None, {"opscope": environment.versions()["opscope"], **self._identity})
 
     def conditions(self) -> Conditions:
-        """The state of the machine now."""
-        return environment.conditions()
+        """The state of the machine now.
+
+        Raises:
+            DeviceError: a device was lost and does not come back.
+        """
+        return self._host.conditions()
 
     def roofs(self, clear: list[str] | None, threads: int) -> None:
         """No ceilings: they would be those of other kernels than the runner's."""
 
     def execute(self, job: Job, directory: Path) -> JobOutcome:
-        """Run a job in a process group of its own.
+        """Run a job in a process group of its own, which ends with its time or with the connection.
 
         Raises:
             FeatureError: the job asks to clear features.
@@ -142,42 +137,74 @@ class ExecutorRunnerTarget:
         try:
             impossible = untraceable(self.always_traces, job)
             return JobOutcome(failure=impossible) if impossible else self._execute(job, work)
+        except DeviceError as error:
+            return JobOutcome(failure=Failure(FailureKind.DEVICE, with_hint(error)))
         except OSError as error:
             return JobOutcome(failure=Failure(FailureKind.STORAGE, f"{error.strerror}: {error.filename}"))
         finally:
-            for name in (_REPORT, DEFAULT_TRACE):
-                (work / name).unlink(missing_ok=True)
+            (work / DEFAULT_TRACE).unlink(missing_ok=True)
 
     def _execute(self, job: Job, work: Path) -> JobOutcome:
-        report, log = work / _REPORT, work / LOG
-        cpus = ",".join(str(cpu) for cpu in job.affinity)
-        code = run_process([*_LAUNCH, str(report), str(work), cpus, *self._command(job)], log, job.timeout_seconds)
-        if code is None:
-            return JobOutcome(failure=timed_out(job.timeout_seconds))
-        if code or not report.exists():
-            return JobOutcome(failure=unanswered(code, log))
-        return self._outcome(msgspec.json.decode(report.read_bytes(), type=RunnerExitStatus), job, work)
+        program = self._host.provide("programs", {_PROGRAM: Path(job.program)})[_PROGRAM]
+        words = runner_words(job, program, self._method, OUTPUT_FILE if self._reads_outputs else None)
+        command = self._command([*words, *self._arguments], work, job.timeout_seconds)
+        with self._host.started(command._replace(affinity=job.affinity)) as ended:
+            outcome = self._outcome(ended, job, work)  # before its files go there: they may be what fills the storage
+        if outcome.failure is not None:
+            for name, text in ended.records.items():
+                (work / name).write_text(text, encoding="utf-8")
+        return outcome
 
-    def _command(self, job: Job) -> list[str]:
-        program, output = str(Path(job.program).resolve()), OUTPUT_FILE if self._reads_outputs else None
-        return [str(self._runner), *runner_words(job, program, self._method, output), *self._arguments]
+    def _command(self, words: Sequence[str], into: Path, timeout: float) -> GuardedCommand:
+        libraries = sorted(self._runner.parent.glob("*.so"))
+        there = self._host.provide("runners", {file.name: file for file in (self._runner, *libraries)})
+        program = there[self._runner.name]
+        return GuardedCommand(
+            words=[program, *words],
+            into=into,
+            timeout=timeout,
+            wanted=_wanted,
+            libraries=program.rpartition("/")[0],
+            foreign=True,
+        )
+
+    @cached_property
+    def _help(self) -> RunnerHelp:
+        with tempfile.TemporaryDirectory(prefix="opscope-") as directory:
+            work = Path(directory)
+            with self._host.started(self._command(["--help"], work, _HELP_SECONDS)):
+                return parse_help((work / LOG).read_text(encoding="utf-8", errors="replace"))
 
     @property
     def _reads_outputs(self) -> bool:
         return bool(self._outputs) and "output_file" in (self._help.flags or ())
 
-    def _outcome(self, ended: RunnerExitStatus, job: Job, work: Path) -> JobOutcome:
+    def _outcome(self, ended: ExitStatus, job: Job, work: Path) -> JobOutcome:
+        if ended.code is None:
+            return JobOutcome(failure=timed_out(job.timeout_seconds))
         log = parse_log((work / LOG).read_text(encoding="utf-8", errors="replace"))
         outputs = RunnerOutputs.taken(work, self._outputs, log.shapes)
         failure = failure_of(ended, log, log_tail(work / LOG), job)
         if failure is None and outputs.nan:
             failure = nan_failure(outputs.nan, "written")
         if failure is None:
-            failure = trace_failure(work / TRACE) if job.traced else stray_trace_failure(work / DEFAULT_TRACE)
+            failure = self._trace_failure(work) if job.traced else stray_trace_failure(work / DEFAULT_TRACE)
         if failure is not None:
             return JobOutcome(failure=failure)
         outputs.save(work / OUTPUTS)
         return JobOutcome(measurement=measured(log, outputs, self._inputs, self._identity, ended.peak_rss_bytes))
+
+    def _trace_failure(self, work: Path) -> Failure | None:
+        """Why there is no whole trace; it may be that the storage of a device is full."""
+        failure = trace_failure(work / TRACE)
+        if failure is not None and failure.kind is FailureKind.TRACE:
+            room = self._host.storage()
+            if room is not None and room.free is not None and room.free < _FULL:
+                problem = (
+                    f"no whole ETDump could be written: the device's storage is full, {room.free:,} bytes are free"
+                )
+                return Failure(FailureKind.DEVICE, f"{problem}; free some space there")
+        return failure
 
     @cached_property
     def _identity(self) -> dict[str, str]:
@@ -187,3 +214,7 @@ class ExecutorRunnerTarget:
     def _no_features(self) -> NoReturn:
         problem = "features can neither be read from nor switched off in a runner of your own"
         raise FeatureError(problem, where=self._runner, hint=ONE_EACH)
+
+
+def _wanted(name: str) -> bool:
+    return name in {TRACE, DEFAULT_TRACE} or name.startswith(f"{OUTPUT_FILE}-")

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from opscope.bundle.manifest import Failure, FailureKind
 from opscope.core.errors import DeviceError, FeatureError
 from opscope.experiment.protocol import LOG, TRACE
-from opscope.experiment.target import feature_groups
+from opscope.experiment.target import Capabilities, feature_groups
 from opscope.hosts.device import Device
-from opscope.hosts.facts import conditions_of, environment_of
+from opscope.hosts.facts import environment_of
 from opscope.hosts.process import log_tail, read_answer
 from opscope.machine import environment, isa
 from opscope.runtimes.executorch.runners.kernel_counter import COUNTS, counter_environment
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from opscope.bundle.manifest import Conditions, Environment, Target
     from opscope.experiment.protocol import ProbeAnswer
     from opscope.experiment.target import Job, JobOutcome
-    from opscope.hosts.device import Storage
     from opscope.hosts.shell import RemoteShell
     from opscope.runtimes.executorch.runners.native_answer import RunnerCall
 
@@ -135,9 +134,9 @@ class RemoteNativeTarget:
         """Hold the device for this host alone."""
         return self._device.reserved()
 
-    def storage(self) -> Storage:
-        """Room for files on the device."""
-        return self._device.storage()
+    def capabilities(self) -> Capabilities:
+        """All of a device with the native runner."""
+        return Capabilities(host=self._device)
 
     @property
     def runtime(self) -> RuntimeFolder:
@@ -170,7 +169,7 @@ class RemoteNativeTarget:
         Raises:
             DeviceError: it cannot be reached.
         """
-        return conditions_of(self._device.conditions())
+        return self._device.conditions()
 
     def execute(self, job: Job, directory: Path) -> JobOutcome:
         """Run a job in a process group of its own on the device, which ends with its time or with the connection."""

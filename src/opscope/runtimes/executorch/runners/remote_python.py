@@ -19,9 +19,8 @@ from opscope.bundle.manifest import Failure, FailureKind
 from opscope.core.errors import DeviceError, MissingDependencyError, with_hint
 from opscope.core.system.interpreter import FILE, PACKAGE, module_words
 from opscope.experiment.protocol import LOG, OUTPUTS, TRACE, ProbeAnswer, RoofsRequest, RunRequest
-from opscope.experiment.target import JobOutcome, feature_groups
+from opscope.experiment.target import Capabilities, JobOutcome, feature_groups
 from opscope.hosts.device import Device
-from opscope.hosts.facts import conditions_of, environment_of
 from opscope.hosts.process import log_tail
 from opscope.machine.ceilings_cache import MachineIdentity
 from opscope.machine.environment import cpu_revision
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
 
     from opscope.bundle.manifest import Conditions, Environment, Target
     from opscope.experiment.target import Job
-    from opscope.hosts.device import ExitStatus, Storage
+    from opscope.hosts.device import GuardedEnd
     from opscope.hosts.shell import RemoteShell
     from opscope.program.ceilings.ceilings import Roofs
 
@@ -72,9 +71,9 @@ class RemotePythonTarget:
         """Hold the device for this host alone."""
         return self._device.reserved()
 
-    def storage(self) -> Storage:
-        """Room for files on the device."""
-        return self._device.storage()
+    def capabilities(self) -> Capabilities:
+        """All of a device with Python."""
+        return Capabilities(host=self._device)
 
     def probe(self) -> ProbeAnswer:
         """The CPU's features as the runtime there sees them.
@@ -99,7 +98,7 @@ class RemotePythonTarget:
     def environment(self) -> Environment:
         """The device and its software."""
         groups = feature_groups(self.probe)
-        return environment_of(self._device.facts(), groups, self._versions)
+        return self._device.environment(groups, self._versions)
 
     @cached_property
     def _versions(self) -> dict[str, str]:
@@ -115,7 +114,7 @@ class RemotePythonTarget:
         Raises:
             DeviceError: it cannot be reached.
         """
-        return conditions_of(self._device.conditions())
+        return self._device.conditions()
 
     def execute(self, job: Job, directory: Path) -> JobOutcome:
         """Run a job in a process group of its own on the device, which ends with its time or with the connection."""
@@ -142,7 +141,7 @@ class RemotePythonTarget:
         finally:
             (directory / _ANSWER).unlink(missing_ok=True)
 
-    def _outcome(self, ended: ExitStatus, directory: Path, timeout: float) -> JobOutcome:
+    def _outcome(self, ended: GuardedEnd, directory: Path, timeout: float) -> JobOutcome:
         outcome = outcome_of(ended.code, directory / _ANSWER, directory / LOG, timeout)
         if outcome.failure and outcome.failure.kind is FailureKind.STORAGE:
             raise DeviceError(outcome.failure.message, where=self._device.name, hint="free some space there")
@@ -169,7 +168,7 @@ class RemotePythonTarget:
             ended = self._run(_ROOFS_CHILD, [request], place, ROOFS_LIMIT)
             return heard_roofs(ended.code, asked, place / _ANSWER, place / LOG)
 
-    def _run(self, module: str, words: list[str], into: Path, timeout: float) -> ExitStatus:
+    def _run(self, module: str, words: list[str], into: Path, timeout: float) -> GuardedEnd:
         """Run a module there, and bring what it left."""
         work = self._device.work(str(next(self._numbers)))
         ended = self._device.guarded([*self._python(module), *words], work, timeout)

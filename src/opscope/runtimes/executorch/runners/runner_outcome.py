@@ -6,14 +6,13 @@ import shutil
 import signal
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from opscope.bundle.manifest import Failure, FailureKind
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from opscope.experiment.target import Job
+    from opscope.hosts.host import ExitStatus
     from opscope.runtimes.executorch.runners.runner_log import RunnerLog
 
 _IDENTIFIER, _IDENTIFIER_AT, _PREFIX = b"ED00", 8, 4
@@ -34,23 +33,6 @@ _ALWAYS_TRACES = (
 )
 
 
-class RunnerExitStatus(msgspec.Struct, frozen=True):
-    """How a runner's process ended, as ``opscope.core.system.launch`` reports it.
-
-    Attributes:
-        exit_code: null when a signal ended it.
-        signal: number of that signal.
-        start_error: why it could not be started.
-        peak_rss_bytes: its largest resident memory; null when it stayed within that of the launcher it was forked from,
-            which hides it.
-    """
-
-    exit_code: int | None
-    signal: int | None
-    start_error: str | None
-    peak_rss_bytes: int | None
-
-
 def timed_out(seconds: float) -> Failure:
     """It was still running when its time was up."""
     message = f"ended after {seconds:.0f} s without a result: raise the time limit, or run fewer inferences"
@@ -69,7 +51,7 @@ def untraceable(always_traces: bool | None, job: Job) -> Failure | None:
     return Failure(FailureKind.TRACE, _NO_TRACER if job.traced else _ALWAYS_TRACES)
 
 
-def failure_of(ended: RunnerExitStatus, log: RunnerLog, last_words: str, job: Job) -> Failure | None:
+def failure_of(ended: ExitStatus, log: RunnerLog, last_words: str, job: Job) -> Failure | None:
     """Why a runner that has ended has no result; None when, as far as its log tells, it has one.
 
     Args:
@@ -81,13 +63,13 @@ def failure_of(ended: RunnerExitStatus, log: RunnerLog, last_words: str, job: Jo
     return _crash(ended, last_words) or _refusal(ended, log, last_words) or _unlike_asked(log, job) or _wrong(log)
 
 
-def _crash(ended: RunnerExitStatus, last_words: str) -> Failure | None:
+def _crash(ended: ExitStatus, last_words: str) -> Failure | None:
     if ended.start_error:
         problem = f"the runner cannot be started: {ended.start_error}"
-        return Failure(FailureKind.EXIT, problem + _start_hint(ended.start_error), exit_code=ended.exit_code)
-    if ended.signal is None:
+        return Failure(FailureKind.EXIT, problem + _start_hint(ended.start_error), exit_code=ended.code)
+    if ended.code is None or ended.code >= 0:
         return None
-    name = signal_name(ended.signal)
+    name = signal_name(-ended.code)
     hint = _SIGNAL_HINTS.get(name, _ANY_SIGNAL)
     return Failure(FailureKind.SIGNAL, f"the runner was ended by {name} ({hint}){last_words}", signal=name)
 
@@ -96,8 +78,8 @@ def _start_hint(problem: str) -> str:
     return "; it was built for another kind of machine" if "format" in problem.lower() else ""
 
 
-def _refusal(ended: RunnerExitStatus, log: RunnerLog, last_words: str) -> Failure | None:
-    code = ended.exit_code
+def _refusal(ended: ExitStatus, log: RunnerLog, last_words: str) -> Failure | None:
+    code = ended.code
     if log.unknown_flag == "etdump_path":
         return Failure(FailureKind.TRACE, _NO_TRACER, exit_code=code)
     if log.unknown_flag:

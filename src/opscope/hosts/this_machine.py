@@ -1,0 +1,131 @@
+"""This machine as a host: files are where they are, and every command is a process group of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from opscope.core.errors import UsageError
+from opscope.core.system import launch
+from opscope.hosts.host import PRINTED, ExitStatus, GuardedCommand
+from opscope.hosts.process import log_tail, run_process
+from opscope.machine import environment
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+
+    from opscope.bundle.manifest import Conditions, Environment, Target
+
+_LAUNCH = (sys.executable, "-I", "-S", launch.__file__)
+_REPORT = "ended.json"
+
+
+class _LaunchReport(msgspec.Struct, frozen=True):
+    """What ``opscope.core.system.launch`` reports.
+
+    Attributes:
+        exit_code: null when a signal ended the program.
+        signal: number of that signal.
+        start_error: why it could not be started.
+        peak_rss_bytes: its largest resident memory; null when it stayed within that of the launcher it was forked from,
+            which hides it.
+    """
+
+    exit_code: int | None
+    signal: int | None
+    start_error: str | None
+    peak_rss_bytes: int | None
+
+
+class ThisMachine:
+    """This machine.
+
+    Args:
+        target: what a manifest says of it: the kind of target, and the address where the kind has one.
+    """
+
+    remote = False
+    restored: Mapping[str, str | None] | None = None
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+
+    @property
+    def name(self) -> str:
+        """The kind of target, for messages."""
+        return self._target.kind
+
+    def describe(self) -> Target:
+        """As it was given."""
+        return self._target
+
+    def environment(self, features: list[str] | None, versions: Mapping[str, str]) -> Environment:
+        """The machine, its Python and what runs there."""
+        python = {"python": environment.versions()["python"]}
+        return msgspec.structs.replace(environment.capture(features), versions={**python, **versions})
+
+    def conditions(self) -> Conditions:
+        """The state of the machine now."""
+        return environment.conditions()
+
+    def storage(self) -> None:
+        """Nothing is sent."""
+
+    def reserved(self) -> AbstractContextManager[None]:
+        """Nothing to do."""
+        return contextlib.nullcontext()
+
+    def check_program(self, program: Path) -> None:
+        """Refuse a file that is not executable.
+
+        Raises:
+            UsageError: it is not.
+        """
+        if not os.access(program, os.X_OK):
+            raise UsageError("the runner is not executable", where=program, hint=f"chmod +x {program}")
+
+    def provide(self, kind: str, files: Mapping[str, Path], digest: str = "") -> Mapping[str, str]:  # noqa: ARG002 - of the protocol
+        """The files where they are."""
+        return {name: str(path.resolve()) for name, path in files.items()}
+
+    @contextlib.contextmanager
+    def started(self, command: GuardedCommand) -> Iterator[ExitStatus]:
+        """Run a command in its directory; all that it started ends with it."""
+        if command.foreign:
+            yield _launched(command)
+        else:
+            code = run_process(
+                self._words(command),
+                command.into / PRINTED,
+                command.timeout,
+                environment=command.variables,
+                directory=command.into,
+            )
+            yield ExitStatus(code)
+
+    def _words(self, command: GuardedCommand) -> list[str]:
+        return list(command.words)
+
+
+def _launched(command: GuardedCommand) -> ExitStatus:
+    """A program that a small process of ours starts, since it cannot be asked anything itself."""
+    report, log = command.into / _REPORT, command.into / PRINTED
+    cpus = ",".join(str(cpu) for cpu in command.affinity)
+    words = [*_LAUNCH, str(report), str(command.into), cpus, *command.words]
+    try:
+        code = run_process(words, log, command.timeout, environment=command.variables)
+        if code is None or code < 0:
+            return ExitStatus(code)
+        if code or not report.exists():
+            return ExitStatus(code, f"its launcher ended with code {code}{log_tail(log)}")
+        told = msgspec.json.decode(report.read_bytes(), type=_LaunchReport)
+    finally:
+        report.unlink(missing_ok=True)
+    ended = -told.signal if told.signal is not None else told.exit_code
+    return ExitStatus(ended, told.start_error, told.peak_rss_bytes)
