@@ -25,7 +25,7 @@ from opscope.experiment.engine import run_experiment
 from opscope.experiment.schedule import interleaved
 from opscope.machine.clock import SystemClock
 from opscope.runtimes.executorch.export.process import export_model
-from opscope.runtimes.executorch.runners.native import NativeTarget
+from opscope.runtimes.executorch.runners.native import native_here
 from opscope.workflows.measure.experiments import complete_inferences
 from opscope.workflows.measure.model_files import described_model
 
@@ -86,7 +86,7 @@ def measure(experiments: int, rounds: int = ROUNDS) -> dict[str, Runs]:
         rounds: of each experiment; a round is a process of either side.
     """
     found: dict[str, list[tuple[Durations, float]]] = {condition.name: [] for condition in CONDITIONS}
-    target = NativeTarget()
+    target = native_here()
     with tempfile.TemporaryDirectory() as work:
         programs = _exported(Path(work))
         for number in range(experiments):

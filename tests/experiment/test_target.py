@@ -17,15 +17,14 @@ import pytest
 
 import sshd
 from fakes import FakeTarget
-from native_runner import native_cache, native_target
+from native_runner import native_over_ssh, native_target
 from opscope.bundle.manifest import FailureKind
 from opscope.core.errors import TraceFormatError
 from opscope.experiment.target import Job, RunTarget
-from opscope.hosts.ssh import VARIABLE, SshShell, parse_address
+from opscope.hosts.ssh import VARIABLE
 from opscope.machine import isa
 from opscope.readers.registry import read_trace
 from opscope.runtimes.executorch.runners.local import LocalTarget
-from opscope.runtimes.executorch.runners.remote_native import RemoteNativeTarget
 from programs import write_tiny_program
 from qemu import qemu_target
 from traces import etdump
@@ -46,7 +45,7 @@ def target(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.M
     if request.param == "ssh":
         with sshd.running(tmp_path / "sshd") as server:
             monkeypatch.setenv(VARIABLE, server.options)
-            yield RemoteNativeTarget(SshShell(parse_address(server.address)), str(server.home), native_cache())
+            yield native_over_ssh(server)
     elif request.param == "qemu-aarch64":
         yield qemu_target(monkeypatch)
     else:

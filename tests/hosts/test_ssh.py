@@ -19,7 +19,7 @@ import pytest
 
 import sshd
 from fakes import round_roofs
-from native_runner import native_cache, native_target, runtime_of
+from native_runner import native_over_ssh, native_target, runtime_of
 from opscope.bundle.manifest import FailureKind
 from opscope.core.errors import DeviceError, FeatureError, MissingDependencyError, UsageError
 from opscope.experiment.target import Job
@@ -27,7 +27,7 @@ from opscope.hosts.device import Device
 from opscope.hosts.ssh import VARIABLE, SshAddress, SshShell, parse_address
 from opscope.machine import isa
 from opscope.program.ceilings.drift import drift_sample
-from opscope.runtimes.executorch.runners.remote_native import RemoteNativeTarget
+from opscope.runtimes.executorch.runners.native import NativeTarget
 from opscope.runtimes.executorch.runners.remote_python import RemotePythonTarget
 from opscope.runtimes.executorch.runners.remote_runtime import host_architecture
 from opscope.workflows.measure.configuration import read_experiments
@@ -67,9 +67,9 @@ def device(server: sshd.Sshd) -> Device:
     return Device(shell(server), str(server.home))
 
 
-def target(server: sshd.Sshd, directory: Path | None = None) -> RemoteNativeTarget:
+def target(server: sshd.Sshd, directory: Path | None = None) -> NativeTarget:
     """It as a place where models run; the runtime is built once for all tests."""
-    return RemoteNativeTarget(shell(server), str(directory or server.home), native_cache())
+    return native_over_ssh(server, directory)
 
 
 def waits_for(what: Callable[[], bool], seconds: float = 20.0) -> bool:
@@ -464,8 +464,8 @@ def test_a_device_that_fills_up_in_the_middle_fails_the_repetition(
     limited = board.home / "limited"
     limited.write_text('#!/bin/sh\nulimit -f 8\nexec "$@"\n')
     limited.chmod(0o755)
-    real = used._runtime.command
-    used._jobs._runner._command = lambda: [str(limited), *real(f"{board.home}/runtimes/{used._runtime.digest}")]
+    real = used._jobs._runner._command
+    used._jobs._runner._command = lambda: [str(limited), *real()]
     failure = used.execute(Job(str(toy_program), [], 1, 300, 0, 60.0), tmp_path).failure
     assert failure is not None
     assert failure.kind is FailureKind.DEVICE

@@ -10,7 +10,7 @@ import pytest
 from native_runner import native_cache
 from opscope.core.errors import MissingDependencyError
 from opscope.runtimes.executorch.runners.kernel_evidence import CountedLibrary, backend_library, counted_library
-from opscope.runtimes.executorch.runners.qemu import QemuTarget
+from opscope.runtimes.executorch.runners.native import NativeTarget
 from qemu import qemu_target
 
 SME, SME2 = ["sme", "sme2", "sme2p1"], ["sme2", "sme2p1"]
@@ -18,7 +18,7 @@ SME, SME2 = ["sme", "sme2", "sme2p1"], ["sme2", "sme2p1"]
 
 
 @functools.cache
-def arm_target() -> tuple[QemuTarget, CountedLibrary]:
+def arm_target() -> tuple[NativeTarget, CountedLibrary]:
     """The target, and the counter for its library; made once for all tests."""
     with pytest.MonkeyPatch.context() as patch:
         target = qemu_target(patch)

@@ -11,9 +11,12 @@ from pathlib import Path
 import pytest
 
 from opscope.core.errors import MissingDependencyError
-from opscope.runtimes.executorch.runners.native import NativeTarget
+from opscope.hosts.device import Device
+from opscope.hosts.ssh import SshShell, parse_address
+from opscope.runtimes.executorch.runners.native import NativeTarget, native_here, native_on
 from opscope.runtimes.executorch.runners.native_build import build_runner, find_compiler
 from opscope.runtimes.executorch.runners.remote_runtime import RuntimeFolder, build_runtime
+from sshd import Sshd
 
 
 @functools.cache
@@ -27,7 +30,13 @@ def native_cache() -> Path:
 def native_target() -> NativeTarget:
     """The target with the built runner; without a compiler the test is skipped."""
     _need_compiler()
-    return NativeTarget(native_cache())
+    return native_here(native_cache())
+
+
+def native_over_ssh(server: Sshd, directory: Path | None = None) -> NativeTarget:
+    """The target on a device of the tests."""
+    place = parse_address(server.address)
+    return native_on(Device(SshShell(place), str(directory or server.home)), native_cache())
 
 
 def runtime_of(arch: str) -> RuntimeFolder:

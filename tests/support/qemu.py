@@ -14,10 +14,13 @@ from pathlib import Path
 import pytest
 
 from native_runner import native_cache, runner_path, runtime_of
+from opscope.bundle.manifest import Target
 from opscope.core.errors import MissingDependencyError
-from opscope.runtimes.executorch.runners.native import LocalRunner
+from opscope.hosts.emulator import VARIABLE, find_emulator
+from opscope.hosts.this_machine import ThisMachine
+from opscope.runtimes.executorch.runners.native import NativeTarget, native_emulated
 from opscope.runtimes.executorch.runners.native_jobs import NativeJobs
-from opscope.runtimes.executorch.runners.qemu import VARIABLE, QemuTarget, find_emulator
+from opscope.runtimes.executorch.runners.native_start import NativeProgram, NativeStarter
 
 # Where .ci/devices unpacks one that is right, when the system's own is too old.
 _UNPACKED = Path(__file__).parents[2] / ".venv/devices/usr/bin/qemu-aarch64"
@@ -35,16 +38,17 @@ def use_emulator(monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.skip(f"needs QEMU 11.1 (.ci/devices): {found.doubt}")
 
 
-def qemu_target(monkeypatch: pytest.MonkeyPatch) -> QemuTarget:
+def qemu_target(monkeypatch: pytest.MonkeyPatch) -> NativeTarget:
     """The target, its runtime built once for all tests."""
     use_emulator(monkeypatch)
     runtime_of("aarch64")
-    return QemuTarget(native_cache())
+    return native_emulated(native_cache())
 
 
 def emulated_x86(model: str) -> NativeJobs:
     """The native runner of this machine on another x86-64 CPU, by QEMU's name of it; skipped where that cannot be."""
-    return NativeJobs(LocalRunner([x86_emulator(), "-cpu", model, str(runner_path())]), {}, "x86_64")
+    program = NativeProgram("x86_64", {}, command=[x86_emulator(), "-cpu", model, str(runner_path())])
+    return NativeJobs(NativeStarter(ThisMachine(Target("native", "")), program), {}, "x86_64")
 
 
 def x86_emulator() -> str:

@@ -27,7 +27,7 @@ from opscope.hosts.adb.adb import DIRECTORY, AdbAddress, AdbShell, parse_address
 from opscope.hosts.adb.device import AdbDevice
 from opscope.hosts.adb.guard import Hold
 from opscope.hosts.adb.power import PROFILES
-from opscope.runtimes.executorch.runners.adb_native import EXPERIMENTAL
+from opscope.runtimes.executorch.runners.native import EXPERIMENTAL
 from opscope.runtimes.executorch.runners.remote_runtime import host_architecture
 from opscope.workflows.measure.checks import State
 from opscope.workflows.measure.configuration import read_experiments

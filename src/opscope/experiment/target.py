@@ -122,12 +122,14 @@ class Capabilities(NamedTuple):
         is_build: whether it is a build of the user's: its features were fixed when it was built, so that nothing can be
             switched off, and it runs the method that it chooses.
         host: the machine that it runs on; None for one that tells nothing of it.
+        backend: tells the library here whose kernels are called there, and can be counted; None where they cannot.
     """
 
     untraceable: str | None = None
     always_traces: bool = False
     is_build: bool = False
     host: Host | None = None
+    backend: Callable[[], Path] | None = None
 
 
 @runtime_checkable

@@ -17,12 +17,12 @@ import msgspec
 import pytest
 
 import sshd
-from native_runner import native_cache, runtime_of
+from native_runner import native_cache, native_over_ssh, runtime_of
 from opscope.bundle.bundle import Bundle
 from opscope.bundle.manifest import FailureKind, Repetition, Status
 from opscope.core.errors import DeviceError
-from opscope.hosts.ssh import VARIABLE, SshShell, parse_address
-from opscope.runtimes.executorch.runners.remote_native import RemoteNativeTarget
+from opscope.hosts.ssh import VARIABLE
+from opscope.runtimes.executorch.runners.native import NativeTarget
 from opscope.runtimes.executorch.runners.remote_runtime import host_architecture
 from opscope.workflows.measure.profiling import Settings, profile
 
@@ -44,9 +44,9 @@ def board(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[sshd.Sshd
         yield server
 
 
-def target(server: sshd.Sshd) -> RemoteNativeTarget:
+def target(server: sshd.Sshd) -> NativeTarget:
     """It as a place where models run."""
-    return RemoteNativeTarget(SshShell(parse_address(server.address)), str(server.home), native_cache())
+    return native_over_ssh(server)
 
 
 SETTINGS = Settings(ablate=(), rounds=2, runs=2, warmup=1, untraced=False, roofs=False)

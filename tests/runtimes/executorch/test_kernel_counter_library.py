@@ -90,7 +90,7 @@ def ran(built: tuple[Path, Path], what: str, counts: Path) -> tuple[int, KernelC
     """Exit code of the program, and what was counted."""
     target, _ = arm_target()
     program, counter = built
-    loader, _, place, _ = target.runtime.command()
+    loader, _, place, _ = target.program.brought.command()
     environment = counter_environment(str(counter), str(counts))
     command = [*target._emulator.command, "-cpu", "max", loader, "--library-path", place, program]
     done = subprocess.run([*command, program.parent / "libown.so", what], env=environment, check=False)

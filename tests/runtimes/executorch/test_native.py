@@ -23,7 +23,7 @@ from opscope.experiment.target import Job
 from opscope.experiment.tensors import random_inputs
 from opscope.readers.registry import read_trace
 from opscope.runtimes.executorch.installed import BACKEND, library_directory, library_path
-from opscope.runtimes.executorch.runners.native import NativeTarget
+from opscope.runtimes.executorch.runners.native import native_here
 from opscope.runtimes.executorch.runners.native_answer import NativeAnswer
 from opscope.runtimes.executorch.runners.native_build import build_runner, find_compiler
 
@@ -234,7 +234,7 @@ def test_a_hanging_run_is_ended_and_leaves_no_half_trace(toy_program: Path, tmp_
         ("kill -ABRT $$", FailureKind.SIGNAL, "SIGABRT"),
         ("echo no such kernel; exit 3", FailureKind.EXIT, "ended with code 3.*no such kernel"),
         ("exit 0", FailureKind.EXIT, "ended with code 0 and no answer"),
-        ('for word in "$@"; do echo nonsense > "${word#--answer_path=}"; done', FailureKind.EXIT, "answer is damaged"),
+        ('echo nonsense > "$OLDPWD/answer.json"', FailureKind.EXIT, "answer is damaged"),
         ("exit 9", FailureKind.STORAGE, "disk is full"),
     ],
 )
@@ -245,7 +245,7 @@ def test_a_runner_that_fails_is_an_outcome_with_its_reason(
     broken = executable(tmp_path / "runner", f"cd {tmp_path}; {script}")
     directory = tmp_path / "out"
     directory.mkdir()
-    failure = NativeTarget(runner=[str(broken)]).execute(job(toy_program), directory).failure
+    failure = native_here(runner=[str(broken)]).execute(job(toy_program), directory).failure
     assert failure is not None
     assert failure.kind is kind
     assert re.search(message, failure.message)
@@ -276,7 +276,7 @@ def test_a_program_that_is_not_there_is_named(tmp_path: Path) -> None:
 def test_no_room_is_said_and_no_half_trace_stays(blocks: int, message: str, toy_program: Path, tmp_path: Path) -> None:
     """Files may not grow beyond a few blocks: the trace, or even the answer, does not fit."""
     command = ["sh", "-c", f'ulimit -f {blocks}; exec "$0" "$@"', str(runner_path())]
-    failure = NativeTarget(runner=command).execute(job(toy_program, inferences=50), tmp_path).failure
+    failure = native_here(runner=command).execute(job(toy_program, inferences=50), tmp_path).failure
     assert failure is not None
     assert failure.kind is FailureKind.STORAGE
     assert message in failure.message
@@ -289,7 +289,7 @@ def test_clearing_after_the_backend_was_loaded_is_refused(toy_program: Path, tmp
     if sys.platform != "linux":
         pytest.skip("preloading is Linux's")
     backend = library_path(library_directory(), BACKEND)
-    target = NativeTarget(runner=["env", f"LD_PRELOAD={backend}", str(runner_path())])
+    target = native_here(runner=["env", f"LD_PRELOAD={backend}", str(runner_path())])
     field = target.probe().fields[0]
     failure = target.execute(job(toy_program, [field]), tmp_path).failure
     assert failure is not None

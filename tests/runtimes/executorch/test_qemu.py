@@ -13,10 +13,10 @@ from native_runner import native_target
 from opscope.bundle.bundle import Bundle
 from opscope.core.errors import MismatchError, MissingDependencyError
 from opscope.experiment.target import Job
+from opscope.hosts.emulator import VARIABLE, find_emulator
 from opscope.machine import isa
 from opscope.readers.registry import read_trace
 from opscope.runtimes.executorch.export.process import export_model
-from opscope.runtimes.executorch.runners.qemu import VARIABLE, find_emulator
 from opscope.workflows.analyze.analyses import analyze, compare
 from opscope.workflows.analyze.gate import check
 from opscope.workflows.measure.profiling import Settings, profile

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -16,18 +16,18 @@ from opscope.hosts.target_kinds import ADB
 if TYPE_CHECKING:
     from opscope.experiment.planned import Experiments
     from opscope.experiment.target import RunTarget
-    from opscope.hosts.adb.adb import AdbShell
     from opscope.hosts.adb.device import AdbDevice
 
 
-class _Phone(NamedTuple):
-    shell: AdbShell
-    device: AdbDevice
-
-
 @functools.cache
-def _phone(address: str) -> _Phone:
-    """The device of an address: always the same, so that all experiments on it share what is known of it."""
+def phone_device(address: str) -> AdbDevice:
+    """The device of an address: always the same, so that all experiments on it share what is known of it.
+
+    Raises:
+        UsageError: it is no address.
+        MissingDependencyError: adb is not installed.
+        DeviceError: the device does not answer, or it is not clear which one is meant.
+    """
     from opscope.hosts.adb.adb import AdbShell
     from opscope.hosts.adb.device import AdbDevice
 
@@ -35,7 +35,7 @@ def _phone(address: str) -> _Phone:
     shell = AdbShell(asked.serial or None)
     power = PROFILES[asked.power] if asked.power else None
     told = asked._replace(serial=shell.serial).text()
-    return _Phone(shell, AdbDevice(shell, power, asked.directory, asked.patience, told))
+    return AdbDevice(shell, power, asked.directory, asked.patience, told)
 
 
 def phone_target(address: str) -> RunTarget:
@@ -46,20 +46,9 @@ def phone_target(address: str) -> RunTarget:
         MissingDependencyError: adb is not installed.
         DeviceError: the device does not answer, or it is not clear which one is meant.
     """
-    from opscope.runtimes.executorch.runners.adb_native import AdbNativeTarget
+    from opscope.runtimes.executorch.runners.native import EXPERIMENTAL, native_on
 
-    return AdbNativeTarget(*_phone(address))
-
-
-def phone_device(address: str) -> AdbDevice:
-    """The device of an address.
-
-    Raises:
-        UsageError: it is no address.
-        MissingDependencyError: adb is not installed.
-        DeviceError: the device does not answer, or it is not clear which one is meant.
-    """
-    return _phone(address).device
+    return native_on(phone_device(address), versions={"c library": EXPERIMENTAL})
 
 
 def phone_settings(address: str) -> dict[str, str | None]:
@@ -69,7 +58,7 @@ def phone_settings(address: str) -> dict[str, str | None]:
         UsageError: it is no address.
         DeviceError: the device does not answer, another host uses it, or a setting cannot be put back.
     """
-    device = _phone(address).device
+    device = phone_device(address)
     with device.reserved():
         return device.restored
 

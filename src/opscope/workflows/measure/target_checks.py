@@ -151,7 +151,7 @@ def _battery(phone: PhoneState) -> list[Check]:
 
 
 def _emulated(target: RunTarget) -> list[Check]:
-    from opscope.runtimes.executorch.runners.qemu import find_emulator
+    from opscope.hosts.emulator import find_emulator
 
     found = find_emulator()
     state = State.NOTE if found.doubt else State.OK

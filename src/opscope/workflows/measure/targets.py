@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from opscope.bundle.manifest import Tensor
     from opscope.experiment.target import RunTarget
     from opscope.experiment.target_names import TargetName
+    from opscope.hosts.device import Device
     from opscope.hosts.host import Host
     from opscope.runtimes.executorch.runners.executor_runner import ExecutorRunnerTarget
 
@@ -86,7 +87,7 @@ def _host(named: TargetName, build: Path) -> Host:
 
 
 @functools.cache
-def _ssh_device(address: str) -> Host:
+def _ssh_device(address: str) -> Device:
     """The device of an address: always the same, so that all builds on it share one connection."""
     from opscope.hosts.device import Device
     from opscope.hosts.ssh import SshShell, parse_address
@@ -109,24 +110,24 @@ def recorded_target(target: Target) -> RunTarget:
 def _ssh_target(address: str) -> RunTarget:
     """The device of an address: always the same, so that all experiments on it share one connection."""
     from opscope.hosts.ssh import SshShell, parse_address
-    from opscope.runtimes.executorch.runners.remote_native import RemoteNativeTarget
+    from opscope.runtimes.executorch.runners.native import native_on
     from opscope.runtimes.executorch.runners.remote_python import RemotePythonTarget
 
     place = parse_address(address)
     if place.python:
         return RemotePythonTarget(SshShell(place), place.directory, place.python)
-    return RemoteNativeTarget(SshShell(place), place.directory)
+    return native_on(_ssh_device(address))
 
 
 def _emulated() -> RunTarget:
-    from opscope.runtimes.executorch.runners.qemu import QemuTarget
+    from opscope.runtimes.executorch.runners.native import native_emulated
 
-    return QemuTarget()
+    return native_emulated()
 
 
 def _here(kind: TargetKind) -> RunTarget:
     from opscope.runtimes.executorch.runners.local import NO_RUNNER_HINT, LocalTarget, local_obstacle
-    from opscope.runtimes.executorch.runners.native import NativeTarget
+    from opscope.runtimes.executorch.runners.native import native_here
 
     obstacle = local_obstacle()
     if kind is LOCAL:
@@ -134,7 +135,7 @@ def _here(kind: TargetKind) -> RunTarget:
             raise MissingDependencyError(obstacle, hint=NO_RUNNER_HINT)
         return LocalTarget()
     try:
-        return NativeTarget()
+        return native_here()
     except MissingDependencyError as error:
         if kind is NATIVE or (obstacle and obstacle == error.problem):
             raise

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -13,11 +13,10 @@ from opscope.core.errors import FeatureError, NotFoundError, TraceFormatError
 from opscope.core.files import sha256_of, storage_errors
 from opscope.core.system.elf import read_symbols
 from opscope.experiment.protocol import TRACE
-from opscope.experiment.target import Job
+from opscope.experiment.target import Job, capabilities
 from opscope.program.kernels.symbols import parse_symbol
-from opscope.runtimes.executorch.installed import BACKEND, library_directory
+from opscope.runtimes.executorch.installed import BACKEND
 from opscope.runtimes.executorch.runners.kernel_counter import COUNTS, build_counter
-from opscope.runtimes.executorch.runners.native import NativeTarget
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,20 +26,9 @@ if TYPE_CHECKING:
     from opscope.experiment.target import RunTarget
     from opscope.machine.clock import TimeSource
     from opscope.runtimes.executorch.runners.kernel_counter import Counter
-    from opscope.runtimes.executorch.runners.remote_runtime import RuntimeFolder
 
 _LIBRARY = f"{BACKEND}.so"
 _SECONDS = 600.0
-
-
-@runtime_checkable
-class BringsRuntime(Protocol):
-    """A target that brings its own runtime, of which the libraries are here."""
-
-    @property
-    def runtime(self) -> RuntimeFolder:
-        """It."""
-        ...
 
 
 class CountedLibrary(NamedTuple):
@@ -57,10 +45,9 @@ def backend_library(target: RunTarget) -> Path:
         FeatureError: it is not known.
         MissingDependencyError: executorch is not installed.
     """
-    if isinstance(target, BringsRuntime):
-        return target.runtime.directory / _LIBRARY
-    if isinstance(target, NativeTarget):
-        return library_directory() / _LIBRARY
+    backend = capabilities(target).backend
+    if backend is not None:
+        return backend()
     kind = target.describe().kind
     hint = "profile with --target native on 64-bit Arm Linux, or with qemu-aarch64; or give a recording of a profiler"
     raise FeatureError(f"kernels cannot be counted on the target {kind}", hint=hint)

@@ -1,40 +1,141 @@
-"""This machine, without Python in the process: every repetition is a fresh process of a small C++ runner."""
+"""Models without Python in the process: every repetition is a fresh process of a small C++ runner, on any host."""
 
 from __future__ import annotations
 
 import platform
 import sys
-import time
+from functools import cached_property
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from opscope.bundle.manifest import Target
-from opscope.hosts.process import read_answer, run_process
+from opscope.core.errors import FeatureError, RunError
+from opscope.experiment.target import Capabilities, feature_groups
+from opscope.hosts.emulator import EmulatedMachine, find_emulator
 from opscope.hosts.target_kinds import NATIVE
-from opscope.machine import isa
-from opscope.runtimes.executorch.runners.kernel_counter import counter_environment
+from opscope.hosts.this_machine import ThisMachine
+from opscope.machine import environment, isa
 from opscope.runtimes.executorch.runners.local import LocalTarget
-from opscope.runtimes.executorch.runners.native_answer import ANSWER, INPUT, OUTPUT, NativeAnswer, flag_words, judged
 from opscope.runtimes.executorch.runners.native_build import build_runner
 from opscope.runtimes.executorch.runners.native_jobs import NativeJobs
+from opscope.runtimes.executorch.runners.native_start import NativeProgram, NativeStarter
+from opscope.runtimes.executorch.runners.remote_runtime import build_runtime
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from opscope.bundle.manifest import Conditions, Environment, Failure
+    from opscope.bundle.manifest import Conditions, Environment
     from opscope.experiment.protocol import ProbeAnswer
     from opscope.experiment.target import Job, JobOutcome
+    from opscope.hosts.device import Device
+    from opscope.hosts.host import Host
     from opscope.machine.ceilings_cache import MachineIdentity
     from opscope.program.ceilings.ceilings import Roofs
-    from opscope.runtimes.executorch.runners.native_answer import RunnerCall
+
+EXPERIMENTAL = "glibc of the bundle, experimental: not yet seen on a phone"
+"""Stands in an Android device's manifest under ``c library``; the runtime's wheel is not made for Android's own."""
 
 
 class NativeTarget:
-    """Runs jobs on this machine by the native runner.
+    """Runs jobs with the native runner.
 
     Loading a program includes loading its method here; with Python that is part of the first inference.
+
+    Args:
+        host: where.
+        program: makes the runner when it is needed first, since it may depend on what the host is.
+        versions: of the host's software that go with those of the runner.
+        python: of the same host, which measures its ceilings; None where they are not measured.
+        probe: asks for the CPU's features; None: the runner is asked.
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        program: Callable[[], NativeProgram],
+        versions: Mapping[str, str],
+        python: LocalTarget | None = None,
+        probe: Callable[[], ProbeAnswer] | None = None,
+    ) -> None:
+        self._host, self._make, self._versions = host, program, dict(versions)
+        self._python, self._asks = python, probe
+
+    @cached_property
+    def program(self) -> NativeProgram:
+        """The runner.
+
+        Raises:
+            FeatureError: there is none for the host.
+            MissingDependencyError: a compiler or the wheel is missing.
+        """
+        return self._make()
+
+    @cached_property
+    def _jobs(self) -> NativeJobs:
+        program = self.program
+        return NativeJobs(NativeStarter(self._host, program), program.versions, program.arch, self._asks)
+
+    def describe(self) -> Target:
+        """Kind and address, for the manifest."""
+        return self._host.describe()
+
+    def reserved(self) -> AbstractContextManager[None]:
+        """Hold the host for us alone."""
+        return self._host.reserved()
+
+    def capabilities(self) -> Capabilities:
+        """All; the kernels that it calls can be counted."""
+        return Capabilities(host=self._host, backend=lambda: self.program.library)
+
+    def probe(self) -> ProbeAnswer:
+        """The CPU's features as the runtime there sees them.
+
+        Raises:
+            DeviceError: a device cannot be reached or used, or cannot run the runner.
+            FeatureError: no runtime is known for it.
+        """
+        return self._jobs.probed
+
+    def environment(self) -> Environment:
+        """The machine and its software, the compiler included."""
+        groups = feature_groups(self.probe)
+        versions = {"opscope": environment.versions()["opscope"], **self._versions, **self.program.versions}
+        return self._host.environment(groups, versions)
+
+    def conditions(self) -> Conditions:
+        """The state of the machine now.
+
+        Raises:
+            DeviceError: it cannot be reached.
+        """
+        return self._host.conditions()
+
+    def execute(self, job: Job, directory: Path) -> JobOutcome:
+        """Run a job in a process group of its own, which ends with its time, the caller, or the connection."""
+        return self._jobs.execute(job, directory)
+
+    def roofs(self, clear: list[str] | None, threads: int) -> Roofs | None:
+        """The ceilings with these features and threads; None where Python, which measures them, is not at hand."""
+        return self._python.roofs(clear, threads) if self._python else None
+
+    def identity(self) -> MachineIdentity | None:
+        """What the ceilings depend on; None where they are not measured."""
+        return self._python.identity() if self._python else None
+
+    def roofs_again(self, sample: Roofs) -> Roofs:
+        """The same ceilings as these, measured again.
+
+        Raises:
+            RunError: they are not measured there.
+        """
+        if self._python is None:
+            raise RunError("this target measures no ceilings")
+        return self._python.roofs_again(sample)
+
+
+def native_here(cache: Path | None = None, runner: Sequence[str] | None = None) -> NativeTarget:
+    """The native runner on this machine.
 
     Args:
         cache: where the built runner is kept; the user's cache directory when it is not given.
@@ -44,75 +145,57 @@ class NativeTarget:
         MissingDependencyError: executorch or a compiler is missing, or the runner cannot be built.
         StorageError: the runner cannot be kept.
     """
-
-    def __init__(self, cache: Path | None = None, runner: Sequence[str] | None = None) -> None:
-        built = None if runner else build_runner(cache)
-        command = (str(built.path),) if built else tuple(runner or ())
-        self._versions = {"executorch": built.runtime, "compiler": built.compiler.version} if built else {}
-        arch = isa.architecture(platform.machine())
-        # The runner tells features in milliseconds; on macOS it cannot tell the size of cpuinfo_isa, Python can.
-        asks_runner = built is not None and sys.platform == "linux"
-        self._jobs = NativeJobs(
-            LocalRunner(command), self._versions, arch, None if asks_runner else LocalTarget().probe
-        )
-        self._local = LocalTarget(features=lambda: self._jobs.probed)
-
-    def describe(self) -> Target:
-        """Kind and address, for the manifest."""
-        return Target(NATIVE.name, "")
-
-    def probe(self) -> ProbeAnswer:
-        """The CPU's features as the runtime sees them."""
-        return self._jobs.probed
-
-    def environment(self) -> Environment:
-        """The machine and its software, the compiler included."""
-        found = self._local.environment()
-        return msgspec.structs.replace(found, versions=found.versions | self._versions)
-
-    def conditions(self) -> Conditions:
-        """The state of the machine now."""
-        return self._local.conditions()
-
-    def roofs(self, clear: list[str] | None, threads: int) -> Roofs:
-        """The ceilings of this machine with these features and threads."""
-        return self._local.roofs(clear, threads)
-
-    def identity(self) -> MachineIdentity:
-        """What the ceilings of this machine depend on."""
-        return self._local.identity()
-
-    def roofs_again(self, sample: Roofs) -> Roofs:
-        """The same ceilings as these, measured again."""
-        return self._local.roofs_again(sample)
-
-    def execute(self, job: Job, directory: Path) -> JobOutcome:
-        """Run a job in a process group of its own, which is ended when the time is up or the caller is interrupted."""
-        return self._jobs.execute(job, directory)
+    built = None if runner else build_runner(cache)
+    versions = {"executorch": built.runtime, "compiler": built.compiler.version} if built else {}
+    command = [str(built.path)] if built else list(runner or ())
+    program = NativeProgram(isa.architecture(platform.machine()), versions, command=command)
+    # The runner tells features in milliseconds; on macOS it cannot tell the size of cpuinfo_isa, Python can.
+    asks_runner = built is not None and sys.platform == "linux"
+    target = NativeTarget(
+        ThisMachine(Target(NATIVE.name, "")),
+        lambda: program,
+        environment.versions(),
+        LocalTarget(features=lambda: target.probe()),  # noqa: PLW0108 - the target is not there yet
+        None if asks_runner else LocalTarget().probe,
+    )
+    return target
 
 
-class LocalRunner:
-    """Starts the runner on this machine.
+def native_on(device: Device, cache: Path | None = None, versions: Mapping[str, str] | None = None) -> NativeTarget:
+    """The native runner on a device, sent with all it needs.
 
     Args:
-        command: that starts it.
+        device: of Linux or Android.
+        cache: where runtimes are kept here; the user's cache directory when it is not given.
+        versions: to be told with those of the runner.
     """
+    return NativeTarget(device, lambda: _for_device(device, cache), versions or {})
 
-    def __init__(self, command: Sequence[str]) -> None:
-        self._command = tuple(command)
 
-    def answer(self, call: RunnerCall) -> NativeAnswer | Failure:
-        """What it answers, in a process group of its own, which is ended when the time is up."""
-        answer = call.work / ANSWER
-        answer.unlink(missing_ok=True)
-        files = {
-            "model_path": call.program or "",
-            "input_file": call.work / INPUT if call.inputs else "",
-            "output_file": call.work / OUTPUT if call.outputs else "",
-            "etdump_path": call.trace or "",
-            "spawned_ns": time.clock_gettime_ns(time.CLOCK_MONOTONIC),
-        }
-        words = flag_words({**call.flags, **files, "answer_path": answer})
-        counted = counter_environment(str(call.counter), str(call.counts)) if call.counter else None
-        code = run_process([*self._command, *words], call.log, call.timeout, environment=counted)
-        return judged(read_answer(code, answer, call.log, call.timeout, NativeAnswer), code, call.log)
+def _for_device(device: Device, cache: Path | None) -> NativeProgram:
+    facts = device.facts()
+    system, machine = facts.get("system", ""), facts.get("machine", "")
+    if system != "Linux":
+        problem = f"there is no ready runtime for {system or 'a system that does not tell its name'}"
+        raise FeatureError(problem, where=device.name, hint="use a Python there that has executorch: ?python=PATH")
+    try:
+        return NativeProgram.of(build_runtime(isa.architecture(machine), cache))
+    except FeatureError as error:
+        raise FeatureError(error.problem, where=device.name, hint=error.hint) from error
+
+
+def native_emulated(cache: Path | None = None) -> NativeTarget:
+    """The native runner for 64-bit Arm under QEMU on this machine. Its times mean nothing.
+
+    Args:
+        cache: where the runtime is kept; the user's cache directory when it is not given.
+
+    Raises:
+        FeatureError: there is no runtime for it.
+        MissingDependencyError: QEMU, a compiler or the wheel is missing.
+        StorageError: the runtime cannot be kept.
+    """
+    host = EmulatedMachine(find_emulator())
+    found = NativeProgram.of(build_runtime(host.arch, cache))
+    program = found._replace(versions={**found.versions, **host.versions})
+    return NativeTarget(host, lambda: program, {})

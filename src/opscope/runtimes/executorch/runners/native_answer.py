@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -120,18 +120,6 @@ class RunnerCall(NamedTuple):
     trace: Path | None = None
     counter: Path | None = None
     counts: Path | None = None
-
-
-class RunnerStarter(Protocol):
-    """Starts the native runner somewhere, once a call."""
-
-    def answer(self, call: RunnerCall) -> NativeAnswer | Failure:
-        """What it answers, with the trace and the outputs in their places, or why there is no answer.
-
-        Raises:
-            OSError: a file of ours cannot be written.
-        """
-        ...
 
 
 def flag_words(flags: Mapping[str, object]) -> list[str]:

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from opscope.experiment.target import Job
-    from opscope.runtimes.executorch.runners.native_answer import NativeAnswer, RawFeatures, RawTensor, RunnerStarter
+    from opscope.runtimes.executorch.runners.native_answer import NativeAnswer, RawFeatures, RawTensor
+    from opscope.runtimes.executorch.runners.native_start import NativeStarter
 
 _SHORT_SECONDS = 60.0
 _PROBE = {"probe": 1, "cpuid_leaves": ",".join(f"{leaf}/{subleaf}" for leaf, subleaf in CPUID_LEAVES)}
@@ -42,7 +43,7 @@ class NativeJobs:
 
     def __init__(
         self,
-        runner: RunnerStarter,
+        runner: NativeStarter,
         versions: Mapping[str, str],
         arch: str,
         probe: Callable[[], ProbeAnswer] | None = None,

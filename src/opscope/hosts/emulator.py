@@ -1,4 +1,4 @@
-"""The runtime for 64-bit Arm under QEMU's user mode: whether it computes the right thing, never how fast.
+"""This machine as 64-bit Arm, by QEMU's user mode: whether a program computes the right thing, never how fast.
 
 QEMU's user mode runs a program for another processor and passes its system calls on. Which version is right was seen
 by comparing outputs of the same program: 7.2 computes int8 convolutions with SME wrong, 10.0 knows SME without its
@@ -12,30 +12,23 @@ import re
 import shlex
 import shutil
 import subprocess
-from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from opscope.bundle.manifest import Conditions, Target
 from opscope.core.errors import MissingDependencyError
-from opscope.experiment.target import feature_groups
 from opscope.hosts.target_kinds import QEMU
+from opscope.hosts.this_machine import ThisMachine
 from opscope.machine import environment
-from opscope.runtimes.executorch.runners.native import LocalRunner
-from opscope.runtimes.executorch.runners.native_jobs import NativeJobs
-from opscope.runtimes.executorch.runners.remote_runtime import build_runtime
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
+    from collections.abc import Mapping
 
     from opscope.bundle.manifest import Environment
-    from opscope.experiment.protocol import ProbeAnswer
-    from opscope.experiment.target import Job, JobOutcome
+    from opscope.hosts.host import GuardedCommand
 
 VARIABLE = "OPSCOPE_QEMU"
-_ARCH = "aarch64"
 # Everything that QEMU can emulate: SME2 included, where the version has it.
 _CPU = ("-cpu", "max")
 WRONG_BEFORE, RIGHT_FROM = (10, 0), (11, 1)
@@ -85,56 +78,39 @@ def find_emulator() -> Emulator:
     return found
 
 
-class QemuTarget:
-    """Runs jobs with the native runner for 64-bit Arm under QEMU on this machine. Its times mean nothing.
+class EmulatedMachine(ThisMachine):
+    """This machine with an emulator in front of every program.
 
     Args:
-        cache: where the runtime is kept; the user's cache directory when it is not given.
-
-    Raises:
-        FeatureError: there is no runtime for it.
-        MissingDependencyError: QEMU, a compiler or the wheel is missing.
-        StorageError: the runtime cannot be kept.
+        emulator: it.
     """
 
-    def __init__(self, cache: Path | None = None) -> None:
-        self._emulator = find_emulator()
-        self.runtime = build_runtime(_ARCH, cache)
-        self._versions = {**self.runtime.versions, "qemu": self._emulator.text}
-        command: Sequence[str] = [*self._emulator.command, *_CPU, *self.runtime.command()]
-        self._jobs = NativeJobs(LocalRunner(command), self._versions, _ARCH)
+    arch = "aarch64"
 
-    def describe(self) -> Target:
-        """Kind, and that the CPU is emulated."""
-        return Target(QEMU.name, "", emulated=True)
+    def __init__(self, emulator: Emulator) -> None:
+        super().__init__(Target(QEMU.name, "", emulated=True))
+        self._emulator = emulator
 
-    def probe(self) -> ProbeAnswer:
-        """The emulated CPU's features as the runtime sees them."""
-        return self._jobs.probed
+    @property
+    def versions(self) -> dict[str, str]:
+        """Version of the emulator."""
+        return {"qemu": self._emulator.text}
 
-    def environment(self) -> Environment:
+    def environment(self, features: list[str] | None, versions: Mapping[str, str]) -> Environment:
         """This machine with the emulated CPU; what is known of the real one only is left out."""
         return msgspec.structs.replace(
-            environment.capture(feature_groups(self.probe)),
-            machine=_ARCH,
-            cpu=self._cpu,
+            environment.capture(features),
+            machine=self.arch,
+            cpu=f"QEMU {self._emulator.text} (emulated, -cpu max)",
             hypervisor=None,
             governor=None,
-            versions={"opscope": environment.versions()["opscope"], **self._versions},
+            versions=dict(versions),
         )
-
-    @cached_property
-    def _cpu(self) -> str:
-        return f"QEMU {self._emulator.text} (emulated, -cpu max)"
 
     def conditions(self) -> Conditions:
         """The load of this machine; the emulated CPU has no clock and no temperature."""
         here = environment.conditions()
         return Conditions(here.load_average, None, None, here.usable_cpus)
 
-    def execute(self, job: Job, directory: Path) -> JobOutcome:
-        """Run a job in a process group of its own, which is ended when the time is up or the caller is interrupted."""
-        return self._jobs.execute(job, directory)
-
-    def roofs(self, clear: list[str] | None, threads: int) -> None:
-        """No ceilings: an emulated CPU has none."""
+    def _words(self, command: GuardedCommand) -> list[str]:
+        return [*self._emulator.command, *_CPU, *command.words]
