@@ -16,7 +16,7 @@ import msgspec
 from opscope.bundle.bundle import check_free, is_bundle
 from opscope.core.errors import ClusterError, TraceFormatError, did_you_mean
 from opscope.core.files import write_atomically
-from opscope.workflows.measure.experiment_bundle import check_source
+from opscope.workflows.measure.model_files import program_source
 from opscope.workflows.measure.run_report import ExperimentResult, RunReport, with_comparisons
 from opscope.workflows.measure.workers import Lost, Where, calls, connected
 
@@ -78,7 +78,7 @@ def run_on_workers(asked: Experiments, scheduler: str, *, resume: bool) -> RunRe
     wanted = [e for e in timed if e not in there]
     for experiment in wanted:
         check_free(asked.out / experiment.name)
-        check_source(experiment)
+        program_source(experiment.model, experiment.models)
     _check_owned(wanted, scheduler)
     errands = [_errand(asked.file, experiment) for experiment in wanted]
     found = {e.name: _there(asked, e) for e in there}

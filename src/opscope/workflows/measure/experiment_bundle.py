@@ -52,9 +52,9 @@ def target_of(experiment: Experiment, program: Path | None = None, given: RunTar
     """Where an experiment runs.
 
     Args:
-        experiment: with its target, and the runners and CPUs of its variants.
+        experiment: with its target, and the runners of its variants.
         program: the .pte, by which runners' output values are read; None while it is not there yet.
-        given: to run there instead of where the file says; runners apart.
+        given: to run there instead of where the experiment says; runners apart.
 
     Raises:
         NotFoundError: there is no such runner.
@@ -93,16 +93,6 @@ def _tensors(program: Path) -> tuple[list[Tensor], list[Tensor]]:
     sides = [[plan.values[number] for number in numbers] for numbers in (plan.inputs, plan.outputs)]
     inputs, outputs = ([Tensor(list(v.sizes), v.dtype.name) for v in s if isinstance(v, ProgramTensor)] for s in sides)
     return inputs, outputs if len(outputs) == len(sides[1]) else []
-
-
-def check_source(experiment: Experiment) -> None:
-    """Make sure that the model is there.
-
-    Raises:
-        NotFoundError: it is neither registered nor a file.
-        TraceFormatError: the .pte is damaged.
-    """
-    program_source(experiment.model, experiment.models)
 
 
 def new_bundle(path: Path, experiment: Experiment, target: RunTarget, clock: TimeSource) -> Bundle:

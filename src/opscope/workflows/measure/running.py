@@ -19,9 +19,9 @@ from opscope.core.errors import (
 from opscope.experiment.target import reserved
 from opscope.workflows.analyze.sides import is_kit
 from opscope.workflows.measure.configuration import read_experiments
-from opscope.workflows.measure.experiment_bundle import check_source
 from opscope.workflows.measure.experiments import Means, experiment_result, experiment_target
 from opscope.workflows.measure.kernel_log import collect_evidence, found_evidence
+from opscope.workflows.measure.model_files import program_source
 from opscope.workflows.measure.phones import on_phone
 from opscope.workflows.measure.run_report import ExperimentResult, RunReport, with_comparisons
 from opscope.workflows.measure.surroundings import temporary_cache
@@ -172,7 +172,7 @@ def _check(asked: Experiments, means: Means, *, resume: bool) -> None:
         path = asked.out / experiment.name
         if not resume or not (experiment.evidence or is_bundle(path)):
             check_free(path)
-        check_source(experiment)
+        program_source(experiment.model, experiment.models)
         try:
             target = experiment_target(experiment, path, means)
         except UsageError as error:
