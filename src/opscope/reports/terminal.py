@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from opscope.analysis.findings.finding import message_of
-from opscope.analysis.findings.message import Kind, Severity, note, warning
+from opscope.analysis.findings.message import MessageKind, Severity, note, warning
 from opscope.analysis.findings.quality import Grade
 from opscope.analysis.preflight.contents import KernelSummary, ProgramSummary, RecordSummary
 from opscope.core.units import counted_text, milliseconds, ratio_text, share_text, size_text, time_text
@@ -287,8 +287,8 @@ def message_lines(messages: Iterable[Message], most: int | None = None) -> list[
 
 
 def _message(told: Message, number: int) -> list[RenderableType]:
-    if told.kind is not Kind.FINDING:
-        mark = "note: " if told.kind is Kind.WARNING else ""
+    if told.kind is not MessageKind.FINDING:
+        mark = "note: " if told.kind is MessageKind.WARNING else ""
         return [Text(f"{mark}{plain(sentence(told), _LONG)}", style="dim")]
     basis = f", {plain(told.saving.basis, 120)}" if told.saving.basis else ""
     saving = f" (would save {time_text(told.saving.ns)}{basis})" if told.saving.ns else ""

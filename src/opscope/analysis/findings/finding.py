@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from opscope.analysis.findings.message import Kind, Message, Saving, Severity, finding
+from opscope.analysis.findings.message import Message, MessageKind, Saving, Severity, finding
 from opscope.core.table.places import OperatorKey
 from opscope.core.units import milliseconds
 
@@ -62,8 +62,8 @@ class RuledOut(msgspec.Struct, frozen=True):
 def published(messages: Iterable[Message]) -> tuple[list[Finding], list[RuledOut]]:
     """Findings, and what was ruled out or could not be checked, as documents hold them; both in the order given."""
     listed = list(messages)
-    findings = [_finding(told) for told in listed if told.kind is Kind.FINDING]
-    return findings, [ruled_out(told) for told in listed if told.kind in {Kind.PASSED, Kind.NOT_CHECKED}]
+    findings = [_finding(told) for told in listed if told.kind is MessageKind.FINDING]
+    return findings, [ruled_out(told) for told in listed if told.kind in {MessageKind.PASSED, MessageKind.NOT_CHECKED}]
 
 
 def _finding(told: Message) -> Finding:
@@ -83,13 +83,13 @@ def _finding(told: Message) -> Finding:
 
 def ruled_out(told: Message) -> RuledOut:
     """A rule that found nothing, or could not be checked, as documents hold it."""
-    return RuledOut(told.rule, told.title if told.kind is Kind.PASSED else f"{NOT_CHECKED}{told.title}")
+    return RuledOut(told.rule, told.title if told.kind is MessageKind.PASSED else f"{NOT_CHECKED}{told.title}")
 
 
 def message_of(told: Finding | RuledOut) -> Message:
     """What a document holds, as the message that it was made from."""
     if isinstance(told, RuledOut):
-        kind = Kind.PASSED if told.checked else Kind.NOT_CHECKED
+        kind = MessageKind.PASSED if told.checked else MessageKind.NOT_CHECKED
         return Message(kind, told.rule, told.reason.removeprefix(NOT_CHECKED))
     saving = Saving(told.saving_ns, told.saving_ci95_ns, told.saving_basis)
     found = finding(told.rule, told.severity, (told.title, told.evidence, told.next_step), saving, told.operators)

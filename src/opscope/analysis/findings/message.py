@@ -28,7 +28,7 @@ class Severity(str, enum.Enum):
     INFO = "info"
 
 
-class Kind(str, enum.Enum):
+class MessageKind(str, enum.Enum):
     """What a message is."""
 
     FINDING = "finding"
@@ -78,7 +78,7 @@ class Message(NamedTuple):
         place: where in the trace of an NPU; None elsewhere.
     """
 
-    kind: Kind
+    kind: MessageKind
     rule: str
     title: str
     evidence: str = ""
@@ -106,24 +106,24 @@ def finding(
         saving: what acting on it would save.
         operators: whose time it is about.
     """
-    return Message(Kind.FINDING, rule, *words, severity=severity, saving=saving, operators=tuple(operators))
+    return Message(MessageKind.FINDING, rule, *words, severity=severity, saving=saving, operators=tuple(operators))
 
 
 def passed(rule: str, seen: str) -> Message:
     """A rule that was checked and found nothing, and what it saw."""
-    return Message(Kind.PASSED, rule, seen)
+    return Message(MessageKind.PASSED, rule, seen)
 
 
 def not_checked(rule: str, why: str) -> Message:
     """A rule that could not be checked, and why."""
-    return Message(Kind.NOT_CHECKED, rule, why)
+    return Message(MessageKind.NOT_CHECKED, rule, why)
 
 
 def note(text: str) -> Message:
     """A remark on what figures do not say, such as a comparison makes."""
-    return Message(Kind.WARNING, "", text)
+    return Message(MessageKind.WARNING, "", text)
 
 
 def warning(read: TraceWarning) -> Message:
     """What a reader noticed."""
-    return Message(Kind.WARNING, read.code, read.message, next_step=read.hint)
+    return Message(MessageKind.WARNING, read.code, read.message, next_step=read.hint)

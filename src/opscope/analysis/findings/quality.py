@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from opscope.analysis.findings.finding import RuledOut, message_of, ruled_out
-from opscope.analysis.findings.message import Kind, Message, Severity, not_checked
+from opscope.analysis.findings.message import Message, MessageKind, Severity, not_checked
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -76,7 +76,7 @@ def concern(check: str, limits_to: Grade, problem: str, advice: str) -> Message:
         problem: what was seen, with figures.
         advice: what to do about it.
     """
-    return Message(Kind.CONCERN, check, problem, next_step=advice, severity=_SEVERITIES[limits_to])
+    return Message(MessageKind.CONCERN, check, problem, next_step=advice, severity=_SEVERITIES[limits_to])
 
 
 def grade_left(told: Message) -> Grade:
@@ -87,14 +87,14 @@ def grade_left(told: Message) -> Grade:
 def judge(messages: Iterable[Message]) -> Quality:
     """The verdict from what all checks say."""
     listed, order = list(messages), list(Grade)
-    concerns = [told for told in listed if told.kind is Kind.CONCERN]
+    concerns = [told for told in listed if told.kind is MessageKind.CONCERN]
     reasons = [Concern(told.rule, grade_left(told), told.title, told.next_step) for told in concerns]
     reasons.sort(key=lambda reason: -order.index(reason.limits_to))
     return Quality(
         grade=reasons[0].limits_to if reasons else Grade.GOOD,
         reasons=reasons,
-        passed=[ruled_out(told) for told in listed if told.kind is Kind.PASSED],
-        unknown=[Unknown(told.rule, told.title) for told in listed if told.kind is Kind.NOT_CHECKED],
+        passed=[ruled_out(told) for told in listed if told.kind is MessageKind.PASSED],
+        unknown=[Unknown(told.rule, told.title) for told in listed if told.kind is MessageKind.NOT_CHECKED],
     )
 
 

@@ -184,7 +184,7 @@ LAYOUT_BYTES = 0.05
 """Of bytes, from which layout changes are named."""
 MANY_CALLS = 8
 """Calls of delegates from which a method is called cut up."""
-NAMED = 3
+_NAMED = 3
 """Portable operators that are named for it."""
 
 
@@ -209,19 +209,27 @@ def nothing_delegated(method: MethodPreflight) -> list[Message]:
     return [finding("nothing_delegated", Severity.HIGH, words)]
 
 
-def not_looked_into(method: MethodPreflight) -> list[Message]:
-    """Delegates whose work is not known."""
+def unread(method: MethodPreflight) -> list[Message]:
+    """Delegates whose graph the program does not hold, so that their work is not known."""
     partition = method.partition
-    found = []
-    if partition.unread:
-        evidence = f"{partition.unread} of {counted_text(partition.delegates, 'delegate')}: no payload in the file"
-        title = "the work of delegates is not known"
-        found.append(finding("unread", Severity.HIGH, (title, evidence, "give the program that the exporter wrote")))
-    for backend in partition.other_backends:
-        evidence, title = counted_text(backend.count, "delegate"), f"what {backend.name} runs is not looked into"
-        step = "the figures hold for XNNPACK and portable operators only"
-        found.append(finding("other_backend", Severity.MEDIUM, (title, evidence, step)))
-    return found
+    if not partition.unread:
+        return []
+    evidence = f"{partition.unread} of {counted_text(partition.delegates, 'delegate')}: no payload in the file"
+    words = "the work of delegates is not known", evidence, "give the program that the exporter wrote"
+    return [finding("unread", Severity.HIGH, words)]
+
+
+def other_backend(method: MethodPreflight) -> list[Message]:
+    """Delegates of other backends than XNNPACK, which are not looked into."""
+    step = "the figures hold for XNNPACK and portable operators only"
+    return [
+        finding(
+            "other_backend",
+            Severity.MEDIUM,
+            (f"what {backend.name} runs is not looked into", counted_text(backend.count, "delegate"), step),
+        )
+        for backend in method.partition.other_backends
+    ]
 
 
 def not_loadable(method: MethodPreflight) -> list[Message]:
@@ -278,7 +286,7 @@ def cut_up(method: MethodPreflight) -> list[Message]:
     counts = Counter[str]()
     for group in method.portable:
         counts[group.operator] += group.work.operators
-    frequent = counts.most_common(NAMED)
+    frequent = counts.most_common(_NAMED)
     names = ", ".join(f"{count} x {operator}" for operator, count in frequent)
     passed = f"{counted_text(passing.inner_tensors, 'tensor')}, {size_text(passing.inner_bytes)}, between them"
     evidence = f"{passed}; portable operators: {names}" if names else passed
@@ -302,30 +310,38 @@ def layout_changes(method: MethodPreflight) -> list[Message]:
     return [finding("layout_changes", Severity.MEDIUM, (title, evidence, step))]
 
 
-def limits(method: MethodPreflight) -> list[Message]:
-    """What the figures do not cover."""
-    found = []
-    if method.dynamic:
-        step = "export with the shapes that you will use to see their figures"
-        found.append(finding("dynamic", Severity.INFO, ("shapes can differ between calls", "upper bounds count", step)))
-    if method.branches:
-        title, evidence = "there are branches or loops", "every instruction counts once"
-        found.append(finding("branches", Severity.INFO, (title, evidence, "a profile tells how often each one runs")))
+def dynamic(method: MethodPreflight) -> list[Message]:
+    """Shapes that can differ between calls: the figures are for the largest."""
+    step = "export with the shapes that you will use to see their figures"
+    words = "shapes can differ between calls", "upper bounds count", step
+    return [finding("dynamic", Severity.INFO, words)] if method.dynamic else []
+
+
+def branches(method: MethodPreflight) -> list[Message]:
+    """Branches and loops: the figures count every instruction once."""
+    step = "a profile tells how often each one runs"
+    words = "there are branches or loops", "every instruction counts once", step
+    return [finding("branches", Severity.INFO, words)] if method.branches else []
+
+
+def unknown_work(method: MethodPreflight) -> list[Message]:
+    """Operators whose work is not known, which the figures leave out."""
     unknown = sum(side.unknown for row in method.work for side in (row.delegated, row.portable))
-    if unknown:
-        title = "the work of some operators is not known"
-        evidence = f"left out of the figures: {counted_text(unknown, 'operator')}"
-        found.append(finding("unknown_work", Severity.INFO, (title, evidence, "a profile tells what they cost")))
-    return found
+    evidence = f"left out of the figures: {counted_text(unknown, 'operator')}"
+    words = "the work of some operators is not known", evidence, "a profile tells what they cost"
+    return [finding("unknown_work", Severity.INFO, words)] if unknown else []
 
 
 RULES: tuple[Callable[[MethodPreflight], list[Message]], ...] = (
     nothing_delegated,
-    not_looked_into,
+    unread,
+    other_backend,
     not_loadable,
     not_eligible,
     portable,
     cut_up,
     layout_changes,
-    limits,
+    dynamic,
+    branches,
+    unknown_work,
 )

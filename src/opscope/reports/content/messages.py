@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opscope.analysis.findings.message import Kind
+from opscope.analysis.findings.message import MessageKind
 from opscope.analysis.findings.quality import Grade, messages_of
 from opscope.reports.content.text import plain
 
@@ -19,11 +19,11 @@ _LONG = 300
 
 def sentence(told: Message) -> str:
     """A message in one sentence; of a finding its title, of a warning and a concern also what to do."""
-    if told.kind is Kind.CONCERN:
+    if told.kind is MessageKind.CONCERN:
         return f"{plain(told.title, _LONG)} (do: {plain(told.next_step, _LONG)})"
-    if told.kind is Kind.WARNING and told.next_step:
+    if told.kind is MessageKind.WARNING and told.next_step:
         return f"{told.title}; {told.next_step}"
-    return f"not checked: {told.title}" if told.kind is Kind.NOT_CHECKED else told.title
+    return f"not checked: {told.title}" if told.kind is MessageKind.NOT_CHECKED else told.title
 
 
 def grade_text(grade: Grade) -> str:
@@ -35,7 +35,7 @@ def quality_sentence(quality: Quality | None) -> str:
     """The grade, and of the worst reasons what was seen and what to do; empty when nothing was measured."""
     if quality is None:
         return ""
-    reasons = [sentence(told) for told in messages_of(quality) if told.kind is Kind.CONCERN]
+    reasons = [sentence(told) for told in messages_of(quality) if told.kind is MessageKind.CONCERN]
     rest = len(reasons) - _NAMED
     more = f"; {rest} more below" if rest > 0 else ""
     shown = f"; {'; '.join(reasons[:_NAMED])}{more}" if reasons else ""

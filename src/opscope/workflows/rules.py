@@ -1,0 +1,39 @@
+"""All rules in one list: of a variant, a comparison, an experiment, a measurement, a program, and a trace of an NPU.
+
+Each area keeps its tuple beside what it examines; here they stand together, since nothing below sees them all.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from opscope.analysis.findings.rule import Rule, rule_of
+from opscope.analysis.preflight import preflight
+from opscope.analysis.quality import quality, quality_machine
+from opscope.analysis.rules import rules
+from opscope.npu.analysis import rules as tile_rules
+
+
+class RuleArea(NamedTuple):
+    """Rules about one thing.
+
+    Attributes:
+        title: what they are about.
+        rules: in the order in which they are applied.
+    """
+
+    title: str
+    rules: tuple[Rule, ...]
+
+
+MACHINE_CHECKS = (*quality_machine.CHECKS, quality_machine.not_throttled)
+
+AREAS = (
+    RuleArea("One variant", tuple(map(rule_of, rules.RULES))),
+    RuleArea("A pair of variants", tuple(map(rule_of, rules.COMPARISON_RULES))),
+    RuleArea("A whole experiment", tuple(map(rule_of, rules.EXPERIMENT_RULES))),
+    RuleArea("A program before it runs", tuple(map(rule_of, preflight.RULES))),
+    RuleArea("Quality of a measurement: its figures", tuple(map(rule_of, quality.CHECKS))),
+    RuleArea("Quality of a measurement: its machine", tuple(map(rule_of, MACHINE_CHECKS))),
+    RuleArea("The trace of an NPU", tile_rules.RULES),
+)

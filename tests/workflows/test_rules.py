@@ -1,0 +1,75 @@
+"""The list of all rules: every name that the code tells a message under stands in it, once an area."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from opscope.analysis.findings.message import Severity
+from opscope.npu.analysis.calls import PairingRule
+from opscope.workflows.rules import AREAS, RuleArea
+
+SOURCE = Path(__file__).parents[2] / "src" / "opscope"
+_TOLD = r"""(?:\bfinding|concern|passed|not_checked|_doubt|_finding)\(\s*"(\w+)\""""
+_NAMED = re.compile(rf"""{_TOLD}|^    rule = "(\w+)"|check = "(\w+)\"""", re.MULTILINE)
+MACHINE_UNKNOWN = {"machine", "real_cpu"}
+"""Told instead of the checks of a machine, where the machine is emulated or not known."""
+
+
+def named(*folders: str) -> set[str]:
+    """Names of rules in the source of some folders."""
+    files = [file for folder in folders for file in (SOURCE / folder).rglob("*.py")]
+    return {name for file in files for found in _NAMED.findall(file.read_text()) for name in found if name}
+
+
+def listed(*titles: str) -> set[str]:
+    """Names of rules in areas whose title begins so."""
+    return {rule.name for area in AREAS if area.title.startswith(titles) for rule in area.rules}
+
+
+@pytest.mark.parametrize("area", AREAS, ids=lambda area: area.title)
+def test_each_rule_says_what_it_looks_for(area: RuleArea) -> None:
+    """In words, under a name of its own."""
+    assert all(rule.looks_for.endswith(".") for rule in area.rules)
+    assert len({rule.name for rule in area.rules}) == len(area.rules)
+
+
+@pytest.mark.parametrize("area", [a for a in AREAS if "Quality" not in a.title], ids=lambda area: area.title)
+def test_each_rule_says_how_severe_its_findings_are(area: RuleArea) -> None:
+    """Checks of a measurement limit a grade instead."""
+    assert [rule.name for rule in area.rules if not rule.severities] == []
+
+
+def test_rules_of_a_cpu_are_all_in_the_list() -> None:
+    """Every name in the source, and no other."""
+    assert named("analysis/rules") == listed("One variant", "A pair", "A whole")
+    assert named("analysis/preflight") == listed("A program")
+    assert named("analysis/quality") - MACHINE_UNKNOWN == listed("Quality")
+
+
+def test_rules_of_an_npu_are_all_in_the_list() -> None:
+    """Those of starts and ends of calls by their enumeration."""
+    told = named("npu/analysis") | {rule.value for rule in PairingRule}
+    assert told == listed("The trace of an NPU")
+
+
+def test_rules_of_an_npu_are_as_severe_as_the_list_says() -> None:
+    """As far as the source names a severity beside the rule."""
+    severities = {rule.name: rule.severities for rule in AREAS[-1].rules}
+    beside = [
+        (name, Severity[severity])
+        for file in (SOURCE / "npu" / "analysis").glob("*.py")
+        for name, severity in re.findall(r"""finding\("(\w+)", Severity\.(\w+)""", file.read_text())
+    ]
+    assert len(beside) > len(severities) // 2
+    assert [(name, severity) for name, severity in beside if severity not in severities[name]] == []
+
+
+def test_a_threshold_is_the_one_that_the_rule_compares_with() -> None:
+    """Read from the code of the rule, so that it cannot be another."""
+    rules = {rule.name: rule for area in AREAS for rule in area.rules}
+    assert rules["portable_operators"].severities == (Severity.HIGH,)
+    assert rules["portable_operators"].thresholds["PORTABLE_SHARE"] == pytest.approx(0.05)
+    assert rules["precise"].thresholds["PRECISION"] == (0.05, 0.25)
