@@ -191,14 +191,16 @@ def ran(name: str, threads: int, time: int, ablated: tuple[str, ...] = (), **can
     return MeasuredVariant(name, ablated, threads, rule_evidence(own, analyse(own, SOURCE), known))
 
 
-def experiment(*variants: MeasuredVariant, features: tuple[str, ...] = (), target: str = "local") -> ExperimentEvidence:
+def experiment(
+    *variants: MeasuredVariant, features: tuple[str, ...] = (), known_runtime: bool = True
+) -> ExperimentEvidence:
     """An experiment whose report is about the first of these."""
-    return ExperimentEvidence(variants[0], variants, ["XnnpackBackend"], features, target)
+    return ExperimentEvidence(variants[0], variants, ["XnnpackBackend"], features, known_runtime)
 
 
 def test_every_rule_on_an_experiment_finds_or_rules_out() -> None:
     """No rule is silent, also where nothing was measured."""
-    for own in (experiment(ran("one", 1, 500)), ExperimentEvidence(None, [], [], None, "local")):
+    for own in (experiment(ran("one", 1, 500)), ExperimentEvidence(None, [], [], None, known_runtime=True)):
         findings, ruled_out = examine_experiment(own)
         assert sorted(item.rule for item in [*findings, *ruled_out]) == sorted(r.__name__ for r in EXPERIMENT_RULES)
 
@@ -238,7 +240,7 @@ def test_a_foreign_runner_may_be_a_debug_build() -> None:
     assert reason(examine_experiment(experiment(ran("one", 1, 500))), "runner_build").startswith(
         "the runtime is an opt"
     )
-    foreign = examine_experiment(experiment(ran("one", 1, 500), target="runner"))
+    foreign = examine_experiment(experiment(ran("one", 1, 500), known_runtime=False))
     assert reason(foreign, "runner_build").startswith("not checked: whether the runner is an optimised build")
 
 

@@ -188,6 +188,10 @@ class PhoneState(msgspec.Struct, frozen=True):
     limits_mhz: list[float | None]
 
 
+BUILD = "executor_runner"
+"""Under this name stands the hash of a build of the user's among the versions."""
+
+
 class Environment(msgspec.Struct, frozen=True):
     """The machine and its software, taken once before the first repetition; null where it cannot be read.
 
@@ -214,6 +218,16 @@ class Environment(msgspec.Struct, frozen=True):
     cpu_quota: float | None = None
     variables: dict[str, str] | None = None
     emulator: str | None = None
+
+    @property
+    def runs_build(self) -> bool:
+        """Whether a build of executor_runner of the user's ran there, which has a hash in place of a version."""
+        return BUILD in self.versions
+
+    @property
+    def known_runtime(self) -> bool:
+        """Whether the runtime was compiled by opscope, or is that of a package, so that it is an optimised build."""
+        return not self.runs_build and "executorch" in self.versions
 
 
 class Conditions(msgspec.Struct, frozen=True):

@@ -53,7 +53,7 @@ def findings_of(
                 variants=list(ran.values()),
                 backends=manifest.model.backends,
                 features=manifest.environment.features,
-                target=manifest.target.kind,
+                known_runtime=manifest.environment.known_runtime,
             )
         )
     )

@@ -92,7 +92,7 @@ def ran(built: tuple[Path, Path], what: str, counts: Path) -> tuple[int, KernelC
     program, counter = built
     loader, _, place, _ = target.program.brought.command()
     environment = counter_environment(str(counter), str(counts))
-    command = [*target._emulator.command, "-cpu", "max", loader, "--library-path", place, program]
+    command = [*target._host._emulator.command, "-cpu", "max", loader, "--library-path", place, program]
     done = subprocess.run([*command, program.parent / "libown.so", what], env=environment, check=False)
     return done.returncode, read_kernel_counts(counts)
 

@@ -176,14 +176,14 @@ class ExperimentEvidence(NamedTuple):
         variants: all that have a result.
         backends: delegates that the program calls.
         features: of the CPU; None where they are not known.
-        target: kind of target that it ran on.
+        known_runtime: whether the runtime is known to be an optimised build: opscope compiled it, or a package has it.
     """
 
     shown: MeasuredVariant | None
     variants: Sequence[MeasuredVariant]
     backends: Sequence[str]
     features: Sequence[str] | None
-    target: str
+    known_runtime: bool
 
 
 def _cut_off(operators: Sequence[Operator]) -> float:

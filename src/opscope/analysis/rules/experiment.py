@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
 # Where these come from: docs/design/rules.md.
 NUMBER_TYPE_SHARE = 0.05
-_BUILT_HERE = frozenset({"native", "local"})
-"""Targets whose runtime is known to be optimised: compiled by opscope, or that of the installed package."""
 
 
 def thread_count(experiment: ExperimentEvidence) -> Message:
@@ -104,7 +102,7 @@ def runner_build(experiment: ExperimentEvidence) -> Message:
         told = f"the program was exported for {', '.join(experiment.backends[:3])}"
         step = "link the backend into the runner, and check that the trace is of this program"
         return finding(rule, Severity.HIGH, (title, told, step), no_saving("the measurement is not of this program"))
-    if experiment.target not in _BUILT_HERE:
+    if not experiment.known_runtime:
         return not_checked(
             rule, "whether the runner is an optimised build is not recorded: use CMAKE_BUILD_TYPE=Release"
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from opscope.bundle.manifest import BUILD
 from opscope.core.errors import OpscopeError, UsageError
 from opscope.core.units import size_text
 from opscope.experiment.target import capabilities, reserved
@@ -85,7 +86,7 @@ def _device(target: RunTarget) -> list[Check]:
 
 def _runtime(environment: Environment, able: Capabilities) -> str:
     if able.is_build:
-        return f"a build of yours, {environment.versions['executor_runner']}"
+        return f"a build of yours, {environment.versions[BUILD]}"
     return f"executorch {environment.versions.get('executorch', 'of an unknown version')}"
 
 

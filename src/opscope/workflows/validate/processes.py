@@ -14,7 +14,6 @@ from opscope.bundle.validation import Problem
 from opscope.core.errors import TraceFormatError
 from opscope.core.units import counted_text
 from opscope.experiment.protocol import OUTPUTS
-from opscope.hosts.target_kinds import RUNNER
 from opscope.readers.outputs import read_outputs
 
 if TYPE_CHECKING:
@@ -154,7 +153,7 @@ def _read(found: Inventory, name: str) -> tuple[list[list[int]], str]:
 
 def output_files(manifest: Manifest) -> Iterator[str]:
     """Paths of the outputs that a repetition that hashed them left; foreign runners may hash some and keep none."""
-    if manifest.target.kind == RUNNER.name:
+    if manifest.environment.runs_build:
         return
     for repetition in manifest.repetitions:
         measured = repetition.measurement

@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from opscope.bundle.manifest import Failure, FailureKind
+from opscope.bundle.manifest import BUILD, Failure, FailureKind
 from opscope.core.errors import DeviceError, FeatureError, NotFoundError, with_hint
 from opscope.core.files import sha256_of
 from opscope.experiment.protocol import LOG, OUTPUTS, TRACE
@@ -209,7 +209,7 @@ class ExecutorRunnerTarget:
     @cached_property
     def _identity(self) -> dict[str, str]:
         """What a foreign runner has instead of a version."""
-        return {"executor_runner": f"sha256:{sha256_of(self._runner)}"}
+        return {BUILD: f"sha256:{sha256_of(self._runner)}"}
 
     def _no_features(self) -> NoReturn:
         problem = "features can neither be read from nor switched off in a runner of your own"
