@@ -185,7 +185,7 @@ def _follow_graph(data: bytes) -> object:
     """A payload that can be read is replayed, aligned, attributed and costed; whatever it holds, that must end well."""
     from opscope.program.cost.cost import GraphCosts
     from opscope.program.xnnpack.attribution import match_events, predict_events
-    from opscope.program.xnnpack.borders import Neighbours
+    from opscope.program.xnnpack.boundaries import Neighbours
     from opscope.runtimes.executorch.xnnpack.payload import decode_xnn_graph
 
     graph = decode_xnn_graph(data, str(WHERE))

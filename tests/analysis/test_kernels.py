@@ -20,10 +20,10 @@ from opscope.analysis.kernels.ladder import (
     Answer,
     EvidenceLevel,
     LadderInputs,
-    Rung,
+    LevelAnswer,
     VariantLadder,
     chosen,
-    rung_counts,
+    evidence_level_counts,
     variant_ladder,
 )
 from opscope.core.table import EventTable
@@ -205,7 +205,7 @@ def known(text: str = TRACE, **fields: object) -> LadderInputs:
     return LadderInputs(**{"variant": "on", "threads": 1, "operators": operators, **own, **fields})  # type: ignore[arg-type]
 
 
-def step(ladder: VariantLadder, rung: Rung, place: OperatorKey = CONVOLUTION) -> EvidenceLevel:
+def step(ladder: VariantLadder, rung: EvidenceLevel, place: OperatorKey = CONVOLUTION) -> LevelAnswer:
     """One answer for one operator."""
     own = next(each for each in ladder.operators if (each.method, each.instruction, each.position) == place)
     return next(each for each in own.steps if each.rung is rung)
@@ -229,28 +229,28 @@ def test_every_rung_has_its_own_source() -> None:
         "Convolution (NHWC, PF32) IGEMM #1",
         "Fully Connected (NC, PF32) GEMM #1",
     ]
-    answers = {rung: step(ladder, rung) for rung in Rung}
-    assert [answers[rung].answer for rung in Rung] == [Answer.YES] * 4 + [Answer.UNKNOWN]
-    assert "src/subgraph.c" in str(answers[Rung.ELIGIBLE].source)
-    assert MOPA2 in answers[Rung.IN_BINARY].detail
-    assert answers[Rung.SELECTED].source == "operator name in the trace"
-    assert f"{MOPA2} 64 times in 1 run" in answers[Rung.EXECUTED].detail
-    assert (answers[Rung.EXECUTED].isa, answers[Rung.FASTER].source) == (IsaClass.SME2, None)
+    answers = {rung: step(ladder, rung) for rung in EvidenceLevel}
+    assert [answers[rung].answer for rung in EvidenceLevel] == [Answer.YES] * 4 + [Answer.UNKNOWN]
+    assert "src/subgraph.c" in str(answers[EvidenceLevel.ELIGIBLE].source)
+    assert MOPA2 in answers[EvidenceLevel.IN_BINARY].detail
+    assert answers[EvidenceLevel.SELECTED].source == "operator name in the trace"
+    assert f"{MOPA2} 64 times in 1 run" in answers[EvidenceLevel.EXECUTED].detail
+    assert (answers[EvidenceLevel.EXECUTED].isa, answers[EvidenceLevel.FASTER].source) == (IsaClass.SME2, None)
 
 
 def test_without_evidence_nothing_is_claimed_to_have_run() -> None:
     """A chosen kernel is not a kernel that ran."""
     ladder = variant_ladder(known())
-    assert step(ladder, Rung.SELECTED).answer is Answer.YES
-    assert step(ladder, Rung.EXECUTED).answer is Answer.UNKNOWN
-    assert "no calls were counted" in step(ladder, Rung.EXECUTED).detail
-    assert step(ladder, Rung.IN_BINARY).answer is Answer.UNKNOWN
+    assert step(ladder, EvidenceLevel.SELECTED).answer is Answer.YES
+    assert step(ladder, EvidenceLevel.EXECUTED).answer is Answer.UNKNOWN
+    assert "no calls were counted" in step(ladder, EvidenceLevel.EXECUTED).detail
+    assert step(ladder, EvidenceLevel.IN_BINARY).answer is Answer.UNKNOWN
 
 
 def test_a_log_of_registered_kernels_is_no_execution() -> None:
     """Whatever it lists."""
     logged = registered_source([(MOPA2, "gemm", 1)], "on", "log.txt")
-    found = step(variant_ladder(known(registered=logged)), Rung.EXECUTED)
+    found = step(variant_ladder(known(registered=logged)), EvidenceLevel.EXECUTED)
     assert (found.answer, found.source) == (Answer.UNKNOWN, None)
     assert "registered, which is not run" in found.detail
 
@@ -261,18 +261,18 @@ def test_packing_alone_is_no_execution() -> None:
         OperatorCalls(0, 0, 1, {}), OperatorCalls(0, 1, 3, {PACK: 3, DOT: 6}), OperatorCalls(1, 0, 1, {MOPA: 1})
     )
     ladder = variant_ladder(known(**counted(seen)))
-    found = step(ladder, Rung.EXECUTED)
+    found = step(ladder, EvidenceLevel.EXECUTED)
     assert found.answer is Answer.NO
     assert f"but {PACK} 3 times, {DOT} 6 times" in found.detail
-    assert step(ladder, Rung.EXECUTED, LINEAR).isa is IsaClass.SME
+    assert step(ladder, EvidenceLevel.EXECUTED, LINEAR).isa is IsaClass.SME
 
 
 def test_when_calls_cannot_be_given_to_operators_only_nought_is_certain() -> None:
     """No call at all is a no for all; some calls are nobody's."""
     none = calls(problem="delegates ran at the same time in several threads")
-    assert step(variant_ladder(known(**counted(none))), Rung.EXECUTED).answer is Answer.NO
+    assert step(variant_ladder(known(**counted(none))), EvidenceLevel.EXECUTED).answer is Answer.NO
     some = calls(OperatorCalls(0, None, 0, {MOPA2: 5}), problem="delegates ran at the same time in several threads")
-    found = step(variant_ladder(known(**counted(some))), Rung.EXECUTED)
+    found = step(variant_ladder(known(**counted(some))), EvidenceLevel.EXECUTED)
     assert (found.answer, found.detail) == (Answer.UNKNOWN, "delegates ran at the same time in several threads")
 
 
@@ -288,7 +288,7 @@ def test_when_calls_cannot_be_given_to_operators_only_nought_is_certain() -> Non
 )
 def test_eligible_needs_the_program_and_the_processor(fields: dict[str, object], answer: Answer, said: str) -> None:
     """And a rule, which is known for SME only."""
-    found = step(variant_ladder(known(**fields)), Rung.ELIGIBLE)
+    found = step(variant_ladder(known(**fields)), EvidenceLevel.ELIGIBLE)
     assert found.answer is answer
     assert said in found.detail
 
@@ -306,18 +306,18 @@ def test_eligible_needs_the_program_and_the_processor(fields: dict[str, object],
 def test_what_was_chosen_stands_in_the_name_on_arm_only(types: str, machine: str, answer: Answer) -> None:
     """Types quantised at run time have one name with and without SME."""
     text = TRACE.replace("NHWC, PF32", f"NHWC, {types}")
-    assert step(variant_ladder(known(text, machine=machine)), Rung.SELECTED).answer is answer
+    assert step(variant_ladder(known(text, machine=machine)), EvidenceLevel.SELECTED).answer is answer
 
 
 def test_samples_speak_for_an_operator_only_where_no_other_could_be_meant() -> None:
     """A profiler knows threads, no operators."""
     seen = source("on", EvidenceKind.SAMPLED, MOPA2)
-    both = step(variant_ladder(known(sampled=seen)), Rung.EXECUTED)
+    both = step(variant_ladder(known(sampled=seen)), EvidenceLevel.EXECUTED)
     assert both.answer is Answer.UNKNOWN
     assert "one of 2 operators" in both.detail
-    alone = step(variant_ladder(known(sampled=seen, sme={CONVOLUTION: ELIGIBLE})), Rung.EXECUTED)
+    alone = step(variant_ladder(known(sampled=seen, sme={CONVOLUTION: ELIGIBLE})), EvidenceLevel.EXECUTED)
     assert (alone.answer, alone.isa) == (Answer.YES, IsaClass.SME2)
-    other = step(variant_ladder(known(sampled=source("on", EvidenceKind.SAMPLED, NEON))), Rung.EXECUTED)
+    other = step(variant_ladder(known(sampled=source("on", EvidenceKind.SAMPLED, NEON))), EvidenceLevel.EXECUTED)
     assert other.answer is Answer.UNKNOWN
     assert "between two samples" in other.detail
 
@@ -336,26 +336,26 @@ def test_faster_is_the_verdict_of_the_comparison() -> None:
     """By operator; an emulator's times are none."""
     compared = compare(processes(150000), processes(50000), labels=(("off", ""), ("on", "")), paired=True)
     ladder = variant_ladder(known(comparison=compared))
-    found = step(ladder, Rung.FASTER)
+    found = step(ladder, EvidenceLevel.FASTER)
     assert (found.answer, found.source) == (Answer.YES, "off against on")
     assert found.detail.startswith("faster: ")
     assert "ms saved" in found.detail
-    assert step(ladder, Rung.FASTER, LINEAR).answer is Answer.NO
+    assert step(ladder, EvidenceLevel.FASTER, LINEAR).answer is Answer.NO
     emulated = variant_ladder(known(comparison=compared, emulated=True))
-    assert step(emulated, Rung.FASTER).answer is Answer.UNKNOWN
-    assert "times mean nothing" in step(emulated, Rung.FASTER).detail
-    assert {count.share for count in rung_counts(emulated)} == {""}
+    assert step(emulated, EvidenceLevel.FASTER).answer is Answer.UNKNOWN
+    assert "times mean nothing" in step(emulated, EvidenceLevel.FASTER).detail
+    assert {count.share for count in evidence_level_counts(emulated)} == {""}
 
 
 def test_five_lines_tell_how_far_the_evidence_goes() -> None:
     """Yes, no and not known for each question; with a yes, their share of the latency."""
-    counts = rung_counts(variant_ladder(known(**counted())))
+    counts = evidence_level_counts(variant_ladder(known(**counted())))
     assert [(row.rung, row.yes, row.no, row.unknown) for row in counts] == [
-        (Rung.ELIGIBLE, 2, 0, 0),
-        (Rung.IN_BINARY, 2, 0, 0),
-        (Rung.SELECTED, 2, 0, 0),
-        (Rung.EXECUTED, 2, 0, 0),
-        (Rung.FASTER, 0, 0, 2),
+        (EvidenceLevel.ELIGIBLE, 2, 0, 0),
+        (EvidenceLevel.IN_BINARY, 2, 0, 0),
+        (EvidenceLevel.SELECTED, 2, 0, 0),
+        (EvidenceLevel.EXECUTED, 2, 0, 0),
+        (EvidenceLevel.FASTER, 0, 0, 2),
     ]
     assert counts[0].share == "69.0 %"
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from fakes import rate, round_roofs
 from opscope.analysis.roofline.operator_roof import Bound, Interval, OperatorWork, Placement
 from opscope.analysis.roofline.roofline import roofline
-from opscope.program.ceilings.ceilings import KernelClass, MemoryRoof, Pattern
+from opscope.program.peak_rates.peak_rates import KernelClass, MemoryPeakRate, Pattern
 
 ROOFS = round_roofs()
 GEMM = OperatorWork(
@@ -97,7 +97,7 @@ def test_functions_have_ceilings_in_elements() -> None:
 
 def test_an_elementwise_operator_may_work_in_place() -> None:
     """Where updates reach 200 GB/s, 80 kB take 0.4 us; a copy of them still takes 0.8."""
-    update = MemoryRoof(pattern=Pattern.UPDATE, working_set=1 << 15, rate=rate(200_000_000_000))
+    update = MemoryPeakRate(pattern=Pattern.UPDATE, working_set=1 << 15, rate=rate(200_000_000_000))
     roofs = msgspec.structs.replace(ROOFS, memory=[*ROOFS.memory, update])
     sigmoid = msgspec.structs.replace(GEMM, macs=0, flops=40_000, elements=10_000, activation_bytes=80_000)
     copy = msgspec.structs.replace(sigmoid, flops=0)

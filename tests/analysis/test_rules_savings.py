@@ -11,7 +11,7 @@ from opscope.analysis.findings.finding import Finding, RuledOut, ordered, with_o
 from opscope.analysis.findings.message import Severity
 from opscope.analysis.roofline.operator_roof import Bound, Interval, Placement
 from opscope.analysis.roofline.roofline import Roofline
-from opscope.analysis.rules.evidence import Evidence, told_name
+from opscope.analysis.rules.evidence import Evidence, display_name
 from opscope.analysis.rules.rules import examine, merged
 from opscope.core.table import EventTable
 from opscope.core.table.places import OperatorKey
@@ -190,5 +190,5 @@ def test_findings_survive_json() -> None:
 @pytest.mark.parametrize("name", ["a|b`c", "<script>", "x" * 61, "line\nbreak", "1st", ""])
 def test_names_from_files_do_not_get_into_advice(name: str) -> None:
     """What a person should do is our own text; a name that is no plain word stays out of it."""
-    assert told_name(name) == "the operator"
-    assert told_name("native_layer_norm.out") == "native_layer_norm.out"
+    assert display_name(name) == "the operator"
+    assert display_name("native_layer_norm.out") == "native_layer_norm.out"

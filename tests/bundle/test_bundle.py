@@ -10,7 +10,7 @@ import pytest
 from fakes import FakeClock, FakeTarget
 from opscope.api import Settings, profile
 from opscope.bundle.bundle import Bundle, check_free
-from opscope.bundle.manifest import Arm, Failure, FailureKind, PlanSlot, Status
+from opscope.bundle.manifest import Failure, FailureKind, PlanSlot, Status, TracingMode
 from opscope.core.errors import BundleError, NotFoundError, StorageError, TraceFormatError
 from opscope.core.files import sha256_of, write_atomically
 from programs import write_tiny_program
@@ -39,7 +39,7 @@ def test_roles_are_fields_and_traces_are_where_the_manifest_says(bundle: Bundle)
         ("accelerated", "accelerated"),
         ("baseline", "baseline"),
     ]
-    timed, traced = ([r for r in bundle.manifest.repetitions if r.arm is arm] for arm in Arm)
+    timed, traced = ([r for r in bundle.manifest.repetitions if r.arm is arm] for arm in TracingMode)
     assert len(timed) == len(traced)
     assert {repetition.trace for repetition in timed} == {None}
     for repetition in traced:
@@ -79,10 +79,10 @@ def test_two_runs_cannot_hold_one_bundle(bundle: Bundle) -> None:
 
 def test_each_attempt_gets_a_directory_of_its_own(bundle: Bundle) -> None:
     """A directory without a record, left by a run that was killed, is not written into again."""
-    place = PlanSlot(7, "baseline", Arm.TRACED)
+    place = PlanSlot(7, "baseline", TracingMode.TRACED)
     first, number = bundle.attempt_directory(place)
     second, again = bundle.attempt_directory(place)
-    timed, _ = bundle.attempt_directory(place._replace(arm=Arm.TIMED))
+    timed, _ = bundle.attempt_directory(place._replace(arm=TracingMode.TIMED))
     assert (number, again) == (1, 2)
     assert len({first, second, timed}) == 3
 

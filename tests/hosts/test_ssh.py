@@ -26,7 +26,7 @@ from opscope.experiment.target import Job
 from opscope.hosts.device import Device
 from opscope.hosts.ssh import VARIABLE, SshAddress, SshShell, parse_address
 from opscope.machine import isa
-from opscope.program.ceilings.drift import drift_sample
+from opscope.program.peak_rates.drift import drift_sample
 from opscope.runtimes.executorch.runners.native import NativeTarget
 from opscope.runtimes.executorch.runners.remote_python import RemotePythonTarget
 from opscope.runtimes.executorch.runners.remote_runtime import host_architecture

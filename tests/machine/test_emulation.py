@@ -14,7 +14,7 @@ from fakes import FakeClock, FakeTarget
 from opscope.bundle.bundle import Bundle
 from opscope.bundle.manifest import Environment, Target
 from opscope.hosts.facts import environment_of, parts
-from opscope.machine.emulation import emulator_here, emulator_told, marked
+from opscope.machine.emulation import emulator_here, marked, reported_emulator
 from opscope.workflows.measure.checks import State, virtual_check
 from opscope.workflows.measure.profiling import Settings, profile
 from programs import write_tiny_program
@@ -61,7 +61,7 @@ REAL_X86 = "vendor_id\t: AuthenticAMD\nmodel name\t: {}\nflags\t\t: fpu vme hype
 @pytest.mark.parametrize("version", USER_MODE)
 def test_user_mode_shows_a_process_without_memory(version: str) -> None:
     """Every version that was tried answers so for /proc/self/stat, whatever QEMU's own file is called."""
-    assert emulator_told(USER_MODE[version], "/opt/bin/arm-runner", "") == "QEMU's user mode"
+    assert reported_emulator(USER_MODE[version], "/opt/bin/arm-runner", "") == "QEMU's user mode"
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_user_mode_shows_a_process_without_memory(version: str) -> None:
 )
 def test_the_program_that_the_kernel_runs_names_the_emulator(program: str, name: str) -> None:
     """By the link that QEMU does not answer for."""
-    assert emulator_told(REAL, program, "") == f"QEMU's user mode ({name})"
+    assert reported_emulator(REAL, program, "") == f"QEMU's user mode ({name})"
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_the_program_that_the_kernel_runs_names_the_emulator(program: str, name:
 )
 def test_an_emulated_machine_is_told_by_its_cpu(cpuinfo: str, name: str) -> None:
     """The name that an emulator gives to a CPU which does not exist."""
-    assert emulator_told(REAL, "/usr/bin/python3.13", cpuinfo) == name
+    assert reported_emulator(REAL, "/usr/bin/python3.13", cpuinfo) == name
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_a_real_processor_is_not_taken_for_an_emulated_one(cpuinfo: str) -> None
     """Nor is one with KVM, in a container, or with a /proc that tells nothing."""
     stats = [REAL, "", "no line of this kind", "1 (sh) R 1"]
     programs = ["/usr/bin/python3.13", "", "/usr/bin/qemu-img", "/opt/qemu-arm/bin/python3", "/usr/bin/qemu-system-arm"]
-    assert {emulator_told(stat, program, cpuinfo) for stat in stats for program in programs} == {None}
+    assert {reported_emulator(stat, program, cpuinfo) for stat in stats for program in programs} == {None}
 
 
 def test_this_machine_is_a_real_one() -> None:

@@ -20,11 +20,18 @@ from opscope.bundle.bundle import Bundle
 from opscope.bundle.manifest import Target
 from opscope.core.errors import DeviceError, RunError
 from opscope.experiment.target import RecallingTarget
-from opscope.machine.ceilings_cache import LARGEST_FILE, MOST_FILES, MachineIdentity, RoofsCache, RoofsKey, fingerprint
 from opscope.machine.environment import cpu_revision
-from opscope.program.ceilings.ceilings import Origin, Rate, Roofs
-from opscope.program.ceilings.drift import CACHE_TOLERANCE, COMPUTE_TOLERANCE, drift_of, drift_sample, unmeasured
-from opscope.runtimes.executorch.ceilings.version import probes_version
+from opscope.machine.peak_rates_cache import (
+    LARGEST_FILE,
+    MOST_FILES,
+    MachineIdentity,
+    PeakRatesCache,
+    PeakRatesKey,
+    fingerprint,
+)
+from opscope.program.peak_rates.drift import CACHE_TOLERANCE, COMPUTE_TOLERANCE, drift_of, drift_sample, unmeasured
+from opscope.program.peak_rates.peak_rates import Origin, PeakRates, Rate
+from opscope.runtimes.executorch.peak_rates.version import probes_version
 from opscope.runtimes.executorch.runners.local import LocalTarget
 from programs import write_tiny_program
 
@@ -75,10 +82,10 @@ def target(kind: type[FakeTarget] = FakeTarget, **changes: object) -> FakeTarget
     return made
 
 
-def roofs(bundle: Bundle, variant: str = "accelerated") -> Roofs:
+def roofs(bundle: Bundle, variant: str = "accelerated") -> PeakRates:
     """The ceilings that a bundle holds."""
     found = bundle.roofs(variant)
-    assert isinstance(found, Roofs)
+    assert isinstance(found, PeakRates)
     return found
 
 
@@ -138,7 +145,7 @@ def test_every_thread_count_has_ceilings_of_its_own(runs: Runs) -> None:
 
 def test_other_probes_are_other_ceilings() -> None:
     """The key holds a hash of the code that measures, so that a change there never meets figures of before."""
-    key = RoofsKey(machine_identity(), [], 1, probes_version())
+    key = PeakRatesKey(machine_identity(), [], 1, probes_version())
     assert len(probes_version()) == 16
     assert key.digest != msgspec.structs.replace(key, probes="0" * 16).digest
 
@@ -283,7 +290,7 @@ def test_without_a_cache_ceilings_are_measured(runs: Runs, cache: Path) -> None:
 class Scattering(FakeTarget):
     """A target whose ceilings scatter."""
 
-    def roofs(self, clear: list[str], threads: int) -> Roofs | None:
+    def roofs(self, clear: list[str], threads: int) -> PeakRates | None:
         """The usual ones, each with a spread of a half."""
         lists = {}
         for name in ("compute", "elements", "memory", "dispatch"):
@@ -297,7 +304,7 @@ class Scattering(FakeTarget):
 class Crowded(FakeTarget):
     """A target that other work slows down all the time."""
 
-    def roofs(self, clear: list[str], threads: int) -> Roofs | None:
+    def roofs(self, clear: list[str], threads: int) -> PeakRates | None:
         """The usual ones, measured in two and a half times the time that they need."""
         return msgspec.structs.replace(round_roofs(clear, threads), cpu_share=0.4)
 
@@ -347,8 +354,8 @@ def test_a_machine_that_cannot_be_asked_is_measured(runs: Runs) -> None:
 
 def test_only_so_many_files_are_kept(tmp_path: Path) -> None:
     """The oldest make room."""
-    kept = RoofsCache(tmp_path)
-    keys = [RoofsKey(machine_identity(), [], threads, "p") for threads in range(1, MOST_FILES + 3)]
+    kept = PeakRatesCache(tmp_path)
+    keys = [PeakRatesKey(machine_identity(), [], threads, "p") for threads in range(1, MOST_FILES + 3)]
     for key in keys:
         kept.keep(key, msgspec.structs.replace(round_roofs([], key.threads), measured_at="2026-01-02T10:15:00+00:00"))
     assert len(list(tmp_path.iterdir())) == MOST_FILES
@@ -357,12 +364,12 @@ def test_only_so_many_files_are_kept(tmp_path: Path) -> None:
 
 
 def _keep_often(directory: Path, number: int) -> None:
-    key = RoofsKey(machine_identity(), [], 1, "p")
+    key = PeakRatesKey(machine_identity(), [], 1, "p")
     for _ in range(20):
         roofs_of = msgspec.structs.replace(
             round_roofs(), seconds=float(number), measured_at="2026-01-02T10:15:00+00:00"
         )
-        RoofsCache(directory).keep(key, roofs_of)
+        PeakRatesCache(directory).keep(key, roofs_of)
 
 
 def test_two_runs_may_keep_at_the_same_time(tmp_path: Path) -> None:
@@ -373,7 +380,7 @@ def test_two_runs_may_keep_at_the_same_time(tmp_path: Path) -> None:
         writer.start()
     seen = []
     while any(writer.is_alive() for writer in writers):
-        seen.append(RoofsCache(tmp_path).recall(RoofsKey(machine_identity(), [], 1, "p")))
+        seen.append(PeakRatesCache(tmp_path).recall(PeakRatesKey(machine_identity(), [], 1, "p")))
     for writer in writers:
         writer.join()
         assert writer.exitcode == 0
@@ -409,7 +416,7 @@ def test_roofs_of_an_earlier_opscope_still_open() -> None:
     old = json.loads(msgspec.json.encode(round_roofs()))
     for field in ("cpu_share", "measured_at", "origin", "drift", "notes"):
         del old[field]
-    assert msgspec.json.decode(json.dumps(old), type=Roofs) == round_roofs()
+    assert msgspec.json.decode(json.dumps(old), type=PeakRates) == round_roofs()
 
 
 @pytest.mark.parametrize(

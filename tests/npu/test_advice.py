@@ -10,13 +10,13 @@ from aie_traces import Span, Tile, commands, plain_command
 from opscope.core.table.tiles import TileTrace
 from opscope.npu.analysis.advice import TraceAdvice, advise, levels, traffic
 from opscope.npu.analysis.calls import pair_calls
-from opscope.npu.analysis.given import RunSpecification, given
 from opscope.npu.analysis.kinds import find_kinds, multiplying
 from opscope.npu.analysis.rates import rate
+from opscope.npu.analysis.specification import RunSpecification, run_specification
 from opscope.npu.readers.packets import framed
 from opscope.program.cost.gemm import tiling
 
-SMALL = given(tiling=tiling((8, 32, 32), (8, 128, 96)), arch="npu1", dtype="bf16")
+SMALL = run_specification(tiling=tiling((8, 32, 32), (8, 128, 96)), arch="npu1", dtype="bf16")
 
 
 def advised(tile: TileTrace, said: RunSpecification) -> TraceAdvice:
@@ -66,7 +66,7 @@ def test_a_pulse_every_few_cycles_is_written_as_repeats() -> None:
 
 def test_the_npu1_capture_ends_early_and_three_events_are_why() -> None:
     """Its 64 KiB hold 6 % of the calls; without the busiest port, vector work and memory stalls the whole run fits."""
-    said = given(tiling=tiling((32, 64, 64), (256, 768, 768)), arch="npu1", dtype="bf16")
+    said = run_specification(tiling=tiling((32, 64, 64), (256, 768, 768)), arch="npu1", dtype="bf16")
     found = advised(capture(NPU1_GEMM), said)
     assert found.cut is True
     assert found.bytes * 8 / 7 == pytest.approx(58_400, rel=0.05)
@@ -81,7 +81,7 @@ def test_the_npu1_capture_ends_early_and_three_events_are_why() -> None:
 
 def test_the_npu2_capture_reaches_many_times_as_far_without_vector_work() -> None:
     """Pulses of two cycles fill it; how long the whole run is was not said, so the advice stops at ten times."""
-    found = advised(capture(NPU2_GEMM), given(tiling=tiling((16, 32, 256)), arch="npu2", dtype="bfp16"))
+    found = advised(capture(NPU2_GEMM), run_specification(tiling=tiling((16, 32, 256)), arch="npu2", dtype="bfp16"))
     assert (found.cut, found.why, found.buffer_bytes) == (True, "it ends within a call", None)
     (step,) = found.steps
     assert (step.events, step.coverage) == (("INSTR_VECTOR",), None)
@@ -109,7 +109,7 @@ def test_what_leaving_an_event_out_costs_is_said() -> None:
 
 def test_without_sizes_a_trace_that_ends_between_calls_tells_nothing() -> None:
     """It may be whole or not: null, with what to give."""
-    found = advised(traced(Gemm())[0], given())
+    found = advised(traced(Gemm())[0], run_specification())
     assert found.cut is None
     assert "give M, K, N" in found.why
     assert found.findings == ()

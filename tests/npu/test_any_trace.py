@@ -19,12 +19,12 @@ from opscope.npu.analysis.array import ArrayCore, ArrayView, array_view
 from opscope.npu.analysis.bound import bound
 from opscope.npu.analysis.calls import pair_calls
 from opscope.npu.analysis.cycles import account
-from opscope.npu.analysis.given import RunSpecification, given
 from opscope.npu.analysis.iterations import find_iterations
 from opscope.npu.analysis.kinds import find_kinds, multiplying
 from opscope.npu.analysis.prediction import against, cost_model, repeated_calls, repeated_iterations
 from opscope.npu.analysis.rates import iteration_rates, rate
 from opscope.npu.analysis.roofline import roofline
+from opscope.npu.analysis.specification import RunSpecification, run_specification
 from opscope.npu.readers.json import read_json
 from opscope.program.cost.gemm import tiling
 
@@ -99,11 +99,13 @@ def test_any_events(
     except EmptyTraceError:
         return
     size = tuple(4 * own for own in tile) if whole else None
-    said = given(tiling=tiling(tile, size, (1, 2)), arch=arch, dtype=dtype)
+    said = run_specification(tiling=tiling(tile, size, (1, 2)), arch=arch, dtype=dtype)
     together([looked_at(own, said) for own in traces.cores], said)
 
 
-@pytest.mark.parametrize("said", [given(), given(tiling=tiling((8, 32, 32)), arch="npu1", dtype="bf16")])
+@pytest.mark.parametrize(
+    "said", [run_specification(), run_specification(tiling=tiling((8, 32, 32)), arch="npu1", dtype="bf16")]
+)
 def test_no_cores_at_all(said: RunSpecification) -> None:
     """Nothing to look at, nothing said of it."""
     assert together([], said).iterations == ()

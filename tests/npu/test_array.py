@@ -12,15 +12,15 @@ from opscope.core.table.tiles import TileTrace
 from opscope.npu.analysis.array import ArrayCore, ArrayView, align, array_view, heat_map
 from opscope.npu.analysis.calls import CallSpans, pair_calls
 from opscope.npu.analysis.cycles import account
-from opscope.npu.analysis.given import RunSpecification, given
 from opscope.npu.analysis.iterations import Iteration, Iterations
 from opscope.npu.analysis.kinds import find_kinds, multiplying
 from opscope.npu.analysis.prediction import against, cost_model, repeated_iterations
 from opscope.npu.analysis.rates import rate
+from opscope.npu.analysis.specification import RunSpecification, run_specification
 from opscope.program.cost.gemm import tiling
 
 MACS = 8 * 32 * 32
-SMALL = given(tiling=tiling((8, 32, 32), (32, 512, 128), (4, 4)), arch="npu1", dtype="bf16")
+SMALL = run_specification(tiling=tiling((8, 32, 32), (32, 512, 128), (4, 4)), arch="npu1", dtype="bf16")
 PLAIN = Gemm(fill=0)
 ARRAY = [
     PLAIN._replace(row=2 + row, column=column, begin=1 + 7 * row + 3 * column)
@@ -133,7 +133,7 @@ def test_the_rate_of_the_array_is_the_work_of_all_in_the_runtime() -> None:
     """Sixteen tiles with four calls each; unknown without sizes."""
     found = viewed(*ARRAY)
     assert found.iterations[0].mac_per_cycle == pytest.approx(16 * 4 * MACS / (3 * 513 + 300))
-    assert viewed(*ARRAY, said=given()).iterations[0].mac_per_cycle is None
+    assert viewed(*ARRAY, said=run_specification()).iterations[0].mac_per_cycle is None
 
 
 def test_a_cost_model_of_iterations_against_an_array() -> None:
@@ -168,7 +168,7 @@ def test_cores_that_do_not_match_the_flags_are_said() -> None:
     """Two cores where sixteen were given, and two where one was."""
     (fewer,) = viewed(*ARRAY[:2]).findings
     assert (fewer.rule, fewer.evidence) == ("cores_do_not_match", "2 cores traced, 4 x 4 given")
-    (more,) = viewed(*ARRAY[:2], said=given(tiling=tiling((8, 32, 32)))).findings
+    (more,) = viewed(*ARRAY[:2], said=run_specification(tiling=tiling((8, 32, 32)))).findings
     assert "more cores" in more.title
     assert viewed(*ARRAY).findings == ()
 
@@ -184,7 +184,7 @@ def test_traces_without_a_common_event_keep_their_times() -> None:
 
 def test_a_single_capture_is_an_array_of_one() -> None:
     """The real NPU1 core alone: aligned with itself, and in the map at its place."""
-    said = given(tiling=tiling((32, 64, 64), (256, 768, 768)), arch="npu1", dtype="bf16")
+    said = run_specification(tiling=tiling((32, 64, 64), (256, 768, 768)), arch="npu1", dtype="bf16")
     found = array_view([known(capture(NPU1_GEMM), said, each=13)], said)
     assert [one.number for one in found.iterations] == [1, 2, 3, 4, 5, 6]
     assert found.slowest is None
@@ -194,5 +194,5 @@ def test_a_single_capture_is_an_array_of_one() -> None:
 
 def test_no_cores_are_no_array() -> None:
     """A trace of memory tiles only."""
-    found = array_view([], given())
+    found = array_view([], run_specification())
     assert (found.iterations, found.heat_map.rows, found.reason) == ((), (), "there is no core")

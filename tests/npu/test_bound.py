@@ -8,16 +8,16 @@ from aie_gemm import NPU1_GEMM, NPU2_GEMM, Gemm, capture, traced
 from opscope.core.table.tiles import TileTrace
 from opscope.npu.analysis.bound import TileBound, bound
 from opscope.npu.analysis.calls import pair_calls
-from opscope.npu.analysis.given import RunSpecification, given
 from opscope.npu.analysis.kinds import find_kinds, multiplying
 from opscope.npu.analysis.rates import rate
 from opscope.npu.analysis.roofline import TileRoofline, roofline
+from opscope.npu.analysis.specification import RunSpecification, run_specification
 from opscope.program.cost.gemm import tiling
 
-NPU1 = given(tiling=tiling((32, 64, 64), (256, 768, 768)), arch="npu1", dtype="bf16")
-NPU2 = given(tiling=tiling((16, 32, 256)), arch="npu2", dtype="bfp16")
+NPU1 = run_specification(tiling=tiling((32, 64, 64), (256, 768, 768)), arch="npu1", dtype="bf16")
+NPU2 = run_specification(tiling=tiling((16, 32, 256)), arch="npu2", dtype="bfp16")
 # Buffers of 8 x 32, 32 x 32 and 8 x 32 in bf16 and 4 bytes a cycle: 128, 512 and 128 cycles; C kept wide takes 256.
-SMALL = given(tiling=tiling((8, 32, 32), (8, 128, 96)), arch="npu1", dtype="bf16")
+SMALL = run_specification(tiling=tiling((8, 32, 32), (8, 128, 96)), arch="npu1", dtype="bf16")
 
 
 def judged(tile: TileTrace, said: RunSpecification) -> TileBound:
@@ -58,7 +58,7 @@ def test_the_npu2_capture_is_bound_by_the_stream_of_b() -> None:
 @pytest.mark.parametrize(("name", "said"), [(NPU1_GEMM, NPU1), (NPU2_GEMM, NPU2)])
 def test_a_port_without_operand_counts_by_the_cycles_that_it_was_busy(name: str, said: RunSpecification) -> None:
     """Without sizes the same port paces the calls, by what was measured; which operand it carries is not said."""
-    found = judged(capture(name), given())
+    found = judged(capture(name), run_specification())
     assert (found.by, found.port) == ("PORT_RUNNING_1", "PORT_RUNNING_1")
     assert found.predicted_period_cycles == pytest.approx(2048, abs=1)
     assert all(not port.operands and "not given" in port.reason for port in found.ports)
@@ -81,14 +81,14 @@ def test_a_call_longer_than_all_transfers_sets_the_pace() -> None:
 
 def test_a_zero_fill_before_every_call_is_part_of_the_pace() -> None:
     """Where each output tile takes a single call, the call alone would explain too little."""
-    said = given(tiling=tiling((8, 32, 32), (8, 32, 384)), arch="npu1", dtype="bf16")
+    said = run_specification(tiling=tiling((8, 32, 32), (8, 32, 384)), arch="npu1", dtype="bf16")
     found = judged(traced(Gemm(call=900, fill=300, outputs=12, each=1))[0], said)
     assert (found.by, found.predicted_period_cycles, found.measured_period_cycles) == ("call", 1200, 1211)
 
 
 def test_an_idle_period_is_not_explained_by_what_was_traced() -> None:
     """Waiting for something that has no event here: the verdict says so, and the finding what the cycles are."""
-    found = judged(traced(Gemm(outputs=12, each=1, rest=700))[0], given())
+    found = judged(traced(Gemm(outputs=12, each=1, rest=700))[0], run_specification())
     assert (found.by, found.port) == ("not explained", None)
     (finding,) = found.findings
     assert finding.rule == "period_not_explained"
@@ -99,16 +99,16 @@ def test_an_idle_period_is_not_explained_by_what_was_traced() -> None:
 
 def test_code_between_the_calls_is_named_as_such() -> None:
     """Without stalls in the gaps the loop around the kernel takes the time."""
-    found = judged(traced(Gemm(call=40, vector=20, transfers=(10, 90, 10), fill=0))[0], given())
+    found = judged(traced(Gemm(call=40, vector=20, transfers=(10, 90, 10), fill=0))[0], run_specification())
     assert found.by == "PORT_RUNNING_1"
-    idle = judged(traced(Gemm(call=40, vector=20, transfers=(10, 20, 10), fill=0))[0], given())
+    idle = judged(traced(Gemm(call=40, vector=20, transfers=(10, 20, 10), fill=0))[0], run_specification())
     assert idle.by == "not explained"
     assert "runs code between the calls" in idle.findings[0].next_step
 
 
 def test_calls_faster_than_their_data_contradict_the_sizes() -> None:
     """A buffer of B that fits the few calls by its count would take longer than the period that was measured."""
-    said = given(tiling=tiling((8, 32, 64)), arch="npu1", dtype="bf16")
+    said = run_specification(tiling=tiling((8, 32, 64)), arch="npu1", dtype="bf16")
     found = judged(traced(Gemm(outputs=1, each=4))[0], said)
     assert (found.by, found.predicted_period_cycles, found.measured_period_cycles) == ("not explained", 1024, 513)
     assert "missing" in found.findings[0].evidence
@@ -116,7 +116,7 @@ def test_calls_faster_than_their_data_contradict_the_sizes() -> None:
 
 def test_operands_with_buffers_of_one_size_are_not_told_apart() -> None:
     """A of 32 x 32 and B of 32 x 32: two ports could carry either, and both say so."""
-    said = given(tiling=tiling((32, 32, 32), (32, 128, 96)), arch="npu1", dtype="bf16")
+    said = run_specification(tiling=tiling((32, 32, 32), (32, 128, 96)), arch="npu1", dtype="bf16")
     found = judged(traced(Gemm(transfers=(512, 512, 512)))[0], said)
     assert [port.operands for port in found.ports] == [("A", "B"), ("A", "B"), ("C",)]
     assert found.by == "A or B input stream"
@@ -125,7 +125,7 @@ def test_operands_with_buffers_of_one_size_are_not_told_apart() -> None:
 
 def test_a_port_that_carries_no_buffer_of_the_tile_has_no_operand() -> None:
     """A wrong tile size leaves the port to what was measured, and says so."""
-    found = judged(traced(Gemm())[0], given(tiling=tiling((8, 32, 80)), arch="npu1", dtype="bf16"))
+    found = judged(traced(Gemm())[0], run_specification(tiling=tiling((8, 32, 80)), arch="npu1", dtype="bf16"))
     port = found.ports[1]
     assert port.operands == ()
     assert port.transfer_cycles is None
@@ -163,6 +163,6 @@ def test_ceilings_of_the_npu1_capture() -> None:
 
 def test_ceilings_need_the_sizes() -> None:
     """Without them there is a reason and no number."""
-    found = placed(traced(Gemm())[0], given())
+    found = placed(traced(Gemm())[0], run_specification())
     assert found.attainable is None
     assert "m, k, n" in str(found.reason)

@@ -7,9 +7,9 @@ import pytest
 from aie_gemm import NPU1_GEMM, capture
 from opscope.core.errors import UsageError
 from opscope.npu.analysis.calls import pair_calls
-from opscope.npu.analysis.given import given
 from opscope.npu.analysis.kinds import find_kinds, multiplying
 from opscope.npu.analysis.prediction import Against, CostModel, Repeated, against, cost_model, repeated_calls
+from opscope.npu.analysis.specification import run_specification
 
 # Four iterations of 100, 110, 100 and 100 cycles; each starts 90 or 95 after the one before.
 SEEN = Repeated("iterations", (0, 90, 185, 275), (100, 200, 285, 375), (True,) * 4)
@@ -99,7 +99,7 @@ def test_a_model_that_contradicts_itself_is_said() -> None:
 
 def test_a_model_of_single_calls_against_the_npu1_capture() -> None:
     """Bound by B's stream: a step of 2048 cycles is predicted, 2049 is measured, and calls do not overlap."""
-    tile, said = capture(NPU1_GEMM), given()
+    tile, said = capture(NPU1_GEMM), run_specification()
     calls = pair_calls(tile).calls
     seen = repeated_calls(multiplying(tile, calls, find_kinds(tile, calls), said), tile.tile)
     step, latency = against(model(iteration_step=2048, latency_per_iteration=1400), seen).rows

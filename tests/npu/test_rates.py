@@ -10,15 +10,15 @@ from aie_traces import Span
 from opscope.core.errors import UsageError
 from opscope.core.table.tiles import TileTrace
 from opscope.npu.analysis.calls import pair_calls
-from opscope.npu.analysis.given import RunSpecification, doubts, given
 from opscope.npu.analysis.iterations import Iteration
 from opscope.npu.analysis.kinds import MacCalls, find_kinds, multiplying
 from opscope.npu.analysis.rates import MacRate, iteration_rates, rate
+from opscope.npu.analysis.specification import RunSpecification, inconsistencies, run_specification
 from opscope.program.cost.gemm import tiling
 
 TILE, WHOLE = (8, 32, 32), (8, 128, 96)
 MACS = 8 * 32 * 32
-SMALL = given(tiling=tiling(TILE, WHOLE), arch="npu1", dtype="bf16")
+SMALL = run_specification(tiling=tiling(TILE, WHOLE), arch="npu1", dtype="bf16")
 
 
 def worked(tile: TileTrace, said: RunSpecification) -> MacCalls:
@@ -39,7 +39,7 @@ def rules(found: MacRate) -> list[str]:
 
 def test_the_npu1_capture() -> None:
     """74 calls of 32 x 64 x 64 in a window of 156015 cycles: under half of the peak, and 6 % of one core's product."""
-    said = given(tiling=tiling((32, 64, 64), (256, 768, 768)), arch="npu1", dtype="bf16")
+    said = run_specification(tiling=tiling((32, 64, 64), (256, 768, 768)), arch="npu1", dtype="bf16")
     found = rated(capture(NPU1_GEMM), said)
     assert (found.calls, found.window_cycles, found.calls_needed) == (74, 156015, 1152)
     assert found.mac_per_cycle == pytest.approx(74 * 131072 / 156015)
@@ -53,11 +53,11 @@ def test_the_npu1_capture() -> None:
 def test_the_npu2_capture_in_its_own_type_and_in_another() -> None:
     """113 calls. Named bf16, its vector instructions do more than bf16's peak: it multiplies in bfp16."""
     tile = capture(NPU2_GEMM)
-    own = rated(tile, given(tiling=tiling((16, 32, 256)), arch="npu2", dtype="bfp16"))
+    own = rated(tile, run_specification(tiling=tiling((16, 32, 256)), arch="npu2", dtype="bfp16"))
     assert own.mac_per_cycle == pytest.approx(113 * 131072 / 234251)
     assert own.utilisation == pytest.approx(63.23 / 512, abs=1e-4)
     assert (own.coverage, rules(own)) == (None, [])
-    other = rated(tile, given(tiling=tiling((16, 32, 256)), arch="npu2", dtype="bf16"))
+    other = rated(tile, run_specification(tiling=tiling((16, 32, 256)), arch="npu2", dtype="bf16"))
     assert other.mac_per_cycle == own.mac_per_cycle
     assert rules(other) == ["other_type"]
     assert "such as bfp16" in other.findings[0].evidence
@@ -84,7 +84,9 @@ def test_a_zero_fill_is_no_call_that_multiplies() -> None:
 
 def test_rates_above_the_peak_are_refused() -> None:
     """A tile that is larger than the one that ran: no figure that rests on it is given, the finding says why."""
-    found = rated(traced(Gemm())[0], given(tiling=tiling((64, 64, 64)), arch="npu1", dtype="bf16", clock_mhz=1600))
+    found = rated(
+        traced(Gemm())[0], run_specification(tiling=tiling((64, 64, 64)), arch="npu1", dtype="bf16", clock_mhz=1600)
+    )
     assert (found.mac_per_cycle, found.in_call_mac_per_cycle, found.utilisation) == (None, None, None)
     assert (found.macs, found.coverage, found.gmac_per_s) == (None, None, None)
     assert rules(found)[-1] == "above_peak"
@@ -98,7 +100,7 @@ def test_without_device_or_type_no_rate_is_above_what_any_could_do(
     arch: str | None, dtype: str | None, peak: int
 ) -> None:
     """What is not known may be the fastest; a rate above that is still none."""
-    said = given(tiling=tiling((64, 64, 64)), arch=arch, dtype=dtype)
+    said = run_specification(tiling=tiling((64, 64, 64)), arch=arch, dtype=dtype)
     found = rated(traced(Gemm())[0], said)
     assert found.mac_per_cycle is None
     assert f"above the peak of {peak} " in str(found.reason)
@@ -106,7 +108,7 @@ def test_without_device_or_type_no_rate_is_above_what_any_could_do(
 
 def test_without_sizes_there_is_no_rate() -> None:
     """The window and the calls are known, their work is not."""
-    found = rated(traced(Gemm())[0], given(arch="npu1", dtype="bf16"))
+    found = rated(traced(Gemm())[0], run_specification(arch="npu1", dtype="bf16"))
     assert (found.calls, found.macs, found.mac_per_cycle) == (12, None, None)
     assert "m, k, n" in str(found.reason)
 
@@ -120,7 +122,7 @@ def test_without_vector_cycles_nothing_multiplies() -> None:
 
 def test_without_a_peak_there_is_no_utilisation() -> None:
     """The rate stands, its share of the peak does not."""
-    found = rated(traced(Gemm())[0], given(tiling=tiling(TILE)))
+    found = rated(traced(Gemm())[0], run_specification(tiling=tiling(TILE)))
     assert found.mac_per_cycle is not None
     assert (found.peak, found.utilisation, found.gmac_per_s) == (None, None, None)
 
@@ -128,7 +130,7 @@ def test_without_a_peak_there_is_no_utilisation() -> None:
 def test_gmac_per_second_needs_a_clock() -> None:
     """With one it is a number; without one a range over the driver's levels; without a device nothing."""
     tile = traced(Gemm())[0]
-    known = rated(tile, given(tiling=tiling(TILE), clock_mhz=1000)).gmac_per_s
+    known = rated(tile, run_specification(tiling=tiling(TILE), clock_mhz=1000)).gmac_per_s
     levels = rated(tile, SMALL).gmac_per_s
     assert known is not None
     assert levels is not None
@@ -141,17 +143,17 @@ def test_gmac_per_second_needs_a_clock() -> None:
 def test_more_calls_than_the_product_needs_are_said() -> None:
     """Twelve calls where one run needs four: coverage stays at 1; with three runs named they are as many as needed."""
     tile, cut = traced(Gemm())[0], tiling(TILE, (8, 128, 32))
-    found = rated(tile, given(tiling=cut))
+    found = rated(tile, run_specification(tiling=cut))
     assert (found.coverage, rules(found)) == (1.0, ["more_calls_than_needed"])
-    named = rated(tile, given(tiling=cut, runs=3))
+    named = rated(tile, run_specification(tiling=cut, runs=3))
     assert (named.coverage, named.calls_needed, rules(named)) == (1.0, 12, [])
 
 
 def test_sizes_that_do_not_divide_leave_coverage_unknown() -> None:
     """The rate needs only the tile; what is wrong is a finding about the options."""
-    said = given(tiling=tiling(TILE, (8, 100, 96)))
+    said = run_specification(tiling=tiling(TILE, (8, 100, 96)))
     assert rated(traced(Gemm())[0], said).coverage is None
-    assert [finding.rule for finding in doubts(said)] == ["sizes_do_not_divide"]
+    assert [finding.rule for finding in inconsistencies(said)] == ["sizes_do_not_divide"]
 
 
 def test_a_kind_with_other_vector_cycles_is_not_counted_but_named() -> None:
@@ -179,7 +181,7 @@ def two_kernels(last: int) -> TileTrace:
 @pytest.mark.parametrize(("depth", "calls"), [(4, 12), (3, 9)])
 def test_the_tiling_tells_whether_a_second_kernel_multiplies(depth: int, calls: int) -> None:
     """Three calls of one kernel, then one of another: with K/k = 4 both multiply, with 3 only the first does."""
-    said = given(tiling=tiling(TILE, (8, 32 * depth, 96)), arch="npu1", dtype="bf16")
+    said = run_specification(tiling=tiling(TILE, (8, 32 * depth, 96)), arch="npu1", dtype="bf16")
     found = rated(two_kernels(last=3), said)
     assert found.calls == calls
     assert rules(found) == ([] if depth == 4 else ["several_multiplying_kinds"])
@@ -193,21 +195,23 @@ def test_rates_of_iterations() -> None:
     second = Iteration(2, 5, 9, start, end, "measured", complete=True, work_calls=4)
     work = worked(tile, SMALL)
     assert iteration_rates([second], work, SMALL) == (pytest.approx(4 * MACS / (end - start)),)
-    assert iteration_rates([second], work, given()) == (None,)
+    assert iteration_rates([second], work, run_specification()) == (None,)
     absurd = msgspec.structs.replace(second, end=start + 10)
     assert iteration_rates([absurd], work, SMALL) == (None,)
 
 
 def test_doubts_about_options() -> None:
     """More cores than the device has, tiles beyond its memory, a type without a peak, a clock that is no level."""
-    said = given(tiling=tiling((512, 512, 512), None, (9, 1)), arch="npu1", dtype="bfp16", clock_mhz=1250)
-    assert [finding.rule for finding in doubts(said)] == [
+    said = run_specification(tiling=tiling((512, 512, 512), None, (9, 1)), arch="npu1", dtype="bfp16", clock_mhz=1250)
+    assert [finding.rule for finding in inconsistencies(said)] == [
         "more_cores_than_device",
         "tile_exceeds_memory",
         "no_peak",
         "clock_is_no_level",
     ]
-    assert doubts(given(tiling=tiling((32, 64, 64)), arch="npu1", dtype="bf16", clock_mhz=1029)) == ()
+    assert (
+        inconsistencies(run_specification(tiling=tiling((32, 64, 64)), arch="npu1", dtype="bf16", clock_mhz=1029)) == ()
+    )
 
 
 @pytest.mark.parametrize(
@@ -224,4 +228,4 @@ def test_doubts_about_options() -> None:
 def test_options_that_cannot_be_are_refused(options: dict, words: str) -> None:
     """Each with what is wrong."""
     with pytest.raises(UsageError, match=words):
-        given(**options)
+        run_specification(**options)

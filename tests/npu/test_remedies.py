@@ -9,13 +9,13 @@ from aie_traces import Span, Tile
 from opscope.analysis.findings.message import Severity
 from opscope.core.table.tiles import TileTraceSet
 from opscope.npu.analysis.findings import TileFinding
-from opscope.npu.analysis.given import RunSpecification, given
+from opscope.npu.analysis.specification import RunSpecification, run_specification
 from opscope.npu.analysis.tiles import TilesTerms, analyse_tiles
 from opscope.npu.analysis.tiles_result import TilesSource
 from opscope.program.cost.gemm import tiling
 
 SOURCE = TilesSource("t.json", "aie-json", "0", "cycles", 0, complete=True)
-SAID = given(tiling=tiling((16, 32, 32)), arch="npu1", dtype="bf16")
+SAID = run_specification(tiling=tiling((16, 32, 32)), arch="npu1", dtype="bf16")
 
 
 def found(*tiles: Tile, said: RunSpecification = SAID) -> dict[str, TileFinding]:
@@ -28,7 +28,9 @@ def found(*tiles: Tile, said: RunSpecification = SAID) -> dict[str, TileFinding]
 def test_a_stream_that_is_slower_than_the_call(operand: str, transfers: tuple[int, int, int]) -> None:
     """Its operand is named, what is to be gained at most, and how its tiles are used for more work."""
     sizes = (32, 32, 16) if operand == "A" else (16, 32, 32)
-    advice = found(Gemm(transfers=transfers).tile(), said=given(tiling=tiling(sizes), arch="npu1", dtype="bf16"))
+    advice = found(
+        Gemm(transfers=transfers).tile(), said=run_specification(tiling=tiling(sizes), arch="npu1", dtype="bf16")
+    )
 
     finding = advice["stream_sets_pace"]
     assert finding.severity is Severity.HIGH
@@ -78,7 +80,7 @@ def test_a_kernel_without_vector_instructions() -> None:
 
 def test_a_core_that_the_others_wait_for() -> None:
     """The slowest tile, by how much, and where it spends the difference; not when all are alike."""
-    said = given(tiling=tiling((16, 32, 32), (48, 128, 96), (1, 3)), arch="npu1", dtype="bf16")
+    said = run_specification(tiling=tiling((16, 32, 32), (48, 128, 96), (1, 3)), arch="npu1", dtype="bf16")
     alike = [Gemm(column=column).tile() for column in range(3)]
     late = [Gemm(column=column, rest=2000 if column == 1 else 0).tile() for column in range(3)]
 

@@ -16,7 +16,7 @@ from chromium import COMMAND, Chromium
 from opscope.npu.analysis.sweep import SweepRow, sweep
 from opscope.npu.reports.answer import answer, iteration_lines, told
 from opscope.npu.reports.drawing import Cell, Lane, covered, heat_map, timeline
-from opscope.npu.reports.page import stretches, tiles_html, tiles_markdown
+from opscope.npu.reports.page import call_sequences, tiles_html, tiles_markdown
 from opscope.npu.reports.sweep import sweep_html, sweep_markdown
 from opscope.npu.reports.terminal import tiles_summary
 from opscope.npu.workflows.aie import TilesRequest, analyze_tiles
@@ -143,7 +143,7 @@ def test_an_empty_lane_draws_nothing() -> None:
 def test_the_markdown_timeline_holds_every_call_once(tmp_path: Path) -> None:
     """Its stretches follow each other, and their kinds add up."""
     examined = analyze_tiles(saved(tmp_path / "t.json", Gemm(outputs=13).tile())).examined
-    found = stretches(examined.cores[0])
+    found = call_sequences(examined.cores[0])
 
     assert len(found) == 20
     assert [one.first for one in found] == [1, *(one.last + 1 for one in found[:-1])]

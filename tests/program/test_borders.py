@@ -1,7 +1,7 @@
 """Between which layers an added transpose stands."""
 
 from graphs import graph
-from opscope.program.xnnpack.borders import Neighbours
+from opscope.program.xnnpack.boundaries import Neighbours
 
 GRAPH = graph("""
     input  x fp32 1x3x8x8

@@ -6,14 +6,14 @@ import msgspec
 import pytest
 
 from fakes import rate, round_roofs
-from opscope.program.ceilings.ceilings import (
-    ElementRoof,
+from opscope.program.peak_rates.peak_rates import (
+    ElementPeakRate,
     KernelClass,
     KernelUse,
-    MemoryRoof,
+    MemoryPeakRate,
     Pattern,
+    PeakRates,
     Rate,
-    Roofs,
     kernel_use,
     operator_name,
 )
@@ -82,7 +82,7 @@ def test_depthwise_kernels_are_told_apart_by_their_taps() -> None:
     assert [best(roofs, taps) for taps in (9, 25, 49, None)] == [10, 20, 20, 20]
 
 
-def best(roofs: Roofs, taps: int | None) -> int:
+def best(roofs: PeakRates, taps: int | None) -> int:
     """The depthwise ceiling in GMAC/s."""
     found = roofs.mac_roof("f32", DWCONV, taps)
     assert found is not None
@@ -105,9 +105,9 @@ def test_a_conversion_without_a_target_falls_under_the_fastest_from_its_type() -
     roofs = msgspec.structs.replace(
         round_roofs(),
         elements=[
-            ElementRoof(function="Convert to f16", dtype="f32", shape="", rate=rate(2)),
-            ElementRoof(function="Convert to qs8", dtype="f32", shape="", rate=rate(3)),
-            ElementRoof(function="Convert to f32", dtype="f16", shape="", rate=rate(9)),
+            ElementPeakRate(function="Convert to f16", dtype="f32", shape="", rate=rate(2)),
+            ElementPeakRate(function="Convert to qs8", dtype="f32", shape="", rate=rate(3)),
+            ElementPeakRate(function="Convert to f32", dtype="f16", shape="", rate=rate(9)),
         ],
     )
     found = roofs.element_roof("Convert", "f32")
@@ -129,7 +129,7 @@ def test_bandwidth_is_interpolated_on_logarithmic_scales(working_set: int, gigab
 def test_updates_in_place_are_another_bandwidth() -> None:
     """They are not mixed with copies and sums; without any there is no figure."""
     roofs = round_roofs()
-    update = MemoryRoof(pattern=Pattern.UPDATE, working_set=1 << 15, rate=rate(200_000_000_000))
+    update = MemoryPeakRate(pattern=Pattern.UPDATE, working_set=1 << 15, rate=rate(200_000_000_000))
     with_update = msgspec.structs.replace(roofs, memory=[*roofs.memory, update])
     assert roofs.bandwidth(1 << 15, in_place=True) is None
     assert with_update.bandwidth(1 << 15, in_place=True) == 200e9
@@ -155,5 +155,5 @@ def test_scattering_ceilings_are_counted() -> None:
 def test_ceilings_survive_the_way_through_a_file() -> None:
     """Encoded and decoded they are the same, under the schema's name."""
     encoded = msgspec.json.encode(round_roofs())
-    assert msgspec.json.decode(encoded, type=Roofs) == round_roofs()
+    assert msgspec.json.decode(encoded, type=PeakRates) == round_roofs()
     assert msgspec.json.decode(encoded)["schema"] == "opscope.roofs/1"

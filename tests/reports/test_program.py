@@ -10,7 +10,7 @@ from opscope.analysis.analysis import Analysis
 from opscope.analysis.operators.modules import ModuleTime
 from opscope.api import Profiled, Settings, analyze, inspect, profile
 from opscope.core.errors import MismatchError, UsageError
-from opscope.reports.sections.program import border_text, module_rows, program_sections, source_text
+from opscope.reports.sections.program import boundary_text, module_rows, program_sections, source_text
 from traces import parse
 
 pytestmark = pytest.mark.runtime
@@ -210,8 +210,8 @@ def test_the_smallest_modules_are_left_out():
 def test_texts():
     """Directories of the exporting machine are left out, long lists are cut."""
     assert source_text("/home/me/models/net.py:12") == "net.py:12"
-    assert border_text([]) == "unknown"
-    assert border_text(list("abcde")) == "a, b, c and 2 more"
+    assert boundary_text([]) == "unknown"
+    assert boundary_text(list("abcde")) == "a, b, c and 2 more"
 
 
 def test_without_a_program_there_is_nothing_to_show(done):

@@ -18,20 +18,20 @@ from opscope.core.errors import OpscopeError
 from opscope.experiment.protocol import ProbeAnswer
 from opscope.experiment.target import Capabilities, Job, JobOutcome
 from opscope.machine import isa
-from opscope.machine.ceilings_cache import MachineIdentity
-from opscope.program.ceilings.ceilings import (
+from opscope.machine.peak_rates_cache import MachineIdentity
+from opscope.program.peak_rates.drift import unmeasured
+from opscope.program.peak_rates.peak_rates import (
     Dispatch,
-    DispatchRoof,
-    ElementRoof,
+    DispatchCost,
+    ElementPeakRate,
     KernelClass,
-    MacRoof,
-    MemoryRoof,
+    MacPeakRate,
+    MemoryPeakRate,
     Pattern,
+    PeakRate,
+    PeakRates,
     Rate,
-    Roof,
-    Roofs,
 )
-from opscope.program.ceilings.drift import unmeasured
 from traces import Node, encode
 
 FIELDS = ["avx", "avx2", "avx512bw", "avx512f", "f16c", "fma3", "sse4_1"]
@@ -152,7 +152,7 @@ class FakeTarget:
         wall = [round(inference.duration * cost) for inference in inferences]
         return JobOutcome(measurement=_measurement(job, wall))
 
-    def roofs(self, clear: list[str] | None, threads: int) -> Roofs | None:
+    def roofs(self, clear: list[str] | None, threads: int) -> PeakRates | None:
         """Ceilings of a machine with round numbers; half as high when features are cleared."""
         clear = clear or []
         self.roofs_asked.append((tuple(clear), threads))
@@ -164,7 +164,7 @@ class FakeTarget:
         """The machine that it was given."""
         return self.machine
 
-    def roofs_again(self, sample: Roofs) -> Roofs:
+    def roofs_again(self, sample: PeakRates) -> PeakRates:
         """The same ceilings as those of the whole measurement, at the speed of now."""
         self.roofs_tried.append((tuple(sample.cleared), sample.threads))
         whole = at_speed(
@@ -217,10 +217,10 @@ def _measurement(job: Job, wall: list[int]) -> Measurement:
 _KINDS = ("compute", "elements", "memory", "dispatch")
 
 
-def at_speed(roofs: Roofs, speed: float) -> Roofs:
+def at_speed(roofs: PeakRates, speed: float) -> PeakRates:
     """Ceilings of a machine that is faster or slower."""
 
-    def scaled(roof: Roof) -> Roof:
+    def scaled(roof: PeakRate) -> PeakRate:
         return msgspec.structs.replace(roof, rate=rate(round(roof.rate.best * speed)) if roof.rate else None)
 
     return msgspec.structs.replace(roofs, **{name: [scaled(r) for r in getattr(roofs, name)] for name in _KINDS})
@@ -254,7 +254,7 @@ def rate(best: int) -> Rate:
     return Rate(best, best, 10, 0.0)
 
 
-def round_roofs(clear: Sequence[str] = (), threads: int = 1, slowdown: int = 1) -> Roofs:
+def round_roofs(clear: Sequence[str] = (), threads: int = 1, slowdown: int = 1) -> PeakRates:
     """Ceilings in round numbers: 100 GMAC/s, half of it for 3x3 convolutions; 100 GB/s in cache, 10 GB/s outside.
 
     A tenth of it for depthwise convolutions, an element a nanosecond for a sigmoid, 100 ns for an operator, and no half
@@ -265,28 +265,32 @@ def round_roofs(clear: Sequence[str] = (), threads: int = 1, slowdown: int = 1) 
         threads: size of the thread pool.
         slowdown: by which multiply-accumulates are slower.
     """
-    return Roofs(
+    return PeakRates(
         arch="x86_64",
         cleared=list(clear),
         threads=threads,
         seconds=4.0,
         versions={"executorch": "1.5.1"},
         compute=[
-            MacRoof(dtype="f32", kernel=KernelClass.GEMM, shape="", rate=rate(100_000_000_000 // slowdown)),
-            MacRoof(dtype="f32", kernel=KernelClass.IGEMM, shape="", rate=rate(50_000_000_000 // slowdown)),
-            MacRoof(dtype="f32", kernel=KernelClass.DWCONV, taps=9, shape="", rate=rate(10_000_000_000 // slowdown)),
-            MacRoof(dtype="f32", kernel=KernelClass.DWCONV, taps=25, shape="", rate=rate(20_000_000_000 // slowdown)),
-            MacRoof(dtype="f16", kernel=KernelClass.GEMM, shape="", unsupported="no kernel of its own"),
+            MacPeakRate(dtype="f32", kernel=KernelClass.GEMM, shape="", rate=rate(100_000_000_000 // slowdown)),
+            MacPeakRate(dtype="f32", kernel=KernelClass.IGEMM, shape="", rate=rate(50_000_000_000 // slowdown)),
+            MacPeakRate(
+                dtype="f32", kernel=KernelClass.DWCONV, taps=9, shape="", rate=rate(10_000_000_000 // slowdown)
+            ),
+            MacPeakRate(
+                dtype="f32", kernel=KernelClass.DWCONV, taps=25, shape="", rate=rate(20_000_000_000 // slowdown)
+            ),
+            MacPeakRate(dtype="f16", kernel=KernelClass.GEMM, shape="", unsupported="no kernel of its own"),
         ],
-        elements=[ElementRoof(function="Sigmoid", dtype="f32", shape="", rate=rate(1_000_000_000))],
+        elements=[ElementPeakRate(function="Sigmoid", dtype="f32", shape="", rate=rate(1_000_000_000))],
         memory=[
-            MemoryRoof(pattern=Pattern.COPY, working_set=1 << 15, rate=rate(100_000_000_000)),
-            MemoryRoof(pattern=Pattern.READ, working_set=1 << 15, rate=rate(90_000_000_000)),
-            MemoryRoof(pattern=Pattern.COPY, working_set=1 << 20, rate=rate(100_000_000_000)),
-            MemoryRoof(pattern=Pattern.COPY, working_set=1 << 28, rate=rate(10_000_000_000)),
+            MemoryPeakRate(pattern=Pattern.COPY, working_set=1 << 15, rate=rate(100_000_000_000)),
+            MemoryPeakRate(pattern=Pattern.READ, working_set=1 << 15, rate=rate(90_000_000_000)),
+            MemoryPeakRate(pattern=Pattern.COPY, working_set=1 << 20, rate=rate(100_000_000_000)),
+            MemoryPeakRate(pattern=Pattern.COPY, working_set=1 << 28, rate=rate(10_000_000_000)),
         ],
         dispatch=[
-            DispatchRoof(dispatch=Dispatch.SERIAL, rate=rate(10_000_000)),
-            DispatchRoof(dispatch=Dispatch.PARALLEL, rate=rate(1_000_000)),
+            DispatchCost(dispatch=Dispatch.SERIAL, rate=rate(10_000_000)),
+            DispatchCost(dispatch=Dispatch.PARALLEL, rate=rate(1_000_000)),
         ],
     )

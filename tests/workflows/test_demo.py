@@ -12,7 +12,7 @@ import pytest
 from documents import ROOT
 from opscope.core.files import sha256_of
 from opscope.measurements.attribution import read_model
-from opscope.measurements.export_record import record_beside
+from opscope.measurements.export_record import record_of_export
 from opscope.program.model import ProgramModel
 from opscope.runtimes.executorch.etrecord.etrecord import read_etrecord
 from opscope.runtimes.executorch.etrecord.slim import slim_etrecord
@@ -32,7 +32,7 @@ def test_the_page_and_the_record_state_the_files_that_are_there() -> None:
         path.name: (path.stat().st_size, sha256_of(path)) for path in (PROGRAM, ETRECORD, DEMO / "export.json")
     }
     assert sum(size for size, _ in files.values()) < LARGEST
-    record = record_beside(PROGRAM)
+    record = record_of_export(PROGRAM)
     assert record is not None
     assert [(file.name, (file.size, file.sha256)) for file in (record.program, record.etrecord)] == list(files.items())[
         :2

@@ -21,11 +21,11 @@ from opscope.analysis.validation import differences, sum_problems
 from opscope.api import Settings, profile, report, run, to_json, validate
 from opscope.bundle.bundle import Bundle
 from opscope.bundle.documents import examined
-from opscope.bundle.likeness import shape, shape_problems
 from opscope.bundle.manifest import Failure, FailureKind, Manifest, Plan
+from opscope.bundle.structure import shape, shape_problems
 from opscope.bundle.validation import CheckStatus, Validation
 from opscope.core.errors import BundleError, InterruptedRunError, NotFoundError
-from opscope.program.ceilings.ceilings import NoRoofs, Roofs
+from opscope.program.peak_rates.peak_rates import NoPeakRates, PeakRates
 from opscope.reports.validation import answer, validation_markdown, validation_summary
 from opscope.workflows.measure.experiments import Means
 from programs import write_tiny_program
@@ -392,8 +392,8 @@ def test_null_and_empty_lists_are_no_structure() -> None:
 )
 def test_documents_are_checked_against_their_schema(content: bytes, faults: list[tuple[str, str]]) -> None:
     """Each fault with its place."""
-    assert NoRoofs.__struct_config__.tag == "opscope.no-roofs/1"
-    assert examined(content, Roofs, NoRoofs).faults == faults
+    assert NoPeakRates.__struct_config__.tag == "opscope.no-roofs/1"
+    assert examined(content, PeakRates, NoPeakRates).faults == faults
 
 
 def test_absent_fields_are_listed_once() -> None:

@@ -45,7 +45,7 @@ from opscope.core.errors import TraceFormatError
 from opscope.core.table import Clock, TraceWarning
 from opscope.core.table.calls import CALLS_FORMAT
 from opscope.core.table.places import OperatorKey
-from opscope.program.ceilings.ceilings import KernelClass, KernelUse, Roofs, kernel_use, operator_name
+from opscope.program.peak_rates.peak_rates import KernelClass, KernelUse, PeakRates, kernel_use, operator_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -71,7 +71,7 @@ _KERNELS = {
 }
 
 
-def works(rows: Sequence[Operator], facts: Mapping[OperatorKey, OperatorFacts]) -> list[OperatorWork]:
+def operator_work(rows: Sequence[Operator], facts: Mapping[OperatorKey, OperatorFacts]) -> list[OperatorWork]:
     """The work of every operator whose cost is known; framework time has none."""
     return [_work(row, _facts(row, facts)) for row in rows if row.position is not None and row.bytes is not None]
 
@@ -210,7 +210,7 @@ class Analysis(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.ana
     layout: list[LayoutTime] = []
     portable: list[PortableTime] = []
     roofline: Roofline | None = None
-    ceilings: Roofs | None = None
+    ceilings: PeakRates | None = None
     untraced: Untraced | None = None
     quality: Quality | None = None
     methods: list[MethodTime] = []
@@ -232,7 +232,7 @@ class ProgramKnowledge(NamedTuple):
 
     program: ProgramInfo
     attributions: Attributions
-    roofs: Roofs | None = None
+    roofs: PeakRates | None = None
 
 
 class TraceSource(msgspec.Struct, frozen=True):
@@ -270,7 +270,7 @@ def analyse(
     by_category, by_backend = categories(rows), backends(rows)
     layout, portable = layout_times(rows), portable_times(rows, known.attributions.reasons if known else {})
     covered = coverage(rows)
-    worked = works(rows, known.attributions.operators) if known else []
+    worked = operator_work(rows, known.attributions.operators) if known else []
     limits = roofline(worked, known.roofs) if known and known.roofs and worked else None
     timing = untraced(calls) if calls else None
     methods = method_times(table, rows, calls, tokens or {})

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from opscope.bundle.manifest import Arm, Manifest, Repetition, Status
+from opscope.bundle.manifest import Manifest, Repetition, Status, TracingMode
 from opscope.core.errors import BundleError, NotFoundError, StorageError, TraceFormatError
 from opscope.core.files import storage_errors, write_atomically
-from opscope.program.ceilings.ceilings import NoRoofs, Roofs
+from opscope.program.peak_rates.peak_rates import NoPeakRates, PeakRates
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 MANIFEST = "manifest.json"
 VARIANTS = "variants"
-ROOFS = "roofs.json"
+PEAK_RATES = "roofs.json"
 MODEL = "model"
 _LOCK = ".lock"
 # Space held back while a run writes, given up when the disk is full, so that the last repetition is still recorded.
@@ -109,7 +109,7 @@ class Bundle:
             StorageError: the system refused to create it.
         """
         parent = self.path / VARIANTS / place.variant
-        name = f"{'round' if place.arm is Arm.TRACED else 'timed'}-{place.round:02d}"
+        name = f"{'round' if place.arm is TracingMode.TRACED else 'timed'}-{place.round:02d}"
         with storage_errors(parent):
             parent.mkdir(parents=True, exist_ok=True)
             for attempt in itertools.count(1):
@@ -120,23 +120,23 @@ class Bundle:
                     return directory, attempt
         raise AssertionError("unreachable: attempts are not limited")
 
-    def save_roofs(self, variant: str, roofs: Roofs | NoRoofs) -> None:
+    def save_roofs(self, variant: str, roofs: PeakRates | NoPeakRates) -> None:
         """Keep the ceilings of a variant, or why there are none.
 
         Raises:
             StorageError: the system refused; what was there before is still there.
         """
         content = msgspec.json.format(msgspec.json.encode(roofs), indent=2) + b"\n"
-        write_atomically(self.path / VARIANTS / variant / ROOFS, content)
+        write_atomically(self.path / VARIANTS / variant / PEAK_RATES, content)
 
-    def roofs(self, variant: str) -> Roofs | NoRoofs | None:
+    def roofs(self, variant: str) -> PeakRates | NoPeakRates | None:
         """The ceilings of a variant, or why there are none; None when nobody tried to measure them.
 
         Raises:
             BundleError: the file is damaged, from a newer opscope, or of other features or threads than the variant.
             StorageError: it cannot be read.
         """
-        file = self.path / VARIANTS / variant / ROOFS
+        file = self.path / VARIANTS / variant / PEAK_RATES
         try:
             content = file.read_bytes()
         except FileNotFoundError:
@@ -208,19 +208,23 @@ class _Head(msgspec.Struct):
 _REMEASURE = "delete the file and measure again with --resume"
 
 
-def _decode_roofs(content: bytes, file: Path) -> Roofs | NoRoofs:
+def _decode_roofs(content: bytes, file: Path) -> PeakRates | NoPeakRates:
     try:
-        return msgspec.json.decode(content, type=Roofs | NoRoofs)
+        return msgspec.json.decode(content, type=PeakRates | NoPeakRates)
     except msgspec.MsgspecError as error:
-        schema, known = _schema(content), str(Roofs.__struct_config__.tag)
+        schema, known = _schema(content), str(PeakRates.__struct_config__.tag)
         if schema.startswith("opscope.roofs/") and schema != known:
             problem = f"written as {schema}, this opscope knows {known}"
             raise BundleError(problem, where=file, hint="upgrade opscope") from error
         raise BundleError(f"the ceilings are damaged: {error}", where=file, hint=_REMEASURE) from error
 
 
-def _checked(roofs: Roofs | NoRoofs, variant: Variant | None, file: Path) -> Roofs | NoRoofs:
-    if isinstance(roofs, Roofs) and variant and (roofs.cleared, roofs.threads) != (variant.cleared, variant.threads):
+def _checked(roofs: PeakRates | NoPeakRates, variant: Variant | None, file: Path) -> PeakRates | NoPeakRates:
+    if (
+        isinstance(roofs, PeakRates)
+        and variant
+        and (roofs.cleared, roofs.threads) != (variant.cleared, variant.threads)
+    ):
         problem = f"the ceilings are not those of {variant.name}: other features or threads"
         raise BundleError(problem, where=file, hint=_REMEASURE)
     return roofs

@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
-from opscope.bundle.manifest import Arm, Manifest, Status
+from opscope.bundle.manifest import Manifest, Status, TracingMode
 from opscope.bundle.validation import Problem
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ def _own_problems(repetition: Repetition, manifest: Manifest, at: str) -> Iterat
 
 def _result_problems(repetition: Repetition, manifest: Manifest, at: str) -> Iterator[Problem]:
     """Of a repetition that says that it succeeded."""
-    if (repetition.trace is not None) != (repetition.arm is Arm.TRACED):
+    if (repetition.trace is not None) != (repetition.arm is TracingMode.TRACED):
         yield _problem(f"{at}.trace", f"is {repetition.trace or 'null'} of a {repetition.arm.value} repetition")
     asked = (manifest.plan.warmup or 0) + (manifest.plan.runs or 0)
     if repetition.inferences != asked:
@@ -164,7 +164,7 @@ def _result_problems(repetition: Repetition, manifest: Manifest, at: str) -> Ite
 def _call_problems(measurement: Measurement, repetition: Repetition, at: str) -> Iterator[Problem]:
     calls = measurement.wall_ns
     # The log of a foreign runner may tell fewer calls than its trace.
-    if len(calls) != repetition.inferences and (calls or repetition.arm is Arm.TIMED):
+    if len(calls) != repetition.inferences and (calls or repetition.arm is TracingMode.TIMED):
         yield _problem(
             f"{at}.measurement.wall_ns", f"has {len(calls):,} calls, {repetition.inferences:,} inferences are stated"
         )

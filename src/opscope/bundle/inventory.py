@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from opscope.bundle.bundle import VARIANTS
 from opscope.bundle.consistency import path_fault
-from opscope.bundle.manifest import Arm, Status
+from opscope.bundle.manifest import Status, TracingMode
 from opscope.bundle.validation import Problem
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ _TALK = {"request.json", "answer.json", "ended.json"}
 # A run that was killed leaves its reserve and its last talk with a process; --resume clears them away.
 _PASSING = {Status.COMPLETE: _TALK | {".reserve"}, Status.INCOMPLETE: _TALK, Status.RUNNING: set[str]()}
 _ATTEMPT = re.compile(r"(?P<arm>round|timed)-(?P<round>\d+)(?:-attempt-(?P<attempt>\d+))?\Z")
-_ARMS = {"round": Arm.TRACED, "timed": Arm.TIMED}
+_ARMS = {"round": TracingMode.TRACED, "timed": TracingMode.TIMED}
 
 
 class Inventory(NamedTuple):

@@ -19,7 +19,7 @@ class Role(str, enum.Enum):
     """Compared with a baseline, where nothing tells that it is accelerated; only in what other tools left behind."""
 
 
-class Arm(str, enum.Enum):
+class TracingMode(str, enum.Enum):
     """What a repetition is for. The two are never mixed: tracing costs time."""
 
     TIMED = "timed"
@@ -307,7 +307,7 @@ class PlanSlot(NamedTuple):
 
     round: int
     variant: str
-    arm: Arm
+    arm: TracingMode
 
 
 class Repetition(msgspec.Struct, frozen=True):
@@ -343,7 +343,7 @@ class Repetition(msgspec.Struct, frozen=True):
     after: Conditions
     measurement: Measurement | None
     failure: Failure | None
-    arm: Arm = Arm.TRACED
+    arm: TracingMode = TracingMode.TRACED
 
     @property
     def place(self) -> PlanSlot:
@@ -403,11 +403,11 @@ class Manifest(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.bun
         return [variant for variant in self.variants if variant.role is role]
 
     @property
-    def split_arm(self) -> Arm:
+    def split_arm(self) -> TracingMode:
         """The repetitions that the split into operators is computed from: untraced ones where nothing was traced."""
-        return Arm.TRACED if self.left_out.trace is None else Arm.TIMED
+        return TracingMode.TRACED if self.left_out.trace is None else TracingMode.TIMED
 
-    def completed(self, variant: str, arm: Arm | None = None) -> list[Repetition]:
+    def completed(self, variant: str, arm: TracingMode | None = None) -> list[Repetition]:
         """Repetitions of a variant in one arm that count, in order of round; None: those of :attr:`split_arm`."""
         arm = arm or self.split_arm
         found = [rep for rep in self.repetitions if (rep.variant, rep.arm) == (variant, arm) and rep.ok]
@@ -419,7 +419,7 @@ class Manifest(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.bun
         return [
             PlanSlot(number, name, arm)
             for number, names in enumerate(zip(timed, self.plan.order, strict=False))
-            for arm, own in zip(Arm, names, strict=True)
+            for arm, own in zip(TracingMode, names, strict=True)
             for name in own
         ]
 

@@ -15,7 +15,7 @@ from opscope.cli.output import JsonOption, QuietOption, show, write_json
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from opscope.runtimes.executorch.export.lower import Heard
+    from opscope.runtimes.executorch.export.lower import StepProgress
 
 
 def command(
@@ -77,7 +77,7 @@ def _deaf(step: str) -> None:
     """Steps that nobody watches."""
 
 
-def _status() -> AbstractContextManager[Heard]:
+def _status() -> AbstractContextManager[StepProgress]:
     from opscope.cli.progress import steps_shown
 
     return steps_shown()

@@ -201,7 +201,7 @@ def _progress() -> AbstractContextManager[Progress]:
 
 def _tell(done: Profiled) -> None:
     from opscope.reports.terminal import summary
-    from opscope.workflows.measure.surroundings import temporary_cache
+    from opscope.workflows.measure.environment_checks import temporary_cache
 
     show(summary(done.content))
     for note in filter(None, [*done.notes, temporary_cache()]):

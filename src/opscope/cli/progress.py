@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from opscope.bundle.manifest import Repetition
     from opscope.experiment.engine import Progress as RunProgress
-    from opscope.runtimes.executorch.export.lower import Heard
+    from opscope.runtimes.executorch.export.lower import StepProgress
 
 
 @contextmanager
@@ -39,7 +39,7 @@ def run_progress() -> Iterator[RunProgress]:
 
 
 @contextmanager
-def steps_shown() -> Iterator[Heard]:
+def steps_shown() -> Iterator[StepProgress]:
     """A line on standard error that tells the step of an export, and is gone at its end."""
     console = Console(stderr=True)
     with console.status("starting") as status:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from opscope.bundle.manifest import Arm, Conditions, Failure, FailureKind, Measurement, Repetition, Status
+from opscope.bundle.manifest import Conditions, Failure, FailureKind, Measurement, Repetition, Status, TracingMode
 from opscope.core.errors import BundleError, DeviceError, StorageError, TraceFormatError
 from opscope.core.files import sha256_of
 from opscope.experiment.protocol import TRACE
@@ -108,7 +108,7 @@ def _repeat(bundle: Bundle, target: RunTarget, clock: TimeSource, check: TraceCh
     assert variant is not None  # noqa: S101 - the plan names variants of its own manifest
     directory, attempt = bundle.attempt_directory(place)
     before, started, began = _conditions(target, bundle), clock.now(), clock.monotonic()
-    job = _job(bundle, variant, traced=place.arm is Arm.TRACED)
+    job = _job(bundle, variant, traced=place.arm is TracingMode.TRACED)
     outcome = target.execute(job, directory)
     seconds = clock.monotonic() - began
     trace = directory / TRACE

@@ -6,7 +6,7 @@ import msgspec
 
 from opscope.bundle.manifest import MaskProof, Measurement
 from opscope.hosts.host import PRINTED
-from opscope.program.ceilings.ceilings import Roofs
+from opscope.program.peak_rates.peak_rates import PeakRates
 
 
 class ProbeAnswer(msgspec.Struct, frozen=True):
@@ -86,7 +86,7 @@ class RunAnswer(msgspec.Struct, frozen=True):
     kind: str = "exit"
 
 
-class RoofsRequest(msgspec.Struct, frozen=True):
+class PeakRatesRequest(msgspec.Struct, frozen=True):
     """The ceilings of one variant.
 
     Attributes:
@@ -101,10 +101,10 @@ class RoofsRequest(msgspec.Struct, frozen=True):
     threads: int
     seconds: float
     answer: str
-    again: Roofs | None = None
+    again: PeakRates | None = None
 
 
-class RoofsAnswer(msgspec.Struct, frozen=True):
+class PeakRatesResponse(msgspec.Struct, frozen=True):
     """What became of such a request: ceilings with the proof that the features were off, or an error.
 
     Attributes:
@@ -114,7 +114,7 @@ class RoofsAnswer(msgspec.Struct, frozen=True):
         kind: of the error: ``mask`` or ``exit``.
     """
 
-    roofs: Roofs | None = None
+    roofs: PeakRates | None = None
     mask: MaskProof | None = None
     error: str | None = None
     kind: str = "exit"

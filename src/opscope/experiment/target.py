@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from opscope.experiment.protocol import ProbeAnswer
     from opscope.hosts.host import Host
-    from opscope.machine.ceilings_cache import MachineIdentity
-    from opscope.program.ceilings.ceilings import Roofs
+    from opscope.machine.peak_rates_cache import MachineIdentity
+    from opscope.program.peak_rates.peak_rates import PeakRates
 
 
 class Job(msgspec.Struct, frozen=True):
@@ -89,7 +89,7 @@ class RunTarget(Protocol):
         """
         ...
 
-    def roofs(self, clear: list[str] | None, threads: int) -> Roofs | None:
+    def roofs(self, clear: list[str] | None, threads: int) -> PeakRates | None:
         """The ceilings there, measured in a process of their own; None when this kind of target cannot measure them.
 
         Args:
@@ -158,11 +158,11 @@ class RecallingTarget(Protocol):
         """
         ...
 
-    def roofs_again(self, sample: Roofs) -> Roofs:
+    def roofs_again(self, sample: PeakRates) -> PeakRates:
         """Some ceilings, measured again in a process of their own, with the features and threads that they say.
 
         Args:
-            sample: which, see :func:`opscope.program.ceilings.drift.drift_sample`.
+            sample: which, see :func:`opscope.program.peak_rates.drift.drift_sample`.
 
         Raises:
             OpscopeError: as of :meth:`RunTarget.roofs`.

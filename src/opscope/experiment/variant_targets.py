@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from opscope.bundle.manifest import Conditions, Environment, Target
     from opscope.experiment.protocol import ProbeAnswer
     from opscope.experiment.target import Job, JobOutcome, RunTarget
-    from opscope.machine.ceilings_cache import MachineIdentity
-    from opscope.program.ceilings.ceilings import Roofs
+    from opscope.machine.peak_rates_cache import MachineIdentity
+    from opscope.program.peak_rates.peak_rates import PeakRates
 
 
 class VariantTargets:
@@ -64,7 +64,7 @@ class VariantTargets:
         """Run a job where its variant runs."""
         return self._targets[directory.parent.name].execute(job, directory)
 
-    def roofs(self, clear: list[str] | None, threads: int) -> Roofs | None:
+    def roofs(self, clear: list[str] | None, threads: int) -> PeakRates | None:
         """The ceilings, as the first target measures them."""
         return self._first.roofs(clear, threads)
 
@@ -72,7 +72,7 @@ class VariantTargets:
         """What the ceilings of the first target depend on; None where it keeps none."""
         return self._first.identity() if isinstance(self._first, RecallingTarget) else None
 
-    def roofs_again(self, sample: Roofs) -> Roofs:
+    def roofs_again(self, sample: PeakRates) -> PeakRates:
         """The same ceilings as these, as the first target measures them again."""
         if not isinstance(self._first, RecallingTarget):
             raise RunError("this target keeps no ceilings")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from opscope.analysis.compare.compare import ComparedSide
 from opscope.analysis.gate.gate import DEFAULT_THRESHOLD, Terms
 from opscope.bundle.bundle import is_bundle
-from opscope.bundle.manifest import Arm, Role
+from opscope.bundle.manifest import Role, TracingMode
 from opscope.core.errors import MismatchError, NotFoundError, UsageError, did_you_mean
 from opscope.fleet.analysis.history_gate import Candidate, Predecessors, history_gate
 from opscope.fleet.store.log import snapshot
@@ -77,7 +77,7 @@ def check_history(
     own = Candidate(
         ComparedSide(variant.name, found.source, latency),
         latency,
-        len(found.manifest.completed(variant.name, Arm.TIMED if analysis.untraced else Arm.TRACED)),
+        len(found.manifest.completed(variant.name, TracingMode.TIMED if analysis.untraced else TracingMode.TRACED)),
         arm,
         analysis.operators,
     )

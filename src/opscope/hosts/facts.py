@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from opscope.bundle.manifest import Conditions, Environment
 from opscope.machine import environment
 from opscope.machine.cpu_limits import quota_of, within
-from opscope.machine.emulation import emulator_told
+from opscope.machine.emulation import reported_emulator
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -45,7 +45,7 @@ def environment_of(told: Mapping[str, str], features: list[str] | None, versions
         features=features,
         versions={**versions, **_versions(told)},
         cpu_quota=quota_of(told.get("quota", "")),
-        emulator=emulator_told(told.get("stat", ""), _line(told, "runs") or "", cpuinfo),
+        emulator=reported_emulator(told.get("stat", ""), _line(told, "runs") or "", cpuinfo),
     )
 
 

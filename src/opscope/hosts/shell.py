@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _END_SECONDS = 5.0
 
 
-class HeardLines:
+class ResponseLines:
     """The lines that a process printed and nobody has taken yet, in order."""
 
     def __init__(self) -> None:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from opscope.bundle.manifest import Target
 from opscope.core.errors import DeviceError, MissingDependencyError, UsageError
 from opscope.hosts.process import last_line
-from opscope.hosts.shell import Finished, HeardLines, address_options, end_process, safe_path
+from opscope.hosts.shell import Finished, ResponseLines, address_options, end_process, safe_path
 from opscope.hosts.target_kinds import SSH
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ class SshProcess:
 
     def __init__(self, command: Sequence[str], where: str, host: str) -> None:
         self._where, self._host = where, host
-        self._lines = HeardLines()
+        self._lines = ResponseLines()
         self._code: int | None = None
         self._errors = b""
         pipe = subprocess.PIPE

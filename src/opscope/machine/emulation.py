@@ -45,10 +45,10 @@ _MAX = re.compile(r"^CPU implementer\s*:\s*0x00$(?:\n.+)*?\nCPU part\s*:\s*0x051
 
 def emulator_here() -> str | None:
     """What emulates the CPU that this process runs on; None where nothing tells of an emulator."""
-    return emulator_told(_text("self/stat"), _program(), _text("cpuinfo")) or _generated() or _translator()
+    return reported_emulator(_text("self/stat"), _program(), _text("cpuinfo")) or _generated() or _translator()
 
 
-def emulator_told(stat: str, program: str, cpuinfo: str) -> str | None:
+def reported_emulator(stat: str, program: str, cpuinfo: str) -> str | None:
     """What emulates the CPU that a process of Linux sees; None where nothing of this tells of an emulator.
 
     Args:

@@ -12,8 +12,8 @@ from opscope.core.errors import MismatchError, NotFoundError, OpscopeError
 from opscope.core.files import sha256_of
 from opscope.core.table import TraceWarning
 from opscope.measurements.export_record import recorded_tokens
-from opscope.program.ceilings.ceilings import NoRoofs, Roofs
 from opscope.program.model import ProgramModel
+from opscope.program.peak_rates.peak_rates import NoPeakRates, PeakRates
 from opscope.runtimes.executorch.etrecord.etrecord import read_etrecord
 from opscope.runtimes.executorch.pte import read_executable
 from opscope.runtimes.executorch.xnnpack.payload import read_xnn_graphs
@@ -168,7 +168,7 @@ def _attributed(side: Side, found: Attributions, info: ProgramInfo) -> Side:
     )
 
 
-def _roofs(side: Side) -> tuple[Roofs | None, list[TraceWarning]]:
+def _roofs(side: Side) -> tuple[PeakRates | None, list[TraceWarning]]:
     """The ceilings of a variant, or why there are none though somebody tried to measure them."""
     if side.bundle is None or side.variant is None:
         return None, []
@@ -176,7 +176,7 @@ def _roofs(side: Side) -> tuple[Roofs | None, list[TraceWarning]]:
         found = side.bundle.roofs(side.variant.name)
     except OpscopeError as error:
         return None, [_roofs_warning(str(error))]
-    return (None, [_roofs_warning(found.reason)]) if isinstance(found, NoRoofs) else (found, [])
+    return (None, [_roofs_warning(found.reason)]) if isinstance(found, NoPeakRates) else (found, [])
 
 
 def _roofs_warning(reason: str) -> TraceWarning:

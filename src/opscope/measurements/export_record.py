@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 RECORD = "export.json"
 
 
-def record_beside(program: Path) -> ExportRecord | None:
+def record_of_export(program: Path) -> ExportRecord | None:
     """The record of the export that a program is of; None when there is none beside it, or it is of another file.
 
     Raises:
@@ -34,6 +34,6 @@ def record_beside(program: Path) -> ExportRecord | None:
 
 def recorded_tokens(program: Path) -> dict[str, int]:
     """Tokens of a call by method, as the record beside a program says; empty without one."""
-    record = record_beside(program)
+    record = record_of_export(program)
     rows = [one.method for one in record.methods] if record else []
     return {method.name: method.tokens for method in rows if method.tokens is not None}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opscope.core.errors import UsageError, did_you_mean
-from opscope.measurements.export_record import record_beside
+from opscope.measurements.export_record import record_of_export
 from opscope.program.structure.plan import PlannedTensor
 from opscope.runtimes.executorch.pte import read_executable
 
@@ -43,7 +43,7 @@ def planned_calls(program: Path, asked: Sequence[str]) -> list[str]:
     ]
     if len(names) < 2:  # noqa: PLR2004 - one method needs no order
         return []
-    record = record_beside(program)
+    record = record_of_export(program)
     return [name for method in _ordered(names, record) for name in [method] * _times(method, record)]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opscope.bundle.bundle import VARIANTS, Bundle
-from opscope.bundle.manifest import Arm, Role
+from opscope.bundle.manifest import Role, TracingMode
 from opscope.core.errors import NotFoundError, RunError, did_you_mean
 from opscope.measurements.side import Side, Warmup
 from opscope.measurements.trace_sides import marked
@@ -69,15 +69,15 @@ def _calls(bundle: Bundle, variant: Variant, table: EventTable) -> CallTimes | N
 
     walls = {
         arm: {r.round: r.measurement for r in bundle.manifest.completed(variant.name, arm) if r.measurement}
-        for arm in Arm
+        for arm in TracingMode
     }
-    if not walls[Arm.TIMED]:
+    if not walls[TracingMode.TIMED]:
         return None
     return CallTimes(
-        untraced={number: own.wall_ns for number, own in walls[Arm.TIMED].items()},
-        traced={number: own.wall_ns for number, own in walls[Arm.TRACED].items()},
+        untraced={number: own.wall_ns for number, own in walls[TracingMode.TIMED].items()},
+        traced={number: own.wall_ns for number, own in walls[TracingMode.TRACED].items()},
         warmup=max(table.warmup, default=0),
-        load_ns={number: own.load_ns for number, own in walls[Arm.TIMED].items() if own.load_ns is not None},
+        load_ns={number: own.load_ns for number, own in walls[TracingMode.TIMED].items() if own.load_ns is not None},
         order=tuple(bundle.manifest.plan.calls),
     )
 

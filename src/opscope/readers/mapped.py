@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def let_go(data: memoryview, end: int) -> None:
+def advise_dontneed(data: memoryview, end: int) -> None:
     """Give the memory of a mapped file up to a byte back; what is looked at again is loaded again."""
     mapping = data.obj
     if isinstance(mapping, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):

@@ -55,7 +55,7 @@ class Reader(Protocol):
 
 
 @runtime_checkable
-class DoubtingReader(Protocol):
+class ConfirmingReader(Protocol):
     """A reader of a format whose first bytes others share, such as JSON."""
 
     def confirms(self, start: bytes) -> bool:
@@ -158,7 +158,7 @@ def trace_reader(path: Path) -> Reader | None:
 def _reader_of(start: bytes, candidates: Iterable[Reader | str]) -> Reader | None:
     for reader in candidates if start else ():
         sniffed = not isinstance(reader, str) and reader.sniff(start[:_HEAD])
-        if sniffed and (not isinstance(reader, DoubtingReader) or reader.confirms(start)):
+        if sniffed and (not isinstance(reader, ConfirmingReader) or reader.confirms(start)):
             return reader if not isinstance(reader, str) else None
     return None
 

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from opscope.analysis.findings.message import note
 from opscope.analysis.kernels.kernel_sources import EvidenceKind, KernelState
-from opscope.analysis.kernels.ladder import Answer, Rung, rung_counts
+from opscope.analysis.kernels.ladder import Answer, EvidenceLevel, evidence_level_counts
 from opscope.core.units import counted_text, share_text
 from opscope.reports.content.text import LONGEST, markdown, plain
 from opscope.reports.terminal import message_lines, plain_table
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from opscope.analysis.kernels.kernels import KernelCell, KernelColumn, KernelLine, KernelPair, KernelView
-    from opscope.analysis.kernels.ladder import EvidenceLevel, OperatorLadder, VariantLadder
+    from opscope.analysis.kernels.ladder import LevelAnswer, OperatorLadder, VariantLadder
 
 KINDS = {
     EvidenceKind.COUNTED: "calls counted",
@@ -96,7 +96,7 @@ _SHARE = "share of latency with a yes"
 def _rungs(ladder: VariantLadder) -> Table:
     """Answers by question; without shares of latency where times mean nothing."""
     table = plain_table("question", "yes", "no", Answer.UNKNOWN.value, *_unless(ladder.emulated, _SHARE))
-    for row in rung_counts(ladder):
+    for row in evidence_level_counts(ladder):
         counts = (str(row.yes), str(row.no), str(row.unknown))
         table.add_row(row.rung.value, *counts, *_unless(ladder.emulated, row.share))
     return table
@@ -107,7 +107,7 @@ def _unless(emulated: bool, cell: str) -> tuple[str, ...]:
 
 
 def _operators(ladder: VariantLadder) -> Table:
-    table = plain_table("operator", *_unless(ladder.emulated, "share"), *(rung.value for rung in Rung))
+    table = plain_table("operator", *_unless(ladder.emulated, "share"), *(rung.value for rung in EvidenceLevel))
     table.columns[0].overflow = "fold"
     for own in ladder.operators[:_OPERATORS]:
         share = _unless(ladder.emulated, share_text(own.share))
@@ -118,7 +118,7 @@ def _operators(ladder: VariantLadder) -> Table:
     return table
 
 
-def _answer(step: EvidenceLevel) -> str:
+def _answer(step: LevelAnswer) -> str:
     return step.isa.value if step.isa else _ANSWERS[step.answer]
 
 
@@ -174,7 +174,7 @@ def _pair_lists(view: KernelView, pair: KernelPair) -> Iterator[str]:
 def _ladder_rows(ladder: VariantLadder) -> Iterator[str]:
     yield from ("", f"## {markdown(_ladder_heading(ladder), _LONG)}", "")
     yield from _head(["question", "yes", "no", Answer.UNKNOWN.value, _SHARE])
-    for row in rung_counts(ladder):
+    for row in evidence_level_counts(ladder):
         yield _row([row.rung.value, str(row.yes), str(row.no), str(row.unknown), row.share])
     if ladder.problem:
         yield from ("", f"Calls are not given to operators: {markdown(ladder.problem, _LONG)}.")

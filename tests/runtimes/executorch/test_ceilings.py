@@ -20,12 +20,12 @@ from opscope.api import Settings, profile
 from opscope.bundle.bundle import Bundle
 from opscope.bundle.manifest import Status
 from opscope.core.errors import BundleError, FeatureError, OpscopeError, RunError
-from opscope.experiment.protocol import RoofsAnswer, RoofsRequest
+from opscope.experiment.protocol import PeakRatesRequest, PeakRatesResponse
 from opscope.experiment.target import RunTarget
 from opscope.machine import isa
-from opscope.program.ceilings.ceilings import KernelClass, MacRoof, NoRoofs, Roof, Roofs, kernel_use
-from opscope.runtimes.executorch.ceilings.sampler import LEAST_RUNS, PASSES, PATIENCE, Probe, ProbeCandidate, measure
-from opscope.runtimes.executorch.ceilings.xnnpack import RefusedError
+from opscope.program.peak_rates.peak_rates import KernelClass, MacPeakRate, NoPeakRates, PeakRate, PeakRates, kernel_use
+from opscope.runtimes.executorch.peak_rates.sampler import LEAST_RUNS, PASSES, PATIENCE, Probe, ProbeCandidate, measure
+from opscope.runtimes.executorch.peak_rates.xnnpack import RefusedError
 from opscope.runtimes.executorch.runners.local import LocalTarget
 from programs import write_tiny_program
 
@@ -70,21 +70,21 @@ class Graph:
 
 def sampled(
     graphs: dict[str, Graph | RefusedError], ticks: Ticks, *, seconds: float = 1e-6, probes: int = 1
-) -> list[Roof]:
+) -> list[PeakRate]:
     """The ceilings of probes whose candidates are these graphs, each of 1000 units of work."""
     candidates = [
-        ProbeCandidate(MacRoof(dtype="f32", kernel=KernelClass.GEMM, shape=name), 1000, _nothing) for name in graphs
+        ProbeCandidate(MacPeakRate(dtype="f32", kernel=KernelClass.GEMM, shape=name), 1000, _nothing) for name in graphs
     ]
 
     def compiled(candidate: ProbeCandidate) -> Graph:
-        assert isinstance(candidate.roof, MacRoof)
+        assert isinstance(candidate.roof, MacPeakRate)
         graph = graphs[candidate.roof.shape]
         if isinstance(graph, RefusedError):
             raise graph
         return graph
 
     found = measure([Probe(candidates, lambda name: name == "Add (ND)")] * probes, compiled, seconds, ticks)
-    assert all(isinstance(roof, MacRoof) for roof in found)
+    assert all(isinstance(roof, MacPeakRate) for roof in found)
     return found
 
 
@@ -108,7 +108,7 @@ def test_the_fastest_candidate_counts() -> None:
     ticks = Ticks()
     graphs = {"a": Graph(ticks, [80]), "b": RefusedError("f", "no"), "c": Graph(ticks, [50]), "d": Graph(ticks, [90])}
     (roof,) = sampled(graphs, ticks)
-    assert isinstance(roof, MacRoof)
+    assert isinstance(roof, MacPeakRate)
     assert roof.shape == "c"
 
 
@@ -157,7 +157,7 @@ def failing(script: str) -> LocalTarget:
     return LocalTarget(roofs_child=[sys.executable, "-c", CHILD + script])
 
 
-def answered(answer: RoofsAnswer) -> str:
+def answered(answer: PeakRatesResponse) -> str:
     """A script that gives this answer."""
     return ANSWER.format(msgspec.json.encode(answer).decode())
 
@@ -169,9 +169,9 @@ def answered(answer: RoofsAnswer) -> str:
         ("print('no such thing'); sys.exit(3)", RunError, "code 3.*no such thing"),
         ("pass", RunError, "no answer"),
         (ANSWER.format("nonsense"), RunError, "answer is damaged"),
-        (answered(RoofsAnswer(error="the mask does not hold", kind="mask")), FeatureError, "mask does not hold"),
-        (answered(RoofsAnswer(error="OSError: gone")), RunError, "OSError: gone"),
-        (answered(RoofsAnswer(round_roofs())), RunError, "no result"),
+        (answered(PeakRatesResponse(error="the mask does not hold", kind="mask")), FeatureError, "mask does not hold"),
+        (answered(PeakRatesResponse(error="OSError: gone")), RunError, "OSError: gone"),
+        (answered(PeakRatesResponse(round_roofs())), RunError, "no result"),
     ],
 )
 def test_a_process_that_fails_is_an_error_with_its_reason(script: str, kind: type[OpscopeError], message: str) -> None:
@@ -202,7 +202,7 @@ def test_every_variant_keeps_the_ceilings_of_its_own_features(bundle: Bundle) ->
     """Measured after the repetitions, with the cleared fields and threads of the variant."""
     for variant in bundle.manifest.variants:
         roofs = bundle.roofs(variant.name)
-        assert isinstance(roofs, Roofs)
+        assert isinstance(roofs, PeakRates)
         assert (roofs.cleared, roofs.threads) == (variant.cleared, variant.threads)
     assert bundle.roofs("no-such-variant") is None
 
@@ -225,7 +225,7 @@ def test_a_damaged_file_is_told_and_measured_again(bundle: Bundle) -> None:
         bundle.roofs("accelerated")
     assert "--resume" in (caught.value.hint or "")
     resume(bundle, FakeTarget())
-    assert isinstance(bundle.roofs("accelerated"), Roofs)
+    assert isinstance(bundle.roofs("accelerated"), PeakRates)
 
 
 def test_ceilings_of_a_newer_opscope_are_refused(bundle: Bundle) -> None:
@@ -258,9 +258,9 @@ def test_a_failure_is_kept_as_a_reason_and_never_loses_the_run(tmp_path: Path) -
     profile(str(program), settings=SMALL, out=out, target=target, clock=FakeClock())
     bundle = Bundle.open(out)
     assert bundle.manifest.status is Status.COMPLETE
-    assert bundle.roofs("baseline") == NoRoofs("measuring ceilings failed: the process was ended by SIGILL")
+    assert bundle.roofs("baseline") == NoPeakRates("measuring ceilings failed: the process was ended by SIGILL")
     resume(bundle, FakeTarget())
-    assert isinstance(bundle.roofs("baseline"), Roofs)
+    assert isinstance(bundle.roofs("baseline"), PeakRates)
 
 
 def test_ceilings_can_be_left_out(tmp_path: Path) -> None:
@@ -287,14 +287,14 @@ def strongest() -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def real(strongest: list[str]) -> tuple[Roofs, Roofs]:
+def real(strongest: list[str]) -> tuple[PeakRates, PeakRates]:
     """Ceilings of this machine as it is, and without half precision."""
     target = LocalTarget()
     return target.roofs([], 1), target.roofs(strongest, 1)
 
 
 @pytest.mark.runtime
-def test_every_ceiling_names_the_kernels_that_ran(real: tuple[Roofs, Roofs]) -> None:
+def test_every_ceiling_names_the_kernels_that_ran(real: tuple[PeakRates, PeakRates]) -> None:
     """A rate comes with its kernels and its spread, no rate with a reason; they are of the class that was meant."""
     for roofs in real:
         assert {(roof.dtype, roof.kernel) for roof in roofs.compute} >= {
@@ -306,7 +306,7 @@ def test_every_ceiling_names_the_kernels_that_ran(real: tuple[Roofs, Roofs]) -> 
             check(roof)
 
 
-def check(roof: Roof) -> None:
+def check(roof: PeakRate) -> None:
     """A ceiling has a rate with its evidence, or a reason."""
     assert (roof.rate is None) is (roof.unsupported is not None)
     if roof.rate is None:
@@ -315,14 +315,14 @@ def check(roof: Roof) -> None:
     assert 0 < roof.rate.median <= roof.rate.best
     assert roof.rate.n >= PASSES
     assert roof.rate.spread >= 0
-    if isinstance(roof, MacRoof):
+    if isinstance(roof, MacPeakRate):
         rows = 1 if roof.kernel is KernelClass.GEMV else None
         uses = [kernel_use(name, rows) for name in roof.operators]
         assert {(use.dtype, use.kernel) for use in uses if use} == {(roof.dtype, roof.kernel)}
 
 
 @pytest.mark.runtime
-def test_cleared_features_are_in_effect(real: tuple[Roofs, Roofs], strongest: list[str]) -> None:
+def test_cleared_features_are_in_effect(real: tuple[PeakRates, PeakRates], strongest: list[str]) -> None:
     """Without half precision its kernels are gone: what runs instead is named, and is no ceiling of that type."""
     whole, without = real
     assert (whole.cleared, without.cleared) == ([], strongest)
@@ -339,7 +339,7 @@ def test_cleared_features_are_in_effect(real: tuple[Roofs, Roofs], strongest: li
 
 
 @pytest.mark.runtime
-def test_memory_is_measured_from_small_sets_to_large_ones(real: tuple[Roofs, Roofs]) -> None:
+def test_memory_is_measured_from_small_sets_to_large_ones(real: tuple[PeakRates, PeakRates]) -> None:
     """From 32 KiB on, each set twice the one before, in three patterns; and the fixed cost of an operator."""
     for roofs in real:
         sizes = sorted({roof.working_set for roof in roofs.memory})
@@ -356,7 +356,7 @@ def test_clearing_after_the_backend_was_loaded_is_refused() -> None:
         "import ctypes, runpy, sys\n"
         "from opscope.runtimes.executorch.installed import BACKEND, library_directory, library_path\n"
         "ctypes.CDLL(str(library_path(library_directory(), BACKEND)))\n"
-        "runpy.run_module('opscope.runtimes.executorch.ceilings.child', run_name='__main__')\n"
+        "runpy.run_module('opscope.runtimes.executorch.peak_rates.child', run_name='__main__')\n"
     )
     late = LocalTarget(roofs_child=[sys.executable, "-c", script])
     with pytest.raises(FeatureError, match="loaded before features were cleared"):
@@ -366,16 +366,16 @@ def test_clearing_after_the_backend_was_loaded_is_refused() -> None:
 @pytest.mark.runtime
 def test_measuring_loads_neither_torch_nor_executorch(tmp_path: Path) -> None:
     """Only the runtime's libraries are opened."""
-    request = RoofsRequest([], 1, 0.001, str(tmp_path / "answer.json"))
+    request = PeakRatesRequest([], 1, 0.001, str(tmp_path / "answer.json"))
     (tmp_path / "request.json").write_bytes(msgspec.json.encode(request))
     script = (
-        "import sys\nfrom opscope.runtimes.executorch.ceilings.child import main\n"
+        "import sys\nfrom opscope.runtimes.executorch.peak_rates.child import main\n"
         f"assert main([{str(tmp_path / 'request.json')!r}]) == 0\n"
         "assert not {'torch', 'executorch'} & set(sys.modules)\n"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    answer = msgspec.json.decode((tmp_path / "answer.json").read_bytes(), type=RoofsAnswer)
+    answer = msgspec.json.decode((tmp_path / "answer.json").read_bytes(), type=PeakRatesResponse)
     assert answer.mask is not None
     assert answer.mask.same_symbol
 

@@ -24,7 +24,7 @@ from opscope.readers.registry import read_trace
 from opscope.runtimes.executorch.etdump import etdump as reader
 from opscope.runtimes.executorch.etdump import repeats
 from opscope.runtimes.executorch.etdump.etdump import EtdumpReader
-from opscope.runtimes.executorch.etdump.repeats import stretches
+from opscope.runtimes.executorch.etdump.repeats import repeated_spans
 from traces import Node, _event, _table, _vector, encode, etdump
 
 pytestmark = pytest.mark.usefixtures("small_repeats")
@@ -128,7 +128,7 @@ def test_damage_is_seen_the_same_way(repeat: int, flips: list[tuple[int, int]]) 
 def test_stretches_cover_every_block_once(steps: list[int]) -> None:
     """Whatever the distances, the stretches follow each other and even ones have one distance to the block before."""
     at = np.cumsum([10_000, *steps])
-    parts = list(stretches(at))
+    parts = list(repeated_spans(at))
     assert [first for first, _, _ in parts] == [0, *(last for _, last, _ in parts)][: len(parts)]
     assert not parts or parts[-1][1] == len(at)
     for first, last, even in parts:

@@ -17,7 +17,7 @@ from opscope.analysis.preflight.exported import ExportRecord
 from opscope.api import Settings, export, profile
 from opscope.core.errors import ExportError, MissingDependencyError, NotFoundError, OpscopeError, UsageError
 from opscope.core.files import sha256_of
-from opscope.measurements.export_record import record_beside
+from opscope.measurements.export_record import record_of_export
 from opscope.measurements.method_calls import LOOP_CALLS, planned_calls
 from opscope.runtimes.executorch.etrecord.etrecord import read_etrecord
 from opscope.runtimes.executorch.etrecord.slim import slim_etrecord
@@ -108,7 +108,7 @@ def test_an_export_agrees_with_pytorch_and_says_what_was_delegated(
     assert method.delegation.share == share
     assert (method.graph is None) == (dtype != "dynamic-int8")
     assert (method.method.quantised > 0) == (dtype == "dynamic-int8")
-    assert record_beside(tmp_path / record.program.name) == record
+    assert record_of_export(tmp_path / record.program.name) == record
     assert not (tmp_path / ".checks").exists()
 
 
@@ -177,9 +177,9 @@ def test_the_template_exports_as_it_is_in_a_process_of_its_own(tmp_path: Path) -
     assert again.returncode == 8
     assert "--overwrite" in again.stderr
     program = tmp_path / "out" / f"{stem}.pte"
-    assert record_beside(program) is not None
+    assert record_of_export(program) is not None
     program.write_bytes(program.read_bytes() + b"\0")
-    assert record_beside(program) is None, "files are matched by hash, not by name"
+    assert record_of_export(program) is None, "files are matched by hash, not by name"
 
 
 def test_the_weights_stay_out_of_the_record_where_that_is_asked(tmp_path: Path) -> None:
@@ -189,7 +189,7 @@ def test_the_weights_stay_out_of_the_record_where_that_is_asked(tmp_path: Path) 
     slim = export(source, out=tmp_path / "slim", slim_record=True).record
     etrecord = tmp_path / "slim" / slim.etrecord.name
     assert (slim.etrecord.sha256, slim.etrecord.size) == (sha256_of(etrecord), etrecord.stat().st_size)
-    assert record_beside(tmp_path / "slim" / slim.program.name) == slim
+    assert record_of_export(tmp_path / "slim" / slim.program.name) == slim
     assert etrecord.read_bytes() == slim_etrecord(etrecord)
     assert [graph.nodes for graph in read_etrecord(etrecord).graphs] == [
         graph.nodes for graph in read_etrecord(full.etrecord).graphs

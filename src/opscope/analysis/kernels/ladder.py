@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from opscope.program.partition.sme_support import Eligibility
 
 
-class Rung(str, enum.Enum):
+class EvidenceLevel(str, enum.Enum):
     """A question, in the order in which they build on each other."""
 
     ELIGIBLE = "eligible"
@@ -49,7 +49,7 @@ class Answer(str, enum.Enum):
     UNKNOWN = "not known here"
 
 
-class EvidenceLevel(msgspec.Struct, frozen=True):
+class LevelAnswer(msgspec.Struct, frozen=True):
     """One rung.
 
     Attributes:
@@ -60,7 +60,7 @@ class EvidenceLevel(msgspec.Struct, frozen=True):
         isa: the strongest instruction set of kernels that ran; null where none is known to have run.
     """
 
-    rung: Rung
+    rung: EvidenceLevel
     answer: Answer
     detail: str
     source: str | None = None
@@ -121,13 +121,13 @@ _DYNAMIC = ("QP",)
 _X86 = "on x86-64 the library's kernels have no exported names"
 
 
-def _unknown(rung: Rung, why: str) -> EvidenceLevel:
-    return EvidenceLevel(rung, Answer.UNKNOWN, why)
+def _unknown(rung: EvidenceLevel, why: str) -> LevelAnswer:
+    return LevelAnswer(rung, Answer.UNKNOWN, why)
 
 
-def eligible(known: LadderInputs, place: OperatorKey) -> EvidenceLevel:
+def eligible(known: LadderInputs, place: OperatorKey) -> LevelAnswer:
     """Whether an accelerated kernel could run an operator, by its types and shape and by what the CPU has."""
-    rung = Rung.ELIGIBLE
+    rung = EvidenceLevel.ELIGIBLE
     if not known.arm:
         return _unknown(rung, f"no rules are known that tell which operators {known.about} can run")
     found = known.sme.get(place)
@@ -135,12 +135,12 @@ def eligible(known: LadderInputs, place: OperatorKey) -> EvidenceLevel:
         return _unknown(rung, "the program does not tell what this operator computes")
     if found.verdict is not SmeSupport.ELIGIBLE:
         answer = Answer.NO if found.verdict is SmeSupport.NOT_ELIGIBLE else Answer.UNKNOWN
-        return EvidenceLevel(rung, answer, found.reason, found.source)
+        return LevelAnswer(rung, answer, found.reason, found.source)
     if known.features is None:
         return _unknown(rung, "by its types and shape it is; what the CPU has is not known")
     if "sme" not in known.features:
-        return EvidenceLevel(rung, Answer.NO, "by its types and shape it is, but SME is absent or off here", "features")
-    return EvidenceLevel(rung, Answer.YES, f"{found.types}: {found.reason}", f"{TABLE}: {found.source}")
+        return LevelAnswer(rung, Answer.NO, "by its types and shape it is, but SME is absent or off here", "features")
+    return LevelAnswer(rung, Answer.YES, f"{found.types}: {found.reason}", f"{TABLE}: {found.source}")
 
 
 def _names(known: LadderInputs, place: OperatorKey) -> list[str]:
@@ -151,9 +151,9 @@ def _names(known: LadderInputs, place: OperatorKey) -> list[str]:
     return [f"kai_run_matmul_clamp_{name}" for text in texts for name in text.split(", ")]
 
 
-def in_binary(known: LadderInputs, place: OperatorKey) -> EvidenceLevel:
+def in_binary(known: LadderInputs, place: OperatorKey) -> LevelAnswer:
     """Whether the library has such a kernel, by its exported names."""
-    rung = Rung.IN_BINARY
+    rung = EvidenceLevel.IN_BINARY
     if not known.arm:
         return _unknown(rung, _X86)
     if known.exported is None:
@@ -161,19 +161,17 @@ def in_binary(known: LadderInputs, place: OperatorKey) -> EvidenceLevel:
     names = _names(known, place)
     there = [name for name in names if name in known.exported]
     if there:
-        return EvidenceLevel(rung, Answer.YES, ", ".join(there), "exported symbols of the library")
+        return LevelAnswer(rung, Answer.YES, ", ".join(there), "exported symbols of the library")
     why = "no kernel is known for it" if not names else "none of its kernels is exported, which proves nothing"
     return _unknown(rung, why)
 
 
-def selected(known: LadderInputs, row: Operator) -> EvidenceLevel:
+def selected(known: LadderInputs, row: Operator) -> LevelAnswer:
     """Whether the library chose one, by the operator's name in the trace."""
-    rung, types = Rung.SELECTED, _types(row.name)
+    rung, types = EvidenceLevel.SELECTED, _types(row.name)
     source = "operator name in the trace"
     if any(word.startswith(_PACKED) for word in types):
-        return EvidenceLevel(
-            rung, Answer.YES, f"{', '.join(types)}: packed types, which only the SME family has", source
-        )
+        return LevelAnswer(rung, Answer.YES, f"{', '.join(types)}: packed types, which only the SME family has", source)
     if not known.arm:
         return _unknown(rung, "on x86-64 names are the same whichever instruction set is used")
     if not types:
@@ -182,7 +180,7 @@ def selected(known: LadderInputs, row: Operator) -> EvidenceLevel:
         return _unknown(
             rung, f"{', '.join(types)}: types quantised at run time have the same name with and without SME"
         )
-    return EvidenceLevel(rung, Answer.NO, f"{', '.join(types)}: types that are not packed for SME", source)
+    return LevelAnswer(rung, Answer.NO, f"{', '.join(types)}: types that are not packed for SME", source)
 
 
 def _types(name: str) -> list[str]:
@@ -191,17 +189,17 @@ def _types(name: str) -> list[str]:
     return [word.strip() for word in inside.split(",")[1:]]
 
 
-def executed(known: LadderInputs, place: OperatorKey) -> EvidenceLevel:
+def executed(known: LadderInputs, place: OperatorKey) -> LevelAnswer:
     """Whether one was called, by counts or else by samples."""
     own = known.calls.get(place) if known.calls else None
     if own is not None and known.counted:
         return _counted(own, known.counted)
     if known.counted and not _sme(known.counted.amounts):
         detail = f"none of {len(known.counted.universe or ())} counted kernels of the SME family was called"
-        return EvidenceLevel(Rung.EXECUTED, Answer.NO, detail, _calls_of(known.counted))
+        return LevelAnswer(EvidenceLevel.EXECUTED, Answer.NO, detail, _calls_of(known.counted))
     if known.sampled:
         return _by_samples(known, place, known.sampled)
-    return _unknown(Rung.EXECUTED, _why_not_executed(known))
+    return _unknown(EvidenceLevel.EXECUTED, _why_not_executed(known))
 
 
 def _why_not_executed(known: LadderInputs) -> str:
@@ -214,15 +212,15 @@ def _why_not_executed(known: LadderInputs) -> str:
     return "no calls were counted, and no recording was given"
 
 
-def _counted(own: OperatorCalls, source: KernelSource) -> EvidenceLevel:
+def _counted(own: OperatorCalls, source: KernelSource) -> LevelAnswer:
     sme = _sme(own.calls)
     runs = f"in {own.runs} run{'' if own.runs == 1 else 's'}"
     if sme:
         told = _told(sme)
-        return EvidenceLevel(Rung.EXECUTED, Answer.YES, f"{told} {runs}", _calls_of(source), _strongest(sme))
+        return LevelAnswer(EvidenceLevel.EXECUTED, Answer.YES, f"{told} {runs}", _calls_of(source), _strongest(sme))
     others = f", but {_told(own.calls)}" if own.calls else ""
     detail = f"no kernel of the SME family {runs}{others}"
-    return EvidenceLevel(Rung.EXECUTED, Answer.NO, detail, _calls_of(source))
+    return LevelAnswer(EvidenceLevel.EXECUTED, Answer.NO, detail, _calls_of(source))
 
 
 def _told(calls: Mapping[str, int]) -> str:
@@ -244,9 +242,9 @@ def _calls_of(source: KernelSource) -> str:
     return f"calls counted, {source.path}"
 
 
-def _by_samples(known: LadderInputs, place: OperatorKey, sampled: KernelSource) -> EvidenceLevel:
+def _by_samples(known: LadderInputs, place: OperatorKey, sampled: KernelSource) -> LevelAnswer:
     """A profiler knows processes and threads, no operators: it speaks for one only where no other could be meant."""
-    rung, names = Rung.EXECUTED, set(_names(known, place))
+    rung, names = EvidenceLevel.EXECUTED, set(_names(known, place))
     seen = sorted(names & set(sampled.amounts))
     if not names or not known.arm:
         isa = _classes(sampled)
@@ -258,7 +256,7 @@ def _by_samples(known: LadderInputs, place: OperatorKey, sampled: KernelSource) 
     rivals = sum(1 for other in known.sme if names & set(_names(known, other)))
     if rivals == 1:
         told = f"samples in {', '.join(seen)}"
-        return EvidenceLevel(rung, Answer.YES, told, f"recording {sampled.path}", _strongest(seen))
+        return LevelAnswer(rung, Answer.YES, told, f"recording {sampled.path}", _strongest(seen))
     return _unknown(rung, f"{', '.join(seen)} ran, in one of {rivals} operators of these types")
 
 
@@ -267,9 +265,9 @@ def _classes(source: KernelSource) -> str:
     return ", ".join(isa.value for isa in IsaClass if isa in found and isa is not IsaClass.UNKNOWN)
 
 
-def faster(known: LadderInputs, place: OperatorKey) -> EvidenceLevel:
+def faster(known: LadderInputs, place: OperatorKey) -> LevelAnswer:
     """Whether the operator is faster than on the baseline, by the verdict of the comparison."""
-    rung = Rung.FASTER
+    rung = EvidenceLevel.FASTER
     if known.emulated:
         return _unknown(rung, "an emulator ran it: its times mean nothing")
     if known.comparison is None:
@@ -279,7 +277,7 @@ def faster(known: LadderInputs, place: OperatorKey) -> EvidenceLevel:
     if found is None or found.speedup is None:
         return _unknown(rung, "the baseline has no such operator")
     source = f"{known.comparison.baseline.label} against {known.comparison.candidate.label}"
-    return EvidenceLevel(rung, _VERDICTS[found.verdict], _effect(found), source)
+    return LevelAnswer(rung, _VERDICTS[found.verdict], _effect(found), source)
 
 
 _VERDICTS = {
@@ -324,9 +322,9 @@ class OperatorLadder(msgspec.Struct, frozen=True):
     module: str | None
     dtype: str | None
     share: float
-    steps: list[EvidenceLevel]
+    steps: list[LevelAnswer]
 
-    def answer(self, rung: Rung) -> Answer:
+    def answer(self, rung: EvidenceLevel) -> Answer:
         """The answer at a rung."""
         return next(step.answer for step in self.steps if step.rung is rung)
 
@@ -395,12 +393,12 @@ def _of_types(own: OperatorLadder, dtypes: Sequence[str]) -> bool:
 
 
 def _called(own: OperatorLadder, operators: Sequence[str]) -> bool:
-    ran = next(step.detail for step in own.steps if step.rung is Rung.EXECUTED)
+    ran = next(step.detail for step in own.steps if step.rung is EvidenceLevel.EXECUTED)
     text = f"{own.name} {own.module or ''} {ran}".lower()
     return not operators or any(part.lower() in text for part in operators)
 
 
-class RungCount(NamedTuple):
+class EvidenceLevelCount(NamedTuple):
     """How many operators have each answer at a rung.
 
     Attributes:
@@ -411,20 +409,20 @@ class RungCount(NamedTuple):
         share: of latency, of those with a yes, in words; empty where times mean nothing.
     """
 
-    rung: Rung
+    rung: EvidenceLevel
     yes: int
     no: int
     unknown: int
     share: str
 
 
-def rung_counts(ladder: VariantLadder) -> list[RungCount]:
+def evidence_level_counts(ladder: VariantLadder) -> list[EvidenceLevelCount]:
     """The ladder of a variant in five lines."""
-    return [_count(ladder, rung) for rung in Rung]
+    return [_count(ladder, rung) for rung in EvidenceLevel]
 
 
-def _count(ladder: VariantLadder, rung: Rung) -> RungCount:
+def _count(ladder: VariantLadder, rung: EvidenceLevel) -> EvidenceLevelCount:
     answers = [own.answer(rung) for own in ladder.operators]
     share = sum(own.share for own in ladder.operators if own.answer(rung) is Answer.YES)
     yes, no, unknown = (answers.count(answer) for answer in (Answer.YES, Answer.NO, Answer.UNKNOWN))
-    return RungCount(rung, yes, no, unknown, "" if ladder.emulated else share_text(share))
+    return EvidenceLevelCount(rung, yes, no, unknown, "" if ladder.emulated else share_text(share))

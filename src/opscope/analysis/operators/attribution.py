@@ -15,7 +15,7 @@ from opscope.program.partition.eligibility import eligibility
 from opscope.program.partition.partition_reasons import PortableReasons
 from opscope.program.structure.plan import InstructionKind, PlannedTensor
 from opscope.program.xnnpack.attribution import match_events
-from opscope.program.xnnpack.borders import Neighbours, is_added
+from opscope.program.xnnpack.boundaries import Neighbours, is_added
 from opscope.program.xnnpack.links import Links
 
 if TYPE_CHECKING:

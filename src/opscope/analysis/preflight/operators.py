@@ -11,7 +11,7 @@ from opscope.program.partition.eligibility import GraphEligibility
 from opscope.program.partition.partition_reasons import PortableReasons
 from opscope.program.partition.portable_reason import Cause
 from opscope.program.xnnpack.attribution import predict_events
-from opscope.program.xnnpack.borders import Neighbours, is_added
+from opscope.program.xnnpack.boundaries import Neighbours, is_added
 
 if TYPE_CHECKING:
     from opscope.program.cost.operator_cost import Cost

@@ -227,7 +227,7 @@ def layout(operators: Sequence[Planned]) -> LayoutWork:
     )
 
 
-def borders(method: ModelMethod) -> DelegateBoundaries:
+def delegate_boundaries(method: ModelMethod) -> DelegateBoundaries:
     """What the calls of delegates are given and leave."""
     plan = method.plan
     tensors = {number: value for number, value in enumerate(plan.values) if isinstance(value, PlannedTensor)}

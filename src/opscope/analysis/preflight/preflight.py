@@ -23,8 +23,8 @@ from opscope.analysis.preflight.parts import (
     LayoutWork,
     MatrixWork,
     PortableGroup,
-    borders,
     by_category,
+    delegate_boundaries,
     layout,
     matrix_work,
     portable_groups,
@@ -140,7 +140,7 @@ def _method(method: ModelMethod) -> MethodPreflight:
     steps = plan.chains[0].steps if plan.chains else ()
     partition = _partition(method, operators, steps)
     work, matrix, moved = by_category(operators), matrix_work(operators), layout(operators)
-    passing, left = borders(method), portable_groups(operators)
+    passing, left = delegate_boundaries(method), portable_groups(operators)
     predicted = None if partition.unread else forecast(operators, partition.calls)
     found = MethodPreflight(
         name=plan.name,

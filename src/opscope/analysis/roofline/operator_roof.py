@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from opscope.core.units import size_text
-from opscope.program.ceilings.ceilings import VIEWS, KernelClass, operator_name
+from opscope.program.peak_rates.peak_rates import VIEWS, KernelClass, operator_name
 
 if TYPE_CHECKING:
-    from opscope.program.ceilings.ceilings import MacRoof, Roof, Roofs
+    from opscope.program.peak_rates.peak_rates import MacPeakRate, PeakRate, PeakRates
 
 EXPLAINED = 0.5
 """A ceiling explains an operator's time from this share on."""
@@ -50,7 +50,7 @@ class OperatorWork(msgspec.Struct, frozen=True, kw_only=True):
         instruction: likewise.
         position: likewise.
         name: as recorded.
-        dtype: number type, as in ``opscope.program.ceilings.ceilings``; null when not known.
+        dtype: number type, as in ``opscope.program.peak_rates.peak_rates``; null when not known.
         kernel: class of its kernels; null without multiply-accumulates, or when not known.
         function: XNNPACK's operator, when it has no multiply-accumulates; null when not known.
         taps: positions of a depthwise filter.
@@ -128,7 +128,7 @@ class _Time(NamedTuple):
     note: str | None = None
 
 
-def place(work: OperatorWork, roofs: Roofs, footprint: int) -> Placement:
+def place(work: OperatorWork, roofs: PeakRates, footprint: int) -> Placement:
     """Place an operator under the ceilings.
 
     Args:
@@ -161,7 +161,7 @@ def place(work: OperatorWork, roofs: Roofs, footprint: int) -> Placement:
     )
 
 
-def _compute(work: OperatorWork, roofs: Roofs) -> _Time:
+def _compute(work: OperatorWork, roofs: PeakRates) -> _Time:
     """Arithmetic at its ceiling; no time for operators that only move data."""
     if work.macs is None:
         return _Time(None, note="its arithmetic is not known")
@@ -176,8 +176,8 @@ def _compute(work: OperatorWork, roofs: Roofs) -> _Time:
     return _Time(work.elements * 1e9 / found.rate.best, f"{function} {found.dtype}")
 
 
-def _multiplying(work: OperatorWork, macs: int, roofs: Roofs) -> _Time:
-    found: MacRoof | None = None
+def _multiplying(work: OperatorWork, macs: int, roofs: PeakRates) -> _Time:
+    found: MacPeakRate | None = None
     if work.dtype and work.kernel:
         found = roofs.mac_roof(work.dtype, work.kernel, work.taps)
     if found is None or found.rate is None:
@@ -187,12 +187,12 @@ def _multiplying(work: OperatorWork, macs: int, roofs: Roofs) -> _Time:
     return _Time(macs * 1e9 / found.rate.best, f"{found.dtype} {found.kernel.value}{taps}")
 
 
-def _missing(roof: Roof | None, what: str) -> _Time:
+def _missing(roof: PeakRate | None, what: str) -> _Time:
     reason = f": {roof.unsupported}" if roof and roof.unsupported else ""
     return _Time(None, note=f"no ceiling for {what}{reason}")
 
 
-def _memory(work: OperatorWork, roofs: Roofs, footprint: int) -> _Time:
+def _memory(work: OperatorWork, roofs: PeakRates, footprint: int) -> _Time:
     """Every byte once: activations as fast as its own working set allows, weights as that of the whole inference."""
     if operator_name(work.name) in VIEWS:
         return _Time(0.0)
@@ -209,7 +209,7 @@ def _memory(work: OperatorWork, roofs: Roofs, footprint: int) -> _Time:
     return _Time(activations + weights, name)
 
 
-def _near(work: OperatorWork, roofs: Roofs, working_set: float) -> float | None:
+def _near(work: OperatorWork, roofs: PeakRates, working_set: float) -> float | None:
     """Bandwidth at an operator's own working set. An elementwise one may leave its output in the place of its input."""
     rates = [roofs.bandwidth(working_set)]
     if work.macs == 0 and work.flops:

@@ -14,7 +14,7 @@ from opscope.analysis.roofline.operator_roof import EXPLAINED, Bound, Interval, 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from opscope.program.ceilings.ceilings import Roofs
+    from opscope.program.peak_rates.peak_rates import PeakRates
 
 __all__ = ["Bound", "BoundTime", "Interval", "OperatorWork", "Placement", "Roofline", "roofline"]
 
@@ -56,7 +56,7 @@ class Roofline(msgspec.Struct, frozen=True):
     unsteady: float
 
 
-def roofline(works: Sequence[OperatorWork], roofs: Roofs) -> Roofline:
+def roofline(works: Sequence[OperatorWork], roofs: PeakRates) -> Roofline:
     """Place operators under the ceilings.
 
     Args:

@@ -225,7 +225,7 @@ def named(operator: Operator) -> str:
     return operator.module if operator.module and operator.change is None else operator.name
 
 
-def told_name(name: str) -> str:
+def display_name(name: str) -> str:
     """A name from a file as a part of advice: one that is no plain word could be anything, and is left out."""
     return name if _PLAIN_NAME.fullmatch(name) else "the operator"
 

@@ -7,7 +7,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from opscope.analysis.findings.message import Severity, finding, no_saving, not_checked, passed
-from opscope.analysis.rules.evidence import count, is_delegate, longest, places, time_of, told_name
+from opscope.analysis.rules.evidence import count, display_name, is_delegate, longest, places, time_of
 from opscope.core.units import counted_text, milliseconds, ratio_text, share_text, time_text
 from opscope.program.operators.taxonomy import FRAMEWORK
 
@@ -91,7 +91,7 @@ def silent_delegate(evidence: Evidence) -> Message:
     step = (
         "build the runner and its backends with EXECUTORCH_ENABLE_EVENT_TRACER=ON"
         if xnnpack
-        else f"{told_name(backend)} may record none: use the profiler of its maker for what happens inside"
+        else f"{display_name(backend)} may record none: use the profiler of its maker for what happens inside"
     )
     return finding(rule, Severity.HIGH, (title, told, step), no_saving("it is a limit of the measurement"))
 

@@ -12,13 +12,13 @@ from opscope.analysis.rules.evidence import (
     NO_CEILINGS,
     PORTABLE,
     count,
+    display_name,
     is_delegate,
     is_quantised,
     longest,
     place_of,
     places,
     time_of,
-    told_name,
 )
 from opscope.analysis.rules.movement import DATA_MOVEMENT_SHARE
 from opscope.analysis.rules.partition_advice import advice
@@ -94,7 +94,7 @@ def _portable_step(evidence: Evidence) -> str:
         return advice("", Cause.NOT_LOWERED, None)
     rows = _kinds(evidence.portable)[:2]
     steps = [
-        f"{told_name(_plain(row))}: {advice(row.name, Cause(row.cause), row.evidence)}{_kernel_step(row)}"
+        f"{display_name(_plain(row))}: {advice(row.name, Cause(row.cause), row.evidence)}{_kernel_step(row)}"
         for row in rows
         if row.cause
     ]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 import numpy as np
 
-from opscope.bundle.manifest import Arm
+from opscope.bundle.manifest import TracingMode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -94,7 +94,7 @@ def moment(text: str | None) -> datetime | None:
 def _run(found: Found, variant: Variant, given: BundleLabels) -> Row:
     manifest, environment = found.manifest, found.manifest.environment
     analysis = found.analyses.get(variant.name)
-    arm = Arm.TIMED if analysis and analysis.untraced else Arm.TRACED
+    arm = TracingMode.TIMED if analysis and analysis.untraced else TracingMode.TRACED
     return (
         "bundle",
         moment(manifest.created),
@@ -116,7 +116,7 @@ def _run(found: Found, variant: Variant, given: BundleLabels) -> Row:
         manifest.status.value,
         len(manifest.completed(variant.name, arm)),
         sum(1 for repetition in manifest.failures() if repetition.variant == variant.name),
-        *_figures(analysis, [*manifest.completed(variant.name), *manifest.completed(variant.name, Arm.TIMED)]),
+        *_figures(analysis, [*manifest.completed(variant.name), *manifest.completed(variant.name, TracingMode.TIMED)]),
         *_comparison(found.comparisons, variant),
         analysis.quality.grade.value if analysis and analysis.quality else None,
     )

@@ -77,7 +77,7 @@ class DeviceFields(msgspec.Struct, frozen=True):
     name: str
 
 
-class TileGiven(msgspec.Struct, frozen=True):
+class TileSpecificationFields(msgspec.Struct, frozen=True):
     """What was said about the trace."""
 
     device: DeviceFields | None = None
@@ -88,7 +88,7 @@ class TileResult(msgspec.Struct, frozen=True, tag_field="schema", tag=TILES_SCHE
     """As much of the result as the tables hold."""
 
     trace: Trace
-    given: TileGiven
+    given: TileSpecificationFields
     tiles: list[TileFields]
 
 

@@ -22,7 +22,7 @@ from opscope.bundle.manifest import Target
 from opscope.core.errors import DeviceError, MissingDependencyError, UsageError
 from opscope.hosts.adb.errors import complaint, connection_error, no_device, several_devices, storage_error
 from opscope.hosts.adb.power import power_named
-from opscope.hosts.shell import Finished, HeardLines, address_options, end_process, safe_path
+from opscope.hosts.shell import Finished, ResponseLines, address_options, end_process, safe_path
 from opscope.hosts.target_kinds import ADB
 
 if TYPE_CHECKING:
@@ -274,7 +274,7 @@ class AdbProcess:
     def __init__(self, command: Sequence[str], where: str) -> None:
         self._where = where
         self._code: int | None = None
-        self._lines = HeardLines()
+        self._lines = ResponseLines()
         self._client = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
         )

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 _NESTED = 1.05
 
 
-def doubts(experiment: KitExperiment) -> list[TraceWarning]:
+def inconsistencies(experiment: KitExperiment) -> list[TraceWarning]:
     """What the files of an experiment say against what the kit recorded about it."""
     return [
         *_without_files(experiment),
@@ -402,7 +402,7 @@ def _experiment(run: _Found, key: _Key, names: Sequence[_Key]) -> KitExperiment:
         kernel_rows=kernel_rows(run.directory / own["kernels"]) if "kernels" in own else (),
         stats=stats_rows(run.directory / own["stats"]) if "stats" in own else (),
     )
-    return msgspec.structs.replace(experiment, warnings=tuple(doubts(experiment)))
+    return msgspec.structs.replace(experiment, warnings=tuple(inconsistencies(experiment)))
 
 
 class _Asked(TypedDict):

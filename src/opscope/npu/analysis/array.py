@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from opscope.core.table.tiles import TileTrace
     from opscope.npu.analysis.calls import CallSpans
     from opscope.npu.analysis.cycles import CycleAccount
-    from opscope.npu.analysis.given import RunSpecification
     from opscope.npu.analysis.iterations import Iterations
     from opscope.npu.analysis.kinds import MacCalls
     from opscope.npu.analysis.rates import MacRate
+    from opscope.npu.analysis.specification import RunSpecification
 
 
 _AT_ONCE = ("BROADCAST", "USER_EVENT")

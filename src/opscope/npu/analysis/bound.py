@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from opscope.core.table.nesting import Ints
     from opscope.core.table.tiles import TileTrace
     from opscope.npu.analysis.calls import CallSpans
-    from opscope.npu.analysis.given import RunSpecification
     from opscope.npu.analysis.kinds import MacCalls
+    from opscope.npu.analysis.specification import RunSpecification
 
 EXPLAINED = 0.1
 """Share of the measured period that may be left over, or missing, for the prediction to explain it."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from opscope.core.table.nesting import Ints
     from opscope.core.table.tiles import TileTrace
     from opscope.npu.analysis.calls import CallSpans
-    from opscope.npu.analysis.given import RunSpecification
+    from opscope.npu.analysis.specification import RunSpecification
 
     Mask = NDArray[np.bool_]
 

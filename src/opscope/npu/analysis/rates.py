@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
     from opscope.core.table.tiles import TileTrace
     from opscope.npu.analysis.calls import CallSpans
-    from opscope.npu.analysis.given import RunSpecification
     from opscope.npu.analysis.iterations import Iteration
     from opscope.npu.analysis.kinds import MacCalls
+    from opscope.npu.analysis.specification import RunSpecification
     from opscope.npu.devices import AieDevice
 
 _ROUNDING = 1e-9

@@ -14,9 +14,9 @@ from opscope.program.cost.gemm import Operand
 
 if TYPE_CHECKING:
     from opscope.npu.analysis.bound import TileBound
-    from opscope.npu.analysis.given import RunSpecification
     from opscope.npu.analysis.ports import Port
     from opscope.npu.analysis.rates import MacRate
+    from opscope.npu.analysis.specification import RunSpecification
     from opscope.program.cost.gemm import Tiling
 
 PEAK = "peak"

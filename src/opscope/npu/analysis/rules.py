@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from opscope.analysis.findings.message import Severity
 from opscope.analysis.findings.rule import Rule
-from opscope.npu.analysis.remedies import BEHIND, LARGE_GAIN, MEMORY_STALLS, SCALAR, WAITING, WEAK_VECTOR
+from opscope.npu.analysis.recommendations import BEHIND, LARGE_GAIN, MEMORY_STALLS, SCALAR, WAITING, WEAK_VECTOR
 
 _HIGH, _MEDIUM, _INFO = (Severity.HIGH,), (Severity.MEDIUM,), (Severity.INFO,)
 _BY_GAIN = (Severity.HIGH, Severity.MEDIUM)

@@ -18,13 +18,13 @@ from opscope.npu.analysis.bound import TileBound, bound
 from opscope.npu.analysis.calls import Pairing, pair_calls
 from opscope.npu.analysis.cycles import CycleAccount, CycleSplit, account
 from opscope.npu.analysis.findings import message_of, published, tile_finding
-from opscope.npu.analysis.given import RunSpecification, doubts
 from opscope.npu.analysis.iterations import Iterations, find_iterations
 from opscope.npu.analysis.kinds import Kinds, MacCalls, find_kinds, multiplying
 from opscope.npu.analysis.prediction import CostModel, Prediction, against, repeated_calls, repeated_iterations
 from opscope.npu.analysis.rates import MacRate, iteration_rates, rate
-from opscope.npu.analysis.remedies import Seen, array_remedies, remedies, unit_remedies
+from opscope.npu.analysis.recommendations import Seen, array_recommendations, recommendations, unit_recommendations
 from opscope.npu.analysis.roofline import TileRoofline, roofline
+from opscope.npu.analysis.specification import RunSpecification, inconsistencies
 from opscope.npu.analysis.tiles_result import (
     BoundRow,
     CallCounts,
@@ -110,13 +110,13 @@ def analyse_tiles(traces: TileTraceSet, source: TilesSource, terms: TilesTerms) 
     prediction = _prediction(tuple(cores.values()), array, terms)
     found = [
         *(_warned(warning) for warning in traces.all_warnings),
-        *doubts(terms.said),
+        *inconsistencies(terms.said),
         *_cores(traces, terms),
         *(map(message_of, array.findings) if array and terms.cores_known else ()),
-        *(array_remedies(array) if array else ()),
+        *(array_recommendations(array) if array else ()),
         *(map(message_of, prediction.findings) if prediction else ()),
         *(one for core in cores.values() for one in _of_core(core)),
-        *(one for tile in traces.tiles for one in unit_remedies(tile)),
+        *(one for tile in traces.tiles for one in unit_recommendations(tile)),
     ]
     analysis = TilesAnalysis(
         trace=source,
@@ -203,7 +203,7 @@ def _of_core(core: TracedCore) -> Iterator[Message]:
     for part in (core.kinds, core.iterations, core.account, core.rate, core.bound):
         yield from part.findings
     yield from map(message_of, core.advice.findings)
-    yield from remedies(Seen(core.tile, core.work, core.account, core.rate, core.bound))
+    yield from recommendations(Seen(core.tile, core.work, core.account, core.rate, core.bound))
 
 
 def _warned(warning: TraceWarning) -> Message:

@@ -9,11 +9,11 @@ from opscope.npu.analysis.array import ArrayView
 from opscope.npu.analysis.bound import Period
 from opscope.npu.analysis.cycles import CycleSplit
 from opscope.npu.analysis.findings import TileFinding
-from opscope.npu.analysis.given import RunSpecification
 from opscope.npu.analysis.ports import Port
 from opscope.npu.analysis.prediction import Prediction
 from opscope.npu.analysis.rates import GmacRange
 from opscope.npu.analysis.roofline import TileRoofline
+from opscope.npu.analysis.specification import RunSpecification
 
 
 class TilesSource(msgspec.Struct, frozen=True):

@@ -13,9 +13,9 @@ from opscope.core.table.events import TraceWarning
 from opscope.core.table.tiles import SLOTS, UNUSED, SlotTrace, Spans, TileTrace, TileTraceSet, Unit
 from opscope.npu.devices import event_names
 from opscope.npu.readers.json_events import EventColumns, Gathered
-from opscope.npu.readers.json_text import CutOffError, Position, Values, first_element, gather_stretch
+from opscope.npu.readers.json_text import CutOffError, Position, Values, first_element, gather_span
 from opscope.npu.readers.warnings import no_core, unknown_events
-from opscope.readers.mapped import let_go
+from opscope.readers.mapped import advise_dontneed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -155,9 +155,9 @@ def _gather(values: Values, into: Gathered) -> Position:
     kept = 0
     while not position.closed and not position.cut:
         if position.at - kept > _MOST_MAPPED:
-            let_go(values.data, position.at)
+            advise_dontneed(values.data, position.at)
             kept = position.at
-        position = gather_stretch(values, position.at, into)
+        position = gather_span(values, position.at, into)
     return position
 
 

@@ -174,7 +174,7 @@ class Position(NamedTuple):
     cut: bool = False
 
 
-def gather_stretch(values: Values, at: int, into: Gathered) -> Position:
+def gather_span(values: Values, at: int, into: Gathered) -> Position:
     """Read the elements of a window from a start on, at least one.
 
     Whole elements are decoded at once, as events alone if possible; else one after the other.

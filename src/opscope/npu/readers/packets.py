@@ -68,7 +68,7 @@ class Framing(NamedTuple):
     cut: bool
 
 
-class _Stretch(NamedTuple):
+class _Span(NamedTuple):
     """Words in a row that are framed alike.
 
     Attributes:
@@ -118,7 +118,7 @@ class _Walk:
         followed = words[:-PACKET][self._header[:-PACKET] & self._header[PACKET:]]
         self._known = set(np.unique(followed).tolist())
 
-    def stretches(self) -> Iterator[_Stretch]:
+    def stretches(self) -> Iterator[_Span]:
         at, broken = 0, False
         while (at := self._next_word(at)) < len(self._words):
             if not self._trusted(at):
@@ -130,12 +130,12 @@ class _Walk:
             self._known.add(int(self._words[at]))
             if whole > 1:
                 self._known.add(int(self._words[at + (whole - 1) * PACKET]))
-                yield _Stretch(at, whole - 1, _PAYLOAD, headed=True, broken=broken)
+                yield _Span(at, whole - 1, _PAYLOAD, headed=True, broken=broken)
                 at, broken = at + (whole - 1) * PACKET, False
             following = self._following(at)
             size = self._size(at, following)
             short = following < at + PACKET and following < len(self._words)
-            yield _Stretch(at, 1, size, headed=True, broken=broken or short, short=short)
+            yield _Span(at, 1, size, headed=True, broken=broken or short, short=short)
             at, broken = following, short
 
     def _next_word(self, at: int) -> int:
@@ -192,15 +192,15 @@ class _Walk:
                 size -= 1
         return size
 
-    def _loose(self, begin: int, end: int) -> Iterator[_Stretch]:
+    def _loose(self, begin: int, end: int) -> Iterator[_Span]:
         for at in range(begin - 1, end - 1, _PAYLOAD):
             size = min(_PAYLOAD, end - 1 - at)
             while size and not self._words[at + size]:
                 size -= 1
-            yield _Stretch(at, 1, size, headed=False, broken=True)
+            yield _Span(at, 1, size, headed=False, broken=True)
 
 
-def _framing(words: Words, stretches: list[_Stretch]) -> Framing:
+def _framing(words: Words, stretches: list[_Span]) -> Framing:
     counts = np.array([stretch.packets for stretch in stretches], np.int64)
     begins = np.cumsum(counts) - counts
     total = int(counts.sum())

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     import jinja2
 
-    from opscope.npu.analysis.given import RunSpecification
+    from opscope.npu.analysis.specification import RunSpecification
     from opscope.npu.analysis.tiles import Examined, TracedCore
     from opscope.npu.analysis.tiles_result import TileRow, TilesAnalysis
 
@@ -45,7 +45,7 @@ MOST = 20
 """Stretches of a table."""
 
 
-class Stretch(NamedTuple):
+class CallSequence(NamedTuple):
     """Successive calls.
 
     Attributes:
@@ -69,19 +69,19 @@ class Stretch(NamedTuple):
     in_calls: float
 
 
-def stretches(core: TracedCore) -> list[Stretch]:
+def call_sequences(core: TracedCore) -> list[CallSequence]:
     """The calls of a core in at most twenty stretches of about as many calls each."""
     calls = core.pairing.calls
     parts = np.array_split(np.arange(len(calls)), min(len(calls), MOST)) if len(calls) else []
     return [_stretch(core, int(part[0]), int(part[-1])) for part in parts]
 
 
-def _stretch(core: TracedCore, first: int, last: int) -> Stretch:
+def _stretch(core: TracedCore, first: int, last: int) -> CallSequence:
     calls, part = core.pairing.calls, slice(first, last + 1)
     durations, counts = calls.durations[part], np.bincount(core.kinds.labels[part], minlength=len(core.kinds.kinds))
     named = zip(counts.tolist(), core.kinds.kinds, strict=True)
     start, end = int(calls.start[first]), int(calls.end[last])
-    return Stretch(
+    return CallSequence(
         first=first + 1,
         last=last + 1,
         start=start,
@@ -135,7 +135,7 @@ def tiles_html(examined: Examined) -> str:
 def tiles_markdown(examined: Examined) -> str:
     """The report in Markdown."""
     shown = _shown(examined)
-    more = {"stretches": stretches(shown) if shown else [], "array_rows": array_rows(working(examined.analysis))}
+    more = {"stretches": call_sequences(shown) if shown else [], "array_rows": array_rows(working(examined.analysis))}
     return _environment().get_template("tiles.md.j2").render(**_values(examined), **more)
 
 

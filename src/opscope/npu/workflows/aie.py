@@ -214,8 +214,8 @@ def _terms(request: TilesRequest) -> TilesTerms:
     Raises:
         UsageError: part of the sizes is missing, or a value cannot be.
     """
-    from opscope.npu.analysis.given import given
     from opscope.npu.analysis.prediction import cost_model
+    from opscope.npu.analysis.specification import run_specification
     from opscope.npu.analysis.tiles import TilesTerms
     from opscope.npu.devices import aie_devices
     from opscope.program.cost.gemm import tiling
@@ -234,7 +234,7 @@ def _terms(request: TilesRequest) -> TilesTerms:
     arch = request.arch or (request.hwid if request.hwid in named else None)
     warmup, measured = request.warmup or 0, request.iterations
     runs = None if measured is None else warmup + measured
-    said = given(tiling=made, arch=arch, dtype=request.dtype, clock_mhz=request.clock_mhz, runs=runs)
+    said = run_specification(tiling=made, arch=arch, dtype=request.dtype, clock_mhz=request.clock_mhz, runs=runs)
     model = cost_model(
         iteration_step=request.predicted_step,
         overlap=request.predicted_overlap,

@@ -242,7 +242,7 @@ def match_events(graph: XnnGraph, names: Sequence[str], *, rewrites: bool = True
     if rewrites:
         for profile, lacks in _profiles(graph, names):
             work = replay(graph, lacks)
-            if _foretells(work, names):
+            if _predicts(work, names):
                 return DelegateMatch(tuple(_exact(graph, node) for node in work.nodes), profile, None)
     return _aligned(graph, names, "no replay of XNNPACK's rewrites foretells these events" if rewrites else "no replay")
 
@@ -333,7 +333,7 @@ def _only_single(kind: str, seen: Sequence[EventName]) -> bool:
     return bool(floats) and all(types == {"fp32"} for types in floats)
 
 
-def _foretells(work: Subgraph, names: Sequence[str]) -> bool:
+def _predicts(work: Subgraph, names: Sequence[str]) -> bool:
     if len(work.nodes) != len(names):
         return False
     return all(_fits(work, node, event_name(name)) for node, name in zip(work.nodes, names, strict=True))

@@ -14,7 +14,7 @@ from opscope.analysis.findings.finding import Finding, RuledOut
 from opscope.analysis.findings.message import note, warning
 from opscope.analysis.findings.quality import Quality
 from opscope.analysis.preflight.contents import KernelSummary
-from opscope.bundle.manifest import Arm, Manifest, Role, Variant
+from opscope.bundle.manifest import Manifest, Role, TracingMode, Variant
 from opscope.core.stats.effect import Verdict
 from opscope.core.units import ratio_text, share_text, time_text
 from opscope.reports.content.text import plain
@@ -374,7 +374,7 @@ def resources(content: ReportContent) -> list[Resources]:
 
 def _resources(manifest: Manifest, result: VariantResult) -> Resources:
     name = result.variant.name
-    runs = manifest.completed(name, Arm.TIMED) or manifest.completed(name)
+    runs = manifest.completed(name, TracingMode.TIMED) or manifest.completed(name)
     measured = [repetition.measurement for repetition in runs if repetition.measurement]
     columns = (
         [each.peak_rss_bytes for each in measured],

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from opscope.analysis.findings.message import Severity
 from opscope.analysis.findings.quality import Grade
-from opscope.bundle.manifest import Arm
+from opscope.bundle.manifest import TracingMode
 from opscope.core.stats.effect import Verdict
 from opscope.reports.content.content import resources
 from opscope.reports.content.text import distinct
@@ -209,7 +209,7 @@ def _comparison(base: Labels, comparison: Comparison, sides: Mapping[str, str]) 
 
 def _repetitions(base: Labels, manifest: Manifest) -> Iterator[Sample]:
     """How many repetitions of the plan succeeded, failed, and were not run."""
-    done = {(v.name, arm): len(manifest.completed(v.name, arm)) for v in manifest.variants for arm in Arm}
+    done = {(v.name, arm): len(manifest.completed(v.name, arm)) for v in manifest.variants for arm in TracingMode}
     failed = len(manifest.failures())
     counts = {"completed": sum(done.values()), "failed": failed}
     counts["not_run"] = max(0, len(manifest.pending()) - failed)

@@ -35,7 +35,7 @@ from opscope.reports.content.template import environment
 from opscope.reports.html.sections import category_class, depth_class, fused_text, html_values, width_class
 from opscope.reports.sections.markdown import markdown_values
 from opscope.reports.sections.methods import calls_text, method_rows, order_sentence, tokens_text
-from opscope.reports.sections.program import border_text, bound_text, layer_text, program_sections, source_text
+from opscope.reports.sections.program import bound_text, boundary_text, layer_text, program_sections, source_text
 from opscope.reports.sections.run import sweep, time_spent
 from opscope.reports.sections.shift import shift_section
 
@@ -78,7 +78,7 @@ def _environment() -> jinja2.Environment:
             "size": units.size_text,
             "count": units.count_text,
             "layer": layer_text,
-            "border": border_text,
+            "border": boundary_text,
             "source": source_text,
             "bound": bound_text,
             "verdict": verdict_text,

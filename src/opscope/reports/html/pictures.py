@@ -8,7 +8,7 @@ import altair as alt
 import numpy as np
 import vl_convert
 
-from opscope.bundle.manifest import Arm, Role
+from opscope.bundle.manifest import Role, TracingMode
 from opscope.program.operators.kinds import Category
 from opscope.reports.content.content import measured_latency
 
@@ -98,7 +98,7 @@ def round_medians(content: ReportContent) -> str | None:
         if result.analysis is None:
             continue
         names.append(result.variant.name)
-        arm = Arm.TIMED if result.analysis.untraced else Arm.TRACED
+        arm = TracingMode.TIMED if result.analysis.untraced else TracingMode.TRACED
         rounds = [repetition.round for repetition in content.manifest.completed(result.variant.name, arm)]
         rows += [
             {"variant": result.variant.name, "round": number + 1, "ms": process.median_ns / 1e6}

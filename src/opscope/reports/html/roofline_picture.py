@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from opscope.analysis.analysis import Analysis
     from opscope.analysis.operators.operators import Operator
     from opscope.analysis.roofline.operator_roof import Placement
-    from opscope.program.ceilings.ceilings import Roofs
+    from opscope.program.peak_rates.peak_rates import PeakRates
 
     Rows: TypeAlias = list[dict[str, Any]]
 
@@ -102,7 +102,7 @@ def _joined(levels: dict[str, float]) -> dict[str, float]:
     return {", ".join(names): rate for names, rate in found}
 
 
-def _bandwidths(roofs: Roofs, footprint: int) -> list[tuple[str, float]]:
+def _bandwidths(roofs: PeakRates, footprint: int) -> list[tuple[str, float]]:
     """GB/s of a cache-sized working set and of that of the whole inference."""
     near, far = roofs.bandwidth(256 << 10), roofs.bandwidth(footprint) if footprint else None
     if near and far and near < _ALIKE * far:

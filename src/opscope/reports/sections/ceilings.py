@@ -5,14 +5,14 @@ from __future__ import annotations
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
-from opscope.program.ceilings.ceilings import Origin
+from opscope.program.peak_rates.peak_rates import Origin
 from opscope.reports.content.text import plain
 
 if TYPE_CHECKING:
-    from opscope.program.ceilings.ceilings import Drift, DriftCheck, Roofs
+    from opscope.program.peak_rates.peak_rates import Drift, DriftCheck, PeakRates
 
 
-def ceilings_text(roofs: Roofs) -> str:
+def ceilings_text(roofs: PeakRates) -> str:
     """One or more sentences for a report."""
     text = _reused(roofs, roofs.drift) if roofs.origin is Origin.CACHE else _measured(roofs)
     why = roofs.disturbance()
@@ -20,7 +20,7 @@ def ceilings_text(roofs: Roofs) -> str:
     return " ".join([text, *disturbed, *(f"Note: {plain(note)}." for note in roofs.notes)])
 
 
-def _measured(roofs: Roofs) -> str:
+def _measured(roofs: PeakRates) -> str:
     when = f", on {_moment(roofs.measured_at)}" if roofs.measured_at else ""
     text = f"Ceilings were measured after these runs{when}."
     failed = [check for check in roofs.drift.checks if not check.agrees] if roofs.drift else []
@@ -30,7 +30,7 @@ def _measured(roofs: Roofs) -> str:
     return f"{text} Those of {_moment(roofs.drift.kept_since)} no longer held: {reasons} of the kept rate."
 
 
-def _reused(roofs: Roofs, drift: Drift | None) -> str:
+def _reused(roofs: PeakRates, drift: Drift | None) -> str:
     text = f"Ceilings were measured for an earlier run on this machine, on {_moment(roofs.measured_at or '')}."
     if drift is None:
         return text

@@ -39,7 +39,7 @@ class ModuleRow(NamedTuple):
     below_width: float
 
 
-class RoofRow(NamedTuple):
+class PeakRateRow(NamedTuple):
     """A line of the roofline table: an operator under its ceiling."""
 
     operator: Operator
@@ -95,7 +95,7 @@ class ProgramSections(NamedTuple):
     layout_total: str
     layout_known: str
     portable: list[PortableRow]
-    roof_rows: list[RoofRow]
+    roof_rows: list[PeakRateRow]
     bounds: list[BoundTime]
     ceilings: str
     coverage: str
@@ -148,7 +148,7 @@ def coverage_sentence(analysis: Analysis) -> str:
 def layer_text(operator: Operator) -> str:
     """The layer that an operator belongs to, in a few words; empty when nothing is known."""
     if operator.change is not None:
-        return f"between {border_text(operator.change.before)} and {border_text(operator.change.after)}"
+        return f"between {boundary_text(operator.change.before)} and {boundary_text(operator.change.after)}"
     if operator.candidates:
         return f"one of {', '.join(operator.candidates[:_MOST_NAMES])}"
     if operator.module:
@@ -156,7 +156,7 @@ def layer_text(operator: Operator) -> str:
     return (operator.aten or "").removesuffix(".default")
 
 
-def border_text(names: Sequence[str]) -> str:
+def boundary_text(names: Sequence[str]) -> str:
     """The layers on one side of a change of layout."""
     if not names:
         return "unknown"
@@ -243,7 +243,7 @@ def _portable_rows(rows: Sequence[PortableTime]) -> list[PortableRow]:
     found = [
         PortableRow(
             name=name.removeprefix("native_call_"),
-            layers=border_text(list(dict.fromkeys(row.module for row in own if row.module))) if own[0].module else "",
+            layers=boundary_text(list(dict.fromkeys(row.module for row in own if row.module))) if own[0].module else "",
             times=len(own),
             time_ns=sum(row.time_ns for row in own),
             share=sum(row.share for row in own),
@@ -254,7 +254,7 @@ def _portable_rows(rows: Sequence[PortableTime]) -> list[PortableRow]:
     return sorted(found, key=lambda row: -row.time_ns)[:_MOST_DELEGATES]
 
 
-def _roof_rows(analysis: Analysis) -> list[RoofRow]:
+def _roof_rows(analysis: Analysis) -> list[PeakRateRow]:
     if analysis.roofline is None:
         return []
     rows = {_place(row): row for row in analysis.operators}
@@ -267,8 +267,8 @@ def _place(row: Operator | Placement) -> OperatorPlace:
     return row.method, row.instruction, row.position
 
 
-def _roof_row(operator: Operator, placement: Placement) -> RoofRow:
-    return RoofRow(
+def _roof_row(operator: Operator, placement: Placement) -> PeakRateRow:
+    return PeakRateRow(
         operator=operator,
         placement=placement,
         layer=layer_text(operator),

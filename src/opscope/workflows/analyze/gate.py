@@ -12,7 +12,7 @@ from opscope.core.errors import MismatchError, did_you_mean
 from opscope.experiment.config_errors import shown, typed, wrong
 from opscope.experiment.config_files import decoded
 from opscope.measurements.analyses import comparison_of, paired_sides
-from opscope.measurements.comparable import mismatches, surroundings
+from opscope.measurements.comparability import comparability_notes, mismatches
 from opscope.npu.workflows.sides import check_tiles, is_tiles
 from opscope.program.operators.kinds import Category
 from opscope.workflows.analyze.sides import side_of
@@ -125,7 +125,7 @@ def check(
         threshold=DEFAULT_THRESHOLD if given is None else given,
         model=bundle.manifest.model.name if bundle else None,
         mismatches=problems,
-        notes=surroundings(*sides),
+        notes=comparability_notes(*sides),
     )
     return gate(comparison, terms, limits)
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from opscope.analysis.compare.outputs import Array, OutputAgreement
     from opscope.analysis.preflight.preflight import MethodPreflight, Preflight
-    from opscope.runtimes.executorch.export.lower import Heard
+    from opscope.runtimes.executorch.export.lower import StepProgress
     from opscope.runtimes.executorch.export.process import Exported
 
 GRAPH = "graph.json"
@@ -64,7 +64,7 @@ def export(  # noqa: PLR0913 - the one call a notebook makes; all but the first 
     tolerance: float | None = None,
     overwrite: bool = False,
     slim_record: bool = False,
-    heard: Heard = _deaf,
+    heard: StepProgress = _deaf,
 ) -> ExportDone:
     """Export a model into a directory that appears when everything in it was checked.
 
@@ -112,7 +112,12 @@ def export(  # noqa: PLR0913 - the one call a notebook makes; all but the first 
 
 
 def checked_export(
-    model: str, choice: Choice, directory: Path, models: Path | None, tolerance: float | None, heard: Heard = _deaf
+    model: str,
+    choice: Choice,
+    directory: Path,
+    models: Path | None,
+    tolerance: float | None,
+    heard: StepProgress = _deaf,
 ) -> ExportRecord:
     """Export a model into an existing directory, check what came of it, and write the record.
 

@@ -21,8 +21,8 @@ from opscope.machine.clock import SystemClock
 from opscope.measurements.results import Profiled
 from opscope.readers.registry import read_trace
 from opscope.reports.content.content import measured_latency
-from opscope.workflows.measure.ceilings import measure_roofs
 from opscope.workflows.measure.experiment_bundle import grow, new_bundle, old_bundle, target_of
+from opscope.workflows.measure.peak_rates import measure_peak_rates
 from opscope.workflows.measure.run_report import ExperimentResult
 from opscope.workflows.measure.targets import recorded_target
 from opscope.workflows.reports.reports import REPORT_FORMATS, content_of, write_reports
@@ -112,7 +112,7 @@ def measure(bundle: Bundle, experiment: Experiment, target: RunTarget, means: Me
     with bundle.locked():
         _run_rounds(bundle, effort, target, means, rest)
         if effort.roofs is not False:
-            measure_roofs(bundle, target, means.clock, anew=effort.roofs is True)
+            measure_peak_rates(bundle, target, means.clock, anew=effort.roofs is True)
     content = content_of(bundle)
     if content.shown is None:
         failures = bundle.manifest.failures()

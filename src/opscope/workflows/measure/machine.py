@@ -109,7 +109,7 @@ def doctor(directory: Path | None = None, *, target: str | None = None) -> list[
         from opscope.workflows.measure.target_checks import target_checks
 
         return target_checks(target)
-    from opscope.workflows.measure.surroundings import surroundings_checks
+    from opscope.workflows.measure.environment_checks import environment_checks
 
     here = environment.capture([])
     return [
@@ -119,7 +119,7 @@ def doctor(directory: Path | None = None, *, target: str | None = None) -> list[
         _runner(),
         switching_check(LocalTarget().probe),
         _space(directory or Path()),
-        *surroundings_checks(),
+        *environment_checks(),
         load_check(environment.conditions()),
         governor_check(here),
         virtual_check(here),

@@ -10,7 +10,7 @@ from opscope.bundle.bundle import MODEL
 from opscope.bundle.manifest import Model
 from opscope.core.errors import ExportError, TraceFormatError
 from opscope.core.files import sha256_of, storage_errors, write_atomically
-from opscope.measurements.export_record import RECORD, record_beside, recorded_tokens
+from opscope.measurements.export_record import RECORD, record_of_export, recorded_tokens
 from opscope.runtimes.executorch.etrecord.slim import slim_etrecord
 from opscope.runtimes.executorch.export.choices import Choice
 from opscope.runtimes.executorch.export.process import EXPORT_LOG
@@ -67,7 +67,7 @@ def given_files(source: Path) -> list[Path]:
     """The program that was named, and the records beside it when there are any."""
     etrecord = source.with_suffix(RECORD_SUFFIX)
     found = [source, etrecord] if etrecord.is_file() else [source]
-    return [*found, source.with_name(RECORD)] if record_beside(source) else found
+    return [*found, source.with_name(RECORD)] if record_of_export(source) else found
 
 
 def described_model(model: str, source: Path | None, files: list[Path]) -> Model:
@@ -78,7 +78,7 @@ def described_model(model: str, source: Path | None, files: list[Path]) -> Model
         source: the .pte that was named; None for a model that was exported.
         files: as the bundle keeps them, the program first.
     """
-    program, record = files[0], record_beside(files[0])
+    program, record = files[0], record_of_export(files[0])
     executable = read_executable(program)
     plan = executable.outline()
     payloads = {delegate.data for own in executable.plans for delegate in own.delegates if delegate.data}

@@ -19,12 +19,12 @@ from opscope.core.errors import (
 from opscope.experiment.target import reserved
 from opscope.workflows.analyze.sides import is_kit
 from opscope.workflows.measure.configuration import read_experiments
+from opscope.workflows.measure.environment_checks import temporary_cache
 from opscope.workflows.measure.experiments import Means, experiment_result, experiment_target
 from opscope.workflows.measure.kernel_log import collect_evidence, found_evidence
 from opscope.workflows.measure.model_files import program_source
 from opscope.workflows.measure.phones import on_phone
 from opscope.workflows.measure.run_report import ExperimentResult, RunReport, with_comparisons
-from opscope.workflows.measure.surroundings import temporary_cache
 from opscope.workflows.measure.variants import check_threads, variants_of
 from opscope.workflows.reports.reports import REPORT_FORMATS, content, content_of, report, write_reports
 

@@ -14,7 +14,7 @@ from opscope.core.files import labels, write_atomically
 from opscope.core.json import to_json
 from opscope.measurements.analyses import comparison_of
 from opscope.measurements.bundle_differences import bundle_differences, machine_text
-from opscope.measurements.comparable import mismatches, surroundings
+from opscope.measurements.comparability import comparability_notes, mismatches
 from opscope.measurements.sides import bundle_side
 from opscope.reports.combined.values import Version, VersionSeries
 from opscope.reports.content.content import NOT_KNOWN, measured_latency
@@ -84,7 +84,7 @@ def _version(part: BundlePart, first: Side, side: Side) -> Version:
         return Version(part.label, side.label, created, latency, notes=["the same traces as the first: a copy"])
     compared = comparison_of(first, side)
     end = compared.end_to_end
-    notes = [*compared.notes, *mismatches(first, side), *surroundings(first, side)]
+    notes = [*compared.notes, *mismatches(first, side), *comparability_notes(first, side)]
     if end.arm == "traced":
         notes.insert(0, "compared by traced runs, since not both were timed without tracing")
     return Version(

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from opscope.bundle.bundle import Bundle
     from opscope.bundle.manifest import Manifest
     from opscope.bundle.validation import BundleCheck, Question
-    from opscope.workflows.validate.recomputed import Computed, Doubts
+    from opscope.workflows.validate.recomputed import Computed, Inconsistencies
 
     Json: TypeAlias = Any
     """A decoded document of any shape."""
@@ -72,7 +72,7 @@ class DerivedDocument(NamedTuple):
 
 
 def stated_analyses(
-    manifest: Manifest, documents: Mapping[str, Json], found: Computed, doubts: Doubts
+    manifest: Manifest, documents: Mapping[str, Json], found: Computed, doubts: Inconsistencies
 ) -> Iterator[DerivedDocument]:
     """Every analysis of the bundle beside what the traces give."""
     for file, variant in derived_files(manifest).items():
@@ -115,7 +115,7 @@ def _text(document: Json, name: str) -> str:
     return value if isinstance(value, str) else ""
 
 
-def analysis_checks(stated: list[DerivedDocument], doubts: Doubts) -> list[BundleCheck]:
+def analysis_checks(stated: list[DerivedDocument], doubts: Inconsistencies) -> list[BundleCheck]:
     """The answers to latency, untraced latency, sums, split, origin and conclusions."""
     every = questions.FIGURES[:6]
     if not stated:
@@ -131,7 +131,7 @@ def _sum_check(stated: list[DerivedDocument]) -> BundleCheck:
     return questions.SUMS.answered(problems, f"times add up to the mean latency and shares to 1 in {files}")
 
 
-def _compared_checks(stated: list[DerivedDocument], doubts: Doubts) -> Iterator[BundleCheck]:
+def _compared_checks(stated: list[DerivedDocument], doubts: Inconsistencies) -> Iterator[BundleCheck]:
     known = [one for one in stated if one.computed is not None]
     wrong = _by_check(known, doubts)
     aside = "".join(f"; {one.file} not checked: {one.reason}" for one in stated if one.computed is None)
@@ -145,7 +145,7 @@ def _compared_checks(stated: list[DerivedDocument], doubts: Doubts) -> Iterator[
             yield question.answered(wrong.get(question.name, []), passed + aside)
 
 
-def _doubt(name: str, doubts: Doubts) -> str:
+def _doubt(name: str, doubts: Inconsistencies) -> str:
     if name == questions.CONCLUSIONS.name:
         return doubts.program or doubts.roofs
     return doubts.program if name == questions.SPLIT.name else ""
@@ -173,7 +173,7 @@ def _samples(document: Json, *path: str) -> int:
     return int(_at(document, *path, "n") or 0)
 
 
-def _by_check(known: Iterable[DerivedDocument], doubts: Doubts) -> dict[str, list[Problem]]:
+def _by_check(known: Iterable[DerivedDocument], doubts: Inconsistencies) -> dict[str, list[Problem]]:
     """Differences by the check they belong to; what the program tells is left out when it is not known."""
     wrong: dict[str, list[Problem]] = {}
     for one in known:
@@ -189,7 +189,9 @@ def _check_of(found: Difference) -> str:
     return _PARTS.get(re.split(r"[.\[]", found.at, maxsplit=1)[0], questions.CONCLUSIONS).name
 
 
-def comparison_check(bundle: Bundle, documents: Mapping[str, Json], found: Computed, doubts: Doubts) -> BundleCheck:
+def comparison_check(
+    bundle: Bundle, documents: Mapping[str, Json], found: Computed, doubts: Inconsistencies
+) -> BundleCheck:
     """Comparisons that are not those of the traces."""
     question, reason = questions.COMPARISON, doubts.program or found.problem
     files = [file for file in documents if file == COMPARISON or file.startswith(f"{COMPARISONS}/")]

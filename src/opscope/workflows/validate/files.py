@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from opscope.analysis.validation import shown
 from opscope.bundle import questions
-from opscope.bundle.bundle import MANIFEST, ROOFS, VARIANTS
+from opscope.bundle.bundle import MANIFEST, PEAK_RATES, VARIANTS
 from opscope.bundle.documents import Document, examined
 from opscope.bundle.inventory import leftovers, stated_paths
 from opscope.bundle.lock import is_held
@@ -113,9 +113,9 @@ def derived_documents(manifest: Manifest, found: Inventory) -> dict[str, Documen
     """The JSON documents of a bundle besides its manifest, by path, each with what breaks its schema."""
     from opscope.analysis.analysis import Analysis
     from opscope.analysis.compare.compare import Comparison
-    from opscope.program.ceilings.ceilings import NoRoofs, Roofs
+    from opscope.program.peak_rates.peak_rates import NoPeakRates, PeakRates
 
-    roofs = {f"{VARIANTS}/{variant.name}/{ROOFS}" for variant in manifest.variants}
+    roofs = {f"{VARIANTS}/{variant.name}/{PEAK_RATES}" for variant in manifest.variants}
     documents = {}
     for path in found.sizes:
         kind = document_kind(path)
@@ -124,7 +124,7 @@ def derived_documents(manifest: Manifest, found: Inventory) -> dict[str, Documen
         elif kind == COMPARISON:
             documents[path] = examined(found.content(path), Comparison)
         elif path in roofs:
-            documents[path] = examined(found.content(path), Roofs, NoRoofs)
+            documents[path] = examined(found.content(path), PeakRates, NoPeakRates)
     return documents
 
 
@@ -148,9 +148,9 @@ def document_check(documents: Mapping[str, Document]) -> BundleCheck:
 
 def ceilings_check(documents: Mapping[str, Document]) -> BundleCheck:
     """Ceilings of an earlier run that nothing showed to hold for this one."""
-    from opscope.program.ceilings.ceilings import Origin, Roofs
+    from opscope.program.peak_rates.peak_rates import Origin, PeakRates
 
-    known = {path: document.typed for path, document in documents.items() if isinstance(document.typed, Roofs)}
+    known = {path: document.typed for path, document in documents.items() if isinstance(document.typed, PeakRates)}
     if not known:
         return questions.CEILINGS.skipped("no ceilings were measured")
     reused = {path: roofs for path, roofs in known.items() if roofs.origin is Origin.CACHE}

@@ -28,7 +28,7 @@ ANALYSIS, COMPARISON, COMPARISONS = "analysis.json", "comparison.json", "compari
 MARKDOWN, HTML = "report.md", "report.html"
 
 
-class Doubts(NamedTuple):
+class Inconsistencies(NamedTuple):
     """What is known to be damaged, so that figures that rest on it cannot be computed anew.
 
     Attributes:
@@ -88,7 +88,7 @@ def homes(manifest: Manifest) -> set[str]:
     return {*names, *map(file_name, names)}
 
 
-def computed(bundle: Bundle, doubts: Doubts) -> Computed:
+def computed(bundle: Bundle, doubts: Inconsistencies) -> Computed:
     """Everything that the traces give, as far as they can be used."""
     reduced = _reduced(bundle, doubts)
     names = traced_variants(reduced.manifest)
@@ -107,7 +107,7 @@ def computed(bundle: Bundle, doubts: Doubts) -> Computed:
     )
 
 
-def _reduced(bundle: Bundle, doubts: Doubts) -> Bundle:
+def _reduced(bundle: Bundle, doubts: Inconsistencies) -> Bundle:
     """The bundle without what is damaged."""
     manifest = bundle.manifest
     model = manifest.model

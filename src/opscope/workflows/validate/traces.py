@@ -8,7 +8,7 @@ import numpy as np
 
 from opscope.bundle import questions
 from opscope.bundle.bundle import MANIFEST
-from opscope.bundle.manifest import Arm
+from opscope.bundle.manifest import TracingMode
 from opscope.bundle.validation import Problem
 from opscope.core.errors import InvariantError, OpscopeError
 from opscope.core.files import sha256_of
@@ -160,4 +160,4 @@ def trace_checks(manifest: Manifest, findings: TraceFindings) -> list[BundleChec
 
 def traced_variants(manifest: Manifest) -> list[str]:
     """Variants of which a traced repetition succeeded, in the order of the plan."""
-    return [variant.name for variant in manifest.variants if manifest.completed(variant.name, Arm.TRACED)]
+    return [variant.name for variant in manifest.variants if manifest.completed(variant.name, TracingMode.TRACED)]

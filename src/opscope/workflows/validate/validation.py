@@ -10,13 +10,13 @@ import msgspec
 
 from opscope.analysis.validation import unlike
 from opscope.bundle import questions
-from opscope.bundle.bundle import MANIFEST, ROOFS, VARIANTS, Bundle
+from opscope.bundle.bundle import MANIFEST, PEAK_RATES, VARIANTS, Bundle
 from opscope.bundle.consistency import completeness_problems, model_problems, plan_problems, record_problems
 from opscope.bundle.documents import Document, examined
 from opscope.bundle.inventory import Inventory, inventory, path_problems
-from opscope.bundle.likeness import DocumentStructure, file_roles, role_problems, shape, shape_problems
 from opscope.bundle.lock import is_held
 from opscope.bundle.manifest import Manifest
+from opscope.bundle.structure import DocumentStructure, file_roles, role_problems, shape, shape_problems
 from opscope.bundle.validation import CheckStatus, Problem, Validation
 from opscope.core.errors import BundleError, NotFoundError
 from opscope.core.version import __version__
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from opscope.bundle.validation import BundleCheck
     from opscope.reports.content.content import ReportContent
-    from opscope.workflows.validate.recomputed import Computed, Doubts
+    from opscope.workflows.validate.recomputed import Computed, Inconsistencies
     from opscope.workflows.validate.traces import TraceFindings
 
     Json: TypeAlias = Any
@@ -86,7 +86,7 @@ def _other_hint(path: Path) -> str:
 _UNREADABLE = "the manifest cannot be read"
 
 
-def likeness_checks(opened: Opened, good: Opened) -> list[BundleCheck]:
+def structure_checks(opened: Opened, good: Opened) -> list[BundleCheck]:
     """The answers to files and fields, of a bundle and a known-good one."""
     asked = (questions.LIKE_FILES, questions.LIKE_FIELDS)
     if opened.manifest is None or good.manifest is None:
@@ -110,7 +110,7 @@ def _shapes(opened: Opened, manifest: Manifest) -> dict[str, DocumentStructure]:
     return {kind: shape(documents) for kind, documents in kinds.items()}
 
 
-def report_check(bundle: Bundle, texts: Mapping[str, str], found: Computed, doubts: Doubts) -> BundleCheck:
+def report_check(bundle: Bundle, texts: Mapping[str, str], found: Computed, doubts: Inconsistencies) -> BundleCheck:
     """Reports that are cut off, or do not say what the traces give.
 
     Args:
@@ -182,7 +182,7 @@ def validate(path: str | Path, *, like: str | Path | None = None) -> Validation:
     else:
         checks += _checks(opened, opened.manifest)
     if good is not None:
-        checks += likeness_checks(opened, good)
+        checks += structure_checks(opened, good)
     written = _version(opened.document.value)
     return Validation(
         path=str(path),
@@ -288,25 +288,25 @@ def _program_doubt(check: BundleCheck) -> str:
 
 def _roofs_doubt(documents: Mapping[str, Document]) -> str:
     """Why ceilings cannot be known; empty when they can."""
-    damaged = [path for path, document in documents.items() if path.endswith(ROOFS) and document.typed is None]
+    damaged = [path for path, document in documents.items() if path.endswith(PEAK_RATES) and document.typed is None]
     return f"{damaged[0]} is damaged, see documents" if damaged else ""
 
 
 def _doubts(
     manifest: Manifest, plan: list[Problem], records: list[str], findings: TraceFindings, *, unfinished: bool
-) -> Doubts:
+) -> Inconsistencies:
     """Why figures cannot be computed anew, by what is damaged."""
-    from opscope.workflows.validate.recomputed import Doubts
+    from opscope.workflows.validate.recomputed import Inconsistencies
 
     known = {variant.name for variant in manifest.variants}
     variants = dict.fromkeys(sorted(findings.unreadable & known), "its traces cannot be read, see traces and files")
     variants |= dict.fromkeys(sorted(known.intersection(records)), "its records contradict the plan, see records")
     whole = "the plan contradicts itself, see plan" if plan else ""
-    return Doubts(variants, all=whole, unfinished=unfinished)
+    return Inconsistencies(variants, all=whole, unfinished=unfinished)
 
 
 def _figure_checks(
-    bundle: Bundle, documents: Mapping[str, Document], found: Inventory, doubts: Doubts
+    bundle: Bundle, documents: Mapping[str, Document], found: Inventory, doubts: Inconsistencies
 ) -> list[BundleCheck]:
     from opscope.workflows.validate import figures
     from opscope.workflows.validate.recomputed import HTML, MARKDOWN, computed

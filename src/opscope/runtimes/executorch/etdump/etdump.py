@@ -25,7 +25,7 @@ from opscope.core.table.segment import SCOPES, coded_from
 from opscope.core.table.side import Allocation, LoggedValue, SideEvents
 from opscope.readers.flatbuffer import FlatBuffer, Tables
 from opscope.readers.lifecycle import FRAMEWORK, PORTABLE, delegate_by_names
-from opscope.runtimes.executorch.etdump.repeats import Footprint, repeated_times, stretches
+from opscope.runtimes.executorch.etdump.repeats import Footprint, repeated_spans, repeated_times
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -244,7 +244,7 @@ def _table(buffer: FlatBuffer) -> EventTable:
 def _parts(buffer: FlatBuffer, blocks: Tables) -> Iterator[_Part]:
     """Blocks in file order: those that repeat each other as one part, the others between them as another."""
     pending = 0
-    for first, last, even in stretches(blocks.at):
+    for first, last, even in repeated_spans(blocks.at):
         repeated = _repeated(buffer, blocks, first, last) if even else None
         if repeated is not None:
             yield from _pieces(buffer, blocks, pending, first)

@@ -58,7 +58,7 @@ class Times(NamedTuple):
     end: NDArray[np.uint64]
 
 
-def stretches(at: Ints) -> Iterator[tuple[int, int, bool]]:
+def repeated_spans(at: Ints) -> Iterator[tuple[int, int, bool]]:
     """Split blocks into consecutive ones at a constant distance, where they are worth it, and the others.
 
     Args:

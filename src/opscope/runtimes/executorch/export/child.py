@@ -20,6 +20,7 @@ import numpy as np
 from opscope.core.errors import ExportError, OpscopeError, UsageError
 from opscope.program.structure.exported import TensorSpec
 from opscope.runtimes.executorch.export.choices import QUANTISED, Choice
+from opscope.runtimes.executorch.export.export_errors import place_of
 from opscope.runtimes.executorch.export.lower import Places, export, step
 from opscope.runtimes.executorch.export.protocol import (
     CHECKS,
@@ -31,7 +32,6 @@ from opscope.runtimes.executorch.export.protocol import (
     outputs_file,
 )
 from opscope.runtimes.executorch.export.sources import load
-from opscope.runtimes.executorch.export.trouble import place_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from opscope.runtimes.executorch.export.eager import EagerMethod
-    from opscope.runtimes.executorch.export.lower import Heard
+    from opscope.runtimes.executorch.export.lower import StepProgress
 
     Array: TypeAlias = NDArray[Any]
 
@@ -157,7 +157,7 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def serve(request: ExportRequest, heard: Heard) -> ExportFinished:
+def serve(request: ExportRequest, heard: StepProgress) -> ExportFinished:
     """Export a model, run what came of it, and leave both outputs to be compared.
 
     Raises:

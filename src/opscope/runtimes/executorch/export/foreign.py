@@ -17,7 +17,7 @@ from opscope.core.errors import (
     did_you_mean,
 )
 from opscope.runtimes.executorch.export.eager import EagerMethod, EagerModel
-from opscope.runtimes.executorch.export.trouble import export_error, place_of
+from opscope.runtimes.executorch.export.export_errors import export_error, place_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

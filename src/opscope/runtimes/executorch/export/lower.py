@@ -10,7 +10,7 @@ import msgspec
 from opscope.core.errors import ExportError, OpscopeError, UsageError, did_you_mean
 from opscope.program.structure.exported import ExportedMethod, TensorSpec
 from opscope.runtimes.executorch.export.choices import DYNAMIC_INT8, FP16, INT8, QUANTISED, XNNPACK, Choice
-from opscope.runtimes.executorch.export.trouble import export_error, source_of
+from opscope.runtimes.executorch.export.export_errors import export_error, source_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -201,7 +201,7 @@ def _check_quantised(graph: Any, *, dynamic: bool) -> None:  # noqa: ANN401 - li
     raise ExportError(f"quantising failed: no operator of the model can be quantised {what}", hint=hint)
 
 
-class Heard(Protocol):
+class StepProgress(Protocol):
     """Hears which step an export is at."""
 
     def __call__(self, step: str) -> None:
@@ -218,7 +218,7 @@ class Places(NamedTuple):
 
 
 @contextlib.contextmanager
-def step(name: str, heard: Heard, graphs: Iterable[Any] = ()) -> Iterator[None]:
+def step(name: str, heard: StepProgress, graphs: Iterable[Any] = ()) -> Iterator[None]:
     """A step of an export: what it raises becomes an error that names it.
 
     Args:
@@ -238,7 +238,7 @@ def step(name: str, heard: Heard, graphs: Iterable[Any] = ()) -> Iterator[None]:
         raise export_error(name, error, graphs) from error
 
 
-def export(model: EagerModel, name: str, choice: Choice, places: Places, heard: Heard) -> Lowered:
+def export(model: EagerModel, name: str, choice: Choice, places: Places, heard: StepProgress) -> Lowered:
     """Export a model and write its files.
 
     Args:
@@ -311,7 +311,7 @@ def halved(method: EagerMethod) -> EagerMethod:
     return Method(method.module.half(), inputs, kwargs, method.dynamic_shapes, method.tokens)
 
 
-def _exported(name: str, method: EagerMethod, model: EagerModel, choice: Choice, heard: Heard) -> Any:  # noqa: ANN401
+def _exported(name: str, method: EagerMethod, model: EagerModel, choice: Choice, heard: StepProgress) -> Any:  # noqa: ANN401
     import torch
 
     def run(module: Any) -> Any:  # noqa: ANN401 - torch is not typed here

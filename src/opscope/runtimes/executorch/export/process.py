@@ -20,7 +20,7 @@ from opscope.runtimes.executorch.export.sources import models_directory, source_
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from opscope.runtimes.executorch.export.lower import Heard
+    from opscope.runtimes.executorch.export.lower import StepProgress
 
 EXPORT_LOG = "export.log"
 _REQUEST = "request.json"
@@ -62,7 +62,7 @@ def export_model(name: str, dtype: str, directory: Path) -> tuple[Path, Path]:
 
 
 def export_into(
-    model: str, choice: Choice, directory: Path, *, models: Path | None = None, heard: Heard = _deaf
+    model: str, choice: Choice, directory: Path, *, models: Path | None = None, heard: StepProgress = _deaf
 ) -> Exported:
     """Export a model into a directory that exists.
 
@@ -106,7 +106,7 @@ def check_installed() -> None:
         raise MissingDependencyError(problem, hint="install them with: pip install 'opscope[executorch]'")
 
 
-def _answered(asked: Path, log: Path, model: str, heard: Heard) -> ExportFinished:
+def _answered(asked: Path, log: Path, model: str, heard: StepProgress) -> ExportFinished:
     """What the process answers at last.
 
     Raises:

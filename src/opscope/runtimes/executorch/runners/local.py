@@ -18,10 +18,10 @@ from opscope.experiment.protocol import (
     LOG,
     OUTPUTS,
     TRACE,
+    PeakRatesRequest,
+    PeakRatesResponse,
     ProbeAnswer,
     ProbeRefusal,
-    RoofsAnswer,
-    RoofsRequest,
     RunAnswer,
     RunRequest,
 )
@@ -29,8 +29,8 @@ from opscope.experiment.target import Capabilities, JobOutcome, feature_groups
 from opscope.hosts.process import log_tail, read_answer, run_process, unanswered
 from opscope.hosts.target_kinds import LOCAL
 from opscope.machine import environment
-from opscope.machine.ceilings_cache import MachineIdentity, fingerprint
 from opscope.machine.layout import WITHOUT_SWITCH
+from opscope.machine.peak_rates_cache import MachineIdentity, fingerprint
 from opscope.runtimes.executorch.installed import (
     BACKEND,
     TRACES_SINCE,
@@ -43,12 +43,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from opscope.experiment.target import Job
-    from opscope.program.ceilings.ceilings import Roofs
+    from opscope.program.peak_rates.peak_rates import PeakRates
 
 _ANSWER = "answer.json"
 _PROBE_SECONDS = 60
 _CHILD = module_command("opscope.runtimes.executorch.runners.child")
-_ROOFS_CHILD = module_command("opscope.runtimes.executorch.ceilings.child")
+_ROOFS_CHILD = module_command("opscope.runtimes.executorch.peak_rates.child")
 # Starting and building the graphs adds a second; a slow processor may take five times as long.
 ROOFS_SECONDS, ROOFS_LIMIT = 2.5, 120.0
 # Of trying some of them again: a share of it for each that lets it run as often as in the whole measurement.
@@ -103,7 +103,7 @@ class LocalTarget:
         with tempfile.TemporaryDirectory(prefix="opscope-") as directory:
             answer, log = Path(directory) / "probe.json", Path(directory) / LOG
             code = run_process([*self._child, "probe", str(answer)], log, _PROBE_SECONDS)
-            return heard_probe(code, answer, log, _PROBE_SECONDS)
+            return probe_response(code, answer, log, _PROBE_SECONDS)
 
     def environment(self) -> Environment:
         """The machine and its software."""
@@ -147,9 +147,9 @@ class LocalTarget:
             for file in (request, answer):
                 file.unlink(missing_ok=True)
 
-    def roofs(self, clear: list[str] | None, threads: int) -> Roofs:
+    def roofs(self, clear: list[str] | None, threads: int) -> PeakRates:
         """The ceilings of this machine with these features and threads; takes some four seconds."""
-        return self._measured(RoofsRequest(clear, threads, ROOFS_SECONDS, _ANSWER))
+        return self._measured(PeakRatesRequest(clear, threads, ROOFS_SECONDS, _ANSWER))
 
     def identity(self) -> MachineIdentity:
         """What the ceilings of this machine depend on."""
@@ -157,20 +157,20 @@ class LocalTarget:
         host, revision = environment.host(), environment.cpu_revision()
         return MachineIdentity.of(self.environment(), self.probe().fields, host, revision, library)
 
-    def roofs_again(self, sample: Roofs) -> Roofs:
+    def roofs_again(self, sample: PeakRates) -> PeakRates:
         """The same ceilings as these, measured again; takes some tenths of a second."""
-        return self._measured(RoofsRequest(sample.cleared, sample.threads, DRIFT_SECONDS, _ANSWER, sample))
+        return self._measured(PeakRatesRequest(sample.cleared, sample.threads, DRIFT_SECONDS, _ANSWER, sample))
 
-    def _measured(self, asked: RoofsRequest) -> Roofs:
+    def _measured(self, asked: PeakRatesRequest) -> PeakRates:
         with tempfile.TemporaryDirectory(prefix="opscope-") as work, storage_errors(Path(work)):
             request, answer, log = (Path(work) / name for name in ("request.json", _ANSWER, LOG))
             asked = msgspec.structs.replace(asked, answer=str(answer))
             request.write_bytes(msgspec.json.encode(asked))
             code = run_process([*self._roofs_child, str(request)], log, ROOFS_LIMIT)
-            return heard_roofs(code, asked, answer, log)
+            return peak_rates_response(code, asked, answer, log)
 
 
-def heard_probe(code: int | None, answer: Path, log: Path, timeout: float) -> ProbeAnswer:
+def probe_response(code: int | None, answer: Path, log: Path, timeout: float) -> ProbeAnswer:
     """The features that a process answered with; the arguments are those of :func:`opscope.hosts.process.read_answer`.
 
     Raises:
@@ -187,7 +187,7 @@ def heard_probe(code: int | None, answer: Path, log: Path, timeout: float) -> Pr
     return heard
 
 
-def heard_roofs(code: int | None, asked: RoofsRequest, answer: Path, log: Path) -> Roofs:
+def peak_rates_response(code: int | None, asked: PeakRatesRequest, answer: Path, log: Path) -> PeakRates:
     """The ceilings that a process answered with.
 
     Raises:
@@ -199,7 +199,7 @@ def heard_roofs(code: int | None, asked: RoofsRequest, answer: Path, log: Path) 
     if code < 0 or not answer.exists():
         raise RunError(f"measuring ceilings failed: {unanswered(code, log).message}")
     try:
-        heard = msgspec.json.decode(answer.read_bytes(), type=RoofsAnswer)
+        heard = msgspec.json.decode(answer.read_bytes(), type=PeakRatesResponse)
     except msgspec.MsgspecError as error:
         raise RunError(f"measuring ceilings failed: the answer is damaged: {error}") from None
     if heard.roofs is None or (heard.mask is None and asked.clear is not None):

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from opscope.experiment.target import Job, JobOutcome
     from opscope.hosts.device import Device
     from opscope.hosts.host import Host
-    from opscope.machine.ceilings_cache import MachineIdentity
-    from opscope.program.ceilings.ceilings import Roofs
+    from opscope.machine.peak_rates_cache import MachineIdentity
+    from opscope.program.peak_rates.peak_rates import PeakRates
 
 EXPERIMENTAL = "glibc of the bundle, experimental: not yet seen on a phone"
 """Stands in an Android device's manifest under ``c library``; the runtime's wheel is not made for Android's own."""
@@ -115,7 +115,7 @@ class NativeTarget:
         """Run a job in a process group of its own, which ends with its time, the caller, or the connection."""
         return self._jobs.execute(job, directory)
 
-    def roofs(self, clear: list[str] | None, threads: int) -> Roofs | None:
+    def roofs(self, clear: list[str] | None, threads: int) -> PeakRates | None:
         """The ceilings with these features and threads; None where Python, which measures them, is not at hand."""
         return self._python.roofs(clear, threads) if self._python else None
 
@@ -123,7 +123,7 @@ class NativeTarget:
         """What the ceilings depend on; None where they are not measured."""
         return self._python.identity() if self._python else None
 
-    def roofs_again(self, sample: Roofs) -> Roofs:
+    def roofs_again(self, sample: PeakRates) -> PeakRates:
         """The same ceilings as these, measured again.
 
         Raises:

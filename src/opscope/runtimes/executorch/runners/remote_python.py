@@ -18,19 +18,19 @@ import msgspec
 from opscope.bundle.manifest import Failure, FailureKind
 from opscope.core.errors import DeviceError, MissingDependencyError, with_hint
 from opscope.core.system.interpreter import FILE, PACKAGE, module_words
-from opscope.experiment.protocol import LOG, OUTPUTS, TRACE, ProbeAnswer, RoofsRequest, RunRequest
+from opscope.experiment.protocol import LOG, OUTPUTS, TRACE, PeakRatesRequest, ProbeAnswer, RunRequest
 from opscope.experiment.target import Capabilities, JobOutcome, feature_groups
 from opscope.hosts.device import Device
 from opscope.hosts.process import log_tail
-from opscope.machine.ceilings_cache import MachineIdentity
 from opscope.machine.environment import cpu_revision
+from opscope.machine.peak_rates_cache import MachineIdentity
 from opscope.runtimes.executorch.runners.local import (
     DRIFT_SECONDS,
     ROOFS_LIMIT,
     ROOFS_SECONDS,
-    heard_probe,
-    heard_roofs,
     outcome_of,
+    peak_rates_response,
+    probe_response,
 )
 
 if TYPE_CHECKING:
@@ -40,10 +40,10 @@ if TYPE_CHECKING:
     from opscope.experiment.target import Job
     from opscope.hosts.device import GuardedEnd
     from opscope.hosts.shell import RemoteShell
-    from opscope.program.ceilings.ceilings import Roofs
+    from opscope.program.peak_rates.peak_rates import PeakRates
 
 _PACKAGE, _REQUEST, _ANSWER, _PROGRAM = "opscope.zip", "request.json", "answer.json", "program.pte"
-_CHILD, _ROOFS_CHILD = "opscope.runtimes.executorch.runners.child", "opscope.runtimes.executorch.ceilings.child"
+_CHILD, _ROOFS_CHILD = "opscope.runtimes.executorch.runners.child", "opscope.runtimes.executorch.peak_rates.child"
 _WANTED = (_ANSWER, LOG, TRACE, OUTPUTS)
 _PROBE_SECONDS = 120.0
 _EPOCH = (1980, 1, 1, 0, 0, 0)
@@ -93,7 +93,7 @@ class RemotePythonTarget:
             if ended.code and not answer.exists():
                 problem = f"the Python of the device cannot run models{log_tail(log)}"
                 raise MissingDependencyError(problem, where=f"{self._device.name}: {self._asked}", hint=_INSTALL)
-            return heard_probe(ended.code, answer, log, _PROBE_SECONDS)
+            return probe_response(ended.code, answer, log, _PROBE_SECONDS)
 
     def environment(self) -> Environment:
         """The device and its software."""
@@ -147,9 +147,9 @@ class RemotePythonTarget:
             raise DeviceError(outcome.failure.message, where=self._device.name, hint="free some space there")
         return outcome
 
-    def roofs(self, clear: list[str] | None, threads: int) -> Roofs:
+    def roofs(self, clear: list[str] | None, threads: int) -> PeakRates:
         """The ceilings of the device with these features and threads; takes some four seconds."""
-        return self._measured(RoofsRequest(clear, threads, ROOFS_SECONDS, _ANSWER))
+        return self._measured(PeakRatesRequest(clear, threads, ROOFS_SECONDS, _ANSWER))
 
     def identity(self) -> MachineIdentity | None:
         """What the ceilings of the device depend on; None for one that does not tell its name."""
@@ -157,16 +157,16 @@ class RemotePythonTarget:
         host, revision = facts.get("host", ""), cpu_revision(facts.get("cpuinfo", ""))
         return MachineIdentity.of(self.environment(), self.probe().fields, host, revision) if host else None
 
-    def roofs_again(self, sample: Roofs) -> Roofs:
+    def roofs_again(self, sample: PeakRates) -> PeakRates:
         """The same ceilings as these, measured again on the device."""
-        return self._measured(RoofsRequest(sample.cleared, sample.threads, DRIFT_SECONDS, _ANSWER, sample))
+        return self._measured(PeakRatesRequest(sample.cleared, sample.threads, DRIFT_SECONDS, _ANSWER, sample))
 
-    def _measured(self, asked: RoofsRequest) -> Roofs:
+    def _measured(self, asked: PeakRatesRequest) -> PeakRates:
         with tempfile.TemporaryDirectory(prefix="opscope-") as directory:
             place = Path(directory)
             request = self._sent(msgspec.json.encode(asked))
             ended = self._run(_ROOFS_CHILD, [request], place, ROOFS_LIMIT)
-            return heard_roofs(ended.code, asked, place / _ANSWER, place / LOG)
+            return peak_rates_response(ended.code, asked, place / _ANSWER, place / LOG)
 
     def _run(self, module: str, words: list[str], into: Path, timeout: float) -> GuardedEnd:
         """Run a module there, and bring what it left."""

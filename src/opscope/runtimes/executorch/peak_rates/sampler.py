@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import msgspec
 import numpy as np
 
-from opscope.program.ceilings.ceilings import Rate
-from opscope.runtimes.executorch.ceilings.xnnpack import RefusedError
+from opscope.program.peak_rates.peak_rates import Rate
+from opscope.runtimes.executorch.peak_rates.xnnpack import RefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from opscope.program.ceilings.ceilings import Roof
-    from opscope.runtimes.executorch.ceilings.subgraph import SubgraphBuilder
+    from opscope.program.peak_rates.peak_rates import PeakRate
+    from opscope.runtimes.executorch.peak_rates.subgraph import SubgraphBuilder
 
 
 class ProbeCandidate(NamedTuple):
@@ -27,7 +27,7 @@ class ProbeCandidate(NamedTuple):
         build: puts operators into an empty graph.
     """
 
-    roof: Roof
+    roof: PeakRate
     work: int
     build: Callable[[SubgraphBuilder], None]
 
@@ -96,7 +96,7 @@ class _Trial:
         """Work per second of the shortest run; 0 before any."""
         return self.candidate.work * _BILLION / min(self.durations, default=math.inf)
 
-    def roof(self) -> Roof:
+    def roof(self) -> PeakRate:
         """The ceiling with its rate."""
         low, median, high = (float(value) for value in np.percentile(self.durations, (25, 50, 75)))
         usual = self.candidate.work * _BILLION / median
@@ -107,7 +107,7 @@ class _Trial:
 
 def measure(
     probes: Sequence[Probe], compiled: Callable[[ProbeCandidate], ProbeRunner], seconds: float, clock: Callable[[], int]
-) -> list[Roof]:
+) -> list[PeakRate]:
     """One ceiling for each probe, in their order.
 
     A probe that the library refuses, or answers with an operator of another kind, becomes a ceiling without a rate and
@@ -158,7 +158,7 @@ def _sampled(trial: _Trial | str, share: float, clock: Callable[[], int]) -> _Tr
     return trial
 
 
-def _ceiling(probe: Probe, found: list[_Trial | str]) -> Roof:
+def _ceiling(probe: Probe, found: list[_Trial | str]) -> PeakRate:
     """The ceiling of the fastest candidate, or the reason of the first one when none could be run."""
     trials = [trial for trial in found if isinstance(trial, _Trial)]
     if trials:

@@ -1,6 +1,6 @@
 """Ceilings kept between runs: what they depend on, and a file for each such set in the user's cache directory.
 
-Nothing here decides whether kept ceilings still hold: a short probe does, see ``opscope.workflows.measure.ceilings``.
+Nothing here decides whether kept ceilings still hold: a short probe does, see ``opscope.workflows.measure.peak_rates``.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import msgspec
 
 from opscope.core.files import storage_errors, write_atomically
 from opscope.core.system.cache import cache_directory
-from opscope.program.ceilings.ceilings import Origin, Roofs
+from opscope.program.peak_rates.peak_rates import Origin, PeakRates
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -90,7 +90,7 @@ class MachineIdentity(msgspec.Struct, frozen=True):
         )
 
 
-class RoofsKey(msgspec.Struct, frozen=True):
+class PeakRatesKey(msgspec.Struct, frozen=True):
     """Under what ceilings are kept: others are other ceilings.
 
     Attributes:
@@ -111,21 +111,21 @@ class RoofsKey(msgspec.Struct, frozen=True):
         return _digest(msgspec.json.encode(self))
 
 
-class KeptRoofs(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.kept-roofs/1"):
+class KeptPeakRates(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.kept-roofs/1"):
     """A file of the cache: the ceilings, and what they are the ceilings of."""
 
-    key: RoofsKey
-    roofs: Roofs
+    key: PeakRatesKey
+    roofs: PeakRates
 
 
 class Recalled(NamedTuple):
     """What the cache gave: ceilings, or none, and then why where that is not just that nobody measured them yet."""
 
-    roofs: Roofs | None
+    roofs: PeakRates | None
     problem: str = ""
 
 
-class RoofsCache:
+class PeakRatesCache:
     """Ceilings of earlier runs, one file for each key. Several processes may use it at the same time.
 
     Args:
@@ -135,7 +135,7 @@ class RoofsCache:
     def __init__(self, directory: Path | None = None) -> None:
         self._directory = directory or cache_directory() / _DIRECTORY
 
-    def recall(self, key: RoofsKey) -> Recalled:
+    def recall(self, key: PeakRatesKey) -> Recalled:
         """The ceilings that were kept under a key. A damaged or foreign file is none, and says why."""
         try:
             with self._file(key).open("rb") as file:
@@ -146,7 +146,7 @@ class RoofsCache:
             return Recalled(None, f"kept ceilings cannot be read: {error.strerror or error}")
         return _decoded(content, key)
 
-    def keep(self, key: RoofsKey, roofs: Roofs) -> None:
+    def keep(self, key: PeakRatesKey, roofs: PeakRates) -> None:
         """Keep ceilings in the place of those that were there; files of which there are too many go, oldest first.
 
         Raises:
@@ -154,11 +154,11 @@ class RoofsCache:
         """
         own = msgspec.structs.replace(roofs, origin=Origin.MEASURED, drift=None, notes=[])
         file = self._file(key)
-        write_atomically(file, msgspec.json.format(msgspec.json.encode(KeptRoofs(key, own)), indent=1) + b"\n")
+        write_atomically(file, msgspec.json.format(msgspec.json.encode(KeptPeakRates(key, own)), indent=1) + b"\n")
         with storage_errors(self._directory):
             self._forget_oldest()
 
-    def _file(self, key: RoofsKey) -> Path:
+    def _file(self, key: PeakRatesKey) -> Path:
         return self._directory / f"{key.digest}.json"
 
     def _forget_oldest(self) -> None:
@@ -167,11 +167,11 @@ class RoofsCache:
             path.unlink(missing_ok=True)
 
 
-def _decoded(content: bytes, key: RoofsKey) -> Recalled:
+def _decoded(content: bytes, key: PeakRatesKey) -> Recalled:
     if len(content) > LARGEST_FILE:
         return Recalled(None, f"kept ceilings are damaged: more than {LARGEST_FILE} bytes")
     try:
-        kept = msgspec.json.decode(content, type=KeptRoofs)
+        kept = msgspec.json.decode(content, type=KeptPeakRates)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         return Recalled(None, f"kept ceilings are damaged: {error}")
     own = kept.roofs.cleared == key.cleared and kept.roofs.threads == key.threads

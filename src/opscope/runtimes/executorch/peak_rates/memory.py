@@ -8,15 +8,15 @@ from __future__ import annotations
 from ctypes import c_size_t
 from typing import TYPE_CHECKING
 
-from opscope.program.ceilings.ceilings import Dispatch, DispatchRoof, MemoryRoof, Pattern, operator_name
-from opscope.runtimes.executorch.ceilings.sampler import Probe, ProbeCandidate
-from opscope.runtimes.executorch.ceilings.subgraph import Buffer
-from opscope.runtimes.executorch.ceilings.xnnpack import Datatype
+from opscope.program.peak_rates.peak_rates import Dispatch, DispatchCost, MemoryPeakRate, Pattern, operator_name
+from opscope.runtimes.executorch.peak_rates.sampler import Probe, ProbeCandidate
+from opscope.runtimes.executorch.peak_rates.subgraph import Buffer
+from opscope.runtimes.executorch.peak_rates.xnnpack import Datatype
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from opscope.runtimes.executorch.ceilings.subgraph import SubgraphBuilder
+    from opscope.runtimes.executorch.peak_rates.subgraph import SubgraphBuilder
 
 _SMALLEST_SET, _LARGEST_SET = 1 << 15, 1 << 28
 _SHARE_OF_MEMORY = 8
@@ -64,7 +64,7 @@ def _copy(arena: Buffer, size: int) -> ProbeCandidate:
             left = graph.external(Datatype.FP32, dims, output=True, memory=arena.part(half + _APART))
             graph.define("xnn_define_copy", given, left, 0)
 
-    return ProbeCandidate(MemoryRoof(pattern=Pattern.COPY, working_set=size), 2 * half * times, build)
+    return ProbeCandidate(MemoryPeakRate(pattern=Pattern.COPY, working_set=size), 2 * half * times, build)
 
 
 def _sum(arena: Buffer, sums: Buffer, size: int, rows: int) -> ProbeCandidate:
@@ -77,7 +77,9 @@ def _sum(arena: Buffer, sums: Buffer, size: int, rows: int) -> ProbeCandidate:
             left = graph.external(Datatype.FP32, (rows,), output=True, memory=sums)
             graph.define("xnn_define_static_reduce", _SUM, 1, _LAST_AXIS, given, left, 0)
 
-    return ProbeCandidate(MemoryRoof(pattern=Pattern.READ, working_set=size), rows * columns * _WIDTH * times, build)
+    return ProbeCandidate(
+        MemoryPeakRate(pattern=Pattern.READ, working_set=size), rows * columns * _WIDTH * times, build
+    )
 
 
 def _update(arena: Buffer, size: int) -> ProbeCandidate:
@@ -90,7 +92,7 @@ def _update(arena: Buffer, size: int) -> ProbeCandidate:
             left = graph.external(Datatype.FP32, dims, output=True, memory=arena)
             graph.define("xnn_define_clamp", *_BOUNDS, given, left, 0)
 
-    return ProbeCandidate(MemoryRoof(pattern=Pattern.UPDATE, working_set=size), 2 * size * times, build)
+    return ProbeCandidate(MemoryPeakRate(pattern=Pattern.UPDATE, working_set=size), 2 * size * times, build)
 
 
 def dispatch_probes(threads: int) -> Iterator[Probe]:
@@ -111,4 +113,4 @@ def _tiny(dispatch: Dispatch, define: str, rows: int) -> ProbeCandidate:
             values.append(graph.external(Datatype.FP32, dims, output=True, memory=left))
             graph.define(define, *values, 0)
 
-    return ProbeCandidate(DispatchRoof(dispatch=dispatch), _TINY_AT_ONCE, build)
+    return ProbeCandidate(DispatchCost(dispatch=dispatch), _TINY_AT_ONCE, build)

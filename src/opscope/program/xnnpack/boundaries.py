@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from opscope.program.xnnpack.graph import XnnGraph, XnnNode
 
 
-class Border(NamedTuple):
+class NodeBoundary(NamedTuple):
     """The layers around a node.
 
     Attributes:
@@ -49,13 +49,13 @@ class Neighbours:
             for value in dict.fromkeys(node.inputs):
                 self._readers.setdefault(value, []).append(number)
 
-    def around(self, number: int) -> Border:
+    def around(self, number: int) -> NodeBoundary:
         """The nearest layers before and after a node: added nodes in between are passed."""
         before, above = self._nearest(number, self._sources)
         after, below = self._nearest(number, self._targets)
         inputs = [value for node in above for value in self._nodes[node].inputs if value in self._inputs]
         outputs = [value for node in below for value in self._nodes[node].outputs if value in self._outputs]
-        return Border(tuple(before), tuple(after), tuple(inputs), tuple(outputs))
+        return NodeBoundary(tuple(before), tuple(after), tuple(inputs), tuple(outputs))
 
     def carrier(self, number: int) -> int | None:
         """The nearest node with a debug handle that an added node serves: who reads it, else who made its input."""

@@ -8,7 +8,7 @@ from opscope.core.system.cache import VARIABLE, find_cache
 from opscope.workflows.measure.checks import Check, State
 
 
-def surroundings_checks() -> list[Check]:
+def environment_checks() -> list[Check]:
     """What `opscope doctor` says of them; nothing where nothing is limited."""
     return [*_cache(), *_c_library()]
 

@@ -8,24 +8,24 @@ import msgspec
 
 from opscope.core.errors import BundleError, OpscopeError, StorageError
 from opscope.experiment.target import RecallingTarget
-from opscope.machine.ceilings_cache import RoofsCache, RoofsKey
-from opscope.program.ceilings.ceilings import NoRoofs, Origin, Roofs
-from opscope.program.ceilings.drift import drift_of, drift_sample
-from opscope.runtimes.executorch.ceilings.version import probes_version
+from opscope.machine.peak_rates_cache import PeakRatesCache, PeakRatesKey
+from opscope.program.peak_rates.drift import drift_of, drift_sample
+from opscope.program.peak_rates.peak_rates import NoPeakRates, Origin, PeakRates
+from opscope.runtimes.executorch.peak_rates.version import probes_version
 
 if TYPE_CHECKING:
     from opscope.bundle.bundle import Bundle
     from opscope.bundle.manifest import Variant
     from opscope.experiment.target import RunTarget
-    from opscope.machine.ceilings_cache import MachineIdentity
     from opscope.machine.clock import TimeSource
-    from opscope.program.ceilings.ceilings import Drift
+    from opscope.machine.peak_rates_cache import MachineIdentity
+    from opscope.program.peak_rates.peak_rates import Drift
 
 PROBES = 2
 """How often the short probe runs before kept ceilings are given up: a disturbance of a second must not cost four."""
 
 
-def measure_roofs(bundle: Bundle, target: RunTarget, clock: TimeSource, *, anew: bool = False) -> None:
+def measure_peak_rates(bundle: Bundle, target: RunTarget, clock: TimeSource, *, anew: bool = False) -> None:
     """Find what is missing of the ceilings of every variant that has results, and save it in the bundle.
 
     That ceilings cannot be measured is no failure of the run: the reason is saved in their place, and tried again when
@@ -43,7 +43,7 @@ def measure_roofs(bundle: Bundle, target: RunTarget, clock: TimeSource, *, anew:
     wanted = [
         variant
         for variant in bundle.manifest.variants
-        if bundle.manifest.completed(variant.name) and (anew or not isinstance(_saved(bundle, variant), Roofs))
+        if bundle.manifest.completed(variant.name) and (anew or not isinstance(_saved(bundle, variant), PeakRates))
     ]
     if not wanted or bundle.manifest.target.emulated:
         return
@@ -55,7 +55,7 @@ def measure_roofs(bundle: Bundle, target: RunTarget, clock: TimeSource, *, anew:
             bundle.save_roofs(variant.name, _noted(found, problem))
 
 
-def _saved(bundle: Bundle, variant: Variant) -> Roofs | NoRoofs | None:
+def _saved(bundle: Bundle, variant: Variant) -> PeakRates | NoPeakRates | None:
     """What the bundle holds; damaged ceilings are found anew."""
     try:
         return bundle.roofs(variant.name)
@@ -72,7 +72,7 @@ class _Asked(NamedTuple):
 
 def _found(
     target: RunTarget, asked: _Asked, clock: TimeSource, earlier: _Earlier | None, *, anew: bool
-) -> Roofs | NoRoofs | None:
+) -> PeakRates | NoPeakRates | None:
     """The ceilings of a variant, or why there are none; None for a target that measures none."""
     variant = asked.variant
     if variant.threads is None:
@@ -83,7 +83,7 @@ def _found(
     try:
         measured = target.roofs(asked.clear, variant.threads)
     except OpscopeError as error:
-        return NoRoofs(str(error))
+        return NoPeakRates(str(error))
     if measured is None:
         return None
     found = msgspec.structs.replace(measured, measured_at=_text(clock), drift=tried.drift)
@@ -99,7 +99,7 @@ class _Tried(NamedTuple):
         problem: what went wrong; empty when nothing did.
     """
 
-    roofs: Roofs | None = None
+    roofs: PeakRates | None = None
     drift: Drift | None = None
     problem: str = ""
 
@@ -113,7 +113,7 @@ class _Earlier:
         cache: where they are.
     """
 
-    def __init__(self, target: RecallingTarget, identity: MachineIdentity, cache: RoofsCache) -> None:
+    def __init__(self, target: RecallingTarget, identity: MachineIdentity, cache: PeakRatesCache) -> None:
         self._target, self._identity, self._cache = target, identity, cache
 
     def tried(self, variant: Variant, clock: TimeSource) -> _Tried:
@@ -126,9 +126,9 @@ class _Earlier:
         found = msgspec.structs.replace(recalled.roofs, origin=Origin.CACHE, drift=drift) if holds else None
         return _Tried(found, drift, problem)
 
-    def _probed(self, kept: Roofs, clock: TimeSource) -> tuple[Drift | None, str]:
+    def _probed(self, kept: PeakRates, clock: TimeSource) -> tuple[Drift | None, str]:
         """The probe of kept ceilings, and why it failed. Rates that are too low get a second chance."""
-        probes: list[Roofs] = []
+        probes: list[PeakRates] = []
         drift = None
         try:
             while len(probes) < PROBES and not (drift and (drift.agrees or drift.exceeded)):
@@ -138,7 +138,7 @@ class _Earlier:
             return drift, f"the probe of kept ceilings failed: {error}"
         return drift, ""
 
-    def keep(self, variant: Variant, found: Roofs) -> str:
+    def keep(self, variant: Variant, found: PeakRates) -> str:
         """Keep ceilings for later runs; why that was not done, or nothing.
 
         What other work disturbed is right for this run, which it disturbed too, and wrong for a later one.
@@ -151,8 +151,8 @@ class _Earlier:
             return f"not kept for later runs: {error.problem}"
         return ""
 
-    def _key(self, variant: Variant) -> RoofsKey:
-        return RoofsKey(self._identity, variant.cleared, variant.threads or 0, probes_version())
+    def _key(self, variant: Variant) -> PeakRatesKey:
+        return PeakRatesKey(self._identity, variant.cleared, variant.threads or 0, probes_version())
 
 
 def _earlier(target: RunTarget) -> tuple[_Earlier | None, str]:
@@ -161,15 +161,15 @@ def _earlier(target: RunTarget) -> tuple[_Earlier | None, str]:
         return None, ""
     try:
         identity = target.identity()
-        return (_Earlier(target, identity, RoofsCache()) if identity else None), ""
+        return (_Earlier(target, identity, PeakRatesCache()) if identity else None), ""
     except OpscopeError as error:
         return None, f"ceilings of earlier runs cannot be used: {error.problem}"
 
 
-def _noted(found: Roofs | NoRoofs, *notes: str) -> Roofs | NoRoofs:
+def _noted(found: PeakRates | NoPeakRates, *notes: str) -> PeakRates | NoPeakRates:
     """Ceilings with further notes, those that say something."""
     told = [note for note in notes if note]
-    return msgspec.structs.replace(found, notes=[*found.notes, *told]) if isinstance(found, Roofs) else found
+    return msgspec.structs.replace(found, notes=[*found.notes, *told]) if isinstance(found, PeakRates) else found
 
 
 def _text(clock: TimeSource) -> str:

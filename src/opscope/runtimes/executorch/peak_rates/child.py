@@ -19,23 +19,23 @@ import msgspec
 from opscope.core.errors import FeatureError, OpscopeError, StorageError
 from opscope.core.files import write_atomically
 from opscope.core.system.launch import end_with_parent
-from opscope.experiment.protocol import RoofsAnswer, RoofsRequest
+from opscope.experiment.protocol import PeakRatesRequest, PeakRatesResponse
 from opscope.machine import isa
-from opscope.program.ceilings.ceilings import DispatchRoof, ElementRoof, MacRoof, MemoryRoof, Roofs
-from opscope.program.ceilings.drift import unmeasured
-from opscope.runtimes.executorch.ceilings.compute import compute_probes
-from opscope.runtimes.executorch.ceilings.elements import element_probes
-from opscope.runtimes.executorch.ceilings.memory import dispatch_probes, largest_working_set, memory_probes
-from opscope.runtimes.executorch.ceilings.sampler import measure
-from opscope.runtimes.executorch.ceilings.subgraph import GraphRuntime, SubgraphBuilder
-from opscope.runtimes.executorch.ceilings.xnnpack import RefusedError, Xnnpack
+from opscope.program.peak_rates.drift import unmeasured
+from opscope.program.peak_rates.peak_rates import DispatchCost, ElementPeakRate, MacPeakRate, MemoryPeakRate, PeakRates
 from opscope.runtimes.executorch.cpuinfo import switched_off
 from opscope.runtimes.executorch.installed import installed_runtime, library_directory
+from opscope.runtimes.executorch.peak_rates.compute import compute_probes
+from opscope.runtimes.executorch.peak_rates.elements import element_probes
+from opscope.runtimes.executorch.peak_rates.memory import dispatch_probes, largest_working_set, memory_probes
+from opscope.runtimes.executorch.peak_rates.sampler import measure
+from opscope.runtimes.executorch.peak_rates.subgraph import GraphRuntime, SubgraphBuilder
+from opscope.runtimes.executorch.peak_rates.xnnpack import RefusedError, Xnnpack
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opscope.runtimes.executorch.ceilings.sampler import Probe, ProbeCandidate
+    from opscope.runtimes.executorch.peak_rates.sampler import Probe, ProbeCandidate
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -44,7 +44,7 @@ def main(arguments: Sequence[str]) -> int:
     When not even the answer can be written, the exit code is that of a StorageError.
     """
     end_with_parent()
-    request = msgspec.json.decode(Path(arguments[0]).read_bytes(), type=RoofsRequest)
+    request = msgspec.json.decode(Path(arguments[0]).read_bytes(), type=PeakRatesRequest)
     answer = _guarded(request)
     try:
         write_atomically(Path(request.answer), msgspec.json.encode(answer))
@@ -53,16 +53,16 @@ def main(arguments: Sequence[str]) -> int:
     return 0 if answer.error is None else 1
 
 
-def _guarded(request: RoofsRequest) -> RoofsAnswer:
+def _guarded(request: PeakRatesRequest) -> PeakRatesResponse:
     try:
         return serve(request)
     except FeatureError as error:
-        return RoofsAnswer(error=str(error), kind="mask")
+        return PeakRatesResponse(error=str(error), kind="mask")
     except (OpscopeError, RefusedError, OSError, MemoryError, ValueError) as error:
-        return RoofsAnswer(error=f"{type(error).__name__}: {error}")
+        return PeakRatesResponse(error=f"{type(error).__name__}: {error}")
 
 
-def serve(request: RoofsRequest) -> RoofsAnswer:
+def serve(request: PeakRatesRequest) -> PeakRatesResponse:
     """Measure the ceilings in this process.
 
     Raises:
@@ -77,19 +77,19 @@ def serve(request: RoofsRequest) -> RoofsAnswer:
     measuring, computing = time.perf_counter(), time.thread_time()
     found = measure(probes, lambda candidate: _compiled(xnnpack, candidate), request.seconds, _CLOCK)
     share = (time.thread_time() - computing) / (time.perf_counter() - measuring)
-    roofs = Roofs(
+    roofs = PeakRates(
         arch=isa.architecture(platform.machine()),
         cleared=request.clear or [],
         threads=xnnpack.threads,
         seconds=round(time.perf_counter() - began, 3),
         versions={"executorch": version("executorch")},
-        compute=[roof for roof in found if isinstance(roof, MacRoof)],
-        elements=[roof for roof in found if isinstance(roof, ElementRoof)],
-        memory=[roof for roof in found if isinstance(roof, MemoryRoof)],
-        dispatch=[roof for roof in found if isinstance(roof, DispatchRoof)],
+        compute=[roof for roof in found if isinstance(roof, MacPeakRate)],
+        elements=[roof for roof in found if isinstance(roof, ElementPeakRate)],
+        memory=[roof for roof in found if isinstance(roof, MemoryPeakRate)],
+        dispatch=[roof for roof in found if isinstance(roof, DispatchCost)],
         cpu_share=round(min(share, 1.0), 3),
     )
-    return RoofsAnswer(roofs, proof)
+    return PeakRatesResponse(roofs, proof)
 
 
 _CLOCK = time.perf_counter_ns
@@ -102,7 +102,7 @@ def _probes(threads: int, largest: int | None = None) -> list[Probe]:
     return [*computing, *memory_probes(threads, largest), *dispatch_probes(threads)]
 
 
-def _probes_again(again: Roofs) -> list[Probe]:
+def _probes_again(again: PeakRates) -> list[Probe]:
     """The probes of some ceilings, each with the one candidate that was the fastest before."""
     wanted = [unmeasured(roof) for roof in again.all()]
     probes = _probes(again.threads, max((roof.working_set for roof in again.memory), default=0))

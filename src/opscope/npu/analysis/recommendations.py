@@ -62,7 +62,7 @@ class Seen(NamedTuple):
     bound: TileBound
 
 
-def remedies(seen: Seen) -> tuple[Message, ...]:
+def recommendations(seen: Seen) -> tuple[Message, ...]:
     """What to do, as findings; none where nothing that was traced holds the core back."""
     return (*_no_vector(seen), *_stream(seen), *_memory(seen), *_scalar(seen), *_vector(seen))
 
@@ -158,7 +158,7 @@ def _kernel_severity(seen: Seen) -> Severity:
     return Severity.MEDIUM if seen.bound.by == CALL else Severity.INFO
 
 
-def array_remedies(view: ArrayView) -> tuple[Message, ...]:
+def array_recommendations(view: ArrayView) -> tuple[Message, ...]:
     """What to do about a core that the others wait for."""
     late = view.slowest
     if late is None or late.excess_cycles < BEHIND * late.others_cycles:
@@ -170,7 +170,7 @@ def array_remedies(view: ArrayView) -> tuple[Message, ...]:
     return (tile_finding("slowest_tile", Severity.MEDIUM, title, evidence, f"tile {late.tile}", step),)
 
 
-def unit_remedies(tile: TileTrace) -> Iterator[Message]:
+def unit_recommendations(tile: TileTrace) -> Iterator[Message]:
     """What to do about DMAs of a unit that wait for much of its trace."""
     for slot in tile.slots:
         ending = next((end for end in _WAITS if slot.name.startswith("DMA_") and slot.name.endswith(end)), None)

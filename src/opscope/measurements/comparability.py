@@ -22,7 +22,7 @@ _NOT_KNOWN = "not known"
 def mismatches(baseline: Side, candidate: Side) -> list[str]:
     """Why the two sides are not comparable, one sentence each; empty when nothing speaks against it.
 
-    What one side does not tell is no mismatch; see :func:`surroundings`.
+    What one side does not tell is no mismatch; see :func:`comparability_notes`.
     """
     found = []
     if [sha256 for _, sha256 in baseline.files] == [sha256 for _, sha256 in candidate.files]:
@@ -42,7 +42,7 @@ def mismatches(baseline: Side, candidate: Side) -> list[str]:
     return found
 
 
-def surroundings(baseline: Side, candidate: Side) -> list[str]:
+def comparability_notes(baseline: Side, candidate: Side) -> list[str]:
     """What limits the meaning of a comparison without forbidding it, one sentence each."""
     found = [note for name, side in _named(baseline, candidate) for note in _doubts(name, side)]
     if baseline.bundle is None or candidate.bundle is None:

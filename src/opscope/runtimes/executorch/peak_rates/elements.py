@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from opscope.program.ceilings.ceilings import ElementRoof, operator_name
-from opscope.runtimes.executorch.ceilings.sampler import Probe, ProbeCandidate
-from opscope.runtimes.executorch.ceilings.subgraph import Buffer
-from opscope.runtimes.executorch.ceilings.xnnpack import Datatype
+from opscope.program.peak_rates.peak_rates import ElementPeakRate, operator_name
+from opscope.runtimes.executorch.peak_rates.sampler import Probe, ProbeCandidate
+from opscope.runtimes.executorch.peak_rates.subgraph import Buffer
+from opscope.runtimes.executorch.peak_rates.xnnpack import Datatype
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from opscope.runtimes.executorch.ceilings.subgraph import SubgraphBuilder
+    from opscope.runtimes.executorch.peak_rates.subgraph import SubgraphBuilder
 
 _DATATYPES = {"f32": Datatype.FP32, "f16": Datatype.FP16, "qs8": Datatype.QINT8}
 # Elements for each thread: the first fit into the smallest cache with three tensors, the second with two.
@@ -64,7 +64,7 @@ _CONVERSIONS = (("f32", "f16"), ("f16", "f32"), ("f32", "qs8"), ("qs8", "f32"))
 class _Operator(NamedTuple):
     """An operator: number types and shapes of its tensors, and how it is added to a graph, output last."""
 
-    roof: ElementRoof
+    roof: ElementPeakRate
     types: tuple[Datatype, Datatype]
     inputs: tuple[tuple[int, ...], ...]
     output: tuple[int, ...]
@@ -96,7 +96,7 @@ def _probe(operator: str, candidates: list[_Operator]) -> Probe:
 
 def _elementwise(function: str, source: str, target: str, count: int) -> _Operator:
     dims = (count // _ROW, _ROW)
-    roof = ElementRoof(function=function, dtype=source, shape=str(list(dims)))
+    roof = ElementPeakRate(function=function, dtype=source, shape=str(list(dims)))
     types = _DATATYPES[source], _DATATYPES[target]
     inputs = (dims,) * (2 if function in _BINARY else 1)
     return _Operator(roof, types, inputs, dims, _defining(function), function in _IN_PLACE)
@@ -118,7 +118,7 @@ def _defining(function: str) -> Callable[[SubgraphBuilder, list[int]], None]:
 def _mean(dtype: str, count: int) -> _Operator:
     height, width = _MEAN_IMAGE
     dims = (1, height, width, count // height // width)
-    roof = ElementRoof(function="Mean", dtype=dtype, shape=str(list(dims)))
+    roof = ElementPeakRate(function="Mean", dtype=dtype, shape=str(list(dims)))
     types = _DATATYPES[dtype], _DATATYPES[dtype]
 
     def define(graph: SubgraphBuilder, values: list[int]) -> None:

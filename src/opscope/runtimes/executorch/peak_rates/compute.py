@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, NamedTuple
 
-from opscope.program.ceilings.ceilings import KernelClass, KernelUse, MacRoof, kernel_use
-from opscope.runtimes.executorch.ceilings.sampler import Probe, ProbeCandidate
-from opscope.runtimes.executorch.ceilings.subgraph import ABSENT
-from opscope.runtimes.executorch.ceilings.xnnpack import Datatype
+from opscope.program.peak_rates.peak_rates import KernelClass, KernelUse, MacPeakRate, kernel_use
+from opscope.runtimes.executorch.peak_rates.sampler import Probe, ProbeCandidate
+from opscope.runtimes.executorch.peak_rates.subgraph import ABSENT
+from opscope.runtimes.executorch.peak_rates.xnnpack import Datatype
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from opscope.runtimes.executorch.ceilings.subgraph import SubgraphBuilder
+    from opscope.runtimes.executorch.peak_rates.subgraph import SubgraphBuilder
 
 
 class _Types(NamedTuple):
@@ -96,7 +96,7 @@ def _gemm(dtype: str, rows: int, outputs: int, inputs: int) -> ProbeCandidate:
             graph.define("xnn_define_fully_connected", *_FREE, given, weights, ABSENT, left, 0)
 
     kernel = KernelClass.GEMM if rows > 1 else KernelClass.GEMV
-    roof = MacRoof(dtype=dtype, kernel=kernel, shape=f"[{rows}, {inputs}] x [{inputs}, {outputs}]")
+    roof = MacPeakRate(dtype=dtype, kernel=kernel, shape=f"[{rows}, {inputs}] x [{inputs}, {outputs}]")
     return ProbeCandidate(roof, times * rows * outputs * inputs, build)
 
 
@@ -109,7 +109,7 @@ def _convolution(dtype: str, images: int, side: int, inputs: int, outputs: int, 
         values = (given, graph.weights(types.weight, filters), ABSENT, left, 0)
         graph.define("xnn_define_convolution_2d", *_window(width), inputs, outputs, *_FREE, *values)
 
-    roof = MacRoof(dtype=dtype, kernel=KernelClass.IGEMM, shape=f"{list(dims)} * {list(filters)}")
+    roof = MacPeakRate(dtype=dtype, kernel=KernelClass.IGEMM, shape=f"{list(dims)} * {list(filters)}")
     return ProbeCandidate(roof, math.prod(dims) * outputs * width * width, build)
 
 
@@ -123,7 +123,7 @@ def _depthwise(dtype: str, images: int, side: int, channels: int, width: int) ->
         graph.define("xnn_define_depthwise_convolution_2d", *_window(width), channels, *_FREE, *values)
 
     shape = f"{list(dims)} * {list(filters)}"
-    roof = MacRoof(dtype=dtype, kernel=KernelClass.DWCONV, taps=width * width, shape=shape)
+    roof = MacPeakRate(dtype=dtype, kernel=KernelClass.DWCONV, taps=width * width, shape=shape)
     return ProbeCandidate(roof, math.prod(dims) * width * width, build)
 
 
@@ -142,5 +142,5 @@ def _matmul(dtype: str, count: int, rows: int, columns: int, inner: int) -> Prob
         graph.define("xnn_define_batch_matrix_multiply", first, second, left, _TRANSPOSE_B)
 
     shape = f"{count} of [{rows}, {inner}] x [{inner}, {columns}]"
-    roof = MacRoof(dtype=dtype, kernel=KernelClass.BMM, shape=shape)
+    roof = MacPeakRate(dtype=dtype, kernel=KernelClass.BMM, shape=shape)
     return ProbeCandidate(roof, count * rows * columns * inner, build)

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 import msgspec
 
 from opscope.core.units import size_text
-from opscope.program.ceilings.ceilings import Drift, DriftCheck, KernelClass, Pattern, Roof
+from opscope.program.peak_rates.peak_rates import Drift, DriftCheck, KernelClass, Pattern, PeakRate
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from opscope.program.ceilings.ceilings import Roofs
+    from opscope.program.peak_rates.peak_rates import PeakRates
 
 COMPUTE_TOLERANCE = 0.10
 CACHE_TOLERANCE = 0.10
@@ -26,18 +26,18 @@ _TRIED_DTYPES = ("f32", "qs8")
 # some hundredths of a second.
 _NEAR_SET, _FAR_SET = 1 << 18, 1 << 26
 
-_R = TypeVar("_R", bound=Roof)
+_R = TypeVar("_R", bound=PeakRate)
 
 
 class _Tried(NamedTuple):
     """A ceiling that is tried again: what it is in words, and by how much it may differ."""
 
-    roof: Roof
+    roof: PeakRate
     words: str
     tolerance: float
 
 
-def drift_sample(kept: Roofs) -> Roofs:
+def drift_sample(kept: PeakRates) -> PeakRates:
     """The few ceilings that a short probe tries again: arithmetic of several number types, memory near and far."""
     chosen = [tried.roof for tried in _tried(kept)]
     return msgspec.structs.replace(
@@ -49,7 +49,7 @@ def drift_sample(kept: Roofs) -> Roofs:
     )
 
 
-def drift_of(kept: Roofs, probes: Sequence[Roofs], checked_at: str) -> Drift:
+def drift_of(kept: PeakRates, probes: Sequence[PeakRates], checked_at: str) -> Drift:
     """The tried ceilings beside the best rate that any of the probes reached.
 
     Args:
@@ -66,14 +66,14 @@ def unmeasured(roof: _R) -> _R:
     return msgspec.structs.replace(roof, rate=None, operators=[], unsupported=None)
 
 
-def _check(tried: _Tried, probes: Iterable[Roofs]) -> DriftCheck:
+def _check(tried: _Tried, probes: Iterable[PeakRates]) -> DriftCheck:
     wanted = unmeasured(tried.roof)
     again = [roof.rate.best for probe in probes for roof in probe.all() if roof.rate and unmeasured(roof) == wanted]
     kept = tried.roof.rate.best if tried.roof.rate else 0
     return DriftCheck(tried.words, kept, max(again, default=None), tried.tolerance)
 
 
-def _tried(kept: Roofs) -> list[_Tried]:
+def _tried(kept: PeakRates) -> list[_Tried]:
     found = [
         _Tried(roof, f"{roof.dtype} {roof.kernel.value}", COMPUTE_TOLERANCE)
         for dtype in _TRIED_DTYPES
@@ -87,5 +87,5 @@ def _tried(kept: Roofs) -> list[_Tried]:
     return [tried for tried in found if tried.roof.rate]
 
 
-def _only(roofs: Iterable[_R], chosen: list[Roof]) -> list[_R]:
+def _only(roofs: Iterable[_R], chosen: list[PeakRate]) -> list[_R]:
     return [roof for roof in roofs if any(roof is one for one in chosen)]

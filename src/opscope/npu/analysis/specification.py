@@ -22,7 +22,7 @@ _PLACE = "options"
 
 
 class RunSpecification(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a run besides its trace; made by :func:`given`, which checks it.
+    """What is known of a run besides its trace; made by :func:`run_specification`, which checks it.
 
     Attributes:
         tiling: what one call works on, and the whole product; null when not given.
@@ -57,7 +57,7 @@ class RunSpecification(msgspec.Struct, frozen=True, kw_only=True):
         return None if self.device is None else self.device.stream_bytes_per_cycle
 
 
-def given(
+def run_specification(
     *,
     tiling: Tiling | None = None,
     arch: str | None = None,
@@ -95,7 +95,7 @@ def _device(arch: str) -> AieDevice:
     return device
 
 
-def doubts(said: RunSpecification) -> tuple[Message, ...]:
+def inconsistencies(said: RunSpecification) -> tuple[Message, ...]:
     """What in it does not fit together: each as a finding."""
     return (*_calls(said), *_cores(said), *_memory(said), *_peak(said), *_clock(said))
 

@@ -72,7 +72,7 @@ class Rate(msgspec.Struct, frozen=True):
     spread: float
 
 
-class Roof(msgspec.Struct, frozen=True, kw_only=True):
+class PeakRate(msgspec.Struct, frozen=True, kw_only=True):
     """What all ceilings have.
 
     Attributes:
@@ -86,12 +86,12 @@ class Roof(msgspec.Struct, frozen=True, kw_only=True):
     unsupported: str | None = None
 
 
-_R = TypeVar("_R", bound=Roof)
+_R = TypeVar("_R", bound=PeakRate)
 _LOOKUP = "Invalid Unary Op"
 _LOOKED_UP = ("HardSwish", "Sigmoid", "TanH")
 
 
-class MacRoof(Roof, frozen=True, kw_only=True):
+class MacPeakRate(PeakRate, frozen=True, kw_only=True):
     """Multiply-accumulates per second of a class of kernels.
 
     Attributes:
@@ -108,7 +108,7 @@ class MacRoof(Roof, frozen=True, kw_only=True):
     shape: str
 
 
-class ElementRoof(Roof, frozen=True, kw_only=True):
+class ElementPeakRate(PeakRate, frozen=True, kw_only=True):
     """Elements per second of an operator without multiply-accumulates, its data in cache.
 
     Attributes:
@@ -123,7 +123,7 @@ class ElementRoof(Roof, frozen=True, kw_only=True):
     shape: str
 
 
-class MemoryRoof(Roof, frozen=True, kw_only=True):
+class MemoryPeakRate(PeakRate, frozen=True, kw_only=True):
     """Bytes per second of passing over memory again and again: bytes read plus bytes written.
 
     Attributes:
@@ -135,7 +135,7 @@ class MemoryRoof(Roof, frozen=True, kw_only=True):
     working_set: int
 
 
-class DispatchRoof(Roof, frozen=True, kw_only=True):
+class DispatchCost(PeakRate, frozen=True, kw_only=True):
     """Operators per second when there is next to nothing to compute: the fixed cost of one.
 
     Attributes:
@@ -206,7 +206,7 @@ class Drift(msgspec.Struct, frozen=True):
         return any(check.ratio is not None and check.ratio > 1 + check.tolerance for check in self.checks)
 
 
-class Roofs(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.roofs/1"):
+class PeakRates(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.roofs/1"):
     """All ceilings of one variant on one machine.
 
     They exist only when it was proved that the cleared features were off, as for every measurement.
@@ -235,32 +235,32 @@ class Roofs(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.roofs/
     threads: int
     seconds: float
     versions: dict[str, str]
-    compute: list[MacRoof]
-    elements: list[ElementRoof]
-    memory: list[MemoryRoof]
-    dispatch: list[DispatchRoof]
+    compute: list[MacPeakRate]
+    elements: list[ElementPeakRate]
+    memory: list[MemoryPeakRate]
+    dispatch: list[DispatchCost]
     cpu_share: float | None = None
     measured_at: str | None = None
     origin: Origin = Origin.MEASURED
     drift: Drift | None = None
     notes: list[str] = []
 
-    def all(self) -> list[Roof]:
+    def all(self) -> list[PeakRate]:
         """Every ceiling, with a rate or without."""
         return [*self.compute, *self.elements, *self.memory, *self.dispatch]
 
-    def mac_roof(self, dtype: str, kernel: KernelClass, taps: int | None = None) -> MacRoof | None:
+    def mac_roof(self, dtype: str, kernel: KernelClass, taps: int | None = None) -> MacPeakRate | None:
         """The ceiling of a class of kernels; None when none was tried.
 
         Args:
-            dtype: as in :class:`MacRoof`.
+            dtype: as in :class:`MacPeakRate`.
             kernel: the class.
             taps: positions of a depthwise filter; without ceilings of their own, they share the best of the class.
         """
         found = [roof for roof in self.compute if (roof.dtype, roof.kernel) == (dtype, kernel)]
         return _best([roof for roof in found if roof.taps == taps] or found)
 
-    def element_roof(self, function: str, dtype: str) -> ElementRoof | None:
+    def element_roof(self, function: str, dtype: str) -> ElementPeakRate | None:
         """The ceiling of an operator without multiply-accumulates; None when none was tried.
 
         A conversion whose target is not known, ``Convert``, falls under the fastest one from its type. What XNNPACK
@@ -324,14 +324,14 @@ def _best(roofs: Iterable[_R]) -> _R | None:
     return max(roofs, key=lambda roof: roof.rate.best if roof.rate else -1, default=None)
 
 
-class NoRoofs(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.no-roofs/1"):
+class NoPeakRates(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.no-roofs/1"):
     """That ceilings could not be measured, and why."""
 
     reason: str
 
 
 class KernelUse(msgspec.Struct, frozen=True):
-    """Which ceiling of :class:`MacRoof` an event falls under.
+    """Which ceiling of :class:`MacPeakRate` an event falls under.
 
     Attributes:
         dtype: number type, as there; one that has no ceilings is named as the event names it.
