@@ -29,7 +29,7 @@ from opscope.machine.isa import group
 from opscope.program.operators.attribution import Attribution
 from opscope.program.xnnpack.attribution import EventNodes, match_events
 from opscope.readers.registry import read_trace
-from opscope.runtimes.executorch.runners.local import LocalTarget
+from opscope.runtimes.executorch.runners.python import python_here
 from opscope.runtimes.executorch.xnnpack.payload import read_xnn_graphs
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ def run_with_shim(program: Path, variant: str, shim: Path) -> list[TrueDelegate]
         os.environ |= {"LD_PRELOAD": str(shim), "OPSCOPE_TRUTH": str(records)}
         try:
             job = Job(str(program), _VARIANTS[variant], 1, _INFERENCES, 0, _SECONDS)
-            outcome = LocalTarget().execute(job, Path(place))
+            outcome = python_here().execute(job, Path(place))
         finally:
             del os.environ["LD_PRELOAD"], os.environ["OPSCOPE_TRUTH"]
         if outcome.failure:

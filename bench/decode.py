@@ -22,7 +22,7 @@ from opscope.experiment.target import Job
 from opscope.readers.registry import read_trace
 from opscope.runtimes.executorch.etdump import etdump, repeats
 from opscope.runtimes.executorch.export.process import export_model
-from opscope.runtimes.executorch.runners.local import LocalTarget
+from opscope.runtimes.executorch.runners.python import python_here
 
 if TYPE_CHECKING:
     from opscope.core.table import EventTable
@@ -46,7 +46,7 @@ def real_trace(model: str, inferences: int, directory: Path) -> Path:
     place = directory / f"{model}-{inferences}"
     place.mkdir()
     program, _ = export_model(model, "fp32", place)
-    outcome = LocalTarget().execute(Job(str(program), [], 1, inferences, 0, timeout_seconds=900), place)
+    outcome = python_here().execute(Job(str(program), [], 1, inferences, 0, timeout_seconds=900), place)
     if outcome.failure:
         raise SystemExit(outcome.failure.message)
     return place / TRACE

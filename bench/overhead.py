@@ -9,8 +9,8 @@ from pathlib import Path
 
 from opscope.experiment.target import Job, RunTarget
 from opscope.runtimes.executorch.export.process import export_model
-from opscope.runtimes.executorch.runners.local import LocalTarget
 from opscope.runtimes.executorch.runners.native import native_here
+from opscope.runtimes.executorch.runners.python import python_here
 
 _ROUNDS = 7
 _INFERENCES = 20
@@ -34,7 +34,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as work:
         directory = Path(work)
         program, _ = export_model("toy_cnn", "fp32", directory)
-        targets: dict[str, RunTarget] = {"native": native_here(), "python": LocalTarget()}
+        targets: dict[str, RunTarget] = {"native": native_here(), "python": python_here()}
         found: dict[str, list[tuple[float, float]]] = {name: [] for name in targets}
         for number in range(_ROUNDS):
             for name, target in targets.items():

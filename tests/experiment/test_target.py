@@ -24,7 +24,7 @@ from opscope.experiment.target import Job, RunTarget
 from opscope.hosts.ssh import VARIABLE
 from opscope.machine import isa
 from opscope.readers.registry import read_trace
-from opscope.runtimes.executorch.runners.local import LocalTarget
+from opscope.runtimes.executorch.runners.python import PythonTarget, python_here
 from programs import write_tiny_program
 from qemu import qemu_target
 from traces import etdump
@@ -35,7 +35,7 @@ def job(program: Path, clear: list[str] | None = None, timeout: float = 120.0, i
     return Job(str(program), clear or [], 1, inferences, 0, timeout_seconds=timeout)
 
 
-MAKERS = {"fake": FakeTarget, "local": LocalTarget, "native": native_target}
+MAKERS = {"fake": FakeTarget, "local": python_here, "native": native_target}
 REAL = ("local", "native", "ssh", "qemu-aarch64")
 
 
@@ -95,9 +95,9 @@ def test_a_target_describes_itself_and_its_machine(target: RunTarget) -> None:
 CHILD = "import os, signal, sys, time, pathlib, json\nrequest = json.load(open(sys.argv[2]))\n"
 
 
-def failing(script: str) -> LocalTarget:
+def failing(script: str) -> PythonTarget:
     """A target whose process runs this script instead of the runtime."""
-    return LocalTarget([sys.executable, "-c", CHILD + script])
+    return python_here([sys.executable, "-c", CHILD + script])
 
 
 @pytest.mark.parametrize(
@@ -169,10 +169,10 @@ def test_clearing_after_the_backend_was_loaded_is_refused(toy_program: Path, tmp
         "sys.argv = ['child', *sys.argv[1:]]\n"
         "runpy.run_module('opscope.runtimes.executorch.runners.child', run_name='__main__')\n"
     )
-    probed = LocalTarget().probe()
+    probed = python_here().probe()
     fields = frozenset(probed.fields)
     clear = isa.cleared_fields(probed.arch, [isa.default_ablation(probed.arch, fields).name], fields)
-    late = LocalTarget([sys.executable, "-c", "import os, sys\n" + script])
+    late = python_here([sys.executable, "-c", "import os, sys\n" + script])
     failure = late.execute(job(toy_program, clear), tmp_path).failure
     assert failure is not None
     assert failure.kind is FailureKind.MASK
@@ -182,7 +182,7 @@ def test_clearing_after_the_backend_was_loaded_is_refused(toy_program: Path, tmp
 @pytest.mark.runtime
 def test_what_the_runtime_refuses_is_told(tmp_path: Path) -> None:
     """A program whose delegate has no data is refused by the runtime with its own words."""
-    failure = LocalTarget().execute(job(write_tiny_program(tmp_path)), tmp_path).failure
+    failure = python_here().execute(job(write_tiny_program(tmp_path)), tmp_path).failure
     assert failure is not None
     assert failure.kind in (FailureKind.EXIT, FailureKind.SIGNAL)
     assert failure.message

@@ -28,7 +28,7 @@ from opscope.hosts.ssh import VARIABLE, SshAddress, SshShell, parse_address
 from opscope.machine import isa
 from opscope.program.peak_rates.drift import drift_sample
 from opscope.runtimes.executorch.runners.native import NativeTarget
-from opscope.runtimes.executorch.runners.remote_python import RemotePythonTarget
+from opscope.runtimes.executorch.runners.python import python_on
 from opscope.runtimes.executorch.runners.remote_runtime import host_architecture
 from opscope.workflows.measure.configuration import read_experiments
 
@@ -340,7 +340,7 @@ def test_a_repetition_that_the_connection_cut_is_a_failure_and_the_next_one_runs
 @runtime
 def test_the_python_of_a_device_computes_the_same(board: sshd.Sshd, toy_program: Path, tmp_path: Path) -> None:
     """With opscope sent along; features are switched off and proved off there, too."""
-    used = RemotePythonTarget(shell(board), str(board.home), sys.executable)
+    used = python_on(device(board), sys.executable)
     probed = used.probe()
     assert {"python", "executorch", "os"} <= used.environment().versions.keys()
     fields = frozenset(probed.fields)
@@ -369,7 +369,7 @@ def test_files_where_a_session_begins_are_not_executed(tmp_path: Path, monkeypat
     lines = (f"ForceCommand {session}", "Subsystem none /bin/false # no sftp")
     with sshd.running(tmp_path / "s", lines=lines) as server:
         monkeypatch.setenv(VARIABLE, server.options)
-        found = RemotePythonTarget(shell(server), str(server.home), sys.executable).environment()
+        found = python_on(device(server), sys.executable).environment()
     assert found.versions["executorch"]
     assert (tmp_path / "seen").exists()
 
@@ -377,7 +377,7 @@ def test_files_where_a_session_begins_are_not_executed(tmp_path: Path, monkeypat
 @runtime
 def test_the_python_of_a_device_measures_ceilings_again(board: sshd.Sshd) -> None:
     """Those that were kept for it and no others; its identity is that of the device, not of this host's files."""
-    used = RemotePythonTarget(shell(board), str(board.home), sys.executable)
+    used = python_on(device(board), sys.executable)
     with used.reserved():
         identity = used.identity()
         again = used.roofs_again(drift_sample(round_roofs()))
@@ -394,7 +394,7 @@ def test_a_python_that_lacks_something_is_told_what(board: sshd.Sshd, tmp_path: 
     bare.write_text(f'#!/bin/sh\nexec {sys.executable} -S -E "$@"\n')
     bare.chmod(0o755)
     with pytest.raises(MissingDependencyError, match="cannot run models") as caught:
-        RemotePythonTarget(shell(board), str(board.home), str(bare)).probe()
+        python_on(device(board), str(bare)).probe()
     assert "pip install executorch" in str(caught.value.hint)
 
 

@@ -32,7 +32,7 @@ from opscope.machine.peak_rates_cache import (
 from opscope.program.peak_rates.drift import CACHE_TOLERANCE, COMPUTE_TOLERANCE, drift_of, drift_sample, unmeasured
 from opscope.program.peak_rates.peak_rates import Origin, PeakRates, Rate
 from opscope.runtimes.executorch.peak_rates.version import probes_version
-from opscope.runtimes.executorch.runners.local import LocalTarget
+from opscope.runtimes.executorch.runners.python import python_here
 from programs import write_tiny_program
 
 SMALL = Settings(rounds=2, runs=2, warmup=0)
@@ -452,10 +452,10 @@ def test_another_build_of_the_library_is_told_by_its_file(tmp_path: Path) -> Non
     "make",
     [
         pytest.param(target, id="fake"),
-        pytest.param(LocalTarget, id="local", marks=pytest.mark.runtime),
+        pytest.param(python_here, id="local", marks=pytest.mark.runtime),
     ],
 )
-def test_a_target_measures_the_same_ceilings_again(make: Callable[[], FakeTarget | LocalTarget]) -> None:
+def test_a_target_measures_the_same_ceilings_again(make: Callable[[], FakeTarget | python_here]) -> None:
     """Those that were asked for, in the same shapes and with the same kernels, in a fraction of the time."""
     tried = make()
     assert isinstance(tried, RecallingTarget)

@@ -21,7 +21,7 @@ from opscope.program.structure.plan import PlannedTensor
 from opscope.readers.flatbuffer import FlatBuffer, Tables
 from opscope.runtimes.executorch.export.registry import build
 from opscope.runtimes.executorch.pte import read_executable, read_program
-from opscope.runtimes.executorch.runners.local import LocalTarget
+from opscope.runtimes.executorch.runners.python import python_here
 
 pytestmark = pytest.mark.runtime
 PROFILE = [sys.executable, "-m", "opscope", "profile", "--no-roofs", "--target", "local"]
@@ -142,7 +142,7 @@ def test_a_crash_in_one_round_leaves_the_others(toy_program: Path, tmp_path: Pat
         "        os.kill(os.getpid(), signal.SIGBUS)\n"
         "runpy.run_module('opscope.runtimes.executorch.runners.child', run_name='__main__')\n"
     )
-    target = LocalTarget([sys.executable, "-c", script])
+    target = python_here([sys.executable, "-c", script])
     out = tmp_path / "out"
     done = profile(str(toy_program), settings=SMALL, out=out, target=target)
     assert [r.failure.signal for r in done.content.manifest.failures() if r.failure] == ["SIGBUS"]

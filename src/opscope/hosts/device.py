@@ -249,13 +249,17 @@ class Device:
     def _how_to_build(self, processor: Processor) -> str:
         return f"build it for Linux on {processor.name}"
 
-    def output_of(self, *command: str) -> str:
+    def output_of(self, *command: str, timeout: float = _ASK_SECONDS) -> str:
         """What a small command prints.
+
+        Args:
+            command: program and arguments.
+            timeout: in seconds.
 
         Raises:
             DeviceError: the device cannot be reached.
         """
-        return self._shell.run(command, _ASK_SECONDS).stdout.decode("utf-8", "replace")
+        return self._shell.run(command, timeout).stdout.decode("utf-8", "replace")
 
     def provide(self, kind: str, files: Mapping[str, Path], digest: str = "") -> Mapping[str, str]:
         """Paths of files on the device, which are sent when it does not have them."""

@@ -26,7 +26,7 @@ from opscope.machine import isa
 from opscope.program.peak_rates.peak_rates import KernelClass, MacPeakRate, NoPeakRates, PeakRate, PeakRates, kernel_use
 from opscope.runtimes.executorch.peak_rates.sampler import LEAST_RUNS, PASSES, PATIENCE, Probe, ProbeCandidate, measure
 from opscope.runtimes.executorch.peak_rates.xnnpack import RefusedError
-from opscope.runtimes.executorch.runners.local import LocalTarget
+from opscope.runtimes.executorch.runners.python import PythonTarget, python_here
 from programs import write_tiny_program
 
 SMALL = Settings(rounds=2, runs=2, warmup=0)
@@ -152,9 +152,9 @@ CHILD = "import json, pathlib, os, signal, sys\nrequest = json.load(open(sys.arg
 ANSWER = "pathlib.Path(request['answer']).write_text({!r})\n"
 
 
-def failing(script: str) -> LocalTarget:
+def failing(script: str) -> PythonTarget:
     """A target whose process runs this script instead of measuring."""
-    return LocalTarget(roofs_child=[sys.executable, "-c", CHILD + script])
+    return python_here(roofs_child=[sys.executable, "-c", CHILD + script])
 
 
 def answered(answer: PeakRatesResponse) -> str:
@@ -277,7 +277,7 @@ def test_ceilings_can_be_left_out(tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def strongest() -> list[str]:
     """Fields of the strongest group of this CPU that half precision does not survive the loss of."""
-    probed = LocalTarget().probe()
+    probed = python_here().probe()
     fields = frozenset(probed.fields)
     names = {group.name for group in isa.present(probed.arch, fields)}
     wanted = next((name for name in ("avx2", "fp16") if name in names), None)
@@ -289,7 +289,7 @@ def strongest() -> list[str]:
 @pytest.fixture(scope="module")
 def real(strongest: list[str]) -> tuple[PeakRates, PeakRates]:
     """Ceilings of this machine as it is, and without half precision."""
-    target = LocalTarget()
+    target = python_here()
     return target.roofs([], 1), target.roofs(strongest, 1)
 
 
@@ -358,7 +358,7 @@ def test_clearing_after_the_backend_was_loaded_is_refused() -> None:
         "ctypes.CDLL(str(library_path(library_directory(), BACKEND)))\n"
         "runpy.run_module('opscope.runtimes.executorch.peak_rates.child', run_name='__main__')\n"
     )
-    late = LocalTarget(roofs_child=[sys.executable, "-c", script])
+    late = python_here(roofs_child=[sys.executable, "-c", script])
     with pytest.raises(FeatureError, match="loaded before features were cleared"):
         late.roofs([], 1)
 
@@ -381,7 +381,7 @@ def test_measuring_loads_neither_torch_nor_executorch(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "target", [pytest.param(FakeTarget, id="fake"), pytest.param(LocalTarget, id="local", marks=pytest.mark.runtime)]
+    "target", [pytest.param(FakeTarget, id="fake"), pytest.param(python_here, id="local", marks=pytest.mark.runtime)]
 )
 def test_a_target_measures_the_threads_it_was_asked_for(target: Callable[[], RunTarget]) -> None:
     """Two threads come back as two, with the cost of sharing an operator out."""

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 Told = TypeVar("Told")
 LOGCAT = "logcat.txt"
 """What Android's log told of a process that failed."""
-_BOOT_POLL = 0.5
+_ASK_SECONDS, _BOOT_POLL = 30.0, 0.5
 # The script becomes the program, so its number is known; logcat is asked for what came after the time.
 _NOTES = """echo $$ >pid
 date '+%m-%d %H:%M:%S.000' >began
@@ -143,13 +143,13 @@ class AdbDevice(Device):
         """
         return self._patiently(lambda: read_state(self._adb))
 
-    def output_of(self, *command: str) -> str:
+    def output_of(self, *command: str, timeout: float = _ASK_SECONDS) -> str:
         """What a small command prints; the device is waited for when it was lost.
 
         Raises:
             DeviceError: it does not come back.
         """
-        return self._patiently(lambda: super(AdbDevice, self).output_of(*command))
+        return self._patiently(lambda: super(AdbDevice, self).output_of(*command, timeout=timeout))
 
     def _how_to_build(self, processor: Processor) -> str:
         return f"build it with the Android NDK for {processor.abi}"

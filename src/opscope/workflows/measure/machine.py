@@ -19,8 +19,9 @@ from opscope.runtimes.executorch.installed import (
     installed_runtime,
     library_directory,
 )
-from opscope.runtimes.executorch.runners.local import NO_RUNNER_HINT, LocalTarget, local_obstacle
+from opscope.runtimes.executorch.runners.interpreters import NO_RUNNER_HINT, local_obstacle
 from opscope.runtimes.executorch.runners.native_build import find_compiler
+from opscope.runtimes.executorch.runners.python import python_here
 from opscope.workflows.measure.checks import Check, State, governor_check, load_check, switching_check, virtual_check
 
 _SPACE_LIMIT = 1 << 30
@@ -67,7 +68,7 @@ def features() -> FeatureReport:
         MissingDependencyError: executorch is not installed.
         FeatureError: the CPU or the library is not one whose features can be switched.
     """
-    probed = LocalTarget().probe()
+    probed = python_here().probe()
     fields = frozenset(probed.fields)
     have = {group.name for group in isa.present(probed.arch, fields)}
     groups = [
@@ -117,7 +118,7 @@ def doctor(directory: Path | None = None, *, target: str | None = None) -> list[
         _executorch(),
         _torch(),
         _runner(),
-        switching_check(LocalTarget().probe),
+        switching_check(python_here().probe),
         _space(directory or Path()),
         *environment_checks(),
         load_check(environment.conditions()),

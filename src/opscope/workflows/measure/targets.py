@@ -109,14 +109,12 @@ def recorded_target(target: Target) -> RunTarget:
 @functools.cache
 def _ssh_target(address: str) -> RunTarget:
     """The device of an address: always the same, so that all experiments on it share one connection."""
-    from opscope.hosts.ssh import SshShell, parse_address
+    from opscope.hosts.ssh import parse_address
     from opscope.runtimes.executorch.runners.native import native_on
-    from opscope.runtimes.executorch.runners.remote_python import RemotePythonTarget
+    from opscope.runtimes.executorch.runners.python import python_on
 
-    place = parse_address(address)
-    if place.python:
-        return RemotePythonTarget(SshShell(place), place.directory, place.python)
-    return native_on(_ssh_device(address))
+    device, python = _ssh_device(address), parse_address(address).python
+    return python_on(device, python) if python else native_on(device)
 
 
 def _emulated() -> RunTarget:
@@ -126,14 +124,15 @@ def _emulated() -> RunTarget:
 
 
 def _here(kind: TargetKind) -> RunTarget:
-    from opscope.runtimes.executorch.runners.local import NO_RUNNER_HINT, LocalTarget, local_obstacle
+    from opscope.runtimes.executorch.runners.interpreters import NO_RUNNER_HINT, local_obstacle
     from opscope.runtimes.executorch.runners.native import native_here
+    from opscope.runtimes.executorch.runners.python import python_here
 
     obstacle = local_obstacle()
     if kind is LOCAL:
         if obstacle:
             raise MissingDependencyError(obstacle, hint=NO_RUNNER_HINT)
-        return LocalTarget()
+        return python_here()
     try:
         return native_here()
     except MissingDependencyError as error:
@@ -141,4 +140,4 @@ def _here(kind: TargetKind) -> RunTarget:
             raise
         if obstacle:
             raise MissingDependencyError(f"{error.problem}, and {obstacle}", hint=NO_RUNNER_HINT) from None
-        return LocalTarget()
+        return python_here()

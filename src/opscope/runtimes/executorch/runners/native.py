@@ -14,10 +14,10 @@ from opscope.hosts.emulator import EmulatedMachine, find_emulator
 from opscope.hosts.target_kinds import NATIVE
 from opscope.hosts.this_machine import ThisMachine
 from opscope.machine import environment, isa
-from opscope.runtimes.executorch.runners.local import LocalTarget
 from opscope.runtimes.executorch.runners.native_build import build_runner
 from opscope.runtimes.executorch.runners.native_jobs import NativeJobs
 from opscope.runtimes.executorch.runners.native_start import NativeProgram, NativeStarter
+from opscope.runtimes.executorch.runners.python import python_here
 from opscope.runtimes.executorch.runners.remote_runtime import build_runtime
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from opscope.hosts.host import Host
     from opscope.machine.peak_rates_cache import MachineIdentity
     from opscope.program.peak_rates.peak_rates import PeakRates
+    from opscope.runtimes.executorch.runners.python import PythonTarget
 
 EXPERIMENTAL = "glibc of the bundle, experimental: not yet seen on a phone"
 """Stands in an Android device's manifest under ``c library``; the runtime's wheel is not made for Android's own."""
@@ -55,7 +56,7 @@ class NativeTarget:
         host: Host,
         program: Callable[[], NativeProgram],
         versions: Mapping[str, str],
-        python: LocalTarget | None = None,
+        python: PythonTarget | None = None,
         probe: Callable[[], ProbeAnswer] | None = None,
     ) -> None:
         self._host, self._make, self._versions = host, program, dict(versions)
@@ -155,8 +156,8 @@ def native_here(cache: Path | None = None, runner: Sequence[str] | None = None) 
         ThisMachine(Target(NATIVE.name, "")),
         lambda: program,
         environment.versions(),
-        LocalTarget(features=lambda: target.probe()),  # noqa: PLW0108 - the target is not there yet
-        None if asks_runner else LocalTarget().probe,
+        python_here(features=lambda: target.probe()),  # noqa: PLW0108 - the target is not there yet
+        None if asks_runner else python_here().probe,
     )
     return target
 

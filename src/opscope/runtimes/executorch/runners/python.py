@@ -1,0 +1,261 @@
+"""The runtime's Python bindings on any host: every repetition is a fresh Python process with ExecuTorch installed."""
+
+from __future__ import annotations
+
+import tempfile
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from opscope.bundle.manifest import Failure, FailureKind, Target
+from opscope.core.errors import DeviceError, FeatureError, MissingDependencyError, RunError, with_hint
+from opscope.core.files import storage_errors
+from opscope.experiment.protocol import (
+    LOG,
+    OUTPUTS,
+    TRACE,
+    PeakRatesRequest,
+    PeakRatesResponse,
+    ProbeAnswer,
+    ProbeRefusal,
+    RunAnswer,
+    RunRequest,
+)
+from opscope.experiment.target import Capabilities, JobOutcome, feature_groups
+from opscope.hosts.host import GuardedCommand
+from opscope.hosts.process import log_tail, read_answer, unanswered
+from opscope.hosts.target_kinds import LOCAL
+from opscope.hosts.this_machine import ThisMachine
+from opscope.machine.layout import WITHOUT_SWITCH
+from opscope.machine.peak_rates_cache import MachineIdentity
+from opscope.runtimes.executorch.runners.interpreters import CHILD, ROOFS_CHILD, DevicePython, OwnPython
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
+
+    from opscope.bundle.manifest import Conditions, Environment
+    from opscope.experiment.target import Job
+    from opscope.hosts.device import Device
+    from opscope.hosts.host import Host
+    from opscope.program.peak_rates.peak_rates import PeakRates
+    from opscope.runtimes.executorch.runners.interpreters import Interpreter
+
+_REQUEST, _ANSWER, _PROGRAM = "request.json", "answer.json", "program.pte"
+_PROBE_SECONDS = 120.0
+# Starting and building the graphs adds a second; a slow processor may take five times as long.
+ROOFS_SECONDS, ROOFS_LIMIT = 2.5, 120.0
+# Of trying some of them again: a share of it for each that lets it run as often as in the whole measurement.
+DRIFT_SECONDS = 0.25
+
+
+class PythonTarget:
+    """Runs jobs with the Python bindings of the runtime.
+
+    Args:
+        host: where.
+        python: of that host.
+        features: asks for the CPU's features in place of a process of that Python.
+    """
+
+    def __init__(self, host: Host, python: Interpreter, features: Callable[[], ProbeAnswer] | None = None) -> None:
+        self._host, self._python, self._features = host, python, features
+
+    def describe(self) -> Target:
+        """Kind and address, for the manifest."""
+        return self._host.describe()
+
+    def reserved(self) -> AbstractContextManager[None]:
+        """Hold the host for us alone."""
+        return self._host.reserved()
+
+    def capabilities(self) -> Capabilities:
+        """Whether the installed runtime writes traces."""
+        return Capabilities(untraceable=self._python.untraceable(), host=self._host)
+
+    def probe(self) -> ProbeAnswer:
+        """The CPU's features as the runtime sees them; asked once of a process of its own, nothing is loaded here.
+
+        Raises:
+            DeviceError: a device cannot be reached or used.
+            MissingDependencyError: the Python lacks what is needed.
+        """
+        return self._probed
+
+    @cached_property
+    def _probed(self) -> ProbeAnswer:
+        if self._features:
+            return self._features()
+        self._python.check_installed()
+        with tempfile.TemporaryDirectory(prefix="opscope-") as directory:
+            place = Path(directory)
+            code = self._run(CHILD, ["probe", _ANSWER], place, _PROBE_SECONDS)
+            answer, log = place / _ANSWER, place / LOG
+            lacking = self._python.silent(log) if code and not answer.exists() else None
+            if lacking is not None:
+                raise lacking
+            return probe_response(code, answer, log, _PROBE_SECONDS)
+
+    def environment(self) -> Environment:
+        """The machine and its software."""
+        return self._host.environment(feature_groups(self.probe), self._python.versions())
+
+    def conditions(self) -> Conditions:
+        """The state of the machine now.
+
+        Raises:
+            DeviceError: it cannot be reached.
+        """
+        return self._host.conditions()
+
+    def execute(self, job: Job, directory: Path) -> JobOutcome:
+        """Run a job in a process group of its own, which ends with its time, the caller, or the connection."""
+        work = directory.resolve()
+        try:
+            asked = RunRequest(
+                program=self._host.provide("programs", {_PROGRAM: Path(job.program)})[_PROGRAM],
+                calls=job.calls,
+                clear=job.clear,
+                threads=job.threads,
+                inferences=job.inferences,
+                seed=job.seed,
+                trace=TRACE if job.traced else None,
+                outputs=OUTPUTS,
+                answer=_ANSWER,
+                affinity=job.affinity,
+            )
+            words = ["run", self._sent(asked, work)]
+            code = self._run(CHILD, words, work, job.timeout_seconds)
+            return self._outcome(code, work, job.timeout_seconds)
+        except DeviceError as error:
+            return JobOutcome(failure=Failure(FailureKind.DEVICE, with_hint(error)))
+        except OSError as error:
+            return JobOutcome(failure=Failure(FailureKind.STORAGE, f"{error.strerror}: {error.filename}"))
+        finally:
+            for name in (_REQUEST, _ANSWER):
+                (work / name).unlink(missing_ok=True)
+
+    def _outcome(self, code: int | None, work: Path, timeout: float) -> JobOutcome:
+        outcome = outcome_of(code, work / _ANSWER, work / LOG, timeout)
+        if self._host.remote and outcome.failure and outcome.failure.kind is FailureKind.STORAGE:
+            raise DeviceError(outcome.failure.message, where=self._host.name, hint="free some space there")
+        return outcome
+
+    def roofs(self, clear: list[str] | None, threads: int) -> PeakRates:
+        """The ceilings of the host with these features and threads; takes some four seconds."""
+        return self._measured(PeakRatesRequest(clear, threads, ROOFS_SECONDS, _ANSWER))
+
+    def identity(self) -> MachineIdentity | None:
+        """What the ceilings of the host depend on; None for one that does not tell its name."""
+        told = self._python.identity()
+        return MachineIdentity.of(self.environment(), self.probe().fields, *told) if told else None
+
+    def roofs_again(self, sample: PeakRates) -> PeakRates:
+        """The same ceilings as these, measured again; takes some tenths of a second."""
+        return self._measured(PeakRatesRequest(sample.cleared, sample.threads, DRIFT_SECONDS, _ANSWER, sample))
+
+    def _measured(self, asked: PeakRatesRequest) -> PeakRates:
+        with tempfile.TemporaryDirectory(prefix="opscope-") as directory, storage_errors(Path(directory)):
+            place = Path(directory)
+            code = self._run(ROOFS_CHILD, [self._sent(asked, place)], place, ROOFS_LIMIT)
+            return peak_rates_response(code, asked, place / _ANSWER, place / LOG)
+
+    def _run(self, module: str, words: Sequence[str], into: Path, timeout: float) -> int | None:
+        """Exit code of a module that runs there; what it left is here then."""
+        command = GuardedCommand(
+            words=[*self._python.start(module), *words],
+            into=into,
+            timeout=timeout,
+            wanted=(_ANSWER, TRACE, OUTPUTS).__contains__,
+            variables=self._python.variables(),
+        )
+        with self._host.started(command) as ended:
+            return ended.code
+
+    def _sent(self, request: RunRequest | PeakRatesRequest, work: Path) -> str:
+        """Path on the host of a request."""
+        file = work / _REQUEST
+        file.write_bytes(msgspec.json.encode(request))
+        return self._host.provide("requests", {_REQUEST: file})[_REQUEST]
+
+
+def python_here(
+    child: Sequence[str] | None = None,
+    roofs_child: Sequence[str] | None = None,
+    features: Callable[[], ProbeAnswer] | None = None,
+) -> PythonTarget:
+    """The Python bindings on this machine.
+
+    Args:
+        child: command of the process that serves one request, for another one than our own; it gets what to do and a
+            path as its last arguments.
+        roofs_child: likewise of the process that measures ceilings; it gets a path as its last argument.
+        features: asks for the CPU's features in place of such a process.
+    """
+    given = {CHILD: child, ROOFS_CHILD: roofs_child}
+    commands = {module: command for module, command in given.items() if command}
+    return PythonTarget(ThisMachine(Target(LOCAL.name, "")), OwnPython(commands), features)
+
+
+def python_on(device: Device, python: str) -> PythonTarget:
+    """The Python bindings on a device.
+
+    Args:
+        device: where.
+        python: of the device, with executorch installed.
+    """
+    return PythonTarget(device, DevicePython(device, python))
+
+
+def probe_response(code: int | None, answer: Path, log: Path, timeout: float) -> ProbeAnswer:
+    """The features that a process answered with; the arguments are those of :func:`opscope.hosts.process.read_answer`.
+
+    Raises:
+        FeatureError: it cannot prove the layout, or it did not answer.
+        MissingDependencyError: something is not installed there.
+    """
+    kind: type[ProbeAnswer | ProbeRefusal] = ProbeRefusal if code == 1 else ProbeAnswer
+    heard = read_answer(code, answer, log, timeout, kind)
+    if isinstance(heard, ProbeRefusal):
+        refusal = MissingDependencyError if heard.missing else FeatureError
+        raise refusal(heard.problem, where=heard.where, hint=heard.hint)
+    if isinstance(heard, Failure):
+        raise FeatureError(f"the runtime cannot tell this CPU's features: {heard.message}", hint=WITHOUT_SWITCH)
+    return heard
+
+
+def peak_rates_response(code: int | None, asked: PeakRatesRequest, answer: Path, log: Path) -> PeakRates:
+    """The ceilings that a process answered with.
+
+    Raises:
+        FeatureError: it refused, or did something else than it was asked.
+        RunError: it did not answer.
+    """
+    if code is None:
+        raise RunError(f"measuring ceilings was ended after {ROOFS_LIMIT:.0f} s")
+    if code < 0 or not answer.exists():
+        raise RunError(f"measuring ceilings failed: {unanswered(code, log).message}")
+    try:
+        heard = msgspec.json.decode(answer.read_bytes(), type=PeakRatesResponse)
+    except msgspec.MsgspecError as error:
+        raise RunError(f"measuring ceilings failed: the answer is damaged: {error}") from None
+    if heard.roofs is None or (heard.mask is None and asked.clear is not None):
+        kind = FeatureError if heard.kind == "mask" else RunError
+        raise kind(f"measuring ceilings failed: {heard.error or 'no result'}")
+    done = (heard.mask and heard.mask.cleared, heard.roofs.cleared, heard.roofs.threads)
+    if done != (asked.clear, asked.clear or [], asked.threads):
+        raise FeatureError("ceilings were measured with other features or threads than asked")
+    return heard.roofs
+
+
+def outcome_of(code: int | None, answer: Path, log: Path, timeout: float) -> JobOutcome:
+    """What became of a repetition; the arguments are those of :func:`opscope.hosts.process.read_answer`."""
+    heard = read_answer(code, answer, log, timeout, RunAnswer)
+    if isinstance(heard, Failure):
+        return JobOutcome(failure=heard)
+    if heard.measurement is None or code:
+        message = f"{heard.error or 'no result'}{log_tail(log) if heard.kind == 'exit' else ''}"
+        return JobOutcome(failure=Failure(FailureKind(heard.kind), message, exit_code=code))
+    return JobOutcome(measurement=heard.measurement)
