@@ -35,10 +35,16 @@ def test_it_says_what_it_said(bundle: Path) -> None:
     assert change.end_to_end.speedup == json.loads((bundle / "comparison.json").read_bytes())["end_to_end"]["speedup"]
 
 
+def failed(bundle: Path) -> list[str]:
+    """Names of the checks that a bundle does not pass."""
+    return [check.name for check in opscope.validate(bundle).checks if check.status.value == "failed"]
+
+
 def test_it_is_valid(bundle: Path) -> None:
-    """Every check that was passed then is passed now."""
-    failed = [check for check in opscope.validate(bundle).checks if check.status.value == "failed"]
-    assert failed == []
+    """Every check of what was measured; the words of its report are those of then until it is written anew."""
+    assert set(failed(bundle)) <= {"reports"}
+    opscope.report(bundle)
+    assert failed(bundle) == []
 
 
 def test_it_is_reported_and_converted(bundle: Path, tmp_path: Path) -> None:
