@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from opscope.analysis.operators.operators import UNKNOWN_METHOD, Operator
-from opscope.core.table.places import self_times
 from opscope.program.operators.attribution import Attribution
 from opscope.program.operators.taxonomy import classify
 
@@ -75,7 +74,7 @@ def process_times(table: EventTable, wanted: Sequence[Operator | None]) -> Float
     counts = [int(((found.process == process) & ~found.warmup).sum()) for process in range(table.processes)]
     columns = {_key(operator): column for column, operator in enumerate(wanted) if operator is not None}
     rows = []
-    for spent, count in zip(self_times(table), counts, strict=True):
+    for spent, count in zip(table.self_times, counts, strict=True):
         if count:
             row = np.zeros(len(wanted))
             for place, own in spent.items():

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, NamedTuple
 
 from opscope.analysis.operators.operator_facts import LayoutChange, OperatorFacts, with_origin
-from opscope.core.table.places import OperatorKey, self_times
+from opscope.core.table.places import OperatorKey
 from opscope.program.cost.cost import GraphCosts, step_cost
 from opscope.program.cost.shapes import Shapes, is_dynamic, propagate, static_inputs
 from opscope.program.operators.attribution import Attribution
@@ -345,7 +345,7 @@ class _Calls(dict[int, dict[int, str]]):
 def _called(table: EventTable) -> dict[str | None, _Calls]:
     """What each method of a trace calls, from the measured inferences of all processes."""
     found: dict[str | None, _Calls] = {}
-    for process in self_times(table):
+    for process in table.self_times:
         for place, spent in process.items():
             if place.instruction is not None:
                 _enter(found.setdefault(place.method, _Calls()), place, spent.name)

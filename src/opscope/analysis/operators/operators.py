@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from opscope.analysis.operators.operator_facts import LayoutChange, OperatorFacts
-from opscope.core.table.places import OperatorKey, self_times
+from opscope.core.table.places import OperatorKey
 from opscope.program.operators.attribution import Attribution
 from opscope.program.operators.kinds import Category
 from opscope.program.operators.taxonomy import FRAMEWORK, classify
@@ -123,7 +123,7 @@ def operators(table: EventTable, facts: Mapping[OperatorKey, OperatorFacts] | No
     """
     count = int((~table.inference_times().warmup).sum())
     spent: dict[SelfTimeKey, SelfTimes] = {}
-    for process in self_times(table):
+    for process in table.self_times:
         for place, own in process.items():
             spent[place] = spent[place].plus(own) if place in spent else own
     total = sum(own.self_time for own in spent.values())

@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 
 from opscope.core.errors import InvariantError
+from opscope.core.table.places import self_times
 from opscope.core.table.scope import Scope
 from opscope.core.table.segment import SCOPES, TEXTS, Coded, Inferences, Segment
 from opscope.core.table.side import SideEvents
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from opscope.core.table.nesting import Ints
+    from opscope.core.table.places import SelfTimeKey, SelfTimes
 
     Values: TypeAlias = NDArray[Any] | Coded | pl.Series
     """A column: an array of numbers, coded text, or a Series."""
@@ -142,6 +144,11 @@ class EventTable:
     def inference_times(self) -> Inferences:
         """The inferences as arrays."""
         return joined_inferences([_inferences(p, trace, w) for p, (trace, w) in enumerate(self._marked())])
+
+    @cached_property
+    def self_times(self) -> tuple[dict[SelfTimeKey, SelfTimes], ...]:
+        """For each process, what its measured inferences spent at every place."""
+        return tuple(self_times(trace, warmup) for trace, warmup in zip(self.traces, self.warmup, strict=True))
 
     def with_warmup(self, count: int | Sequence[int]) -> Self:
         """Mark the first inferences of every process as warm-up.

@@ -9,9 +9,8 @@ import numpy as np
 from opscope.core.table.scope import LEAVES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
-    from opscope.core.table.events import EventTable
     from opscope.core.table.nesting import Ints
     from opscope.core.table.segment import Segment
 
@@ -64,12 +63,8 @@ class SelfTimes(NamedTuple):
         return SelfTimes(self.name, self.backend, *(a + b for a, b in zip(self[2:], other[2:], strict=True)))
 
 
-def self_times(table: EventTable) -> list[dict[SelfTimeKey, SelfTimes]]:
-    """For each process, what its measured inferences spent at every place, in program order of first appearance."""
-    return [_of_trace(trace, warmup) for trace, warmup in zip(table.traces, table.warmup, strict=True)]
-
-
-def _of_trace(trace: tuple[Segment, ...], warmup: int) -> dict[SelfTimeKey, SelfTimes]:
+def self_times(trace: Sequence[Segment], warmup: int) -> dict[SelfTimeKey, SelfTimes]:
+    """What the measured inferences of one process spent at every place, in program order of first appearance."""
     found: dict[SelfTimeKey, SelfTimes] = {}
     for segment in trace:
         for place, spent in _of_segment(segment, warmup - segment.first_inference):
