@@ -8,7 +8,7 @@ import pytest
 from fakes import FakeTarget
 from opscope.analysis.analysis import Analysis
 from opscope.analysis.operators.modules import ModuleTime
-from opscope.api import Profiled, Settings, analyze, inspect, profile
+from opscope.api import Profiled, Settings, analyze, inspect, profile, report
 from opscope.core.errors import MismatchError, UsageError
 from opscope.reports.sections.program import boundary_text, module_rows, program_sections, source_text
 from traces import parse
@@ -136,6 +136,12 @@ def test_a_damaged_record_leaves_shapes_and_costs(done, tmp_path):
     next((copy / "model").glob("*.etrecord")).write_bytes(b"PK\x03\x04 nothing")
     found = analyze(copy)
     assert {warning.code for warning in found.trace.warnings} >= {"record_unusable"}
+    assert found.program
+    assert "no zip file" in (found.program.etrecord_problem or "")
+    for page in report(copy, ("md", "html"), out=tmp_path / "pages"):
+        text = page.read_text()
+        assert "(.etrecord) cannot be used: " in text
+        assert "there is no export record" not in text
     assert found.program.etrecord is None
     assert found.operators[1].macs is not None
 

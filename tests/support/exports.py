@@ -18,7 +18,8 @@ def served(directory: Path, model: str, dtype: str = "fp32", backend: str = "xnn
     directory.mkdir(exist_ok=True)
     done: ExportFinished = serve(ExportRequest(model, "m", None, dtype, backend, str(directory)), lambda _: None)
     stem = f"m_{backend}_{dtype}"
-    return Exported(directory / f"{stem}.pte", directory / f"{stem}.etrecord", "m", done)
+    etrecord = None if done.etrecord_problem else directory / f"{stem}.etrecord"
+    return Exported(directory / f"{stem}.pte", etrecord, "m", done)
 
 
 def record_of(directory: Path, model: str, dtype: str = "fp32", backend: str = "xnnpack") -> ExportRecord:

@@ -159,6 +159,7 @@ class ProgramInfo(msgspec.Struct, frozen=True):
         etrecord: path of the ETRecord; null without one, so that modules and source lines are not known.
         etrecord_sha256: of it.
         verified: whether the bundle says that this very file was run; else that it fits the trace.
+        etrecord_problem: why an ETRecord that is there was not used; null when it was, or when there is none.
     """
 
     path: str
@@ -166,6 +167,7 @@ class ProgramInfo(msgspec.Struct, frozen=True):
     etrecord: str | None
     etrecord_sha256: str | None
     verified: bool
+    etrecord_problem: str | None = None
 
 
 class Analysis(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.analysis/1"):

@@ -62,14 +62,14 @@ def with_program(side: Side, program: Path, etrecord: Path | None) -> Side:
         raise MismatchError("the bundle was made with another program", where=program, hint=_OTHER)
     if etrecord is not None and not etrecord.exists():
         raise NotFoundError("no such file", where=etrecord, hint=_OTHER_RECORD)
-    model, etrecord, problem = _with_usable_record(program, etrecord)
+    model, etrecord, problem = usable_model(program, etrecord)
     found, named = _attributions(side, model)
     if found.conflict:
         raise MismatchError(f"the trace is not of this program: {found.conflict}", where=program, hint=_OTHER)
     tokens = side.tokens or recorded_tokens(program)
     called = set(named.table.inference_times().method.texts)
     named = named._replace(tokens={method: count for method, count in tokens.items() if method in called})
-    done = _attributed(named, found, _info(program, etrecord, verified=expected is not None))
+    done = _attributed(named, found, _info(program, etrecord, problem, verified=expected is not None))
     return _without_layers(done, problem) if problem else done
 
 
@@ -85,28 +85,33 @@ def with_bundled_program(side: Side) -> Side:
     try:
         if sha256_of(program) != recorded.sha256:
             raise MismatchError("it is not the program that was run", where=program)
-        model, etrecord, problem = _with_usable_record(program, etrecord)
+        model, etrecord, problem = usable_model(program, etrecord)
         found, named = _attributions(side, model)
     except OpscopeError as error:
         return _warned(side, "program_unusable", f"operators are known by name only: {error}")
     if found.conflict:
         return _warned(side, "program_unusable", f"operators are known by name only: {found.conflict}")
-    done = _attributed(named, found, _info(program, etrecord, verified=True))
+    done = _attributed(named, found, _info(program, etrecord, problem, verified=True))
     return _without_layers(done, problem) if problem else done
 
 
-def _without_layers(side: Side, problem: str) -> Side:
+def _without_layers(side: Side, problem: OpscopeError) -> Side:
     return _warned(side, "record_unusable", f"layers and source lines are not known: {problem}")
 
 
-def _with_usable_record(program: Path, etrecord: Path | None) -> tuple[ProgramModel, Path | None, str | None]:
-    """The model, its record when it can be used, and why it cannot."""
+def usable_model(program: Path, etrecord: Path | None) -> tuple[ProgramModel, Path | None, OpscopeError | None]:
+    """The typed picture of a model, its record when it can be used, and why it cannot.
+
+    Raises:
+        NotFoundError: the program is absent.
+        TraceFormatError: it is damaged.
+    """
     try:
         return read_model(program, etrecord), etrecord, None
     except OpscopeError as error:
         if etrecord is None or error.where != str(etrecord):
             raise
-        return read_model(program), None, str(error)
+        return read_model(program), None, error
 
 
 def _files(program: Path, etrecord: Path | None) -> list[Path]:
@@ -147,9 +152,9 @@ def _inputs(side: Side, model: ProgramModel) -> dict[str, Sequence[tuple[int, ..
     return found
 
 
-def _info(program: Path, etrecord: Path | None, *, verified: bool) -> ProgramInfo:
-    record_hash = sha256_of(etrecord) if etrecord else None
-    return ProgramInfo(str(program), sha256_of(program), str(etrecord) if etrecord else None, record_hash, verified)
+def _info(program: Path, etrecord: Path | None, problem: OpscopeError | None, *, verified: bool) -> ProgramInfo:
+    record, record_hash = (str(etrecord), sha256_of(etrecord)) if etrecord else (None, None)
+    return ProgramInfo(str(program), sha256_of(program), record, record_hash, verified, problem.problem if problem else None)
 
 
 def _attributed(side: Side, found: Attributions, info: ProgramInfo) -> Side:

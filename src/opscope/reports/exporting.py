@@ -29,7 +29,10 @@ def export_summary(record: ExportRecord, directory: str) -> RenderableType:
     for one in record.methods:
         parts += _method(one, several=len(record.methods) > 1)
     versions = ", ".join(f"{plain(name)} {plain(found)}" for name, found in record.versions.items())
-    parts.append(Text(f"loads and runs; the .etrecord reads back and fits it; {versions}", style="dim"))
+    usable = "; the .etrecord reads back and fits it" if record.etrecord_problem is None else ""
+    parts.append(Text(f"loads and runs{usable}; {versions}", style="dim"))
+    if record.etrecord_problem is not None:
+        parts.append(Text(f"warning: layers and source lines will not be known: {plain(record.etrecord_problem, 400)}"))
     return Group(*parts)
 
 

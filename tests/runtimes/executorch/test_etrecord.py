@@ -389,3 +389,34 @@ def test_a_record_of_the_exporter(toy_program):
     calls = {step for steps in plan.callers().values() for step in steps}
     assert {found.instruction for found in record.delegates} == calls
     assert {found.instruction for found in record.instruction_handles} == set(range(len(plan.chains[0].steps)))
+
+
+@pytest.mark.parametrize("number", [float("-inf"), float("inf"), float("nan")])
+def test_numbers_that_are_not_finite_are_read_wherever_they_stand(read, number):
+    """Masks of attention are full of them, a size without an upper bound has one; the exporter writes bare words."""
+    inputs = (named("x"), {"as_float": number}, {"as_floats": [1.0, number]})
+    record = graph(node(inputs=inputs, debug_handle="3", stack_trace=TRACE), x={"dtype": 7, "sizes": [{"as_int": 2}]})
+    record["range_constraints"] = {"s0": {"min_val": 0, "max_val": number}}
+    found = read(archive({GRAPH: record, "debug_handle_map": {"forward": {"0": [3]}}}))
+    assert [own.inputs for own in found.graphs[0].nodes] == [("x",)]
+    assert found.graphs[0].nodes[0].handles == (3,)
+    assert found.instruction_handles == (InstructionHandles("forward", 0, (3,)),)
+
+
+def test_a_damaged_record_with_such_numbers_is_refused(read):
+    """Whichever reader goes last: a bracket too few, a wrong type, brackets without end."""
+    for damaged in (
+        '{"graph_module": -Infinity}',
+        '{"a": NaN',
+        "[" * 100_000 + "NaN",
+        '{"x": NaN, "y": ' + "9" * 5000 + "}",
+    ):
+        with pytest.raises(TraceFormatError, match="does not hold what it should"):
+            read(archive({GRAPH: damaged}))
+
+
+def test_the_words_inside_of_texts_stay(only_node):
+    """A line of code may compare with them."""
+    line = 'File "net.py", line 3, in forward\n    x = x.where(mask, -Infinity)'
+    found = only_node(inputs=({"as_float": float("-inf")},), stack_trace=line)
+    assert found.frames[0].code == "x = x.where(mask, -Infinity)"

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import io
 import json
+import re
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import jsonschema
 import msgspec
 import numpy as np
 import pytest
+from rich.console import Console
 
+from etrecords import GRAPH
 from exports import record_of, served
 from opscope.analysis.preflight.exported import ExportRecord
 from opscope.api import Settings, export, profile
@@ -19,13 +24,17 @@ from opscope.core.errors import ExportError, MissingDependencyError, NotFoundErr
 from opscope.core.files import sha256_of
 from opscope.measurements.export_record import record_of_export
 from opscope.measurements.method_calls import LOOP_CALLS, planned_calls
+from opscope.reports.exporting import export_summary
 from opscope.runtimes.executorch.etrecord.etrecord import read_etrecord
 from opscope.runtimes.executorch.etrecord.slim import slim_etrecord
 from opscope.runtimes.executorch.export.choices import Choice
+from opscope.runtimes.executorch.export.lower import record_written
 from opscope.workflows.export.exporting import checked
 
 pytestmark = [pytest.mark.runtime, pytest.mark.filterwarnings("ignore")]  # torch warns of itself
-MODELS = Path(__file__).parents[2] / "support" / "failing_models.py"
+SUPPORT = Path(__file__).parents[2] / "support"
+MODELS = SUPPORT / "failing_models.py"
+ATTENTION = SUPPORT / "attention_models.py"
 
 
 @pytest.mark.parametrize(
@@ -155,6 +164,52 @@ def test_a_program_that_computes_something_else_is_refused(tmp_path: Path) -> No
         checked(done, "wrong", Choice("fp32"))
     assert "--tolerance" in (raised.value.hint or "")
     assert not (tmp_path / "export.json").exists()
+
+
+@pytest.mark.parametrize("model", ["attention", "masked", "keywords"])
+def test_models_with_attention_and_with_sizes_without_end_export(tmp_path: Path, model: str) -> None:
+    """Their records hold -Infinity and Infinity; layers are known all the same."""
+    record = record_of(tmp_path, f"{ATTENTION}:{model}")
+    assert record.methods[0].agrees
+    assert record.etrecord_problem is None
+    nodes = read_etrecord(tmp_path / "m_xnnpack_fp32.etrecord").graphs[0].nodes
+    assert all(node.handles for node in nodes if node.target.startswith("aten."))
+    assert re.search(rb"[ \[:]-?Infinity", zipfile.ZipFile(tmp_path / "m_xnnpack_fp32.etrecord").read(GRAPH))
+
+
+def test_a_record_that_does_not_read_back_costs_no_export(tmp_path: Path) -> None:
+    """The program is there and checked; that layers will not be known is said, with the reason."""
+    done = served(tmp_path, f"{ATTENTION}:masked")
+    assert done.etrecord
+    done.etrecord.write_bytes(done.etrecord.read_bytes()[:-200])
+    record = checked(done, "masked", Choice("fp32"))
+    assert record.etrecord_problem == "not an ETRecord: the member ETRECORD_V0 is missing"
+    assert record_of_export(done.program) == record
+    printed = Console(file=io.StringIO(), width=200)
+    printed.print(export_summary(record, "out"))
+    told = printed.file.getvalue()
+    assert "layers and source lines will not be known" in told
+    assert "reads back" not in told
+
+
+def test_a_record_that_torch_cannot_write_costs_no_export(tmp_path: Path) -> None:
+    """The reason stands in the export; half a file does not."""
+
+    class Unwritable:
+        """What ``to_executorch`` gives, of a graph that torch cannot serialise."""
+
+        def get_etrecord(self) -> Unwritable:
+            """ExecuTorch's own record."""
+            return self
+
+        def save(self, path: str) -> None:
+            """Write something, then fail as torch does."""
+            Path(path).write_bytes(b"PK")
+            raise RuntimeError("no serializer for class Enum\nmore")
+
+    problem = record_written(Unwritable(), tmp_path / "m.etrecord")
+    assert problem == "ExecuTorch could not write the .etrecord: RuntimeError: no serializer for class Enum"
+    assert not list(tmp_path.iterdir())
 
 
 def test_the_template_exports_as_it_is_in_a_process_of_its_own(tmp_path: Path) -> None:

@@ -91,12 +91,13 @@ class ExportRecord(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope
         dtype: number type.
         backend: that took what it could.
         program: the .pte.
-        etrecord: the .etrecord as it was exported; it was read back and fits the program. A bundle keeps it without
+        etrecord: the .etrecord as it was exported; null when ExecuTorch could not write one. A bundle keeps it without
             weights, and states its hash there in the manifest.
         graph: graph.json.
         methods: in the order of a run.
         versions: of the packages that made it.
         partition_rules: release that the reasons of portable operators are of.
+        etrecord_problem: why the .etrecord cannot be used; null when it was read back and fits the program.
     """
 
     opscope: str
@@ -106,11 +107,12 @@ class ExportRecord(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope
     dtype: str
     backend: str
     program: ExportedFile
-    etrecord: ExportedFile
+    etrecord: ExportedFile | None
     graph: ExportedFile
     methods: list[MethodExport]
     versions: dict[str, str]
     partition_rules: str
+    etrecord_problem: str | None = None
 
 
 def delegation(method: MethodPreflight) -> Delegation:

@@ -14,7 +14,7 @@ from opscope.reports.sections.ceilings import ceilings_text
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opscope.analysis.analysis import Analysis
+    from opscope.analysis.analysis import Analysis, ProgramInfo
     from opscope.analysis.operators.delegates import DelegateTime, LayoutTime, PortableTime
     from opscope.analysis.operators.modules import ModuleTime, SourceTime
     from opscope.analysis.operators.operators import Operator
@@ -82,6 +82,7 @@ class ProgramSections(NamedTuple):
         bounds: time by what it is owed to.
         ceilings: where the ceilings come from, in sentences; empty without any.
         coverage: how sure the attribution is, in one sentence.
+        no_layers: why modules and lines are not known, where they are not.
     """
 
     modules: list[ModuleRow]
@@ -99,6 +100,7 @@ class ProgramSections(NamedTuple):
     bounds: list[BoundTime]
     ceilings: str
     coverage: str
+    no_layers: str
 
 
 def program_sections(analysis: Analysis) -> ProgramSections | None:
@@ -127,7 +129,16 @@ def program_sections(analysis: Analysis) -> ProgramSections | None:
         bounds=analysis.roofline.bounds if analysis.roofline else [],
         ceilings=ceilings_text(analysis.ceilings) if analysis.ceilings else "",
         coverage=coverage_sentence(analysis),
+        no_layers=_no_layers(analysis.program),
     )
+
+
+def _no_layers(program: ProgramInfo) -> str:
+    if program.etrecord_problem is not None:
+        return f"the export record (.etrecord) cannot be used: {program.etrecord_problem}"
+    if program.etrecord is not None:
+        return "the export record (.etrecord) names none for these operators"
+    return "there is no export record (.etrecord) beside the program"
 
 
 def coverage_sentence(analysis: Analysis) -> str:

@@ -22,7 +22,7 @@ from opscope.core.files import sha256_of, storage_errors, write_atomically
 from opscope.core.json import to_json
 from opscope.core.version import __version__
 from opscope.machine.clock import SystemClock
-from opscope.measurements.attribution import read_model
+from opscope.measurements.attribution import usable_model
 from opscope.measurements.export_record import RECORD
 from opscope.runtimes.executorch.etrecord.slim import slim_etrecord
 from opscope.runtimes.executorch.export.choices import FP16, QUANTISED, Choice
@@ -142,7 +142,7 @@ def checked(done: Exported, model: str, choice: Choice, tolerance: float | None 
         ExportError: a file does not read back, or the program computes something else than the model.
     """
     directory = done.program.parent
-    found = _examined(done)
+    found, problem = _examined(done)
     methods = [
         _method(number, done, {m.name: m for m in found.methods}, choice, tolerance, directory)
         for number in range(len(done.done.methods))
@@ -155,11 +155,12 @@ def checked(done: Exported, model: str, choice: Choice, tolerance: float | None 
         dtype=choice.dtype,
         backend=choice.backend,
         program=_file(done.program),
-        etrecord=_file(done.etrecord),
+        etrecord=_file(done.etrecord) if done.etrecord else None,
         graph=_file(directory / GRAPH),
         methods=methods,
         versions=done.done.versions,
         partition_rules=found.partition_rules,
+        etrecord_problem=problem,
     )
     _check_agreement(record, directory / EXPORT_LOG)
     shutil.rmtree(directory / CHECKS, ignore_errors=True)
@@ -168,7 +169,9 @@ def checked(done: Exported, model: str, choice: Choice, tolerance: float | None 
 
 
 def _with_slim_record(record: ExportRecord, directory: Path) -> ExportRecord:
-    """What an export is once the weights are left out of its .etrecord."""
+    """What an export is once the weights are left out of its .etrecord; one that cannot be read stays as it is."""
+    if record.etrecord is None or record.etrecord_problem:
+        return record
     etrecord = directory / record.etrecord.name
     write_atomically(etrecord, slim_etrecord(etrecord))
     slim = msgspec.structs.replace(record, etrecord=_file(etrecord))
@@ -176,20 +179,22 @@ def _with_slim_record(record: ExportRecord, directory: Path) -> ExportRecord:
     return slim
 
 
-def _examined(done: Exported) -> Preflight:
-    """What the program tells, read back with its record.
+def _examined(done: Exported) -> tuple[Preflight, str | None]:
+    """What the program tells, read back with its record, and why the record cannot be used.
 
     Raises:
-        ExportError: a file cannot be read back, or the record does not fit the program.
+        ExportError: the program cannot be read back.
     """
     from opscope.analysis.preflight.preflight import preflight
 
     try:
-        return preflight(read_model(done.program, done.etrecord), done.program.name, sha256_of(done.program))
+        model, _, problem = usable_model(done.program, done.etrecord)
+        found = preflight(model, done.program.name, sha256_of(done.program))
     except OpscopeError as error:
-        problem = f"what was written does not read back: {error.problem}"
+        text = f"what was written does not read back: {error.problem}"
         hint = "this is a bug in opscope or in ExecuTorch's exporter; please report it with the log"
-        raise ExportError(problem, where=error.where, hint=hint) from error
+        raise ExportError(text, where=error.where, hint=hint) from error
+    return found, done.done.etrecord_problem or (problem.problem if problem else None)
 
 
 def _method(

@@ -60,7 +60,8 @@ def exported_files(experiment: Experiment, work: Path, out: Path) -> list[Path]:
             out.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(work / EXPORT_LOG, log)
         raise ExportError(error.problem, where=log, hint=error.hint) from error
-    return [work / name for name in (record.program.name, record.etrecord.name, RECORD, EXPORT_LOG)]
+    etrecord = [record.etrecord.name] if record.etrecord else []
+    return [work / name for name in (record.program.name, *etrecord, RECORD, EXPORT_LOG)]
 
 
 def given_files(source: Path) -> list[Path]:

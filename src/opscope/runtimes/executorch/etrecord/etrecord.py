@@ -6,6 +6,7 @@ Sources: the names of members from ``devtools/etrecord/_etrecord.py`` of ExecuTo
 
 from __future__ import annotations
 
+import json
 import re
 from collections import deque
 from functools import cache
@@ -137,6 +138,7 @@ _PROGRAM = msgspec.json.Decoder(wire.WireProgram)
 _HANDLE_MAP: msgspec.json.Decoder[wire.HandleMap | None] = msgspec.json.Decoder(wire.HandleMap | None)
 _DELEGATE_MAP: msgspec.json.Decoder[wire.DelegateMap | None] = msgspec.json.Decoder(wire.DelegateMap | None)
 _COUNT_MAP: msgspec.json.Decoder[wire.CountMap | None] = msgspec.json.Decoder(wire.CountMap | None)
+_NON_FINITE = (b"Infinity", b"NaN")
 _LOCAL_HEADER = b"PK\x03\x04"
 _NAME_AT = 30
 
@@ -195,9 +197,26 @@ def _decoded(archive: Archive, name: str, decoder: msgspec.json.Decoder[T]) -> T
     if data is None:
         return None
     try:
-        return decoder.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        return _decode(data, decoder)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError) as error:
         raise archive.error(f"{name!r} does not hold what it should: {error}") from error
+
+
+def _decode(data: bytes, decoder: msgspec.json.Decoder[T]) -> T:
+    """What JSON holds, also with the numbers that Python's own writer puts there against the standard.
+
+    The exporter writes ``-Infinity`` for the mask of an attention and ``Infinity`` for an unbounded size. They stand
+    where nothing is read, but msgspec refuses the whole text, so Python's reader, which takes them, goes first.
+    """
+    try:
+        return decoder.decode(data)
+    except msgspec.ValidationError:
+        raise
+    except msgspec.DecodeError:
+        if not any(word in data for word in _NON_FINITE):
+            raise
+        # Python converts no number of more than 4,300 digits: an error like any other damage.
+        return msgspec.convert(json.loads(data), decoder.type, str_keys=True)
 
 
 def _by_method(found: dict[str, dict[int, T]] | None) -> list[tuple[str, int, T]]:

@@ -184,7 +184,8 @@ def serve(request: ExportRequest, heard: StepProgress) -> ExportFinished:
         msgspec.structs.replace(lowered.described(name, model, choice), outputs=_specs(computed[name]))
         for name in lowered.methods
     ]
-    return ExportFinished(methods, {name: found for name in _PACKAGES if (found := _version(name))})
+    versions = {name: found for name in _PACKAGES if (found := _version(name))}
+    return ExportFinished(methods, versions, lowered.etrecord_problem)
 
 
 def _specs(arrays: Sequence[Array]) -> list[TensorSpec]:

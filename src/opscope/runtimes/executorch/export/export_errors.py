@@ -71,9 +71,9 @@ def export_error(step: str, error: BaseException, graphs: Iterable[Any] = ()) ->
     parts = [f"{step} failed"]
     if place:
         parts.append(f" at {place}")
-    if operator and operator not in _first_line(error):
+    if operator and operator not in first_line(error):
         parts.append(f", operator {operator}")
-    return ExportError(f"{''.join(parts)}: {_first_line(error)}", hint=f"{advice(said)}; {_LOG}")
+    return ExportError(f"{''.join(parts)}: {first_line(error)}", hint=f"{advice(said)}; {_LOG}")
 
 
 def advice(said: str) -> str:
@@ -158,7 +158,8 @@ def _frames(error: BaseException) -> Iterator[tuple[Any, int]]:
         trace = trace.tb_next
 
 
-def _first_line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
+    """The class of an exception and the first line of what it says."""
     lines = str(error).strip().splitlines()
     text = lines[0].strip() if lines else ""
     text = f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import traceback
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import msgspec
@@ -10,7 +11,7 @@ import msgspec
 from opscope.core.errors import ExportError, OpscopeError, UsageError, did_you_mean
 from opscope.program.structure.exported import ExportedMethod, TensorSpec
 from opscope.runtimes.executorch.export.choices import DYNAMIC_INT8, FP16, INT8, QUANTISED, XNNPACK, Choice
-from opscope.runtimes.executorch.export.export_errors import export_error, source_of
+from opscope.runtimes.executorch.export.export_errors import export_error, first_line, source_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -261,17 +262,35 @@ def export(model: EagerModel, name: str, choice: Choice, places: Places, heard: 
             lowered = _lowered(programs, choice)
         with step("serialising", heard, programs.values()):
             lowered.save(str(places.program))
-            lowered.get_etrecord().save(str(places.etrecord))
+            problem = record_written(lowered, places.etrecord)
             graph = msgspec.json.encode(model_graph(name, choice.dtype, programs))
             places.graph.write_bytes(msgspec.json.format(graph, indent=1) + b"\n")
-    return Lowered(methods, programs)
+    return Lowered(methods, programs, problem)
+
+
+def record_written(lowered: Any, path: Path) -> str | None:  # noqa: ANN401 - torch is not typed here
+    """Write the ETRecord; why it cannot be, else None. The program does not need it, so no export fails for it."""
+    try:
+        lowered.get_etrecord().save(str(path))
+    except Exception as error:  # noqa: BLE001 - whatever torch's serialiser raises; the traceback goes to the log
+        traceback.print_exc()
+        path.unlink(missing_ok=True)
+        return f"ExecuTorch could not write the .etrecord: {first_line(error)}"
+    return None
 
 
 class Lowered(NamedTuple):
-    """What was lowered: the methods with inputs in the exported number type, and their exported programs."""
+    """What was lowered.
+
+    Attributes:
+        methods: with inputs in the exported number type.
+        programs: exported programs by method.
+        etrecord_problem: why there is no ETRecord; None when there is.
+    """
 
     methods: Mapping[str, EagerMethod]
     programs: Mapping[str, Any]
+    etrecord_problem: str | None
 
     def described(self, name: str, model: EagerModel, choice: Choice) -> ExportedMethod:
         """What the record of the export says about a method; its outputs come from running it."""

@@ -33,13 +33,13 @@ class Exported(msgspec.Struct, frozen=True):
 
     Attributes:
         program: the .pte.
-        etrecord: the .etrecord.
+        etrecord: the .etrecord; None when it could not be written.
         name: of the model, as in the names of files.
         done: methods and versions.
     """
 
     program: Path
-    etrecord: Path
+    etrecord: Path | None
     name: str
     done: ExportFinished
 
@@ -52,13 +52,13 @@ def export_model(name: str, dtype: str, directory: Path) -> tuple[Path, Path]:
     """Export a model with XNNPACK into a directory; what torch prints is kept in ``export.log`` beside it.
 
     Returns:
-        The .pte and the .etrecord.
+        The .pte and the .etrecord, which is there unless ``ExportFinished.etrecord_problem`` says why not.
 
     Raises:
         OpscopeError: as :func:`export_into` says.
     """
     done = export_into(name, Choice(dtype), directory)
-    return done.program, done.etrecord
+    return done.program, done.program.with_suffix(".etrecord")
 
 
 def export_into(
@@ -91,7 +91,8 @@ def export_into(
     finally:
         asked.unlink(missing_ok=True)
     stem = directory / choice.stem(source.name)
-    return Exported(stem.with_name(f"{stem.name}.pte"), stem.with_name(f"{stem.name}.etrecord"), source.name, done)
+    etrecord = None if done.etrecord_problem else stem.with_name(f"{stem.name}.etrecord")
+    return Exported(stem.with_name(f"{stem.name}.pte"), etrecord, source.name, done)
 
 
 def check_installed() -> None:

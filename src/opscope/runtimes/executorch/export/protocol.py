@@ -57,10 +57,12 @@ class ExportFinished(msgspec.Struct, frozen=True, tag=True):
     Attributes:
         methods: in the order of a run.
         versions: of the packages that made it.
+        etrecord_problem: why ExecuTorch could not write the .etrecord; null when it did.
     """
 
     methods: list[ExportedMethod]
     versions: dict[str, str]
+    etrecord_problem: str | None
 
 
 Line: TypeAlias = ExportStep | Refusal | ExportFinished
