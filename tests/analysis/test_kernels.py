@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from opscope.analysis.analysis import TraceSource, analyse
 from opscope.analysis.compare.compare import compare
-from opscope.analysis.kernels.kernel_join import join_calls
+from opscope.analysis.kernels.kernel_join import copies_of, join_calls
 from opscope.analysis.kernels.kernel_sources import (
     EvidenceKind,
     KernelSource,
@@ -166,6 +167,26 @@ def test_a_loop_repeats_a_delegate_and_not_its_operators() -> None:
     )
     text = loop.replace("Method::execute 100000", "Method::execute 170000")
     assert join_calls(table(text, repeat=2), CALLS).problem is None
+
+
+def test_a_concatenation_is_one_event_and_a_copy_for_each_input() -> None:
+    """XNNPACK reads the clock after each copy and adds the times up; the layers behind it keep their own calls."""
+    text = (
+        "Method::execute 100000\n  DELEGATE_CALL @0 60000\n    Copy (NC, X32) #1 1000\n    Copy (NC, X32) #2 1000\n"
+        "    Convolution (NHWC, PF32) IGEMM #1 5\n"
+    )
+    counted_ = calls(*(OperatorCalls(0, at, 1, {}) for at in range(4)), OperatorCalls(0, 4, 1, {MOPA2: 64}))
+    first, second, convolution = (OperatorKey("unknown", 0, position) for position in range(3))
+    joined = join_calls(table(text), counted_, {second: 3})
+    assert joined.problem is None
+    assert joined.operators[convolution].calls == {MOPA2: 64}
+    assert not joined.operators[first].calls
+    assert "of 3 operators, the counter saw 5" in str(join_calls(table(text), counted_).problem)
+    rows = [
+        msgspec.structs.replace(row, computes=["Concatenate3"]) if row.position == 1 else row
+        for row in known(text).operators
+    ]
+    assert copies_of(rows) == {second: 3}
 
 
 @pytest.mark.parametrize(

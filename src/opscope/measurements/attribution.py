@@ -154,7 +154,9 @@ def _inputs(side: Side, model: ProgramModel) -> dict[str, Sequence[tuple[int, ..
 
 def _info(program: Path, etrecord: Path | None, problem: OpscopeError | None, *, verified: bool) -> ProgramInfo:
     record, record_hash = (str(etrecord), sha256_of(etrecord)) if etrecord else (None, None)
-    return ProgramInfo(str(program), sha256_of(program), record, record_hash, verified, problem.problem if problem else None)
+    return ProgramInfo(
+        str(program), sha256_of(program), record, record_hash, verified, problem.problem if problem else None
+    )
 
 
 def _attributed(side: Side, found: Attributions, info: ProgramInfo) -> Side:

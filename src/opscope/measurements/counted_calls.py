@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from opscope.analysis.kernels.kernel_join import join_calls
+from opscope.analysis.kernels.kernel_join import copies_of, join_calls
 from opscope.bundle.kernel_evidence import evidence_directory, evidence_of
 from opscope.core.errors import OpscopeError
 from opscope.core.table import TraceWarning
@@ -46,7 +46,7 @@ def joined_calls(bundle: Bundle, variant: str, analysis: Analysis) -> JoinedCall
     methods = {row.method for row in analysis.operators}
     if len(methods) == 1:
         table = table.with_method(next(iter(methods)))
-    return join_calls(table, read_kernel_counts(directory / run.counts))
+    return join_calls(table, read_kernel_counts(directory / run.counts), copies_of(analysis.operators))
 
 
 def with_kernels(analysis: Analysis, side: Side) -> Analysis:

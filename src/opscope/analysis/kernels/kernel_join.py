@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, NamedTuple
 
+import msgspec
 import polars as pl
 
 from opscope.analysis.operators.operators import UNKNOWN_METHOD
 from opscope.core.table.places import OperatorKey
 from opscope.core.table.scope import Scope
+from opscope.program.kernels.calls import added
+from opscope.program.xnnpack.subgraph import CONCATENATE
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
+    from opscope.analysis.operators.operators import Operator
     from opscope.core.table import EventTable
     from opscope.program.kernels.calls import KernelCalls, OperatorCalls
 
@@ -31,29 +36,49 @@ class JoinedCalls(NamedTuple):
     problem: str | None
 
 
-def join_calls(table: EventTable, calls: KernelCalls) -> JoinedCalls:
+def join_calls(table: EventTable, calls: KernelCalls, copies: Mapping[OperatorKey, int] | None = None) -> JoinedCalls:
     """Give the calls of a process to the operators of its trace.
 
-    The counter numbers delegates by their first call and operators by their order in it; so does the trace. All
-    numbers must agree, or nothing is given.
+    The counter numbers delegates by their first call and operators by their order in it; so does the trace, which has
+    one event for a concatenation where XNNPACK runs one copy for each of its inputs. All numbers must agree, or nothing
+    is given.
 
     Args:
         table: the trace of the process that was counted.
         calls: what the counter left.
+        copies: how many inputs the concatenations have; operators that are not named are no concatenations.
     """
     if calls.problem:
         return JoinedCalls({}, calls.problem)
     traced, counted = _delegates(table), list(calls.positions().values())
-    if [len(places) for places in traced] != [len(own) for own in counted]:
+    parts = copies or {}
+    sizes = [[parts.get(place, 1) for place in places] for places in traced]
+    if [sum(own) for own in sizes] != [len(own) for own in counted]:
         told = "the trace has delegates of {} operators, the counter saw {}"
-        sizes = (", ".join(str(len(own)) for own in side) or "none" for side in (traced, counted))
-        return JoinedCalls({}, told.format(*sizes))
-    joined = {
-        place: own
-        for places, each in zip(traced, counted, strict=True)
-        for place, own in zip(places, each, strict=True)
-    }
+        totals = [sum(own) for own in sizes], [len(own) for own in counted]
+        return JoinedCalls({}, told.format(*(", ".join(map(str, side)) or "none" for side in totals)))
+    joined = {}
+    for places, own, each in zip(traced, sizes, counted, strict=True):
+        following = iter(each)
+        for place, size in zip(places, own, strict=True):
+            joined[place] = _together(list(itertools.islice(following, size)))
     return JoinedCalls(joined, None)
+
+
+def _together(parts: Sequence[OperatorCalls]) -> OperatorCalls:
+    """The calls of one event."""
+    first = parts[0]
+    return msgspec.structs.replace(first, calls=added(part.calls for part in parts)) if len(parts) > 1 else first
+
+
+def copies_of(operators: Iterable[Operator]) -> dict[OperatorKey, int]:
+    """How many copies XNNPACK makes for each concatenation among operators that are attributed to a program's nodes."""
+    found = {}
+    for row in operators:
+        counts = [int(kind.removeprefix(CONCATENATE)) for kind in row.computes if kind.startswith(CONCATENATE)]
+        if counts and row.instruction is not None and row.position is not None:
+            found[OperatorKey(row.method, row.instruction, row.position)] = sum(counts)
+    return found
 
 
 def _delegates(table: EventTable) -> list[list[OperatorKey]]:

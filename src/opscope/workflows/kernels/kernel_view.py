@@ -51,11 +51,13 @@ def bundle_ladders(
     """
     manifest = bundle.manifest
     gathered, notes = _gathered(bundle, sources, library)
-    ladders = [
-        variant_ladder(gathered.known(variant))
+    known = [
+        gathered.known(variant)
         for variant in manifest.variants
         if label in {None, variant.name} and variant.name in gathered.sides
     ]
+    ladders = [variant_ladder(own) for own in known]
+    notes += [f"{own.variant}: the calls are not given to operators: {own.problem}" for own in known if own.problem]
     notes += [f"{v.name}: no traced repetition succeeded" for v in manifest.variants if v.name not in gathered.sides]
     return ladders, notes
 
