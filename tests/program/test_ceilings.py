@@ -38,6 +38,9 @@ GEMM, IGEMM, DWCONV, BMM = KernelClass.GEMM, KernelClass.IGEMM, KernelClass.DWCO
         ("Convolution (NHWC, F32) GEMM", "f32", GEMM),
         ("Batch Matrix Multiply (NC, F32) GEMM", "f32", BMM),
         ("Fully Connected (NC, F32, QC8W) GEMM", "f32_qc8w", GEMM),
+        ("Deconvolution (NHWC, F32) Subconv2D #1", "f32", KernelClass.SUBCONV),
+        ("Deconvolution (NC, QS8, QC8W) Subconv2D", "qs8", KernelClass.SUBCONV),
+        ("Deconvolution (NHWC, F32) IGEMM", "f32", IGEMM),
     ],
 )
 def test_an_event_tells_its_number_type_and_its_kernels(event: str, dtype: str, kernel: KernelClass) -> None:

@@ -66,6 +66,7 @@ _PORTABLE = "portable"
 _KERNELS = {
     "convolution": KernelClass.IGEMM,
     "depthwise": KernelClass.DWCONV,
+    "deconvolution": KernelClass.SUBCONV,
     "linear": KernelClass.GEMM,
     "matmul": KernelClass.BMM,
 }

@@ -300,7 +300,7 @@ def test_every_ceiling_names_the_kernels_that_ran(real: tuple[PeakRates, PeakRat
         assert {(roof.dtype, roof.kernel) for roof in roofs.compute} >= {
             (dtype, kernel)
             for dtype in ("f32", "f16", "qs8", "qd8")
-            for kernel in (KernelClass.GEMM, KernelClass.IGEMM)
+            for kernel in (KernelClass.GEMM, KernelClass.IGEMM, KernelClass.SUBCONV)
         }
         for roof in (*roofs.compute, *roofs.elements, *roofs.memory, *roofs.dispatch):
             check(roof)

@@ -93,12 +93,13 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
         roof: the ceiling that applies, by name; null when none is known.
         compute_ns: arithmetic at its ceiling; null when not known.
         memory_ns: moving each byte once; null when not known.
-        roof_ns: the longer of both: the least time that was seen possible.
+        roof_ns: the longer of both, or the one that is known: less than that was never seen.
         overhead_ns: fixed cost of its calls; null when not measured.
         macs_per_s: reached; null without multiply-accumulates.
         bytes_per_s: reached, counting each byte once; null when not known.
-        fraction: of the ceiling that is reached.
-        headroom_ns: what reaching the ceiling would save; never negative.
+        fraction: of the ceiling that is reached; null unless both times are known.
+        headroom_ns: what reaching the ceiling would save, never negative; likewise, since one time alone would promise
+            too much.
         above_roof: it was faster than its ceiling, which is thus too low for it.
         note: why something is null.
     """
@@ -139,6 +140,7 @@ def place(work: OperatorWork, roofs: PeakRates, footprint: int) -> Placement:
     compute, memory = _compute(work, roofs), _memory(work, roofs, footprint)
     leading = max((compute, memory), key=lambda time: -1.0 if time.ns is None else time.ns)
     roof = leading.ns
+    whole_roof = None if compute.ns is None or memory.ns is None else roof
     dispatch = roofs.dispatch_ns()
     overhead = None if dispatch is None else dispatch * work.calls
     whole = _whole(work)
@@ -154,8 +156,8 @@ def place(work: OperatorWork, roofs: PeakRates, footprint: int) -> Placement:
         overhead_ns=overhead,
         macs_per_s=_rate(work.macs, work) if work.macs else None,
         bytes_per_s=None if whole is None else _rate(whole, work),
-        fraction=None if roof is None else _share(roof, work),
-        headroom_ns=None if roof is None else _headroom(roof, work),
+        fraction=None if whole_roof is None else _share(whole_roof, work),
+        headroom_ns=None if whole_roof is None else _headroom(whole_roof, work),
         above_roof=roof is not None and roof > work.time_ns + work.uncertainty_ns,
         note="; ".join(time.note for time in (compute, memory) if time.note) or None,
     )

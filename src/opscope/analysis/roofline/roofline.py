@@ -35,7 +35,7 @@ class Roofline(msgspec.Struct, frozen=True):
         operators: in the order they were given.
         bounds: time by what it is owed to, longest first.
         time_ns: of all operators.
-        placed_ns: of those with a ceiling.
+        placed_ns: of those whose ceilings are all known.
         roof_ns: what these would take at their ceilings.
         headroom_ns: what that would save, operators above their ceiling counted as 0.
         footprint_bytes: distinct bytes that an inference passes over: all weights and the largest activations.
@@ -70,8 +70,8 @@ def roofline(works: Sequence[OperatorWork], roofs: PeakRates) -> Roofline:
         operators=placed,
         bounds=_bounds(works, placed),
         time_ns=sum(work.time_ns for work in works),
-        placed_ns=sum(work.time_ns for work, one in zip(works, placed, strict=True) if one.roof_ns is not None),
-        roof_ns=sum(placement.roof_ns or 0.0 for placement in placed),
+        placed_ns=sum(work.time_ns for work, one in zip(works, placed, strict=True) if one.headroom_ns),
+        roof_ns=sum(one.roof_ns or 0.0 for one in placed if one.headroom_ns),
         headroom_ns=_sum(headrooms),
         footprint_bytes=footprint,
         weights_per_s=roofs.bandwidth(footprint) if footprint else None,

@@ -38,6 +38,8 @@ class KernelClass(str, enum.Enum):
     IGEMM = "igemm"
     DWCONV = "dwconv"
     BMM = "bmm"
+    SUBCONV = "subconv"
+    """A transposed convolution with a stride, taken apart into one convolution for each of its phases."""
 
 
 class Pattern(str, enum.Enum):
@@ -347,6 +349,7 @@ _ALGORITHMS = {
     "GEMM": KernelClass.GEMM,
     "IGEMM": KernelClass.IGEMM,
     "DWConv": KernelClass.DWCONV,
+    "Subconv2D": KernelClass.SUBCONV,
 }
 _OPERATORS = {
     "Fully Connected": KernelClass.GEMM,

@@ -1,4 +1,4 @@
-"""Probes of kernels that multiply and accumulate: matrices, 3x3 convolutions, depthwise convolutions, batches."""
+"""Probes of kernels that multiply and accumulate: matrices, convolutions of four kinds, batches."""
 
 from __future__ import annotations
 
@@ -43,6 +43,8 @@ _CONVOLUTIONS = ((28, 64, 64, 3), (14, 128, 128, 3), (14, 256, 128, 3))
 # Height and width of an image for each thread, channels.
 _DEPTHWISE = ((28, 128), (28, 256), (7, 512))
 _DEPTHWISE_FILTERS = (3, 5)
+# Height and width of an image for each thread, input channels, output channels, filter; the stride is 2.
+_TRANSPOSED = ((14, 128, 64, 4), (14, 128, 128, 2), (7, 256, 128, 4))
 # Matrices for each thread, rows, columns, inner size.
 _MATMULS = ((8, 128, 128, 64), (1, 256, 256, 256))
 # Small products are put many times into one graph, so that calling the library does not show.
@@ -62,6 +64,7 @@ def compute_probes(threads: int) -> Iterator[Probe]:
         yield _probe(dtype, KernelClass.GEMV, [_gemm(dtype, 1, threads * first, last) for first, last in _GEMVS])
     for dtype in ("f32", "f16", "qs8", "qd8"):
         yield _probe(dtype, KernelClass.IGEMM, [_convolution(dtype, threads, *shape) for shape in _CONVOLUTIONS])
+        yield _probe(dtype, KernelClass.SUBCONV, [_transposed(dtype, threads, *shape) for shape in _TRANSPOSED])
     for dtype in ("f32", "f16", "qs8"):
         for width in _DEPTHWISE_FILTERS:
             candidates = [_depthwise(dtype, threads, *shape, width) for shape in _DEPTHWISE]
@@ -110,6 +113,22 @@ def _convolution(dtype: str, images: int, side: int, inputs: int, outputs: int, 
         graph.define("xnn_define_convolution_2d", *_window(width), inputs, outputs, *_FREE, *values)
 
     roof = MacPeakRate(dtype=dtype, kernel=KernelClass.IGEMM, shape=f"{list(dims)} * {list(filters)}")
+    return ProbeCandidate(roof, math.prod(dims) * outputs * width * width, build)
+
+
+def _transposed(dtype: str, images: int, side: int, inputs: int, outputs: int, width: int) -> ProbeCandidate:
+    """A transposed convolution that doubles height and width."""
+    types, dims, filters = _TYPES[dtype], (images, side, side, inputs), (outputs, width, width, inputs)
+    padding, stride = (width // 2 - 1,) * 4, (2, 2)
+
+    def build(graph: SubgraphBuilder) -> None:
+        given = _input(graph, types, dims)
+        left = graph.external(types.activation, (images, 2 * side, 2 * side, outputs), output=True)
+        window = (*padding, 0, 0, width, width, *stride, 1, 1, 1)
+        values = (given, graph.weights(types.weight, filters), ABSENT, left, 0)
+        graph.define("xnn_define_deconvolution_2d", *window, inputs, outputs, *_FREE, *values)
+
+    roof = MacPeakRate(dtype=dtype, kernel=KernelClass.SUBCONV, shape=f"{list(dims)} * {list(filters)}, stride 2")
     return ProbeCandidate(roof, math.prod(dims) * outputs * width * width, build)
 
 

@@ -92,6 +92,7 @@ _PROTOTYPES: dict[str, list[Any]] = {
     "xnn_define_blockwise_quantized_tensor_value": [*_CHANNELWISE, c_size_t, *_VALUE[1:]],
     "xnn_define_fully_connected": [c_void_p, *_RANGE, *[c_uint32] * 5],
     "xnn_define_convolution_2d": [c_void_p, *_WINDOW, c_size_t, c_size_t, *_RANGE, *[c_uint32] * 5],
+    "xnn_define_deconvolution_2d": [c_void_p, *[c_uint32] * 13, c_size_t, c_size_t, *_RANGE, *[c_uint32] * 5],
     "xnn_define_depthwise_convolution_2d": [c_void_p, *_WINDOW, c_size_t, *_RANGE, *[c_uint32] * 5],
     "xnn_define_batch_matrix_multiply": [c_void_p, *[c_uint32] * 4],
     "xnn_define_static_reduce": [c_void_p, c_int, c_size_t, c_void_p, *[c_uint32] * 3],
