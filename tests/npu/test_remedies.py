@@ -108,3 +108,10 @@ def test_a_dma_that_waits(unit: str, event: str, title: str | None) -> None:
     if title:
         assert advice["dma_waits"].title == title
         assert advice["dma_waits"].next_step
+
+
+def test_a_dma_without_a_trace_does_not_wait() -> None:
+    """A slot was given to it, and its unit recorded nothing."""
+    silent = Tile("mem", 2, 0, ("DMA_S2MM_0_STREAM_STARVATION", *("NONE",) * 7), [])
+
+    assert "dma_waits" not in found(Gemm().tile(), silent)

@@ -17,7 +17,7 @@ from opscope.npu.analysis.sweep import SweepRow, sweep
 from opscope.npu.reports.answer import answer, iteration_lines, told
 from opscope.npu.reports.drawing import Cell, Lane, covered, heat_map, timeline
 from opscope.npu.reports.page import call_sequences, tiles_html, tiles_markdown
-from opscope.npu.reports.sweep import sweep_html, sweep_markdown
+from opscope.npu.reports.sweep import sweep_html, sweep_markdown, sweep_sentence
 from opscope.npu.reports.terminal import tiles_summary
 from opscope.npu.workflows.aie import TilesRequest, analyze_tiles
 
@@ -170,6 +170,14 @@ def test_a_sweep_keeps_names_as_text() -> None:
     assert "\\<script\\>" in text
     assert "\x1b" not in page + text
     assert page.count("<svg") == 1
+
+
+def test_of_bounds_that_are_equally_frequent_a_sweep_names_the_first() -> None:
+    """The sentence is the same every time."""
+    bounds = ["call", "A input stream", "B input stream", "C output stream", "not explained"]
+    rows = [SweepRow(label=f"{n}", path="x", M=8 << n, K=8, N=8, bound_by=by) for n, by in enumerate(bounds)]
+
+    assert sweep_sentence(sweep(rows)).endswith("; 1 of 5 bound by the kernel call itself")
 
 
 @pytest.fixture(scope="module")

@@ -175,7 +175,7 @@ def unit_recommendations(tile: TileTrace) -> Iterator[Message]:
     for slot in tile.slots:
         ending = next((end for end in _WAITS if slot.name.startswith("DMA_") and slot.name.endswith(end)), None)
         cycles = int((slot.spans.end - slot.spans.start).sum())
-        if ending is None or cycles < WAITING * tile.last:
+        if ending is None or not cycles or cycles < WAITING * tile.last:
             continue
         what, step = _WAITS[ending]
         name = slot.name.removesuffix(f"_{ending}")

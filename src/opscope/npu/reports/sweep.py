@@ -49,7 +49,7 @@ def sweep_sentence(found: Sweep) -> str:
     used = [(row.utilisation, _sizes(row) or row.label) for row in found.rows if row.utilisation is not None]
     rates = [(row.mac_per_cycle, row.label) for row in found.rows if row.mac_per_cycle is not None]
     bounds = [row.bound_by for row in found.rows if row.bound_by]
-    most = max(set(bounds), key=bounds.count) if bounds else None
+    most = max(bounds, key=bounds.count, default=None)
     by = f"; {bounds.count(most)} of {len(found.rows)} {by_text(most)}" if most else ""
     if used:
         low, high = (f"{share_text(value)} ({plain(label, 40)})" for value, label in (min(used), max(used)))
