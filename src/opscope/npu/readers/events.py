@@ -247,7 +247,7 @@ def _repeats(kind: Bytes) -> _Repeats:
     syncs = np.concatenate([[-1], np.flatnonzero(kind == _SYNC)])
     sync = syncs[np.searchsorted(syncs, at[far]) - 1]
     of_idle = int(((sync > frame[far]) & ~lost[far]).sum())
-    return _Repeats(at[~lost], frame[~lost], at[lost], of_idle) if lost.any() else _Repeats(at, frame, at[:0], of_idle)
+    return _Repeats(at[~lost], frame[~lost], at[lost], of_idle)
 
 
 class _Steps(NamedTuple):

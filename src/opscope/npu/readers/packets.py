@@ -101,9 +101,7 @@ def is_header(words: Words) -> Mask:
 
 def framed(words: Words) -> Framing:
     """The units of a buffer and their payload; zero words between packets are padding."""
-    walk = _Walk(words)
-    stretches = list(walk.stretches())
-    return _framing(words, stretches)
+    return _framing(words, list(_Walk(words).stretches()))
 
 
 class _Walk:
@@ -235,20 +233,11 @@ def _unit_of(headers: Words) -> Ints:
 
 def _unit(words: Words, owner: int, at: Ints, size: Ints, broken: Mask, own: Mask) -> UnitWords:
     at, size, broken = at[own], size[own], broken[own]
-    whole = size == _PAYLOAD
-    parts = _payload(words, at, size) if not whole.all() else _whole_payload(words, at)
+    parts = _payload(words, at, size)
     lost = np.zeros(len(parts), bool)
     begins = np.cumsum(size) - size
     lost[begins[broken & (size > 0)]] = True
     return UnitWords(owner >> 7 & 0x1F, owner & 0x7F, _UNITS[owner >> 12], parts, lost)
-
-
-def _whole_payload(words: Words, at: Ints) -> Words:
-    """The seven words behind each header."""
-    size = len(words) - _PAYLOAD + 1
-    every: NDArray[np.void] = np.ndarray((size,), f"V{_PAYLOAD * words.itemsize}", words, 0, words.strides)
-    found: Words = every[at + 1].view(np.uint32)
-    return found
 
 
 def _payload(words: Words, at: Ints, size: Ints) -> Words:

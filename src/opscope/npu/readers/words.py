@@ -12,14 +12,14 @@ import numpy as np
 
 from opscope.core.errors import EmptyTraceError, TraceFormatError
 from opscope.core.table.events import TraceWarning
-from opscope.core.table.tiles import SLOTS, UNUSED, SlotTrace, TileTrace, TileTraceSet, Unit
+from opscope.core.table.tiles import UNUSED, SlotTrace, TileTrace, TileTraceSet, Unit
 from opscope.npu.devices import event_names
 from opscope.npu.readers.events import TooManySpansError, decode_events
 from opscope.npu.readers.packets import PACKET, framed, is_header
 from opscope.npu.readers.warnings import no_core, unknown_events
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 FORMAT = "aie-words"
 _DIGITS = 8
-_AT_ONCE = 1 << 14
 _HEAD = re.compile(rb"\s*(?:0[xX])?[0-9a-fA-F]{8}[\s,]+(?:0[xX])?[0-9a-fA-F]{8}(?:[\s,]|\Z)")
 _TOKEN = re.compile(rb"(?:0[xX])?([0-9a-fA-F]{1,8})\Z")
 _REST = re.compile(rb"[0-9a-fA-F]{0,8}\Z")
@@ -113,7 +112,7 @@ def _words(data: bytes | memoryview, path: Path) -> tuple[Words, bool]:
     line = _DIGITS + (2 if bytes(data[_DIGITS : _DIGITS + 1]) == b"\r" else 1)
     final = len(data) // line * line
     rest = bytes(data[final:]).strip()
-    regular = _regular(data[:final], line) if _REST.match(rest) else None
+    regular = _regular(bytes(data[:final]), line) if _REST.match(rest) else None
     if regular is None:
         return _tokens(bytes(data), path)
     if len(rest) < _DIGITS:
@@ -121,46 +120,16 @@ def _words(data: bytes | memoryview, path: Path) -> tuple[Words, bool]:
     return np.append(regular, np.uint32(int(rest, 16))), False
 
 
-def _regular(data: bytes | memoryview, line: int) -> Words | None:
+def _regular(text: bytes, line: int) -> Words | None:
     """The words of a text in which every line has eight digits and the same end; None when one differs."""
-    text, end = np.frombuffer(data, np.uint8), line - _DIGITS
-    if not len(text):
+    count, end = len(text) // line, b"\r\n"[_DIGITS - line :]
+    if not count or any(text[_DIGITS + at :: line] != end[at : at + 1] * count for at in range(len(end))):
         return None
-    lines = text.reshape(-1, line)
-    if (lines[:, -1] != ord("\n")).any() or (end > 1 and (lines[:, -2] != ord("\r")).any()):
+    try:
+        words = np.frombuffer(bytes.fromhex(text.decode("ascii")), ">u4").astype(np.uint32)
+    except ValueError:
         return None
-    digits: NDArray[np.uint64] = np.ndarray((len(lines),), "<u8", text, 0, (line,))
-    words = np.empty(len(digits), np.uint32)
-    for at in range(0, len(digits), _AT_ONCE):
-        part = _from_digits(digits[at : at + _AT_ONCE].astype(np.uint64))
-        if part is None:
-            return None
-        words[at : at + _AT_ONCE] = part
-    return words
-
-
-def _eight_times(byte: int) -> np.uint64:
-    pattern: np.uint64 = np.uint64(byte * 0x0101010101010101)
-    return pattern
-
-
-def _from_digits(digits: NDArray[np.uint64]) -> Words | None:
-    """Words from eight hexadecimal digits each, all eight at once; None when one is no digit.
-
-    A digit's value is its lower four bits, plus nine when it is a letter; written out again it must be itself.
-    """
-    lower = digits | _eight_times(0x20)
-    four = (lower & _eight_times(0x0F)) + (lower >> np.uint64(6) & _eight_times(1)) * np.uint64(9)
-    letter = (four + _eight_times(6)) >> np.uint64(4) & _eight_times(1)
-    wrong = (four + _eight_times(ord("0")) + letter * np.uint64(ord("a") - ord("0") - 10)) ^ lower
-    wrong |= four & _eight_times(0xF0)
-    wrong |= ((digits | digits >> np.uint64(1)) & _eight_times(0x20)) ^ _eight_times(0x20)
-    if wrong.any():
-        return None
-    pairs = (four << np.uint64(4) | four >> np.uint64(8)) & np.uint64(0x00FF00FF00FF00FF)
-    halves = (pairs << np.uint64(8) | pairs >> np.uint64(16)) & np.uint64(0x0000FFFF0000FFFF)
-    words: Words = (halves << np.uint64(16) | halves >> np.uint64(32)).astype(np.uint32)
-    return words
+    return words if len(words) == count else None
 
 
 def _tokens(data: bytes, path: Path) -> tuple[Words, bool]:
@@ -187,9 +156,8 @@ def _tile(pid: int, unit: UnitWords, slots: Slots, path: Path) -> TileTrace:
         tile = f"{unit.row},{unit.column}"
         raise TraceFormatError(f"{unit.unit.value} of tile {tile}: {error}", where=path, hint=_DAMAGED) from error
     names = slots.get(unit.unit, ())
-    given = [names[number] if number < len(names) else None for number in range(SLOTS)]
     recorded = f"{unit.unit.value}_trace for tile{unit.row},{unit.column}"
-    named = [slot for number, name in enumerate(given) if (slot := _slot(number, name, events))]
+    named = list(_named(names, events))
     unknown = unknown_events(recorded, unit.unit, named) if names else []
     return TileTrace(
         row=unit.row,
@@ -204,25 +172,22 @@ def _tile(pid: int, unit: UnitWords, slots: Slots, path: Path) -> TileTrace:
     )
 
 
-def _slot(number: int, name: str | None, events: UnitEvents) -> SlotTrace | None:
-    spans = events.spans[number]
-    if not len(spans.start) and name in {None, UNUSED}:
-        return None
-    recorded = f"SLOT {number}" if name in {None, UNUSED} else str(name)
-    return SlotTrace(number, event_names().current(recorded), recorded, spans)
+def _named(names: Sequence[str], events: UnitEvents) -> Iterator[SlotTrace]:
+    """The slots that have a name or spans."""
+    for number, spans in enumerate(events.spans):
+        name = names[number] if number < len(names) else UNUSED
+        if name != UNUSED or len(spans.start):
+            recorded = f"SLOT {number}" if name == UNUSED else name
+            yield SlotTrace(number, event_names().current(recorded), recorded, spans)
 
 
 def _warnings(framing: Framing, *, cut: bool) -> list[TraceWarning]:
-    found = []
-    if framing.short:
-        message = f"{framing.short:,} of {framing.packets:,} packets have fewer than seven words: some were lost"
-        found.append(TraceWarning("words_lost", message, _CAPTURE))
-    if framing.adopted:
-        message = f"{framing.adopted:,} words without a header were taken for the only unit's"
-        found.append(TraceWarning("headers_lost", message, _CAPTURE))
-    if framing.orphans:
-        message = f"{framing.orphans:,} words without a header belong to no unit and were left out"
-        found.append(TraceWarning("words_without_unit", message, _CAPTURE))
+    short, adopted, orphans = framing.short, framing.adopted, framing.orphans
+    few = f"{short:,} of {framing.packets:,} packets have fewer than seven words: some were lost"
+    taken = f"{adopted:,} words without a header were taken for the only unit's"
+    left = f"{orphans:,} words without a header belong to no unit and were left out"
+    counts = (short, "words_lost", few), (adopted, "headers_lost", taken), (orphans, "words_without_unit", left)
+    found = [TraceWarning(code, message, _CAPTURE) for count, code, message in counts if count]
     if framing.cut or cut:
         message = "the file ends inside a packet: what was recorded behind it is missing"
         found.append(TraceWarning("truncated", message, "copy the whole buffer; what is whole was read"))
