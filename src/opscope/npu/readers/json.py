@@ -174,6 +174,9 @@ def _no_events(gathered: Gathered, path: Path) -> TraceFormatError:
 
 
 class _TileName(NamedTuple):
+    """What a process is called, and which unit of which tile that means."""
+
+    recorded: str
     unit: Unit
     row: int
     column: int
@@ -181,25 +184,7 @@ class _TileName(NamedTuple):
 
 def _tile_of(recorded: str) -> _TileName | None:
     match = _TILE.search(recorded)
-    return _TileName(_UNITS[match[1]], int(match[2]), int(match[3])) if match else None
-
-
-class _Tile(NamedTuple):
-    """What is known of a tile before its spans are made.
-
-    Attributes:
-        pid: of its process.
-        recorded: what the trace calls it.
-        named: the same, understood.
-        slots: number, recorded name, and events of each slot.
-        order: of its times.
-    """
-
-    pid: int
-    recorded: str
-    named: _TileName
-    slots: list[tuple[int, str, SlotEvents]]
-    order: _Order
+    return _TileName(recorded, _UNITS[match[1]], int(match[2]), int(match[3])) if match else None
 
 
 class _Order(NamedTuple):
@@ -216,12 +201,11 @@ def _traces(gathered: Gathered, columns: EventColumns, end: Position, values: Va
         slots.setdefault(key.pid, []).append((key.tid, key.name, events))
     tiles, strangers = [], 0
     for pid, own in sorted(slots.items()):
-        recorded = gathered.processes.get(pid, "")
-        named = _tile_of(recorded)
+        named = _tile_of(gathered.processes.get(pid, ""))
         if named is None:
             strangers += sum(len(events.time) for _, _, events in own)
         else:
-            tiles.append(_trace(_Tile(pid, recorded, named, own, orders.get(pid, _Order()))))
+            tiles.append(_trace(pid, named, own, orders.get(pid, _Order())))
     if not any(tile.spans for tile in tiles):
         problem = f"none of its {gathered.events:,} events makes a span of a tile that is named"
         raise EmptyTraceError(problem, where=values.path, hint=_ODD)
@@ -253,8 +237,8 @@ def _orders(gathered: Gathered, columns: EventColumns) -> dict[int, _Order]:
     return {pids[own]: _Order(largest, int(back[own])) for own, largest in zip(found, last.tolist(), strict=True)}
 
 
-def _trace(tile: _Tile) -> TileTrace:
-    made = [(number, name, paired(events, tile.order.last)) for number, name, events in tile.slots]
+def _trace(pid: int, tile: _TileName, events: list[tuple[int, str, SlotEvents]], order: _Order) -> TileTrace:
+    made = [(number, name, paired(own, order.last)) for number, name, own in events]
     slots = sorted(
         (
             SlotTrace(number, event_names().current(name), name, found.spans)
@@ -264,30 +248,29 @@ def _trace(tile: _Tile) -> TileTrace:
         key=lambda slot: slot.number,
     )
     return TileTrace(
-        row=tile.named.row,
-        column=tile.named.column,
-        unit=tile.named.unit,
-        pid=tile.pid,
+        row=tile.row,
+        column=tile.column,
+        unit=tile.unit,
+        pid=pid,
         recorded=tile.recorded,
         slots=tuple(slots),
-        last=tile.order.last,
-        warnings=tuple(_tile_warnings(tile, slots, [found for _, _, found in made])),
+        last=order.last,
+        warnings=tuple(_tile_warnings(tile, order, slots, [found for _, _, found in made])),
     )
 
 
-def _tile_warnings(tile: _Tile, slots: list[SlotTrace], found: list[Paired]) -> list[TraceWarning]:
+def _tile_warnings(tile: _TileName, order: _Order, slots: list[SlotTrace], found: list[Paired]) -> list[TraceWarning]:
     numbers = [slot.number for slot in slots if len(slot.spans.start)]
     counts = (
-        (tile.order.backwards, "times_backwards", "events are earlier than the one before them in the file"),
+        (order.backwards, "times_backwards", "events are earlier than the one before them in the file"),
         (sum(own.without_begin for own in found), "ends_without_begin", "ends close nothing and were left out"),
         (sum(own.begun_again for own in found), "begins_repeated", "begins come while their slot is active"),
         (sum(own.backwards for own in found), "spans_backwards", "spans would end before they start; left out"),
         (len(numbers) - len(set(numbers)), "slots_renamed", "slots have events of more than one name"),
         (sum(not 0 <= number < SLOTS for number in numbers), "slots_beyond", "slots have numbers that no unit has"),
     )
-    where = tile.recorded
-    warnings = [TraceWarning(code, f"{where}: {count:,} {what}", _ODD) for count, code, what in counts if count]
-    return [*warnings, *unknown_events(where, tile.named.unit, slots)]
+    warnings = [TraceWarning(code, f"{tile.recorded}: {count:,} {what}", _ODD) for count, code, what in counts if count]
+    return [*warnings, *unknown_events(tile.recorded, tile.unit, slots)]
 
 
 _EMPTY = "the trace buffer was empty, or the file is cut off"

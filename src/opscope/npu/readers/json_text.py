@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 LIST_KEY = "traceEvents"
-_WINDOW = 1 << 16
+_WINDOW = 1 << 12
 _GROWTH = 8
 _STRETCH = 1 << 15
 _SPACE = re.compile(rb"[ \t\r\n]*")
@@ -46,8 +46,6 @@ class CutOffError(Exception):
 class Values:
     """The bytes of a file, and how messages call it.
 
-    A window of them is kept as text, for values that follow each other.
-
     Args:
         data: the bytes.
         path: for messages.
@@ -55,7 +53,6 @@ class Values:
 
     def __init__(self, data: memoryview, path: Path) -> None:
         self.data, self.path = data, path
-        self._text, self._first = "", 0
 
     def value(self, at: int) -> tuple[Any, int]:
         """The value that starts at a byte, and the byte behind it.
@@ -64,34 +61,32 @@ class Values:
             CutOffError: the file ends inside it.
             TraceFormatError: it is no JSON.
         """
-        if not self._first <= at < self._first + len(self._text):
-            self._load(at, _WINDOW)
+        size = _WINDOW
         while True:
-            final = self._first + len(self._text) >= len(self.data)
+            text, final = str(self.data[at : at + size], "latin-1"), at + size >= len(self.data)
             try:
-                value, end = _DECODER.raw_decode(self._text, at - self._first)
+                value, end = _DECODER.raw_decode(text)
             except json.JSONDecodeError as error:
                 if final:
-                    self._refuse(error)
+                    self._refuse(error, text, at)
             except (RecursionError, ValueError) as error:
-                raise self.error(_problem(error), at) from error
+                deep = isinstance(error, RecursionError)
+                problem = "values stand too deeply in each other" if deep else "a number is too long"
+                raise self.error(problem, at) from error
             else:
-                if end < len(self._text) or final:
-                    return self._read_again(value, at, self._first + end), self._first + end
-            self._load(at, _GROWTH * len(self._text) if at == self._first else _WINDOW)
+                if end < len(text) or final:
+                    return self._read_again(value, at, at + end), at + end
+            size *= _GROWTH
 
-    def _load(self, at: int, size: int) -> None:
-        self._text, self._first = str(self.data[at : at + size], "latin-1"), at
-
-    def _refuse(self, error: json.JSONDecodeError) -> None:
+    def _refuse(self, error: json.JSONDecodeError, text: str, at: int) -> None:
         """Tell a value that is cut off from one that is damaged."""
-        rest = self._text[error.pos :].rstrip(" \t\r\n\0")
+        rest = text[error.pos :].rstrip(" \t\r\n\0")
         begun = any(word.startswith(rest) for word in _PARTS_OF_WORDS)
         escape = "escape" in error.msg and len(rest) < _LONGEST_ESCAPE
         number = _PART_OF_NUMBER.fullmatch(rest) is not None
         if begun or escape or number or error.msg.startswith("Unterminated string"):
             raise CutOffError from error
-        raise self.error(f"no JSON: {error.msg}", self._first + error.pos) from error
+        raise self.error(f"no JSON: {error.msg}", at + error.pos) from error
 
     def _read_again(self, value: Any, at: int, end: int) -> Any:  # noqa: ANN401 - any JSON value
         """The value with its text decoded as UTF-8, where it has any beyond ASCII."""
@@ -123,10 +118,6 @@ class Values:
 def _end(pattern: re.Pattern[bytes], data: memoryview, at: int) -> int:
     match = pattern.match(data, at)
     return match.end() if match else at
-
-
-def _problem(error: Exception) -> str:
-    return "values stand too deeply in each other" if isinstance(error, RecursionError) else "a number is too long"
 
 
 def first_element(values: Values) -> int:
