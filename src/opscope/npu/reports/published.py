@@ -9,17 +9,21 @@ from __future__ import annotations
 
 from html import escape
 from statistics import median
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
 
+from opscope.npu.analysis.calls import END
 from opscope.reports.content.text import distinct, plain
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
-    from opscope.npu.reports.published_core import CoreCalls, CoreIteration
+    from opscope.core.table.nesting import Ints
+    from opscope.core.table.tiles import TileTrace
+    from opscope.npu.analysis.tiles import Examined, TracedCore
+    from opscope.npu.analysis.tiles_result import IterationRow, TileRow
 
 BOUNDARY_FACTOR = 20.0
 """A lock stall of so many median kernels is a boundary to the published tool; here it is counted, and decides nothing.
@@ -28,21 +32,6 @@ _NO_CORES = "No cores to aggregate."
 _NO_COMMON = "No common perf iterations across all cores."
 _COMMON = "Only iterations present on all cores are considered."
 _DETAIL_HEAD = ("Tile", "Iter", "Phase", "Kernels", "Avg cycles", "Min", "Max", "Total span", "GMAC/s")
-
-
-class PublishedRun(NamedTuple):
-    """What the files say about the run as a whole; None where the user did not say."""
-
-    hwid: str | None
-    sizes: tuple[int | None, int | None, int | None]
-    tile: tuple[int | None, int | None, int | None]
-    rows: int | None
-    columns: int | None
-    warmup: int | None
-    iterations: int | None
-    clock_ghz: float | None
-    input_path: str
-    output_dir: str
 
 
 class PublishedIteration(msgspec.Struct, frozen=True):
@@ -108,7 +97,7 @@ class NoAggregate(msgspec.Struct, frozen=True):
 
 
 class Index(msgspec.Struct, frozen=True):
-    """``index.json``."""
+    """``index.json``: what the user said about the run as a whole, null where nothing; notes; which files there are."""
 
     hwid: str | None
     M: int | None
@@ -128,45 +117,72 @@ class Index(msgspec.Struct, frozen=True):
     details_md: str | None
 
 
-def published_files(cores: Sequence[CoreCalls], run: PublishedRun, notes: Sequence[str] = ()) -> dict[str, bytes]:
+def published_files(examined: Examined, run: Index) -> dict[str, bytes]:
     """Name and content of each file.
 
     Args:
-        cores: in order of their pid.
-        run: what the user said.
-        notes: what else ``index.json`` is to say.
+        examined: the trace.
+        run: what the user said, and what else ``index.json`` is to say.
     """
-    reports = [published_core(core, run) for core in cores]
-    names = distinct(f"tile{core.tile}" for core in cores)
+    reports = [published_core(core, examined.row_of(core), run) for core in examined.cores]
+    names = distinct(report.tile_name for report in reports)
     files = {f"{name}.json": _json(report) for name, report in zip(names, reports, strict=True)}
     details = details_markdown(reports, run)
     if details:
         files["details.md"] = details.encode()
-    files["index.json"] = _json(_index(reports, run, notes, has_details=bool(details)))
+    own = [report.mismatch_note for report in reports if report.mismatch_note]
+    at = f"{run.output_dir}/details.md" if details else None
+    files["index.json"] = _json(msgspec.structs.replace(run, notes=[*own, *run.notes], details_md=at))
     files["aggregate_perf.json"] = _json(aggregate(reports, run))
     return files
 
 
-def published_core(core: CoreCalls, run: PublishedRun) -> PublishedCore:
+def published_core(core: TracedCore, row: TileRow, run: Index) -> PublishedCore:
     """The report of one core."""
-    durations = (core.end - core.start).tolist()
-    middle = median(durations) if durations else None
+    start, end = core.pairing.calls.start, _seen_ends(core.tile, core.pairing.calls.end)
+    middle = median((end - start).tolist()) if len(start) else None
     expected = None if run.warmup is None or run.iterations is None else run.warmup + run.iterations
-    rows = [_iteration(core, index, group, run.clock_ghz) for index, group in enumerate(core.groups)]
+    rows = [_iteration(start, end, index, own, run.clock_GHz) for index, own in enumerate(row.iterations)]
     return PublishedCore(
-        pid=core.pid,
-        tile_name=f"tile{core.tile}",
+        pid=core.tile.pid,
+        tile_name=f"tile{row.tile}",
         median_kernel_duration_cycles=middle,
-        lock_stall_boundary_count=_boundaries(core, middle),
+        lock_stall_boundary_count=_boundaries(core.tile, middle),
         detected_total_iterations=len(rows),
         expected_total_iterations=expected,
-        mismatch_note=core.note,
+        mismatch_note=_note(row),
         iterations=rows,
-        performance_window=[row.iteration_index for row in rows if row.phase == "perf"],
+        performance_window=[own.iteration_index for own in rows if own.phase == "perf"],
     )
 
 
-def aggregate(cores: Sequence[PublishedCore], run: PublishedRun) -> Aggregate | NoAggregate:
+def _seen_ends(tile: TileTrace, begins: Ints) -> Ints:
+    """Cycles in which the INSTR_EVENT_1 that begin then are over: where the published tool lets a call end."""
+    spans = [slot.spans for slot in tile.slots if slot.name == END and len(slot.spans.start)]
+    if not spans or not len(begins):
+        return begins
+    start, end = (np.concatenate([getattr(own, edge) for own in spans]) for edge in ("start", "end"))
+    order = np.argsort(start, kind="stable")
+    place = np.minimum(np.searchsorted(start[order], begins), len(order) - 1)
+    found: Ints = np.where(start[order][place] == begins, end[order][place], begins + 1)
+    return found
+
+
+def _note(row: TileRow) -> str | None:
+    """What is to be said about the number of iterations; None when it is the expected one, and nothing is partial."""
+    found, expected = len(row.iterations), row.expected_iterations
+    partial = sum(not one.complete for one in row.iterations)
+    if not row.iterations:
+        return f"No iterations: {row.iterations_reason}."
+    said = []
+    if expected is not None and found != expected:
+        said.append(f"Detected {found} iterations but expected {expected}.")
+    if partial:
+        said.append(f"{partial} of {found} iterations lack calls, and are not measured.")
+    return f"{' '.join(said)} Found by: {row.iterations_reason}." if said else None
+
+
+def aggregate(cores: Sequence[PublishedCore], run: Index) -> Aggregate | NoAggregate:
     """The system's runtime in each measured iteration that all cores have."""
     if not cores:
         return NoAggregate(_NO_CORES)
@@ -187,12 +203,12 @@ def aggregate(cores: Sequence[PublishedCore], run: PublishedRun) -> Aggregate | 
     )
 
 
-def details_markdown(cores: Sequence[PublishedCore], run: PublishedRun) -> str:
+def details_markdown(cores: Sequence[PublishedCore], run: Index) -> str:
     """``details.md``; empty without iterations, as no such file is written then."""
     rows = [_detail(core, row) for core in cores for row in core.iterations]
     if not rows:
         return ""
-    sizes = " ".join(f"{name}={value or '?'}" for name, value in zip("MKN", run.sizes, strict=True))
+    sizes = f"M={run.M or '?'} K={run.K or '?'} N={run.N or '?'}"
     # The line is a block of HTML, in which Markdown's escapes do not count.
     name = escape(plain(run.hwid or ""))
     head = f"<details><summary><strong>[{name}] {sizes}</strong></summary>\n\n"
@@ -200,10 +216,10 @@ def details_markdown(cores: Sequence[PublishedCore], run: PublishedRun) -> str:
     return f"{head}| {' | '.join(_DETAIL_HEAD)} |\n|{rule}|\n{''.join(rows)}\n</details>\n"
 
 
-def _iteration(core: CoreCalls, index: int, group: CoreIteration, clock: float | None) -> PublishedIteration:
-    part = slice(group.first, group.last + 1)
-    durations = core.end[part] - core.start[part]
-    first, last = int(core.start[group.first]), int(core.end[group.last])
+def _iteration(start: Ints, end: Ints, index: int, row: IterationRow, clock: float | None) -> PublishedIteration:
+    part = slice(row.first_call, row.last_call + 1)
+    durations = end[part] - start[part]
+    first, last = int(start[row.first_call]), int(end[row.last_call])
     return PublishedIteration(
         num_kernels=len(durations),
         avg_duration_cycles=int(durations.sum()) / len(durations),
@@ -212,31 +228,28 @@ def _iteration(core: CoreCalls, index: int, group: CoreIteration, clock: float |
         total_span_cycles=last - first,
         first_start=first,
         last_end=last,
-        gmacs_per_second=_rate(group.macs, clock, last - first),
+        gmacs_per_second=_rate(row.macs, clock, last - first),
         iteration_index=index,
-        phase={"measured": "perf"}.get(group.phase, group.phase),
+        phase={"measured": "perf"}.get(row.phase, row.phase),
     )
 
 
-def _boundaries(core: CoreCalls, middle: float | None) -> int:
-    if not middle:
+def _boundaries(tile: TileTrace, middle: float | None) -> int:
+    stalls = tile.slot("LOCK_STALL")
+    if not middle or stalls is None:
         return 0
-    long = core.stall_end - core.stall_start >= BOUNDARY_FACTOR * middle
-    return len(np.unique(core.stall_end[long]))
+    long = stalls.spans.end - stalls.spans.start >= BOUNDARY_FACTOR * middle
+    return len(np.unique(stalls.spans.end[long]))
 
 
-def _system(cores: Sequence[PublishedCore], index: int, run: PublishedRun) -> PublishedSystemIteration:
+def _system(cores: Sequence[PublishedCore], index: int, run: Index) -> PublishedSystemIteration:
     """The iteration of this index on all cores; its rate is that of the whole product, so all cores must be there."""
     rows = [core.iterations[index] for core in cores]
     runtime = max(row.total_span_cycles for row in rows)
-    whole = run.rows is not None and run.columns is not None and len(cores) == run.rows * run.columns
+    whole = run.rows is not None and run.cols is not None and len(cores) == run.rows * run.cols
     known = whole and all(row.gmacs_per_second is not None for row in rows)
-    return PublishedSystemIteration(index, runtime, _rate(_product(run), run.clock_ghz, runtime) if known else None)
-
-
-def _product(run: PublishedRun) -> int | None:
-    height, depth, width = run.sizes
-    return None if height is None or depth is None or width is None else height * depth * width
+    product = None if run.M is None or run.K is None or run.N is None else run.M * run.K * run.N
+    return PublishedSystemIteration(index, runtime, _rate(product, run.clock_GHz, runtime) if known else None)
 
 
 def _rate(macs: int | None, clock: float | None, cycles: int) -> float | None:
@@ -245,38 +258,18 @@ def _rate(macs: int | None, clock: float | None, cycles: int) -> float | None:
 
 def _detail(core: PublishedCore, row: PublishedIteration) -> str:
     rate = "" if row.gmacs_per_second is None else f"{row.gmacs_per_second:.3f}"
-    cells: Iterator[object] = iter(
-        (
-            core.tile_name,
-            row.iteration_index,
-            row.phase,
-            row.num_kernels,
-            f"{row.avg_duration_cycles:.3f}",
-            row.min_duration_cycles,
-            row.max_duration_cycles,
-            row.total_span_cycles,
-            rate,
-        )
+    cells = (
+        core.tile_name,
+        row.iteration_index,
+        row.phase,
+        row.num_kernels,
+        f"{row.avg_duration_cycles:.3f}",
+        row.min_duration_cycles,
+        row.max_duration_cycles,
+        row.total_span_cycles,
+        rate,
     )
     return f"| {' | '.join(map(str, cells))} |\n"
-
-
-def _index(cores: Sequence[PublishedCore], run: PublishedRun, notes: Sequence[str], *, has_details: bool) -> Index:
-    own = [core.mismatch_note for core in cores if core.mismatch_note]
-    return Index(
-        run.hwid,
-        *run.sizes,
-        *run.tile,
-        rows=run.rows,
-        cols=run.columns,
-        input_path=run.input_path,
-        output_dir=run.output_dir,
-        warmup=run.warmup,
-        iterations=run.iterations,
-        clock_GHz=run.clock_ghz,
-        notes=[*own, *notes],
-        details_md=f"{run.output_dir}/details.md" if has_details else None,
-    )
 
 
 def _json(value: msgspec.Struct) -> bytes:

@@ -177,25 +177,28 @@ def published(tiles: Tiles, out: str) -> dict[str, bytes]:
         tiles: an analysed trace.
         out: directory that the files name as their own.
     """
-    from opscope.npu.reports.published import PublishedRun, published_files
-    from opscope.npu.reports.published_core import core_calls
+    from opscope.npu.reports.published import Index, published_files
 
     request = tiles.request
-    run = PublishedRun(
+    run = Index(
         hwid=request.hwid,
-        sizes=(request.M, request.K, request.N),
-        tile=(request.m, request.k, request.n),
+        M=request.M,
+        K=request.K,
+        N=request.N,
+        m=request.m,
+        k=request.k,
+        n=request.n,
         rows=request.row,
-        columns=request.col,
-        warmup=request.warmup,
-        iterations=request.iterations,
-        clock_ghz=None if request.clock_mhz is None else request.clock_mhz / 1e3,
+        cols=request.col,
         input_path=tiles.analysis.trace.path,
         output_dir=out,
+        warmup=request.warmup,
+        iterations=request.iterations,
+        clock_GHz=None if request.clock_mhz is None else request.clock_mhz / 1e3,
+        notes=[f"{one.title}: {one.evidence}" for one in tiles.analysis.findings if one.rule in _LIMITS],
+        details_md=None,
     )
-    cores = [core_calls(core, tiles.examined.row_of(core)) for core in tiles.examined.cores]
-    said = [f"{one.title}: {one.evidence}" for one in tiles.analysis.findings if one.rule in _LIMITS]
-    return published_files(cores, run, said)
+    return published_files(tiles.examined, run)
 
 
 def _slots(request: TilesRequest) -> Slots | None:
