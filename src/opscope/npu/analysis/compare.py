@@ -16,12 +16,13 @@ import numpy as np
 from opscope.core.stats.effect import Verdict, adjust_for_many, unpaired_effects
 from opscope.core.units import counted_text
 from opscope.npu.analysis.activity import EVENTS
+from opscope.npu.analysis.tiles_result import mean_known
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from opscope.core.stats.effect import Effect
-    from opscope.npu.analysis.tiles_result import TileRow, TilesAnalysis
+    from opscope.npu.analysis.tiles_result import TilesAnalysis
 
 FEWEST = 4
 """Traces a side from which a difference can be shown at all: with fewer, no exchange of labels is rare enough."""
@@ -116,7 +117,11 @@ def compare_tiles(
         return None
     kinds = _kinds(baseline, candidate)
     stalls = _stalls(baseline, candidate)
-    rate = _asked("MAC/cycle of a core", _RATE, [[_rate(one) for one in side] for side in (baseline, candidate)])
+    rate = _asked(
+        "MAC/cycle of a core",
+        _RATE,
+        [[mean_known(row.mac_per_cycle for row in one.working) for one in side] for side in (baseline, candidate)],
+    )
     rates = [rate] if rate else []
     rows = _changes([*kinds, *([period] if period else []), *stalls, *rates])
     count, after = len(kinds), len(kinds) + bool(period)
@@ -132,10 +137,6 @@ def compare_tiles(
     )
 
 
-def _working(analysis: TilesAnalysis) -> list[TileRow]:
-    return [row for row in analysis.tiles if row.window_cycles]
-
-
 def _iteration(analysis: TilesAnalysis) -> float | None:
     """Median cycles of the common iterations of all cores."""
     return analysis.array.median_runtime_cycles if analysis.array else None
@@ -146,7 +147,7 @@ def _iterations(baseline: Sequence[TilesAnalysis], candidate: Sequence[TilesAnal
     forms = {
         (row.iterations_by, one.calls)
         for analysis in (*baseline, *candidate)
-        for row in _working(analysis)
+        for row in analysis.working
         for one in row.iterations
         if one.complete and one.phase == "measured"
     }
@@ -156,14 +157,8 @@ def _iterations(baseline: Sequence[TilesAnalysis], candidate: Sequence[TilesAnal
 
 
 def _period(analysis: TilesAnalysis) -> float | None:
-    known = [row.bound.measured_period_cycles for row in _working(analysis) if row.bound]
+    known = [row.bound.measured_period_cycles for row in analysis.working if row.bound]
     return median(known) if known else None
-
-
-def _rate(analysis: TilesAnalysis) -> float | None:
-    rows = _working(analysis)
-    known = [row.mac_per_cycle for row in rows if row.mac_per_cycle is not None]
-    return sum(known) / len(known) if known and len(known) == len(rows) else None
 
 
 def _asked(name: str, unit: str, sides: Sequence[Sequence[float | None]]) -> ComparedFigure | None:
@@ -185,7 +180,7 @@ def _kinds(baseline: Sequence[TilesAnalysis], candidate: Sequence[TilesAnalysis]
 
 def _of_kinds(analysis: TilesAnalysis) -> dict[str, float]:
     found: dict[str, list[float]] = {}
-    for row in _working(analysis):
+    for row in analysis.working:
         for kind in row.kinds:
             found.setdefault(kind.kind, []).append(kind.median_cycles)
     return {name: median(own) for name, own in found.items()}
@@ -203,13 +198,10 @@ def _stalls(baseline: Sequence[TilesAnalysis], candidate: Sequence[TilesAnalysis
 
 
 def _stall(analysis: TilesAnalysis, category: str) -> float | None:
-    rows = _working(analysis)
+    rows = analysis.working
     if not rows or any(EVENTS[category] in row.not_traced for row in rows):
         return None
-    cycles = sum(
-        int(getattr(split, category)) for row in rows for split in (row.cycles.in_call, row.cycles.between_calls)
-    )
-    return cycles / sum(row.window_cycles for row in rows)
+    return sum(row.cycles.of(category) for row in rows) / sum(row.window_cycles for row in rows)
 
 
 def _changes(asked: Sequence[ComparedFigure]) -> list[FigureChange]:
@@ -287,12 +279,12 @@ def _notes(baseline: Sequence[TilesAnalysis], candidate: Sequence[TilesAnalysis]
 def _other_work(baseline: Sequence[TilesAnalysis], candidate: Sequence[TilesAnalysis]) -> list[str]:
     """Kinds of one name whose calls do other work, and cores of another number."""
     sides = [
-        {(kind.kind, kind.vector_cycles) for one in side for row in _working(one) for kind in row.kinds}
+        {(kind.kind, kind.vector_cycles) for one in side for row in one.working for kind in row.kinds}
         for side in (baseline, candidate)
     ]
     names = sorted({name for name, _ in sides[0] ^ sides[1]})
     found = (
         [f"kinds differ in name or vector cycles: {', '.join(names)}; the work of a call may differ"] if names else []
     )
-    cores = [{len(_working(one)) for one in side} for side in (baseline, candidate)]
+    cores = [{len(one.working) for one in side} for side in (baseline, candidate)]
     return [*found, "the number of traced cores differs"] if cores[0] != cores[1] else found

@@ -9,6 +9,7 @@ import msgspec
 
 from opscope.npu.analysis.activity import EVENTS
 from opscope.npu.analysis.rates import GmacRange
+from opscope.npu.analysis.tiles_result import all_known, mean_known
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -88,12 +89,12 @@ def sweep(rows: Sequence[SweepRow], notes: Sequence[str] = ()) -> Sweep:
 
 def sweep_row(label: str, analysis: TilesAnalysis) -> SweepRow:
     """What a sweep shows of one trace."""
-    rows = [row for row in analysis.tiles if row.window_cycles]
+    rows = analysis.working
     row = _sizes(label, analysis)
     if not rows:
         return msgspec.structs.replace(row, problem="no kernel call of a core is in it")
     window = sum(one.window_cycles for one in rows)
-    stalls = {name: _stalled(rows, name) for name in EVENTS if name != "vector"}
+    stalls = {name: sum(one.cycles.of(name) for one in rows) for name in EVENTS if name != "vector"}
     worst = max(stalls, key=lambda name: stalls[name])
     paced = [one for one in rows if one.bound]
     slow = max(paced, key=lambda one: one.bound.measured_period_cycles if one.bound else 0.0, default=None)
@@ -101,9 +102,9 @@ def sweep_row(label: str, analysis: TilesAnalysis) -> SweepRow:
         row,
         cores=len(rows),
         in_calls=sum(one.cycles.in_call.total for one in rows) / window,
-        mac_per_cycle=_mean([one.mac_per_cycle for one in rows]),
-        utilisation=_mean([one.utilisation for one in rows]),
-        coverage=_least([one.coverage for one in rows]),
+        mac_per_cycle=mean_known(one.mac_per_cycle for one in rows),
+        utilisation=mean_known(one.utilisation for one in rows),
+        coverage=min(all_known(one.coverage for one in rows), default=None),
         gmac_per_s=_range(rows),
         iteration_cycles=analysis.array.median_runtime_cycles if analysis.array else None,
         period_cycles=median(one.bound.measured_period_cycles for one in paced if one.bound) if paced else None,
@@ -122,25 +123,9 @@ def _sizes(label: str, analysis: TilesAnalysis) -> SweepRow:
     return SweepRow(label=label, path=trace.path, complete=trace.complete, **sizes)
 
 
-def _stalled(rows: Sequence[TileRow], category: str) -> int:
-    splits = (split for row in rows for split in (row.cycles.in_call, row.cycles.between_calls))
-    return sum(int(getattr(split, category)) for split in splits)
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    """None unless all are known."""
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known and len(known) == len(values) else None
-
-
-def _least(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return min(known) if known and len(known) == len(values) else None
-
-
 def _range(rows: Sequence[TileRow]) -> GmacRange | None:
-    known = [row.gmac_per_s for row in rows if row.gmac_per_s]
-    if not known or len(known) < len(rows):
+    known = all_known(row.gmac_per_s for row in rows)
+    if not known:
         return None
     low, high = (sum(getattr(one, end) for one in known) / len(known) for end in ("low", "high"))
     return msgspec.structs.replace(known[0], low=low, high=high)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, TypeVar
+
 import msgspec
 
 from opscope.npu.analysis.advice import TraceAdvice
@@ -14,6 +16,11 @@ from opscope.npu.analysis.prediction import Prediction
 from opscope.npu.analysis.rates import GmacRange
 from opscope.npu.analysis.roofline import TileRoofline
 from opscope.npu.analysis.specification import RunSpecification
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+Known = TypeVar("Known")
 
 
 class TilesSource(msgspec.Struct, frozen=True):
@@ -84,6 +91,10 @@ class Cycles(msgspec.Struct, frozen=True):
 
     in_call: CycleSplit
     between_calls: CycleSplit
+
+    def of(self, category: str) -> int:
+        """Cycles of a category, within calls and between them."""
+        return int(getattr(self.in_call, category)) + int(getattr(self.between_calls, category))
 
 
 class IterationRow(msgspec.Struct, frozen=True):
@@ -231,3 +242,21 @@ class TilesAnalysis(msgspec.Struct, frozen=True, tag_field="schema", tag="opscop
     array: ArrayView | None
     prediction: Prediction | None
     findings: list[TileFinding]
+
+    @property
+    def working(self) -> list[TileRow]:
+        """The cores with calls."""
+        return [row for row in self.tiles if row.window_cycles]
+
+
+def all_known(values: Iterable[Known | None]) -> list[Known]:
+    """The values; none of them when one is not known."""
+    listed = list(values)
+    known = [value for value in listed if value is not None]
+    return known if len(known) == len(listed) else []
+
+
+def mean_known(values: Iterable[float | None]) -> float | None:
+    """Mean of the values; None when one is not known."""
+    known = all_known(values)
+    return sum(known) / len(known) if known else None

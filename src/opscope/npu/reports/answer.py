@@ -10,6 +10,7 @@ import msgspec
 from opscope.core.units import counted_text, rate_text, share_text
 from opscope.npu.analysis.activity import EVENTS
 from opscope.npu.analysis.findings import message_of
+from opscope.npu.analysis.tiles_result import all_known, mean_known
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -59,27 +60,16 @@ class TilesSummary(NamedTuple):
 
 def answer(analysis: TilesAnalysis) -> TilesSummary:
     """The answers for all cores of a trace together."""
-    rows = working(analysis)
+    rows = analysis.working
     if not rows:
         return TilesSummary(_no_answer(analysis), "", "", "", "")
     together = f"together: {array_sentence(analysis.array)}" if analysis.array and len(rows) > 1 else ""
     return TilesSummary(headline(rows), stalls_text(rows), pace_text(analysis), together, seen_text(rows))
 
 
-def working(analysis: TilesAnalysis) -> list[TileRow]:
-    """The cores with calls."""
-    return [row for row in analysis.tiles if row.window_cycles]
-
-
-def total(row: TileRow) -> dict[str, int]:
-    """Cycles of the whole window by category."""
-    inside, between = msgspec.structs.asdict(row.cycles.in_call), msgspec.structs.asdict(row.cycles.between_calls)
-    return {name: inside[name] + between[name] for name in CATEGORY_NAMES}
-
-
 def share(rows: Sequence[TileRow], *names: str) -> float:
     """Part of the windows of these tiles that these categories take."""
-    return sum(total(row)[name] for row in rows for name in names) / sum(row.window_cycles for row in rows)
+    return sum(row.cycles.of(name) for row in rows for name in names) / sum(row.window_cycles for row in rows)
 
 
 def in_call_share(rows: Sequence[TileRow]) -> float:
@@ -96,13 +86,11 @@ def headline(rows: Sequence[TileRow]) -> str:
 
 
 def _achieved(rows: Sequence[TileRow]) -> str:
-    known = [row.mac_per_cycle for row in rows if row.mac_per_cycle is not None]
-    if len(known) < len(rows):
+    rate, used = mean_known(row.mac_per_cycle for row in rows), mean_known(row.utilisation for row in rows)
+    if rate is None:
         return ""
-    each = "" if len(rows) == 1 else " a core"
-    rate = f"; {rate_text(sum(known) / len(known))} MAC a cycle{each}"
-    used = [row.utilisation for row in rows if row.utilisation is not None]
-    return f"{rate}, {share_text(sum(used) / len(used))} of the peak" if len(used) == len(rows) else rate
+    said = f"; {rate_text(rate)} MAC a cycle{'' if len(rows) == 1 else ' a core'}"
+    return said if used is None else f"{said}, {share_text(used)} of the peak"
 
 
 def stalls_text(rows: Sequence[TileRow]) -> str:
@@ -120,7 +108,7 @@ def stalls_text(rows: Sequence[TileRow]) -> str:
 
 def pace_text(analysis: TilesAnalysis) -> str:
     """What sets the pace of the calls, of the slowest core."""
-    rows = working(analysis)
+    rows = analysis.working
     row = shown_core(analysis)
     late = analysis.array.slowest if analysis.array else None
     of = "" if len(rows) == 1 else f" of tile {row.tile}{', the slowest' if late else ''}"
@@ -142,7 +130,7 @@ def by_text(by: str) -> str:
 
 def shown_core(analysis: TilesAnalysis) -> TileRow:
     """The core that stands for all: the slowest, else that of the longest period; there is one with calls."""
-    rows = working(analysis)
+    rows = analysis.working
     late = analysis.array.slowest if analysis.array else None
     named = [row for row in rows if late and row.tile == late.tile]
     return max(
@@ -168,8 +156,8 @@ def seen_text(rows: Sequence[TileRow]) -> str:
     calls = f"{sum(row.calls.paired for row in rows):,} calls"
     dropped = sum(row.calls.dropped for row in rows)
     odd = f", {counted_text(dropped, 'event')} of no call" if dropped else ""
-    known = [row.coverage for row in rows if row.coverage is not None]
-    covered = f"; {share_text(min(known))} of the calls of the whole run" if len(known) == len(rows) else ""
+    known = all_known(row.coverage for row in rows)
+    covered = f"; {share_text(min(known))} of the calls of the whole run" if known else ""
     return f"seen: {calls}{odd} in {sum(row.window_cycles for row in rows) // len(rows):,} cycles{covered}"
 
 
@@ -195,11 +183,6 @@ def _typical(rows: Sequence[TileRow]) -> str:
         return ""
     low, high = (f"{end:,.0f}" for end in (min(medians), max(medians)))
     return f", {low} cycles" if low == high else f", {low} to {high} cycles"
-
-
-def gmac_text(row: TileRow) -> str:
-    """GMAC/s of a core, or the range that the clock leaves; empty where it is not known."""
-    return range_text(row.gmac_per_s)
 
 
 def range_text(found: GmacRange | None) -> str:

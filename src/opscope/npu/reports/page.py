@@ -11,6 +11,7 @@ import numpy as np
 from opscope.core import units
 from opscope.core.units import share_text
 from opscope.npu.analysis.activity import EVENTS
+from opscope.npu.analysis.tiles_result import all_known, mean_known
 from opscope.npu.reports import pictures as aie_pictures
 from opscope.npu.reports.answer import (
     CATEGORY_NAMES,
@@ -18,14 +19,13 @@ from opscope.npu.reports.answer import (
     answer,
     array_sentence,
     category_cells,
-    gmac_text,
     in_call_share,
     iteration_lines,
+    range_text,
     share,
     shown_core,
     told,
     units_text,
-    working,
 )
 from opscope.npu.reports.drawing import COLOURS, legend
 from opscope.reports.content.template import environment
@@ -135,7 +135,7 @@ def tiles_html(examined: Examined) -> str:
 def tiles_markdown(examined: Examined) -> str:
     """The report in Markdown."""
     shown = _shown(examined)
-    more = {"stretches": call_sequences(shown) if shown else [], "array_rows": array_rows(working(examined.analysis))}
+    more = {"stretches": call_sequences(shown) if shown else [], "array_rows": array_rows(examined.analysis.working)}
     return _environment().get_template("tiles.md.j2").render(**_values(examined), **more)
 
 
@@ -148,7 +148,7 @@ def _environment() -> jinja2.Environment:
             "rate": lambda value: NOT_KNOWN if value is None else units.rate_text(value),
             "ratio": units.ratio_text,
             "signed": lambda value: f"{value * 100:+.2f} %",
-            "gmac": lambda row: gmac_text(row) or NOT_KNOWN,
+            "gmac": lambda row: range_text(row.gmac_per_s) or NOT_KNOWN,
             "cells": category_cells,
             "capitalize_first": lambda text: text[:1].upper() + text[1:],
         }
@@ -157,7 +157,7 @@ def _environment() -> jinja2.Environment:
 
 def _values(examined: Examined) -> dict[str, Any]:
     analysis = examined.analysis
-    rows = working(analysis)
+    rows = analysis.working
     return {
         "name": PurePath(analysis.trace.path).name,
         "about": ", ".join(filter(None, (_device(analysis.given), units_text(analysis)))),
@@ -185,7 +185,7 @@ def _values(examined: Examined) -> dict[str, Any]:
 
 
 def _pictures(examined: Examined) -> dict[str, str]:
-    rows, shown = working(examined.analysis), _shown(examined)
+    rows, shown = examined.analysis.working, _shown(examined)
     cores = [core for core in examined.cores if core.pairing.paired]
     if shown is None:
         return {}
@@ -204,7 +204,7 @@ def _pictures(examined: Examined) -> dict[str, str]:
 
 def _shown(examined: Examined) -> TracedCore | None:
     """The core that stands for all; None without calls."""
-    if not working(examined.analysis):
+    if not examined.analysis.working:
         return None
     name = shown_core(examined.analysis).tile
     return next((core for core in examined.cores if core.pairing.paired and core.tile.tile == name), None)
@@ -217,7 +217,7 @@ def _shifts(examined: Examined) -> dict[str, int]:
 
 def _aligned(analysis: TilesAnalysis) -> str:
     """What the times of a picture of all cores count from."""
-    if analysis.array is None or analysis.array.alignment.event is None or len(working(analysis)) == 1:
+    if analysis.array is None or analysis.array.alignment.event is None or len(analysis.working) == 1:
         return ""
     event = analysis.array.alignment.event
     return f"; in the picture of all cores they are shifted so that the first {event} is one moment"
@@ -225,7 +225,7 @@ def _aligned(analysis: TilesAnalysis) -> str:
 
 def _figures(analysis: TilesAnalysis) -> list[Figure]:
     """Busy, stalled, achieved, paced, seen."""
-    rows = working(analysis)
+    rows = analysis.working
     of_all = "of the cycles" if len(rows) == 1 else f"of the cycles of {len(rows)} cores"
     worst = max(STALLS, key=lambda name: share(rows, name))
     figures = [
@@ -234,25 +234,21 @@ def _figures(analysis: TilesAnalysis) -> list[Figure]:
         Figure(CATEGORY_NAMES[worst], units.share_text(share(rows, worst)), "the largest stall that was traced"),
     ]
     row = shown_core(analysis)
-    rates = [one.mac_per_cycle for one in rows if one.mac_per_cycle is not None]
-    if len(rates) == len(rows):
+    mean = mean_known(one.mac_per_cycle for one in rows)
+    if mean is not None:
         peak = f"of {row.peak_mac_per_cycle} at peak" if row.peak_mac_per_cycle else "peak not known"
-        figures.append(Figure("MAC a cycle", units.rate_text(sum(rates) / len(rates)), f"{peak}, a core"))
+        figures.append(Figure("MAC a cycle", units.rate_text(mean), f"{peak}, a core"))
     if row.gmac_per_s and row.gmac_per_s.low == row.gmac_per_s.high:
+        gmac = [one.gmac_per_s.low for one in rows if one.gmac_per_s]
         at = f"a core, at {row.gmac_per_s.low_mhz:g} MHz"
-        figures.append(Figure("GMAC/s", units.rate_text(_mean_gmac(rows)), at))
+        figures.append(Figure("GMAC/s", units.rate_text(sum(gmac) / len(gmac)), at))
     if row.bound:
         period, call = row.bound.measured_period_cycles, row.bound.call_cycles
         figures.append(Figure("period of calls", f"{period:,.0f}", f"cycles; the call takes {call:,.0f}"))
-    covered = [one.coverage for one in rows if one.coverage is not None]
-    if len(covered) == len(rows):
+    covered = all_known(one.coverage for one in rows)
+    if covered:
         figures.append(Figure("coverage", units.share_text(min(covered)), "of the run's calls"))
     return figures
-
-
-def _mean_gmac(rows: Sequence[TileRow]) -> float:
-    known = [one.gmac_per_s.low for one in rows if one.gmac_per_s]
-    return sum(known) / len(known)
 
 
 def _traced(rows: Sequence[TileRow], category: str) -> tuple[str, str]:

@@ -15,9 +15,7 @@ from opscope.npu.reports.answer import (
     iteration_lines,
     shown_core,
     told,
-    total,
     units_text,
-    working,
 )
 from opscope.reports.content.text import plain
 from opscope.reports.terminal import message_lines, plain_table
@@ -39,7 +37,7 @@ _LONG = 400
 
 def tiles_summary(analysis: TilesAnalysis) -> RenderableType:
     """What a person reads after `opscope aie`."""
-    found, rows = answer(analysis), working(analysis)
+    found, rows = answer(analysis), analysis.working
     trace = analysis.trace
     parts: list[RenderableType] = [
         Text(f"{plain(trace.path)} ({trace.format}), {units_text(analysis)}", style="dim"),
@@ -70,7 +68,7 @@ def _cycles_of_all(rows: Sequence[TileRow]) -> Table:
     heads = ("tile", "cycles", "in calls", *(_SHORT[name] for name in CATEGORY_NAMES))
     table = plain_table(*heads)
     for row in rows[:_MOST_TILES]:
-        shares = [share_text(count / row.window_cycles) for count in total(row).values()]
+        shares = [share_text(row.cycles.of(name) / row.window_cycles) for name in CATEGORY_NAMES]
         inside = share_text(row.cycles.in_call.total / row.window_cycles)
         table.add_row(row.tile, f"{row.window_cycles:,}", inside, *shares)
     return _more(table, rows)
@@ -110,7 +108,7 @@ def _rate(value: float | None) -> str:
 
 def _kinds(analysis: TilesAnalysis) -> list[RenderableType]:
     """Kinds of calls; of many cores those of one."""
-    rows = working(analysis)
+    rows = analysis.working
     shown = rows if len(rows) <= _FEW else [shown_core(analysis)]
     heads = ("tile", "kind", "calls", "vector", "median", "p10", "p90", "min", "max")
     table = plain_table(*heads, text={"tile", "kind"})
