@@ -44,7 +44,7 @@ def grouped(calls: CallSpans, each: int) -> Iterations:
         )
         for at in range(0, len(calls), each)
     )
-    return Iterations(found, "tiling", "as given", each, None, len(found))
+    return Iterations(found, "tiling", "as given", None)
 
 
 def known(tile: TileTrace, said: RunSpecification, each: int = 4) -> ArrayCore:

@@ -71,6 +71,11 @@ class AieDevice(msgspec.Struct, frozen=True):
     clock_mhz: tuple[tuple[int, ...], ...]
     mac_per_cycle: dict[str, int]
 
+    @property
+    def clock_levels(self) -> list[int]:
+        """All values of its levels in MHz."""
+        return [value for level in self.clock_mhz for value in level]
+
 
 class AieDevices(msgspec.Struct, frozen=True):
     """All arrays that are known.

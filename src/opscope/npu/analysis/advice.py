@@ -238,7 +238,8 @@ def advise(tile: TileTrace, work: MacCalls | None = None, rate: MacRate | None =
     whole = traffic(seen)
     coverage = rate.coverage if rate else None
     end = _end(work, rate)
-    costs = tuple(sorted(_costs(tile, seen, whole), key=lambda cost: -cost.bytes))
+    used = [_cost(slot, seen, whole) for slot in tile.slots if len(slot.spans.start)]
+    costs = tuple(sorted(used, key=lambda cost: -cost.bytes))
     steps = _steps(seen, whole, costs, coverage) if end.cut is not False else ()
     return TraceAdvice(
         cut=end.cut,
@@ -264,16 +265,17 @@ def _end(work: MacCalls | None, rate: MacRate | None) -> _End:
     return _End(cut=None, why="how many calls there should be is not known: give M, K, N, m, k, n, row and col")
 
 
-def _costs(tile: TileTrace, seen: Levels, whole: TraceTraffic) -> list[SlotCost]:
-    return [_cost(slot, seen, whole) for slot in tile.slots if len(slot.spans.start)]
-
-
 def _cost(slot: SlotTrace, seen: Levels, whole: TraceTraffic) -> SlotCost:
     left = traffic(seen, frozenset({slot.number}))
     saved = whole.bytes - left.bytes
-    share = saved / whole.bytes if whole.bytes else 0.0
     return SlotCost(
-        slot.number, slot.name, whole.commands - left.commands, saved, share, _reach(whole, left), _loses(slot.name)
+        slot=slot.number,
+        event=slot.name,
+        commands=whole.commands - left.commands,
+        bytes=saved,
+        share=saved / whole.bytes if whole.bytes else 0.0,
+        reach=_reach(whole, left),
+        loses=_loses(slot.name),
     )
 
 

@@ -70,14 +70,14 @@ class TileBound(msgspec.Struct, frozen=True, kw_only=True):
         findings: what contradicts or limits it.
     """
 
-    by: str | None
-    port: str | None
+    by: str | None = None
+    port: str | None = None
     call_cycles: float | None
     ports: tuple[Port, ...]
-    predicted_period_cycles: float | None
-    measured: Period | None
-    measured_period_cycles: float | None
-    residual_cycles: float | None
+    predicted_period_cycles: float | None = None
+    measured: Period | None = None
+    measured_period_cycles: float | None = None
+    residual_cycles: float | None = None
     reason: str
     findings: tuple[Message, ...] = ()
 
@@ -96,17 +96,7 @@ def bound(tile: TileTrace, calls: CallSpans, work: MacCalls, said: RunSpecificat
     call, measured = work.median_cycles, _period(work.start)
     if call is None or measured is None:
         reason = work.reason if call is None else "a single call multiplies, so there is no period to measure"
-        return TileBound(
-            by=None,
-            port=None,
-            call_cycles=call,
-            ports=moved,
-            predicted_period_cycles=None,
-            measured=None,
-            measured_period_cycles=None,
-            residual_cycles=None,
-            reason=reason,
-        )
+        return TileBound(call_cycles=call, ports=moved, reason=reason)
     found = _verdict(call + _others(calls, work), moved, measured)
     if found.by != NOTHING_TRACED:
         return found

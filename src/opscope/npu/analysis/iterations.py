@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
@@ -220,21 +221,15 @@ class Iterations(msgspec.Struct, frozen=True):
         iterations: in order of time; empty where nothing tells them apart.
         by: what they were found by.
         reason: why these, or why none, and whether LOCK_STALL supports it, in words.
-        calls_each: calls of a complete one, zero-fills included; None when none is complete.
         expected: warm-up and measured ones that were asked for; None where that was not said.
-        detected: number found, partial ones included.
-        complete: number of those of which no call is missing.
         pattern: sequence of kinds that repeats, such as ``zero-fill, 12 x kernel 1``; None without one.
         findings: what does not fit.
     """
 
     iterations: tuple[Iteration, ...]
-    by: Literal["tiling", "kinds", "lock_stall"] | None
+    by: By | None
     reason: str
-    calls_each: int | None
     expected: int | None
-    detected: int
-    complete: int = 0
     pattern: str | None = None
     findings: tuple[Message, ...] = ()
 
@@ -271,16 +266,13 @@ def find_iterations(
         split = by_stalls(kinds, long, gaps, expected) or (by_pattern(kinds, pattern, long) if pattern else None)
     if split is None:
         reason = _nothing(calls, kinds, (gaps, long))
-        return Iterations((), None, reason, None, expected, 0, findings=tuple(_unexpected(tile, (), expected)))
+        return Iterations((), None, reason, expected, findings=tuple(_unexpected(tile, (), expected)))
     found = _iterations(calls, kinds, split, (warmup, expected))
     return Iterations(
         iterations=found,
         by=split.by,
         reason="; ".join(_reasons(calls, found, split, gaps)),
-        calls_each=_usual_calls(found),
         expected=expected,
-        detected=len(found),
-        complete=sum(own.complete for own in found),
         pattern=pattern.words if pattern else None,
         findings=tuple(_findings(tile, found, split, expected, (pattern, long))),
     )
@@ -308,12 +300,6 @@ def _phase(number: int, warmup: int, expected: int | None, *, complete: bool) ->
     if expected is not None and number >= expected:
         return "extra"
     return "measured" if complete else "partial"
-
-
-def _usual_calls(found: Sequence[Iteration]) -> int | None:
-    """Calls of most of the complete ones."""
-    sizes = np.array([own.last_call - own.first_call + 1 for own in found if own.complete], np.int64)
-    return int(np.bincount(sizes).argmax()) if len(sizes) else None
 
 
 def _nothing(calls: CallSpans, kinds: Kinds, waits: tuple[Ints | None, Ints]) -> str:
@@ -380,12 +366,13 @@ def _unexpected(tile: TileTrace, found: Sequence[Iteration], expected: int | Non
 
 
 def _partial(tile: TileTrace, found: Sequence[Iteration], split: IterationSplit) -> Iterator[Message]:
-    partial, usual = [own for own in found if not own.complete], _usual_calls(found)
+    partial = [own for own in found if not own.complete]
+    sizes = Counter(own.last_call - own.first_call + 1 for own in found if own.complete)
+    every = f" of {max(sizes, key=lambda size: (sizes[size], -size)):,}" if sizes else ""
     for own in partial[:_SHOWN]:
         edge = own.number in {1, len(found)}
         title = f"iteration {own.number} is partial"
         calls = own.last_call - own.first_call + 1
-        every = f" of {usual:,}" if usual else ""
         seen = f"{own.work_calls:,} of {split.whole:,} working calls, {calls:,}{every} calls with zero-fills"
         where = place(tile, f"calls {own.first_call + 1} to {own.last_call + 1}", f"cycle {own.start}")
         step = "it is at an edge of the trace and is not measured" if edge else "look for lost packets; not measured"

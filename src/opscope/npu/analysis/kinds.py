@@ -182,7 +182,6 @@ class CallKind(msgspec.Struct, frozen=True):
         p90_cycles: duration that nine tenths stay below, interpolated.
         min_cycles: shortest.
         max_cycles: longest.
-        active_cycles: median of the durations without the stalls that were traced.
         works: whether these calls count as those of the tiling; zero-fills and side kernels do not.
         evidence: why these calls are one kind.
     """
@@ -196,7 +195,6 @@ class CallKind(msgspec.Struct, frozen=True):
     p90_cycles: float
     min_cycles: int
     max_cycles: int
-    active_cycles: float
     works: bool
     evidence: str
 
@@ -306,7 +304,6 @@ def _kind(name: str, group: CallGroup, durations: Ints, lengths: Ints, *, works:
         p90_cycles=p90,
         min_cycles=int(durations.min()),
         max_cycles=int(durations.max()),
-        active_cycles=float(np.median(lengths)),
         works=works,
         evidence="; ".join([group.why, *_remarks(name, group, durations, lengths)]),
     )

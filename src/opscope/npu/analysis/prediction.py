@@ -119,40 +119,25 @@ class Repeated(NamedTuple):
     follows: tuple[bool, ...]
 
 
-def cost_model(
-    *,
-    iteration_step: float | None = None,
-    overlap: float | None = None,
-    latency_per_iteration: float | None = None,
-    total: float | None = None,
-    iterations: int | None = None,
-) -> CostModel | None:
+def cost_model(*, iterations: int | None = None, **numbers: float | None) -> CostModel | None:
     """Numbers of a cost model, checked; None when none is given.
 
     Args:
-        iteration_step: cycles.
-        overlap: cycles; may be negative.
-        latency_per_iteration: cycles.
-        total: cycles.
         iterations: how many.
+        numbers: the others of :class:`CostModel`, in cycles; an overlap may be negative.
 
     Raises:
         UsageError: a number cannot be, or only the number of iterations is given.
     """
-    numbers = {
-        "iteration_step": iteration_step,
-        "overlap": overlap,
-        "latency_per_iteration": latency_per_iteration,
-        "total": total,
-    }
     for name, value in numbers.items():
         _check(name, value, least=-_MOST if name == "overlap" else 1)
     _check("iterations", iterations, least=1)
-    if all(value is None for value in numbers.values()):
-        if iterations is None:
-            return None
-        raise UsageError("a number of iterations alone predicts nothing", hint=f"give one of {', '.join(numbers)}")
-    return CostModel(**numbers, iterations=iterations)
+    if any(value is not None for value in numbers.values()):
+        return CostModel(iterations=iterations, **numbers)
+    if iterations is None:
+        return None
+    named = ", ".join(name for name in CostModel.__struct_fields__ if name != "iterations")
+    raise UsageError("a number of iterations alone predicts nothing", hint=f"give one of {named}")
 
 
 def _check(name: str, value: float | None, least: float) -> None:

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from opscope.npu.analysis.iterations import Iteration
     from opscope.npu.analysis.kinds import MacCalls
     from opscope.npu.analysis.specification import RunSpecification
-    from opscope.npu.devices import AieDevice
 
 _ROUNDING = 1e-9
 
@@ -60,7 +59,6 @@ class MacRate(msgspec.Struct, frozen=True, kw_only=True):
             event was not traced.
         peak: most that one core can do in a cycle; null when not known.
         utilisation: of the peak in the window; null when either is not known.
-        in_call_utilisation: of the peak within these calls; null likewise.
         calls_needed: of this core for all that was to be computed; null when not known.
         coverage: share of these that was seen, at most 1; null when not known.
         gmac_per_s: in the window; null without clock and device.
@@ -78,7 +76,6 @@ class MacRate(msgspec.Struct, frozen=True, kw_only=True):
     per_vector_cycle: float | None = None
     peak: int | None = None
     utilisation: float | None = None
-    in_call_utilisation: float | None = None
     calls_needed: int | None = None
     coverage: float | None = None
     gmac_per_s: GmacRange | None = None
@@ -159,7 +156,6 @@ def _rated(seen: MacRate, work: MacCalls) -> MacRate:
         in_call_mac_per_cycle=inside,
         per_vector_cycle=macs / work.vector_cycles if work.vector_cycles else None,
         utilisation=whole / seen.peak if seen.peak else None,
-        in_call_utilisation=inside / seen.peak if seen.peak else None,
     )
 
 
@@ -220,13 +216,10 @@ def _gmac_range(mac_per_cycle: float | None, said: RunSpecification) -> GmacRang
     if mac_per_cycle is None:
         return None
     if said.clock_mhz is not None:
-        value = mac_per_cycle * said.clock_mhz / 1e3
-        return GmacRange(value, value, said.clock_mhz, said.clock_mhz, "the clock that was given")
-    return _over_levels(mac_per_cycle, said.device) if said.device else None
-
-
-def _over_levels(mac_per_cycle: float, device: AieDevice) -> GmacRange:
-    levels = [value for level in device.clock_mhz for value in level]
-    low, high = min(levels), max(levels)
-    basis = f"no clock was given: the lowest and the highest level of the driver of {device.name}"
+        low, high, basis = said.clock_mhz, said.clock_mhz, "the clock that was given"
+    elif said.device is not None:
+        low, high = min(said.device.clock_levels), max(said.device.clock_levels)
+        basis = f"no clock was given: the lowest and the highest level of the driver of {said.device.name}"
+    else:
+        return None
     return GmacRange(mac_per_cycle * low / 1e3, mac_per_cycle * high / 1e3, low, high, basis)

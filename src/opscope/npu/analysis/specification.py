@@ -83,16 +83,11 @@ def run_specification(
         raise UsageError(f"{runs} runs leave nothing to analyse", hint="count warm-up and measured iterations")
     if dtype is not None and dtype not in dtypes():
         raise UsageError(f"the type of operands '{dtype}' is not known", hint=did_you_mean(dtype, dtypes()))
-    device = None if arch is None else _device(arch)
-    return RunSpecification(tiling=tiling, device=device, dtype=dtype, clock_mhz=clock_mhz, runs=runs)
-
-
-def _device(arch: str) -> AieDevice:
-    device = aie_devices().named(arch)
-    if device is None:
+    device = None if arch is None else aie_devices().named(arch)
+    if arch is not None and device is None:
         names = [known.name for known in aie_devices().devices]
         raise UsageError(f"the architecture '{arch}' is not known", hint=did_you_mean(arch, names))
-    return device
+    return RunSpecification(tiling=tiling, device=device, dtype=dtype, clock_mhz=clock_mhz, runs=runs)
 
 
 def inconsistencies(said: RunSpecification) -> tuple[Message, ...]:
@@ -100,17 +95,12 @@ def inconsistencies(said: RunSpecification) -> tuple[Message, ...]:
     return (*_calls(said), *_cores(said), *_memory(said), *_peak(said), *_clock(said))
 
 
-def _doubt(rule: str, severity: Severity, words: tuple[str, str, str]) -> Message:
-    title, evidence, step = words
-    return tile_finding(rule, severity, title, evidence, _PLACE, step)
-
-
 def _calls(said: RunSpecification) -> Iterator[Message]:
     tiling = said.tiling
     if tiling is not None and tiling.macs is not None and tiling.problem is not None:
         title = "the sizes of the product do not divide into tiles"
-        words = title, tiling.problem, "check M, K, N, m, k, n, row and col; without them coverage is not known"
-        yield _doubt("sizes_do_not_divide", Severity.MEDIUM, words)
+        step = "check M, K, N, m, k, n, row and col; without them coverage is not known"
+        yield tile_finding("sizes_do_not_divide", Severity.MEDIUM, title, tiling.problem, _PLACE, step)
 
 
 def _cores(said: RunSpecification) -> Iterator[Message]:
@@ -123,7 +113,8 @@ def _cores(said: RunSpecification) -> Iterator[Message]:
             f"{tiling.rows} rows and {tiling.columns} columns were given, "
             f"it has {device.core_rows} and {device.core_columns}"
         )
-        yield _doubt("more_cores_than_device", Severity.MEDIUM, (title, evidence, "check row, col and arch"))
+        step = "check row, col and arch"
+        yield tile_finding("more_cores_than_device", Severity.MEDIUM, title, evidence, _PLACE, step)
 
 
 def _memory(said: RunSpecification) -> Iterator[Message]:
@@ -137,21 +128,24 @@ def _memory(said: RunSpecification) -> Iterator[Message]:
             f"tiles of {tiling.m} x {tiling.k} x {tiling.n} in {dtype} take at least {size_text(least)}, "
             f"a core has {size_text(device.core_memory_bytes)}"
         )
-        yield _doubt("tile_exceeds_memory", Severity.HIGH, (title, evidence, "check m, k, n and dtype"))
+        step = "check m, k, n and dtype"
+        yield tile_finding("tile_exceeds_memory", Severity.HIGH, title, evidence, _PLACE, step)
 
 
 def _peak(said: RunSpecification) -> Iterator[Message]:
     if said.device is not None and said.dtype is not None and said.peak is None:
         title = f"the peak of {said.device.name} in {said.dtype} is not known"
         evidence = f"the table has {', '.join(said.device.mac_per_cycle)}"
-        yield _doubt("no_peak", Severity.INFO, (title, evidence, "utilisation is left out; check dtype and arch"))
+        step = "utilisation is left out; check dtype and arch"
+        yield tile_finding("no_peak", Severity.INFO, title, evidence, _PLACE, step)
 
 
 def _clock(said: RunSpecification) -> Iterator[Message]:
     if said.device is None or said.clock_mhz is None:
         return
-    levels = [value for level in said.device.clock_mhz for value in level]
+    levels = said.device.clock_levels
     if not any(math.isclose(said.clock_mhz, value, abs_tol=0.5) for value in levels):
         title = f"the driver of {said.device.name} does not set the clock to {said.clock_mhz:g} MHz"
         evidence = f"its levels are {', '.join(map(str, levels))} MHz"
-        yield _doubt("clock_is_no_level", Severity.INFO, (title, evidence, "read it during the run, or leave it out"))
+        step = "read it during the run, or leave it out"
+        yield tile_finding("clock_is_no_level", Severity.INFO, title, evidence, _PLACE, step)

@@ -46,6 +46,11 @@ if TYPE_CHECKING:
     from opscope.npu.analysis.kinds import CallKind
 
 _SEVERE = {"truncated", "no_core_trace", "times_backwards"}
+_OF_CALLS = (
+    *("mac_per_cycle", "utilisation", "coverage", "bound", "iterations_by", "expected_iterations", "roofline"),
+    *("in_call_mac_per_cycle", "peak_mac_per_cycle", "gmac_per_s", "macs", "calls_needed"),
+)
+"""Figures of a row that only a core has."""
 
 
 class TilesTerms(NamedTuple):
@@ -185,17 +190,8 @@ def _cores(traces: TileTraceSet, terms: TilesTerms) -> Iterator[Message]:
     """That nothing says how many cores share the product."""
     tiling = terms.said.tiling
     if tiling is not None and tiling.macs is not None and traces.cores and not terms.cores_known:
-        words = (
-            "how many cores share the product is not said",
-            "coverage is of one core that does all of it",
-            "give --row and --col",
-        )
-        yield _finding("cores_not_given", Severity.INFO, words)
-
-
-def _finding(rule: str, severity: Severity, words: tuple[str, str, str]) -> Message:
-    title, evidence, step = words
-    return tile_finding(rule, severity, title, evidence, "all tiles", step)
+        title, evidence = "how many cores share the product is not said", "coverage is of one core that does all of it"
+        yield tile_finding("cores_not_given", Severity.INFO, title, evidence, "all tiles", "give --row and --col")
 
 
 def _of_core(core: TracedCore) -> Iterator[Message]:
@@ -252,6 +248,7 @@ def _silent(tile: TileTrace, slots: list[SlotRow]) -> TileRow:
     """A unit that has no calls: its window is empty, and what it lacks is null."""
     none = CycleSplit(0, 0, 0, 0, 0, 0)
     reason = "calls are of cores; this is another unit"
+    unknown = dict.fromkeys(_OF_CALLS)
     return TileRow(
         tile=tile.tile,
         unit=tile.unit.value,
@@ -261,25 +258,14 @@ def _silent(tile: TileTrace, slots: list[SlotRow]) -> TileRow:
         cycles=Cycles(none, none),
         not_traced=(),
         overlapping_cycles=0,
-        mac_per_cycle=None,
-        utilisation=None,
-        coverage=None,
-        bound=None,
         iterations=[],
-        iterations_by=None,
         iterations_reason=reason,
-        expected_iterations=None,
-        in_call_mac_per_cycle=None,
-        peak_mac_per_cycle=None,
-        gmac_per_s=None,
-        macs=None,
         rate_reason=reason,
         bound_reason=reason,
-        calls_needed=None,
-        roofline=None,
         last_cycle=tile.last,
         slots=slots,
         advice=msgspec.structs.replace(advise(tile), findings=()),
+        **unknown,
     )
 
 
@@ -306,17 +292,11 @@ def _kind(kind: CallKind, work: MacCalls) -> KindRow:
 
 def _bound(found: TileBound) -> BoundRow | None:
     """The verdict; None when there is none."""
-    values = (
-        found.by,
-        found.predicted_period_cycles,
-        found.measured_period_cycles,
-        found.residual_cycles,
-        found.call_cycles,
-    )
-    by, predicted, measured, residual, call = values
-    if by is None or predicted is None or measured is None or residual is None or call is None or not found.measured:
+    by, predicted, measured = found.by, found.predicted_period_cycles, found.measured_period_cycles
+    residual, call, period = found.residual_cycles, found.call_cycles, found.measured
+    if by is None or predicted is None or measured is None or residual is None or call is None or period is None:
         return None
-    return BoundRow(by, predicted, measured, residual, call, found.port, found.measured, found.ports, found.reason)
+    return BoundRow(by, predicted, measured, residual, call, found.port, period, found.ports, found.reason)
 
 
 def _iterations(core: TracedCore, said: RunSpecification) -> list[IterationRow]:
