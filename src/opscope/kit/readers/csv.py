@@ -12,6 +12,7 @@ import csv
 import io
 import math
 import re
+from collections import Counter
 from decimal import Decimal
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
@@ -19,14 +20,15 @@ import msgspec
 import numpy as np
 
 from opscope.core.errors import EmptyTraceError, InvariantError, TraceFormatError, did_you_mean
-from opscope.core.table import Clock, Coded, EventTable, Scope, TraceWarning
+from opscope.core.table import Clock, EventTable, Scope, TraceWarning
+from opscope.core.table.segment import coded_from
 from opscope.core.units import share_text, time_text
 from opscope.program.kernels.names import KernelName, parse_kernel
 from opscope.readers.lifecycle import FRAMEWORK, PORTABLE, UNNAMED_DELEGATE, XNNPACK, delegate_by_names
 from opscope.readers.registry import file_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     from opscope.core.table.events import Values
@@ -58,21 +60,17 @@ class StatsRow(msgspec.Struct, frozen=True):
     """One line of the kit's operator statistics: all events of one type and backend.
 
     Attributes:
-        model: the kit's name of the run.
         name: type of the events, without number.
         backend: ``portable`` also for the framework's own events, as the kit writes it.
         count: distinct events of an inference.
         total_ns: their mean durations added up, nested events included.
-        average_ns: mean of the mean durations.
         share: ``pct_total`` as a fraction: of the sum of all lines, which counts nested time more than once.
     """
 
-    model: str
     name: str
     backend: str
     count: int
     total_ns: int
-    average_ns: int
     share: float
 
 
@@ -80,13 +78,11 @@ class KitKernelRow(msgspec.Struct, frozen=True):
     """One line of the kit's list of kernels.
 
     Attributes:
-        model: the kit's name of the run.
         kernel: its name and the parts of it, read from the name, not from the other columns.
         category: what the library registered it for.
         registrations: lines of the log that name it; the kit's ``count``, which is no count of calls.
     """
 
-    model: str
     kernel: KernelName
     category: str
     registrations: int
@@ -151,11 +147,10 @@ def stats_rows(path: Path) -> tuple[StatsRow, ...]:
         TraceFormatError: columns are missing, or a value is no number.
     """
     rows = _rows(file_bytes(path), str(path))
-    _need(rows, ("name", "count", "total_ms", "avg_ms", "pct_total"), "operator statistics")
-    total, average = _integers(rows, "total_ms", _MILLI), _integers(rows, "avg_ms", _MILLI)
-    count, share = _integers(rows, "count", 1), _shares(rows)
-    model, backend = _texts(rows, "model_id"), _texts(rows, "delegate_backend")
-    values = zip(model, rows.columns["name"], backend, count, total, average, share, strict=True)
+    _need(rows, ("name", "count", "total_ms", "pct_total"), "operator statistics")
+    count, total = _integers(rows, "count", 1), _integers(rows, "total_ms", _MILLI)
+    backend = _texts(rows, "delegate_backend")
+    values = zip(rows.columns["name"], backend, count, total, _shares(rows), strict=True)
     return tuple(StatsRow(*row) for row in values)
 
 
@@ -169,7 +164,7 @@ def kernel_rows(path: Path) -> tuple[KitKernelRow, ...]:
     _need(rows, ("kernel_name", "category", "count"), "a list of kernels")
     kernels = [parse_kernel(name) for name in rows.columns["kernel_name"]]
     count = _integers(rows, "count", 1)
-    values = zip(_texts(rows, "model_id"), kernels, rows.columns["category"], count, strict=True)
+    values = zip(kernels, rows.columns["category"], count, strict=True)
     return tuple(KitKernelRow(*row) for row in values)
 
 
@@ -205,9 +200,7 @@ def _as_columns(cells: list[list[str]], lines: list[int], where: str) -> _Rows:
     for row, values in enumerate(cells[1:]):
         if len(values) != len(header):
             raise found.error(f"{len(values)} cells under a header of {len(header)}", row)
-    found.columns.update(zip(header, map(list, zip(*cells[1:], strict=True)), strict=False))
-    for name in header[len(found.columns) :]:
-        found.columns[name] = []
+    found.columns.update((name, [row[place] for row in cells[1:]]) for place, name in enumerate(header))
     return found
 
 
@@ -241,20 +234,15 @@ def _integers(rows: _Rows, name: str, scale: int) -> list[int]:
 def _integer(rows: _Rows, name: str, row: int, text: str, scale: int) -> int:
     stripped = text.strip(" ")
     if not _NUMBER.match(stripped):
-        raise rows.error(f"{name} is {_quoted(text)}, no number", row)
+        raise rows.error(f"{name} is {repr(text[:40]) if text else 'empty'}, no number", row)
     value = Decimal(stripped) * scale
     if abs(value) >= _LIMIT:
-        raise rows.error(f"{name} is {_quoted(text)}, larger than any time", row)
+        raise rows.error(f"{name} is {text[:40]!r}, larger than any time", row)
     return int(value.to_integral_value())
 
 
-def _quoted(text: str) -> str:
-    return "empty" if not text else repr(text[:40])
-
-
 def _shares(rows: _Rows) -> list[float]:
-    scaled = _integers(rows, "pct_total", 10**12)
-    return [value / 10**14 for value in scaled]
+    return [value / 10**14 for value in _integers(rows, "pct_total", 10**12)]
 
 
 class _Events(NamedTuple):
@@ -377,10 +365,10 @@ def _columns(events: _Events, order: _Order) -> dict[str, Values]:
     instruction = np.array(_instructions(order), np.int64)
     return {
         "run": np.array(order.block, np.int64),
-        "scope": _coded(scope.value for scope in order.scope),
-        "name": _coded(events.name[row] for row in order.rows),
-        "backend": _coded(_backends(events, order)),
-        "block": _coded(events.block[row] for row in order.rows),
+        "scope": coded_from([scope.value for scope in order.scope]),
+        "name": coded_from([events.name[row] for row in order.rows]),
+        "backend": coded_from(_backends(events, order)),
+        "block": coded_from([events.block[row] for row in order.rows]),
         "chain": np.where(instruction < 0, -1, 0),
         "instruction": instruction,
         "start": np.array(order.start, np.int64),
@@ -389,12 +377,6 @@ def _columns(events: _Events, order: _Order) -> dict[str, Values]:
         "synthetic_start": delegate & whole,
         "parent": np.array(order.parent, np.int64),
     }
-
-
-def _coded(texts: Iterable[str | None]) -> Coded:
-    listed = list(texts)
-    number = {text: code for code, text in enumerate(dict.fromkeys(text for text in listed if text is not None))}
-    return Coded(np.array([-1 if text is None else number[text] for text in listed], np.int64), tuple(number))
 
 
 def _instructions(order: _Order) -> list[int]:
@@ -461,7 +443,10 @@ def _percentages(rows: _Rows, events: _Events, order: _Order) -> list[TraceWarni
     """What ``pct_total`` is a share of, when that is not end-to-end latency."""
     if "pct_total" not in rows.columns:
         return []
-    shares, runs, whole = _shares(rows), _sums(events, lambda _: True), _sums(events, lambda n: n == "Method::execute")
+    shares, runs, whole = _shares(rows), Counter[int](), Counter[int]()
+    for name, run, duration in zip(events.name, events.run, events.duration, strict=True):
+        runs[run] += duration
+        whole[run] += duration if name == "Method::execute" else 0
     wrong = [
         r for r, run in enumerate(events.run) if abs(shares[r] * runs[run] - events.duration[r]) > _PERCENT * runs[run]
     ]
@@ -478,8 +463,8 @@ def _percentages(rows: _Rows, events: _Events, order: _Order) -> list[TraceWarni
     return [TraceWarning("kit_percentages", message, "use the shares of opscope, which add up to end-to-end latency")]
 
 
-def _of_latency(share: float, events: _Events, row: int, whole: dict[int, int]) -> bool:
-    executed = whole.get(events.run[row], 0)
+def _of_latency(share: float, events: _Events, row: int, whole: Counter[int]) -> bool:
+    executed = whole[events.run[row]]
     return abs(share * executed - events.duration[row]) <= _PERCENT * executed
 
 
@@ -496,12 +481,3 @@ def _of_self_time(shares: Sequence[float], events: _Events, order: _Order) -> bo
 def _inconsistent(count: int) -> TraceWarning:
     message = f"pct_total of {count:,} events does not follow from duration_ms, neither of the run nor of the latency"
     return TraceWarning("kit_percentages_wrong", message, "the column is not used; shares are computed from durations")
-
-
-def _sums(events: _Events, counts: Callable[[str], bool]) -> dict[int, int]:
-    """Durations of each run, of the events whose name counts."""
-    found: dict[int, int] = {}
-    for name, run, duration in zip(events.name, events.run, events.duration, strict=True):
-        if counts(name):
-            found[run] = found.get(run, 0) + duration
-    return found

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import re
 from collections import defaultdict
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, NamedTuple, TypedDict
 
 import msgspec
 
@@ -20,10 +20,8 @@ from opscope.core.table import TraceWarning
 from opscope.core.units import share_text, time_text
 from opscope.kit.readers.csv import kernel_rows, stats_rows
 from opscope.kit.readers.json import (
-    AnalysisSummary,
     KitConfigFields,
     Listing,
-    PairFields,
     PairSide,
     PlannedExperiment,
     Result,
@@ -31,13 +29,11 @@ from opscope.kit.readers.json import (
     pairs_of,
 )
 from opscope.kit.readers.run import (
-    KitCategory,
     KitExperiment,
     KitFiles,
     KitPair,
     KitRole,
     KitRun,
-    KitRunnerLog,
     StatedMedian,
 )
 from opscope.readers.registry import file_bytes
@@ -71,7 +67,7 @@ def _without_files(experiment: KitExperiment) -> list[TraceWarning]:
 
 
 def _not_finished(experiment: KitExperiment) -> list[TraceWarning]:
-    if not experiment.files.latency_log or experiment.runner:
+    if not experiment.files.latency_log or experiment.finished:
         return []
     message = f"the log of {experiment.key} lacks the runner's closing line: the runner did not finish"
     recorded = f"; the kit recorded it as {experiment.status[:40]!r}" if experiment.status else ""
@@ -143,12 +139,9 @@ _SUFFIXES = {
 }
 _OF_DIRECTORY = {"kernels.csv": "kernels"}
 _THREADS = re.compile(r"(?P<name>.+)_t(?P<threads>\d{1,4})\Z")
-_FINISHED = re.compile(
-    rb"Model executed successfully (\d{1,9}) time\(s\) in (\d{1,15}(?:\.\d{1,9})?) ms", re.IGNORECASE
-)
+_FINISHED = re.compile(rb"Model executed successfully \d{1,9} time\(s\) in \d{1,15}(?:\.\d{1,9})? ms", re.IGNORECASE)
 _ANCESTORS = 6
 _LONGEST_PATH = 1_000
-_MILLI = 1_000_000
 
 
 class _Key(NamedTuple):
@@ -209,17 +202,14 @@ def read_kit(directory: Path) -> KitRun:
     pairs, complaints = _pairs(sources, config, keys)
     run = _Found(directory, files, sources, config, found, pairs)
     experiments = [_experiment(run, key, names) for key, names in keys.items()]
-    categories = decode(directory / ANALYSIS, AnalysisSummary).category_totals_ms if ANALYSIS in files else {}
     return KitRun(
         directory=str(directory),
-        layout=_layout(experiments),
         model=model,
         generated=next((s.listing.generated_at for s in sources if s.listing.generated_at), None),
         config=str(config_path) if config_path else None,
         executorch=next((s.listing.executorch for s in sources if s.listing.executorch), None),
         experiments=tuple(experiments),
         comparisons=pairs,
-        categories=tuple(_category(directory, name, ms) for name, ms in categories.items()),
         warnings=(*warnings, *complaints),
     )
 
@@ -283,12 +273,8 @@ def _local(stated: str, files: Sequence[str]) -> str | None:
 
 def _listed(sources: Sequence[_Source], config: KitConfigFields) -> list[_Key]:
     results = [_Key(r.experiment, r.thread_count) for s in sources for r in (*s.listing.runs, *s.listing.results)]
-    planned = [_Key(e.name, threads) for e in config.experiments for threads in _threads(e)]
+    planned = [_Key(e.name, threads) for e in config.experiments for threads in e.threads or (None,)]
     return list(dict.fromkeys([*results, *planned]))
-
-
-def _threads(planned: PlannedExperiment) -> Sequence[int | None]:
-    return planned.threads or [None]
 
 
 def _grouped(files: Sequence[str], listed: Sequence[_Key], model: str | None) -> dict[_Key, dict[str, str]]:
@@ -340,15 +326,16 @@ def _pairs(
     known = list(keys)
     found, warnings = [], []
     for pair in dict.fromkeys(asked):
-        sides = [_side(pair, side, known) for side in ("baseline", "candidate")]
-        if sides[0] is None or sides[1] is None:
-            lost = pair.baseline if sides[0] is None else pair.candidate
+        baseline = _side(pair.baseline, (pair.baseline_threads, pair.threads), known)
+        candidate = _side(pair.candidate, (pair.candidate_threads, pair.threads), known)
+        if baseline is None or candidate is None:
+            lost = pair.baseline if baseline is None else pair.candidate
             name = lost if isinstance(lost, str) else lost.experiment
             message = f"a comparison names the experiment {name[:80]}, which is not in the run, or at several threads"
             warnings.append(TraceWarning("kit_pair_unknown", message, "compare two that are there: DIR#a and DIR#b"))
             continue
-        found.append(KitPair(_text(sides[0]), _text(sides[1]), pair.label))
-        warnings += _thread_counts(sides[0], sides[1])
+        found.append(KitPair(_text(baseline), _text(candidate), pair.label))
+        warnings += _thread_counts(baseline, candidate)
     return tuple(dict.fromkeys(found)), warnings or ([] if found else [_no_roles()])
 
 
@@ -361,12 +348,10 @@ def _no_roles() -> TraceWarning:
     return TraceWarning("kit_no_roles", message, "say it yourself: opscope compare DIR#baseline DIR#candidate")
 
 
-def _side(pair: PairFields, which: Literal["baseline", "candidate"], keys: Sequence[_Key]) -> _Key | None:
-    side = pair.baseline if which == "baseline" else pair.candidate
-    given = pair.baseline_threads if which == "baseline" else pair.candidate_threads
-    name = side.experiment if isinstance(side, PairSide) else side
-    own = side.threads if isinstance(side, PairSide) else None
-    threads = next((count for count in (own, given, pair.threads) if count is not None), None)
+def _side(side: PairSide | str, counts: tuple[int | None, int | None], keys: Sequence[_Key]) -> _Key | None:
+    """The experiment that a side of a comparison means, with the first thread count that stands beside it."""
+    name, own = (side.experiment, side.threads) if isinstance(side, PairSide) else (side, None)
+    threads = next((count for count in (own, *counts) if count is not None), None)
     fitting = [key for key in keys if key.name == name and threads in {None, key.threads}]
     return fitting[0] if len(fitting) == 1 else None
 
@@ -397,7 +382,7 @@ def _experiment(run: _Found, key: _Key, names: Sequence[_Key]) -> KitExperiment:
         role=_role(_text(key), run.pairs),
         files=KitFiles(**own),
         stated=tuple(_stated(run.directory, file, r) for file, r in results if r.metrics),
-        runner=_runner(run.directory, own.get("latency_log")),
+        finished="latency_log" in own and _FINISHED.search(file_bytes(run.directory / own["latency_log"])) is not None,
         kernels=read_kernel_log(run.directory / own["kernel_log"]) if "kernel_log" in own else None,
         kernel_rows=kernel_rows(run.directory / own["kernels"]) if "kernels" in own else (),
         stats=stats_rows(run.directory / own["stats"]) if "stats" in own else (),
@@ -464,25 +449,3 @@ def _stated(directory: Path, file: str, result: Result) -> StatedMedian:
         raise TraceFormatError(problem, where=directory / file) from None
     usable = math.isfinite(number) and number >= 0
     return StatedMedian(file, number if usable else None, not_a_number=not usable)
-
-
-def _runner(directory: Path, file: str | None) -> KitRunnerLog | None:
-    found = _FINISHED.findall(file_bytes(directory / file)) if file else []
-    if not found:
-        return None
-    count, total = found[-1]
-    return KitRunnerLog(int(count), round(float(total) * _MILLI))
-
-
-def _category(directory: Path, name: str, total_ms: float) -> KitCategory:
-    if not math.isfinite(total_ms) or abs(total_ms) > 1e12:  # noqa: PLR2004 - thirty years
-        raise TraceFormatError(f"the total of {name[:80]} is {total_ms}, no duration", where=directory / ANALYSIS)
-    return KitCategory(name, round(total_ms * _MILLI))
-
-
-def _layout(experiments: Sequence[KitExperiment]) -> Literal["flat", "nested", "mixed", "empty"]:
-    files = [file for e in experiments for file in msgspec.structs.astuple(e.files) if file]
-    nested = ["/" in file for file in files]
-    if not files:
-        return "empty"
-    return "nested" if all(nested) else "mixed" if any(nested) else "flat"

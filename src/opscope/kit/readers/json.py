@@ -1,4 +1,4 @@
-"""The JSON files of the Arm profiling kit as typed values: manifest, metrics, pipeline summary, analysis, config.
+"""The JSON files of the Arm profiling kit as typed values: manifest, metrics, pipeline summary, config.
 
 Only the fields that opscope uses are typed; others may hold anything. The kit writes ``NaN`` into JSON, which no
 standard allows; here it becomes a float that is not finite, and the caller says so.
@@ -27,7 +27,6 @@ class Metrics(msgspec.Struct, frozen=True):
 
     runs: int | None = None
     threads: int | None = None
-    latency_ms: list[float | None] | None = None
     median_ms: float | str | None = None
     etdump: str | None = None
     log: str | None = None
@@ -79,7 +78,6 @@ class AnalysisPlan(msgspec.Struct, frozen=True):
 class Executorch(msgspec.Struct, frozen=True):
     """The checkout of ExecuTorch that the kit found: its commit, and whether it had local changes."""
 
-    present: bool | None = None
     sha: str | None = None
     dirty: bool | None = None
 
@@ -116,12 +114,6 @@ class KitConfigFields(msgspec.Struct, frozen=True):
     analysis: AnalysisPlan | None = None
     compare_pairs: list[PairFields] = []
     comparisons: list[PairFields] = []
-
-
-class AnalysisSummary(msgspec.Struct, frozen=True):
-    """analysis_summary.json: time by the kit's categories, of all its traces together."""
-
-    category_totals_ms: dict[str, float] = {}
 
 
 def pairs_of(found: Listing | KitConfigFields) -> list[PairFields]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-from typing import Literal
 
 import msgspec
 
@@ -48,13 +47,6 @@ class StatedMedian(msgspec.Struct, frozen=True):
     not_a_number: bool
 
 
-class KitRunnerLog(msgspec.Struct, frozen=True):
-    """The closing line of the runner's log: inferences and their total time as the runner saw it."""
-
-    executions: int
-    total_ns: int
-
-
 class KitExperiment(msgspec.Struct, frozen=True):
     """One experiment at one thread count.
 
@@ -68,7 +60,7 @@ class KitExperiment(msgspec.Struct, frozen=True):
         warmup: warm-up inferences that were asked for; the kit runs them in a process of their own.
         files: what is there.
         stated: medians that the kit states.
-        runner: closing line of the runner; null without a log, or when the runner did not get that far.
+        finished: whether there is a log with the closing line of the runner.
         kernels: kernels that the trace-enabled run registered.
         kernel_rows: the kit's list of them.
         stats: the kit's operator statistics.
@@ -84,7 +76,7 @@ class KitExperiment(msgspec.Struct, frozen=True):
     warmup: int | None
     files: KitFiles
     stated: tuple[StatedMedian, ...]
-    runner: KitRunnerLog | None
+    finished: bool
     kernels: KernelLog | None
     kernel_rows: tuple[KitKernelRow, ...]
     stats: tuple[StatsRow, ...]
@@ -109,38 +101,27 @@ class KitPair(msgspec.Struct, frozen=True):
     label: str | None
 
 
-class KitCategory(msgspec.Struct, frozen=True):
-    """The kit's own total of a category, over all its traces."""
-
-    name: str
-    total_ns: int
-
-
 class KitRun(msgspec.Struct, frozen=True):
     """A run directory of the kit.
 
     Attributes:
         directory: where it is.
-        layout: ``flat``, ``nested``, ``mixed``, or ``empty`` when no experiment has a file.
         model: path of the program, as the kit recorded it.
         generated: when, as the kit recorded it.
         config: path of the config that was read; null without.
         executorch: the checkout that the kit recorded.
         experiments: in the order the kit lists them; those that only files tell of come last.
         comparisons: those that were asked for and whose experiments are known.
-        categories: the kit's own totals.
         warnings: what is wrong with the run as a whole.
     """
 
     directory: str
-    layout: Literal["flat", "nested", "mixed", "empty"]
     model: str | None
     generated: str | None
     config: str | None
     executorch: Executorch | None
     experiments: tuple[KitExperiment, ...]
     comparisons: tuple[KitPair, ...]
-    categories: tuple[KitCategory, ...]
     warnings: tuple[TraceWarning, ...]
 
     def experiment(self, name: str) -> KitExperiment:
