@@ -129,8 +129,7 @@ def _metric(name: str) -> tuple[_Asked, tuple[str, ...]]:
         return plain, ()
     sort, _, value = name.partition(":")
     if sort not in _PARTS or not value:
-        known = [*_PLAIN, *(f"{part}:NAME" for part in _PARTS)]
-        raise UsageError(f"no figure {name!r}", where="METRIC", hint=did_you_mean(name, known))
+        raise UsageError(f"no figure {name!r}", where="METRIC", hint=did_you_mean(name, METRICS))
     table, column, time = _PARTS[sort]
     beside = (
         f"LEFT JOIN (SELECT bundle, variant, sum({time}) AS value FROM {table} WHERE {column} = ? "  # noqa: S608 - names of ours

@@ -17,6 +17,13 @@ KEYS = (*_COLUMNS, *_OTHERS)
 _NEXT = re.compile(rf",\s*(?=(?:{'|'.join(KEYS)}|[A-Za-z_]+)=)")
 RUNTIME = "executorch"
 """The package whose version is meant by `version`."""
+_CONDITIONS = {
+    "since": "created >= ?",
+    "until": "created <= ?",
+    "version": f"versions->>'{RUNTIME}' = ?",
+    "bundle": "bundle LIKE ? || '%'",
+}
+"""Keys that do not mean a column as it is."""
 
 
 class RunFilter(NamedTuple):
@@ -38,8 +45,8 @@ class RunFilter(NamedTuple):
         return f"WHERE {' AND '.join(self.conditions)}" if self.conditions else ""
 
     def also(self, column: str, value: object) -> RunFilter:
-        """With one more condition; null is equal to null."""
-        condition = f'"{column}" IS NOT DISTINCT FROM ?'
+        """With one more condition by a key; of a column null is equal to null."""
+        condition = _CONDITIONS.get(column, f'"{column}" IS NOT DISTINCT FROM ?')
         return self._replace(conditions=(*self.conditions, condition), values=(*self.values, value))
 
 
@@ -65,16 +72,7 @@ def _with(found: RunFilter, key: str, value: str) -> RunFilter:
         return found._replace(last=_number(key, value))
     if key == "threads":
         return found.also(key, _number(key, value))
-    if key in {"since", "until"}:
-        sign = ">=" if key == "since" else "<="
-        condition = f"created {sign} ?"
-        return found._replace(conditions=(*found.conditions, condition), values=(*found.values, _date(key, value)))
-    if key == "version":
-        condition = f"versions->>'{RUNTIME}' = ?"
-        return found._replace(conditions=(*found.conditions, condition), values=(*found.values, value))
-    if key == "bundle":
-        return found._replace(conditions=(*found.conditions, "bundle LIKE ? || '%'"), values=(*found.values, value))
-    return found.also(key, value)
+    return found.also(key, _date(key, value) if key in {"since", "until"} else value)
 
 
 def _number(key: str, value: str) -> int:

@@ -32,9 +32,8 @@ def tiles_comparison_summary(comparison: TilesComparison) -> RenderableType:
     """What a person reads after `opscope compare` of traces of tiles."""
     found = comparison.overall
     notes = message_lines(map(note, comparison.notes))
-    sides = (("baseline", comparison.baseline, found.baseline), ("candidate", comparison.candidate, found.candidate))
     return Group(
-        *(Text(_side(name, side, value)) for name, side, value in sides),
+        *(Text(_side(*side)) for side in _sides(comparison, found)),
         Text(comparison_sentence(comparison), style="bold"),
         Text(),
         _table([row for row in _rows(comparison) if row is not found]),
@@ -63,6 +62,10 @@ def value_text(value: float | None, unit: str) -> str:
     if unit == "share":
         return share_text(value)
     return f"{value:,.0f}" if unit == "cycles" else rate_text(value)
+
+
+def _sides(found: TilesComparison | TilesGate, figure: FigureChange) -> tuple[tuple[str, TilesSide, float | None], ...]:
+    return ("baseline", found.baseline, figure.baseline), ("candidate", found.candidate, figure.candidate)
 
 
 def _side(name: str, side: TilesSide, value: float | None) -> str:
@@ -112,12 +115,8 @@ def tiles_gate_sentence(report: TilesGate) -> str:
 
 def tiles_gate_summary(report: TilesGate) -> RenderableType:
     """What a person reads after `opscope check` of traces of tiles."""
-    sides = (
-        ("baseline", report.baseline, report.figure.baseline),
-        ("candidate", report.candidate, report.figure.candidate),
-    )
     parts: list[RenderableType] = [Text(tiles_gate_sentence(report), style="bold")]
-    parts += [Text(_side(name, side, value)) for name, side, value in sides]
+    parts += [Text(_side(*side)) for side in _sides(report, report.figure)]
     parts.append(Text(f"{report.outcome.value}: {report.reason}"))
     if report.advice:
         parts.append(Text(f"next: {report.advice}"))
@@ -128,15 +127,11 @@ def tiles_gate_summary(report: TilesGate) -> RenderableType:
 
 def tiles_gate_markdown(report: TilesGate) -> str:
     """The decision for a comment on a pull request or the summary of a job."""
-    sides = (
-        ("baseline", report.baseline, report.figure.baseline),
-        ("candidate", report.candidate, report.figure.candidate),
-    )
     lines = [f"## opscope check: {report.outcome.value}", "", f"**{tiles_gate_sentence(report)}**", ""]
     lines += [f"| side | path | {report.figure.name} | traces |", "| --- | --- | ---: | ---: |"]
     lines += [
         f"| {name} | {markdown(side.path)} | {value_text(value, 'cycles')} | {side.traces} |"
-        for name, side, value in sides
+        for name, side, value in _sides(report, report.figure)
     ]
     lines += ["", f"{report.reason[:1].upper()}{report.reason[1:]}.", ""]
     lines += [f"Next: {report.advice}.", ""] if report.advice else []

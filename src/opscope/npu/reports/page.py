@@ -126,10 +126,15 @@ class Figure(NamedTuple):
 
 def tiles_html(examined: Examined) -> str:
     """The report as one HTML page that needs nothing else."""
+    template = _environment().get_template("tiles.html.j2")
+    return whole_page(template, {**_values(examined), "pictures": _pictures(examined)})
+
+
+def whole_page(template: jinja2.Template, values: dict[str, Any]) -> str:
+    """A page with its style, its script, and the policy that allows these two alone."""
     style = template_text("report.css") + template_text("tiles.css")
     script = template_text("report.js")
-    page = {"style": style, "script": script, "policy": policy(style, script), "pictures": _pictures(examined)}
-    return _environment().get_template("tiles.html.j2").render(**_values(examined), **page)
+    return template.render(**values, style=style, script=script, policy=policy(style, script))
 
 
 def tiles_markdown(examined: Examined) -> str:

@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 
 from opscope.core.units import rate_text, share_text
+from opscope.npu.analysis.activity import EVENTS, cover
 from opscope.npu.reports.answer import CATEGORY_NAMES
 from opscope.npu.reports.drawing import COLOURS, KIND_COLOURS, BarSegment, Cell, Lane, bars, heat_map, timeline
 from opscope.reports.content.text import plain
@@ -17,7 +18,6 @@ from opscope.reports.html.pictures import INK, drawn, rows_of
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from opscope.core.table.nesting import Ints
     from opscope.npu.analysis.roofline import TileRoofline
     from opscope.npu.analysis.tiles import TracedCore
     from opscope.npu.analysis.tiles_result import TileRow
@@ -31,13 +31,7 @@ MOST_BARS = 32
 """Cores that are drawn one by one."""
 FEW = 4
 """Cores that stand on the first screen one by one; of more, all together."""
-_EVENT_COLOURS = {
-    "INSTR_VECTOR": COLOURS["vector"],
-    "MEMORY_STALL": COLOURS["memory_stall"],
-    "STREAM_STALL": COLOURS["stream_stall"],
-    "CASCADE_STALL": COLOURS["cascade_stall"],
-    "LOCK_STALL": COLOURS["lock_stall"],
-}
+_EVENT_COLOURS = {event: COLOURS[category] for category, event in EVENTS.items()}
 _PLAIN = "#7f8fa6"
 
 
@@ -145,28 +139,14 @@ def kind_colour(number: int) -> str:
 
 def _slot_lanes(core: TracedCore) -> list[Lane]:
     """What is active besides calls; marks of calls are not drawn again."""
-    found = []
+    labels, found = {port.name: port.label for port in core.bound.ports}, []
     for slot in core.tile.slots:
         if len(slot.spans.start) and not slot.name.startswith("INSTR_EVENT_"):
-            start, end = _apart(slot.spans.start, slot.spans.end)
-            label = _port_label(core, slot.name) or slot.name
-            found.append(Lane(label, _EVENT_COLOURS.get(slot.name, _PLAIN), start, end))
+            active = cover(slot.spans.start, slot.spans.end)
+            found.append(
+                Lane(labels.get(slot.name, slot.name), _EVENT_COLOURS.get(slot.name, _PLAIN), active.start, active.end)
+            )
     return found
-
-
-def _port_label(core: TracedCore, name: str) -> str | None:
-    port = next((port for port in core.bound.ports if port.name == name and port.operands), None)
-    return None if port is None else port.label
-
-
-def _apart(start: Ints, end: Ints) -> tuple[Ints, Ints]:
-    """Spans in order of time without those that overlap one before them."""
-    order = np.argsort(start, kind="stable")
-    start, end = start[order], end[order]
-    free = (
-        np.concatenate([[True], start[1:] >= np.maximum.accumulate(end)[:-1]]) if len(start) else np.empty(0, np.bool_)
-    )
-    return start[free], end[free]
 
 
 def call_durations(core: TracedCore) -> str | None:

@@ -11,10 +11,10 @@ from rich.text import Text
 from opscope.analysis.findings.message import note
 from opscope.core.units import counted_text, rate_text, share_text
 from opscope.npu.reports.answer import by_text, range_text
+from opscope.npu.reports.page import whole_page
 from opscope.reports.content.template import environment
 from opscope.reports.content.text import plain
 from opscope.reports.html.pictures import INK, drawn, rows_of
-from opscope.reports.html.sections import policy, template_text
 from opscope.reports.terminal import message_lines, plain_table
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def sweep_summary(found: Sweep) -> RenderableType:
     heads = ("product or trace", "MAC/cycle", "of peak", "in calls", "period", "bound by")
     table = plain_table(*heads, text={"product or trace", "bound by"})
     for row in found.rows:
-        cells = [_rate(row.mac_per_cycle), _share(row.utilisation), _share(row.in_calls), _whole(row)]
+        cells = [_rate(row.mac_per_cycle), _share(row.utilisation), _share(row.in_calls), _whole(row.period_cycles)]
         name = _sizes(row) or row.label
         table.add_row(plain(name, 34), *cells, plain(row.problem or row.bound_by or "not known", 60))
     notes = message_lines(map(note, found.notes))
@@ -99,14 +99,12 @@ def sweep_markdown(found: Sweep) -> str:
 
 def sweep_html(found: Sweep) -> str:
     """Table and picture as one HTML page that needs nothing else."""
-    style = template_text("report.css") + template_text("tiles.css")
-    script = template_text("report.js")
-    page = {"style": style, "script": script, "policy": policy(style, script), "picture": sweep_picture(found) or ""}
-    return _environment().get_template("tiles_sweep.html.j2").render(**_values(found), **page)
+    template = _environment().get_template("tiles_sweep.html.j2")
+    return whole_page(template, {**_values(found), "picture": sweep_picture(found) or ""})
 
 
 def _values(found: Sweep) -> dict[str, Any]:
-    clocks = dict.fromkeys(_clock(row) for row in found.rows if row.gmac_per_s)
+    clocks = dict.fromkeys(range_text(row.gmac_per_s).partition("GMAC/s ")[2] for row in found.rows if row.gmac_per_s)
     return {"rows": found.rows, "notes": found.notes, "sentence": sweep_sentence(found), "clocks": "; ".join(clocks)}
 
 
@@ -117,18 +115,10 @@ def _environment() -> jinja2.Environment:
             "call": lambda row: "" if row.m is None else f"{row.m} x {row.k} x {row.n}",
             "rate": _rate,
             "share": _share,
-            "whole": lambda value: "" if value is None else f"{value:,.0f}",
-            "gmac": _gmac,
+            "whole": _whole,
+            "gmac": lambda row: range_text(row.gmac_per_s).partition(" GMAC/s")[0],
         }
     )
-
-
-def _gmac(row: SweepRow) -> str:
-    return range_text(row.gmac_per_s).partition(" GMAC/s")[0]
-
-
-def _clock(row: SweepRow) -> str:
-    return range_text(row.gmac_per_s).partition("GMAC/s ")[2]
 
 
 def _sizes(row: SweepRow) -> str:
@@ -143,5 +133,5 @@ def _share(value: float | None) -> str:
     return "" if value is None else share_text(value)
 
 
-def _whole(row: SweepRow) -> str:
-    return "" if row.period_cycles is None else f"{row.period_cycles:,.0f}"
+def _whole(value: float | None) -> str:
+    return "" if value is None else f"{value:,.0f}"

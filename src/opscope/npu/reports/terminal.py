@@ -65,23 +65,13 @@ def _cycles(rows: Sequence[TileRow]) -> Table:
 
 
 def _cycles_of_all(rows: Sequence[TileRow]) -> Table:
-    heads = ("tile", "cycles", "in calls", *(_SHORT[name] for name in CATEGORY_NAMES))
+    heads = ("tile", "cycles", "in calls", *(name.removesuffix("_stall") for name in CATEGORY_NAMES))
     table = plain_table(*heads)
     for row in rows[:_MOST_TILES]:
         shares = [share_text(row.cycles.of(name) / row.window_cycles) for name in CATEGORY_NAMES]
         inside = share_text(row.cycles.in_call.total / row.window_cycles)
         table.add_row(row.tile, f"{row.window_cycles:,}", inside, *shares)
     return _more(table, rows)
-
-
-_SHORT = {
-    "vector": "vector",
-    "memory_stall": "memory",
-    "stream_stall": "stream",
-    "cascade_stall": "cascade",
-    "lock_stall": "lock",
-    "other": "other",
-}
 
 
 def _rates(rows: Sequence[TileRow]) -> Table:

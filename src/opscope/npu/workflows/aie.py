@@ -155,7 +155,6 @@ def write_tiles(tiles: Tiles, out: str | Path) -> list[Path]:
     Raises:
         StorageError: the system refused.
     """
-    from opscope.core.files import write_atomically
     from opscope.core.json import to_json
     from opscope.npu.reports.page import tiles_html, tiles_markdown
 
@@ -165,9 +164,16 @@ def write_tiles(tiles: Tiles, out: str | Path) -> list[Path]:
         "report.html": tiles_html(tiles.examined).encode(),
         **published(tiles, str(out)),
     }
+    return written(files, Path(out))
+
+
+def written(files: dict[str, bytes], out: Path) -> list[Path]:
+    """Write files by name into a directory; their paths."""
+    from opscope.core.files import write_atomically
+
     for name, content in files.items():
-        write_atomically(Path(out) / name, content)
-    return [Path(out) / name for name in files]
+        write_atomically(out / name, content)
+    return [out / name for name in files]
 
 
 def published(tiles: Tiles, out: str) -> dict[str, bytes]:

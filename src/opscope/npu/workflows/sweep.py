@@ -121,18 +121,16 @@ def published_path(request: TilesRequest) -> Path | None:
 
 def write_sweep(found: Sweep, out: Path) -> list[Path]:
     """Write sweep.json, sweep.md and sweep.html."""
-    from opscope.core.files import write_atomically
     from opscope.core.json import to_json
     from opscope.npu.reports.sweep import sweep_html, sweep_markdown
+    from opscope.npu.workflows.aie import written
 
     files = {
         "sweep.json": to_json(found),
         "sweep.md": sweep_markdown(found).encode(),
         "sweep.html": sweep_html(found).encode(),
     }
-    for name, content in files.items():
-        write_atomically(out / name, content)
-    return [out / name for name in files]
+    return written(files, out)
 
 
 def sweep_problem(swept: Swept) -> OpscopeError | None:
