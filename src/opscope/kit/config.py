@@ -35,22 +35,12 @@ from opscope.experiment.planned import (
 _MASK = re.compile(r"(?:0[xX])?([0-9a-fA-F]{1,256})\Z")
 _MODES = ("timing", "xnntrace")
 _RUNS, _WARMUP = 100, 10
-# Options of the kit's own perf_runner.py, which its macOS configurations may hold beside those of the runner; the
-# number of values each takes.
-_PERF_RUNNER = {
-    "--verbose-runner": 1,
-    "--quiet-runner": 1,
-    "--mode": 1,
-    "--exp": 1,
-    "--outdir": 1,
-    "--output": 0,
-    "--no-output": 0,
-    "--xtrace-template": 1,
-    "--xtrace-target-sec": 1,
-    "--xtrace-min-exec": 1,
-    "--xtrace-max-exec": 1,
-    "--xtrace-execs": 1,
-}
+# Options of the kit's own perf_runner.py, which its macOS configurations may hold beside those of the runner.
+_PERF_RUNNER = frozenset(
+    "--verbose-runner --quiet-runner --mode --exp --outdir --output --no-output --xtrace-template --xtrace-target-sec "
+    "--xtrace-min-exec --xtrace-max-exec --xtrace-execs".split()
+)
+_WITHOUT_VALUE = {"--output", "--no-output"}
 _VERBOSE = "--verbose-runner"
 Key: TypeAlias = tuple[int, int, str]
 
@@ -199,7 +189,7 @@ def _arguments(words: list[str]) -> tuple[list[str], str | None]:
         if name not in _PERF_RUNNER:
             kept.append(word)
             continue
-        if _PERF_RUNNER[name] and not equals and rest:
+        if name not in _WITHOUT_VALUE and not equals and rest:
             value = rest.pop(0)
         verbose = value if name == _VERBOSE and value else verbose
     return kept, verbose

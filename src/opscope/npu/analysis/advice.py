@@ -219,13 +219,6 @@ class TraceAdvice(msgspec.Struct, frozen=True, kw_only=True):
     findings: tuple[TileFinding, ...] = ()
 
 
-class _End(NamedTuple):
-    """Whether a trace ends too early, and what says so."""
-
-    cut: bool | None
-    why: str
-
-
 def advise(tile: TileTrace, work: MacCalls | None = None, rate: MacRate | None = None) -> TraceAdvice:
     """Advice on the tracing of a tile.
 
@@ -237,32 +230,33 @@ def advise(tile: TileTrace, work: MacCalls | None = None, rate: MacRate | None =
     seen = levels(tile)
     whole = traffic(seen)
     coverage = rate.coverage if rate else None
-    end = _end(work, rate)
+    cut, why = _end(work, rate)
     used = [_cost(slot, seen, whole) for slot in tile.slots if len(slot.spans.start)]
     costs = tuple(sorted(used, key=lambda cost: -cost.bytes))
-    steps = _steps(seen, whole, costs, coverage) if end.cut is not False else ()
+    steps = _steps(seen, whole, costs, coverage) if cut is not False else ()
     return TraceAdvice(
-        cut=end.cut,
-        why=end.why,
+        cut=cut,
+        why=why,
         coverage=coverage,
         commands=whole.commands,
         bytes=whole.bytes,
         buffer_bytes=round(whole.bytes * _PACKET / coverage) if coverage else None,
         slots=costs,
         steps=steps,
-        findings=published([_cut(tile, end.why, steps, costs)] if end.cut else []),
+        findings=published([_cut(tile, why, steps, costs)] if cut else []),
     )
 
 
-def _end(work: MacCalls | None, rate: MacRate | None) -> _End:
+def _end(work: MacCalls | None, rate: MacRate | None) -> tuple[bool | None, str]:
+    """Whether a trace ends too early, and what says so."""
     coverage = rate.coverage if rate else None
     if rate is not None and coverage is not None and coverage < 1:
-        return _End(cut=True, why=f"{rate.calls:,} of {rate.calls_needed:,} calls are in it ({share_text(coverage)})")
+        return True, f"{rate.calls:,} of {rate.calls_needed:,} calls are in it ({share_text(coverage)})"
     if work is not None and work.begun:
-        return _End(cut=True, why="it ends within a call")
+        return True, "it ends within a call"
     if coverage is not None:
-        return _End(cut=False, why="all calls that the product needs are in it")
-    return _End(cut=None, why="how many calls there should be is not known: give M, K, N, m, k, n, row and col")
+        return False, "all calls that the product needs are in it"
+    return None, "how many calls there should be is not known: give M, K, N, m, k, n, row and col"
 
 
 def _cost(slot: SlotTrace, seen: Levels, whole: TraceTraffic) -> SlotCost:

@@ -32,14 +32,8 @@ _LONGER = 4
 """How many times the longest usual wait a long one lasts at least."""
 
 
-def lock_gaps(tile: TileTrace, calls: CallSpans) -> Ints | None:
-    """LOCK_STALL cycles between each call and the next; shape (calls - 1,). None when it was not traced."""
-    stalls = event_cover(tile, LOCK)
-    return None if stalls is None else stalls.within(calls.end[:-1], calls.start[1:])
-
-
 def long_gaps(gaps: Ints | None, calls: CallSpans) -> Ints:
-    """Calls before which the core waited long; ascending.
+    """Calls before which the core waited long, by the LOCK_STALL cycles between each call and the next; ascending.
 
     A wait is long when it lasts at least as long as the median call and four times as long as the longest of the
     others, and when there are not more of them than of the others.
@@ -59,7 +53,7 @@ def support(gaps: Ints | None, starts: Ints) -> str:
     """Whether waits tell the calls that begin an iteration from the others, in words.
 
     Args:
-        gaps: as ``lock_gaps`` has them.
+        gaps: LOCK_STALL cycles between each call and the next; shape (calls - 1,). None when it was not traced.
         starts: first call of each iteration, the trace's first call among them or not.
     """
     if gaps is None:
@@ -258,7 +252,8 @@ def find_iterations(
     """
     expected = None if measured is None else warmup + measured
     pattern = find_pattern(kinds)
-    gaps = lock_gaps(tile, calls)
+    stalls = event_cover(tile, LOCK)
+    gaps = None if stalls is None else stalls.within(calls.end[:-1], calls.start[1:])
     long = long_gaps(gaps, calls)
     if calls_per_iteration is not None and kinds.work.any():
         split: IterationSplit | None = by_tiling(kinds, calls_per_iteration, pattern, long)

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
 
@@ -101,26 +101,20 @@ class Gathered:
         """Take over begins and ends in order."""
         keys = [(event.pid, event.tid, event.name) for event in events]
         codes = {key: self.code(*key) for key in dict.fromkeys(keys)}
-        self._parts.append(
-            EventColumns(
-                np.array([codes[key] for key in keys], np.int32),
-                np.array([event.ts for event in events], np.int64),
-                np.array([event.ph == _BEGIN for event in events], bool),
-            )
-        )
+        times, begins = [event.ts for event in events], [event.ph == _BEGIN for event in events]
+        self._parts.append(_columns([codes[key] for key in keys], times, begins))
 
     def add(self, records: Iterable[Record]) -> None:
         """Take over records in order."""
         events = [row for record in records if (row := self._row(record))]
         if events:
-            code, time, begin = zip(*events, strict=True)
-            self._parts.append(EventColumns(np.array(code, np.int32), np.array(time, np.int64), np.array(begin, bool)))
+            self._parts.append(_columns(*zip(*events, strict=True)))
 
     def columns(self) -> EventColumns:
         """All begins and ends."""
-        if not self._parts:
-            return EventColumns(np.zeros(0, np.int32), np.zeros(0, np.int64), np.zeros(0, bool))
-        return EventColumns(*(np.concatenate(column) for column in zip(*self._parts, strict=True)))
+        return EventColumns(
+            *(np.concatenate(column) for column in zip(_columns([], [], []), *self._parts, strict=True))
+        )
 
     def _row(self, record: Record) -> tuple[int, int, bool] | None:
         phase = record.ph
@@ -147,6 +141,10 @@ class Gathered:
             self.counts["renamed"] += self.threads.get((pid, tid), name) != name
             self.threads[pid, tid] = name
             self.code(pid, tid, name)
+
+
+def _columns(code: Sequence[int], time: Sequence[int], begin: Sequence[bool]) -> EventColumns:
+    return EventColumns(np.array(code, np.int32), np.array(time, np.int64), np.array(begin, bool))
 
 
 def whole(value: object) -> int | None:
