@@ -15,6 +15,7 @@ from opscope.program.cost.node_traffic import GraphTraffic, Traffic, stored_byte
 from opscope.program.cost.operator_cost import Cost
 from opscope.program.cost.portable_cost import COLLECT, EMBEDDINGS, call_arithmetic, touches_no_data, window_elements
 from opscope.program.structure.plan import InstructionKind
+from opscope.program.xnnpack.subgraph import SEPARATE_ACTIVATION
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -66,8 +67,6 @@ def _placed(call: OperatorCall) -> Traffic:
     return Traffic(sum(map(call.bytes_of, given)), sum(map(call.bytes_of, into)), 0)
 
 
-# XNNPACK runs the fused activation of these kinds as an operator of its own, a Clamp.
-SPLIT = frozenset({"Add", "Subtract", "Multiply", "Div", "GlobalAvgPooling2d"})
 _LARGEST = 2**63 - 1
 
 
@@ -87,7 +86,7 @@ class GraphCosts:
         """Cost of one event that computes these nodes; tensors passed between them cost nothing.
 
         None when a kind, a width or a shape is unknown, when there is no such node, and for no nodes. The activation
-        of a node whose kind is in ``SPLIT`` is left out.
+        of a node whose kind is in ``SEPARATE_ACTIVATION`` is left out.
         """
         distinct = list(dict.fromkeys(numbers))
         try:
@@ -114,7 +113,7 @@ class GraphCosts:
         """Multiply-accumulates and operations of a node."""
         shaped = self._traffic.shaped(number)
         found = node_arithmetic(shaped)
-        if shaped.node.kind in SPLIT or shaped.node.kind == "Clamp":
+        if shaped.node.kind in SEPARATE_ACTIVATION or shaped.node.kind == "Clamp":
             return found.macs, found.flops
         return found.macs, found.flops + activation_operations(shaped.node, shaped.output())
 

@@ -33,11 +33,7 @@ _MASKS = frozenset({"bool", "uint8"})
 
 def embedding(indices: int, packed: int = 1) -> Callable[[OperatorCall], tuple[Shape, ...]]:
     """A row of a table for each index; ``packed`` elements stand in one of the table."""
-
-    def rule(call: OperatorCall) -> tuple[Shape, ...]:
-        return ((*call.shape(indices), of_rank(call.shape(0), _MATRIX)[1] * packed),)
-
-    return rule
+    return lambda call: ((*call.shape(indices), of_rank(call.shape(0), _MATRIX)[1] * packed),)
 
 
 def cat(call: OperatorCall) -> tuple[Shape, ...]:
@@ -185,16 +181,6 @@ def index_select(call: OperatorCall) -> tuple[Shape, ...]:
     """Elements of a dimension by a list of numbers."""
     data = call.shape(0)
     return (replaced(data, call.axis(1, data), elements(call.shape(2))),)
-
-
-def gather(call: OperatorCall) -> tuple[Shape, ...]:
-    """As the indices."""
-    return (call.shape(2),)
-
-
-def filled(call: OperatorCall) -> tuple[Shape, ...]:
-    """A given shape."""
-    return (call.numbers(0),)
 
 
 def arange(call: OperatorCall) -> tuple[Shape, ...]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from opscope.program.cost.dimensions import NotKnownError, Shape, at_least, elements, of_rank
 from opscope.program.operators.arithmetic import BILINEAR, NOTHING, SOFTMAX, Arithmetic, operations
 from opscope.program.xnnpack.graph import ArgMaxPooling, Convolution, Pooling
+from opscope.program.xnnpack.subgraph import BINARY, UNARY
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -138,46 +139,13 @@ def _clamp(shaped: NodeShapes) -> Arithmetic:
     return Arithmetic(others=activation_operations(shaped.node, shaped.output()))
 
 
-def _movement(_: NodeShapes) -> Arithmetic:
-    return NOTHING
-
-
 def _each(count: int) -> Callable[[NodeShapes], Arithmetic]:
     """So many operations for each element of the output."""
-
-    def rule(shaped: NodeShapes) -> Arithmetic:
-        return Arithmetic(others=count * elements(shaped.output()))
-
-    return rule
+    return lambda shaped: Arithmetic(others=count * elements(shaped.output()))
 
 
-# ATen's name of each elementwise kind.
-_ELEMENTWISE = {
-    "Abs": "abs",
-    "Add": "add",
-    "Ceiling": "ceil",
-    "Cos": "cos",
-    "Div": "div",
-    "ELU": "elu",
-    "Exp": "exp",
-    "Floor": "floor",
-    "Gelu": "gelu",
-    "Hardswish": "hardswish",
-    "LeakyReLU": "leaky_relu",
-    "Log": "log",
-    "Maximum": "maximum",
-    "Minimum": "minimum",
-    "Multiply": "mul",
-    "Negate": "neg",
-    "PReLU": "prelu",
-    "ReciprocalSquareRoot": "rsqrt",
-    "Sigmoid": "sigmoid",
-    "Sin": "sin",
-    "Square": "square",
-    "SquareRoot": "sqrt",
-    "Subtract": "sub",
-    "Tanh": "tanh",
-}
+# ATen's names of elementwise kinds, where they are not the kind's own in lower case and count more than one operation.
+_ATEN = {"LeakyReLU": "leaky_relu", "ReciprocalSquareRoot": "rsqrt"}
 
 _MOVEMENTS = """
 StaticTranspose StaticReshape StaticSlice StaticConstantPad Copy Convert
@@ -185,8 +153,8 @@ Concatenate2 Concatenate3 Concatenate4 Concatenate5
 """.split()
 
 _RULES: dict[str, Callable[[NodeShapes], Arithmetic]] = {
-    **{kind: _each(operations(name)) for kind, name in _ELEMENTWISE.items()},
-    **dict.fromkeys(_MOVEMENTS, _movement),
+    **{kind: _each(operations(_ATEN.get(kind, kind.lower()))) for kind in UNARY | BINARY},
+    **dict.fromkeys(_MOVEMENTS, lambda _: NOTHING),
     "Conv2d": _convolution,
     "DepthwiseConv2d": _depthwise,
     "ConvTranspose2d": _deconvolution,

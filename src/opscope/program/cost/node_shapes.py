@@ -35,6 +35,7 @@ from opscope.program.xnnpack.graph import (
     Slicing,
     Transposition,
 )
+from opscope.program.xnnpack.subgraph import BINARY, UNARY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -96,14 +97,6 @@ def _options(shaped: NodeShapes, kind: type[A]) -> A:
     if not isinstance(shaped.node.attributes, kind):
         raise NotKnownError
     return shaped.node.attributes
-
-
-def _same(shaped: NodeShapes) -> Shape:
-    return shaped.input(0)
-
-
-def _binary(shaped: NodeShapes) -> Shape:
-    return broadcast(*shaped.inputs)
 
 
 def _convolution(shaped: NodeShapes) -> Shape:
@@ -172,14 +165,6 @@ def _attention(shaped: NodeShapes) -> Shape:
     return (*at_least(shaped.input(0), 1)[:-1], at_least(shaped.input(2), 1)[-1])
 
 
-def _transpose(shaped: NodeShapes) -> Shape:
-    return permuted(shaped.input(0), _options(shaped, Transposition).perm)
-
-
-def _reshape(shaped: NodeShapes) -> Shape:
-    return resolved(_options(shaped, Reshaping).new_shape, elements(shaped.input(0)), unknown=0)
-
-
 def _slice(shaped: NodeShapes) -> Shape:
     """No elements from the first on stand for all; no part reaches beyond the data."""
     options, data = _options(shaped, Slicing), shaped.input(0)
@@ -205,14 +190,9 @@ def _concatenate(shaped: NodeShapes) -> Shape:
     return concatenated(shaped.inputs, axis - 2 * _SIGN if axis >= _SIGN else axis)
 
 
-_UNARY = """
-Softmax Sigmoid Clamp Floor Convert SquareRoot Ceiling Hardswish LeakyReLU Negate Square ELU Abs ReciprocalSquareRoot
-Log Gelu Tanh Exp Sin Copy Cos
-""".split()
-
 _RULES: dict[str, Callable[[NodeShapes], Shape]] = {
-    **dict.fromkeys(_UNARY, _same),
-    **dict.fromkeys("Add Subtract Multiply Div Minimum Maximum PReLU".split(), _binary),
+    **dict.fromkeys((*UNARY, "Softmax", "Copy"), lambda shaped: shaped.input(0)),
+    **dict.fromkeys(BINARY, lambda shaped: broadcast(*shaped.inputs)),
     **dict.fromkeys((f"Concatenate{count}" for count in range(2, 6)), _concatenate),
     "Conv2d": _convolution,
     "DepthwiseConv2d": _depthwise,
@@ -224,8 +204,10 @@ _RULES: dict[str, Callable[[NodeShapes], Shape]] = {
     "FullyConnected": _fully_connected,
     "BatchMatrixMultiply": _matrix_product,
     "ScaledDotProductAttention": _attention,
-    "StaticTranspose": _transpose,
-    "StaticReshape": _reshape,
+    "StaticTranspose": lambda shaped: permuted(shaped.input(0), _options(shaped, Transposition).perm),
+    "StaticReshape": lambda shaped: resolved(
+        _options(shaped, Reshaping).new_shape, elements(shaped.input(0)), unknown=0
+    ),
     "StaticSlice": _slice,
     "StaticConstantPad": _pad,
     "StaticResizeBilinear2D": _resize,

@@ -72,11 +72,7 @@ def window_elements(call: OperatorCall) -> int | None:
 
 def _product_of(first: int) -> Callable[[OperatorCall], Arithmetic]:
     """A matrix product whose first factor is argument ``first``; it sums over that factor's last dimension."""
-
-    def rule(call: OperatorCall) -> Arithmetic:
-        return Arithmetic(elements(call.output()) * at_least(call.shape(first), 1)[-1])
-
-    return rule
+    return lambda call: Arithmetic(elements(call.output()) * at_least(call.shape(first), 1)[-1])
 
 
 def _convolution(call: OperatorCall) -> Arithmetic:
@@ -104,10 +100,6 @@ def _batch_norm(call: OperatorCall) -> Arithmetic:
     return Arithmetic(others=(len(call.inputs) - 1) * elements(call.shape(0)))
 
 
-def _pooling(call: OperatorCall) -> Arithmetic:
-    return Arithmetic(others=_pooled(call))
-
-
 def _pooled(call: OperatorCall) -> int:
     """Elements in all windows; a size that is not in the file stands as 0."""
     kernel = call.numbers(1)
@@ -117,26 +109,14 @@ def _pooled(call: OperatorCall) -> int:
     return elements(call.output()) * elements(square)
 
 
-def _clamp(call: OperatorCall) -> Arithmetic:
-    return Arithmetic(others=(call.has(1) + call.has(2)) * elements(call.output()))
-
-
 def _reduction(count: int) -> Callable[[OperatorCall], Arithmetic]:
     """So many operations for each element of the first argument."""
-
-    def rule(call: OperatorCall) -> Arithmetic:
-        return Arithmetic(others=count * elements(call.shape(0)))
-
-    return rule
+    return lambda call: Arithmetic(others=count * elements(call.shape(0)))
 
 
 def _each(count: int) -> Callable[[OperatorCall], Arithmetic]:
     """So many operations for each element of the output."""
-
-    def rule(call: OperatorCall) -> Arithmetic:
-        return Arithmetic(others=count * elements(call.output()))
-
-    return rule
+    return lambda call: Arithmetic(others=count * elements(call.output()))
 
 
 def _seen_by_convolution(call: OperatorCall) -> int:
@@ -147,22 +127,12 @@ def _seen_by_convolution(call: OperatorCall) -> int:
 
 
 def _seen(count: int) -> Callable[[OperatorCall], int]:
-    def rule(call: OperatorCall) -> int:
-        return count * sum(elements(call.shape_of(number)) for number in call.outputs)
-
-    return rule
+    return lambda call: count * sum(elements(call.shape_of(number)) for number in call.outputs)
 
 
 _RULES: dict[str, Callable[[OperatorCall], Arithmetic]] = {
-    "mm": _product_of(0),
-    "bmm": _product_of(0),
-    "matmul": _product_of(0),
-    "linear": _product_of(0),
-    "mixed_mm": _product_of(0),
-    "mixed_linear": _product_of(0),
-    "addmm": _product_of(1),
-    "addmv": _product_of(1),
-    "baddbmm": _product_of(1),
+    **dict.fromkeys("mm bmm matmul linear mixed_mm mixed_linear".split(), _product_of(0)),
+    **dict.fromkeys("addmm addmv baddbmm".split(), _product_of(1)),
     "convolution": _convolution,
     "scaled_dot_product_attention": _attention,
     "native_layer_norm": _normalisation,
@@ -170,12 +140,11 @@ _RULES: dict[str, Callable[[OperatorCall], Arithmetic]] = {
     "native_batch_norm_legit_no_training": _batch_norm,
     "softmax": _each(SOFTMAX),
     "log_softmax": _each(SOFTMAX),
-    "avg_pool2d": _pooling,
-    "max_pool2d_with_indices": _pooling,
+    **dict.fromkeys(("avg_pool2d", "max_pool2d_with_indices"), lambda call: Arithmetic(others=_pooled(call))),
     "adaptive_avg_pool2d": _reduction(1),
     "upsample_nearest2d": _each(0),
     "upsample_bilinear2d": _each(BILINEAR),
-    "clamp": _clamp,
+    "clamp": lambda call: Arithmetic(others=(call.has(1) + call.has(2)) * elements(call.output())),
     **dict.fromkeys("mean sum amax amin max min argmax argmin prod any all cumsum".split(), _reduction(1)),
     **dict.fromkeys("var var_mean".split(), _reduction(VARIANCE)),
 }

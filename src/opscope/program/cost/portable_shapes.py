@@ -35,10 +35,6 @@ def output_shapes(call: OperatorCall) -> tuple[Shape, ...]:
     return (broadcast(*map(call.shape_of, call.inputs)),)
 
 
-def _same(call: OperatorCall) -> tuple[Shape, ...]:
-    return (call.shape(0),)
-
-
 _SAME = """
 softmax log_softmax cumsum clone clone_dim_order to to_dim_order alias detach lift_fresh contiguous copy fill
 full_like zeros_like ones_like empty_like flip roll tril triu masked_fill masked_scatter scatter scatter_add index_put
@@ -51,10 +47,10 @@ _PADS = (
 )
 
 _RULES: dict[str, Callable[[OperatorCall], tuple[Shape, ...]]] = {
-    **dict.fromkeys(_SAME, _same),
+    **dict.fromkeys(_SAME, lambda call: (call.shape(0),)),
     **dict.fromkeys(_PADS, movement.pad),
     **dict.fromkeys("view et_view reshape".split(), movement.view),
-    **dict.fromkeys("full zeros ones empty".split(), movement.filled),
+    **dict.fromkeys("full zeros ones empty".split(), lambda call: (call.numbers(0),)),
     **dict.fromkeys("mm bmm matmul mixed_mm".split(), compute.product_of(0)),
     **dict.fromkeys("addmm baddbmm".split(), compute.product_of(1)),
     **dict.fromkeys("mean sum amax amin argmax argmin max min any all".split(), compute.reduction(1, 2)),
@@ -94,6 +90,6 @@ _RULES: dict[str, Callable[[OperatorCall], tuple[Shape, ...]]] = {
     "repeat": movement.repeat,
     "index": movement.index,
     "index_select": movement.index_select,
-    "gather": movement.gather,
+    "gather": lambda call: (call.shape(2),),
     "arange": movement.arange,
 }

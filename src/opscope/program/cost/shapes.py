@@ -119,10 +119,6 @@ def _size(call: OperatorCall) -> int:
     return data[call.axis(1, data)]
 
 
-def _count(call: OperatorCall) -> int:
-    return elements(call.shape(0))
-
-
 def _of_two(compute: Callable[[int, int], int]) -> Callable[[OperatorCall], int]:
     return lambda call: compute(call.number(0), call.number(1))
 
@@ -136,13 +132,9 @@ def _divided(compute: Callable[[int, int], int]) -> Callable[[OperatorCall], int
     return rule
 
 
-def _negative(call: OperatorCall) -> int:
-    return -call.number(0)
-
-
 _RULES: dict[str, Callable[[OperatorCall], int]] = {
     "aten::sym_size.int": _size,
-    "aten::sym_numel": _count,
+    "aten::sym_numel": lambda call: elements(call.shape(0)),
     "executorch_prim::add.Scalar": _of_two(operator.add),
     "executorch_prim::sub.Scalar": _of_two(operator.sub),
     "executorch_prim::mul.Scalar": _of_two(operator.mul),
@@ -152,7 +144,7 @@ _RULES: dict[str, Callable[[OperatorCall], int]] = {
     "executorch_prim::floordiv.int": _divided(operator.floordiv),
     "executorch_prim::mod.Scalar": _divided(operator.mod),
     "executorch_prim::mod.int": _divided(operator.mod),
-    "executorch_prim::neg.Scalar": _negative,
+    "executorch_prim::neg.Scalar": lambda call: -call.number(0),
 }
 
 

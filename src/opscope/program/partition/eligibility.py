@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from opscope.program.partition.sme_rules import RULES, SmeRule
 from opscope.program.partition.sme_support import Eligibility, Form, SmeSupport
 from opscope.program.xnnpack.graph import Convolution
+from opscope.program.xnnpack.subgraph import is_matrix_product
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,7 +27,6 @@ _FORMS = {
     "ConvTranspose2d": Form.DECONVOLUTION,
     "ScaledDotProductAttention": Form.ATTENTION,
 }
-_POINTWISE_CHANNELS = 2
 _FACTORS = 2
 
 
@@ -73,18 +73,7 @@ def form_of(node: XnnNode) -> Form | None:
     A convolution with a window of one element, without stride, padding or groups, is run as a matrix product. Source:
     ``src/subgraph/convolution-2d.c``, xnn_define_convolution_2d.
     """
-    form = _FORMS.get(node.kind)
-    options = node.attributes
-    if form is Form.CONVOLUTION and isinstance(options, Convolution) and _pointwise(options):
-        return Form.PRODUCT
-    return form
-
-
-def _pointwise(options: Convolution) -> bool:
-    window = options.kernel_height, options.kernel_width, options.subsampling_height, options.subsampling_width
-    padding = options.padding_top, options.padding_right, options.padding_bottom, options.padding_left
-    channels = options.group_input_channels + options.group_output_channels
-    return {*window, options.groups} == {1} and not any(padding) and channels > _POINTWISE_CHANNELS
+    return Form.PRODUCT if is_matrix_product(node) else _FORMS.get(node.kind)
 
 
 def _single_channels(node: XnnNode) -> bool:

@@ -31,113 +31,57 @@ class NumberType(msgspec.Struct, frozen=True):
         return None if self.bits is None else (math.prod(sizes) * self.bits + 7) // 8
 
 
-_BITS = {
-    "bool": 8,
-    "uint8": 8,
-    "int8": 8,
-    "uint16": 16,
-    "int16": 16,
-    "bits16": 16,
-    "uint32": 32,
-    "int32": 32,
-    "uint64": 64,
-    "int64": 64,
-    "float8_e5m2": 8,
-    "float8_e4m3fn": 8,
-    "float8_e5m2fnuz": 8,
-    "float8_e4m3fnuz": 8,
-    "float8_e8m0fnu": 8,
-    "float16": 16,
-    "bfloat16": 16,
-    "float32": 32,
-    "float64": 64,
-    "complex32": 32,
-    "complex64": 64,
-    "complex128": 128,
-    "quint2x4": 2,
-    "quint4x2": 4,
-    "quint8": 8,
-    "qint8": 8,
-    "qint32": 32,
-    # XNNPACK's own: c is one scale per channel, b per block, d is quantised at run time, p is packed.
-    "bf16": 16,
-    "fp16": 16,
-    "fp32": 32,
-    "pfp32": 32,
-    "qbint4": 4,
-    "qcint4": 4,
-    "qcint8": 8,
-    "qdint8": 8,
-    "qpint8": 8,
-    "qcint32": 32,
-}
-
-_PROGRAM = {
-    0: "uint8",
-    1: "int8",
-    2: "int16",
-    3: "int32",
-    4: "int64",
-    5: "float16",
-    6: "float32",
-    7: "float64",
-    11: "bool",
-    12: "qint8",
-    13: "quint8",
-    14: "qint32",
-    15: "bfloat16",
-    16: "quint4x2",
-    17: "quint2x4",
-    22: "bits16",
-    23: "float8_e5m2",
-    24: "float8_e4m3fn",
-    25: "float8_e5m2fnuz",
-    26: "float8_e4m3fnuz",
-    27: "uint16",
-    28: "uint32",
-    29: "uint64",
-}
-
-_EXPORT = {
-    1: "uint8",
-    2: "int8",
-    3: "int16",
-    4: "int32",
-    5: "int64",
-    6: "float16",
-    7: "float32",
-    8: "float64",
-    9: "complex32",
-    10: "complex64",
-    11: "complex128",
-    12: "bool",
-    13: "bfloat16",
-    28: "uint16",
-    29: "float8_e4m3fn",
-    30: "float8_e5m2",
-    31: "float8_e4m3fnuz",
-    32: "float8_e5m2fnuz",
-    33: "float8_e8m0fnu",
-    34: "uint32",
-    35: "uint64",
-}
-
-_XNNPACK = {
-    1: "fp32",
-    2: "fp16",
-    3: "qint8",
-    4: "quint8",
-    5: "qint32",
-    6: "qcint8",
-    7: "qcint32",
-    8: "qcint4",
-    9: "qdint8",
-    10: "qbint4",
-    11: "qpint8",
-    12: "int32",
-    13: "pfp32",
-    14: "bf16",
-}
+# Name, bits, and the codes in a program, in an ETRecord and in XNNPACK. Of XNNPACK's own types, c is one scale per
+# channel, b per block, d is quantised at run time, p is packed.
+_TABLE = [
+    (name, int(bits), codes)
+    for name, bits, *codes in map(
+        str.split,
+        """
+        bool               8   11   12    -
+        uint8              8    0    1    -
+        int8               8    1    2    -
+        uint16            16   27   28    -
+        int16             16    2    3    -
+        bits16            16   22    -    -
+        uint32            32   28   34    -
+        int32             32    3    4   12
+        uint64            64   29   35    -
+        int64             64    4    5    -
+        float8_e5m2        8   23   30    -
+        float8_e4m3fn      8   24   29    -
+        float8_e5m2fnuz    8   25   32    -
+        float8_e4m3fnuz    8   26   31    -
+        float8_e8m0fnu     8    -   33    -
+        float16           16    5    6    -
+        bfloat16          16   15   13    -
+        float32           32    6    7    -
+        float64           64    7    8    -
+        complex32         32    -    9    -
+        complex64         64    -   10    -
+        complex128       128    -   11    -
+        quint2x4           2   17    -    -
+        quint4x2           4   16    -    -
+        quint8             8   13    -    4
+        qint8              8   12    -    3
+        qint32            32   14    -    5
+        bf16              16    -    -   14
+        fp16              16    -    -    2
+        fp32              32    -    -    1
+        pfp32             32    -    -   13
+        qbint4             4    -    -   10
+        qcint4             4    -    -    8
+        qcint8             8    -    -    6
+        qdint8             8    -    -    9
+        qpint8             8    -    -   11
+        qcint32           32    -    -    7
+        """.strip().splitlines(),
+    )
+]
+_PROGRAM, _EXPORT, _XNNPACK = (
+    {int(codes[place]): NumberType(name, bits) for name, bits, codes in _TABLE if codes[place] != "-"}
+    for place in range(3)
+)
 
 
 def program_type(code: int) -> NumberType:
@@ -155,6 +99,5 @@ def xnnpack_type(code: int) -> NumberType:
     return _typed(_XNNPACK, code)
 
 
-def _typed(codes: dict[int, str], code: int) -> NumberType:
-    name = codes.get(code)
-    return NumberType(f"unknown-{code}", None) if name is None else NumberType(name, _BITS[name])
+def _typed(known: dict[int, NumberType], code: int) -> NumberType:
+    return known.get(code) or NumberType(f"unknown-{code}", None)

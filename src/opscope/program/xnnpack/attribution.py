@@ -15,7 +15,7 @@ import numpy as np
 from opscope.program.operators.attribution import Attribution
 from opscope.program.xnnpack.events import OPERATORS, can_be, event_name, folded
 from opscope.program.xnnpack.rewrites import replay
-from opscope.program.xnnpack.subgraph import MEAN_SQUARED, UNARY, is_matrix_product
+from opscope.program.xnnpack.subgraph import MEAN_SQUARED, SEPARATE_ACTIVATION, UNARY, is_matrix_product
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -119,9 +119,9 @@ def possible_kinds(node: XnnNode) -> list[str]:
 
 def _is_bounded(node: XnnNode) -> bool:
     """Whether the node's activation is an operator of its own."""
-    separate = node.kind in {"Add", "Subtract", "Multiply", "Div", "GlobalAvgPooling2d"}
     bounds = (node.output_min, node.output_max)
-    return separate and any(bound is not None and abs(bound) != float("inf") for bound in bounds)
+    bounded = any(bound is not None and abs(bound) != float("inf") for bound in bounds)
+    return bounded and node.kind in SEPARATE_ACTIVATION
 
 
 def _ahead(costs: _Costs) -> Costs:

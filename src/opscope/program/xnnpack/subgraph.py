@@ -28,7 +28,8 @@ UNARY = frozenset(
     """.split()
 )
 BINARY = frozenset("Add Div Minimum Maximum Multiply Subtract PReLU".split())
-_CLAMPED_BY_ITSELF = frozenset("Add Subtract Multiply Div GlobalAvgPooling2d".split())
+SEPARATE_ACTIVATION = frozenset("Add Subtract Multiply Div GlobalAvgPooling2d".split())
+"""Kinds whose fused activation XNNPACK runs as an operator of its own, a Clamp."""
 _DYNAMIC = frozenset({"qdint8", "qpint8"})
 
 
@@ -172,7 +173,7 @@ class Subgraph:
         self.nodes.append(made)
         if made.kind == "FullyConnected" and {*types[:2], types[-1]} == {"bf16"}:
             self._follow(made, "Convert", "fp32")
-        elif made.kind in _CLAMPED_BY_ITSELF and made.bounds != UNBOUNDED:
+        elif made.kind in SEPARATE_ACTIVATION and made.bounds != UNBOUNDED:
             limit = self._follow(made, "Clamp", None)
             limit.bounds, limit.activation, made.bounds = made.bounds, True, UNBOUNDED
 
