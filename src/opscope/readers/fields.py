@@ -36,10 +36,6 @@ def _u16(buffer: FlatBuffer, at: Ints) -> Ints:
     return buffer.u8(at) | (buffer.u8(at + 1) << 8)
 
 
-def _f32(buffer: FlatBuffer, at: Ints) -> NDArray[np.float32]:
-    return buffer.u32(at).astype(np.uint32).view(np.float32)
-
-
 UINT8 = Number[int](1, lambda buffer, at: buffer.u8(at), 0)
 BOOL = Number[bool](1, lambda buffer, at: buffer.u8(at) != 0, absent=False)
 UINT16 = Number[int](2, _u16, 0)
@@ -47,7 +43,7 @@ UINT32 = Number[int](4, lambda buffer, at: buffer.u32(at), 0)
 INT32 = Number[int](4, lambda buffer, at: buffer.i32(at), 0)
 UINT64 = Number[int](8, lambda buffer, at: buffer.u64(at), 0)
 INT64 = Number[int](8, lambda buffer, at: buffer.u64(at).view(np.int64), 0)
-FLOAT32 = Number[float](4, _f32, 0.0)
+FLOAT32 = Number[float](4, lambda buffer, at: buffer.u32(at).astype(np.uint32).view(np.float32), 0.0)
 FLOAT64 = Number[float](8, lambda buffer, at: buffer.u64(at).view(np.float64), 0.0)
 
 
@@ -126,12 +122,8 @@ def union(tables: Tables, slot: int) -> list[Member]:
     empty = (types > 0) & (at == 0)
     if empty.any():
         raise tables.buffer.error("a table is announced and missing", int(tables.at[np.argmax(empty)]))
-    found = np.unique(types[types > 0]).tolist()
-    return [Member(number, rows.tolist(), Tables(tables.buffer, at[rows])) for number, rows in _rows(types, found)]
-
-
-def _rows(types: Ints, wanted: list[int]) -> list[tuple[int, Ints]]:
-    return [(number, np.flatnonzero(types == number)) for number in wanted]
+    found = [(number, np.flatnonzero(types == number)) for number in np.unique(types[types > 0]).tolist()]
+    return [Member(number, rows.tolist(), Tables(tables.buffer, at[rows])) for number, rows in found]
 
 
 def grouped(items: Sequence[T], owner: Ints, owners: int) -> list[tuple[T, ...]]:

@@ -29,24 +29,31 @@ class SmeRule(NamedTuple):
     Attributes:
         form: of the node.
         types: of data, weights (or the second factor) and result, each one or several; ``*`` stands for any.
-        verdict: for all of them.
         types_name: XNNPACK's name for them in events, or what they are.
+        kernels: behind an eligible one.
         reason: why.
         source: file and function of XNNPACK that decides.
-        kernels: behind an eligible one.
         tried: it was run and its kernels were counted; else the source alone says so.
         advice: what would make such an operator eligible; None when nothing simple does.
+        known: whether it is known at all if it is eligible.
     """
 
     form: Form
     types: tuple[str, str, str]
-    verdict: SmeSupport
     types_name: str
-    reason: str
-    source: str
     kernels: Kernels | None = None
+    reason: str = "the library packs the data and has kernels for these types"
+    source: str = "src/subgraph.c, xnn_subgraph_optimize_packed_lhs"
     tried: bool = True
     advice: str | None = None
+    known: bool = True
+
+    @property
+    def verdict(self) -> SmeSupport:
+        """For all operators of the form with these types."""
+        if not self.known:
+            return SmeSupport.UNKNOWN
+        return SmeSupport.ELIGIBLE if self.kernels else SmeSupport.NOT_ELIGIBLE
 
 
 _F32 = Kernels(
@@ -70,114 +77,92 @@ _QP8_QC4W = Kernels(
     "f32_qai8dxp1vlx8_qsi4cxp4vlx8_1vlx4vl_sme2_mopa, f32_qai8dxp1x4_qsi4cxp4vlx4_1x4vl_sme2_sdot",
 )
 
-_PACKING = "src/subgraph.c, xnn_subgraph_optimize_packed_lhs"
-_CONFIG = "src/configs/gemm-config.c"
-_YES, _NO, _OPEN = SmeSupport.ELIGIBLE, SmeSupport.NOT_ELIGIBLE, SmeSupport.UNKNOWN
-_PACKED = "the library packs the data and has kernels for these types"
 _ONE_SCALE = "the packed int8 product needs a scale for each channel of the weights"
 _PER_CHANNEL = "quantise weights with a scale for each channel"
 _NO_PACKING = "the library packs no data of these types"
 
 RULES: tuple[SmeRule, ...] = (
-    SmeRule(Form.PRODUCT, ("fp32", "fp32", "fp32"), _YES, "PF32", _PACKED, _PACKING, _F32),
-    SmeRule(Form.PRODUCT, ("fp32", "fp16", "fp32"), _YES, "PF32", _PACKED, _PACKING, _F32, tried=False),
-    SmeRule(Form.PRODUCT, ("fp16", "fp16", "fp16"), _YES, "PF16", _PACKED, _PACKING, _F16),
+    SmeRule(Form.PRODUCT, ("fp32", "fp32", "fp32"), "PF32", _F32),
+    SmeRule(Form.PRODUCT, ("fp32", "fp16", "fp32"), "PF32", _F32, tried=False),
+    SmeRule(Form.PRODUCT, ("fp16", "fp16", "fp16"), "PF16", _F16),
     SmeRule(
         Form.PRODUCT,
         ("fp16", "fp32", "fp16"),
-        _NO,
         "F16",
-        "its weights are stored in fp32, as the exporter does for convolutions, and the packed fp16 product needs fp16",
-        _PACKING,
+        reason="its weights are stored in fp32, as the exporter does for convolutions, and the packed fp16 product "
+        "needs fp16",
         advice="write convolutions of one element as linear layers, or export them in fp32 or int8",
     ),
-    SmeRule(Form.PRODUCT, ("qint8", "qcint8", "qint8"), _YES, "PQS8, QC8W", _PACKED, _PACKING, _QS8),
-    SmeRule(Form.PRODUCT, ("qint8", "qint8", "qint8"), _NO, "QS8", _ONE_SCALE, _PACKING, advice=_PER_CHANNEL),
-    SmeRule(Form.PRODUCT, ("qint8", "qcint4", "qint8"), _NO, "QS8, QC4W", _NO_PACKING, _PACKING, tried=False),
-    SmeRule(Form.PRODUCT, ("quint8", "*", "quint8"), _NO, "QU8", _NO_PACKING, _PACKING, tried=False),
-    SmeRule(Form.PRODUCT, ("qdint8", "qcint8", "fp32"), _YES, "QP8, F32, QC8W", _PACKED, _PACKING, _QP8_QC8W),
-    SmeRule(Form.PRODUCT, ("qdint8", "qcint4", "fp32"), _YES, "QP8, F32, QC4W", _PACKED, _PACKING, _QP8_QC4W),
+    SmeRule(Form.PRODUCT, ("qint8", "qcint8", "qint8"), "PQS8, QC8W", _QS8),
+    SmeRule(Form.PRODUCT, ("qint8", "qint8", "qint8"), "QS8", reason=_ONE_SCALE, advice=_PER_CHANNEL),
+    SmeRule(Form.PRODUCT, ("qint8", "qcint4", "qint8"), "QS8, QC4W", reason=_NO_PACKING, tried=False),
+    SmeRule(Form.PRODUCT, ("quint8", "*", "quint8"), "QU8", reason=_NO_PACKING, tried=False),
+    SmeRule(Form.PRODUCT, ("qdint8", "qcint8", "fp32"), "QP8, F32, QC8W", _QP8_QC8W),
+    SmeRule(Form.PRODUCT, ("qdint8", "qcint4", "fp32"), "QP8, F32, QC4W", _QP8_QC4W),
     SmeRule(
         Form.PRODUCT,
         ("qdint8", "qbint4", "fp32"),
-        _NO,
         "QP8, F32, QB4W",
-        "kernels for weights with a scale per block use dot products and i8mm only",
-        f"{_CONFIG}, init_qp8_f32_qb4w_gemm_config",
+        reason="kernels for weights with a scale per block use dot products and i8mm only",
+        source="src/configs/gemm-config.c, init_qp8_f32_qb4w_gemm_config",
         advice="give 4-bit weights one scale a channel, or use 8 bits",
     ),
     SmeRule(
         Form.PRODUCT,
         ("qdint8", "qbint4", "fp16"),
-        _NO,
         "QD8, F16, QB4W",
-        "the library packs only for fp32 results; on CPUs with SME it refused to load a model with this operator",
-        f"{_PACKING}; src/subgraph/rewrites/cvt_to_fp32.cc",
+        reason="the library packs only for fp32 results; on CPUs with SME it refused to load a model with this "
+        "operator",
+        source="src/subgraph.c, xnn_subgraph_optimize_packed_lhs; src/subgraph/rewrites/cvt_to_fp32.cc",
         advice="keep the data in fp32",
     ),
     SmeRule(
         Form.PRODUCT,
         ("qdint8", "qcint8 qcint4", "fp16"),
-        _NO,
         "QD8, F16",
-        "the library packs only for fp32 results",
-        _PACKING,
+        reason="the library packs only for fp32 results",
         tried=False,
         advice="keep the data in fp32",
     ),
-    SmeRule(Form.BATCH_PRODUCT, ("fp32", "fp32", "fp32"), _YES, "PF32", _PACKED, _PACKING, _F32),
-    SmeRule(Form.BATCH_PRODUCT, ("fp16", "fp16", "fp16"), _YES, "PF16", _PACKED, _PACKING, _F16),
-    SmeRule(
-        Form.BATCH_PRODUCT,
-        ("qdint8", "qcint8", "fp32"),
-        _YES,
-        "QP8, F32, QC8W",
-        _PACKED,
-        _PACKING,
-        _QP8_QC8W,
-        tried=False,
-    ),
-    SmeRule(Form.BATCH_PRODUCT, ("qint8", "qint8", "qint8"), _NO, "QS8", _ONE_SCALE, _PACKING, tried=False),
-    SmeRule(Form.CONVOLUTION, ("fp32", "fp32", "fp32"), _YES, "PF32", _PACKED, _PACKING, _F32),
-    SmeRule(Form.CONVOLUTION, ("fp32", "fp16", "fp32"), _YES, "PF32", _PACKED, _PACKING, _F32, tried=False),
-    SmeRule(Form.CONVOLUTION, ("fp16", "fp16", "fp16"), _YES, "PF16", _PACKED, _PACKING, _F16, tried=False),
-    SmeRule(Form.CONVOLUTION, ("fp16", "fp32", "fp16"), _YES, "PF16", _PACKED, _PACKING, _F16),
-    SmeRule(Form.CONVOLUTION, ("qint8", "qcint8 qint8", "qint8"), _YES, "PQS8, QS8, QC8W", _PACKED, _PACKING, _QS8),
-    SmeRule(Form.CONVOLUTION, ("quint8", "*", "quint8"), _NO, "QU8", _NO_PACKING, _PACKING, tried=False),
+    SmeRule(Form.BATCH_PRODUCT, ("fp32", "fp32", "fp32"), "PF32", _F32),
+    SmeRule(Form.BATCH_PRODUCT, ("fp16", "fp16", "fp16"), "PF16", _F16),
+    SmeRule(Form.BATCH_PRODUCT, ("qdint8", "qcint8", "fp32"), "QP8, F32, QC8W", _QP8_QC8W, tried=False),
+    SmeRule(Form.BATCH_PRODUCT, ("qint8", "qint8", "qint8"), "QS8", reason=_ONE_SCALE, tried=False),
+    SmeRule(Form.CONVOLUTION, ("fp32", "fp32", "fp32"), "PF32", _F32),
+    SmeRule(Form.CONVOLUTION, ("fp32", "fp16", "fp32"), "PF32", _F32, tried=False),
+    SmeRule(Form.CONVOLUTION, ("fp16", "fp16", "fp16"), "PF16", _F16, tried=False),
+    SmeRule(Form.CONVOLUTION, ("fp16", "fp32", "fp16"), "PF16", _F16),
+    SmeRule(Form.CONVOLUTION, ("qint8", "qcint8 qint8", "qint8"), "PQS8, QS8, QC8W", _QS8),
+    SmeRule(Form.CONVOLUTION, ("quint8", "*", "quint8"), "QU8", reason=_NO_PACKING, tried=False),
     SmeRule(
         Form.CONVOLUTION,
         ("qdint8", "qcint8", "*"),
-        _NO,
         "QD8, QC8W",
-        "of data quantised at run time the library packs those of matrix products only",
-        _PACKING,
+        reason="of data quantised at run time the library packs those of matrix products only",
         advice="quantise convolutions statically",
     ),
     SmeRule(
         Form.DEPTHWISE,
         ("*", "*", "*"),
-        _NO,
         "",
-        "a depthwise convolution is no matrix product: the library has vector kernels for it only",
-        "src/subgraph/depthwise-convolution-2d.c",
+        reason="a depthwise convolution is no matrix product: the library has vector kernels for it only",
+        source="src/subgraph/depthwise-convolution-2d.c",
     ),
-    SmeRule(Form.DECONVOLUTION, ("qint8", "qcint8 qint8", "qint8"), _YES, "PQS8, QS8, QC8W", _PACKED, _PACKING, _QS8),
+    SmeRule(Form.DECONVOLUTION, ("qint8", "qcint8 qint8", "qint8"), "PQS8, QS8, QC8W", _QS8),
     SmeRule(
         Form.DECONVOLUTION,
         ("fp32 fp16 qdint8", "*", "*"),
-        _NO,
         "",
-        "of transposed convolutions the library packs the data of static int8 only",
-        _PACKING,
+        reason="of transposed convolutions the library packs the data of static int8 only",
         advice="quantise it statically, or enlarge the image and convolve it",
     ),
     SmeRule(
         Form.ATTENTION,
         ("*", "*", "*"),
-        _OPEN,
         "",
-        "how the library takes this node apart was not tried",
-        "backends/xnnpack/runtime/XNNCompiler.cpp of ExecuTorch",
+        reason="how the library takes this node apart was not tried",
+        source="backends/xnnpack/runtime/XNNCompiler.cpp of ExecuTorch",
         tried=False,
+        known=False,
     ),
 )

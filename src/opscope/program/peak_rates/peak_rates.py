@@ -364,13 +364,9 @@ _DTYPES: dict[tuple[str, ...], str] = {
     ("qc8",): "qs8",
     ("qs8", "qc8w"): "qs8",
     ("qs8", "qs8", "qc8w"): "qs8",
-    ("qd8", "f32", "qc8w"): "qd8",
-    ("qd8", "f16", "qc8w"): "qd8",
-    ("qd8", "f32", "qc4w"): "qd8_qc4w",
-    ("qd8", "f16", "qc4w"): "qd8_qc4w",
-    ("qd8", "f32", "qb4w"): "qd8_qb4w",
-    ("qd8", "f16", "qb4w"): "qd8_qb4w",
-    ("qd8", "bf16", "qb4w"): "qd8_qb4w",
+    **dict.fromkeys((("qd8", "f32", "qc8w"), ("qd8", "f16", "qc8w")), "qd8"),
+    **dict.fromkeys((("qd8", "f32", "qc4w"), ("qd8", "f16", "qc4w")), "qd8_qc4w"),
+    **dict.fromkeys((("qd8", "f32", "qb4w"), ("qd8", "f16", "qb4w"), ("qd8", "bf16", "qb4w")), "qd8_qb4w"),
 }
 _PACKED = {"pf32": "f32", "pf16": "f16", "pqs8": "qs8", "qdu8": "qd8", "qp8": "qd8"}
 

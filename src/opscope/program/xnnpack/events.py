@@ -12,52 +12,37 @@ from typing import NamedTuple
 
 from opscope.program.xnnpack.subgraph import CONCATENATE, LUT, MEAN_SQUARED, PACKED_CONVERT
 
+_OWN = """
+Abs Add Ceiling Clamp Convert Copy ELU Exp Floor LeakyReLU Log Maximum Minimum Multiply Negate PReLU Sigmoid
+Softmax Square Subtract
+""".split()
 OPERATORS: dict[str, tuple[str, ...]] = {
-    "Abs": ("Abs",),
-    "Add": ("Add",),
+    **{kind: (kind,) for kind in _OWN},
     "ArgMaxPooling2d": ("ArgMax Pooling",),
     "AvgPooling2d": ("Average Pooling",),
     "BatchMatrixMultiply": ("Batch Matrix Multiply",),
-    "Ceiling": ("Ceiling",),
-    "Clamp": ("Clamp",),
     CONCATENATE: ("Copy", "Concatenate"),
     "ConvTranspose2d": ("Deconvolution",),
     "Conv2d": ("Convolution",),
-    "Convert": ("Convert",),
-    "Copy": ("Copy",),
     "Cos": ("Cosine",),
     "DepthwiseConv2d": ("Convolution",),
     "Div": ("Divide",),
-    "ELU": ("ELU",),
-    "Exp": ("Exp",),
-    "Floor": ("Floor",),
     "FullyConnected": ("Fully Connected", "Dynamic Fully Connected"),
     "Gelu": ("GELU", "ApproxGELU"),
     "GlobalAvgPooling2d": ("Mean", "Global Average Pooling"),
     "Hardswish": ("HardSwish",),
-    "LeakyReLU": ("LeakyReLU",),
-    "Log": ("Log",),
     LUT: ("Invalid Unary Op",),
     "MaxPooling2d": ("Max Pooling",),
-    "Maximum": ("Maximum",),
     MEAN_SQUARED: ("Mean Squared",),
-    "Minimum": ("Minimum",),
-    "Multiply": ("Multiply",),
-    "Negate": ("Negate",),
     PACKED_CONVERT: ("Convert",),
-    "PReLU": ("PReLU",),
     "ReciprocalSquareRoot": ("Reciprocal Square Root",),
-    "Sigmoid": ("Sigmoid",),
     "Sin": ("Sine",),
-    "Softmax": ("Softmax",),
-    "Square": ("Square",),
     "SquareRoot": ("Square Root",),
     "StaticConstantPad": ("Constant Pad",),
     "StaticReshape": ("Static Reshape", "Copy"),
     "StaticResizeBilinear2D": ("Resize Bilinear",),
     "StaticSlice": ("Slice",),
     "StaticTranspose": ("Transpose",),
-    "Subtract": ("Subtract",),
     "Tanh": ("TanH",),
 }
 """Names by which an event of a node kind may go, the present one first."""

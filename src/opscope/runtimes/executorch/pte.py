@@ -54,7 +54,6 @@ from opscope.readers.fields import (
     union,
     vectors,
 )
-from opscope.readers.fields import vectors as number_vectors
 from opscope.readers.flatbuffer import FlatBuffer, Tables
 from opscope.readers.mapped import mapped_file
 
@@ -153,43 +152,26 @@ def _extra(tables: Tables) -> list[tuple[str, bool]]:
     return out
 
 
-def _nothing(tables: Tables) -> list[Value]:
-    return [Nothing()] * len(tables)
-
-
-def _text(tables: Tables) -> list[Value]:
-    return [Scalar(text) for text in texts(tables, _CONTENT)]
-
-
 def _scalar(number: Number[N]) -> Callable[[Tables], list[Value]]:
-    def read(tables: Tables) -> list[Value]:
-        return [Scalar(value) for value in numbers(tables, _CONTENT, number)]
-
-    return read
+    return lambda tables: [Scalar(value) for value in numbers(tables, _CONTENT, number)]
 
 
 def _scalars(number: Number[N]) -> Callable[[Tables], list[Value]]:
-    def read(tables: Tables) -> list[Value]:
-        return [Scalars(items) for items in vectors(tables, _CONTENT, number)]
-
-    return read
+    return lambda tables: [Scalars(items) for items in vectors(tables, _CONTENT, number)]
 
 
 def _list(kind: ListKind, number: Number[int]) -> Callable[[Tables], list[Value]]:
-    def read(tables: Tables) -> list[Value]:
-        return [ValueList(kind, members) for members in vectors(tables, _CONTENT, number)]
-
-    return read
+    return lambda tables: [ValueList(kind, members) for members in vectors(tables, _CONTENT, number)]
 
 
 # KernelTypes
 _READERS: dict[int, Callable[[Tables], list[Value]]] = {
-    1: _nothing,
+    1: lambda tables: [Nothing()] * len(tables),
     2: _scalar(INT64),
     3: _scalar(BOOL),
     4: _scalar(FLOAT64),
     5: _tensors,
-    6: _text,
+    6: lambda tables: [Scalar(text) for text in texts(tables, _CONTENT)],
     7: _list(ListKind.INTEGERS, INT64),
     8: _scalars(FLOAT64),
     9: _scalars(BOOL),
@@ -236,12 +218,12 @@ def read_plans(plans: Tables, places: DataPlaces) -> tuple[MethodPlan, ...]:
     columns = zip(
         texts(plans, _NAME),
         read_values(plans, _VALUES),
-        number_vectors(plans, _INPUTS, INT32),
-        number_vectors(plans, _OUTPUTS, INT32),
+        vectors(plans, _INPUTS, INT32),
+        vectors(plans, _OUTPUTS, INT32),
         _operators(plans),
         grouped(_delegates(delegates, places), delegate_owner, count),
         grouped(_chains(chains), chain_owner, count),
-        number_vectors(plans, _BUFFER_SIZES, INT64),
+        vectors(plans, _BUFFER_SIZES, INT64),
         strict=True,
     )
     read = tuple(MethodPlan(*row) for row in columns)
@@ -279,7 +261,7 @@ def _place(delegates: Tables, places: DataPlaces, location: int, index: int) -> 
 
 def _chains(chains: Tables) -> list[Chain]:
     instructions, owner = nested(chains, _CHAIN_INSTRUCTIONS)
-    inputs, outputs = (number_vectors(chains, slot, INT32) for slot in (_CHAIN_INPUTS, _CHAIN_OUTPUTS))
+    inputs, outputs = (vectors(chains, slot, INT32) for slot in (_CHAIN_INPUTS, _CHAIN_OUTPUTS))
     steps = grouped(_steps(instructions), owner, len(chains))
     return [Chain(*row) for row in zip(inputs, outputs, steps, strict=True)]
 
@@ -297,7 +279,7 @@ def _steps_of(member: Member) -> list[PlannedStep]:
     kind, target, single, listed = _KINDS[member.number]
     targets = numbers(member.tables, target, INT32) if target >= 0 else [-1] * len(member.rows)
     if listed >= 0:
-        arguments = number_vectors(member.tables, listed, INT32)
+        arguments = vectors(member.tables, listed, INT32)
     else:
         arguments = list(zip(*(numbers(member.tables, slot, INT32) for slot in single), strict=True))
     return [PlannedStep(kind, *row) for row in zip(targets, arguments, strict=True)]

@@ -109,64 +109,37 @@ _ARGMAX = NodeSlots((6,), (7, 8), 9, program.ArgMaxPooling, _first(6))
 _SLOPE = NodeSlots((1,), (2,), 3, program.Slope, (Field(0, FLOAT32),))
 _TRANSPOSE = NodeSlots((2,), (3,), 4, program.Transposition, (Field(1, vector=True),))
 _RESIZE = NodeSlots((2,), (3,), 4, program.Resizing, _first(2))
-_PAD = NodeSlots(
-    (3,), (4,), 5, program.Padding, (Field(0, vector=True), Field(1, vector=True), Field(2, FLOAT32))
-)  # fmt: skip
+_PAD = NodeSlots((3,), (4,), 5, program.Padding, (Field(0, vector=True), Field(1, vector=True), Field(2, FLOAT32)))
 _RESHAPE = NodeSlots((2,), (3,), 4, program.Reshaping, (Field(1, vector=True),))
 _SLICE = NodeSlots((3,), (4,), 5, program.Slicing, (Field(1, vector=True), Field(2, vector=True)))
 _FULLY_CONNECTED = NodeSlots((0, 1, 2), (3,), 4)
 _ATTENTION = NodeSlots((0, 1, 2, 3, 4), (5,), 6)
 
-# XNodeUnion
-NODES: dict[int, tuple[str, NodeSlots]] = {
-    1: ("Add", _BINARY),
-    2: ("FullyConnected", _FULLY_CONNECTED),
-    3: ("Softmax", _UNARY),
-    4: ("Sigmoid", _UNARY),
-    5: ("StaticTranspose", _TRANSPOSE),
-    6: ("Clamp", _UNARY),
-    7: ("Conv2d", _CONVOLUTION),
-    8: ("Div", _BINARY),
-    9: ("StaticResizeBilinear2D", _RESIZE),
-    10: ("StaticConstantPad", _PAD),
-    11: ("AvgPooling2d", _POOLING),
-    12: ("Minimum", _BINARY),
-    13: ("DepthwiseConv2d", _CONVOLUTION),
-    14: ("MaxPooling2d", _POOLING),
-    15: ("Multiply", _BINARY),
-    16: ("Subtract", _BINARY),
-    17: ("Floor", _UNARY),
-    18: ("Convert", _UNARY),
-    19: ("GlobalAvgPooling2d", _UNARY),
-    20: ("StaticReshape", _RESHAPE),
-    21: ("ArgMaxPooling2d", _ARGMAX),
-    22: ("SquareRoot", _UNARY),
-    23: ("Ceiling", _UNARY),
-    24: ("Hardswish", _UNARY),
-    25: ("LeakyReLU", _SLOPE),
-    26: ("Maximum", _BINARY),
-    27: ("Negate", _UNARY),
-    28: ("Square", _UNARY),
-    29: ("ELU", _SLOPE),
-    30: ("Abs", _UNARY),
-    31: ("PReLU", _BINARY),
-    32: ("Concatenate2", _concatenate(2)),
-    33: ("Concatenate3", _concatenate(3)),
-    34: ("Concatenate4", _concatenate(4)),
-    35: ("StaticSlice", _SLICE),
-    36: ("ScaledDotProductAttention", _ATTENTION),
-    37: ("BatchMatrixMultiply", _BINARY),
-    38: ("Concatenate5", _concatenate(5)),
-    39: ("ConvTranspose2d", _CONVOLUTION),
-    40: ("ReciprocalSquareRoot", _UNARY),
-    41: ("Log", _UNARY),
-    42: ("Gelu", _UNARY),
-    43: ("Tanh", _UNARY),
-    44: ("Exp", _UNARY),
-    45: ("Sin", _UNARY),
-    46: ("Copy", _UNARY),
-    47: ("Cos", _UNARY),
+# XNodeUnion, in the order of its members
+_KINDS = """
+Add FullyConnected Softmax Sigmoid StaticTranspose Clamp Conv2d Div StaticResizeBilinear2D StaticConstantPad
+AvgPooling2d Minimum DepthwiseConv2d MaxPooling2d Multiply Subtract Floor Convert GlobalAvgPooling2d
+StaticReshape ArgMaxPooling2d SquareRoot Ceiling Hardswish LeakyReLU Maximum Negate Square ELU Abs PReLU
+Concatenate2 Concatenate3 Concatenate4 StaticSlice ScaledDotProductAttention BatchMatrixMultiply Concatenate5
+ConvTranspose2d ReciprocalSquareRoot Log Gelu Tanh Exp Sin Copy Cos
+""".split()
+_LAYOUTS = {
+    **dict.fromkeys("Add Div Minimum Multiply Subtract Maximum PReLU BatchMatrixMultiply".split(), _BINARY),
+    "FullyConnected": _FULLY_CONNECTED,
+    "StaticTranspose": _TRANSPOSE,
+    **dict.fromkeys("Conv2d DepthwiseConv2d ConvTranspose2d".split(), _CONVOLUTION),
+    "StaticResizeBilinear2D": _RESIZE,
+    "StaticConstantPad": _PAD,
+    **dict.fromkeys("AvgPooling2d MaxPooling2d".split(), _POOLING),
+    "StaticReshape": _RESHAPE,
+    "ArgMaxPooling2d": _ARGMAX,
+    **dict.fromkeys("LeakyReLU ELU".split(), _SLOPE),
+    **{f"Concatenate{count}": _concatenate(count) for count in range(2, 6)},
+    "StaticSlice": _SLICE,
+    "ScaledDotProductAttention": _ATTENTION,
 }
+"""Those of all other kinds are ``_UNARY``."""
+NODES = {number: (kind, _LAYOUTS.get(kind, _UNARY)) for number, kind in enumerate(_KINDS, 1)}
 
 
 # XValueUnion, XNNQuantizedTensorValue, XNNTensorValue
@@ -253,10 +226,6 @@ def _per_tensor(tables: Tables) -> list[QuantisationScales]:
     return [QuantisationScales(QuantisationKind.PER_TENSOR, scale=scale, zero_point=zero) for scale, zero in rows]
 
 
-def _per_token(tables: Tables) -> list[QuantisationScales]:
-    return [QuantisationScales(QuantisationKind.PER_TOKEN)] * len(tables)
-
-
 def _stored(tables: Tables, slot: int) -> list[int]:
     """Number of scales: as stated, or in older payloads the length of the vector that holds them."""
     pairs = zip(numbers(tables, slot, UINT32), lengths(tables, _SCALE), strict=True)
@@ -266,7 +235,7 @@ def _stored(tables: Tables, slot: int) -> list[int]:
 _SCALES: dict[int, Callable[[Tables], list[QuantisationScales]]] = {
     1: _per_channel,
     2: _per_tensor,
-    3: _per_token,
+    3: lambda tables: [QuantisationScales(QuantisationKind.PER_TOKEN)] * len(tables),
     4: _per_group,
 }
 
@@ -393,9 +362,8 @@ def _nodes(table: Tables) -> tuple[XnnNode, ...]:
         described = _described(member)
         for row, (inputs, outputs, flags, attributes) in zip(member.rows, described, strict=True):
             kind = NODES[member.number][0] if member.number in NODES else UNKNOWN
-            nodes[row] = XnnNode(
-                kind, member.number, handles[row], inputs, outputs, *bounds[row], flags, attributes
-            )  # fmt: skip
+            node = XnnNode(kind, member.number, handles[row], inputs, outputs, *bounds[row], flags, attributes)
+            nodes[row] = node
     return tuple(nodes)
 
 
