@@ -12,7 +12,8 @@ import msgspec
 
 from opscope.bundle.manifest import Manifest, Repetition, Status, TracingMode
 from opscope.core.errors import BundleError, NotFoundError, StorageError, TraceFormatError
-from opscope.core.files import storage_errors, write_atomically
+from opscope.core.files import reading, storage_errors, write_atomically
+from opscope.core.json import to_json
 from opscope.program.peak_rates.peak_rates import NoPeakRates, PeakRates
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ MANIFEST = "manifest.json"
 VARIANTS = "variants"
 PEAK_RATES = "roofs.json"
 MODEL = "model"
-_LOCK = ".lock"
+LOCK = ".lock"
 # Space held back while a run writes, given up when the disk is full, so that the last repetition is still recorded.
 _RESERVE = ".reserve"
 _RESERVED = 1 << 18
@@ -75,12 +76,11 @@ class Bundle:
         """
         file = path / MANIFEST
         try:
-            content = file.read_bytes()
-        except FileNotFoundError:
+            with reading(file):
+                content = file.read_bytes()
+        except NotFoundError:
             hint = "give the directory that `opscope profile` wrote"
             raise NotFoundError("not a bundle: there is no manifest.json in it", where=path, hint=hint) from None
-        except OSError as error:
-            raise StorageError(f"cannot be read: {error.strerror}", where=file) from error
         return cls(path, _decode(content, file))
 
     def record(self, repetition: Repetition) -> None:
@@ -126,8 +126,7 @@ class Bundle:
         Raises:
             StorageError: the system refused; what was there before is still there.
         """
-        content = msgspec.json.format(msgspec.json.encode(roofs), indent=2) + b"\n"
-        write_atomically(self.path / VARIANTS / variant / PEAK_RATES, content)
+        write_atomically(self.path / VARIANTS / variant / PEAK_RATES, to_json(roofs, indent=2))
 
     def roofs(self, variant: str) -> PeakRates | NoPeakRates | None:
         """The ceilings of a variant, or why there are none; None when nobody tried to measure them.
@@ -138,11 +137,10 @@ class Bundle:
         """
         file = self.path / VARIANTS / variant / PEAK_RATES
         try:
-            content = file.read_bytes()
-        except FileNotFoundError:
+            with reading(file):
+                content = file.read_bytes()
+        except NotFoundError:
             return None
-        except OSError as error:
-            raise StorageError(f"cannot be read: {error.strerror}", where=file) from error
         return _checked(_decode_roofs(content, file), self.manifest.variant(variant), file)
 
     def relative(self, path: Path) -> str:
@@ -156,7 +154,7 @@ class Bundle:
         Raises:
             BundleError: another run holds it.
         """
-        with storage_errors(self.path), (self.path / _LOCK).open("w") as lock:
+        with storage_errors(self.path), (self.path / LOCK).open("w") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -170,7 +168,7 @@ class Bundle:
                 reserve.unlink(missing_ok=True)
 
     def _save(self) -> None:
-        content = msgspec.json.format(msgspec.json.encode(self.manifest), indent=2) + b"\n"
+        content = to_json(self.manifest, indent=2)
         try:
             write_atomically(self.path / MANIFEST, content)
         except StorageError:
@@ -212,10 +210,7 @@ def _decode_roofs(content: bytes, file: Path) -> PeakRates | NoPeakRates:
     try:
         return msgspec.json.decode(content, type=PeakRates | NoPeakRates)
     except msgspec.MsgspecError as error:
-        schema, known = _schema(content), str(PeakRates.__struct_config__.tag)
-        if schema.startswith("opscope.roofs/") and schema != known:
-            problem = f"written as {schema}, this opscope knows {known}"
-            raise BundleError(problem, where=file, hint="upgrade opscope") from error
+        _check_schema(content, PeakRates, file)
         raise BundleError(f"the ceilings are damaged: {error}", where=file, hint=_REMEASURE) from error
 
 
@@ -234,15 +229,18 @@ def _decode(content: bytes, file: Path) -> Manifest:
     try:
         return msgspec.json.decode(content, type=Manifest)
     except msgspec.MsgspecError as error:
-        schema = _schema(content)
-        known = str(Manifest.__struct_config__.tag)
-        if schema.startswith("opscope.bundle/") and schema != known:
-            hint = "upgrade opscope"
-            raise BundleError(f"written as {schema}, this opscope knows {known}", where=file, hint=hint) from error
+        _check_schema(content, Manifest, file)
         raise TraceFormatError(f"the manifest is damaged: {error}", where=file) from error
 
 
-def _schema(content: bytes) -> str:
+def _check_schema(content: bytes, kind: type[msgspec.Struct], file: Path) -> None:
+    """Tell a document that another opscope wrote from a damaged one.
+
+    Raises:
+        BundleError: it has another version of the schema.
+    """
+    schema, known = "", str(kind.__struct_config__.tag)
     with contextlib.suppress(msgspec.MsgspecError):
-        return msgspec.json.decode(content, type=_Head).schema
-    return ""
+        schema = msgspec.json.decode(content, type=_Head).schema
+    if schema != known and schema.startswith(f"{known.partition('/')[0]}/"):
+        raise BundleError(f"written as {schema}, this opscope knows {known}", where=file, hint="upgrade opscope")

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from opscope.bundle.manifest import Failure, Target
-from opscope.core.errors import BundleError, StorageError, TraceFormatError
-from opscope.core.files import sha256_of, storage_errors, write_atomically
+from opscope.core.errors import BundleError, TraceFormatError
+from opscope.core.files import reading, sha256_of, storage_errors, write_atomically
+from opscope.core.json import to_json
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -82,8 +83,7 @@ def save_evidence(bundle: Bundle, run: EvidenceRun) -> None:
     Raises:
         StorageError: the system refused.
     """
-    content = msgspec.json.format(msgspec.json.encode(run), indent=2) + b"\n"
-    write_atomically(evidence_directory(bundle, run.variant) / RECORD, content)
+    write_atomically(evidence_directory(bundle, run.variant) / RECORD, to_json(run, indent=2))
 
 
 def evidence_runs(bundle: Bundle) -> dict[str, EvidenceRun]:
@@ -105,9 +105,8 @@ def evidence_of(bundle: Bundle, variant: str) -> EvidenceRun | None:
 
 def _decode(file: Path) -> EvidenceRun:
     try:
-        return msgspec.json.decode(file.read_bytes(), type=EvidenceRun)
-    except OSError as error:
-        raise StorageError(f"cannot be read: {error.strerror}", where=file) from error
+        with reading(file):
+            return msgspec.json.decode(file.read_bytes(), type=EvidenceRun)
     except msgspec.MsgspecError as error:
         hint = "count the kernels again with this opscope: opscope kernels BUNDLE --count"
         raise BundleError(f"the record is damaged or from a newer opscope: {error}", where=file, hint=hint) from None

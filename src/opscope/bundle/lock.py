@@ -5,10 +5,10 @@ from __future__ import annotations
 import fcntl
 from typing import TYPE_CHECKING
 
+from opscope.bundle.bundle import LOCK
+
 if TYPE_CHECKING:
     from pathlib import Path
-
-_LOCK = ".lock"
 
 
 def is_held(path: Path) -> bool:
@@ -18,7 +18,7 @@ def is_held(path: Path) -> bool:
         path: of the bundle.
     """
     try:
-        with (path / _LOCK).open("rb") as lock:
+        with (path / LOCK).open("rb") as lock:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True

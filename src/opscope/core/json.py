@@ -10,6 +10,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-def to_json(value: msgspec.Struct | Sequence[msgspec.Struct]) -> bytes:
+def to_json(value: msgspec.Struct | Sequence[msgspec.Struct], indent: int = 1) -> bytes:
     """A result, or a list of them, as indented JSON with a newline at its end."""
-    return msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n"
+    return msgspec.json.format(msgspec.json.encode(value), indent=indent) + b"\n"

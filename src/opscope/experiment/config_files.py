@@ -8,7 +8,8 @@ from importlib.resources import files
 from string import Template
 from typing import TYPE_CHECKING, Any
 
-from opscope.core.errors import NotFoundError, StorageError, UsageError, did_you_mean
+from opscope.core.errors import UsageError, did_you_mean
+from opscope.core.files import reading
 from opscope.experiment import defaults
 from opscope.hosts.target_kinds import KINDS
 
@@ -68,16 +69,14 @@ def decoded(file: Path, *, hint: str | None = None) -> Any:  # noqa: ANN401 - ty
 
 
 def _text(file: Path, hint: str | None) -> str:
-    try:
+    with reading(file, hint):
         if file.stat().st_size > _LARGEST:
             raise UsageError("far too large for a configuration", where=file)
-        return file.read_bytes().decode("utf-8-sig")
-    except FileNotFoundError:
-        raise NotFoundError("no such file", where=file, hint=hint) from None
+        content = file.read_bytes()
+    try:
+        return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise UsageError(f"not a text in UTF-8 (at byte {error.start:,})", where=file) from error
-    except OSError as error:
-        raise StorageError(f"cannot be read: {error.strerror}", where=file) from error
 
 
 def _decoded(text: str, file: Path) -> Any:  # noqa: ANN401 - what TOML and JSON give is typed by the caller

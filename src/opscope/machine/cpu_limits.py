@@ -10,7 +10,10 @@ import os
 import re
 from pathlib import Path
 
-_V2, _V1 = "cpu.max", ("cpu.cfs_quota_us", "cpu.cfs_period_us")
+from opscope.core.files import text_of
+
+# Of the second and of the first version of control groups.
+_QUOTAS = (("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us"))
 
 
 def usable_cpus(root: Path = Path("/")) -> int:
@@ -34,12 +37,10 @@ def cpu_quota(root: Path = Path("/")) -> float | None:
     Args:
         root: as for :func:`usable_cpus`.
     """
-    try:
-        told = (root / "proc/self/cgroup").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return None
+    told = text_of(root / "proc/self/cgroup")
     places = [place for line in told.splitlines() for place in _places(line, root / "sys/fs/cgroup")]
-    return quota_of("\n".join(text for place in places for text in (_v2(place), _v1(place))))
+    lines = (" ".join(text_of(place / name) for name in names) for place in places for names in _QUOTAS)
+    return quota_of("\n".join(lines))
 
 
 def _places(line: str, mounts: Path) -> list[Path]:
@@ -54,21 +55,6 @@ def _places(line: str, mounts: Path) -> list[Path]:
     inner = Path(path.lstrip("/"))
     bases = [mounts / controllers, mounts / "cpu"] if controllers else [mounts, mounts / "unified"]
     return [base / part for base in bases for part in (inner, *inner.parents)]
-
-
-def _v2(place: Path) -> str:
-    return _line(place / _V2)
-
-
-def _v1(place: Path) -> str:
-    return " ".join(_line(place / name) for name in _V1)
-
-
-def _line(file: Path) -> str:
-    try:
-        return file.read_text(encoding="utf-8", errors="replace").strip()
-    except OSError:
-        return ""
 
 
 def quota_of(told: str) -> float | None:

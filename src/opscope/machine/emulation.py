@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from opscope.core.files import text_of
 from opscope.core.system.elf import machine_of
 from opscope.machine.cpuid import hypervisor_signature
 
@@ -45,7 +46,11 @@ _MAX = re.compile(r"^CPU implementer\s*:\s*0x00$(?:\n.+)*?\nCPU part\s*:\s*0x051
 
 def emulator_here() -> str | None:
     """What emulates the CPU that this process runs on; None where nothing tells of an emulator."""
-    return reported_emulator(_text("self/stat"), _program(), _text("cpuinfo")) or _generated() or _translator()
+    return (
+        reported_emulator(text_of(_PROC / "self/stat"), _program(), text_of(_PROC / "cpuinfo"))
+        or _generated()
+        or _translator()
+    )
 
 
 def reported_emulator(stat: str, program: str, cpuinfo: str) -> str | None:
@@ -95,12 +100,5 @@ def _translator() -> str | None:
 def _program() -> str:
     try:
         return str((_PROC / "thread-self/exe").readlink())
-    except OSError:
-        return ""
-
-
-def _text(name: str) -> str:
-    try:
-        return (_PROC / name).read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""

@@ -8,11 +8,16 @@ import platform
 import re
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from opscope.bundle.manifest import Conditions, Environment
+from opscope.core.files import text_of
 from opscope.core.version import __version__
 from opscope.machine.cpu_limits import cpu_quota, usable_cpus
 from opscope.machine.emulation import emulator_here
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 _PACKAGES = ("executorch", "torch", "numpy", "polars")
 _CPU = Path("/sys/devices/system/cpu")
@@ -34,7 +39,7 @@ def capture(features: list[str] | None) -> Environment:
     Args:
         features: feature groups that the runtime sees; None where that is not known.
     """
-    cpuinfo = _text(Path("/proc/cpuinfo")) or ""
+    cpuinfo = text_of(Path("/proc/cpuinfo"))
     return Environment(
         system=platform.system(),
         machine=platform.machine(),
@@ -42,9 +47,9 @@ def capture(features: list[str] | None) -> Environment:
         cpu=cpu_name(cpuinfo) or platform.processor() or None,
         logical_cpus=os.cpu_count() or 1,
         usable_cpus=usable_cpus(),
-        memory_bytes=memory_bytes(_text(Path("/proc/meminfo")) or ""),
+        memory_bytes=memory_bytes(text_of(Path("/proc/meminfo"))),
         hypervisor=hypervisor(cpuinfo),
-        governor=_text(_CPU / "cpu0/cpufreq/scaling_governor"),
+        governor=text_of(_CPU / "cpu0/cpufreq/scaling_governor") or None,
         features=features,
         versions=versions(),
         cpu_quota=cpu_quota(),
@@ -69,7 +74,9 @@ def variables() -> dict[str, str]:
 
 def conditions() -> Conditions:
     """The load, clock frequency and temperature now, and the processors that may be used."""
-    return Conditions(_load(), _frequency(), _temperature(), usable_cpus())
+    megahertz = _highest(_CPU.glob("cpu[0-9]*/cpufreq/scaling_cur_freq"))
+    celsius = _highest(Path("/sys/class/thermal").glob("thermal_zone*/temp"))
+    return Conditions(_load(), megahertz, celsius, usable_cpus())
 
 
 def _load() -> float | None:
@@ -79,18 +86,10 @@ def _load() -> float | None:
         return None
 
 
-def _frequency() -> float | None:
-    """Highest current frequency of all processors, in MHz."""
-    values = [_number(path) for path in _CPU.glob("cpu[0-9]*/cpufreq/scaling_cur_freq")]
-    known = [value for value in values if value is not None]
-    return max(known) / 1000 if known else None
-
-
-def _temperature() -> float | None:
-    """Highest temperature of all thermal zones, in degrees Celsius."""
-    values = [_number(path) for path in Path("/sys/class/thermal").glob("thermal_zone*/temp")]
-    known = [value for value in values if value is not None]
-    return max(known) / 1000 if known else None
+def _highest(files: Iterable[Path]) -> float | None:
+    """The largest of numbers in files, each a thousandth of the unit."""
+    numbers = (text for text in map(text_of, files) if re.fullmatch(r"-?\d+", text))
+    return max((int(number) / 1000 for number in numbers), default=None)
 
 
 def cpu_name(cpuinfo: str) -> str | None:
@@ -105,7 +104,7 @@ def cpu_revision(cpuinfo: str | None = None) -> str | None:
     Args:
         cpuinfo: text of Linux's ``/proc/cpuinfo``; None: of this machine.
     """
-    text = (_text(Path("/proc/cpuinfo")) or "") if cpuinfo is None else cpuinfo
+    text = text_of(Path("/proc/cpuinfo")) if cpuinfo is None else cpuinfo
     microcode = re.search(r"^microcode\s*:\s*(\S+)", text, re.MULTILINE)
     if microcode:
         return microcode[1]
@@ -115,7 +114,7 @@ def cpu_revision(cpuinfo: str | None = None) -> str | None:
 
 def host() -> str:
     """What this machine says and others do not: its name, and its number where it has one."""
-    return f"{platform.node()}\n{_text(Path('/etc/machine-id')) or ''}"
+    return f"{platform.node()}\n{text_of(Path('/etc/machine-id'))}"
 
 
 def memory_bytes(meminfo: str) -> int | None:
@@ -129,15 +128,3 @@ def hypervisor(cpuinfo: str) -> bool | None:
     if not re.search(r"^flags\s*:", cpuinfo, re.MULTILINE):
         return None
     return bool(re.search(r"^flags\s*:.*\bhypervisor\b", cpuinfo, re.MULTILINE))
-
-
-def _text(path: Path) -> str | None:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace").strip()
-    except OSError:
-        return None
-
-
-def _number(path: Path) -> float | None:
-    text = _text(path)
-    return float(text) if text is not None and re.fullmatch(r"-?\d+", text) else None

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from opscope.core.files import storage_errors, write_atomically
+from opscope.core.json import to_json
 from opscope.core.system.cache import cache_directory
 from opscope.program.peak_rates.peak_rates import Origin, PeakRates
 
@@ -153,8 +154,7 @@ class PeakRatesCache:
             StorageError: the system refused; what was there before is still there.
         """
         own = msgspec.structs.replace(roofs, origin=Origin.MEASURED, drift=None, notes=[])
-        file = self._file(key)
-        write_atomically(file, msgspec.json.format(msgspec.json.encode(KeptPeakRates(key, own)), indent=1) + b"\n")
+        write_atomically(self._file(key), to_json(KeptPeakRates(key, own)))
         with storage_errors(self._directory):
             self._forget_oldest()
 

@@ -8,6 +8,7 @@ import re
 import sys
 from pathlib import Path
 
+from opscope.core.files import text_of
 from opscope.machine.cpu_reading import SYSCTL_NAMES, CpuReading
 from opscope.machine.cpuid import read_cpuid
 
@@ -27,7 +28,7 @@ def _linux() -> CpuReading:
     libc = ctypes.CDLL(None)
     libc.getauxval.restype, libc.getauxval.argtypes = ctypes.c_ulong, [ctypes.c_ulong]
     hwcaps = [int(libc.getauxval(kind)) for kind in (_AT_HWCAP, _AT_HWCAP2)]
-    return CpuReading(hwcaps=hwcaps, midrs=midrs_of(_text(Path("/proc/cpuinfo"))))
+    return CpuReading(hwcaps=hwcaps, midrs=midrs_of(text_of(Path("/proc/cpuinfo"))))
 
 
 _CORE = re.compile(r"^CPU (implementer|variant|part)[ \t]*:[ \t]*(0x[0-9a-fA-F]+|[0-9]+)", re.MULTILINE)
@@ -58,10 +59,3 @@ def _sysctl(libc: ctypes.CDLL, name: str) -> int | None:
     value, size = ctypes.c_int(0), ctypes.c_size_t(4)
     found = libc.sysctlbyname(name.encode(), ctypes.byref(value), ctypes.byref(size), None, 0)
     return value.value if found == 0 else None
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""

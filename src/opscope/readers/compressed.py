@@ -6,7 +6,8 @@ import contextlib
 import zlib
 from typing import TYPE_CHECKING, NamedTuple
 
-from opscope.core.errors import NotFoundError, StorageError, TraceFormatError
+from opscope.core.errors import TraceFormatError
+from opscope.core.files import reading
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -64,13 +65,8 @@ def first_bytes(path: Path, count: int) -> bytes:
         NotFoundError: there is no such file.
         StorageError: it cannot be read.
     """
-    try:
-        with path.open("rb") as file:
-            data = file.read(max(count, _PROBE))
-    except FileNotFoundError:
-        raise NotFoundError("no such file", where=path) from None
-    except OSError as error:
-        raise StorageError(f"cannot be read: {error.strerror}", where=path) from error
+    with reading(path), path.open("rb") as file:
+        data = file.read(max(count, _PROBE))
     if data[:2] == _GZIP:
         with contextlib.suppress(zlib.error):
             return zlib.decompressobj(_GZIP_WINDOW).decompress(data, count)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import mmap
 from typing import TYPE_CHECKING
 
-from opscope.core.errors import NotFoundError, StorageError
+from opscope.core.files import reading
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,12 +25,7 @@ def mapped_file(path: Path) -> memoryview:
         NotFoundError: there is no such file.
         StorageError: it cannot be read.
     """
-    try:
-        with path.open("rb") as stream:
-            if not path.stat().st_size:
-                return memoryview(b"")
-            return memoryview(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ))
-    except FileNotFoundError:
-        raise NotFoundError("no such file", where=path) from None
-    except OSError as error:
-        raise StorageError(f"cannot be read: {error.strerror}", where=path) from error
+    with reading(path), path.open("rb") as stream:
+        if not path.stat().st_size:
+            return memoryview(b"")
+        return memoryview(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ))

@@ -11,10 +11,11 @@ import threading
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 from opscope.core.errors import EmptyTraceError, NotFoundError, StorageError, TraceFormatError
+from opscope.core.files import reading
 from opscope.readers.compressed import first_bytes, inflated
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator
     from importlib.metadata import EntryPoint
     from pathlib import Path
 
@@ -189,7 +190,8 @@ def traces_in(directory: Path) -> DirectoryTraces:
     hollow: list[Path] = []
     for file in files:
         start = _start(file)
-        reader = _reader_of(start, known) or _reader_by_name(file, known)
+        named = (one for one in known if isinstance(one, NamedFormat) and _suffix(file) in one.suffixes)
+        reader = _reader_of(start, known) or next(named, None)
         if reader is not None:
             found[reader.name].append(file)
         elif not start:
@@ -202,10 +204,6 @@ def traces_in(directory: Path) -> DirectoryTraces:
     suffixes = {_suffix(file) for file in chosen}
     chosen += [file for file in hollow if _suffix(file) in suffixes]
     return DirectoryTraces(sorted(chosen), held[0], {name: len(others) for name, others in found.items() if others})
-
-
-def _reader_by_name(file: Path, known: Sequence[Reader]) -> Reader | None:
-    return next((one for one in known if isinstance(one, NamedFormat) and _suffix(file) in one.suffixes), None)
 
 
 def _suffix(file: Path) -> str:
@@ -245,9 +243,5 @@ def file_bytes(path: Path) -> bytes:
         NotFoundError: there is no such file.
         StorageError: it cannot be read.
     """
-    try:
+    with reading(path):
         return path.read_bytes()
-    except FileNotFoundError:
-        raise NotFoundError("no such file", where=path) from None
-    except OSError as error:
-        raise StorageError(f"cannot be read: {error.strerror}", where=path) from error

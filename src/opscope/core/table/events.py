@@ -13,7 +13,7 @@ import numpy as np
 from opscope.core.errors import InvariantError
 from opscope.core.table.places import self_times
 from opscope.core.table.scope import Scope
-from opscope.core.table.segment import SCOPES, TEXTS, Coded, Inferences, Segment
+from opscope.core.table.segment import SCOPES, TEXTS, Coded, Inferences, Segment, coded_from
 from opscope.core.table.side import SideEvents
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from typing_extensions import Self
 
-    from opscope.core.table.nesting import Ints
     from opscope.core.table.places import SelfTimeKey, SelfTimes
 
     Values: TypeAlias = NDArray[Any] | Coded | pl.Series
@@ -143,7 +142,8 @@ class EventTable:
 
     def inference_times(self) -> Inferences:
         """The inferences as arrays."""
-        return joined_inferences([_inferences(p, trace, w) for p, (trace, w) in enumerate(self._marked())])
+        marked = zip(self.traces, self.warmup, strict=True)
+        return joined_inferences([_inferences(p, trace, w) for p, (trace, w) in enumerate(marked)])
 
     @cached_property
     def self_times(self) -> tuple[dict[SelfTimeKey, SelfTimes], ...]:
@@ -202,38 +202,33 @@ class EventTable:
         """Time of loading methods in each process; None where the trace has no such event."""
         return [_loading(trace) for trace in self.traces]
 
-    def _marked(self) -> Sequence[tuple[tuple[Segment, ...], int]]:
-        return list(zip(self.traces, self.warmup, strict=True))
-
 
 def joined_inferences(parts: Sequence[Inferences]) -> Inferences:
     """Inferences of several processes, one after the other."""
-    texts = tuple(dict.fromkeys(text for part in parts for text in part.method.texts))
-    codes = [_recoded(part.method, texts) for part in parts]
     return Inferences(
         process=np.concatenate([part.process for part in parts]),
         inference=np.concatenate([part.inference for part in parts]),
         warmup=np.concatenate([part.warmup for part in parts]),
         start=np.concatenate([part.start for part in parts]),
         duration=np.concatenate([part.duration for part in parts]),
-        method=Coded(np.concatenate(codes), texts),
+        method=_joined([part.method for part in parts]),
     )
 
 
-def _recoded(column: Coded, texts: tuple[str, ...]) -> Ints:
-    """Codes of a column in another list of texts that holds its own."""
-    number = np.array([*(texts.index(text) for text in column.texts), -1], np.int64)
-    return number[column.codes]
+def _joined(columns: Sequence[Coded]) -> Coded:
+    """Columns of text, one after the other."""
+    texts = tuple(dict.fromkeys(text for column in columns for text in column.texts))
+    numbers = [np.array([*(texts.index(text) for text in column.texts), -1], np.int64) for column in columns]
+    return Coded(np.concatenate([own[column.codes] for own, column in zip(numbers, columns, strict=True)]), texts)
 
 
 def _inferences(process: int, trace: Sequence[Segment], warmup: int) -> Inferences:
     start = np.concatenate([segment.start[:, segment.roots].ravel() for segment in trace])
     duration = np.concatenate([segment.duration[:, segment.roots].ravel() for segment in trace])
-    methods = [(segment.columns["method"], segment) for segment in trace]
-    texts = tuple(dict.fromkeys(text for method, _ in methods for text in method.texts))
-    codes = np.concatenate([np.tile(_recoded(m, texts)[s.roots], s.repeats) for m, s in methods])
+    methods = ((segment.columns["method"], segment) for segment in trace)
+    method = _joined([Coded(np.tile(own.codes[s.roots], s.repeats), own.texts) for own, s in methods])
     number = np.arange(len(start))
-    return Inferences(np.full(len(start), process), number, number < warmup, start, duration, Coded(codes, texts))
+    return Inferences(np.full(len(start), process), number, number < warmup, start, duration, method)
 
 
 def _renamed(segment: Segment, names: Mapping[str | None, str]) -> Segment:
@@ -271,8 +266,6 @@ def _plain(name: str, values: Values) -> Any:  # noqa: ANN401 - an array, coded 
         return tuple(listed)
     if name == "scope":
         return Coded(np.array([SCOPES.index(value) for value in listed], np.int64), SCOPES)
-    from opscope.core.table.segment import coded_from  # noqa: PLC0415
-
     return coded_from(listed)
 
 

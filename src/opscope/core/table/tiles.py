@@ -14,11 +14,9 @@ import numpy as np
 
 from opscope.core.table.events import Clock, EventTable, TraceWarning
 from opscope.core.table.scope import Scope
-from opscope.core.table.segment import SCOPES, Coded
+from opscope.core.table.segment import SCOPES, Coded, coded_from
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from numpy.typing import NDArray
 
     from opscope.core.table.nesting import Ints
@@ -178,23 +176,16 @@ def _table(tile: TileTrace) -> EventTable:
     start, end, order = (
         np.concatenate([getattr(slot.spans, field) for slot in used]) for field in ("start", "end", "begin_order")
     )
-    texts, code = _codes(slot.name for slot in used)
-    names = np.repeat(code, [len(slot.spans.start) for slot in used])
+    known = coded_from([slot.name for slot in used])
+    names = np.repeat(known.codes, [len(slot.spans.start) for slot in used])
     rows, count = np.argsort(order, kind="stable"), len(order)
     columns = {
         "run": np.zeros(count, np.int64),
         "scope": Coded(np.full(count, SCOPES.index(Scope.TILE_EVENT.value), np.int64), SCOPES),
-        "name": Coded(names[rows], texts),
+        "name": Coded(names[rows], known.texts),
         "block": Coded.constant(tile.recorded, count),
         "start": start[rows],
         "duration": (end - start)[rows],
         "parent": np.full(count, -1, np.int64),
     }
     return EventTable.build(columns, Clock.CYCLES)
-
-
-def _codes(names: Iterable[str]) -> tuple[tuple[str, ...], Ints]:
-    """The distinct texts, and for each name its place among them."""
-    known: dict[str, int] = {}
-    codes = [known.setdefault(name, len(known)) for name in names]
-    return tuple(known), np.array(codes, np.int64)
