@@ -26,11 +26,10 @@ from opscope.hosts.scripts import CONDITIONS, FACTS, GUARD, LOCK, PLACE, START, 
 from opscope.hosts.shell import safe_path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from opscope.bundle.manifest import Conditions, Environment, Target
     from opscope.hosts.host import GuardedCommand
-    from opscope.hosts.processors import Processor
     from opscope.hosts.shell import RemoteProcess, RemoteShell
 
 
@@ -148,8 +147,8 @@ class Device:
     """
 
     remote = True
-    _built = "for this device"
-    """How a program must have been built to run there, for messages."""
+    _built, _build = "for this device", "build it for Linux on {name}"
+    """How a program must have been built to run there, and what to do for a processor, for messages."""
     _start = START
     """Script that becomes a foreign program; its words are the directory of its libraries and the command."""
     _notes: tuple[str, ...] = ()
@@ -244,10 +243,7 @@ class Device:
             UsageError: it was built for one.
             DeviceError: the device cannot be reached.
         """
-        check_processor(program, self.output_of("uname", "-m").strip(), self._how_to_build)
-
-    def _how_to_build(self, processor: Processor) -> str:
-        return f"build it for Linux on {processor.name}"
+        check_processor(program, self.output_of("uname", "-m").strip(), self._build)
 
     def output_of(self, *command: str, timeout: float = _ASK_SECONDS) -> str:
         """What a small command prints.
@@ -263,13 +259,22 @@ class Device:
 
     def provide(self, kind: str, files: Mapping[str, Path], digest: str = "") -> Mapping[str, str]:
         """Paths of files on the device, which are sent when it does not have them."""
-        place = self.keep_as(kind, digest, files) if digest else self.keep(kind, files)
+        place = f"{self.base}/{kind}/{digest or self._digest(files)}"
+        if place not in self._kept:
+            if self._sh('[ -d "$1" ]', place).code:
+                self._send(files, place)
+            self._kept.add(place)
         return {name: f"{place}/{name}" for name in files}
+
+    def _digest(self, files: Mapping[str, Path]) -> str:
+        """Name of a set of files by their names and content."""
+        lines = "".join(f"{self._hash(path)} {name}\n" for name, path in sorted(files.items()))
+        return hashlib.sha256(lines.encode()).hexdigest()[:16]
 
     @contextlib.contextmanager
     def started(self, command: GuardedCommand) -> Iterator[ExitStatus]:
         """Run a command and bring what it leaves; its directory there is removed when the context ends."""
-        work = self.work(str(next(self._numbers)))
+        work = f"{self.base}/{_WORK}/{next(self._numbers)}"
         ended = self.guarded(self._words(command), work, command.timeout)
         brought = (PRINTED, *self._notes)
         self.pull(work, [name for name in ended.files if name in brought or command.wanted(name)], command.into)
@@ -278,7 +283,7 @@ class Device:
         try:
             yield status
         finally:
-            self.remove(work)
+            self._sh('rm -rf "$1"', work)
 
     def _words(self, command: GuardedCommand) -> list[str]:
         pinned = ["taskset", f"{sum(1 << cpu for cpu in command.affinity):x}"] if command.affinity else []
@@ -293,19 +298,6 @@ class Device:
         said = log_tail(command.into / PRINTED).removeprefix("; its last words: ") or f"exit code {code}"
         return ExitStatus(code, f"{said}; was it built {self._built}, and do its libraries lie beside it?")
 
-    def keep(self, kind: str, files: Mapping[str, Path]) -> str:
-        """Directory on the device with these files, which are sent when it does not have them.
-
-        Args:
-            kind: of files; the name of their place.
-            files: here, by their names there.
-
-        Raises:
-            DeviceError: the device was lost, or refuses to store them.
-        """
-        lines = (f"{self._hash(path)} {name}\n" for name, path in sorted(files.items()))
-        return self.keep_as(kind, digest_of(lines), files)
-
     def _hash(self, path: Path) -> str:
         """Hash of a file, of one that stays as it is computed once."""
         state = path.stat()
@@ -313,15 +305,6 @@ class Device:
         if key not in self._hashes:
             self._hashes[key] = sha256_of(path)
         return self._hashes[key]
-
-    def keep_as(self, kind: str, digest: str, files: Mapping[str, Path]) -> str:
-        """As :meth:`keep`, when the digest of the files is known."""
-        place = f"{self.base}/{kind}/{digest}"
-        if place not in self._kept:
-            if self._sh('[ -d "$1" ]', place).code:
-                self._send(files, place)
-            self._kept.add(place)
-        return place
 
     def _send(self, files: Mapping[str, Path], place: str) -> None:
         """Send files under another name, and give them theirs when all are there."""
@@ -353,7 +336,7 @@ class Device:
 
         Args:
             command: program and arguments, paths in them absolute or relative to the user's home.
-            work: name of the directory, see :meth:`work`.
+            work: name of the directory.
             timeout: in seconds.
 
         Raises:
@@ -385,16 +368,8 @@ class Device:
         if plain:
             self._shell.pull(work, plain, into)
 
-    def work(self, name: str) -> str:
-        """Directory of a run on the device."""
-        return f"{self.base}/{_WORK}/{name}"
-
-    def remove(self, work: str) -> None:
-        """Remove the directory of a run."""
-        self._sh('rm -rf "$1"', work)
-
     def _clean(self) -> None:
-        self.remove(f"{self.base}/{_WORK}")
+        self._sh('rm -rf "$1"', f"{self.base}/{_WORK}")
 
     def _parts(self, script: str) -> Mapping[str, str]:
         return parts(self._shell.run(["sh", "-c", script, "opscope"], _ASK_SECONDS).stdout)
@@ -418,11 +393,6 @@ class CommandResult(NamedTuple):
 
     code: int
     said: str
-
-
-def digest_of(lines: Iterable[str]) -> str:
-    """Name of a set of files by their content, from lines that tell each file's hash and name."""
-    return hashlib.sha256("".join(lines).encode()).hexdigest()[:16]
 
 
 def _files(process: RemoteProcess, timeout: float) -> list[str]:

@@ -87,14 +87,15 @@ def read_answer(code: int | None, answer: Path, log: Path, timeout: float, kind:
 def unanswered(code: int, log: Path) -> Failure:
     """Why a process ended without an answer."""
     if code < 0:
-        name = _signal_name(-code)
+        name = signal_name(-code)
         return Failure(FailureKind.SIGNAL, f"the process was ended by {name}{log_tail(log)}", signal=name)
     if code == StorageError.exit_code:
         return Failure(FailureKind.STORAGE, "the disk is full: no answer could be written")
     return Failure(FailureKind.EXIT, f"the process ended with code {code} and no answer{log_tail(log)}", exit_code=code)
 
 
-def _signal_name(number: int) -> str:
+def signal_name(number: int) -> str:
+    """Name of a signal."""
     try:
         return signal.Signals(number).name
     except ValueError:

@@ -8,7 +8,6 @@ from opscope.core.errors import UsageError
 from opscope.core.system.elf import AARCH64, ARM, X86, X86_64, machine_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
 
@@ -35,13 +34,13 @@ _PROCESSORS = {
 _BUILT = {AARCH64: "aarch64", ARM: "32-bit Arm", X86_64: "x86-64", X86: "32-bit x86"}
 
 
-def check_processor(program: Path, machine: str, how_to_build: Callable[[Processor], str]) -> None:
+def check_processor(program: Path, machine: str, how_to_build: str) -> None:
     """Refuse a program that was built for another processor than a device's; one that does not tell may run.
 
     Args:
         program: the file, here.
         machine: what ``uname -m`` says on the device.
-        how_to_build: what to do, for a processor.
+        how_to_build: what to do; in it ``{name}`` and ``{abi}`` stand for those of the processor.
 
     Raises:
         UsageError: saying for which it was built.
@@ -50,4 +49,4 @@ def check_processor(program: Path, machine: str, how_to_build: Callable[[Process
     if built is None or known is None or built in known.machines:
         return
     problem = f"the runner was built for {_BUILT.get(built, f'machine {built}')}, the device is {machine}"
-    raise UsageError(problem, where=program, hint=how_to_build(known))
+    raise UsageError(problem, where=program, hint=how_to_build.format(name=known.name, abi=known.abi))

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from opscope.hosts.adb.adb import AdbShell
     from opscope.hosts.adb.power import Power
     from opscope.hosts.host import ExitStatus, GuardedCommand
-    from opscope.hosts.processors import Processor
 
 Told = TypeVar("Told")
 LOGCAT = "logcat.txt"
@@ -96,7 +95,7 @@ class AdbDevice(Device):
         address: that a manifest has, by which it is found again; empty for its serial number.
     """
 
-    _built = "with the Android NDK"
+    _built, _build = "with the Android NDK", "build it with the Android NDK for {abi}"
     _start, _notes = f"{_NOTES}{START}", ("pid", "began")
 
     def __init__(
@@ -150,9 +149,6 @@ class AdbDevice(Device):
             DeviceError: it does not come back.
         """
         return self._patiently(lambda: super(AdbDevice, self).output_of(*command, timeout=timeout))
-
-    def _how_to_build(self, processor: Processor) -> str:
-        return f"build it with the Android NDK for {processor.abi}"
 
     def _status(self, code: int | None, command: GuardedCommand) -> ExitStatus:
         """How a command ended, with what logcat tells of a foreign one."""

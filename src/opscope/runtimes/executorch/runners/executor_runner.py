@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from opscope.bundle.manifest import BUILD, Failure, FailureKind
-from opscope.core.errors import DeviceError, FeatureError, NotFoundError, with_hint
+from opscope.core.errors import DeviceError, FeatureError, NotFoundError
 from opscope.core.files import sha256_of
 from opscope.experiment.protocol import LOG, OUTPUTS, TRACE
 from opscope.experiment.target import Capabilities, JobOutcome
 from opscope.hosts.host import GuardedCommand
 from opscope.hosts.process import log_tail
 from opscope.machine import environment
+from opscope.runtimes.executorch.runners.hosted import HostedTarget, ended_by
 from opscope.runtimes.executorch.runners.runner_command import ONE_EACH, check_arguments, measured, runner_words
 from opscope.runtimes.executorch.runners.runner_log import DEFAULT_TRACE, parse_help, parse_log
 from opscope.runtimes.executorch.runners.runner_outcome import (
@@ -34,9 +35,8 @@ from opscope.runtimes.executorch.runners.runner_outputs import OUTPUT_FILE, Runn
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from contextlib import AbstractContextManager
 
-    from opscope.bundle.manifest import Conditions, Environment, Target, Tensor
+    from opscope.bundle.manifest import Environment, Tensor
     from opscope.experiment.protocol import ProbeAnswer
     from opscope.experiment.target import Job
     from opscope.hosts.host import ExitStatus, Host
@@ -47,7 +47,7 @@ _HELP_SECONDS = 60.0
 _FULL = 1 << 16
 
 
-class ExecutorRunnerTarget:
+class ExecutorRunnerTarget(HostedTarget):
     """Runs jobs with one build of ``executor_runner``.
 
     Args:
@@ -73,7 +73,8 @@ class ExecutorRunnerTarget:
         inputs: Sequence[Tensor] = (),
         outputs: Sequence[Tensor] = (),
     ) -> None:
-        self._host, self._runner = host, runner.resolve()
+        super().__init__(host)
+        self._runner = runner.resolve()
         self._arguments, self._method = tuple(arguments), method
         self._inputs, self._outputs = list(inputs), list(outputs)
         check_arguments(self._arguments)
@@ -81,14 +82,6 @@ class ExecutorRunnerTarget:
             hint = "give the path of an executor_runner that was built for the target"
             raise NotFoundError("there is no such runner", where=self._runner, hint=hint)
         host.check_program(self._runner)
-
-    def describe(self) -> Target:
-        """Kind and address, for the manifest."""
-        return self._host.describe()
-
-    def reserved(self) -> AbstractContextManager[None]:
-        """Hold the host for us alone."""
-        return self._host.reserved()
 
     def capabilities(self) -> Capabilities:
         """Those of a build: its features are fixed, and so may be whether it traces."""
@@ -111,14 +104,6 @@ class ExecutorRunnerTarget:
         """The machine, without packages that are installed here: they are not what the runner is made of."""
         return self._host.environment(None, {"opscope": environment.versions()["opscope"], **self._identity})
 
-    def conditions(self) -> Conditions:
-        """The state of the machine now.
-
-        Raises:
-            DeviceError: a device was lost and does not come back.
-        """
-        return self._host.conditions()
-
     def roofs(self, clear: list[str] | None, threads: int) -> None:
         """No ceilings: they would be those of other kernels than the runner's."""
 
@@ -137,10 +122,8 @@ class ExecutorRunnerTarget:
         try:
             impossible = untraceable(self.always_traces, job)
             return JobOutcome(failure=impossible) if impossible else self._execute(job, work)
-        except DeviceError as error:
-            return JobOutcome(failure=Failure(FailureKind.DEVICE, with_hint(error)))
-        except OSError as error:
-            return JobOutcome(failure=Failure(FailureKind.STORAGE, f"{error.strerror}: {error.filename}"))
+        except (DeviceError, OSError) as error:
+            return ended_by(error)
         finally:
             (work / DEFAULT_TRACE).unlink(missing_ok=True)
 

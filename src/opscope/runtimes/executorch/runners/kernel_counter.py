@@ -13,12 +13,11 @@ import re
 import shlex
 import shutil
 import subprocess
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from opscope.core.errors import FeatureError, MissingDependencyError
-from opscope.core.files import storage_errors
+from opscope.core.files import made_in_place, storage_errors
 from opscope.core.system.cache import cache_directory
 from opscope.core.system.elf import AARCH64, read_symbols
 from opscope.hosts.process import last_line
@@ -132,14 +131,10 @@ def _header(symbols: ElfSymbols | None, library: Path) -> tuple[str, tuple[str, 
 
 def _build(compiler: Sequence[str], header: str, path: Path) -> None:
     """Compile under another name and put it in its place in one step."""
-    with storage_errors(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=path.parent) as work:
-            (Path(work) / "kernels.h").write_text(header, encoding="utf-8")
-            built = Path(work) / "counter.so"
-            command = [*compiler, *_FLAGS, "-I", work, str(SOURCE), "-o", str(built), "-ldl", "-lpthread"]
-            done = subprocess.run(command, capture_output=True, text=True, timeout=_COMPILE_SECONDS, check=False)
-            if done.returncode:
-                problem = f"the compiler cannot build the kernel counter: {last_line(done.stderr)}"
-                raise MissingDependencyError(problem, hint=_HINT)
-            built.replace(path)
+    with made_in_place(path) as built:
+        (built.parent / "kernels.h").write_text(header, encoding="utf-8")
+        command = [*compiler, *_FLAGS, "-I", str(built.parent), str(SOURCE), "-o", str(built), "-ldl", "-lpthread"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_COMPILE_SECONDS, check=False)
+        if done.returncode:
+            problem = f"the compiler cannot build the kernel counter: {last_line(done.stderr)}"
+            raise MissingDependencyError(problem, hint=_HINT)

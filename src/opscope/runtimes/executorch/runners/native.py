@@ -14,6 +14,7 @@ from opscope.hosts.emulator import EmulatedMachine, find_emulator
 from opscope.hosts.target_kinds import NATIVE
 from opscope.hosts.this_machine import ThisMachine
 from opscope.machine import environment, isa
+from opscope.runtimes.executorch.runners.hosted import HostedTarget
 from opscope.runtimes.executorch.runners.native_build import build_runner
 from opscope.runtimes.executorch.runners.native_jobs import NativeJobs
 from opscope.runtimes.executorch.runners.native_start import NativeProgram, NativeStarter
@@ -22,10 +23,9 @@ from opscope.runtimes.executorch.runners.remote_runtime import build_runtime
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from opscope.bundle.manifest import Conditions, Environment
+    from opscope.bundle.manifest import Environment
     from opscope.experiment.protocol import ProbeAnswer
     from opscope.experiment.target import Job, JobOutcome
     from opscope.hosts.device import Device
@@ -38,7 +38,7 @@ EXPERIMENTAL = "glibc of the bundle, experimental: not yet seen on a phone"
 """Stands in an Android device's manifest under ``c library``; the runtime's wheel is not made for Android's own."""
 
 
-class NativeTarget:
+class NativeTarget(HostedTarget):
     """Runs jobs with the native runner.
 
     Loading a program includes loading its method here; with Python that is part of the first inference.
@@ -59,7 +59,8 @@ class NativeTarget:
         python: PythonTarget | None = None,
         probe: Callable[[], ProbeAnswer] | None = None,
     ) -> None:
-        self._host, self._make, self._versions = host, program, dict(versions)
+        super().__init__(host)
+        self._make, self._versions = program, dict(versions)
         self._python, self._asks = python, probe
 
     @cached_property
@@ -76,14 +77,6 @@ class NativeTarget:
     def _jobs(self) -> NativeJobs:
         program = self.program
         return NativeJobs(NativeStarter(self._host, program), program.versions, program.arch, self._asks)
-
-    def describe(self) -> Target:
-        """Kind and address, for the manifest."""
-        return self._host.describe()
-
-    def reserved(self) -> AbstractContextManager[None]:
-        """Hold the host for us alone."""
-        return self._host.reserved()
 
     def capabilities(self) -> Capabilities:
         """All; the kernels that it calls can be counted."""
@@ -103,14 +96,6 @@ class NativeTarget:
         groups = feature_groups(self.probe)
         versions = {"opscope": environment.versions()["opscope"], **self._versions, **self.program.versions}
         return self._host.environment(groups, versions)
-
-    def conditions(self) -> Conditions:
-        """The state of the machine now.
-
-        Raises:
-            DeviceError: it cannot be reached.
-        """
-        return self._host.conditions()
 
     def execute(self, job: Job, directory: Path) -> JobOutcome:
         """Run a job in a process group of its own, which ends with its time, the caller, or the connection."""

@@ -122,11 +122,6 @@ class RunnerCall(NamedTuple):
     counts: Path | None = None
 
 
-def flag_words(flags: Mapping[str, object]) -> list[str]:
-    """Flags as words of the runner's command line; those with an empty value are left out."""
-    return [f"--{name}={value}" for name, value in flags.items() if value != ""]
-
-
 def judged(heard: NativeAnswer | Failure, code: int | None, log: Path) -> NativeAnswer | Failure:
     """An answer, or the failure that it tells of.
 

@@ -8,13 +8,12 @@ import shlex
 import shutil
 import subprocess
 import sys
-import tempfile
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from opscope.core.errors import MissingDependencyError
-from opscope.core.files import storage_errors
+from opscope.core.files import made_in_place
 from opscope.core.system.c_library import check_c_library
 from opscope.core.system.cache import VARIABLE, cache_directory
 from opscope.hosts.process import last_line
@@ -144,14 +143,10 @@ def compile_runner(compiler: Compiler, flags: Sequence[str], path: Path, *, star
         MissingDependencyError: the compiler fails, or what it built does not start.
         StorageError: the runner cannot be kept.
     """
-    with storage_errors(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=path.parent) as work:
-            built = Path(work) / "runner"
-            _must([*compiler.command, *flags, "-o", str(built)], _COMPILE_SECONDS, "cannot build the native runner")
-            if starts:
-                _must([str(built), "--help"], _START_SECONDS, "built a native runner that does not start")
-            built.replace(path)
+    with made_in_place(path) as built:
+        _must([*compiler.command, *flags, "-o", str(built)], _COMPILE_SECONDS, "cannot build the native runner")
+        if starts:
+            _must([str(built), "--help"], _START_SECONDS, "built a native runner that does not start")
 
 
 def _must(command: Sequence[str], seconds: float, problem: str) -> None:

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from opscope.bundle.manifest import Failure, FailureKind, Measurement
-from opscope.core.errors import DeviceError, FeatureError, RunError, with_hint
+from opscope.core.errors import DeviceError, FeatureError, RunError
 from opscope.experiment.protocol import LOG, OUTPUTS, TRACE, ProbeAnswer
 from opscope.experiment.target import JobOutcome
 from opscope.machine.cpu_reading import CPUID_LEAVES
 from opscope.machine.layout import proved_layout
+from opscope.runtimes.executorch.runners.hosted import ended_by
 from opscope.runtimes.executorch.runners.kernel_counter import COUNTS
 from opscope.runtimes.executorch.runners.native_answer import RunnerCall, read_outputs, write_inputs
 
@@ -78,14 +79,8 @@ class NativeJobs:
         try:
             work.mkdir(exist_ok=True)
             return self._execute(job, directory, work)
-        except FeatureError as error:
-            return JobOutcome(failure=Failure(FailureKind.MASK, str(error)))
-        except DeviceError as error:
-            return JobOutcome(failure=Failure(FailureKind.DEVICE, with_hint(error)))
-        except RunError as error:
-            return JobOutcome(failure=Failure(FailureKind.EXIT, str(error)))
-        except OSError as error:
-            return JobOutcome(failure=Failure(FailureKind.STORAGE, f"{error.strerror}: {error.filename}"))
+        except (FeatureError, DeviceError, RunError, OSError) as error:
+            return ended_by(error)
         finally:
             shutil.rmtree(work, ignore_errors=True)
 

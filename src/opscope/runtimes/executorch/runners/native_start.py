@@ -12,7 +12,7 @@ from opscope.hosts.host import GuardedCommand
 from opscope.hosts.process import log_tail, read_answer
 from opscope.runtimes.executorch.installed import BACKEND, library_directory
 from opscope.runtimes.executorch.runners.kernel_counter import COUNTS, counter_environment
-from opscope.runtimes.executorch.runners.native_answer import ANSWER, INPUT, OUTPUT, NativeAnswer, flag_words, judged
+from opscope.runtimes.executorch.runners.native_answer import ANSWER, INPUT, OUTPUT, NativeAnswer, judged
 from opscope.runtimes.executorch.runners.remote_runtime import RUNNER, RuntimeFolder
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ class NativeStarter:
             flags["etdump_path"] = TRACE
         if not self._host.remote:
             flags["spawned_ns"] = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
-        return flag_words(flags)
+        return [f"--{name}={value}" for name, value in flags.items() if value != ""]
 
     def _counting(self, call: RunnerCall) -> Mapping[str, str]:
         if call.counter is None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from opscope.bundle.manifest import Failure, FailureKind, Target
-from opscope.core.errors import DeviceError, FeatureError, MissingDependencyError, RunError, with_hint
+from opscope.core.errors import DeviceError, FeatureError, MissingDependencyError, RunError
 from opscope.core.files import storage_errors
 from opscope.experiment.protocol import (
     LOG,
@@ -25,18 +25,18 @@ from opscope.experiment.protocol import (
 )
 from opscope.experiment.target import Capabilities, JobOutcome, feature_groups
 from opscope.hosts.host import GuardedCommand
-from opscope.hosts.process import log_tail, read_answer, unanswered
+from opscope.hosts.process import log_tail, read_answer
 from opscope.hosts.target_kinds import LOCAL
 from opscope.hosts.this_machine import ThisMachine
 from opscope.machine.layout import WITHOUT_SWITCH
 from opscope.machine.peak_rates_cache import MachineIdentity
+from opscope.runtimes.executorch.runners.hosted import HostedTarget, ended_by
 from opscope.runtimes.executorch.runners.interpreters import CHILD, ROOFS_CHILD, DevicePython, OwnPython
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from contextlib import AbstractContextManager
 
-    from opscope.bundle.manifest import Conditions, Environment
+    from opscope.bundle.manifest import Environment
     from opscope.experiment.target import Job
     from opscope.hosts.device import Device
     from opscope.hosts.host import Host
@@ -51,7 +51,7 @@ ROOFS_SECONDS, ROOFS_LIMIT = 2.5, 120.0
 DRIFT_SECONDS = 0.25
 
 
-class PythonTarget:
+class PythonTarget(HostedTarget):
     """Runs jobs with the Python bindings of the runtime.
 
     Args:
@@ -61,15 +61,8 @@ class PythonTarget:
     """
 
     def __init__(self, host: Host, python: Interpreter, features: Callable[[], ProbeAnswer] | None = None) -> None:
-        self._host, self._python, self._features = host, python, features
-
-    def describe(self) -> Target:
-        """Kind and address, for the manifest."""
-        return self._host.describe()
-
-    def reserved(self) -> AbstractContextManager[None]:
-        """Hold the host for us alone."""
-        return self._host.reserved()
+        super().__init__(host)
+        self._python, self._features = python, features
 
     def capabilities(self) -> Capabilities:
         """Whether the installed runtime writes traces."""
@@ -102,14 +95,6 @@ class PythonTarget:
         """The machine and its software."""
         return self._host.environment(feature_groups(self.probe), self._python.versions())
 
-    def conditions(self) -> Conditions:
-        """The state of the machine now.
-
-        Raises:
-            DeviceError: it cannot be reached.
-        """
-        return self._host.conditions()
-
     def execute(self, job: Job, directory: Path) -> JobOutcome:
         """Run a job in a process group of its own, which ends with its time, the caller, or the connection."""
         work = directory.resolve()
@@ -129,10 +114,8 @@ class PythonTarget:
             words = ["run", self._sent(asked, work)]
             code = self._run(CHILD, words, work, job.timeout_seconds)
             return self._outcome(code, work, job.timeout_seconds)
-        except DeviceError as error:
-            return JobOutcome(failure=Failure(FailureKind.DEVICE, with_hint(error)))
-        except OSError as error:
-            return JobOutcome(failure=Failure(FailureKind.STORAGE, f"{error.strerror}: {error.filename}"))
+        except (DeviceError, OSError) as error:
+            return ended_by(error)
         finally:
             for name in (_REQUEST, _ANSWER):
                 (work / name).unlink(missing_ok=True)
@@ -235,12 +218,9 @@ def peak_rates_response(code: int | None, asked: PeakRatesRequest, answer: Path,
     """
     if code is None:
         raise RunError(f"measuring ceilings was ended after {ROOFS_LIMIT:.0f} s")
-    if code < 0 or not answer.exists():
-        raise RunError(f"measuring ceilings failed: {unanswered(code, log).message}")
-    try:
-        heard = msgspec.json.decode(answer.read_bytes(), type=PeakRatesResponse)
-    except msgspec.MsgspecError as error:
-        raise RunError(f"measuring ceilings failed: the answer is damaged: {error}") from None
+    heard = read_answer(code, answer, log, ROOFS_LIMIT, PeakRatesResponse)
+    if isinstance(heard, Failure):
+        raise RunError(f"measuring ceilings failed: {heard.message}")
     if heard.roofs is None or (heard.mask is None and asked.clear is not None):
         kind = FeatureError if heard.kind == "mask" else RunError
         raise kind(f"measuring ceilings failed: {heard.error or 'no result'}")

@@ -9,14 +9,13 @@ import shlex
 import shutil
 import subprocess
 import sys
-import tempfile
 import zipfile
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from opscope.core.errors import FeatureError, MissingDependencyError
-from opscope.core.files import sha256_of, storage_errors
+from opscope.core.files import made_in_place, sha256_of
 from opscope.core.system.cache import cache_directory
 from opscope.core.system.interpreter import module_command
 from opscope.hosts.process import last_line
@@ -78,11 +77,8 @@ def runtime_libraries(arch: str, cache: Path | None = None) -> Path:
     wanted = runtime_version()
     unpacked = (cache or cache_directory()) / "wheels" / f"executorch-{wanted}-{arch}"
     if not unpacked.exists():
-        with storage_errors(unpacked):
-            unpacked.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(dir=unpacked.parent) as work:
-                _unpack(_downloaded(wanted, arch, Path(work)), Path(work) / "parts")
-                (Path(work) / "parts").replace(unpacked)
+        with made_in_place(unpacked) as parts:
+            _unpack(_downloaded(wanted, arch, parts.parent), parts)
     return unpacked / "executorch" / "lib"
 
 
@@ -179,26 +175,19 @@ def build_runtime(arch: str, cache: Path | None = None) -> RuntimeFolder:
 
 
 def _make(folder: Path, compiler: Compiler, flags: list[str], libraries: Path, arch: str) -> None:
-    with storage_errors(folder):
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder.parent) as work:
-            parts = Path(work) / "parts"
-            compile_runner(compiler, flags, parts / RUNNER, starts=False)
-            for file in [*(libraries / name for name in _RUNTIME), *_system_files(compiler, arch)]:
-                shutil.copy(file, parts / file.name)
-            parts.replace(folder)
-
-
-def _system_files(compiler: Compiler, arch: str) -> list[Path]:
-    """The loader, the C library and those of the compiler, as it finds them itself.
-
-    Raises:
-        MissingDependencyError: it does not have them.
-    """
-    return [_system_file(compiler, name) for name in (_LOADERS[arch], *_SYSTEM)]
+    with made_in_place(folder) as parts:
+        compile_runner(compiler, flags, parts / RUNNER, starts=False)
+        found = [_system_file(compiler, name) for name in (_LOADERS[arch], *_SYSTEM)]
+        for file in [*(libraries / name for name in _RUNTIME), *found]:
+            shutil.copy(file, parts / file.name)
 
 
 def _system_file(compiler: Compiler, name: str) -> Path:
+    """The loader, or a library of C or of the compiler, as it finds it itself.
+
+    Raises:
+        MissingDependencyError: it does not have it.
+    """
     command = [*compiler.command, f"-print-file-name={name}"]
     told = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
     if not Path(told).is_absolute() or not Path(told).exists():

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import shutil
-import signal
 from typing import TYPE_CHECKING
 
 from opscope.bundle.manifest import Failure, FailureKind
+from opscope.hosts.process import signal_name
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -60,22 +60,20 @@ def failure_of(ended: ExitStatus, log: RunnerLog, last_words: str, job: Job) -> 
         last_words: the end of a message that quotes its last line; may be empty.
         job: what it was asked.
     """
-    return _crash(ended, last_words) or _refusal(ended, log, last_words) or _unlike_asked(log, job) or _wrong(log)
+    found = _crash(ended, last_words) or _refusal(ended, log, last_words) or _unlike_asked(log, job)
+    return found or (nan_failure(log.nan_outputs, "printed") if log.nan_outputs else None)
 
 
 def _crash(ended: ExitStatus, last_words: str) -> Failure | None:
     if ended.start_error:
-        problem = f"the runner cannot be started: {ended.start_error}"
-        return Failure(FailureKind.EXIT, problem + _start_hint(ended.start_error), exit_code=ended.code)
+        other = "; it was built for another kind of machine" if "format" in ended.start_error.lower() else ""
+        problem = f"the runner cannot be started: {ended.start_error}{other}"
+        return Failure(FailureKind.EXIT, problem, exit_code=ended.code)
     if ended.code is None or ended.code >= 0:
         return None
     name = signal_name(-ended.code)
     hint = _SIGNAL_HINTS.get(name, _ANY_SIGNAL)
     return Failure(FailureKind.SIGNAL, f"the runner was ended by {name} ({hint}){last_words}", signal=name)
-
-
-def _start_hint(problem: str) -> str:
-    return "; it was built for another kind of machine" if "format" in problem.lower() else ""
 
 
 def _refusal(ended: ExitStatus, log: RunnerLog, last_words: str) -> Failure | None:
@@ -111,10 +109,6 @@ def _unlike_asked(log: RunnerLog, job: Job) -> Failure | None:
     else:
         return None
     return Failure(FailureKind.EXIT, problem, exit_code=0)
-
-
-def _wrong(log: RunnerLog) -> Failure | None:
-    return nan_failure(log.nan_outputs, "printed") if log.nan_outputs else None
 
 
 def nan_failure(count: int, what: str) -> Failure:
@@ -154,11 +148,3 @@ def _cut(trace: Path, size: int) -> bool:
         head = file.read(_IDENTIFIER_AT + len(_IDENTIFIER))
     stated = int.from_bytes(head[:_PREFIX], "little") + _PREFIX
     return head[_IDENTIFIER_AT:] == _IDENTIFIER and stated > size
-
-
-def signal_name(number: int) -> str:
-    """Name of a signal."""
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"

@@ -1,0 +1,53 @@
+"""What every runner leaves to its host, and how errors of the host end a job."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from opscope.bundle.manifest import Failure, FailureKind
+from opscope.core.errors import DeviceError, FeatureError, with_hint
+from opscope.experiment.target import JobOutcome
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from opscope.bundle.manifest import Conditions, Target
+    from opscope.core.errors import OpscopeError
+    from opscope.hosts.host import Host
+
+
+class HostedTarget:
+    """A target as far as its host answers for it.
+
+    Args:
+        host: where it runs.
+    """
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+
+    def describe(self) -> Target:
+        """Kind and address, for the manifest."""
+        return self._host.describe()
+
+    def reserved(self) -> AbstractContextManager[None]:
+        """Hold the host for us alone."""
+        return self._host.reserved()
+
+    def conditions(self) -> Conditions:
+        """The state of the machine now.
+
+        Raises:
+            DeviceError: a device cannot be reached, or was lost and does not come back.
+        """
+        return self._host.conditions()
+
+
+def ended_by(error: OpscopeError | OSError) -> JobOutcome:
+    """The outcome of a job that an error ended."""
+    if isinstance(error, OSError):
+        return JobOutcome(failure=Failure(FailureKind.STORAGE, f"{error.strerror}: {error.filename}"))
+    if isinstance(error, DeviceError):
+        return JobOutcome(failure=Failure(FailureKind.DEVICE, with_hint(error)))
+    kind = FailureKind.MASK if isinstance(error, FeatureError) else FailureKind.EXIT
+    return JobOutcome(failure=Failure(kind, str(error)))
