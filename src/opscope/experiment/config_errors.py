@@ -68,8 +68,7 @@ def typed_options(values: Mapping[str, object], kind: type[T]) -> T:
     try:
         return msgspec.convert(values, kind)
     except msgspec.ValidationError as error:
-        placed = _PLACED.match(str(error))
-        problem, path = (placed["problem"], (placed["path"] or "").lstrip(".")) if placed else (str(error), "")
+        problem, path = _placed(str(error))
         option = _OPTIONS.get(path, f"--{path.replace('_', '-')}")
         found = shown(_found(values, path))
         raise UsageError(f"{found} is not allowed; expected {_expected(problem)}", where=option) from None
@@ -87,8 +86,7 @@ def shown(value: object) -> str:
 
 
 def _translated(message: str, raw: object, kind: type, where: Path, choices: Mapping[str, Sequence[str]]) -> UsageError:
-    placed = _PLACED.match(message)
-    problem, path = (placed["problem"], (placed["path"] or "").lstrip(".")) if placed else (message, "")
+    problem, path = _placed(message)
     if unknown := _UNKNOWN.match(problem):
         known = _fields(kind, path)
         return wrong(
@@ -97,11 +95,18 @@ def _translated(message: str, raw: object, kind: type, where: Path, choices: Map
     if missing := _MISSING.match(problem):
         return wrong(where, _joined(path, missing[1]), "this key is missing")
     found = _found(raw, path)
-    words = choices.get(_last_name(path))
+    words = choices.get(next((name for name, _ in reversed(_steps(path)) if name), ""))
     if words:
         hint = did_you_mean(found, words) if isinstance(found, str) else None
-        return wrong(where, path, f"{shown(found)} is not allowed; expected {_one_of(words)}", hint)
+        allowed = f"one of {', '.join(words)}" if len(words) > 1 else words[0]
+        return wrong(where, path, f"{shown(found)} is not allowed; expected {allowed}", hint)
     return wrong(where, path, f"{shown(found)} is not allowed; expected {_expected(problem)}")
+
+
+def _placed(message: str) -> tuple[str, str]:
+    """The problem that msgspec tells, and the path of the field."""
+    placed = _PLACED.match(message)
+    return (placed["problem"], (placed["path"] or "").lstrip(".")) if placed else (message, "")
 
 
 def _expected(problem: str) -> str:
@@ -117,10 +122,6 @@ def _expected(problem: str) -> str:
     return text.replace("of length of at least", "with at least").replace("of length of at most", "with at most")
 
 
-def _one_of(words: Sequence[str]) -> str:
-    return f"one of {', '.join(words)}" if len(words) > 1 else words[0]
-
-
 def _joined(path: str, name: str) -> str:
     return f"{path}.{name[:_LONGEST]}" if path else name[:_LONGEST]
 
@@ -128,10 +129,6 @@ def _joined(path: str, name: str) -> str:
 def _steps(path: str) -> list[tuple[str, str]]:
     """Names and numbers of a path like ``variants[0].threads``, one of the two empty in each."""
     return _STEP.findall(f".{path}" if path and not path.startswith("[") else path)
-
-
-def _last_name(path: str) -> str:
-    return next((name for name, _ in reversed(_steps(path)) if name), "")
 
 
 def _found(raw: object, path: str) -> object:

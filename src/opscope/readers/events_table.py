@@ -1,9 +1,6 @@
 """The files that ``opscope convert`` writes as csv and parquet, read again.
 
 Neither is trusted: the columns that follow from others are derived anew and must agree with those in the file.
-
-The work is done in ``opscope.readers.events_table``, which is loaded when there is such a file to read: recognising one
-must not cost the time of loading polars.
 """
 
 from __future__ import annotations
@@ -54,7 +51,17 @@ class EventsCsvReader:
             TraceFormatError: columns are missing, a cell is not of its column's type, or the events contradict each
                 other.
         """
-        return table_of_csv(data, path)
+        if bytes(data[-1:]) != b"\n":
+            raise TraceFormatError("truncated: the last line has no end", where=path, offset=len(data), hint=_AGAIN)
+        try:
+            cells = pl.read_csv(io.BytesIO(data), infer_schema=False)
+        except pl.exceptions.PolarsError as error:
+            raise TraceFormatError(f"no CSV: {_first_line(error)}", where=path, hint=_AGAIN) from error
+        clock = _csv_clock(cells, path)
+        cells = cells.drop(CLOCK_COLUMN, strict=False)
+        _check_columns(cells, path)
+        values = {column.name: _parsed(cells[column.name], column, path) for column in COLUMNS}
+        return _table(pl.DataFrame(values), clock, (_WITHOUT_WARNINGS,), path)
 
 
 class EventsParquetReader:
@@ -72,7 +79,21 @@ class EventsParquetReader:
         Raises:
             TraceFormatError: it is no table of events, is damaged, or its events contradict each other.
         """
-        return table_of_parquet(data, path)
+        _check_whole(data, path)
+        try:
+            metadata = pl.read_parquet_metadata(io.BytesIO(data))
+            frame = pl.read_parquet(io.BytesIO(data))
+        except (pl.exceptions.PolarsError, OSError) as error:
+            raise TraceFormatError(f"damaged Parquet: {_first_line(error)}", where=path, hint=_AGAIN) from error
+        except pl.exceptions.PanicException as error:
+            # polars' decoder asserts where a damaged page contradicts its header, and its panics are no Exception but
+            # a BaseException, which no handler of errors would stop. The file is at fault and the decoder holds no
+            # state, so it is an answer like any other error; what else is no Exception (Ctrl-C, exit) passes.
+            problem = "damaged Parquet: its pages contradict its header"
+            raise TraceFormatError(problem, where=path, hint=_AGAIN) from error
+        _check_columns(frame, path)
+        typed = frame.select(_typed(frame[column.name], column, path) for column in COLUMNS)
+        return _table(typed, _clock([metadata.get(CLOCK_KEY)], path), _warnings(metadata, path), path)
 
 
 def checksum(content: bytes) -> tuple[int, bytes]:
@@ -92,25 +113,6 @@ _AGAIN = "convert the trace again; a table that was edited must keep all columns
 _DERIVED = frozenset({"process", "inference", "warmup", "position", "self_time", "depth"})
 _TEXT = (pl.String, pl.Categorical, pl.Enum)
 _TRUTH = {"true": True, "false": False}
-
-
-def table_of_csv(data: bytes, path: Path) -> EventTable:
-    """The events of a CSV file.
-
-    Raises:
-        TraceFormatError: naming file, column and row.
-    """
-    if bytes(data[-1:]) != b"\n":
-        raise TraceFormatError("truncated: the last line has no end", where=path, offset=len(data), hint=_AGAIN)
-    try:
-        cells = pl.read_csv(io.BytesIO(data), infer_schema=False)
-    except pl.exceptions.PolarsError as error:
-        raise TraceFormatError(f"no CSV: {_first_line(error)}", where=path, hint=_AGAIN) from error
-    clock = _csv_clock(cells, path)
-    cells = cells.drop(CLOCK_COLUMN, strict=False)
-    _check_columns(cells, path)
-    values = {column.name: _parsed(cells[column.name], column, path) for column in COLUMNS}
-    return _table(pl.DataFrame(values), clock, (_WITHOUT_WARNINGS,), path)
 
 
 _WITHOUT_WARNINGS = TraceWarning(
@@ -151,28 +153,6 @@ def _parsed(cells: pl.Series, column: Column, path: Path) -> pl.Series:
         problem = f"{_short(cells[row])} is no {column.dtype} (event {row:,}, column {column.name})"
         raise TraceFormatError(problem, where=path, hint=_AGAIN)
     return parsed
-
-
-def table_of_parquet(data: bytes, path: Path) -> EventTable:
-    """The events of a Parquet file that opscope wrote.
-
-    Raises:
-        TraceFormatError: naming file and column.
-    """
-    _check_whole(data, path)
-    try:
-        metadata = pl.read_parquet_metadata(io.BytesIO(data))
-        frame = pl.read_parquet(io.BytesIO(data))
-    except (pl.exceptions.PolarsError, OSError) as error:
-        raise TraceFormatError(f"damaged Parquet: {_first_line(error)}", where=path, hint=_AGAIN) from error
-    except pl.exceptions.PanicException as error:
-        # polars' decoder asserts where a damaged page contradicts its header, and its panics are no Exception but
-        # a BaseException, which no handler of errors would stop. The file is at fault and the decoder holds no state,
-        # so it is an answer like any other error; everything else that is no Exception (Ctrl-C, exit) passes.
-        raise TraceFormatError("damaged Parquet: its pages contradict its header", where=path, hint=_AGAIN) from error
-    _check_columns(frame, path)
-    typed = frame.select(_typed(frame[column.name], column, path) for column in COLUMNS)
-    return _table(typed, _clock([metadata.get(CLOCK_KEY)], path), _warnings(metadata, path), path)
 
 
 def _check_whole(data: bytes, path: Path) -> None:

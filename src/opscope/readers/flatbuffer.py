@@ -41,8 +41,7 @@ class FlatBuffer:
         padded = self.size + (-self.size) % _WORD
         raw = np.frombuffer(data, np.uint8)
         self.bytes = raw if padded == self.size else np.concatenate([raw, np.zeros(padded - self.size, np.uint8)])
-        self._u32: NDArray[np.uint32] = self.bytes.view("<u4")
-        self.words = self._u32
+        self.words: NDArray[np.uint32] = self.bytes.view("<u4")
         self._i32: NDArray[np.int32] = self.bytes.view("<i4")
         self._u16: NDArray[np.uint16] = self.bytes.view("<u2")
 
@@ -58,7 +57,7 @@ class FlatBuffer:
     def u32(self, at: Ints) -> Ints:
         """Unsigned 32-bit values at byte positions."""
         self._check(at, _WORD)
-        words: Ints = self._u32[at >> 2].astype(np.int64)
+        words: Ints = self.words[at >> 2].astype(np.int64)
         return words
 
     def i32(self, at: Ints) -> Ints:
@@ -70,8 +69,8 @@ class FlatBuffer:
     def u64(self, at: Ints) -> NDArray[np.uint64]:
         """Unsigned 64-bit values at byte positions; only 4-byte alignment is given in a size-prefixed buffer."""
         self._check(at, 2 * _WORD)
-        low: NDArray[np.uint64] = self._u32[at >> 2].astype(np.uint64)
-        high: NDArray[np.uint64] = self._u32[(at >> 2) + 1].astype(np.uint64)
+        low: NDArray[np.uint64] = self.words[at >> 2].astype(np.uint64)
+        high: NDArray[np.uint64] = self.words[(at >> 2) + 1].astype(np.uint64)
         whole: NDArray[np.uint64] = low | (high << np.uint64(32))
         return whole
 

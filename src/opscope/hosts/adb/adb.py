@@ -132,13 +132,6 @@ _SLOW = "look whether it is asleep, busy or out of reach, and run again; `adb re
 _INSTALL = "install the Android platform tools (Debian: apt install adb, macOS: brew install android-platform-tools)"
 
 
-class Listed(NamedTuple):
-    """A device as ``adb devices`` lists it."""
-
-    serial: str
-    state: str
-
-
 class AdbShell:
     """A device, by its serial number or network address.
 
@@ -160,7 +153,7 @@ class AdbShell:
         if asked is not None and _NETWORK.match(asked):
             self._connect(asked)
         self.serial = asked or self._only_one()
-        self._check()
+        self.run(["true"], _ASK_SECONDS)
 
     def describe(self) -> Target:
         """Kind and serial number."""
@@ -213,16 +206,8 @@ class AdbShell:
     def _where(self) -> str:
         return f"{ADB.name}:{self.serial}"
 
-    def _check(self) -> None:
-        """Ask it something.
-
-        Raises:
-            DeviceError: it does not answer.
-        """
-        self.run(["true"], _ASK_SECONDS)
-
     def _connect(self, address: str) -> None:
-        state = {one.serial: one.state for one in self._listed()}.get(address)
+        state = self._listed().get(address)
         if state == "device":
             return
         if state is not None:  # adb would say that it is connected already, and try again only now and then
@@ -237,13 +222,14 @@ class AdbShell:
         if not found:
             raise no_device()
         if len(found) > 1:
-            raise several_devices([f"{one.serial} ({one.state})" for one in found])
-        return found[0].serial
+            raise several_devices([f"{serial} ({state})" for serial, state in found.items()])
+        return next(iter(found))
 
-    def _listed(self) -> list[Listed]:
+    def _listed(self) -> dict[str, str]:
+        """States of devices by their serial numbers, as ``adb devices`` lists them."""
         lines = self._adb(["devices"], _ASK_SECONDS, serial=None).stdout.decode("utf-8", "replace").splitlines()
         words = [line.split("\t") for line in lines if "\t" in line]
-        return [Listed(serial, state) for serial, state, *_ in words]
+        return {serial: state for serial, state, *_ in words}
 
     def _copy(self, arguments: Sequence[str], size: int) -> None:
         limit = _COPY_SECONDS + size / _SLOWEST_COPY

@@ -347,28 +347,15 @@ KINDS: tuple[Kind, ...] = (
         vulkan="rotary_embedding apply_rotary_emb",
         aten="rope apply_rotary_emb",
     ),
-    Kind(
-        "fft",
-        Category.OTHER,
-        aten="fft_r2c fft_c2r fft_c2c fast_hadamard_transform",
-    ),
+    Kind("fft", Category.OTHER, aten="fft_r2c fft_c2r fft_c2c fast_hadamard_transform"),
     Kind(
         "recurrent",
         Category.OTHER,
         aten="lstm gru rnn_tanh rnn_relu quantized_gru quantized_lstm",
         coreml="gru lstm rnn",
     ),
-    Kind(
-        "detection",
-        Category.OTHER,
-        aten="nms",
-        coreml="non_maximum_suppression",
-    ),
-    Kind(
-        "linear algebra",
-        Category.OTHER,
-        aten="linalg_inv_ex linalg_det linalg_svd linalg_solve linalg_cholesky_ex",
-    ),
+    Kind("detection", Category.OTHER, aten="nms", coreml="non_maximum_suppression"),
+    Kind("linear algebra", Category.OTHER, aten="linalg_inv_ex linalg_det linalg_svd linalg_solve linalg_cholesky_ex"),
     Kind(
         "training",
         Category.OTHER,

@@ -38,10 +38,6 @@ _DROP, _MISS, _EXTRA, _WRONG_WIDTH, _TABLE = 2, 6, 8, 3, 2
 _CLAMP, _CONVERT, _TABLE_NAME = folded("Clamp"), folded("Convert"), folded("Invalid Unary Op")
 
 
-class TooLargeError(Exception):
-    """There are more pairs of events and nodes than can be compared."""
-
-
 class EventAlignment(NamedTuple):
     """The nodes that each event may belong to, over all alignments of least cost, and what speaks against all of them.
 
@@ -55,13 +51,7 @@ class EventAlignment(NamedTuple):
 
 
 def align(graph: XnnGraph, events: Sequence[EventName]) -> EventAlignment:
-    """Align the events of a call with the nodes of its graph.
-
-    Raises:
-        TooLargeError: there are too many of both.
-    """
-    if (len(graph.nodes) + 1) * (len(events) + 1) > _MOST_CELLS:
-        raise TooLargeError
+    """Align the events of a call with the nodes of its graph."""
     costs = _Costs.of(graph, events)
     ahead, behind = _ahead(costs), _behind(costs)
     best = int(ahead[-1, -1])
@@ -357,10 +347,9 @@ def _aligned(graph: XnnGraph, names: Sequence[str], problem: str) -> DelegateMat
     strange = _strange(graph, events)
     if strange:
         return _unknown(names, f"{problem}, and {strange}", foreign=True)
-    try:
-        alignment = align(graph, events)
-    except TooLargeError:
+    if (len(graph.nodes) + 1) * (len(events) + 1) > _MOST_CELLS:
         return _unknown(names, f"{problem}, and there are too many events to align")
+    alignment = align(graph, events)
     if alignment.doubt:
         return _unknown(names, f"{problem}, and events do not fit the nodes: {alignment.doubt}")
     rows = zip(alignment.candidates, events, strict=True)

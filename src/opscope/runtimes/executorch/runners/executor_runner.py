@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from opscope.bundle.manifest import BUILD, Failure, FailureKind
+from opscope.bundle.manifest import BUILD, Failure, FailureKind, Measurement
 from opscope.core.errors import DeviceError, FeatureError, NotFoundError
 from opscope.core.files import sha256_of
 from opscope.experiment.protocol import LOG, OUTPUTS, TRACE
@@ -21,7 +21,7 @@ from opscope.hosts.host import GuardedCommand
 from opscope.hosts.process import log_tail
 from opscope.machine import environment
 from opscope.runtimes.executorch.runners.hosted import HostedTarget, ended_by
-from opscope.runtimes.executorch.runners.runner_command import ONE_EACH, check_arguments, measured, runner_words
+from opscope.runtimes.executorch.runners.runner_command import ONE_EACH, check_arguments, runner_words
 from opscope.runtimes.executorch.runners.runner_log import DEFAULT_TRACE, parse_help, parse_log
 from opscope.runtimes.executorch.runners.runner_outcome import (
     failure_of,
@@ -175,7 +175,20 @@ class ExecutorRunnerTarget(HostedTarget):
         if failure is not None:
             return JobOutcome(failure=failure)
         outputs.save(work / OUTPUTS)
-        return JobOutcome(measurement=measured(log, outputs, self._inputs, self._identity, ended.peak_rss_bytes))
+        return JobOutcome(
+            measurement=Measurement(
+                mask=None,
+                threads=log.threads or 1,  # without a thread pool it is one, and other numbers were refused
+                inputs=self._inputs,
+                outputs=outputs.tensors,
+                output_sha256=outputs.sha256,
+                wall_ns=log.calls_ns,
+                start_ns=None,
+                load_ns=log.load_ns,
+                peak_rss_bytes=ended.peak_rss_bytes,
+                versions=self._identity,
+            )
+        )
 
     def _trace_failure(self, work: Path) -> Failure | None:
         """Why there is no whole trace; it may be that the storage of a device is full."""

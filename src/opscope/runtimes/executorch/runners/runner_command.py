@@ -1,19 +1,16 @@
-"""The command line of an ``executor_runner`` and what counts as its measurement, wherever it runs."""
+"""The command line of an ``executor_runner``, wherever it runs."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opscope.bundle.manifest import Measurement, Tensor
 from opscope.core.errors import UsageError
 from opscope.experiment.protocol import TRACE
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from opscope.experiment.target import Job
-    from opscope.runtimes.executorch.runners.runner_log import RunnerLog
-    from opscope.runtimes.executorch.runners.runner_outputs import RunnerOutputs
 
 ONE_EACH = "give one runner per variant: features are chosen when a runner is built"
 """What to do where features can neither be read nor switched off."""
@@ -45,33 +42,3 @@ def runner_words(job: Job, program: str, method: str | None, output: str | None)
     chosen = job.calls[0] if job.calls else method
     words += ["--method_name", chosen] if chosen else []
     return words + (["--output_file", output] if output else [])
-
-
-def measured(
-    log: RunnerLog,
-    outputs: RunnerOutputs,
-    inputs: Sequence[Tensor],
-    identity: Mapping[str, str],
-    peak_rss_bytes: int | None,
-) -> Measurement:
-    """What a runner told.
-
-    Args:
-        log: that it printed.
-        outputs: that it wrote.
-        inputs: of the method, as the program declares them.
-        identity: what stands for its version.
-        peak_rss_bytes: its largest resident memory; None when that is not known.
-    """
-    return Measurement(
-        mask=None,
-        threads=log.threads or 1,  # without a thread pool it is one, and other numbers were refused
-        inputs=list(inputs),
-        outputs=outputs.tensors,
-        output_sha256=outputs.sha256,
-        wall_ns=log.calls_ns,
-        start_ns=None,
-        load_ns=log.load_ns,
-        peak_rss_bytes=peak_rss_bytes,
-        versions=dict(identity),
-    )
