@@ -70,11 +70,7 @@ class DeviceLock:
         self._process: RemoteProcess | None = None
 
     def take(self) -> bool:
-        """Hold the device; whether it was not held by us already, which is so after a connection was lost.
-
-        Raises:
-            DeviceError: another host holds it, or it cannot be reached.
-        """
+        """Hold the device; see :class:`Lock`."""
         if self._process is not None and self._process.alive():
             return False
         self.release()
@@ -97,8 +93,7 @@ class DeviceLock:
         self._process = None
 
     def _not_taken(self, told: str) -> DeviceError:
-        target = self._shell.describe()
-        where = f"{target.kind}:{target.address}"
+        where = _name(self._shell)
         verdict, _, rest = told.partition(" ")
         if verdict == "held":
             return DeviceError(f"the device is in use {rest}", where=where, hint=_BUSY)
@@ -109,6 +104,11 @@ class DeviceLock:
         if verdict == "refused":
             return DeviceError(f"the device lets us write no lock: {rest}", where=where, hint=_REFUSED)
         return DeviceError("the device did not say whether it is free", where=where, hint="try again")
+
+
+def _name(shell: RemoteShell) -> str:
+    target = shell.describe()
+    return f"{target.kind}:{target.address}"
 
 
 def _holder() -> str:
@@ -174,8 +174,7 @@ class Device:
     @property
     def name(self) -> str:
         """The device, for messages."""
-        target = self._shell.describe()
-        return f"{target.kind}:{target.address}"
+        return _name(self._shell)
 
     @cached_property
     def base(self) -> str:

@@ -57,28 +57,18 @@ class AdbLock:
         self.restored: dict[str, str | None] = {}
 
     def take(self) -> bool:
-        """Hold the device; whether it was not held by us already.
-
-        Raises:
-            DeviceError: another host holds it, it cannot be reached, or it refuses a setting.
-        """
+        """Hold the device and make the settings; see :class:`opscope.hosts.device.Lock`."""
         if self._hold is not None and self._hold.alive():
             return False
-        if self._hold is not None:
-            with contextlib.suppress(DeviceError):
-                self._hold.end()
-        self._hold = None
+        with contextlib.suppress(DeviceError):
+            self.release()
         self._hold = Hold(self._shell, self._directory, self._owner, self._power)
         self.found = self._hold.saved
         self.restored = {**self.restored, **self._hold.restored}
         return True
 
     def release(self) -> None:
-        """Put its settings back and let others have it; may be repeated.
-
-        Raises:
-            DeviceError: a setting could not be put back.
-        """
+        """Put its settings back and let others have it; see :class:`opscope.hosts.device.Lock`."""
         hold, self._hold = self._hold, None
         if hold is not None:
             hold.end()

@@ -15,7 +15,7 @@ import numpy as np
 from opscope.program.operators.attribution import Attribution
 from opscope.program.xnnpack.events import OPERATORS, can_be, event_name, folded
 from opscope.program.xnnpack.rewrites import replay
-from opscope.program.xnnpack.subgraph import MEAN_SQUARED, SEPARATE_ACTIVATION, UNARY, is_matrix_product
+from opscope.program.xnnpack.subgraph import BINARY, MEAN_SQUARED, SEPARATE_ACTIVATION, UNARY, is_matrix_product
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -274,8 +274,8 @@ def _unreadable(graph: XnnGraph) -> str | None:
 
 
 _KNOWN = {*OPERATORS, "ScaledDotProductAttention", *(f"Concatenate{count}" for count in range(2, 6))}
-_TWO = "Add Div Minimum Maximum Multiply Subtract PReLU FullyConnected BatchMatrixMultiply Conv2d".split()
-_LEAST_INPUTS = dict.fromkeys([*_TWO, "DepthwiseConv2d", "ConvTranspose2d"], 2)
+_PRODUCTS = frozenset("FullyConnected BatchMatrixMultiply Conv2d ConvTranspose2d DepthwiseConv2d".split())
+_LEAST_INPUTS = dict.fromkeys(BINARY | _PRODUCTS, 2)
 
 
 def _profiles(graph: XnnGraph, names: Sequence[str]) -> Iterator[tuple[str, Lacks | None]]:
@@ -300,7 +300,6 @@ def _lacking(kinds: frozenset[str], *, packed: bool) -> Lacks:
     return lambda node: node.kind in kinds or (packed and node.packed)
 
 
-_PRODUCTS = frozenset("FullyConnected BatchMatrixMultiply Conv2d ConvTranspose2d DepthwiseConv2d".split())
 _NEVER_HALF = frozenset({MEAN_SQUARED})
 _ALWAYS_HALF = frozenset({"Sin", "Cos"})
 _X86 = _NEVER_HALF | {"StaticResizeBilinear2D"}

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from opscope.bundle.manifest import BUILD, Failure, FailureKind, Measurement
-from opscope.core.errors import DeviceError, FeatureError, NotFoundError
+from opscope.core.errors import DeviceError, FeatureError, NotFoundError, UsageError
 from opscope.core.files import sha256_of
 from opscope.experiment.protocol import LOG, OUTPUTS, TRACE
 from opscope.experiment.target import Capabilities, JobOutcome
@@ -21,7 +21,6 @@ from opscope.hosts.host import GuardedCommand
 from opscope.hosts.process import log_tail
 from opscope.machine import environment
 from opscope.runtimes.executorch.runners.hosted import HostedTarget, ended_by
-from opscope.runtimes.executorch.runners.runner_command import ONE_EACH, check_arguments, runner_words
 from opscope.runtimes.executorch.runners.runner_log import DEFAULT_TRACE, parse_help, parse_log
 from opscope.runtimes.executorch.runners.runner_outcome import (
     failure_of,
@@ -45,6 +44,9 @@ if TYPE_CHECKING:
 _PROGRAM = "program.pte"
 _HELP_SECONDS = 60.0
 _FULL = 1 << 16
+_ONE_EACH = "give one runner per variant: features are chosen when a runner is built"
+_OURS = ("model_path", "num_executions", "cpu_threads", "etdump_path", "method_name", "output_file")
+"""Flags that opscope sets itself."""
 
 
 class ExecutorRunnerTarget(HostedTarget):
@@ -77,7 +79,7 @@ class ExecutorRunnerTarget(HostedTarget):
         self._runner = runner.resolve()
         self._arguments, self._method = tuple(arguments), method
         self._inputs, self._outputs = list(inputs), list(outputs)
-        check_arguments(self._arguments)
+        _check_arguments(self._arguments)
         if not self._runner.is_file():
             hint = "give the path of an executor_runner that was built for the target"
             raise NotFoundError("there is no such runner", where=self._runner, hint=hint)
@@ -129,7 +131,7 @@ class ExecutorRunnerTarget(HostedTarget):
 
     def _execute(self, job: Job, work: Path) -> JobOutcome:
         program = self._host.provide("programs", {_PROGRAM: Path(job.program)})[_PROGRAM]
-        words = runner_words(job, program, self._method, OUTPUT_FILE if self._reads_outputs else None)
+        words = _words(job, program, self._method, OUTPUT_FILE if self._reads_outputs else None)
         command = self._command([*words, *self._arguments], work, job.timeout_seconds)
         with self._host.started(command._replace(affinity=job.affinity)) as ended:
             outcome = self._outcome(ended, job, work)  # before its files go there: they may be what fills the storage
@@ -209,7 +211,34 @@ class ExecutorRunnerTarget(HostedTarget):
 
     def _no_features(self) -> NoReturn:
         problem = "features can neither be read from nor switched off in a runner of your own"
-        raise FeatureError(problem, where=self._runner, hint=ONE_EACH)
+        raise FeatureError(problem, where=self._runner, hint=_ONE_EACH)
+
+
+def _check_arguments(arguments: Sequence[str]) -> None:
+    """Refuse arguments that would measure something else than was asked.
+
+    Raises:
+        UsageError: one is a flag that opscope sets itself.
+    """
+    taken = {argument.lstrip("-").partition("=")[0] for argument in arguments if argument.startswith("-")}
+    for name in sorted(taken.intersection(_OURS)):
+        raise UsageError("opscope sets this flag of the runner itself", where=f"--{name}", hint="leave it out")
+
+
+def _words(job: Job, program: str, method: str | None, output: str | None) -> list[str]:
+    """Arguments of a runner that works in a directory of its own.
+
+    Args:
+        job: what it is asked.
+        program: the .pte where the runner is.
+        method: to run where the job names none; None for the first of the program.
+        output: base name of the files for its outputs; None when they are not read.
+    """
+    words = ["--model_path", program, "--num_executions", str(job.inferences), "--cpu_threads", str(job.threads)]
+    words += ["--etdump_path", TRACE] if job.traced else []
+    chosen = job.calls[0] if job.calls else method
+    words += ["--method_name", chosen] if chosen else []
+    return words + (["--output_file", output] if output else [])
 
 
 def _wanted(name: str) -> bool:
