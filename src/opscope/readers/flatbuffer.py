@@ -161,9 +161,9 @@ class Tables:
         """A signed 32-bit field."""
         return self._gather(slot, default, self.buffer.i32)
 
-    def uint8(self, slot: int, default: int = 0) -> Ints:
+    def uint8(self, slot: int) -> Ints:
         """A byte field, also the type of a union."""
-        return self._gather(slot, default, self.buffer.u8)
+        return self._gather(slot, 0, self.buffer.u8)
 
     def uint64(self, slot: int) -> NDArray[np.uint64]:
         """An unsigned 64-bit field, 0 where absent."""

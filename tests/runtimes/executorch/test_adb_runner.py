@@ -95,8 +95,9 @@ def test_the_runner_gets_its_flags_its_cpus_and_its_libraries(device: Endpoint, 
     seen = tmp_path / "told"
     tell = f"pathlib.Path({str(seen)!r}).write_text(repr((words, cpus, os.environ['LD_LIBRARY_PATH'])))"
     runner = write_runner(tmp_path, f"{tell}; {GOOD}")
-    target = ExecutorRunnerTarget(phone(device), runner, ["--data_path", "/sdcard/it's $5.ptd"], "decode")
-    assert execute(target, job(tmp_path, threads=2, affinity=(1,)), tmp_path / "r").failure is None
+    target = ExecutorRunnerTarget(phone(device), runner, ["--data_path", "/sdcard/it's $5.ptd"])
+    asked = job(tmp_path, threads=2, affinity=(1,), calls=("decode",))
+    assert execute(target, asked, tmp_path / "r").failure is None
     words, cpus, libraries = eval(seen.read_text())  # noqa: S307 - our own script wrote it
     told = dict(zip(words[::2], words[1::2], strict=True))
     assert device.phone.hidden(told.pop("--model_path").encode()).startswith(b"/data/local/tmp/opscope/programs/")

@@ -116,8 +116,8 @@ def test_a_foreign_runner_calls_one_method(tmp_path: Path) -> None:
 
 def test_the_runner_gets_the_flags_of_executor_runner(tmp_path: Path) -> None:
     """Model, executions, threads, trace and method, then the arguments of the user."""
-    target = build(write_runner(tmp_path), ["--data_path", "/weights.ptd"], "decode")
-    words = run(target, tmp_path, job(threads=2)).words
+    target = build(write_runner(tmp_path), ["--data_path", "/weights.ptd"])
+    words = run(target, tmp_path, job(threads=2, calls=("decode",))).words
     assert dict(zip(words[::2], words[1::2], strict=True)) == {
         "--model_path": str(Path("model.pte").resolve()),
         "--num_executions": "3",

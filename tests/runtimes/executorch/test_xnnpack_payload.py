@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from flat import f32, flat, i16, i32, u8, u32, u64
-from opscope.core.errors import NotFoundError, TraceFormatError
+from opscope.core.errors import TraceFormatError
 from opscope.program.structure.dtypes import NumberType
 from opscope.program.xnnpack.graph import (
     NO_HANDLE,
@@ -299,21 +299,12 @@ def test_offsets_to_other_places_in_the_file_are_an_error_or_a_graph():
             survives(SMALL[:at] + struct.pack("<i", target - at) + SMALL[at + 4 :])
 
 
-def test_the_delegates_of_a_method():
-    """With the instructions that call them."""
-    (found,) = read_xnn_graphs(TWO_METHODS, "prefill")
+def test_the_delegates_of_a_program():
+    """With their methods, and the instructions that call them; the other method has none."""
+    (found,) = read_xnn_graphs(TWO_METHODS)
     assert (found.method, found.delegate, found.instructions) == ("prefill", 0, (0,))
     assert [node.kind for node in found.graph.nodes] == ["FullyConnected"]
     assert found.graph.nodes[0].output_min == 0.0  # the relu is fused
-    assert read_xnn_graphs(TWO_METHODS, "decode") == ()
-    assert read_xnn_graphs(TWO_METHODS) == (found,)
-
-
-def test_an_unknown_method_is_not_found():
-    """The near ones are named."""
-    with pytest.raises(NotFoundError, match="no method 'prefil'") as caught:
-        read_xnn_graphs(TWO_METHODS, "prefil")
-    assert "prefill" in caught.value.hint
 
 
 def test_a_delegate_without_payload_is_refused(tmp_path):

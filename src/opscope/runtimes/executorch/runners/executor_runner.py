@@ -56,8 +56,7 @@ class ExecutorRunnerTarget(HostedTarget):
         host: where it runs.
         runner: the executable, on this machine.
         arguments: further arguments for it; it runs in the repetition's directory, so paths in them must be absolute.
-        method: to run; None for the first of the program.
-        inputs: of the method, as the program declares them.
+        inputs: of the method that a job names, or the first of the program, as the program declares them.
         outputs: of the method, likewise; with them, and ``--output_file`` in the runner, all output values are read.
 
     Raises:
@@ -71,13 +70,12 @@ class ExecutorRunnerTarget(HostedTarget):
         host: Host,
         runner: Path,
         arguments: Sequence[str] = (),
-        method: str | None = None,
         inputs: Sequence[Tensor] = (),
         outputs: Sequence[Tensor] = (),
     ) -> None:
         super().__init__(host)
         self._runner = runner.resolve()
-        self._arguments, self._method = tuple(arguments), method
+        self._arguments = tuple(arguments)
         self._inputs, self._outputs = list(inputs), list(outputs)
         _check_arguments(self._arguments)
         if not self._runner.is_file():
@@ -131,7 +129,7 @@ class ExecutorRunnerTarget(HostedTarget):
 
     def _execute(self, job: Job, work: Path) -> JobOutcome:
         program = self._host.provide("programs", {_PROGRAM: Path(job.program)})[_PROGRAM]
-        words = _words(job, program, self._method, OUTPUT_FILE if self._reads_outputs else None)
+        words = _words(job, program, OUTPUT_FILE if self._reads_outputs else None)
         command = self._command([*words, *self._arguments], work, job.timeout_seconds)
         with self._host.started(command._replace(affinity=job.affinity)) as ended:
             outcome = self._outcome(ended, job, work)  # before its files go there: they may be what fills the storage
@@ -225,19 +223,17 @@ def _check_arguments(arguments: Sequence[str]) -> None:
         raise UsageError("opscope sets this flag of the runner itself", where=f"--{name}", hint="leave it out")
 
 
-def _words(job: Job, program: str, method: str | None, output: str | None) -> list[str]:
+def _words(job: Job, program: str, output: str | None) -> list[str]:
     """Arguments of a runner that works in a directory of its own.
 
     Args:
         job: what it is asked.
         program: the .pte where the runner is.
-        method: to run where the job names none; None for the first of the program.
         output: base name of the files for its outputs; None when they are not read.
     """
     words = ["--model_path", program, "--num_executions", str(job.inferences), "--cpu_threads", str(job.threads)]
     words += ["--etdump_path", TRACE] if job.traced else []
-    chosen = job.calls[0] if job.calls else method
-    words += ["--method_name", chosen] if chosen else []
+    words += ["--method_name", job.calls[0]] if job.calls else []
     return words + (["--output_file", output] if output else [])
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from opscope.core.errors import NotFoundError, TraceFormatError, did_you_mean
+from opscope.core.errors import TraceFormatError
 from opscope.program.structure.dtypes import xnnpack_type
 from opscope.program.xnnpack import graph as program
 from opscope.program.xnnpack.graph import (
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from opscope.program.structure.plan import Executable, MethodPlan, Span
+    from opscope.program.structure.plan import Executable, Span
     from opscope.program.xnnpack.graph import Attributes
     from opscope.readers.fields import Member
     from opscope.readers.flatbuffer import Tables
@@ -256,30 +256,19 @@ _MIN, _MAX = 0, 1
 _OFFSET, _SIZE, _KEY = 0, 1, 2
 
 
-def read_xnn_graphs(path: Path, method: str | None = None) -> tuple[DelegateGraph, ...]:
+def read_xnn_graphs(path: Path) -> tuple[DelegateGraph, ...]:
     """The XNNPACK delegates of a .pte with their graphs, in the order of the file.
 
-    Args:
-        path: the program.
-        method: only of this method; None: of all.
-
     Raises:
-        NotFoundError: there is no such file, or no such method in it.
+        NotFoundError: there is no such file.
         StorageError: it cannot be read.
         TraceFormatError: the program or a payload is damaged.
     """
     data = mapped_file(path)
-    program = decode_executable(data, str(path))
-    plans = [plan for plan in program.plans if method in {None, plan.name}]
-    if not plans:
-        names = [plan.name for plan in program.plans]
-        raise NotFoundError(f"no method {method!r}", where=path, hint=did_you_mean(method or "", names))
-    return delegate_graphs(data, str(path), program, plans)
+    return delegate_graphs(data, str(path), decode_executable(data, str(path)))
 
 
-def delegate_graphs(
-    data: bytes | memoryview, where: str, program: Executable, plans: list[MethodPlan] | None = None
-) -> tuple[DelegateGraph, ...]:
+def delegate_graphs(data: bytes | memoryview, where: str, program: Executable) -> tuple[DelegateGraph, ...]:
     """The XNNPACK delegates of a program whose file is already in memory; a payload that several share is read once.
 
     Raises:
@@ -287,7 +276,7 @@ def delegate_graphs(
     """
     found: list[DelegateGraph] = []
     payloads = _Payloads(data)
-    for plan in program.plans if plans is None else plans:
+    for plan in program.plans:
         callers = plan.callers()
         for number, delegate in enumerate(plan.delegates):
             if delegate.id == BACKEND:
