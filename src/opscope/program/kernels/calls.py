@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -58,8 +59,7 @@ class KernelCalls(msgspec.Struct, frozen=True):
 
 def added(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
     """Sums by name, in the order of the names."""
-    total: dict[str, int] = {}
+    total = Counter[str]()
     for own in counts:
-        for name, count in own.items():
-            total[name] = total.get(name, 0) + count
+        total.update(own)
     return dict(sorted(total.items()))

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from opscope.program.cost.dimensions import NotKnownError, elements
+from opscope.program.partition.portable_reason import Cause
 from opscope.program.structure.plan import Dynamism, Scalar
 
 if TYPE_CHECKING:
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     from opscope.program.cost.call import OperatorCall
-    from opscope.program.structure.plan import PlannedTensor
 
     Condition: TypeAlias = Callable[[OperatorCall], "Broken | None"]
 
@@ -31,14 +31,12 @@ class Broken(NamedTuple):
     Attributes:
         text: what the partitioner takes, or does not.
         evidence: what the program shows.
-        dynamic: it is about a shape that can differ between calls.
-        weights: it is about weights that are computed.
+        cause: sort of the reason.
     """
 
     text: str
     evidence: str
-    dynamic: bool = False
-    weights: bool = False
+    cause: Cause = Cause.OPTION
 
 
 def described(call: OperatorCall, number: int) -> str:
@@ -137,7 +135,7 @@ def fixed_shapes(call: OperatorCall) -> Broken | None:
 def _dynamic(call: OperatorCall, text: str) -> Broken | None:
     for number in (*call.inputs[:1], *call.outputs):
         if call.tensor(number).dynamism is not Dynamism.STATIC:
-            return Broken(text, f"{described(call, number)} is an upper bound", dynamic=True)
+            return Broken(text, f"{described(call, number)} is an upper bound", Cause.DYNAMIC_SHAPE)
     return None
 
 
@@ -147,7 +145,7 @@ def fixed_view(call: OperatorCall) -> Broken | None:
         call.numbers(1)
     except NotKnownError:
         text = "a reshape is taken only when its sizes are numbers"
-        return Broken(text, "a size is computed at run time", dynamic=True)
+        return Broken(text, "a size is computed at run time", Cause.DYNAMIC_SHAPE)
     return None
 
 
@@ -225,16 +223,13 @@ def stored(weight: int, bias: int | None = None) -> Condition:
     def condition(call: OperatorCall) -> Broken | None:
         for place, name in ((weight, "weights"), (bias, "bias")):
             for number in call.tensors_at(place) if place is not None else ():
-                if not _is_stored(call.tensor(number)):
+                value = call.tensor(number)
+                if value.data_buffer <= 0 and not value.external:
                     text = f"it is taken only when its {name} are stored with the model"
-                    return Broken(text, f"{described(call, number)} is computed or given", weights=True)
+                    return Broken(text, f"{described(call, number)} is computed or given", Cause.COMPUTED_WEIGHTS)
         return None
 
     return condition
-
-
-def _is_stored(value: PlannedTensor) -> bool:
-    return value.data_buffer > 0 or value.external
 
 
 def convolution(call: OperatorCall) -> Broken | None:

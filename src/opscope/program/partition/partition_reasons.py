@@ -21,7 +21,6 @@ from opscope.program.structure.plan import Dynamism, InstructionKind, Scalar
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opscope.program.partition.partition_conditions import Broken
     from opscope.program.partition.partition_rules import OperatorRule
     from opscope.program.structure.plan import MethodPlan, PlannedStep
 
@@ -75,7 +74,9 @@ class PortableReasons:
             broken = rule.condition(call)
         except NotKnownError:
             return None
-        return None if broken is None else _broken(broken, rule)
+        if broken is None:
+            return None
+        return PortableReason(broken.cause, broken.text, broken.evidence, f"{_PLACE}/config/{rule.file}")
 
     def _elsewhere(self, instruction: int) -> PortableReason | None:
         """Whether the partitioner never saw it: it looks at the operators of the method itself."""
@@ -112,15 +113,6 @@ def _tensors_refused(call: OperatorCall, rule: OperatorRule) -> PortableReason |
             text = "sizes that depend on data are not taken"
             return PortableReason(Cause.DYNAMIC_SHAPE, text, described(call, number), _COMMON)
     return None
-
-
-def _broken(broken: Broken, rule: OperatorRule) -> PortableReason:
-    cause = Cause.OPTION
-    if broken.dynamic:
-        cause = Cause.DYNAMIC_SHAPE
-    elif broken.weights:
-        cause = Cause.COMPUTED_WEIGHTS
-    return PortableReason(cause, broken.text, broken.evidence, f"{_PLACE}/config/{rule.file}")
 
 
 def _computed(plan: MethodPlan, steps: Sequence[PlannedStep]) -> set[int]:
