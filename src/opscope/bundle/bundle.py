@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from opscope.bundle.manifest import Manifest, Repetition, Status, TracingMode
-from opscope.core.errors import BundleError, NotFoundError, StorageError, TraceFormatError
-from opscope.core.files import reading, storage_errors, write_atomically
+from opscope.core.errors import BundleError, NotFoundError, StorageError, TraceFormatError, reading
+from opscope.core.files import storage_errors, write_atomically
 from opscope.core.json import to_json
 from opscope.program.peak_rates.peak_rates import NoPeakRates, PeakRates
 

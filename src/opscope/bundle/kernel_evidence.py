@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from opscope.bundle.manifest import Failure, Target
-from opscope.core.errors import BundleError, TraceFormatError
-from opscope.core.files import reading, sha256_of, storage_errors, write_atomically
+from opscope.core.errors import BundleError, TraceFormatError, reading
+from opscope.core.files import sha256_of, storage_errors, write_atomically
 from opscope.core.json import to_json
 
 if TYPE_CHECKING:

@@ -5,11 +5,12 @@ Errors are raised where the problem is seen and caught once, in ``opscope.cli.ma
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
 EXIT_OK = 0
@@ -188,6 +189,26 @@ class InterruptedRunError(OpscopeError):
 
     exit_code = EXIT_INTERRUPTED
     meaning = "interrupted by the user; what was finished is kept"
+
+
+@contextlib.contextmanager
+def reading(path: Path, hint: str | None = None) -> Iterator[None]:
+    """Turn the operating system's refusals to read into errors of ours.
+
+    Args:
+        path: what is read.
+        hint: the next step where it is missing.
+
+    Raises:
+        NotFoundError: there is no such file.
+        StorageError: the system refused, and what it said.
+    """
+    try:
+        yield
+    except FileNotFoundError:
+        raise NotFoundError("no such file", where=path, hint=hint) from None
+    except OSError as error:
+        raise StorageError(f"cannot be read: {error.strerror}", where=path) from error
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

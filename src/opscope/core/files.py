@@ -5,14 +5,13 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from opscope.core.errors import NotFoundError, StorageError
+from opscope.core.errors import StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
+    from pathlib import Path
 
 
 _BLOCK = 1 << 20
@@ -32,53 +31,12 @@ def storage_errors(path: Path) -> Iterator[None]:
         raise StorageError(f"cannot be written: {error.strerror or error}", where=path, hint=hint) from error
 
 
-@contextlib.contextmanager
-def reading(path: Path, hint: str | None = None) -> Iterator[None]:
-    """Turn the operating system's refusals to read into errors of ours.
-
-    Args:
-        path: what is read.
-        hint: the next step where it is missing.
-
-    Raises:
-        NotFoundError: there is no such file.
-        StorageError: the system refused, and what it said.
-    """
-    try:
-        yield
-    except FileNotFoundError:
-        raise NotFoundError("no such file", where=path, hint=hint) from None
-    except OSError as error:
-        raise StorageError(f"cannot be read: {error.strerror}", where=path) from error
-
-
 def text_of(path: Path) -> str:
     """The text of a small file of the system's, without blanks at its ends; empty where it cannot be read."""
     try:
         return path.read_text(encoding="utf-8", errors="replace").strip()
     except OSError:
         return ""
-
-
-@contextlib.contextmanager
-def made_in_place(path: Path) -> Iterator[Path]:
-    """Make a file or directory under another name, from which it comes to its place in one step.
-
-    Args:
-        path: its place; the directory is made when it is missing.
-
-    Yields:
-        The other name, in a directory that is removed afterwards.
-
-    Raises:
-        StorageError: the system refused.
-    """
-    with storage_errors(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=path.parent) as work:
-            made = Path(work) / path.name
-            yield made
-            made.replace(path)
 
 
 def write_atomically(path: Path, content: bytes | Iterable[bytes]) -> None:

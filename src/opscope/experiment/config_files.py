@@ -8,8 +8,7 @@ from importlib.resources import files
 from string import Template
 from typing import TYPE_CHECKING, Any
 
-from opscope.core.errors import UsageError, did_you_mean
-from opscope.core.files import reading
+from opscope.core.errors import UsageError, did_you_mean, reading
 from opscope.experiment import defaults
 from opscope.hosts.target_kinds import KINDS
 

@@ -6,8 +6,7 @@ import contextlib
 import zlib
 from typing import TYPE_CHECKING, NamedTuple
 
-from opscope.core.errors import TraceFormatError
-from opscope.core.files import reading
+from opscope.core.errors import TraceFormatError, reading
 
 if TYPE_CHECKING:
     from pathlib import Path

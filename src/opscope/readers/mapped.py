@@ -5,7 +5,7 @@ from __future__ import annotations
 import mmap
 from typing import TYPE_CHECKING
 
-from opscope.core.files import reading
+from opscope.core.errors import reading
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,8 +10,7 @@ import hashlib
 import threading
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol, runtime_checkable
 
-from opscope.core.errors import EmptyTraceError, NotFoundError, StorageError, TraceFormatError
-from opscope.core.files import reading
+from opscope.core.errors import EmptyTraceError, NotFoundError, StorageError, TraceFormatError, reading
 from opscope.readers.compressed import first_bytes, inflated
 
 if TYPE_CHECKING:

@@ -9,6 +9,7 @@ that is not this user's alone is never used.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
 import os
 import shutil
@@ -16,10 +17,13 @@ import stat
 import sys
 import tempfile
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from opscope.core.errors import StorageError
 from opscope.core.files import storage_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 VARIABLE = "OPSCOPE_CACHE"
 
@@ -64,6 +68,27 @@ def find_cache() -> Cache:
             return Cache(usual / "opscope")
     reason = f"{home} cannot be written to" if home else "there is no home directory"
     return Cache(_temporary(), reason)
+
+
+@contextlib.contextmanager
+def made_in_place(path: Path) -> Iterator[Path]:
+    """Make a file or directory under another name, from which it comes to its place in one step.
+
+    Args:
+        path: its place; the directory is made when it is missing.
+
+    Yields:
+        The other name, in a directory that is removed afterwards.
+
+    Raises:
+        StorageError: the system refused.
+    """
+    with storage_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=path.parent) as work:
+            made = Path(work) / path.name
+            yield made
+            made.replace(path)
 
 
 def home_directory() -> Path | None:

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from opscope.core.errors import FeatureError, MissingDependencyError
-from opscope.core.files import made_in_place, storage_errors
-from opscope.core.system.cache import cache_directory
+from opscope.core.files import storage_errors
+from opscope.core.system.cache import cache_directory, made_in_place
 from opscope.core.system.elf import AARCH64, read_symbols
 from opscope.hosts.process import last_line
 

@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from opscope.core.errors import MissingDependencyError
-from opscope.core.files import made_in_place
 from opscope.core.system.c_library import check_c_library
-from opscope.core.system.cache import VARIABLE, cache_directory
+from opscope.core.system.cache import VARIABLE, cache_directory, made_in_place
 from opscope.hosts.process import last_line
 from opscope.runtimes.executorch.installed import library_directory
 

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from opscope.core.errors import FeatureError, MissingDependencyError
-from opscope.core.files import made_in_place, sha256_of
-from opscope.core.system.cache import cache_directory
+from opscope.core.files import sha256_of
+from opscope.core.system.cache import cache_directory, made_in_place
 from opscope.core.system.interpreter import module_command
 from opscope.hosts.process import last_line
 from opscope.machine import isa
