@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import inspect
 import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from opscope.analysis.findings.message import Severity
+from opscope.analysis.findings.rule import rule_of
+from opscope.analysis.preflight import preflight
+from opscope.analysis.quality import quality
+from opscope.analysis.rules import rules
 from opscope.npu.analysis.calls import PairingRule
-from opscope.workflows.rules import AREAS, RuleArea
+from opscope.workflows.rules import AREAS, MACHINE_CHECKS, RuleArea
 
+CHECKS = (
+    *(*rules.RULES, *rules.COMPARISON_RULES, *rules.EXPERIMENT_RULES),
+    *(*preflight.RULES, *quality.CHECKS, *MACHINE_CHECKS),
+)
 SOURCE = Path(__file__).parents[2] / "src" / "opscope"
 _TOLD = r"""(?:\bfinding|concern|passed|not_checked|_doubt|_finding)\(\s*"(\w+)\""""
 _NAMED = re.compile(rf"""{_TOLD}|^    rule = "(\w+)"|check = "(\w+)\"""", re.MULTILINE)
@@ -68,8 +79,22 @@ def test_rules_of_an_npu_are_as_severe_as_the_list_says() -> None:
 
 
 def test_a_threshold_is_the_one_that_the_rule_compares_with() -> None:
-    """Read from the code of the rule, so that it cannot be another."""
+    """The constant itself is declared, so that it cannot be another."""
     rules = {rule.name: rule for area in AREAS for rule in area.rules}
     assert rules["portable_operators"].severities == (Severity.HIGH,)
     assert rules["portable_operators"].thresholds["PORTABLE_SHARE"] == pytest.approx(0.05)
     assert rules["precise"].thresholds["PRECISION"] == (0.05, 0.25)
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_a_rule_declares_what_its_code_names(check: Callable[[Any], object]) -> None:
+    """Every severity, and every public constant, that its own lines name."""
+    rule, source = rule_of(check), inspect.getsource(check).split('"""', 2)[2]
+    numbers = {name for name, value in vars(inspect.getmodule(check)).items() if _is_threshold(name, value)}
+    assert numbers.intersection(re.findall(r"\b[A-Z][A-Z_]+\b", source)) <= set(rule.thresholds)
+    assert set(re.findall(r"Severity\.(\w+)", source)) <= {severity.name for severity in rule.severities}
+
+
+def _is_threshold(name: str, value: object) -> bool:
+    values = value if isinstance(value, tuple) else (value,)
+    return name.isupper() and name[0] != "_" and all(type(each) in {int, float} for each in values)

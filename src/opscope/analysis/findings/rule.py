@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import dis
-import inspect
-from typing import TYPE_CHECKING, NamedTuple, TypeGuard
-
-from opscope.analysis.findings.message import Severity
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-    from types import CodeType, FunctionType
+    from collections.abc import Callable, Mapping
+
+    from opscope.analysis.findings.message import Severity
+
+    Check = TypeVar("Check", bound=Callable[[Any], object])
 
 
 class Rule(NamedTuple):
@@ -30,39 +29,24 @@ class Rule(NamedTuple):
     thresholds: Mapping[str, float | tuple[float, ...]] = {}
 
 
-def rule_of(check: Callable[..., object]) -> Rule:
-    """The rule that a function is: its name, its docstring, and the severities and thresholds that its code names."""
-    function: FunctionType = inspect.unwrap(check)
-    words = " ".join((inspect.getdoc(check) or "").split())
-    found = dict(_constants(function, {function.__name__}))
-    severities = tuple(severity for severity in Severity if severity.name in found)
-    limits = {name: value for name, value in found.items() if value is not None}
-    return Rule(function.__name__, words, severities, limits)
+_RULES: dict[Callable[[Any], object], Rule] = {}
 
 
-def _constants(function: FunctionType, seen: set[str]) -> Iterator[tuple[str, float | tuple[float, ...] | None]]:
-    """Numbers of its module that a function names, and severities, without a value; of functions that it calls, too."""
-    for used in _instructions(function.__code__):
-        name = str(used.argval)
-        if name in Severity.__members__:
-            yield name, None
-        if used.opname != "LOAD_GLOBAL":
-            continue
-        value = function.__globals__.get(name)
-        if name.isupper() and not name.startswith("_") and _is_threshold(value):
-            yield name, value
-        elif inspect.isfunction(value) and name not in seen and value.__module__ == function.__module__:
-            seen.add(name)
-            yield from _constants(value, seen)
+def declare_rule(*severities: Severity, **thresholds: float | tuple[float, ...]) -> Callable[[Check], Check]:
+    """Declare that a function is a rule, under its own name; it looks for what its docstring says.
+
+    Args:
+        severities: that its findings can have, the highest first.
+        thresholds: constants that decide, by name.
+    """
+
+    def declared(check: Check) -> Check:
+        _RULES[check] = Rule(check.__name__, " ".join((check.__doc__ or "").split()), severities, thresholds)
+        return check
+
+    return declared
 
 
-def _is_threshold(value: object) -> TypeGuard[float | tuple[float, ...]]:
-    values = value if isinstance(value, tuple) else (value,)
-    return all(type(each) in {int, float} for each in values)
-
-
-def _instructions(code: CodeType) -> Iterator[dis.Instruction]:
-    yield from dis.get_instructions(code)
-    for inner in code.co_consts:
-        if inspect.iscode(inner):
-            yield from _instructions(inner)
+def rule_of(check: Callable[[Any], object]) -> Rule:
+    """What a function was declared to be."""
+    return _RULES[check]

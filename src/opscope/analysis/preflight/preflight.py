@@ -13,6 +13,7 @@ import msgspec
 
 from opscope.analysis.findings.finding import Finding, ordered, published
 from opscope.analysis.findings.message import Message, Severity, finding
+from opscope.analysis.findings.rule import declare_rule
 from opscope.analysis.preflight.contents import Count, TensorSummary, counted, tensors_of
 from opscope.analysis.preflight.forecast import Forecast, forecast
 from opscope.analysis.preflight.operators import Planned, planned_operators
@@ -199,6 +200,7 @@ def examine_plan(method: MethodPreflight) -> list[Finding]:
     return ordered(published(found)[0])
 
 
+@declare_rule(Severity.HIGH)
 def nothing_delegated(method: MethodPreflight) -> list[Message]:
     """No operator goes to XNNPACK."""
     partition = method.partition
@@ -209,6 +211,7 @@ def nothing_delegated(method: MethodPreflight) -> list[Message]:
     return [finding("nothing_delegated", Severity.HIGH, words)]
 
 
+@declare_rule(Severity.HIGH)
 def unread(method: MethodPreflight) -> list[Message]:
     """Delegates whose graph the program does not hold, so that their work is not known."""
     partition = method.partition
@@ -219,6 +222,7 @@ def unread(method: MethodPreflight) -> list[Message]:
     return [finding("unread", Severity.HIGH, words)]
 
 
+@declare_rule(Severity.MEDIUM)
 def other_backend(method: MethodPreflight) -> list[Message]:
     """Delegates of other backends than XNNPACK, which are not looked into."""
     step = "the figures hold for XNNPACK and portable operators only"
@@ -232,6 +236,7 @@ def other_backend(method: MethodPreflight) -> list[Message]:
     ]
 
 
+@declare_rule(Severity.HIGH)
 def not_loadable(method: MethodPreflight) -> list[Message]:
     """Operators with which the library was seen to refuse a model on CPUs with SME."""
     for group in method.matrix.groups:
@@ -243,6 +248,7 @@ def not_loadable(method: MethodPreflight) -> list[Message]:
     return []
 
 
+@declare_rule(Severity.HIGH, Severity.MEDIUM, MATRIX_SHARE=MATRIX_SHARE)
 def not_eligible(method: MethodPreflight) -> list[Message]:
     """Matrix work that SME cannot run."""
     return [
@@ -262,6 +268,7 @@ def _not_eligible(group: MatrixGroup) -> Message:
     return finding("not_eligible", severity, (title, evidence, step))
 
 
+@declare_rule(Severity.HIGH, Severity.MEDIUM, MATRIX_SHARE=MATRIX_SHARE, PORTABLE_BYTES=PORTABLE_BYTES)
 def portable(method: MethodPreflight) -> list[Message]:
     """Portable operators that compute or move much."""
     found = []
@@ -278,6 +285,7 @@ def portable(method: MethodPreflight) -> list[Message]:
     return found
 
 
+@declare_rule(Severity.MEDIUM, MANY_CALLS=MANY_CALLS)
 def cut_up(method: MethodPreflight) -> list[Message]:
     """Many calls of delegates, and the portable operators that stand between them."""
     calls, passing = method.borders.calls, method.borders
@@ -295,6 +303,7 @@ def cut_up(method: MethodPreflight) -> list[Message]:
     return [finding("cut_up", Severity.MEDIUM, (f"the model is cut into {calls} calls of delegates", evidence, step))]
 
 
+@declare_rule(Severity.MEDIUM, LAYOUT_BYTES=LAYOUT_BYTES)
 def layout_changes(method: MethodPreflight) -> list[Message]:
     """Layout changes and conversions that move much."""
     moved = method.layout
@@ -310,6 +319,7 @@ def layout_changes(method: MethodPreflight) -> list[Message]:
     return [finding("layout_changes", Severity.MEDIUM, (title, evidence, step))]
 
 
+@declare_rule(Severity.INFO)
 def dynamic(method: MethodPreflight) -> list[Message]:
     """Shapes that can differ between calls: the figures are for the largest."""
     step = "export with the shapes that you will use to see their figures"
@@ -317,6 +327,7 @@ def dynamic(method: MethodPreflight) -> list[Message]:
     return [finding("dynamic", Severity.INFO, words)] if method.dynamic else []
 
 
+@declare_rule(Severity.INFO)
 def branches(method: MethodPreflight) -> list[Message]:
     """Branches and loops: the figures count every instruction once."""
     step = "a profile tells how often each one runs"
@@ -324,6 +335,7 @@ def branches(method: MethodPreflight) -> list[Message]:
     return [finding("branches", Severity.INFO, words)] if method.branches else []
 
 
+@declare_rule(Severity.INFO)
 def unknown_work(method: MethodPreflight) -> list[Message]:
     """Operators whose work is not known, which the figures leave out."""
     unknown = sum(side.unknown for row in method.work for side in (row.delegated, row.portable))

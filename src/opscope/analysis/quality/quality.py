@@ -10,6 +10,7 @@ import numpy as np
 
 from opscope.analysis.findings.message import Message, not_checked, passed
 from opscope.analysis.findings.quality import Grade, concern
+from opscope.analysis.findings.rule import declare_rule
 from opscope.core.stats.shape import Shape
 from opscope.core.stats.steady import Steadiness, steadiness
 from opscope.core.stats.trend import trend
@@ -111,6 +112,7 @@ def beyond(value: float, limits: tuple[float, float]) -> Grade | None:
     return Grade.USABLE if value <= limits[1] else Grade.DO_NOT_TRUST
 
 
+@declare_rule(FEWEST_ROUNDS=FEWEST_ROUNDS)
 def enough_processes(evidence: QualityEvidence) -> Message:
     """Fewer processes than a verdict needs."""
     check = "enough_processes"
@@ -127,6 +129,7 @@ def enough_processes(evidence: QualityEvidence) -> Message:
     )
 
 
+@declare_rule(PROCESSES=PROCESSES)
 def processes_agree(evidence: QualityEvidence) -> Message:
     """Processes of one variant that differ from each other."""
     check = "processes_agree"
@@ -139,6 +142,7 @@ def processes_agree(evidence: QualityEvidence) -> Message:
     return concern(check, grade, figures, "close other programs, fix the clock frequency, add rounds")
 
 
+@declare_rule(INFERENCES=INFERENCES)
 def inferences_agree(evidence: QualityEvidence) -> Message:
     """Inferences within a process that differ from each other."""
     check = "inferences_agree"
@@ -151,6 +155,7 @@ def inferences_agree(evidence: QualityEvidence) -> Message:
     return concern(check, grade, figures, "close other programs, use fewer threads than cores, raise --runs")
 
 
+@declare_rule(PRECISION=PRECISION)
 def precise(evidence: QualityEvidence) -> Message:
     """An interval that is wide for what it is about."""
     check = "precise"
@@ -168,6 +173,7 @@ def precise(evidence: QualityEvidence) -> Message:
     return concern(check, grade, figures, "add rounds: four times as many halve the interval")
 
 
+@declare_rule(UNSETTLED=UNSETTLED)
 def settled(evidence: QualityEvidence) -> Message:
     """Processes that do not settle, or settle later than the warm-up that was set aside."""
     check = "settled"
@@ -189,6 +195,7 @@ def settled(evidence: QualityEvidence) -> Message:
     return concern(check, grade, figures, advice)
 
 
+@declare_rule(AFFECTED=AFFECTED, DRIFT=DRIFT, DRIFT_P=DRIFT_P)
 def steady(evidence: QualityEvidence) -> Message:
     """Processes that get slower or faster while they run."""
     check = "steady"
@@ -209,6 +216,7 @@ def steady(evidence: QualityEvidence) -> Message:
     return concern(check, Grade.USABLE, f"{len(sure)} of {len(drifts)} processes become {change}", advice)
 
 
+@declare_rule(DRIFT=DRIFT, DRIFT_P=DRIFT_P)
 def same_all_along(evidence: QualityEvidence) -> Message:
     """A machine that becomes slower or faster over the experiment."""
     check = "same_all_along"
@@ -227,6 +235,7 @@ def same_all_along(evidence: QualityEvidence) -> Message:
     )
 
 
+@declare_rule(AFFECTED=AFFECTED)
 def one_mode(evidence: QualityEvidence) -> Message:
     """Inferences, or processes, that gather around two values."""
     check = "one_mode"
@@ -248,6 +257,7 @@ def one_mode(evidence: QualityEvidence) -> Message:
     )
 
 
+@declare_rule(FEWEST_INDEPENDENT=FEWEST_INDEPENDENT)
 def independent(evidence: QualityEvidence) -> Message:
     """Inferences that follow the one before, so that they are worth fewer."""
     check = "independent"
@@ -262,6 +272,7 @@ def independent(evidence: QualityEvidence) -> Message:
     return concern(check, Grade.USABLE, figures, "raise --runs, or better --rounds: intervals are by process and hold")
 
 
+@declare_rule(FEWEST_RUNS=FEWEST_RUNS)
 def enough_runs(evidence: QualityEvidence) -> Message:
     """Few inferences a process."""
     check = "enough_runs"
@@ -272,6 +283,7 @@ def enough_runs(evidence: QualityEvidence) -> Message:
     return concern(check, Grade.USABLE, f"{figures}: percentiles and warm-up are guesses", f"--runs {2 * FEWEST_RUNS}")
 
 
+@declare_rule()
 def outputs_alike(evidence: QualityEvidence) -> Message:
     """Variants that compute different results."""
     check = "outputs_alike"
@@ -282,6 +294,7 @@ def outputs_alike(evidence: QualityEvidence) -> Message:
     return concern(check, Grade.DO_NOT_TRUST, evidence.outputs, "find out which is wrong, against the eager model")
 
 
+@declare_rule(TRACING=TRACING)
 def tracing_light(evidence: QualityEvidence) -> Message:
     """Tracing that distorts the split."""
     check = "tracing_light"

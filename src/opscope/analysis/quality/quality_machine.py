@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from opscope.analysis.findings.message import Message, not_checked, passed
 from opscope.analysis.findings.quality import Grade, concern
+from opscope.analysis.findings.rule import declare_rule
 from opscope.analysis.quality.quality import beyond
 
 if TYPE_CHECKING:
@@ -68,6 +69,7 @@ def examine_machine(found: Circumstances) -> list[Message]:
     return [*(check(found) for check in CHECKS), *own]
 
 
+@declare_rule(FAILED=FAILED)
 def complete(found: Circumstances) -> Message:
     """Repetitions that failed or were not run."""
     check = "complete"
@@ -79,6 +81,7 @@ def complete(found: Circumstances) -> Message:
     return concern(check, grade, told, "see what failed; --resume runs what is missing")
 
 
+@declare_rule(LOAD=LOAD)
 def idle(found: Circumstances) -> Message:
     """Other programs that were running."""
     check = "idle"
@@ -92,6 +95,7 @@ def idle(found: Circumstances) -> Message:
     return concern(check, grade, f"{figures}: other programs were running", "close them and run again")
 
 
+@declare_rule()
 def same_cpus(found: Circumstances) -> Message:
     """CPUs that were taken away during the run."""
     check = "same_cpus"
@@ -104,6 +108,7 @@ def same_cpus(found: Circumstances) -> Message:
     return concern(check, Grade.DO_NOT_TRUST, problem, "run again on CPUs that stay (affinity in an experiment file)")
 
 
+@declare_rule()
 def threads_fit(found: Circumstances) -> Message:
     """As many threads as CPUs, or more."""
     check = "threads_fit"
@@ -118,6 +123,7 @@ def threads_fit(found: Circumstances) -> Message:
     return concern(check, Grade.DO_NOT_TRUST, f"{figures}: threads wait for each other", "use fewer --threads")
 
 
+@declare_rule(CLOCK=CLOCK)
 def steady_clock(found: Circumstances) -> Message:
     """A clock frequency that moves, or may."""
     check = "steady_clock"
@@ -135,6 +141,7 @@ def steady_clock(found: Circumstances) -> Message:
     return passed(check, "the clock frequency kept its value")
 
 
+@declare_rule(HOT=HOT)
 def cool(found: Circumstances) -> Message:
     """Temperatures at which clocks are throttled."""
     check = "cool"
@@ -146,6 +153,7 @@ def cool(found: Circumstances) -> Message:
     return concern(check, Grade.USABLE, f"{figures}: the clock may have been throttled", "cool down between rounds")
 
 
+@declare_rule(THROTTLING=THROTTLING)
 def not_throttled(found: Circumstances) -> Message:
     """What an Android device itself says of throttling; asked only where it says anything."""
     check = "not_throttled"
@@ -159,6 +167,7 @@ def not_throttled(found: Circumstances) -> Message:
     return passed(check, "the device told of no throttling")
 
 
+@declare_rule()
 def alone(found: Circumstances) -> Message:
     """Other guests of the same machine."""
     check = "alone"

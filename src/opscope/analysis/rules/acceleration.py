@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opscope.analysis.findings.message import Saving, Severity, finding, no_saving, not_checked, passed
+from opscope.analysis.findings.rule import declare_rule
 from opscope.analysis.rules.evidence import is_delegate, place_of
 from opscope.core.stats.effect import Verdict
 from opscope.core.units import counted_text, ratio_text, share_text, time_text
@@ -29,6 +30,7 @@ CONTEXT = (
 )
 
 
+@declare_rule(Severity.HIGH)
 def outputs_agree(pair: PairEvidence) -> Message:
     """Variants that compute different results."""
     rule = "outputs_agree"
@@ -43,6 +45,7 @@ def outputs_agree(pair: PairEvidence) -> Message:
     return finding(rule, Severity.HIGH, (title, outputs.problem or "", step), saving)
 
 
+@declare_rule(Severity.HIGH)
 def acceleration_effect(pair: PairEvidence) -> Message:
     """Acceleration of which no effect is shown, or that makes things worse."""
     rule = "acceleration_effect"
@@ -85,6 +88,7 @@ def contextual(pair: PairEvidence, found: Message) -> Message:
     return found._replace(context=CONTEXT) if "sme2" in (pair.switched or ()) else found
 
 
+@declare_rule(Severity.HIGH)
 def acceleration_unused(pair: PairEvidence) -> Message:
     """No faster, no operator changed and no name changed: the accelerated kernels were not used. Why that may be."""
     rule = "acceleration_unused"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from opscope.analysis.findings.message import Saving, Severity, finding, no_saving, not_checked, passed
+from opscope.analysis.findings.rule import declare_rule
 from opscope.analysis.rules.acceleration import CONTEXT, SME
 from opscope.analysis.rules.evidence import is_delegate, place_of, places, time_of
 from opscope.core.stats.effect import Verdict
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 NUMBER_TYPE_SHARE = 0.05
 
 
+@declare_rule(Severity.MEDIUM)
 def thread_count(experiment: ExperimentEvidence) -> Message:
     """A thread count at which the same variant was measured faster."""
     rule = "thread_count"
@@ -90,6 +92,7 @@ def _processes(latency: Latency) -> list[Floats]:
     return np.split(np.asarray(latency.samples_ns, np.float64), ends)
 
 
+@declare_rule(Severity.HIGH)
 def runner_build(experiment: ExperimentEvidence) -> Message:
     """A program with delegates of which none ran; whether the runner is optimised, where that is known."""
     rule = "runner_build"
@@ -109,6 +112,7 @@ def runner_build(experiment: ExperimentEvidence) -> Message:
     return passed(rule, "the runtime is an optimised build with event tracing, and the program's delegates ran")
 
 
+@declare_rule(Severity.MEDIUM, Severity.INFO, NUMBER_TYPE_SHARE=NUMBER_TYPE_SHARE)
 def sme_number_types(experiment: ExperimentEvidence) -> Message:
     """Convolutions and products that SME cannot run for their number types or form, above 5 % of the latency."""
     rule = "sme_number_types"

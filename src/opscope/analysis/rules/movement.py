@@ -6,6 +6,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from opscope.analysis.findings.message import Saving, Severity, finding, not_checked, passed
+from opscope.analysis.findings.rule import declare_rule
 from opscope.analysis.rules.evidence import PORTABLE, count, is_delegate, longest, places, time_of
 from opscope.core.units import counted_text, milliseconds, share_text, time_text
 from opscope.program.operators.kinds import Category
@@ -28,6 +29,7 @@ _NAMED = 3
 _WEIGHTY = 0.05
 
 
+@declare_rule(Severity.HIGH, DATA_MOVEMENT_SHARE=DATA_MOVEMENT_SHARE)
 def data_movement(evidence: Evidence) -> Message:
     """Transposes, copies, reshapes and conversions above 10 % of the latency, and the layers that cause them."""
     rule = "data_movement"
@@ -88,6 +90,7 @@ _STEPS = {
 }
 
 
+@declare_rule(Severity.HIGH, LAYOUT_SHARE=LAYOUT_SHARE)
 def layout_tax(evidence: Evidence) -> Message:
     """Transposes and conversions for which the model did not ask, above 5 % of the latency."""
     rule = "layout_tax"
@@ -104,6 +107,7 @@ def layout_tax(evidence: Evidence) -> Message:
     return finding(rule, Severity.HIGH, (title, told, _UNASKED), evidence.limit(added), places(added))
 
 
+@declare_rule(Severity.MEDIUM, CHURN_SHARE=CHURN_SHARE)
 def layout_churn(evidence: Evidence) -> Message:
     """Borders where one delegate ends with a layout change and the next begins with one, above 2 % of the latency."""
     rule = "layout_churn"
@@ -134,6 +138,7 @@ def _turned(operator: Operator) -> bool:
     return operator.kind == "layout"
 
 
+@declare_rule(Severity.MEDIUM, MANY_CALLS=MANY_CALLS, BOUNDARY_SHARE=BOUNDARY_SHARE)
 def fragmentation(evidence: Evidence) -> Message:
     """Many delegate calls, whose borders cost more than 2 % of the latency."""
     rule = "fragmentation"
@@ -167,6 +172,7 @@ def _borders(evidence: Evidence) -> list[float]:
     return [max(0.0, call.boundary_ns - lost.get((call.method, call.instruction), 0.0)) for call in evidence.delegates]
 
 
+@declare_rule(Severity.MEDIUM, QUANTISATION_SHARE=QUANTISATION_SHARE)
 def quantisation_overhead(evidence: Evidence) -> Message:
     """Quantising and converting number types, above 5 % of the latency, and what it is done for."""
     rule = "quantisation_overhead"

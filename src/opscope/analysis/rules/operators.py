@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opscope.analysis.findings.message import Saving, Severity, finding, no_saving, not_checked, passed
+from opscope.analysis.findings.rule import declare_rule
 from opscope.analysis.roofline.operator_roof import Bound
 from opscope.analysis.rules.acceleration import CONTEXT, HEAVY, OPERATOR_SHARE, SME, contextual, is_unused
 from opscope.analysis.rules.evidence import NO_CEILINGS, PORTABLE, is_quantised, number_types, place_of
@@ -33,6 +34,9 @@ EXPECTED = {Category.GEMM: (3.0, 15.0), Category.CONVOLUTION: (3.0, 10.0)}
 """Speedups that SME2 usually gives, by the report skill of Arm's profiling kit for ExecuTorch."""
 
 
+@declare_rule(
+    Severity.MEDIUM, OPERATOR_SHARE=OPERATOR_SHARE, NEAR_CEILING=NEAR_CEILING, UNHELPED_SPEEDUP=UNHELPED_SPEEDUP
+)
 def unhelped_operators(pair: PairEvidence) -> Message:
     """Delegated convolutions and products that acceleration could help, and left as they were, above 5 %."""
     rule = "unhelped_operators"
@@ -159,6 +163,7 @@ def _unhelped_saving(pair: PairEvidence, members: Sequence[OperatorChange]) -> S
     return at_ceilings(pair.evidence, _own(pair, members))
 
 
+@declare_rule(Severity.MEDIUM, SLOWED_SHARE=SLOWED_SHARE)
 def slowed_operators(pair: PairEvidence) -> Message:
     """Operators that became slower with acceleration, above 2 % of the latency together."""
     rule = "slowed_operators"
@@ -184,6 +189,7 @@ def slowed_operators(pair: PairEvidence) -> Message:
     return finding(rule, Severity.MEDIUM, (title, words, step), saving, _places(slower))
 
 
+@declare_rule(Severity.INFO)
 def below_expectation(pair: PairEvidence) -> Message:
     """Convolutions or products that SME2 makes less than three times as fast; on other features nothing is expected."""
     rule = "below_expectation"

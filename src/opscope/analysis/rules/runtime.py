@@ -7,6 +7,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from opscope.analysis.findings.message import Severity, finding, no_saving, not_checked, passed
+from opscope.analysis.findings.rule import declare_rule
 from opscope.analysis.rules.evidence import count, display_name, is_delegate, longest, places, time_of
 from opscope.core.units import counted_text, milliseconds, ratio_text, share_text, time_text
 from opscope.program.operators.taxonomy import FRAMEWORK
@@ -35,6 +36,7 @@ _PRODUCTS = frozenset({"convolution", "depthwise", "deconvolution", "linear", "a
 _ONCE = "it is paid once a process, not in every inference"
 
 
+@declare_rule(Severity.MEDIUM, FRAMEWORK_SHARE=FRAMEWORK_SHARE, SHORT_NS=SHORT_NS, CALL_NS=CALL_NS)
 def framework_time(evidence: Evidence) -> Message:
     """Time that no operator claims, without what the delegate cuts off durations, above 10 % of the latency."""
     rule = "framework_time"
@@ -62,6 +64,7 @@ def _framework_step(total_ns: float, calls: float) -> str:
     return "join delegates, so that fewer calls are made"
 
 
+@declare_rule(Severity.INFO, UNRESOLVED_SHARE=UNRESOLVED_SHARE)
 def unresolved_operators(evidence: Evidence) -> Message:
     """Durations that the delegate cuts off, where their sum matters."""
     rule = "unresolved_operators"
@@ -75,6 +78,7 @@ def unresolved_operators(evidence: Evidence) -> Message:
     return finding(rule, Severity.INFO, (title, told, step), no_saving("it is a limit of the measurement"))
 
 
+@declare_rule(Severity.HIGH)
 def silent_delegate(evidence: Evidence) -> Message:
     """Delegates that report no operators, so that their time is one block."""
     rule = "silent_delegate"
@@ -96,6 +100,7 @@ def silent_delegate(evidence: Evidence) -> Message:
     return finding(rule, Severity.HIGH, (title, told, step), no_saving("it is a limit of the measurement"))
 
 
+@declare_rule(Severity.MEDIUM, UNFUSED_SHARE=UNFUSED_SHARE)
 def unfused_operators(evidence: Evidence) -> Message:
     """Batch normalisations, and clamps behind a product, that run by themselves, above 2 % of the latency."""
     rule = "unfused_operators"
@@ -134,6 +139,7 @@ def _lone_clamps(evidence: Evidence) -> list[Operator]:
     return [operator for operator in found if is_delegate(operator)]
 
 
+@declare_rule(Severity.INFO, ACTIVATION_SHARE=ACTIVATION_SHARE)
 def costly_activations(evidence: Evidence) -> Message:
     """Activations that no product can end with, such as GELU and HardSwish, above 5 % of the latency."""
     rule = "costly_activations"
@@ -147,6 +153,7 @@ def costly_activations(evidence: Evidence) -> Message:
     return finding(rule, Severity.INFO, (title, told, step), evidence.limit(members), places(members))
 
 
+@declare_rule(Severity.INFO, SLOW_FIRST=SLOW_FIRST)
 def slow_first_inference(evidence: Evidence) -> Message:
     """A first inference that takes more than three times the settled latency."""
     rule = "slow_first_inference"
@@ -161,6 +168,7 @@ def slow_first_inference(evidence: Evidence) -> Message:
     return finding(rule, Severity.INFO, (title, figures, step), no_saving(_ONCE))
 
 
+@declare_rule(Severity.INFO, LOAD_SECONDS=LOAD_SECONDS, LOAD_INFERENCES=LOAD_INFERENCES)
 def slow_loading(evidence: Evidence) -> Message:
     """Loading that takes 0.1 s or more, and as long as 20 inferences."""
     rule = "slow_loading"
@@ -183,6 +191,7 @@ def _product_latency(evidence: Evidence) -> Latency:
     return evidence.untraced.latency if evidence.untraced else evidence.latency
 
 
+@declare_rule(Severity.INFO, TRACER_SHARE=TRACER_SHARE)
 def tracer_cost(evidence: Evidence) -> Message:
     """Tracing that makes a call at least 5 % longer: the split is of longer inferences than the product's."""
     rule = "tracer_cost"
@@ -199,6 +208,7 @@ def tracer_cost(evidence: Evidence) -> Message:
     return finding(rule, Severity.INFO, (title, told, step), no_saving("it is a limit of the measurement"))
 
 
+@declare_rule(Severity.MEDIUM)
 def uneven_split(evidence: Evidence) -> Message:
     """Traced inferences whose mean is 10 % above the latency without tracing, beyond what tracing itself costs."""
     rule = "uneven_split"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from opscope.analysis.findings.message import Saving, Severity, finding, no_saving, not_checked, passed
+from opscope.analysis.findings.rule import declare_rule
 from opscope.analysis.roofline.operator_roof import Bound
 from opscope.analysis.rules.evidence import (
     NO_CEILINGS,
@@ -47,6 +48,7 @@ _OPTIMISED = frozenset("native_layer_norm log_softmax add sub mul div exp gelu e
 """Kernels that ExecuTorch has in a vectorised form, too: kernels/optimized/optimized.yaml."""
 
 
+@declare_rule(Severity.HIGH, PORTABLE_SHARE=PORTABLE_SHARE, WEIGHTY=WEIGHTY)
 def portable_operators(evidence: Evidence) -> Message:
     """Operators that no delegate took, above 5 % of the latency."""
     rule = "portable_operators"
@@ -137,6 +139,7 @@ def _reached(evidence: Evidence, placed: Mapping[OperatorKey, Placement]) -> tup
     return low, middle
 
 
+@declare_rule(Severity.HIGH)
 def nothing_delegated(evidence: Evidence) -> Message:
     """A program of which no operator runs in a delegate."""
     rule = "nothing_delegated"
@@ -152,6 +155,7 @@ def nothing_delegated(evidence: Evidence) -> Message:
     return finding(rule, Severity.HIGH, (title, told, step), no_saving("portable_operators says it"))
 
 
+@declare_rule(Severity.MEDIUM, DATA_MOVEMENT_SHARE=DATA_MOVEMENT_SHARE, NEAR_CEILING=NEAR_CEILING)
 def bottleneck(evidence: Evidence) -> Message:
     """The category that takes most of the latency, what would be left without it, and how near the ceilings it is."""
     rule = "bottleneck"
@@ -226,6 +230,7 @@ _RELIEF = {
 }
 
 
+@declare_rule(Severity.INFO, HEADROOM_SHARE=HEADROOM_SHARE)
 def headroom(evidence: Evidence) -> Message:
     """Delegated operators that are far from what this machine was seen to reach, above 10 % of the latency."""
     rule = "headroom"
@@ -254,6 +259,7 @@ def headroom(evidence: Evidence) -> Message:
     return finding(rule, Severity.INFO, (title, told, step), saving, places(members))
 
 
+@declare_rule(Severity.INFO, MEMORY_SHARE=MEMORY_SHARE)
 def memory_bound(evidence: Evidence) -> Message:
     """Operators that wait for memory, above 20 % of the latency: faster arithmetic does not help them."""
     rule = "memory_bound"
