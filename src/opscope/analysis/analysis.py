@@ -44,7 +44,7 @@ from opscope.analysis.rules.rules import examine
 from opscope.core.errors import TraceFormatError
 from opscope.core.table import Clock, TraceWarning
 from opscope.core.table.calls import CALLS_FORMAT
-from opscope.core.table.places import OperatorKey
+from opscope.core.table.places import OperatorKey, by_operator
 from opscope.program.peak_rates.peak_rates import KernelClass, KernelUse, PeakRates, kernel_use, operator_name
 
 if TYPE_CHECKING:
@@ -74,13 +74,8 @@ _KERNELS = {
 
 def operator_work(rows: Sequence[Operator], facts: Mapping[OperatorKey, OperatorFacts]) -> list[OperatorWork]:
     """The work of every operator whose cost is known; framework time has none."""
-    return [_work(row, _facts(row, facts)) for row in rows if row.position is not None and row.bytes is not None]
-
-
-def _facts(row: Operator, facts: Mapping[OperatorKey, OperatorFacts]) -> OperatorFacts:
-    assert row.instruction is not None  # noqa: S101 - an operator has a place, or it has no cost either
-    assert row.position is not None  # noqa: S101 - likewise
-    return facts.get(OperatorKey(row.method, row.instruction, row.position), OperatorFacts())
+    known = by_operator(row for row in rows if row.bytes is not None)
+    return [_work(row, facts.get(key, OperatorFacts())) for key, row in known.items()]
 
 
 def _work(row: Operator, facts: OperatorFacts) -> OperatorWork:
@@ -324,7 +319,7 @@ def rule_evidence(table: EventTable, analysis: Analysis, known: ProgramKnowledge
         untraced=analysis.untraced,
         times=process_times(table, analysis.operators),
         split=analysis.has_split,
-        sme={OperatorKey(*key): own.sme for key, own in facts.items() if own.sme is not None},
+        sme={key: own.sme for key, own in facts.items() if own.sme is not None},
     )
 
 

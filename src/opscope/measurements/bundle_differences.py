@@ -6,6 +6,7 @@ import itertools
 from typing import TYPE_CHECKING
 
 from opscope.bundle.manifest import Role
+from opscope.core.grouping import grouped
 from opscope.reports.content.content import NOT_KNOWN
 
 if TYPE_CHECKING:
@@ -42,9 +43,7 @@ def bundle_differences(parts: Sequence[BundlePart]) -> list[str]:
 
 def _difference(what: str, values: dict[str, str | None]) -> list[str]:
     """Which bundles have which value, when they differ or one is not known; empty otherwise."""
-    groups: dict[str, list[str]] = {}
-    for label, value in values.items():
-        groups.setdefault(value or NOT_KNOWN, []).append(label)
+    groups = grouped(values, lambda label: values[label] or NOT_KNOWN)
     if len(groups) == 1 and NOT_KNOWN not in groups:
         return []
     if len(groups) == 1:

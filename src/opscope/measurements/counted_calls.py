@@ -10,7 +10,7 @@ from opscope.analysis.kernels.kernel_join import copies_of, join_calls
 from opscope.bundle.kernel_evidence import evidence_directory, evidence_of
 from opscope.core.errors import OpscopeError
 from opscope.core.table import TraceWarning
-from opscope.core.table.places import OperatorKey
+from opscope.core.table.places import operator_key
 from opscope.program.kernels.symbols import parse_symbol
 from opscope.readers.kernel_counts import read_kernel_counts
 from opscope.readers.registry import read_trace
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from opscope.analysis.kernels.kernel_join import JoinedCalls
     from opscope.analysis.operators.operators import Operator
     from opscope.bundle.bundle import Bundle
+    from opscope.core.table.places import OperatorKey
     from opscope.measurements.side import Side
     from opscope.program.kernels.calls import OperatorCalls
 
@@ -68,9 +69,8 @@ def with_kernels(analysis: Analysis, side: Side) -> Analysis:
 
 def _with_kernel(row: Operator, calls: Mapping[OperatorKey, OperatorCalls]) -> Operator:
     """An operator with the kernels that computed it; those that only laid data out are left out."""
-    if row.instruction is None or row.position is None:
-        return row
-    own = calls.get(OperatorKey(row.method, row.instruction, row.position))
+    key = operator_key(row)
+    own = calls.get(key) if key else None
     names = [name for name in own.calls if not _packs(name)] if own else []
     return msgspec.structs.replace(row, kernel=", ".join(names)) if names else row
 

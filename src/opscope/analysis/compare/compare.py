@@ -15,7 +15,7 @@ from opscope.analysis.findings.quality import Quality
 from opscope.analysis.latency.latency import measured_durations
 from opscope.analysis.latency.methods import durations_by_method
 from opscope.analysis.operators.operators import Operator, operators
-from opscope.core.stats.effect import Effect, Verdict, adjust_for_many, paired_effects, unpaired_effects
+from opscope.core.stats.effect import Effect, Verdict, adjust_for_many, interval_of, paired_effects, unpaired_effects
 from opscope.core.stats.hierarchy import median_effect
 from opscope.program.operators.kinds import Category
 from opscope.program.operators.taxonomy import FRAMEWORK
@@ -93,7 +93,7 @@ class PairedTimes(NamedTuple):
         verdicts = _corrected([effect for effect, _ in widened])
         rows = zip(before.mean(axis=0).tolist(), after.mean(axis=0).tolist(), widened, verdicts, strict=True)
         return [
-            Change(b, c, effect.estimate, _ratio(b, c), _bounds(effect), verdict, resolution)
+            Change(b, c, effect.estimate, _ratio(b, c), interval_of(effect), verdict, resolution)
             for b, c, (effect, resolution), verdict in rows
         ]
 
@@ -152,10 +152,6 @@ def _corrected(found: list[Effect]) -> list[Verdict]:
     if len(known) != len(found):
         return [Verdict.UNDECIDABLE] * len(found)
     return [effect.verdict(p) for effect, p in zip(found, adjust_for_many(known), strict=True)]
-
-
-def _bounds(effect: Effect) -> tuple[float, float] | None:
-    return None if effect.low is None or effect.high is None else (effect.low, effect.high)
 
 
 def _ratio(baseline_ns: float, candidate_ns: float) -> float | None:
@@ -394,13 +390,12 @@ def _notes(end_to_end: EndToEnd, pairs: Sequence[OperatorPair]) -> list[str]:
 
 def _end_to_end(baseline: _Processes, candidate: _Processes, *, paired: bool, arm: str) -> EndToEnd:
     effect = median_effect(baseline, candidate, paired=paired)
-    interval = None if effect.low is None or effect.high is None else (math.exp(effect.low), math.exp(effect.high))
     detectable = None if effect.minimum_detectable is None else math.expm1(effect.minimum_detectable)
     return EndToEnd(
         baseline_ns=_typical(baseline),
         candidate_ns=_typical(candidate),
         speedup=math.exp(effect.estimate),
-        ci95=interval,
+        ci95=interval_of(effect, math.exp),
         verdict=effect.verdict(),
         minimum_detectable=detectable,
         p_value=effect.p_value,

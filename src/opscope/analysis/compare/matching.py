@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from opscope.analysis.operators.operators import UNKNOWN_METHOD, Operator
+from opscope.core.grouping import grouped
 from opscope.program.operators.attribution import Attribution
 from opscope.program.operators.taxonomy import classify
 
@@ -29,16 +30,13 @@ def match(baseline: list[Operator], candidate: list[Operator]) -> Iterator[Opera
 
     Within an instruction the two sides are aligned by kind, since another instruction set may insert operators.
     """
-    left, right = _by_instruction(baseline), _by_instruction(candidate)
+    left, right = (grouped(side, _instruction) for side in (baseline, candidate))
     for place in dict.fromkeys([*left, *right]):
         yield from _align(left.get(place, []), right.get(place, []))
 
 
-def _by_instruction(rows: list[Operator]) -> dict[tuple[str, int | None, bool], list[Operator]]:
-    found: dict[tuple[str, int | None, bool], list[Operator]] = {}
-    for row in rows:
-        found.setdefault((row.method, row.instruction, row.position is None), []).append(row)
-    return found
+def _instruction(row: Operator) -> tuple[str, int | None, bool]:
+    return row.method, row.instruction, row.position is None
 
 
 def _align(left: list[Operator], right: list[Operator]) -> Iterator[OperatorPair]:

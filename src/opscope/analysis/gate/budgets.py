@@ -15,7 +15,7 @@ import numpy as np
 from opscope.analysis.compare.matching import process_times
 from opscope.analysis.gate.gate import Criterion, Outcome, Quantity, Slowdown, judge
 from opscope.analysis.operators.operators import operators
-from opscope.core.stats.effect import ALPHA, Verdict, adjust_for_many, paired_effects, unpaired_effects
+from opscope.core.stats.effect import ALPHA, Verdict, adjust_for_many, interval_of, paired_effects, unpaired_effects
 from opscope.program.operators.kinds import Category
 
 if TYPE_CHECKING:
@@ -212,13 +212,12 @@ def _latency_limit(budget: EndToEndBudget, sides: Sides) -> Iterable[_Judged]:
     limit = budget.max_ms * 1e6
     effect = paired_effects(np.full_like(sides.latency, math.log(limit)), sides.latency)[0]
     measured = math.exp(float(sides.latency.mean()))
-    interval = _mapped(effect, lambda saved: limit * math.exp(-saved))
     shown = Criterion(
         name="end-to-end latency",
         quantity=Quantity.TIME,
         limit=limit,
         measured=measured,
-        ci95=interval,
+        ci95=interval_of(effect, lambda saved: limit * math.exp(-saved)),
         outcome=Outcome.INCONCLUSIVE,
         reason="",
         candidate_ns=measured,
@@ -268,7 +267,7 @@ def _constant(base: Criterion, quantity: Quantity, limit: float, values: Floats,
         quantity=quantity,
         limit=limit,
         measured=float(values.mean()),
-        ci95=_mapped(effect, lambda saved: limit - saved),
+        ci95=interval_of(effect, lambda saved: limit - saved),
     )
     return _Judged(effect, lambda verdict: _absolute(shown, effect, verdict, unresolved))
 
@@ -326,7 +325,7 @@ def _compared(shown: Criterion, effect: Effect, verdict: Verdict, cut: float) ->
     smallest = None if effect.minimum_detectable is None else math.expm1(effect.minimum_detectable)
     slowdown = Slowdown(
         estimate=math.expm1(-effect.estimate),
-        interval=_mapped(effect, lambda saved: math.expm1(-saved)),
+        interval=interval_of(effect, lambda saved: math.expm1(-saved)),
         verdict=verdict,
         minimum_detectable=smallest,
         decidable=effect.verdict() is not Verdict.UNDECIDABLE,
@@ -348,8 +347,3 @@ def _compared(shown: Criterion, effect: Effect, verdict: Verdict, cut: float) ->
 def _shifted(slowdown: Slowdown, by: float) -> Slowdown:
     interval = slowdown.interval and (slowdown.interval[0] + by, slowdown.interval[1] + by)
     return slowdown._replace(estimate=slowdown.estimate + by, interval=interval)
-
-
-def _mapped(effect: Effect, value: Callable[[float], float]) -> tuple[float, float] | None:
-    """The interval of a falling function of the effect; None where the effect has none."""
-    return None if effect.low is None or effect.high is None else (value(effect.high), value(effect.low))

@@ -79,6 +79,10 @@ class Latency(msgspec.Struct, frozen=True):
     warmup_samples_ns: list[list[int]]
     processes: list[ProcessLatency]
 
+    def by_process(self) -> list[Floats]:
+        """The measured durations of each process."""
+        return np.split(np.asarray(self.samples_ns, np.float64), np.cumsum([own.n for own in self.processes])[:-1])
+
 
 def auto_warmup(table: EventTable) -> list[int]:
     """Number of warm-up inferences of each process, found in its series of latencies."""

@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 
 from opscope.analysis.latency.latency import Latency, latency_of
+from opscope.core.stats.effect import interval_of
 from opscope.core.stats.hierarchy import median_effect
 
 if TYPE_CHECKING:
@@ -107,5 +108,4 @@ def _tracing_cost(calls: CallTimes, settled: Mapping[int, Sequence[int]]) -> Tra
     common = sorted(set(settled) & set(traced))
     sides = [[np.asarray(own[number], np.float64) for number in common or sorted(own)] for own in (traced, settled)]
     effect = median_effect(sides[0], sides[1], paired=bool(common))
-    interval = None if effect.low is None or effect.high is None else (math.exp(effect.low), math.exp(effect.high))
-    return TracingCost(math.exp(effect.estimate), interval, (len(sides[1]), len(sides[0])))
+    return TracingCost(math.exp(effect.estimate), interval_of(effect, math.exp), (len(sides[1]), len(sides[0])))

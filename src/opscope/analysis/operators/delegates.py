@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from opscope.core.grouping import grouped
 from opscope.program.operators.attribution import Attribution
 from opscope.program.partition.portable_reason import Cause
 
@@ -153,10 +154,8 @@ def _portable(row: Operator, reason: PortableReason | None) -> PortableTime:
 def delegate_times(rows: Sequence[Operator], calls: Sequence[DelegateCall] = ()) -> list[DelegateTime]:
     """Every delegate call of the trace, in program order."""
     known = {(call.method, call.instruction): call for call in calls}
-    groups: dict[tuple[str, int], list[Operator]] = {}
-    for row in rows:
-        if row.instruction is not None:
-            groups.setdefault((row.method, row.instruction), []).append(row)
+    within = (row for row in rows if row.instruction is not None)
+    groups = grouped(within, lambda row: (row.method, row.instruction or 0))
     total = sum(row.time_ns for row in rows)
     found = (_delegate(*key, own, known.get(key), total) for key, own in groups.items())
     return [each for each in found if each is not None]

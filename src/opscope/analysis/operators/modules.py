@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from opscope.core.grouping import grouped
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -69,10 +71,7 @@ def module_times(rows: Sequence[Operator], types: Mapping[tuple[str, str], str])
 
 def source_times(rows: Sequence[Operator]) -> list[SourceTime]:
     """Time by line of the model's code, longest first; empty when no line is known."""
-    lines: dict[str, list[Operator]] = {}
-    for row in rows:
-        if row.source is not None:
-            lines.setdefault(row.source, []).append(row)
+    lines = grouped((row for row in rows if row.source is not None), lambda row: row.source or "")
     total = sum(row.time_ns for row in rows)
     found = [_source(source, own, total) for source, own in lines.items()]
     return sorted(found, key=lambda line: -line.time_ns)

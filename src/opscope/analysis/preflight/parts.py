@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import msgspec
 
+from opscope.core.grouping import grouped
 from opscope.program.operators.kinds import Category
 from opscope.program.partition.portable_reason import PortableReason
 from opscope.program.partition.sme_support import SmeSupport
 from opscope.program.structure.plan import InstructionKind, PlannedTensor
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
     from opscope.analysis.preflight.operators import Planned
     from opscope.program.model import ModelMethod
 
-    K = TypeVar("K")
 
 PORTABLE = "portable"
 """The form of operators that XNNPACK does not run."""
@@ -175,7 +175,7 @@ def matrix_work(operators: Sequence[Planned]) -> MatrixWork:
     """Multiply-accumulates by verdict, form and number types."""
     own = [operator for operator in operators if operator.eligibility or operator.macs]
     total = sum(operator.macs or 0 for operator in own)
-    groups = [_matrix_group(group, total) for group in _grouped(own, _matrix_key)]
+    groups = [_matrix_group(group, total) for group in grouped(own, _matrix_key).values()]
     groups.sort(key=lambda group: -group.macs)
     eligible, open_ = (
         sum(group.macs for group in groups if group.verdict is verdict)
@@ -243,7 +243,7 @@ def portable_groups(operators: Sequence[Planned]) -> list[PortableGroup]:
     """Portable operators by name and reason, most bytes first; those that only compute sizes are left out."""
     whole = work_of(operators).bytes
     own = [operator for operator in operators if not operator.delegated and not operator.only_sizes]
-    groups = [_portable_group(group, whole) for group in _grouped(own, _portable_key)]
+    groups = [_portable_group(group, whole) for group in grouped(own, _portable_key).values()]
     return sorted(groups, key=lambda group: (-group.work.macs, -group.work.bytes, group.operator))
 
 
@@ -256,11 +256,3 @@ def _portable_group(operators: Sequence[Planned], whole: int) -> PortableGroup:
     first, work = operators[0], work_of(operators)
     assert first.reason is not None  # noqa: S101 - only portable operators are grouped here
     return PortableGroup(first.name, first.category, work, work.bytes / whole if whole else None, first.reason)
-
-
-def _grouped(operators: Iterable[Planned], key: Callable[[Planned], K]) -> list[list[Planned]]:
-    """Operators with equal keys together, in order of the first."""
-    found: dict[K, list[Planned]] = {}
-    for operator in operators:
-        found.setdefault(key(operator), []).append(operator)
-    return list(found.values())

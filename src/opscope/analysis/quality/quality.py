@@ -91,11 +91,9 @@ def evidence_of(
 
 def timed(name: str, latency: Latency) -> Timed:
     """The inferences of one variant, with what each process's series shows."""
-    ends = np.cumsum([process.n for process in latency.processes])[:-1]
-    own = np.split(np.asarray(latency.samples_ns, np.float64), ends)
     series = [
         steadiness(np.concatenate([np.asarray(before, np.float64), after]))
-        for before, after in zip(latency.warmup_samples_ns, own, strict=False)
+        for before, after in zip(latency.warmup_samples_ns, latency.by_process(), strict=False)
     ]
     return Timed(name, latency, series)
 
@@ -335,9 +333,7 @@ def _variation(values: Sequence[float]) -> float:
 
 def _relative_spread(variant: Timed) -> float:
     """Median over processes of the quartiles' distance from the median, relative to it."""
-    ends = np.cumsum([process.n for process in variant.latency.processes])[:-1]
-    own = np.split(np.asarray(variant.latency.samples_ns, np.float64), ends)
-    return float(np.median([_deviation(samples) for samples in own]))
+    return float(np.median([_deviation(samples) for samples in variant.latency.by_process()]))
 
 
 def _deviation(samples: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> float:

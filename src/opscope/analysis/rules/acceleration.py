@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 from opscope.analysis.findings.message import Saving, Severity, finding, no_saving, not_checked, passed
 from opscope.analysis.findings.rule import declare_rule
-from opscope.analysis.rules.evidence import is_delegate, place_of
+from opscope.analysis.rules.evidence import is_delegate
 from opscope.core.stats.effect import Verdict
+from opscope.core.table.places import operator_key
 from opscope.core.units import counted_text, ratio_text, share_text, time_text
 from opscope.program.operators.kinds import Category
 from opscope.program.operators.taxonomy import FRAMEWORK
@@ -157,6 +158,6 @@ def _shown_causes(pair: PairEvidence) -> list[str]:
 
 def _eligible(pair: PairEvidence, operator: Operator) -> bool:
     """Whether SME can run an operator, or it is not known that it cannot."""
-    place = place_of(operator)
+    place = operator_key(operator)
     known = pair.evidence.sme.get(place) if pair.evidence and place else None
     return known is None or known.verdict is not Eligible.NOT_ELIGIBLE

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from opscope.analysis.findings.message import Saving
-from opscope.core.stats.effect import paired_effects
-from opscope.core.table.places import OperatorKey
+from opscope.core.grouping import grouped
+from opscope.core.stats.effect import interval_of, paired_effects
+from opscope.core.table.places import by_operator, operator_key
 from opscope.core.units import counted_text, milliseconds
 from opscope.program.operators.taxonomy import FRAMEWORK
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from opscope.analysis.operators.operators import Operator
     from opscope.analysis.roofline.operator_roof import Placement
     from opscope.analysis.roofline.roofline import Roofline
+    from opscope.core.table.places import Located, OperatorKey
     from opscope.program.partition.sme_support import Eligibility
 
     Floats: TypeAlias = NDArray[np.float64]
@@ -104,9 +106,8 @@ class Evidence(NamedTuple):
         columns = [number for number, operator in enumerate(self.operators) if id(operator) in wanted]
         own = self.times[:, columns].sum(axis=1)[:, None]
         effect = paired_effects(own, np.zeros_like(own))[0]
-        if effect.low is None or effect.high is None:
-            return None
-        return max(0.0, effect.low), effect.high + _cut_off(operators)
+        ends = interval_of(effect)
+        return (max(0.0, ends[0]), ends[1] + _cut_off(operators)) if ends else None
 
     def usual_ns(self) -> float:
         """What an untraced inference takes: the median; of several methods the mean, since each differs."""
@@ -129,12 +130,7 @@ class Evidence(NamedTuple):
 
     def placements(self) -> dict[OperatorKey, Placement]:
         """Operators under the ceilings, by place; empty where they cannot be held against them."""
-        found = [] if self.roofline is None or self.no_ceilings() else self.roofline.operators
-        return {
-            OperatorKey(one.method, one.instruction, one.position): one
-            for one in found
-            if one.instruction is not None and one.position is not None
-        }
+        return {} if self.roofline is None or self.no_ceilings() else by_operator(self.roofline.operators)
 
 
 class PairEvidence(NamedTuple):
@@ -193,21 +189,14 @@ def _cut_off(operators: Sequence[Operator]) -> float:
     return min(likely, float(each.sum()))
 
 
-def place_of(operator: Operator) -> OperatorKey | None:
-    """The place of an operator; None for the framework's own time."""
-    if operator.instruction is None or operator.position is None:
-        return None
-    return OperatorKey(operator.method, operator.instruction, operator.position)
-
-
-def places(operators: Iterable[Operator]) -> list[OperatorKey]:
-    """Places of operators, those of the framework left out."""
-    return [place for place in map(place_of, operators) if place is not None]
+def places(rows: Iterable[Located]) -> list[OperatorKey]:
+    """Which operators something is said of, the framework's own time left out."""
+    return [key for key in map(operator_key, rows) if key is not None]
 
 
 def place_times(operators: Iterable[Operator]) -> dict[OperatorKey, float]:
     """Mean time per inference by place."""
-    return {place: operator.time_ns for operator in operators if (place := place_of(operator)) is not None}
+    return {key: operator.time_ns for key, operator in by_operator(operators).items()}
 
 
 def time_of(operators: Iterable[Operator]) -> float:
@@ -230,12 +219,9 @@ def display_name(name: str) -> str:
     return name if _PLAIN_NAME.fullmatch(name) else "the operator"
 
 
-def longest(operators: Sequence[Operator], count: int = _NAMED) -> str:
+def longest(operators: Sequence[Operator]) -> str:
     """The longest of some operators, named with their times; operators of one name and layer together."""
-    together: dict[str, list[Operator]] = {}
-    for operator in operators:
-        together.setdefault(named(operator), []).append(operator)
-    top = sorted(together.items(), key=lambda item: -time_of(item[1]))[:count]
+    top = sorted(grouped(operators, named).items(), key=lambda item: -time_of(item[1]))[:_NAMED]
     return ", ".join(
         f"{name}{f' x {len(own)}' if len(own) > 1 else ''} ({milliseconds(time_of(own))} ms)" for name, own in top
     )

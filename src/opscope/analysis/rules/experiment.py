@@ -5,30 +5,23 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from opscope.analysis.findings.message import Saving, Severity, finding, no_saving, not_checked, passed
 from opscope.analysis.findings.rule import declare_rule
 from opscope.analysis.rules.acceleration import CONTEXT, SME
-from opscope.analysis.rules.evidence import is_delegate, place_of, places, time_of
-from opscope.core.stats.effect import Verdict
+from opscope.analysis.rules.evidence import is_delegate, places, time_of
+from opscope.core.stats.effect import Verdict, interval_of
 from opscope.core.stats.hierarchy import median_effect
+from opscope.core.table.places import operator_key
 from opscope.core.units import counted_text, milliseconds, ratio_text, share_text, time_text
 from opscope.program.partition.sme_support import SmeSupport as Eligible
 
 if TYPE_CHECKING:
-    from typing import TypeAlias
-
-    from numpy.typing import NDArray
-
     from opscope.analysis.findings.message import Message
     from opscope.analysis.latency.latency import Latency
     from opscope.analysis.operators.operators import Operator
     from opscope.analysis.rules.evidence import ExperimentEvidence, MeasuredVariant
     from opscope.core.stats.effect import Effect
     from opscope.program.partition.sme_support import Eligibility
-
-    Floats: TypeAlias = NDArray[np.float64]
 
 # Where these come from: docs/design/rules.md.
 NUMBER_TYPE_SHARE = 0.05
@@ -54,42 +47,32 @@ def thread_count(experiment: ExperimentEvidence) -> Message:
         return passed(rule, f"against {counted_text(shown.threads or 0, 'thread')}, {seen}: not shown to be faster")
     best = max(faster, key=lambda other: effects[other.name].estimate)
     effect, typical = effects[best.name], _latency(shown).median_ns
-    interval = None if effect.low is None or effect.high is None else (effect.low, effect.high)
     title = f"{best.threads} threads are {ratio_text(math.exp(effect.estimate))} as fast as {shown.threads}"
     told = (
         f"{time_text(_latency(best).median_ns)} against {time_text(typical)}, {_between(effect)}; "
         f"the report shows {shown.name}"
     )
     step = f"run with {best.threads} threads where the product has as many free cores; each core then does less"
-    ends = (typical * -math.expm1(-interval[0]), typical * -math.expm1(-interval[1])) if interval else None
+    ends = interval_of(effect, lambda gain: typical * -math.expm1(-gain))
     saving = Saving(typical * -math.expm1(-effect.estimate), ends, f"with {best.threads} threads, as measured")
     return finding(rule, Severity.MEDIUM, (title, told, step), saving)
 
 
 def _between(effect: Effect) -> str:
     """A speedup with its interval."""
-    ends = "" if effect.low is None or effect.high is None else f" [{_ratio(effect.low)}, {_ratio(effect.high)}]"
-    return f"{_ratio(effect.estimate)}{ends}"
-
-
-def _ratio(logarithm: float) -> str:
-    return ratio_text(math.exp(logarithm))
+    ends = interval_of(effect, math.exp)
+    between = f" [{ratio_text(ends[0])}, {ratio_text(ends[1])}]" if ends else ""
+    return f"{ratio_text(math.exp(effect.estimate))}{between}"
 
 
 def _effect(shown: MeasuredVariant, other: MeasuredVariant) -> Effect:
     """Of another thread count on the latency, process by process."""
-    return median_effect(_processes(_latency(shown)), _processes(_latency(other)), paired=False)
+    return median_effect(_latency(shown).by_process(), _latency(other).by_process(), paired=False)
 
 
 def _latency(ran: MeasuredVariant) -> Latency:
     untraced = ran.evidence.untraced
     return untraced.latency if untraced else ran.evidence.latency
-
-
-def _processes(latency: Latency) -> list[Floats]:
-    """Durations of each process."""
-    ends = np.cumsum([process.n for process in latency.processes])[:-1]
-    return np.split(np.asarray(latency.samples_ns, np.float64), ends)
 
 
 @declare_rule(Severity.HIGH)
@@ -145,5 +128,5 @@ def sme_number_types(experiment: ExperimentEvidence) -> Message:
 
 
 def _verdict(ran: MeasuredVariant, operator: Operator) -> Eligibility | None:
-    place = place_of(operator)
+    place = operator_key(operator)
     return ran.evidence.sme.get(place) if place else None

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from opscope.analysis.findings.message import Saving, Severity, finding, not_checked, passed
 from opscope.analysis.findings.rule import declare_rule
 from opscope.analysis.rules.evidence import PORTABLE, count, is_delegate, longest, places, time_of
+from opscope.core.grouping import grouped
 from opscope.core.units import counted_text, milliseconds, share_text, time_text
 from opscope.program.operators.kinds import Category
 
@@ -128,9 +129,7 @@ def layout_churn(evidence: Evidence) -> Message:
 
 def _delegated_calls(evidence: Evidence) -> list[list[Operator]]:
     """Operators of every delegate call in program order; calls that report none are left out."""
-    calls: dict[tuple[str, int | None], list[Operator]] = {}
-    for operator in evidence.where(is_delegate):
-        calls.setdefault((operator.method, operator.instruction), []).append(operator)
+    calls = grouped(evidence.where(is_delegate), lambda operator: (operator.method, operator.instruction))
     return list(calls.values())
 
 

@@ -8,10 +8,11 @@ from opscope.analysis.findings.message import Saving, Severity, finding, no_savi
 from opscope.analysis.findings.rule import declare_rule
 from opscope.analysis.roofline.operator_roof import Bound
 from opscope.analysis.rules.acceleration import CONTEXT, HEAVY, OPERATOR_SHARE, SME, contextual, is_unused
-from opscope.analysis.rules.evidence import NO_CEILINGS, PORTABLE, is_quantised, number_types, place_of
+from opscope.analysis.rules.evidence import NO_CEILINGS, PORTABLE, is_quantised, number_types, places
 from opscope.analysis.rules.time import NEAR_CEILING, at_ceilings, reached_share
+from opscope.core.grouping import grouped
 from opscope.core.stats.effect import Verdict
-from opscope.core.table.places import OperatorKey
+from opscope.core.table.places import operator_key
 from opscope.core.units import counted_text, milliseconds, ratio_text, share_text
 from opscope.program.operators.kinds import Category
 from opscope.program.operators.taxonomy import FRAMEWORK
@@ -65,7 +66,7 @@ def unhelped_operators(pair: PairEvidence) -> Message:
         Severity.MEDIUM,
         (title, words, _unhelped_step(pair, members)),
         _unhelped_saving(pair, members),
-        _places(members),
+        places(members),
     )
     return contextual(pair, found)
 
@@ -75,12 +76,13 @@ def _heavy_kinds(pair: PairEvidence) -> dict[str, list[OperatorChange]]:
     shared = [c for c in pair.comparison.operators if c.category in HEAVY and c.backend not in _NOT_DELEGATES]
     if SME & set(pair.switched or ()) and pair.evidence is not None:
         cannot = {place for place, one in pair.evidence.sme.items() if one.verdict is Eligible.NOT_ELIGIBLE}
-        shared = [change for change in shared if _place(change) not in cannot]
-    found: dict[str, list[OperatorChange]] = {}
-    for change in shared:
-        found.setdefault(change.kind, []).append(change)
+        shared = [change for change in shared if operator_key(change) not in cannot]
     least = OPERATOR_SHARE * pair.comparison.candidate.mean_ns
-    return {kind: own for kind, own in found.items() if sum(c.candidate_ns or 0.0 for c in own) > least}
+    return {
+        kind: own
+        for kind, own in grouped(shared, lambda change: change.kind).items()
+        if sum(c.candidate_ns or 0.0 for c in own) > least
+    }
 
 
 def _best_speedup(pair: PairEvidence, kind: str, own: Sequence[OperatorChange]) -> float:
@@ -109,20 +111,10 @@ def _side(own: Sequence[OperatorChange], side: str) -> str:
     return milliseconds(sum(getattr(change, side) or 0.0 for change in own))
 
 
-def _place(change: OperatorChange) -> OperatorKey | None:
-    if change.instruction is None or change.position is None:
-        return None
-    return OperatorKey(change.method, change.instruction, change.position)
-
-
-def _places(changes: Sequence[OperatorChange]) -> list[OperatorKey]:
-    return [place for place in map(_place, changes) if place is not None]
-
-
 def _own(pair: PairEvidence, members: Sequence[OperatorChange]) -> list[Operator]:
     """The candidate's operators of these changes."""
-    wanted = set(_places(members))
-    return [] if pair.evidence is None else [o for o in pair.evidence.operators if place_of(o) in wanted]
+    wanted = set(places(members))
+    return [] if pair.evidence is None else [o for o in pair.evidence.operators if operator_key(o) in wanted]
 
 
 def _reached(pair: PairEvidence, members: Sequence[OperatorChange]) -> float | None:
@@ -139,7 +131,7 @@ def _limits_text(pair: PairEvidence, members: Sequence[OperatorChange]) -> str:
 def _unhelped_step(pair: PairEvidence, members: Sequence[OperatorChange]) -> str:
     """What helps by what limits them: memory, their kernels' own ceiling, or shapes that suit no kernel."""
     placed = pair.evidence.placements() if pair.evidence else {}
-    bounds = [placed[place].bound for place in _places(members) if place in placed]
+    bounds = [placed[place].bound for place in places(members) if place in placed]
     reached = _reached(pair, members)
     if bounds and bounds.count(Bound.MEMORY) > len(bounds) / 2:
         return "memory limits most of them, which no faster arithmetic helps: move fewer bytes, with int8 or fp16"
@@ -186,7 +178,7 @@ def slowed_operators(pair: PairEvidence) -> Message:
     known = [end for end in ends if end is not None]
     interval = (max(0.0, -sum(e[1] for e in known)), -sum(e[0] for e in known)) if len(known) == len(ends) else None
     saving = Saving(lost, interval, "if they took as long as without acceleration")
-    return finding(rule, Severity.MEDIUM, (title, words, step), saving, _places(slower))
+    return finding(rule, Severity.MEDIUM, (title, words, step), saving, places(slower))
 
 
 @declare_rule(Severity.INFO)

@@ -17,12 +17,13 @@ from opscope.analysis.rules.evidence import (
     is_delegate,
     is_quantised,
     longest,
-    place_of,
     places,
     time_of,
 )
 from opscope.analysis.rules.movement import DATA_MOVEMENT_SHARE
 from opscope.analysis.rules.partition_advice import advice
+from opscope.core.grouping import grouped
+from opscope.core.table.places import operator_key
 from opscope.core.units import counted_text, milliseconds, ratio_text, share_text, time_text
 from opscope.program.operators.kinds import Category
 from opscope.program.partition.portable_reason import Cause
@@ -79,9 +80,7 @@ def _reasons(rows: Sequence[PortableTime]) -> str:
 
 def _kinds(rows: Sequence[PortableTime]) -> list[PortableTime]:
     """The first row of each name and cause, those that take most together first."""
-    together: dict[tuple[str, str | None], list[PortableTime]] = {}
-    for row in rows:
-        together.setdefault((row.name, row.cause), []).append(row)
+    together = grouped(rows, lambda row: (row.name, row.cause))
     groups = sorted(together.values(), key=lambda own: -sum(row.time_ns for row in own))
     return [own[0] for own in groups]
 
@@ -115,7 +114,7 @@ def if_delegated(evidence: Evidence, operators: Sequence[Operator]) -> Saving:
     Without ceilings it is the limit: what would be saved if they took no time.
     """
     placed = evidence.placements()
-    roofs = [placed[place].roof_ns if (place := place_of(o)) in placed else None for o in operators]
+    roofs = [placed[place].roof_ns if (place := operator_key(o)) in placed else None for o in operators]
     known = [roof for roof in roofs if roof is not None]
     reached = _reached(evidence, placed)
     if len(known) < len(roofs) or reached is None:
@@ -186,7 +185,7 @@ def bottleneck(evidence: Evidence) -> Message:
 def reached_share(evidence: Evidence, operators: Sequence[Operator]) -> float | None:
     """Share of their time that operators would need at their ceilings; None where less than half of it was placed."""
     placed = evidence.placements()
-    pairs = [(o.time_ns, placed[place].roof_ns) for o in operators if (place := place_of(o)) in placed]
+    pairs = [(o.time_ns, placed[place].roof_ns) for o in operators if (place := operator_key(o)) in placed]
     known = [(time, roof) for time, roof in pairs if roof is not None]
     time = sum(time for time, _ in known)
     return sum(roof for _, roof in known) / time if time > time_of(operators) / 2 else None
@@ -199,7 +198,7 @@ def _reached_text(reached: float | None) -> str:
 def at_ceilings(evidence: Evidence, operators: Sequence[Operator]) -> Saving:
     """What would be saved if these operators ran at the ceilings that were measured; none of it where none were."""
     placed = evidence.placements()
-    rooms = [placed[place].headroom_ns for o in operators if (place := place_of(o)) in placed]
+    rooms = [placed[place].headroom_ns for o in operators if (place := operator_key(o)) in placed]
     known = [room for room in rooms if room is not None]
     if not known:
         return no_saving(evidence.no_ceilings() or NO_CEILINGS)
@@ -241,7 +240,7 @@ def headroom(evidence: Evidence) -> Message:
     rooms = {
         id(o): room.low
         for o in evidence.where(is_delegate)
-        if (place := place_of(o)) in placed and (room := placed[place].headroom_ns) is not None
+        if (place := operator_key(o)) in placed and (room := placed[place].headroom_ns) is not None
     }
     members = sorted(
         (o for o in evidence.operators if rooms.get(id(o), 0.0) > 0), key=lambda operator: -rooms[id(operator)]
@@ -267,7 +266,7 @@ def memory_bound(evidence: Evidence) -> Message:
     if problem or evidence.roofline is None:
         return not_checked(rule, problem or NO_CEILINGS)
     placed = evidence.placements()
-    members = [o for o in evidence.work() if (place := place_of(o)) in placed and placed[place].bound is Bound.MEMORY]
+    members = [o for o in evidence.work() if (key := operator_key(o)) in placed and placed[key].bound is Bound.MEMORY]
     share = evidence.share(members)
     if share <= MEMORY_SHARE:
         return passed(rule, f"operators that memory limits take {share_text(share)}")

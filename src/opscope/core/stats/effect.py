@@ -19,7 +19,7 @@ import enum
 import itertools
 import math
 from statistics import NormalDist
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import msgspec
 import numpy as np
@@ -27,6 +27,8 @@ import numpy as np
 from opscope.core.stats.distributions import normal_cdf, t_quantile
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
 
     Floats: TypeAlias = NDArray[np.float64]
@@ -85,6 +87,28 @@ class Effect(msgspec.Struct, frozen=True):
         if p > ALPHA or self.low <= 0 <= self.high:
             return Verdict.NO_DIFFERENCE
         return Verdict.FASTER if self.estimate > 0 else Verdict.SLOWER
+
+
+class Bounded(Protocol):
+    """An estimate with both ends of its interval, or with neither."""
+
+    @property
+    def low(self) -> float | None: ...  # noqa: D102 - None with too few values
+    @property
+    def high(self) -> float | None: ...  # noqa: D102 - likewise
+
+
+def interval_of(found: Bounded, value: Callable[[float], float] = float) -> tuple[float, float] | None:
+    """The interval of a rising or falling function of an estimate, lower end first; None where there is none.
+
+    Args:
+        found: the estimate.
+        value: the function; none: the estimate itself.
+    """
+    if found.low is None or found.high is None:
+        return None
+    low, high = sorted((value(found.low), value(found.high)))
+    return low, high
 
 
 def paired_effects(baseline: Floats, candidate: Floats) -> list[Effect]:

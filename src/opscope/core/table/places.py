@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
 from opscope.core.table.scope import LEAVES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from opscope.core.table.nesting import Ints
     from opscope.core.table.segment import Segment
@@ -21,6 +21,32 @@ class OperatorKey(NamedTuple):
     method: str
     instruction: int
     position: int
+
+
+class Located(Protocol):
+    """Something that is said of an operator, or of the framework's own time."""
+
+    @property
+    def method(self) -> str: ...  # noqa: D102 - as in OperatorKey
+    @property
+    def instruction(self) -> int | None: ...  # noqa: D102 - None for the framework's own time outside of instructions
+    @property
+    def position(self) -> int | None: ...  # noqa: D102 - None for the framework's own time
+
+
+LocatedRow = TypeVar("LocatedRow", bound=Located)
+
+
+def operator_key(row: Located) -> OperatorKey | None:
+    """Which operator something is said of; None for the framework's own time."""
+    if row.instruction is None or row.position is None:
+        return None
+    return OperatorKey(row.method, row.instruction, row.position)
+
+
+def by_operator(rows: Iterable[LocatedRow]) -> dict[OperatorKey, LocatedRow]:
+    """What is said of operators, by operator; the framework's own time is left out."""
+    return {key: row for row in rows if (key := operator_key(row)) is not None}
 
 
 class SelfTimeKey(NamedTuple):

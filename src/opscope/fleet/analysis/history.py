@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 import numpy as np
 
+from opscope.core.grouping import grouped
 from opscope.core.stats.changes import SHORTEST_SERIES, TOLERANCE, level_changes
-from opscope.core.stats.effect import unpaired_effects
+from opscope.core.stats.effect import interval_of, unpaired_effects
 from opscope.core.units import counted_text
 
 if TYPE_CHECKING:
@@ -160,11 +161,9 @@ def history(
         points: in order of time, of all subjects.
         left_out: runs without this figure.
     """
-    groups: dict[Subject, list[Point]] = {}
-    for subject, point in points:
-        groups.setdefault(subject, []).append(point)
+    groups = grouped(points, lambda pair: pair[0])
     ordered = sorted(groups.items(), key=lambda group: tuple(str(part) for part in group[0]))
-    found = [series(subject, in_order(own, order), metric) for subject, own in ordered]
+    found = [series(subject, in_order([point for _, point in own], order), metric) for subject, own in ordered]
     return History(store, metric, order, TOLERANCE, found, left_out)
 
 
@@ -234,7 +233,6 @@ def _change(
 ) -> LevelChange:
     before, after = levels
     effect = unpaired_effects(np.log(after)[:, None], np.log(before)[:, None])[0]
-    interval = None if effect.low is None or effect.high is None else (_exp(effect.low), _exp(effect.high))
     ratio = _exp(effect.estimate)
     return LevelChange(
         index=index,
@@ -243,7 +241,7 @@ def _change(
         from_value=float(np.median(before)),
         to_value=float(np.median(after)),
         ratio=ratio,
-        ci95=interval,
+        ci95=interval_of(effect, _exp),
         better=(ratio > 1) is metric.higher_is_better,
         runs=(len(before), len(after)),
     )

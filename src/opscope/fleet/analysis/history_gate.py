@@ -23,7 +23,7 @@ from opscope.analysis.gate.gate import (
     slower_operators,
 )
 from opscope.core.stats.changes import SHORTEST_SERIES, level_changes
-from opscope.core.stats.effect import Verdict, adjust_for_many
+from opscope.core.stats.effect import Verdict, adjust_for_many, interval_of
 from opscope.core.stats.prediction import FEWEST, predict
 from opscope.core.units import counted_text, share_text
 
@@ -130,12 +130,11 @@ def history_gate(candidate: Candidate, predecessors: Predecessors, terms: Terms)
 
 
 def _end_to_end(candidate: Candidate, found: PredictionInterval) -> EndToEnd:
-    interval = None if found.low is None or found.high is None else (math.exp(-found.high), math.exp(-found.low))
     return EndToEnd(
         baseline_ns=math.exp(found.level),
         candidate_ns=candidate.latency_ns,
         speedup=math.exp(-found.excess),
-        ci95=interval,
+        ci95=interval_of(found, lambda excess: math.exp(-excess)),
         verdict=found.verdict(),
         minimum_detectable=None if found.minimum_detectable is None else math.expm1(found.minimum_detectable),
         p_value=found.p_value,
@@ -147,10 +146,11 @@ def _end_to_end(candidate: Candidate, found: PredictionInterval) -> EndToEnd:
 
 
 def _slowdown(found: PredictionInterval) -> Slowdown:
-    interval = None if found.low is None or found.high is None else (math.expm1(found.low), math.expm1(found.high))
     smallest = None if found.minimum_detectable is None else math.expm1(found.minimum_detectable)
     verdict = found.verdict()
-    return Slowdown(math.expm1(found.excess), interval, verdict, smallest, verdict is not Verdict.UNDECIDABLE)
+    return Slowdown(
+        math.expm1(found.excess), interval_of(found, math.expm1), verdict, smallest, verdict is not Verdict.UNDECIDABLE
+    )
 
 
 def _operators(candidate: Candidate, predecessors: Predecessors, bundles: Sequence[str]) -> list[OperatorChange]:
@@ -168,7 +168,6 @@ def _operators(candidate: Candidate, predecessors: Predecessors, bundles: Sequen
 
 def _change(operator: Operator, found: PredictionInterval, corrected: float) -> OperatorChange:
     level = math.exp(found.level)
-    ends = None if found.low is None or found.high is None else (found.low, found.high)
     return OperatorChange(
         method=operator.method,
         instruction=operator.instruction,
@@ -183,7 +182,7 @@ def _change(operator: Operator, found: PredictionInterval, corrected: float) -> 
         candidate_ns=operator.time_ns,
         saved_ns=level - operator.time_ns,
         speedup=math.exp(-found.excess),
-        ci95_saved_ns=None if ends is None else (-level * math.expm1(ends[1]), -level * math.expm1(ends[0])),
+        ci95_saved_ns=interval_of(found, lambda excess: -level * math.expm1(excess)),
         verdict=found.verdict(corrected),
         module=operator.module,
         aten=operator.aten,

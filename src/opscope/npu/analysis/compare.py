@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 import numpy as np
 
-from opscope.core.stats.effect import Verdict, adjust_for_many, unpaired_effects
+from opscope.core.stats.effect import Verdict, adjust_for_many, interval_of, unpaired_effects
 from opscope.core.units import counted_text
 from opscope.npu.analysis.activity import EVENTS
 from opscope.npu.analysis.tiles_result import mean_known
@@ -232,7 +232,7 @@ def _change(asked: ComparedFigure, effect: Effect | None, corrected: float | Non
     if effect is None:
         return FigureChange(asked.name, asked.unit, before, after, None, change, None, Verdict.UNDECIDABLE, None)
     shares = asked.unit == _SHARE
-    interval = None if effect.low is None or effect.high is None else (effect.low, effect.high)
+    interval = interval_of(effect)
     if interval is not None:
         low, high = interval
         interval = (-high, -low) if shares else (math.exp(low), math.exp(high))

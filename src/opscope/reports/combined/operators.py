@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from opscope.analysis.compare.matching import match
+from opscope.core.grouping import grouped
 from opscope.program.operators.kinds import Category
 from opscope.program.operators.taxonomy import FRAMEWORK
 from opscope.reports.content.content import operator_rows
@@ -67,12 +68,8 @@ class SharedProgram(msgspec.Struct, frozen=True):
 
 def shared_programs(told: Sequence[tuple[str, ReportContent]]) -> list[SharedProgram]:
     """Programs that at least two bundles ran, each with its operators; by label and content of each bundle."""
-    groups: dict[str, list[tuple[str, ReportContent]]] = {}
-    for label, content in told:
-        sha256 = content.manifest.model.sha256
-        if sha256 is not None and content.shown is not None:
-            groups.setdefault(sha256, []).append((label, content))
-    return [_program(sha256, group) for sha256, group in groups.items() if len(group) > 1]
+    groups = grouped((one for one in told if one[1].shown is not None), lambda one: one[1].manifest.model.sha256)
+    return [_program(sha256, group) for sha256, group in groups.items() if sha256 is not None and len(group) > 1]
 
 
 def _program(sha256: str, group: Sequence[tuple[str, ReportContent]]) -> SharedProgram:

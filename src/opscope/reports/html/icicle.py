@@ -11,13 +11,14 @@ from html import escape
 from typing import TYPE_CHECKING, NamedTuple
 
 from opscope.analysis.operators.operators import FRAMEWORK_BACKEND
+from opscope.core.grouping import grouped
 from opscope.core.units import milliseconds, share_text
 from opscope.program.operators.kinds import Category
 from opscope.reports.content.text import plain
 from opscope.reports.sections.program import layer_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from opscope.analysis.analysis import Analysis
     from opscope.analysis.operators.operators import Operator
@@ -54,7 +55,7 @@ class IcicleBox(NamedTuple):
 
 def by_program(analysis: Analysis) -> IcicleBox:
     """Methods, their instructions (calls of delegates and of portable operators), and operators, in program order."""
-    methods = _grouped(analysis.operators, lambda row: row.method)
+    methods = grouped(analysis.operators, lambda row: row.method)
     parts = [_holder(f"method {name}", "", _calls(rows)) for name, rows in methods.items()]
     return parts[0] if len(parts) == 1 else _holder("one inference", "", parts)
 
@@ -101,7 +102,7 @@ class _Branch(NamedTuple):
 
 
 def _calls(rows: Iterable[Operator]) -> Iterator[IcicleBox]:
-    for instruction, own in _grouped(rows, lambda row: row.instruction).items():
+    for instruction, own in grouped(rows, lambda row: row.instruction).items():
         if instruction is None:
             yield from map(_leaf, own)
         else:
@@ -129,15 +130,6 @@ def _bare(row: Operator) -> IcicleBox:
 def _holder(label: str, detail: str, children: Iterable[IcicleBox]) -> IcicleBox:
     own = tuple(child for child in children if child.time_ns > 0)
     return IcicleBox(plain(label, _LONGEST), detail, sum(child.time_ns for child in own), None, own)
-
-
-def _grouped(
-    rows: Iterable[Operator], key: Callable[[Operator], str | int | None]
-) -> dict[str | int | None, list[Operator]]:
-    groups: dict[str | int | None, list[Operator]] = {}
-    for row in rows:
-        groups.setdefault(key(row), []).append(row)
-    return groups
 
 
 def _branch(top: _Branch, path: str) -> _Branch:

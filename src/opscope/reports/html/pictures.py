@@ -127,10 +127,9 @@ def rows_of(rows: Rows) -> alt.Data:
 def _series(name: str, analysis: Analysis) -> Rows:
     """Rows of the latency picture; long series are binned so that a picture stays a picture."""
     latency = measured_latency(analysis)
-    measured = np.split(np.asarray(latency.samples_ns), np.cumsum([p.n for p in latency.processes])[:-1])
     runs = [
         np.concatenate([np.asarray(warmup), own]) / 1e6
-        for warmup, own in zip(latency.warmup_samples_ns, measured, strict=False)
+        for warmup, own in zip(latency.warmup_samples_ns, latency.by_process(), strict=False)
     ]
     shortest = min((len(run) for run in runs), default=0)
     if not shortest:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import altair as alt
 
+from opscope.core.table.places import by_operator
 from opscope.reports.content.text import plain
 from opscope.reports.html.pictures import INK, drawn, rows_of
 from opscope.reports.sections.program import bound_text, layer_text
@@ -49,12 +50,12 @@ def roofline_picture(analysis: Analysis) -> str | None:
 def _points(analysis: Analysis) -> Rows:
     """Operators that multiply and have a time to divide by, longest first."""
     assert analysis.roofline is not None  # noqa: S101 - the caller has looked
-    by_place = {(row.method, row.instruction, row.position): row for row in analysis.operators}
-    found = []
-    for one in analysis.roofline.operators:
-        row = by_place.get((one.method, one.instruction, one.position))
-        if row and row.macs and row.bytes and one.macs_per_s:
-            found.append(_point(row, one, one.macs_per_s.low))
+    rows, placed = by_operator(analysis.operators), by_operator(analysis.roofline.operators)
+    found = [
+        _point(row, one, one.macs_per_s.low)
+        for key, one in placed.items()
+        if one.macs_per_s and (row := rows.get(key)) and row.macs and row.bytes
+    ]
     return sorted(found, key=lambda point: -point["ms"])
 
 

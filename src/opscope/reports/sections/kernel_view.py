@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from opscope.core.grouping import grouped
 from opscope.core.units import rate_text
 from opscope.program.operators.kinds import Category
-from opscope.reports.content.content import operator_rows
+from opscope.reports.content.content import top_operators
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 _EVENT = re.compile(r"(?P<operator>[^(#]+?)(?: \((?P<types>[^)#]*)\)(?: (?P<algorithm>[^#]+?))?)?(?: #\d+)?\Z")
 _PACKED = ("PF", "PQS")
 """How XNNPACK names types that it packs for KleidiAI's kernels of the SME family."""
-_FRAMEWORK = "framework"
 
 
 class KernelRow(msgspec.Struct, frozen=True):
@@ -64,10 +64,7 @@ class KernelRow(msgspec.Struct, frozen=True):
 
 def kernel_rows(content: ReportContent) -> list[KernelRow]:
     """Every sort of operator of the shown variant, longest first; the framework's own time is in none."""
-    groups: dict[tuple[str | None, ...], list[OperatorRow]] = {}
-    for row in operator_rows(content):
-        if row.operator.kind != _FRAMEWORK:
-            groups.setdefault(_sort(row), []).append(row)
+    groups = grouped(top_operators(content), _sort)
     return sorted((_row(sort, rows) for sort, rows in groups.items()), key=lambda row: -row.time_ns)
 
 

@@ -6,6 +6,8 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, NamedTuple
 
 from opscope.analysis.operators.delegates import attributed_share
+from opscope.core.grouping import grouped
+from opscope.core.table.places import by_operator
 from opscope.core.units import rate_text, share_text, time_text
 from opscope.program.operators.attribution import Attribution
 from opscope.reports.content.text import plain
@@ -20,8 +22,6 @@ if TYPE_CHECKING:
     from opscope.analysis.operators.operators import Operator
     from opscope.analysis.roofline.operator_roof import Bound, Interval, Placement
     from opscope.analysis.roofline.roofline import BoundTime
-
-    OperatorPlace = tuple[str, int | None, int | None]
 
 _MOST_MODULES = 40
 _SMALLEST = 0.001
@@ -247,10 +247,6 @@ def _layout_known(share: float) -> str:
 
 
 def _portable_rows(rows: Sequence[PortableTime]) -> list[PortableRow]:
-    groups: dict[tuple[str, str], list[PortableTime]] = {}
-    for row in rows:
-        why = row.reason or "not known: every rule that is known is met"
-        groups.setdefault((row.name, f"{why} ({row.evidence})" if row.evidence else why), []).append(row)
     found = [
         PortableRow(
             name=name.removeprefix("native_call_"),
@@ -260,22 +256,24 @@ def _portable_rows(rows: Sequence[PortableTime]) -> list[PortableRow]:
             share=sum(row.share for row in own),
             reason=reason,
         )
-        for (name, reason), own in groups.items()
+        for (name, reason), own in grouped(rows, _name_and_reason).items()
     ]
     return sorted(found, key=lambda row: -row.time_ns)[:_MOST_DELEGATES]
+
+
+def _name_and_reason(row: PortableTime) -> tuple[str, str]:
+    why = row.reason or "not known: every rule that is known is met"
+    return row.name, f"{why} ({row.evidence})" if row.evidence else why
 
 
 def _roof_rows(analysis: Analysis) -> list[PeakRateRow]:
     if analysis.roofline is None:
         return []
-    rows = {_place(row): row for row in analysis.operators}
-    placed = [one for one in analysis.roofline.operators if one.headroom_ns and _place(one) in rows]
-    placed.sort(key=lambda one: -(one.headroom_ns.low if one.headroom_ns else 0.0))
-    return [_roof_row(rows[_place(one)], one) for one in placed[:_MOST_DELEGATES]]
-
-
-def _place(row: Operator | Placement) -> OperatorPlace:
-    return row.method, row.instruction, row.position
+    rows = by_operator(analysis.operators)
+    placed = by_operator(one for one in analysis.roofline.operators if one.headroom_ns)
+    pairs = [(rows[key], one) for key, one in placed.items() if key in rows]
+    pairs.sort(key=lambda pair: -(pair[1].headroom_ns.low if pair[1].headroom_ns else 0.0))
+    return [_roof_row(*pair) for pair in pairs[:_MOST_DELEGATES]]
 
 
 def _roof_row(operator: Operator, placement: Placement) -> PeakRateRow:

@@ -11,6 +11,7 @@ from opscope.bundle.bundle import Bundle
 from opscope.bundle.manifest import Role
 from opscope.core.errors import MismatchError, NotFoundError, UsageError
 from opscope.core.files import labels, write_atomically
+from opscope.core.grouping import grouped
 from opscope.core.json import to_json
 from opscope.measurements.analyses import comparison_of
 from opscope.measurements.bundle_differences import bundle_differences, machine_text
@@ -32,10 +33,8 @@ if TYPE_CHECKING:
 
 def version_series(parts: Sequence[BundlePart]) -> list[VersionSeries]:
     """Bundles of one model on one machine at one thread count, in order of time, each against the first."""
-    groups: dict[tuple[object, ...], list[tuple[BundlePart, Variant]]] = {}
-    for part in parts:
-        for variant in _accelerated(part):
-            groups.setdefault(_sameness(part.content.manifest, variant), []).append((part, variant))
+    members = [(part, variant) for part in parts for variant in _accelerated(part)]
+    groups = grouped(members, lambda member: _sameness(member[0].content.manifest, member[1]))
     found = []
     for group in groups.values():
         manifest = group[0][0].content.manifest
