@@ -28,6 +28,7 @@ from opscope.analysis.operators.delegates import (
 from opscope.analysis.operators.modules import ModuleTime, SourceTime, module_times, source_times
 from opscope.analysis.operators.operator_facts import OperatorFacts
 from opscope.analysis.operators.operators import (
+    PORTABLE_BACKEND,
     UNKNOWN_METHOD,
     BackendTime,
     CategoryTime,
@@ -62,7 +63,6 @@ _TYPES = {
     "float16": "f16",
     "qint8": "qs8",
 }
-_PORTABLE = "portable"
 _KERNELS = {
     "convolution": KernelClass.IGEMM,
     "depthwise": KernelClass.DWCONV,
@@ -89,7 +89,7 @@ def _work(row: Operator, facts: OperatorFacts) -> OperatorWork:
         name=row.name,
         dtype=dtype,
         kernel=use.kernel if use else None,
-        function=None if row.backend == _PORTABLE else operator_name(row.name),
+        function=None if row.backend == PORTABLE_BACKEND else operator_name(row.name),
         taps=facts.taps,
         macs=row.macs,
         flops=row.flops,
@@ -104,7 +104,7 @@ def _work(row: Operator, facts: OperatorFacts) -> OperatorWork:
 
 def _kernel(row: Operator) -> KernelUse | None:
     """The kernels that ran; for a portable operator those that XNNPACK has for the same work and type."""
-    if row.backend != _PORTABLE:
+    if row.backend != PORTABLE_BACKEND:
         rows = math.prod(row.shape[:-1]) if row.shape else None
         return kernel_use(row.name, rows)
     kernel, dtype = _KERNELS.get(row.kind), _TYPES.get(row.dtype or "")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import enum
 import math
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -18,14 +18,7 @@ from opscope.core.stats.effect import Verdict
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import numpy as np
-    from numpy.typing import NDArray
-
     from opscope.analysis.compare.compare import Comparison
-
-    Floats: TypeAlias = NDArray[np.float64]
-    Place: TypeAlias = tuple[str, int | None, int | None, str]
-    """An operator: method, instruction, position and name."""
 
 
 DESIGN = "history"
@@ -173,7 +166,8 @@ def gate(comparison: Comparison, terms: Terms, budgets: Sequence[Criterion] = ()
     """
     found = comparison.end_to_end
     shown = end_to_end_slowdown(found)
-    criteria = [_end_to_end(found, shown, terms.threshold), *budgets]
+    first = slowdown_criterion("end-to-end latency against the baseline", found, shown, terms.threshold)
+    criteria = [first, *budgets]
     outcome, slower = overall(criteria), slower_operators(comparison.operators)
     return GateReport(
         outcome=outcome,
@@ -301,10 +295,18 @@ def rounds_for(criterion: Criterion, processes: int) -> int | None:
     return math.ceil(processes * (smallest / criterion.limit) ** 2)
 
 
-def _end_to_end(found: EndToEnd, shown: Slowdown, threshold: float) -> Criterion:
+def slowdown_criterion(name: str, found: EndToEnd, shown: Slowdown, threshold: float) -> Criterion:
+    """The threshold of a gate, and how the candidate stands to it.
+
+    Args:
+        name: what is limited.
+        found: the latencies.
+        shown: the slowdown.
+        threshold: the largest that is let through, as a fraction.
+    """
     outcome, reason = judge(shown, threshold)
     return Criterion(
-        name="end-to-end latency against the baseline",
+        name=name,
         quantity=Quantity.SLOWDOWN,
         limit=threshold,
         measured=shown.estimate,

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import msgspec
 
+from opscope.analysis.operators.operators import FRAMEWORK_BACKEND, PORTABLE_BACKEND
 from opscope.core.stats.effect import Verdict as Effect
-from opscope.core.table.places import OperatorKey
+from opscope.core.table.places import OperatorKey, by_operator, operator_key
 from opscope.core.units import milliseconds, ratio_text, share_text
 from opscope.program.kernels.symbols import SME_FAMILY, IsaClass, parse_symbol
 from opscope.program.operators.kinds import Category
@@ -272,8 +273,7 @@ def faster(known: LadderInputs, place: OperatorKey) -> LevelAnswer:
         return _unknown(rung, "an emulator ran it: its times mean nothing")
     if known.comparison is None:
         return _unknown(rung, "it is not compared with a baseline")
-    rows = known.comparison.operators
-    found = next((row for row in rows if (row.method, row.instruction, row.position) == place), None)
+    found = by_operator(known.comparison.operators).get(place)
     if found is None or found.speedup is None:
         return _unknown(rung, "the baseline has no such operator")
     source = f"{known.comparison.baseline.label} against {known.comparison.candidate.label}"
@@ -296,7 +296,6 @@ def _effect(change: OperatorChange) -> str:
 
 
 _HEAVY = (Category.CONVOLUTION, Category.GEMM)
-_NOT_DELEGATED = ("portable", "framework")
 # Number types of a program by the families that kernels are chosen by; those that are their own family are left out.
 _FAMILIES = dict.fromkeys(("qint8", "quint8", "qdint8", "qduint8", "qcint8", "qpint8"), "int8")
 
@@ -358,8 +357,8 @@ def variant_ladder(known: LadderInputs) -> VariantLadder:
 
 def _asked(row: Operator) -> bool:
     """Whether the questions make sense: a product in a delegate, alone or with what is fused into it."""
-    heavy = row.category in _HEAVY and row.backend not in _NOT_DELEGATED
-    return heavy and row.instruction is not None and row.position is not None
+    heavy = row.category in _HEAVY and row.backend not in {PORTABLE_BACKEND, FRAMEWORK_BACKEND}
+    return heavy and operator_key(row) is not None
 
 
 def _ladder(known: LadderInputs, row: Operator) -> OperatorLadder:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from opscope.analysis.operators.operators import PORTABLE_BACKEND
 from opscope.core.grouping import grouped
 from opscope.program.operators.attribution import Attribution
 from opscope.program.partition.portable_reason import Cause
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
     from opscope.analysis.operators.attribution import DelegateCall
     from opscope.analysis.operators.operators import Operator
     from opscope.program.partition.portable_reason import PortableReason
-
-_PORTABLE = "portable"
 
 
 class DelegateTime(msgspec.Struct, frozen=True):
@@ -132,7 +131,7 @@ def portable_times(rows: Iterable[Operator], reasons: Mapping[tuple[str, int], P
 
 def is_portable(row: Operator) -> bool:
     """Whether the runtime's own kernels computed an operator."""
-    return row.backend == _PORTABLE and row.instruction is not None
+    return row.backend == PORTABLE_BACKEND and row.instruction is not None
 
 
 def _portable(row: Operator, reason: PortableReason | None) -> PortableTime:
@@ -204,7 +203,7 @@ def layout_times(rows: Iterable[Operator]) -> list[LayoutTime]:
 
 def is_delegated(row: Operator) -> bool:
     """Whether a delegate computed an operator."""
-    return row.position is not None and row.backend != _PORTABLE
+    return row.position is not None and row.backend != PORTABLE_BACKEND
 
 
 def _delegate(

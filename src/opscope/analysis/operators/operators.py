@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from opscope.core.table.places import SelfTimeKey, SelfTimes
 
 UNKNOWN_METHOD = "unknown"
-FRAMEWORK_BACKEND = "framework"
+FRAMEWORK_BACKEND, PORTABLE_BACKEND = "framework", "portable"
+"""Names of who computed an operator, where no delegate did."""
 
 
 class Operator(msgspec.Struct, frozen=True):

@@ -110,6 +110,19 @@ def beyond(value: float, limits: tuple[float, float]) -> Grade | None:
     return Grade.USABLE if value <= limits[1] else Grade.DO_NOT_TRUST
 
 
+def graded(check: str, grade: Grade | None, figures: str, advice: str, why: str = "") -> Message:
+    """What a check says of figures: that they passed where no grade limits them, else how far and what to do.
+
+    Args:
+        check: its identifier.
+        grade: that the figures leave; None when they are in order.
+        figures: in words.
+        advice: what to do.
+        why: what is wrong with the figures, behind them; empty where they say it themselves.
+    """
+    return passed(check, figures) if grade is None else concern(check, grade, figures + why, advice)
+
+
 @declare_rule(FEWEST_ROUNDS=FEWEST_ROUNDS)
 def enough_processes(evidence: QualityEvidence) -> Message:
     """Fewer processes than a verdict needs."""
@@ -134,10 +147,9 @@ def processes_agree(evidence: QualityEvidence) -> Message:
     worst = max(evidence.variants, key=lambda variant: _variation(variant.medians))
     spread = _variation(worst.medians)
     figures = f"medians of the {len(worst.medians)} processes of {worst.name} vary by {share_text(spread)}"
-    grade = beyond(spread, PROCESSES)
-    if grade is None:
-        return passed(check, figures)
-    return concern(check, grade, figures, "close other programs, fix the clock frequency, add rounds")
+    return graded(
+        check, beyond(spread, PROCESSES), figures, "close other programs, fix the clock frequency, add rounds"
+    )
 
 
 @declare_rule(INFERENCES=INFERENCES)
@@ -147,10 +159,8 @@ def inferences_agree(evidence: QualityEvidence) -> Message:
     worst = max(evidence.variants, key=_relative_spread)
     spread = _relative_spread(worst)
     figures = f"half of the inferences of {worst.name} lie beyond {share_text(spread)} of the median"
-    grade = beyond(spread, INFERENCES)
-    if grade is None:
-        return passed(check, figures)
-    return concern(check, grade, figures, "close other programs, use fewer threads than cores, raise --runs")
+    advice = "close other programs, use fewer threads than cores, raise --runs"
+    return graded(check, beyond(spread, INFERENCES), figures, advice)
 
 
 @declare_rule(PRECISION=PRECISION)
@@ -165,10 +175,7 @@ def precise(evidence: QualityEvidence) -> Message:
         return not_checked(check, f"there is no interval of {what}")
     half = math.sqrt(interval[1] / interval[0]) - 1
     figures = f"{what} is known to within {share_text(half)}"
-    grade = beyond(half, PRECISION)
-    if grade is None:
-        return passed(check, figures)
-    return concern(check, grade, figures, "add rounds: four times as many halve the interval")
+    return graded(check, beyond(half, PRECISION), figures, "add rounds: four times as many halve the interval")
 
 
 @declare_rule(UNSETTLED=UNSETTLED)
@@ -185,27 +192,19 @@ def settled(evidence: QualityEvidence) -> Message:
         return not_checked(check, "too few inferences to see whether they settle: --runs 20 or more")
     late = [one for one, set_aside in judged if one.settled is None or one.settled > set_aside]
     figures = f"{len(judged) - len(late)} of {len(judged)} processes are steady behind the warm-up"
-    grade = beyond(len(late) / len(judged), UNSETTLED)
-    if grade is None:
-        return passed(check, figures)
     ends = [one.settled for one in late if one.settled is not None and one.shape is not Shape.SLOWDOWN]
     advice = f"--warmup {max(ends)}" if ends else "close other programs, cool down between rounds, fix the clock speed"
-    return concern(check, grade, figures, advice)
+    return graded(check, beyond(len(late) / len(judged), UNSETTLED), figures, advice)
 
 
 @declare_rule(AFFECTED=AFFECTED, DRIFT=DRIFT, DRIFT_P=DRIFT_P)
 def steady(evidence: QualityEvidence) -> Message:
     """Processes that get slower or faster while they run."""
     check = "steady"
-    drifts = [one.drift for v in evidence.variants for one in v.series if one.drift is not None]
+    drifts = [(one.drift, one.drift_p or 0.0) for v in evidence.variants for one in v.series if one.drift is not None]
     if not drifts:
         return not_checked(check, "too few inferences to see a trend")
-    sure = [
-        one.drift
-        for v in evidence.variants
-        for one in v.series
-        if one.drift is not None and abs(one.drift) > DRIFT and (one.drift_p or 0.0) <= DRIFT_P
-    ]
+    sure = [drift for drift, p_value in drifts if abs(drift) > DRIFT and p_value <= DRIFT_P]
     if len(sure) <= AFFECTED * len(drifts):
         return passed(check, f"{len(drifts) - len(sure)} of {len(drifts)} processes keep their speed")
     typical = median(sure)
@@ -265,9 +264,8 @@ def independent(evidence: QualityEvidence) -> Message:
     typical = median(worth)
     runs = median(process.n for variant in evidence.variants for process in variant.latency.processes)
     figures = f"the {runs:.0f} inferences of a process are worth {min(typical, runs):.0f} independent ones"
-    if typical >= min(FEWEST_INDEPENDENT, runs):
-        return passed(check, figures)
-    return concern(check, Grade.USABLE, figures, "raise --runs, or better --rounds: intervals are by process and hold")
+    grade = None if typical >= min(FEWEST_INDEPENDENT, runs) else Grade.USABLE
+    return graded(check, grade, figures, "raise --runs, or better --rounds: intervals are by process and hold")
 
 
 @declare_rule(FEWEST_RUNS=FEWEST_RUNS)
@@ -276,9 +274,8 @@ def enough_runs(evidence: QualityEvidence) -> Message:
     check = "enough_runs"
     runs = min(process.n for variant in evidence.variants for process in variant.latency.processes)
     figures = f"{runs} measured inference{'' if runs == 1 else 's'} a process"
-    if runs >= FEWEST_RUNS:
-        return passed(check, figures)
-    return concern(check, Grade.USABLE, f"{figures}: percentiles and warm-up are guesses", f"--runs {2 * FEWEST_RUNS}")
+    grade = None if runs >= FEWEST_RUNS else Grade.USABLE
+    return graded(check, grade, figures, f"--runs {2 * FEWEST_RUNS}", ": percentiles and warm-up are guesses")
 
 
 @declare_rule()
@@ -299,14 +296,8 @@ def tracing_light(evidence: QualityEvidence) -> Message:
     if evidence.tracing is None:
         return not_checked(check, "what tracing costs was not measured")
     figures = f"a traced call takes {ratio_text(evidence.tracing)} as long"
-    if evidence.tracing - 1 <= TRACING:
-        return passed(check, figures)
-    return concern(
-        check,
-        Grade.USABLE,
-        f"{figures}: the split shows tracing too",
-        "read small operators as a group",
-    )
+    grade = None if evidence.tracing - 1 <= TRACING else Grade.USABLE
+    return graded(check, grade, figures, "read small operators as a group", ": the split shows tracing too")
 
 
 CHECKS: tuple[Callable[[QualityEvidence], Message], ...] = (

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from opscope.analysis.findings.message import Message, not_checked, passed
 from opscope.analysis.findings.quality import Grade, concern
 from opscope.analysis.findings.rule import declare_rule
-from opscope.analysis.quality.quality import beyond
+from opscope.analysis.quality.quality import beyond, graded
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -90,9 +90,7 @@ def idle(found: Circumstances) -> Message:
     cpus = found.usable_cpus[0]
     figures = f"the load average reached {found.load:.1f} on {cpus} CPU{'' if cpus == 1 else 's'}"
     grade = beyond(found.load / cpus, LOAD)
-    if grade is None:
-        return passed(check, figures)
-    return concern(check, grade, f"{figures}: other programs were running", "close them and run again")
+    return graded(check, grade, figures, "close them and run again", ": other programs were running")
 
 
 @declare_rule()
@@ -148,9 +146,8 @@ def cool(found: Circumstances) -> Message:
     if found.temperature is None:
         return not_checked(check, "the temperature cannot be read here")
     figures = f"the temperature reached {found.temperature:.0f} degrees"
-    if found.temperature <= HOT:
-        return passed(check, figures)
-    return concern(check, Grade.USABLE, f"{figures}: the clock may have been throttled", "cool down between rounds")
+    grade = None if found.temperature <= HOT else Grade.USABLE
+    return graded(check, grade, figures, "cool down between rounds", ": the clock may have been throttled")
 
 
 @declare_rule(THROTTLING=THROTTLING)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from opscope.analysis.findings.message import Saving, Severity, finding, no_saving, not_checked, passed
 from opscope.analysis.findings.rule import declare_rule
-from opscope.analysis.rules.evidence import is_delegate
+from opscope.analysis.operators.delegates import is_delegated
 from opscope.core.stats.effect import Verdict
 from opscope.core.table.places import operator_key
 from opscope.core.units import counted_text, ratio_text, share_text, time_text
@@ -145,7 +145,7 @@ def _shown_causes(pair: PairEvidence) -> list[str]:
     evidence = pair.evidence
     if evidence is None:
         return found
-    delegated = evidence.where(is_delegate)
+    delegated = evidence.where(is_delegated)
     heavy = [operator for operator in delegated if operator.category in HEAVY]
     if not delegated:
         found.append("nothing is delegated")

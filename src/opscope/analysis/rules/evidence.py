@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
     Floats: TypeAlias = NDArray[np.float64]
 
-PORTABLE = "portable"
 UNEVEN = 0.10
 """Where it comes from: docs/design/rules.md."""
 NO_CEILINGS = "no ceilings were measured, or what operators cost is not known; profile without --no-roofs"
@@ -202,11 +201,6 @@ def place_times(operators: Iterable[Operator]) -> dict[OperatorKey, float]:
 def time_of(operators: Iterable[Operator]) -> float:
     """Mean time per inference of operators together."""
     return sum(operator.time_ns for operator in operators)
-
-
-def is_delegate(operator: Operator) -> bool:
-    """Whether a delegate computed an operator."""
-    return operator.position is not None and operator.backend != PORTABLE
 
 
 def named(operator: Operator) -> str:

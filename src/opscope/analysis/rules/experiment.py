@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from opscope.analysis.findings.message import Saving, Severity, finding, no_saving, not_checked, passed
 from opscope.analysis.findings.rule import declare_rule
+from opscope.analysis.operators.delegates import is_delegated
 from opscope.analysis.rules.acceleration import CONTEXT, SME
-from opscope.analysis.rules.evidence import is_delegate, places, time_of
+from opscope.analysis.rules.evidence import places, time_of
 from opscope.core.stats.effect import Verdict, interval_of
 from opscope.core.stats.hierarchy import median_effect
 from opscope.core.table.places import operator_key
@@ -82,7 +83,7 @@ def runner_build(experiment: ExperimentEvidence) -> Message:
     shown = experiment.shown
     if shown is None:
         return not_checked(rule, "nothing was measured")
-    ran = shown.evidence.delegates or shown.evidence.where(is_delegate)
+    ran = shown.evidence.delegates or shown.evidence.where(is_delegated)
     if experiment.backends and not ran:
         title = "The program has delegates, but the trace shows no call of one"
         told = f"the program was exported for {', '.join(experiment.backends[:3])}"
@@ -106,7 +107,7 @@ def sme_number_types(experiment: ExperimentEvidence) -> Message:
     if shown is None or not shown.evidence.sme:
         return not_checked(rule, "the number types of operators are not known without the program")
     groups: dict[tuple[str, str, str | None], list[Operator]] = {}
-    for operator in shown.evidence.where(is_delegate):
+    for operator in shown.evidence.where(is_delegated):
         known = _verdict(shown, operator)
         if known is not None and known.verdict is Eligible.NOT_ELIGIBLE:
             groups.setdefault((known.form.value, known.reason, known.advice), []).append(operator)

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 from opscope.analysis.findings.message import Saving, Severity, finding, not_checked, passed
 from opscope.analysis.findings.rule import declare_rule
-from opscope.analysis.rules.evidence import PORTABLE, count, is_delegate, longest, places, time_of
+from opscope.analysis.operators.delegates import is_delegated
+from opscope.analysis.operators.operators import PORTABLE_BACKEND
+from opscope.analysis.rules.evidence import count, longest, places, time_of
 from opscope.core.grouping import grouped
 from opscope.core.units import counted_text, milliseconds, share_text, time_text
 from opscope.program.operators.kinds import Category
@@ -129,7 +131,7 @@ def layout_churn(evidence: Evidence) -> Message:
 
 def _delegated_calls(evidence: Evidence) -> list[list[Operator]]:
     """Operators of every delegate call in program order; calls that report none are left out."""
-    calls = grouped(evidence.where(is_delegate), lambda operator: (operator.method, operator.instruction))
+    calls = grouped(evidence.where(is_delegated), lambda operator: (operator.method, operator.instruction))
     return list(calls.values())
 
 
@@ -148,7 +150,7 @@ def fragmentation(evidence: Evidence) -> Message:
     if len(calls) < MANY_CALLS or share <= BOUNDARY_SHARE:
         return passed(rule, figures)
     title = f"The model is cut into {len(calls)} delegate calls, whose borders take {share_text(share)}"
-    between = evidence.where(lambda operator: operator.backend == PORTABLE)
+    between = evidence.where(lambda operator: operator.backend == PORTABLE_BACKEND)
     told = f"{figures}, {time_text(cost / len(calls))} each; in between: {longest(between) or 'no operator'}"
     step = "join delegates: replace the operators between them, those that occur most often first (portable_operators)"
     kept = (len(calls) - 1) / len(calls)

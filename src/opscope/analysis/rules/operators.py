@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 from opscope.analysis.findings.message import Saving, Severity, finding, no_saving, not_checked, passed
 from opscope.analysis.findings.rule import declare_rule
+from opscope.analysis.operators.operators import FRAMEWORK_BACKEND, PORTABLE_BACKEND
 from opscope.analysis.roofline.operator_roof import Bound
 from opscope.analysis.rules.acceleration import CONTEXT, HEAVY, OPERATOR_SHARE, SME, contextual, is_unused
-from opscope.analysis.rules.evidence import NO_CEILINGS, PORTABLE, is_quantised, number_types, places
+from opscope.analysis.rules.evidence import NO_CEILINGS, is_quantised, number_types, places
 from opscope.analysis.rules.time import NEAR_CEILING, at_ceilings, reached_share
 from opscope.core.grouping import grouped
 from opscope.core.stats.effect import Verdict
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 UNHELPED_SPEEDUP = 1.1
 SLOWED_SHARE = 0.02
 _NAMED = 3
-_NOT_DELEGATES = (PORTABLE, "framework")
+_NOT_DELEGATES = (PORTABLE_BACKEND, FRAMEWORK_BACKEND)
 EXPECTED = {Category.GEMM: (3.0, 15.0), Category.CONVOLUTION: (3.0, 10.0)}
 """Speedups that SME2 usually gives, by the report skill of Arm's profiling kit for ExecuTorch."""
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from opscope.analysis.findings.message import Severity, finding, no_saving, not_checked, passed
 from opscope.analysis.findings.rule import declare_rule
-from opscope.analysis.rules.evidence import count, display_name, is_delegate, longest, places, time_of
+from opscope.analysis.operators.delegates import is_delegated
+from opscope.analysis.rules.evidence import count, display_name, longest, places, time_of
 from opscope.core.units import counted_text, milliseconds, ratio_text, share_text, time_text
 from opscope.program.operators.taxonomy import FRAMEWORK
 
@@ -136,14 +137,14 @@ def _lone_clamps(evidence: Evidence) -> list[Operator]:
         and (own.activation or before.kind in _PRODUCTS)
         and (before.method, before.instruction) == (own.method, own.instruction)
     ]
-    return [operator for operator in found if is_delegate(operator)]
+    return [operator for operator in found if is_delegated(operator)]
 
 
 @declare_rule(Severity.INFO, ACTIVATION_SHARE=ACTIVATION_SHARE)
 def costly_activations(evidence: Evidence) -> Message:
     """Activations that no product can end with, such as GELU and HardSwish, above 5 % of the latency."""
     rule = "costly_activations"
-    members = evidence.where(lambda o: o.kind == "activation" and not o.name.startswith("Clamp") and is_delegate(o))
+    members = evidence.where(lambda o: o.kind == "activation" and not o.name.startswith("Clamp") and is_delegated(o))
     share = evidence.share(members)
     if share <= ACTIVATION_SHARE:
         return passed(rule, f"activations that run by themselves take {share_text(share)} ({count(members)})")

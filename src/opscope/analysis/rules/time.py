@@ -8,13 +8,13 @@ import numpy as np
 
 from opscope.analysis.findings.message import Saving, Severity, finding, no_saving, not_checked, passed
 from opscope.analysis.findings.rule import declare_rule
+from opscope.analysis.operators.delegates import is_delegated
+from opscope.analysis.operators.operators import PORTABLE_BACKEND
 from opscope.analysis.roofline.operator_roof import Bound
 from opscope.analysis.rules.evidence import (
     NO_CEILINGS,
-    PORTABLE,
     count,
     display_name,
-    is_delegate,
     is_quantised,
     longest,
     places,
@@ -53,7 +53,7 @@ _OPTIMISED = frozenset("native_layer_norm log_softmax add sub mul div exp gelu e
 def portable_operators(evidence: Evidence) -> Message:
     """Operators that no delegate took, above 5 % of the latency."""
     rule = "portable_operators"
-    portable = evidence.where(lambda operator: operator.backend == PORTABLE)
+    portable = evidence.where(lambda operator: operator.backend == PORTABLE_BACKEND)
     share, time = evidence.share(portable), time_of(portable)
     figures = f"{count(portable)}, {milliseconds(time)} ms of {milliseconds(evidence.total)} ms"
     if share <= PORTABLE_SHARE:
@@ -91,7 +91,7 @@ def _plain(row: PortableTime) -> str:
 
 def _portable_step(evidence: Evidence) -> str:
     """What to do about those that take most, by the reason for each."""
-    if not any(is_delegate(operator) for operator in evidence.operators):
+    if not any(is_delegated(operator) for operator in evidence.operators):
         return advice("", Cause.NOT_LOWERED, None)
     rows = _kinds(evidence.portable)[:2]
     steps = [
@@ -129,7 +129,7 @@ def if_delegated(evidence: Evidence, operators: Sequence[Operator]) -> Saving:
 
 def _reached(evidence: Evidence, placed: Mapping[OperatorKey, Placement]) -> tuple[float, float] | None:
     """First quartile and median of the fraction of the ceilings that delegated operators reach; None for too few."""
-    weighty = [o for o in evidence.where(is_delegate) if o.time_ns >= WEIGHTY * evidence.total]
+    weighty = [o for o in evidence.where(is_delegated) if o.time_ns >= WEIGHTY * evidence.total]
     found = [placed[place] for place in places(weighty) if place in placed]
     fractions = [min(one.fraction.low, 1.0) for one in found if one.fraction and one.fraction.low > 0]
     if len(fractions) < _FEWEST:
@@ -144,7 +144,7 @@ def nothing_delegated(evidence: Evidence) -> Message:
     rule = "nothing_delegated"
     work = evidence.work()
     calls = len(evidence.delegates)
-    if calls or any(is_delegate(operator) for operator in work):
+    if calls or any(is_delegated(operator) for operator in work):
         return passed(rule, f"{counted_text(calls, 'delegate call')} an inference")
     if not work:
         return not_checked(rule, "the trace holds no operator, only the framework's own time")
@@ -213,7 +213,7 @@ def _relief(members: Sequence[Operator], category: Category, reached: float | No
     """What helps a category: less work where it runs at its ceilings, better use of the machine where it does not."""
     if category in {Category.CONVOLUTION, Category.GEMM} and reached is not None and reached < NEAR_CEILING:
         return "look at the roofline for the shapes that are far from it: larger or rounder ones use the kernels better"
-    if all(operator.backend == PORTABLE for operator in members):
+    if all(operator.backend == PORTABLE_BACKEND for operator in members):
         return "see portable_operators: no delegate took any of them"
     if category in _LESS:
         return f"{_LESS[category]}, more threads" if is_quantised(members) else f"{_TYPE}; else {_LESS[category]}"
@@ -239,7 +239,7 @@ def headroom(evidence: Evidence) -> Message:
     placed = evidence.placements()
     rooms = {
         id(o): room.low
-        for o in evidence.where(is_delegate)
+        for o in evidence.where(is_delegated)
         if (place := operator_key(o)) in placed and (room := placed[place].headroom_ns) is not None
     }
     members = sorted(

@@ -8,18 +8,16 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
+import msgspec
 import numpy as np
 
 from opscope.analysis.compare.compare import ComparedSide, EndToEnd, OperatorChange
 from opscope.analysis.gate.gate import (
     DESIGN,
-    Criterion,
     GateReport,
     Outcome,
-    Quantity,
     Slowdown,
-    judge,
-    overall,
+    slowdown_criterion,
     slower_operators,
 )
 from opscope.core.stats.changes import SHORTEST_SERIES, level_changes
@@ -30,13 +28,10 @@ from opscope.core.units import counted_text, share_text
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from numpy.typing import NDArray
-
     from opscope.analysis.gate.gate import Terms
     from opscope.analysis.operators.operators import Operator
     from opscope.core.stats.prediction import PredictionInterval
 
-    Floats: TypeAlias = NDArray[np.float64]
     Place: TypeAlias = tuple[str, int | None, int | None, str]
     """An operator: method, instruction, position and name."""
 
@@ -94,25 +89,14 @@ def history_gate(candidate: Candidate, predecessors: Predecessors, terms: Terms)
     found = predict(np.log(kept), math.log(candidate.latency_ns))
     end = _end_to_end(candidate, found)
     shown = _slowdown(found)
-    outcome, reason = judge(shown, terms.threshold)
+    criterion = slowdown_criterion("end-to-end latency against the stored history", end, shown, terms.threshold)
+    outcome = criterion.outcome
     if not shown.decidable:
         reason = f"{counted_text(len(kept), 'run')} in the history, {FEWEST} are the fewest that can decide"
-    criterion = Criterion(
-        name="end-to-end latency against the stored history",
-        quantity=Quantity.SLOWDOWN,
-        limit=terms.threshold,
-        measured=shown.estimate,
-        ci95=shown.interval,
-        outcome=outcome,
-        reason=reason,
-        candidate_ns=candidate.latency_ns,
-        verdict=shown.verdict,
-        minimum_detectable=shown.minimum_detectable,
-        baseline_ns=end.baseline_ns,
-    )
+        criterion = msgspec.structs.replace(criterion, reason=reason)
     slower = slower_operators(_operators(candidate, predecessors, predecessors.bundles[first:]))
     return GateReport(
-        outcome=overall([criterion]),
+        outcome=outcome,
         let_through=outcome is Outcome.PASSED,
         model=terms.model,
         baseline=predecessors.side,
