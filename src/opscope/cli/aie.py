@@ -130,8 +130,7 @@ def _one(path: Path, request: TilesRequest, out: Path | None, json: str | None, 
     from opscope.npu.workflows.aie import analyze_tiles, missing, write_tiles
 
     tiles = analyze_tiles(path, request)
-    if json:
-        write_json(tiles.analysis, json)
+    write_json(tiles.analysis, json)
     written = write_tiles(tiles, out) if out else []
     if not quiet and json != "-":
         from opscope.npu.reports.terminal import tiles_summary
@@ -158,8 +157,7 @@ def _sweep(paths: list[Path], request: TilesRequest, out: Path | None, json: str
             written.extend(write_tiles(tiles, out / name))
 
     swept = sweep_tiles(paths, request, keep)
-    if json:
-        write_json(swept.sweep, json)
+    write_json(swept.sweep, json)
     if out:
         written.extend(write_sweep(swept.sweep, out))
     if not quiet and json != "-":

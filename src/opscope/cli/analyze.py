@@ -10,7 +10,6 @@ import typer
 from opscope.cli.output import JsonOption, QuietOption, WarmupOption, show, warmup_count, write_json
 
 if TYPE_CHECKING:
-    from opscope.analysis.analysis import Analysis
     from opscope.api import Inspected
 
 
@@ -44,36 +43,26 @@ def command(
     from opscope.api import inspect
 
     found = [inspect(path, warmup=warmup_count(warmup), program=program, etrecord=etrecord) for path in paths]
-    if json:
-        write_json(found[0] if len(found) == 1 else found, json)
+    write_json(found[0] if len(found) == 1 else found, json)
     if csv:
         _write_all_csv(found, csv)
     if not quiet and json != "-":
-        _show(found)
+        from opscope.reports.terminal import inspected_summary
 
-
-def _show(found: list[Inspected]) -> None:
-    from opscope.reports.terminal import inspected_summary
-
-    for number, value in enumerate(found):
-        if number:
-            typer.echo()
-        show(inspected_summary(value))
+        for number, value in enumerate(found):
+            if number:
+                typer.echo()
+            show(inspected_summary(value))
 
 
 def _write_all_csv(found: list[Inspected], directory: Path) -> None:
     """Tables of every trace; of several, each in a directory of its own, numbered as they were given."""
     from opscope.analysis.analysis import Analysis
+    from opscope.core.files import write_atomically
+    from opscope.reports.formats.tables import csv_files
 
     for number, value in enumerate(found):
         if isinstance(value, Analysis):
             place = directory if len(found) == 1 else directory / f"{number}-{Path(value.trace.path).stem}"
-            _write_csv(value, place)
-
-
-def _write_csv(analysis: Analysis, directory: Path) -> None:
-    from opscope.core.files import write_atomically
-    from opscope.reports.formats.tables import csv_files
-
-    for name, text in csv_files(analysis).items():
-        write_atomically(directory / name, text.encode())
+            for name, text in csv_files(value).items():
+                write_atomically(place / name, text.encode())

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 import typer
 
-from opscope.cli.output import JsonOption, QuietOption, WarmupOption, show, warmup_count
+from opscope.cli.output import STANDARD_OUTPUT, JsonOption, QuietOption, WarmupOption, show, warmup_count, write
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,8 +17,6 @@ if TYPE_CHECKING:
 
     from opscope.analysis.gate.gate import GateReport, Outcome
     from opscope.npu.analysis.gate import TilesGate
-
-_STANDARD_OUTPUT = "-"
 
 
 def command(
@@ -78,8 +75,10 @@ def command(
         count = warmup_count(warmup)
         report = check(candidate, against, threshold=share, budget=budget, force=force, warmup=count)
     told = _told(report, lenient=inconclusive == "pass")
-    _write(told, {"json": json, "markdown": markdown, "junit": junit})
-    if not quiet and _STANDARD_OUTPUT not in {json, markdown, junit}:
+    for form, target in {"json": json, "markdown": markdown, "junit": junit}.items():
+        if target:
+            write(told.forms[form](), target)
+    if not quiet and STANDARD_OUTPUT not in {json, markdown, junit}:
         show(told.summary())
     _decide(told, candidate)
 
@@ -177,28 +176,12 @@ def _check_outputs(targets: dict[str, str | None]) -> None:
     """
     from opscope.core.errors import NotFoundError, UsageError
 
-    printed = [name for name, target in targets.items() if target == _STANDARD_OUTPUT]
+    printed = [name for name, target in targets.items() if target == STANDARD_OUTPUT]
     if len(printed) > 1:
         raise UsageError(f"{printed[0]} is printed already", where=printed[1], hint="write one of the two to a file")
     for name, target in targets.items():
-        if target not in {None, _STANDARD_OUTPUT} and not Path(str(target)).absolute().parent.is_dir():
+        if target not in {None, STANDARD_OUTPUT} and not Path(str(target)).absolute().parent.is_dir():
             raise NotFoundError(f"{name}: its directory does not exist", where=target, hint="make the directory first")
-
-
-def _write(told: _Told, targets: dict[str, str | None]) -> None:
-    for form, target in targets.items():
-        if target:
-            _put(target, told.forms[form])
-
-
-def _put(target: str, content: Callable[[], bytes]) -> None:
-    from opscope.core.files import write_atomically
-
-    if target == _STANDARD_OUTPUT:
-        sys.stdout.buffer.write(content())
-        sys.stdout.buffer.flush()
-    else:
-        write_atomically(Path(target), content())
 
 
 def _decide(told: _Told, candidate: str) -> None:

@@ -32,8 +32,7 @@ def command(
     from opscope.api import compare
 
     comparison = compare(baseline, candidate, warmup=warmup_count(warmup))
-    if json:
-        write_json(comparison, json)
+    write_json(comparison, json)
     if not quiet and json != "-":
         _show(comparison)
 

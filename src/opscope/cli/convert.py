@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from opscope.cli.output import QuietOption, WarmupOption, warmup_count
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from opscope.cli.output import STANDARD_OUTPUT, QuietOption, WarmupOption, warmup_count, write
 
 
 def command(
@@ -63,15 +59,10 @@ def command(
     from opscope.workflows.reports.conversion import ConvertOptions
 
     count, options = warmup_count(warmup), ConvertOptions(program, etrecord, by)
-    if out == "-":
-        _print(converted(path, to, warmup=count, options=options))
+    if out == STANDARD_OUTPUT:
+        write(converted(path, to, warmup=count, options=options), out)
         return
     place = Path(out) if out else None
     for file in convert(path, to, out=place, warmup=count, force=force, options=options):
         if not quiet:
             typer.echo(file)
-
-
-def _print(content: Iterable[bytes]) -> None:
-    sys.stdout.buffer.writelines(content)
-    sys.stdout.buffer.flush()

@@ -35,8 +35,7 @@ def command(
 
     checks = restored_settings(target or "") if restore else doctor(target=target)
     problems = [check for check in checks if check.state == "problem"]
-    if json:
-        write_json(Readiness(not problems, target, checks), json)
+    write_json(Readiness(not problems, target, checks), json)
     for check in checks if json != "-" else ():
         typer.echo(f"{check.state.value:<8} {check.name:<{_WIDTH}} {check.found}")
         if check.action and check.state != "ok":

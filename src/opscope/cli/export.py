@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import sys
-from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from opscope.cli.models import ModelsOption  # noqa: TC001 - typer reads the annotations at run time
 from opscope.cli.output import JsonOption, QuietOption, show, write_json
-
-if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-
-    from opscope.runtimes.executorch.export.lower import StepProgress
 
 
 def command(
@@ -52,8 +46,9 @@ def command(
     checks. The directory appears when the program has run, its outputs agree with PyTorch and its record reads back.
     """
     from opscope.api import export
+    from opscope.cli.progress import steps_shown
 
-    with _status() if sys.stderr.isatty() and not quiet else nullcontext(_deaf) as heard:
+    with steps_shown(shown=sys.stderr.isatty() and not quiet) as heard:
         done = export(
             model,
             dtype=dtype,
@@ -65,19 +60,8 @@ def command(
             slim_record=slim_record,
             heard=heard,
         )
-    if json:
-        write_json(done.record, json)
+    write_json(done.record, json)
     if not quiet and json != "-":
         from opscope.reports.exporting import export_summary
 
         show(export_summary(done.record, str(done.path)))
-
-
-def _deaf(step: str) -> None:
-    """Steps that nobody watches."""
-
-
-def _status() -> AbstractContextManager[StepProgress]:
-    from opscope.cli.progress import steps_shown
-
-    return steps_shown()

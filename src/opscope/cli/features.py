@@ -20,8 +20,7 @@ def command(json: JsonOption = None) -> None:
     from opscope.api import features
 
     found = features()
-    if json:
-        write_json(found, json)
+    write_json(found, json)
     if json != "-":
         _tell(found)
 

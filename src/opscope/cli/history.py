@@ -39,8 +39,7 @@ def command(
     from opscope.api import stored_history
 
     found = stored_history(metric, store, by=by, where=where)
-    if json:
-        write_json(found, json)
+    write_json(found, json)
     if html is not None:
         from opscope.core.files import write_atomically
         from opscope.fleet.reports.history import history_html

@@ -61,8 +61,7 @@ def command(
     if count:
         _count(paths, quiet=quiet)
     view = kernels(paths, wanted=wanted, every=every, library=library)
-    if json:
-        write_json(view, json)
+    write_json(view, json)
     if md:
         write_atomically(md, kernel_markdown(view).encode())
     for name, content in kernel_csv(view).items() if kit_csv else ():

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     import msgspec
     from rich.console import RenderableType
@@ -41,6 +41,7 @@ StoreOption = Annotated[
         "--store", metavar="DIR|URL", help="The store. [default: the variable OPSCOPE_STORE, else opscope-store]"
     ),
 ]
+STANDARD_OUTPUT = "-"
 _PLAIN_WIDTH = 80
 
 
@@ -52,16 +53,23 @@ def show(renderable: RenderableType) -> None:
     console.print(renderable)
 
 
-def write_json(value: msgspec.Struct | Sequence[msgspec.Struct], target: str) -> None:
-    """Write a result, or a list of them, as JSON to a file or, for ``-``, to standard output."""
-    from opscope.api import to_json
+def write(content: bytes | Iterable[bytes], target: str | Path) -> None:
+    """Write bytes, or parts of them, to a file or, for ``-``, to standard output."""
     from opscope.core.files import write_atomically
 
-    if target == "-":
-        sys.stdout.buffer.write(to_json(value))
+    if target == STANDARD_OUTPUT:
+        sys.stdout.buffer.writelines([content] if isinstance(content, bytes) else content)
         sys.stdout.buffer.flush()
     else:
-        write_atomically(Path(target), to_json(value))
+        write_atomically(Path(target), content)
+
+
+def write_json(value: msgspec.Struct | Sequence[msgspec.Struct], target: str | None) -> None:
+    """Write a result, or a list of them, as JSON to where it was asked for, if it was."""
+    from opscope.api import to_json
+
+    if target:
+        write(to_json(value), target)
 
 
 def warmup_count(text: str | None) -> int | Literal["auto"] | None:

@@ -25,8 +25,7 @@ def command(
     from opscope.api import preflight
 
     found = preflight(program)
-    if json:
-        write_json(found, json)
+    write_json(found, json)
     if not quiet and json != "-":
         from opscope.reports.preflight import preflight_summary
 

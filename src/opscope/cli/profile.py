@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -24,10 +23,7 @@ from opscope.experiment import defaults
 from opscope.hosts.target_kinds import AUTO, KINDS, forms
 
 if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-
     from opscope.api import Profiled, Settings
-    from opscope.experiment.engine import Progress
 
 
 def command(
@@ -148,8 +144,7 @@ def command(
     )
     place = out or default_directory(model, SystemClock().now())
     done = _profile(model, settings, place, resume=resume, quiet=quiet)
-    if json:
-        write_json(done.content, json)
+    write_json(done.content, json)
     if not quiet and json != "-":
         _tell(done)
     _check_complete(done)
@@ -157,12 +152,11 @@ def command(
 
 def _profile(model: str, settings: Settings, out: Path, *, resume: bool, quiet: bool) -> Profiled:
     from opscope.api import profile
+    from opscope.cli.progress import run_progress
     from opscope.core.errors import InterruptedRunError
-    from opscope.experiment.engine import silent
 
-    shown = sys.stderr.isatty() and not quiet
     try:
-        with _progress() if shown else nullcontext(silent) as progress:
+        with run_progress(shown=sys.stderr.isatty() and not quiet) as progress:
             return profile(model, settings=settings, out=out, resume=resume, progress=progress)
     except (KeyboardInterrupt, InterruptedRunError):
         raise InterruptedRunError(
@@ -191,12 +185,6 @@ def _not_recorded(settings: Settings) -> list[str]:
         "--max-temperature": settings.max_temperature,
     }
     return [word for name, value in told.items() if value for word in (name, f"{value:g}")]
-
-
-def _progress() -> AbstractContextManager[Progress]:
-    from opscope.cli.progress import run_progress
-
-    return run_progress()
 
 
 def _tell(done: Profiled) -> None:

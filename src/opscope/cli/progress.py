@@ -9,6 +9,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
+from opscope.experiment.engine import silent
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -18,8 +20,11 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def run_progress() -> Iterator[RunProgress]:
-    """A bar on standard error that moves with every repetition and names those that failed."""
+def run_progress(*, shown: bool) -> Iterator[RunProgress]:
+    """A bar on standard error that moves with every repetition and names those that failed; or nothing."""
+    if not shown:
+        yield silent
+        return
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -39,8 +44,11 @@ def run_progress() -> Iterator[RunProgress]:
 
 
 @contextmanager
-def steps_shown() -> Iterator[StepProgress]:
-    """A line on standard error that tells the step of an export, and is gone at its end."""
+def steps_shown(*, shown: bool) -> Iterator[StepProgress]:
+    """A line on standard error that tells the step of an export, and is gone at its end; or nothing."""
+    if not shown:
+        yield lambda _: None
+        return
     console = Console(stderr=True)
     with console.status("starting") as status:
         yield lambda step: status.update(Text(step))

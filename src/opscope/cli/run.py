@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import sys
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -90,8 +89,7 @@ def command(
     words += ["--oversubscribe"] * oversubscribe
     shown = sys.stderr.isatty() and not quiet and not analysis_only and scheduler is None
     done = _run(asked, words, scheduler, shown=shown)
-    if json:
-        write_json(done, json)
+    write_json(done, json)
     for note in done.notes:
         typer.echo(f"note:  {note}", err=True)
     if not quiet and json != "-":
@@ -104,11 +102,10 @@ def _run(asked: Callable[..., RunReport], words: list[str], scheduler: str | Non
 
     from opscope.cli.progress import run_progress
     from opscope.core.errors import InterruptedRunError
-    from opscope.experiment.engine import silent
     from opscope.workflows.measure.experiments import Means
 
     try:
-        with run_progress() if shown else nullcontext(silent) as progress:
+        with run_progress(shown=shown) as progress:
             return asked(means=Means(progress, scheduler=scheduler))
     except (KeyboardInterrupt, InterruptedRunError):
         hint = f"finish it with: {shlex.join([*words, '--resume'])}"

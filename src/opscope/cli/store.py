@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from opscope.cli.output import JsonOption, QuietOption, StoreOption, show, split_words, write_json
+from opscope.cli.output import (
+    STANDARD_OUTPUT,
+    JsonOption,
+    QuietOption,
+    StoreOption,
+    show,
+    split_words,
+    write,
+    write_json,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -67,8 +76,7 @@ def add(
             recompute=recompute,
             progress=progress,
         )
-    if json:
-        write_json(done, json)
+    write_json(done, json)
     if not quiet and json != "-":
         _tell_added(done)
     _check_whole(done)
@@ -100,14 +108,7 @@ def query(
         return
     from opscope.fleet.reports.answer import answer_bytes
 
-    content = answer_bytes(answer.columns, answer.types, answer.rows, output)
-    if out is None:
-        sys.stdout.buffer.write(content)
-        sys.stdout.buffer.flush()
-    else:
-        from opscope.core.files import write_atomically
-
-        write_atomically(out, content)
+    write(answer_bytes(answer.columns, answer.types, answer.rows, output), out or STANDARD_OUTPUT)
 
 
 @app.command()
@@ -140,8 +141,7 @@ def list_bundles(store: StoreOption = None, json: JsonOption = None) -> None:
     from opscope.api import store_entries
 
     entries = store_entries(store)
-    if json:
-        write_json(entries, json)
+    write_json(entries, json)
     if json != "-":
         from opscope.fleet.reports.answer import answer_table
 
@@ -163,8 +163,7 @@ def remove(
     from opscope.api import remove_from_store
 
     done = remove_from_store(bundles, store)
-    if json:
-        write_json(done, json)
+    write_json(done, json)
     if not quiet and json != "-":
         for entry in done.removed:
             typer.echo(f"removed {entry.bundle[:12]} {entry.model}, {entry.created}")
@@ -183,8 +182,7 @@ def verify(store: StoreOption = None, json: JsonOption = None, quiet: QuietOptio
     from opscope.core.units import counted_text, size_text
 
     found = verify_store(store)
-    if json:
-        write_json(found, json)
+    write_json(found, json)
     if not quiet and json != "-":
         for fault in found.faults:
             typer.echo(f"{fault.path}: {fault.problem} ({counted_text(len(fault.bundles), 'bundle')})")

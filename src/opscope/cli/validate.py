@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from opscope.cli.output import JsonOption, QuietOption, show, write_json
+from opscope.cli.output import STANDARD_OUTPUT, JsonOption, QuietOption, show, write, write_json
 
 if TYPE_CHECKING:
     from opscope.bundle.validation import Validation
 
-_STANDARD_OUTPUT = "-"
 _LONG = 400
 
 
@@ -37,29 +35,17 @@ def command(
     """
     from opscope.api import validate
     from opscope.core.errors import UsageError
+    from opscope.reports.validation import validation_markdown, validation_summary
 
-    if json == _STANDARD_OUTPUT == markdown:
+    if json == STANDARD_OUTPUT == markdown:
         raise UsageError("--json is printed already", where="--markdown", hint="write one of the two to a file")
     validation = validate(bundle, like=like)
-    _write(validation, json, markdown)
-    if not quiet and _STANDARD_OUTPUT not in {json, markdown}:
-        from opscope.reports.validation import validation_summary
-
+    write_json(validation, json)
+    if markdown:
+        write(validation_markdown(validation).encode(), markdown)
+    if not quiet and STANDARD_OUTPUT not in {json, markdown}:
         show(validation_summary(validation))
     _decide(validation)
-
-
-def _write(validation: Validation, json: str | None, markdown: str | None) -> None:
-    from opscope.core.files import write_atomically
-    from opscope.reports.validation import validation_markdown
-
-    if json:
-        write_json(validation, json)
-    if markdown == _STANDARD_OUTPUT:
-        sys.stdout.buffer.write(validation_markdown(validation).encode())
-        sys.stdout.buffer.flush()
-    elif markdown:
-        write_atomically(Path(markdown), validation_markdown(validation).encode())
 
 
 def _decide(validation: Validation) -> None:
