@@ -12,11 +12,11 @@ from opscope.analysis.gate.gate import DESIGN, Outcome, Quantity
 from opscope.core.units import counted_text, milliseconds, ratio_text, share_text, time_text
 from opscope.reports.content.content import verdict_text
 from opscope.reports.content.messages import quality_sentence
-from opscope.reports.content.text import markdown, plain
+from opscope.reports.content.text import markdown, markdown_table, plain
 from opscope.reports.terminal import message_lines, plain_table, quality_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from rich.console import RenderableType
     from rich.table import Table
@@ -74,7 +74,7 @@ def gate_markdown(report: GateReport) -> str:
         f"## opscope check: {_title(report)}\n",
         f"**{gate_sentence(report)}**\n",
         _sides(report),
-        _markdown_table(_HEAD, (_criterion_cells(c) for c in report.criteria), right=_RIGHT),
+        markdown_table(_HEAD, (_criterion_cells(c) for c in report.criteria), right=_RIGHT),
     ]
     if report.advice:
         sections.append(f"Next: {report.advice}.\n")
@@ -140,7 +140,7 @@ def _sides(report: GateReport) -> str:
     cells = ((name, markdown(path), time_text(ns), str(processes)) for name, path, ns, processes in rows)
     counted = "runs or processes" if found.design == DESIGN else "processes"
     head = ("side", "path", f"latency ({found.arm}, {found.design})", counted)
-    return _markdown_table(head, cells, right=set(head[2:]))
+    return markdown_table(head, cells, right=head[2:])
 
 
 def _criterion_cells(criterion: Criterion) -> tuple[str, ...]:
@@ -158,7 +158,7 @@ def _slower_section(slower: Sequence[OperatorChange]) -> list[str]:
     if not slower:
         return ["No operator is shown to be slower.\n"]
     rows = (_operator_cells(change) for change in slower[:_MOST_MARKDOWN_ROWS])
-    table = _markdown_table(_OPERATOR_HEAD, rows, right=set(_OPERATOR_HEAD[2:5]))
+    table = markdown_table(_OPERATOR_HEAD, rows, right=_OPERATOR_HEAD[2:5])
     rest = slower[_MOST_MARKDOWN_ROWS:]
     more = [f"{len(rest)} more lost {time_text(-sum(c.saved_ns for c in rest))} together.\n"] if rest else []
     return ["### Operators that became slower\n", table, *more]
@@ -181,11 +181,6 @@ def _lost_interval(change: OperatorChange) -> str:
         return "(no interval)"
     low, high = change.ci95_saved_ns
     return f"[{milliseconds(-high)}, {milliseconds(-low)}]"
-
-
-def _markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]], right: set[str]) -> str:
-    lines = [head, ["---:" if name in right else "---" for name in head], *rows]
-    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
 
 
 def _criteria(criteria: Sequence[Criterion]) -> Table:

@@ -11,7 +11,7 @@ from opscope.analysis.findings.message import note
 from opscope.analysis.kernels.kernel_sources import EvidenceKind, KernelState
 from opscope.analysis.kernels.ladder import Answer, EvidenceLevel, evidence_level_counts
 from opscope.core.units import counted_text, share_text
-from opscope.reports.content.text import LONGEST, markdown, plain
+from opscope.reports.content.text import LONGEST, markdown, markdown_table, plain
 from opscope.reports.terminal import message_lines, plain_table
 
 if TYPE_CHECKING:
@@ -148,13 +148,8 @@ def _markdown(view: KernelView) -> Iterator[str]:
 
 def _kernel_rows(view: KernelView) -> Iterator[str]:
     heads = ["kernel", "operator", "types", "tile", "ISA", *(f"[{n}]" for n in range(1, len(view.columns) + 1))]
-    yield ""
-    if not view.kernels:
-        yield _NOTHING
-        return
-    yield from _head(heads)
-    for line in view.kernels:
-        yield _row([*_name_cells(line), *(cell_text(cell) for cell in line.cells)])
+    rows = [[*_name_cells(line), *map(cell_text, line.cells)] for line in view.kernels]
+    yield from ("", _table(heads, rows) if rows else _NOTHING)
 
 
 def _name_cells(line: KernelLine) -> list[str]:
@@ -173,29 +168,23 @@ def _pair_lists(view: KernelView, pair: KernelPair) -> Iterator[str]:
 
 def _ladder_rows(ladder: VariantLadder) -> Iterator[str]:
     yield from ("", f"## {markdown(_ladder_heading(ladder), _LONG)}", "")
-    yield from _head(["question", "yes", "no", Answer.UNKNOWN.value, _SHARE])
-    for row in evidence_level_counts(ladder):
-        yield _row([row.rung.value, str(row.yes), str(row.no), str(row.unknown), row.share])
+    counts = evidence_level_counts(ladder)
+    rows = [[row.rung.value, str(row.yes), str(row.no), str(row.unknown), row.share] for row in counts]
+    yield _table(["question", "yes", "no", Answer.UNKNOWN.value, _SHARE], rows)
     if ladder.problem:
         yield from ("", f"Calls are not given to operators: {markdown(ladder.problem, _LONG)}.")
-    yield ""
-    yield from _head(["operator", "layer", "share", "question", "answer", "because", "source"])
-    for own in ladder.operators:
-        yield from _steps(own, "" if ladder.emulated else share_text(own.share))
+    steps = [step for own in ladder.operators for step in _steps(own, emulated=ladder.emulated)]
+    yield from ("", _table(["operator", "layer", "share", "question", "answer", "because", "source"], steps))
 
 
-def _steps(own: OperatorLadder, share: str) -> Iterator[str]:
+def _steps(own: OperatorLadder, *, emulated: bool) -> Iterator[list[str]]:
+    share = "" if emulated else share_text(own.share)
     first = [markdown(own.name), markdown(own.module or ""), share]
     for number, step in enumerate(own.steps):
         cells = first if number == 0 else ["", "", ""]
         detail, source = markdown(step.detail, 4 * LONGEST), markdown(step.source or "", _LONG)
-        yield _row([*cells, step.rung.value, step.answer.value, detail, source])
+        yield [*cells, step.rung.value, step.answer.value, detail, source]
 
 
-def _head(names: list[str]) -> Iterator[str]:
-    yield _row(names)
-    yield _row(["---"] * len(names))
-
-
-def _row(cells: list[str]) -> str:
-    return f"| {' | '.join(cells)} |"
+def _table(heads: list[str], rows: list[list[str]]) -> str:
+    return markdown_table(heads, rows).removesuffix("\n")

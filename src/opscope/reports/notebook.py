@@ -5,8 +5,6 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
-import jinja2
-
 from opscope.analysis.findings.message import warning
 from opscope.core.units import counted_text, milliseconds, ratio_text, share_text, time_text
 from opscope.reports.content.content import (
@@ -20,11 +18,13 @@ from opscope.reports.content.content import (
     verdict_text,
 )
 from opscope.reports.content.messages import quality_sentence, sentence
-from opscope.reports.content.text import plain
+from opscope.reports.content.template import environment
 from opscope.reports.sections.program import layer_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+    import jinja2
 
     from opscope.analysis.analysis import Analysis
     from opscope.analysis.compare.compare import Comparison
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from opscope.reports.content.content import ReportContent
 
 _TOP = 8
-_LONG = 600
 _MOST_INFERENCES = 10
 
 
@@ -172,17 +171,9 @@ def _changes(comparison: Comparison) -> Grid:
 
 
 def _html(answer: str, note: str, grids: Sequence[Grid], lines: Iterable[str] = ()) -> str:
-    return _template().render(answer=answer, note=note, grids=grids, lines=list(lines))
+    return _template().render(answer=answer, note=note, grids=grids, lines=list(lines)).removesuffix("\n")
 
 
 @lru_cache(maxsize=1)
 def _template() -> jinja2.Template:
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("opscope.reports"),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=jinja2.StrictUndefined,
-    )
-    environment.filters |= {"clean": plain, "clean_long": lambda text: plain(text, _LONG)}
-    return environment.get_template("notebook.html.j2")
+    return environment({}).get_template("notebook.html.j2")

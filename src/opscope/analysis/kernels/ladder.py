@@ -16,7 +16,7 @@ import msgspec
 from opscope.analysis.operators.operators import FRAMEWORK_BACKEND, PORTABLE_BACKEND
 from opscope.core.stats.effect import Verdict as Effect
 from opscope.core.table.places import OperatorKey, by_operator, operator_key
-from opscope.core.units import milliseconds, ratio_text, share_text
+from opscope.core.units import counted_text, milliseconds, ratio_text, share_text
 from opscope.program.kernels.symbols import SME_FAMILY, IsaClass, parse_symbol
 from opscope.program.operators.kinds import Category
 from opscope.program.partition.sme_rules import RULES, TABLE
@@ -215,7 +215,7 @@ def _why_not_executed(known: LadderInputs) -> str:
 
 def _counted(own: OperatorCalls, source: KernelSource) -> LevelAnswer:
     sme = _sme(own.calls)
-    runs = f"in {own.runs} run{'' if own.runs == 1 else 's'}"
+    runs = f"in {counted_text(own.runs, 'run')}"
     if sme:
         told = _told(sme)
         return LevelAnswer(EvidenceLevel.EXECUTED, Answer.YES, f"{told} {runs}", _calls_of(source), _strongest(sme))
@@ -225,7 +225,7 @@ def _counted(own: OperatorCalls, source: KernelSource) -> LevelAnswer:
 
 
 def _told(calls: Mapping[str, int]) -> str:
-    return ", ".join(f"{name} {count} time{'' if count == 1 else 's'}" for name, count in calls.items())
+    return ", ".join(f"{name} {counted_text(count, 'time')}" for name, count in calls.items())
 
 
 def _sme(calls: Mapping[str, Amount]) -> dict[str, Amount]:

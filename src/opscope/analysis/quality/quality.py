@@ -14,7 +14,7 @@ from opscope.analysis.findings.rule import declare_rule
 from opscope.core.stats.shape import Shape
 from opscope.core.stats.steady import Steadiness, steadiness
 from opscope.core.stats.trend import trend
-from opscope.core.units import ratio_text, share_text, time_text
+from opscope.core.units import counted_text, ratio_text, share_text, time_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -273,7 +273,7 @@ def enough_runs(evidence: QualityEvidence) -> Message:
     """Few inferences a process."""
     check = "enough_runs"
     runs = min(process.n for variant in evidence.variants for process in variant.latency.processes)
-    figures = f"{runs} measured inference{'' if runs == 1 else 's'} a process"
+    figures = f"{counted_text(runs, 'measured inference')} a process"
     grade = None if runs >= FEWEST_RUNS else Grade.USABLE
     return graded(check, grade, figures, f"--runs {2 * FEWEST_RUNS}", ": percentiles and warm-up are guesses")
 

@@ -8,6 +8,7 @@ from opscope.analysis.findings.message import Message, not_checked, passed
 from opscope.analysis.findings.quality import Grade, concern
 from opscope.analysis.findings.rule import declare_rule
 from opscope.analysis.quality.quality import beyond, graded
+from opscope.core.units import counted_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -88,7 +89,7 @@ def idle(found: Circumstances) -> Message:
     if found.load is None or found.usable_cpus is None:
         return not_checked(check, "the load of the machine cannot be read")
     cpus = found.usable_cpus[0]
-    figures = f"the load average reached {found.load:.1f} on {cpus} CPU{'' if cpus == 1 else 's'}"
+    figures = f"the load average reached {found.load:.1f} on {counted_text(cpus, 'CPU')}"
     grade = beyond(found.load / cpus, LOAD)
     return graded(check, grade, figures, "close them and run again", ": other programs were running")
 
@@ -101,7 +102,7 @@ def same_cpus(found: Circumstances) -> Message:
         return not_checked(check, "the number of CPUs that may be used cannot be read")
     low, high = found.usable_cpus
     if low == high:
-        return passed(check, f"{low} CPU{'' if low == 1 else 's'} could be used all along")
+        return passed(check, f"{counted_text(low, 'CPU')} could be used all along")
     problem = f"the CPUs that could be used changed during the run, between {low} and {high}"
     return concern(check, Grade.DO_NOT_TRUST, problem, "run again on CPUs that stay (affinity in an experiment file)")
 
@@ -113,7 +114,7 @@ def threads_fit(found: Circumstances) -> Message:
     if found.threads is None or found.usable_cpus is None:
         return not_checked(check, "the number of threads or of CPUs is not known")
     cpus = found.usable_cpus[0]
-    figures = f"{found.threads} thread{'' if found.threads == 1 else 's'} on {cpus} CPU{'' if cpus == 1 else 's'}"
+    figures = f"{counted_text(found.threads, 'thread')} on {counted_text(cpus, 'CPU')}"
     if found.threads < cpus or found.threads == 1:
         return passed(check, figures)
     if found.threads == cpus:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from opscope.core.units import counted_text
 from opscope.program.operators.kinds import Category
 from opscope.program.operators.taxonomy import FRAMEWORK
 from opscope.reports.combined.operators import shared_programs
@@ -209,8 +208,3 @@ def _shares(shown: Analysis) -> Shares:
 def where_text(bundle: CombinedBundle) -> str:
     """CPU and platform of a bundle in words."""
     return ", ".join(filter(None, (bundle.cpu, bundle.platform))) or f"machine {NOT_KNOWN}"
-
-
-def threads_text(count: int | None) -> str:
-    """A thread count in words."""
-    return f"threads {NOT_KNOWN}" if count is None else counted_text(count, "thread")

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from opscope.analysis.findings.finding import message_of
 from opscope.analysis.findings.message import note
 from opscope.core import units
-from opscope.reports.combined.combined import threads_text, where_text
-from opscope.reports.content.content import NOT_KNOWN, verdict_text
+from opscope.reports.combined.combined import where_text
+from opscope.reports.content.content import NOT_KNOWN, threads_text, verdict_text
 from opscope.reports.content.template import environment
 from opscope.reports.html.sections import policy, style_sheet, width_class
 

@@ -16,7 +16,7 @@ from opscope.analysis.findings.quality import Quality
 from opscope.analysis.preflight.contents import KernelSummary
 from opscope.bundle.manifest import Manifest, Role, TracingMode, Variant
 from opscope.core.stats.effect import Verdict
-from opscope.core.units import ratio_text, share_text, time_text
+from opscope.core.units import counted_text, ratio_text, share_text, time_text
 from opscope.reports.content.text import plain
 
 if TYPE_CHECKING:
@@ -135,6 +135,11 @@ def off_text(variant: Variant) -> str:
     if variant.ablated is None:
         return NOT_KNOWN
     return f"{', '.join(variant.ablated)} off" if variant.ablated else "all CPU features on"
+
+
+def threads_text(count: int | None) -> str:
+    """A thread count in words."""
+    return f"threads {NOT_KNOWN}" if count is None else counted_text(count, "thread")
 
 
 def side_names(content: ReportContent) -> tuple[str, str]:

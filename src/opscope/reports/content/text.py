@@ -7,7 +7,7 @@ import unicodedata
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable, Sequence
 
 LONGEST = 120
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]<>|~#])")
@@ -27,6 +27,18 @@ def plain(name: str, longest: int = LONGEST) -> str:
 def markdown(name: str, longest: int = LONGEST) -> str:
     """A name for a Markdown cell or paragraph: no markup, no table break, no HTML."""
     return _MARKDOWN.sub(r"\\\1", plain(name, longest))
+
+
+def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]], right: Collection[str] = ()) -> str:
+    """A table in Markdown, each line with its end; cells are Markdown already.
+
+    Args:
+        head: names of the columns.
+        rows: cells of each row.
+        right: columns whose cells stand to the right.
+    """
+    lines = [head, ["---:" if name in right else "---" for name in head], *rows]
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
 
 
 def csv_cell(value: str) -> str:

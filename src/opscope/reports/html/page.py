@@ -25,6 +25,7 @@ from opscope.reports.content.content import (
     resources,
     side_names,
     split_sentence,
+    threads_text,
     top_operators,
     trust_text,
     variant_latencies,
@@ -104,7 +105,7 @@ def _values(content: ReportContent) -> dict[str, Any]:
         "manifest": manifest,
         "model": manifest.model,
         "environment": manifest.environment,
-        "thread_text": _thread_text(threads[0]) if len(threads) == 1 else "",
+        "thread_text": threads_text(threads[0]) if len(threads) == 1 else "",
         "variants": variant_latencies(content),
         "resources": resources(content),
         "sweep": sweep(content),
@@ -165,12 +166,6 @@ def _device(environment: Environment) -> str | None:
     android = f"Android {phone.android}" if phone.android else None
     power = f"power settings {phone.power}" if phone.power else None
     return ", ".join(filter(None, (names, phone.soc, android, power))) or None
-
-
-def _thread_text(count: int | None) -> str:
-    if count is None:
-        return "threads not known"
-    return f"{count} thread{'s' if count != 1 else ''}"
 
 
 def _known(value: object) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from opscope.analysis.rules.acceleration import CONTEXT, OPERATOR_SHARE, SME
+from opscope.analysis.compare.shift import Remaining
+from opscope.analysis.rules.acceleration import CONTEXT, HEAVY, OPERATOR_SHARE, SME
 from opscope.core.stats.effect import Verdict
 from opscope.core.units import counted_text, milliseconds, ratio_text, share_text
 from opscope.program.kernels.names import parse_kernel
@@ -24,17 +25,7 @@ _SORTS = 12
 _KERNELS = 40
 _OPERATORS = 200
 _FILES = 8
-_HEAVY = (Category.CONVOLUTION, Category.GEMM)
 _FEW = 0.005
-
-
-class RemainingRow(NamedTuple):
-    """A category, what it takes now, and the speedup over the present if it took nothing; null if nothing else does."""
-
-    category: Category
-    time_ns: float
-    share: float
-    limit: float | None
 
 
 class RegisteredKernel(NamedTuple):
@@ -98,16 +89,12 @@ def _slow_now(content: ReportContent) -> list[str]:
     return [f"Slow now: {category.value}, {share_text(times[category])} of the latency{limit}."]
 
 
-def remaining(content: ReportContent) -> list[RemainingRow]:
+def remaining(content: ReportContent) -> list[Remaining]:
     """Every category as it is now, longest first."""
     rows = category_rows(content)
     total = sum(row.time_ns for row in rows)
-    found = [
-        RemainingRow(
-            row.category, row.time_ns, row.share, total / (total - row.time_ns) if row.time_ns < total else None
-        )
-        for row in rows
-    ]
+    limits = [total / (total - row.time_ns) if row.time_ns < total else None for row in rows]
+    found = [Remaining(row.category, row.time_ns, row.share, limit) for row, limit in zip(rows, limits, strict=True)]
     return sorted(found, key=lambda row: -row.time_ns)
 
 
@@ -147,7 +134,7 @@ def _unhelped(content: ReportContent) -> list[str]:
     rows = [
         row
         for row in top_operators(content)
-        if row.operator.category in _HEAVY
+        if row.operator.category in HEAVY
         and row.operator.backend != "portable"
         and row.operator.share > OPERATOR_SHARE
         and row.change is not None
@@ -165,7 +152,7 @@ def _named(row: OperatorRow) -> str:
 
 def kernel_sentences(content: ReportContent) -> list[str]:
     """What names, switching features and logs tell of the kernels, and what they do not, one sentence each."""
-    heavy = [row for row in kernel_rows(content) if row.category in _HEAVY and row.backend != "portable"]
+    heavy = [row for row in kernel_rows(content) if row.category in HEAVY and row.backend != "portable"]
     lines = [*_by_names(content, heavy), *_by_switching(content)]
     if not any(row.kernel for row in heavy):
         lines.append("Which microkernel ran is not known: neither the trace nor the delegate records it.")
@@ -218,7 +205,7 @@ def _by_switching(content: ReportContent) -> list[str]:
     comparison = content.primary
     if comparison is None:
         return []
-    heavy = [c for c in comparison.operators if c.category in _HEAVY and c.backend not in {"portable", "framework"}]
+    heavy = [c for c in comparison.operators if c.category in HEAVY and c.backend not in {"portable", "framework"}]
     if not heavy:
         return []
     faster = sum(1 for change in heavy if change.verdict is Verdict.FASTER)

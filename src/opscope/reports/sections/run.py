@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from opscope.core.units import ratio_text, share_text, time_text
+from opscope.core.units import counted_text, ratio_text, share_text, time_text
 from opscope.reports.content.content import measured_latency
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opscope.bundle.manifest import Manifest, Repetition
+    from opscope.bundle.manifest import Manifest
     from opscope.reports.content.content import ReportContent
 
 _EFFICIENT = 0.5
@@ -65,7 +65,8 @@ def sweep(content: ReportContent) -> ThreadSweep | None:
             )
         )
     best = min(rows, key=lambda row: row.median_ns)
-    return ThreadSweep(rows, f"{best.variant}: {time_text(best.median_ns)} with {_threads(best.threads)}", _notes(rows))
+    told = f"{best.variant}: {time_text(best.median_ns)} with {counted_text(best.threads, 'thread')}"
+    return ThreadSweep(rows, told, _notes(rows))
 
 
 def _notes(rows: Sequence[ThreadSweepRow]) -> list[str]:
@@ -79,10 +80,6 @@ def _notes(rows: Sequence[ThreadSweepRow]) -> list[str]:
     return notes
 
 
-def _threads(count: int) -> str:
-    return f"{count} thread{'' if count == 1 else 's'}"
-
-
 class TimeSpent(NamedTuple):
     """What the processes of a run did, all together, as parts of their wall time."""
 
@@ -93,33 +90,18 @@ class TimeSpent(NamedTuple):
 
 def time_spent(manifest: Manifest) -> list[TimeSpent]:
     """Starting, loading, warming up, measuring, writing and the rest; empty when the run's processes did not tell."""
-    told = [rep for rep in manifest.repetitions if rep.measurement and rep.measurement.start_ns is not None]
-    whole = sum((rep.seconds or 0.0) * 1e9 for rep in told)
+    reps = [(rep.seconds, rep.measurement) for rep in manifest.repetitions if rep.measurement]
+    told = [(seconds, measured) for seconds, measured in reps if measured.start_ns is not None]
+    whole = sum((seconds or 0.0) * 1e9 for seconds, _ in told)
     if not whole:
         return []
     warmup = manifest.plan.warmup or 0
     parts = {
-        "starting the runtime": sum(_start(rep) for rep in told),
-        "loading the program": sum(_load(rep) for rep in told),
-        "warming up": float(sum(sum(_calls(rep)[:warmup]) for rep in told)),
-        "measuring": float(sum(sum(_calls(rep)[warmup:]) for rep in told)),
-        "writing traces and outputs": sum(_written(rep) for rep in told),
+        "starting the runtime": float(sum(own.start_ns or 0 for _, own in told)),
+        "loading the program": float(sum(own.load_ns or 0 for _, own in told)),
+        "warming up": float(sum(sum(own.wall_ns[:warmup]) for _, own in told)),
+        "measuring": float(sum(sum(own.wall_ns[warmup:]) for _, own in told)),
+        "writing traces and outputs": float(sum(own.write_ns or 0 for _, own in told)),
     }
     parts["ending, and all else"] = max(0.0, whole - sum(parts.values()))
     return [TimeSpent(what, time_ns, time_ns / whole) for what, time_ns in parts.items()]
-
-
-def _start(repetition: Repetition) -> float:
-    return float(repetition.measurement.start_ns or 0) if repetition.measurement else 0.0
-
-
-def _load(repetition: Repetition) -> float:
-    return float(repetition.measurement.load_ns or 0) if repetition.measurement else 0.0
-
-
-def _written(repetition: Repetition) -> float:
-    return float(repetition.measurement.write_ns or 0) if repetition.measurement else 0.0
-
-
-def _calls(repetition: Repetition) -> list[int]:
-    return repetition.measurement.wall_ns if repetition.measurement else []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from opscope.core.units import milliseconds, ratio_text, share_text, time_text
+from opscope.core.units import counted_text, milliseconds, ratio_text, share_text, time_text
 from opscope.program.operators.taxonomy import FRAMEWORK
 
 if TYPE_CHECKING:
@@ -121,17 +121,13 @@ def _sentences(comparison: Comparison) -> list[str]:
     lines = []
     if found.before and found.after:
         lines.append(f"On top before: {_top(found.before)}. On top now: {_top(found.after)}.")
-    parts = [
-        text
-        for text in (
-            _moved(found.faster, "became faster"),
-            _moved(found.slower, "became slower"),
-            _moved(found.undecided, "cannot be decided with so few rounds"),
-            _moved(found.unchanged, "show no change, the framework's own time with them"),
-        )
-        if text
-    ]
-    lines.append(f"{'; '.join(parts)}.")
+    parts = (
+        _moved(found.faster, "became faster"),
+        _moved(found.slower, "became slower"),
+        _moved(found.undecided, "cannot be decided with so few rounds"),
+        _moved(found.unchanged, "show no change, the framework's own time with them"),
+    )
+    lines.append(f"{'; '.join(filter(None, parts))}.")
     now = comparison.baseline.mean_ns / comparison.candidate.mean_ns if comparison.candidate.mean_ns else None
     if found.limit is not None and now is not None:
         lines.append(
@@ -155,5 +151,5 @@ def _top(top: Top) -> str:
 def _moved(moved: Moved, what: str) -> str:
     if not moved.operators:
         return ""
-    count = f"{moved.operators} operator{'' if moved.operators == 1 else 's'}"
-    return f"{count} {what} ({milliseconds(moved.baseline_ns)} to {milliseconds(moved.candidate_ns)} ms)"
+    times = f"{milliseconds(moved.baseline_ns)} to {milliseconds(moved.candidate_ns)} ms"
+    return f"{counted_text(moved.operators, 'operator')} {what} ({times})"

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from opscope.bundle.manifest import Role, Variant
 from opscope.core.errors import FeatureError, UsageError
+from opscope.core.units import counted_text
 from opscope.experiment.planned import NOTHING_OFF
 from opscope.experiment.target import capabilities
 from opscope.machine import isa
@@ -133,7 +134,7 @@ def check_threads(variants: Sequence[Variant], there: Environment, *, oversubscr
         usable, reason = _usable(variant, there)
         if usable is not None and variant.threads is not None and variant.threads > max(1, usable):
             hint = f"at most {usable} here; --oversubscribe (in a file: oversubscribe = true) allows more"
-            problem = f"{variant.threads} threads on {usable} usable CPU{'' if usable == 1 else 's'}{reason}"
+            problem = f"{variant.threads} threads on {counted_text(usable, 'usable CPU')}{reason}"
             raise UsageError(f"{problem}: they would wait for each other", where="--threads", hint=hint)
 
 
