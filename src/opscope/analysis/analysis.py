@@ -264,10 +264,6 @@ def analyse(
     """
     measured = measured_latency(table, source.path)
     rows = operators(table, known.attributions.operators if known else None)
-    info = _trace_info(table, source)
-    by_category, by_backend = categories(rows), backends(rows)
-    layout, portable = layout_times(rows), portable_times(rows, known.attributions.reasons if known else {})
-    covered = coverage(rows)
     worked = operator_work(rows, known.attributions.operators) if known else []
     limits = roofline(worked, known.roofs) if known and known.roofs and worked else None
     timing = untraced(calls) if calls else None
@@ -275,20 +271,20 @@ def analyse(
     judged = timed_by_method(variant or source.path, measured, timing, methods)
     analysis = Analysis(
         variant=variant,
-        trace=info,
+        trace=_trace_info(table, source),
         latency=measured,
-        categories=by_category,
-        backends=by_backend,
+        categories=categories(rows),
+        backends=backends(rows),
         operators=rows,
         findings=[],
         ruled_out=[],
         program=known.program if known else None,
-        coverage=covered,
+        coverage=coverage(rows),
         delegates=delegate_times(rows, known.attributions.calls if known else ()),
         modules=module_times(rows, known.attributions.module_types if known else {}),
         sources=source_times(rows),
-        layout=layout,
-        portable=portable,
+        layout=layout_times(rows),
+        portable=portable_times(rows, known.attributions.reasons if known else {}),
         roofline=limits,
         ceilings=known.roofs if known else None,
         untraced=timing,
@@ -345,8 +341,7 @@ def _trace_info(table: EventTable, source: TraceSource) -> TraceInfo:
         TraceFile(path, sha256, int((found.process == p).sum()), int(found.warmup[found.process == p].sum()))
         for p, (path, sha256) in enumerate(source.files)
     ]
-    named = [None if code < 0 else found.method.texts[code] for code in np.unique(found.method.codes).tolist()]
-    methods = [UNKNOWN_METHOD if name is None else name for name in named]
+    codes = np.unique(found.method.codes).tolist()
     return TraceInfo(
         path=source.path,
         format=source.format,
@@ -354,7 +349,7 @@ def _trace_info(table: EventTable, source: TraceSource) -> TraceInfo:
         clock=table.clock,
         inferences=sum(file.inferences for file in files),
         warmup=sum(file.warmup for file in files),
-        methods=methods,
+        methods=[UNKNOWN_METHOD if code < 0 else found.method.texts[code] for code in codes],
         warnings=list(table.warnings),
         files=files,
     )

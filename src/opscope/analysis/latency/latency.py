@@ -104,7 +104,7 @@ def latency(table: EventTable) -> Latency | None:
     if not samples:
         return None
     warmup = [found.duration[found.warmup & (found.process == p)].tolist() for p in range(table.processes)]
-    return _latency(summarise(samples), samples, warmup, _processes(table))
+    return _latency(samples, warmup, _processes(table))
 
 
 def latency_of(
@@ -124,11 +124,11 @@ def latency_of(
         )
         for number, (own, first, load) in enumerate(zip(measured, warmup, load_ns, strict=True))
     ]
-    return _latency(summarise(samples), samples, [list(own) for own in warmup], processes)
+    return _latency(samples, [list(own) for own in warmup], processes)
 
 
-def _latency(summary: Summary, samples: list[int], warmup: list[list[int]], processes: list[ProcessLatency]) -> Latency:
-    outliers = OutlierCount(summary.outliers.count, summary.outliers.low, summary.outliers.high)
+def _latency(samples: list[int], warmup: list[list[int]], processes: list[ProcessLatency]) -> Latency:
+    summary = summarise(samples)
     return Latency(
         n=summary.n,
         samples_ns=samples,
@@ -147,7 +147,7 @@ def _latency(summary: Summary, samples: list[int], warmup: list[list[int]], proc
         p95_ns=summary.p95,
         p99_ns=summary.p99,
         ci95_median_ns=_median_interval(summary, samples, processes),
-        outliers=outliers,
+        outliers=OutlierCount(summary.outliers.count, summary.outliers.low, summary.outliers.high),
         warmup_samples_ns=warmup,
         processes=processes,
     )

@@ -19,7 +19,7 @@ from opscope.program.xnnpack.boundaries import Neighbours, is_added
 from opscope.program.xnnpack.links import Links
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import TypeAlias
 
     from opscope.core.table import EventTable
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from opscope.program.xnnpack.links import Link
 
     Shape: TypeAlias = tuple[int, ...]
+    _Ends: TypeAlias = Callable[[int], list[Link]]
 
 
 class Outside:
@@ -112,13 +113,6 @@ def _layer(graph: XnnGraph, inside: int | None, origins: Origins | None) -> str 
             numbers = near if is_added(node) else (number,)
             return node_label(graph, numbers[0], origins) if numbers else None
     return None
-
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import TypeAlias
-
-    _Ends: TypeAlias = Callable[[int], list[Link]]
 
 
 class GraphView:

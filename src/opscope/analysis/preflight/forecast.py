@@ -108,17 +108,16 @@ class Forecast(msgspec.Struct, frozen=True):
     left_out: int
 
 
-def forecast(operators: Iterable[Planned], calls: int, machine: Machine = NOMINAL) -> Forecast | None:
+def forecast(operators: Iterable[Planned], calls: int) -> Forecast | None:
     """Shares of the parts; None when no work is known.
 
     Args:
         operators: of one method.
         calls: of delegates.
-        machine: whose rates are taken.
     """
     listed = list(operators)
-    rows = [row for operator in listed for row in _rows(operator, machine)]
-    rows.append(_Row(Part.CALLS, machine.call_ns * calls, machine.call_ns * calls))
+    rows = [row for operator in listed for row in _rows(operator)]
+    rows.append(_Row(Part.CALLS, NOMINAL.call_ns * calls, NOMINAL.call_ns * calls))
     plain, fast = _shares(rows, lambda row: row.vector), _shares(rows, lambda row: row.matrix)
     if not fast:
         return None
@@ -128,7 +127,7 @@ def forecast(operators: Iterable[Planned], calls: int, machine: Machine = NOMINA
     whole = sum(row.matrix for row in eligible)
     waiting = sum(row.matrix for row in eligible if row.waits)
     left_out = sum(operator.cost is None for operator in listed)
-    return Forecast(machine, parts, parts[0].part, waiting / whole if whole else 0.0, left_out)
+    return Forecast(NOMINAL, parts, parts[0].part, waiting / whole if whole else 0.0, left_out)
 
 
 def part_of(operator: Planned) -> Part:
@@ -149,30 +148,30 @@ class _Row(NamedTuple):
     waits: bool = False
 
 
-def _rows(operator: Planned, machine: Machine) -> Iterator[_Row]:
+def _rows(operator: Planned) -> Iterator[_Row]:
     """An operator and, in a delegate, the start of it; nothing when its work is not known."""
     if operator.cost is None:
         return
-    memory = operator.cost.bytes / (machine.bytes_per_ns if operator.delegated else machine.portable_bytes)
-    vector, matrix = _arithmetic(operator, operator.cost, machine)
+    memory = operator.cost.bytes / (NOMINAL.bytes_per_ns if operator.delegated else NOMINAL.portable_bytes)
+    vector, matrix = _arithmetic(operator, operator.cost)
     times = max(vector, memory) * operator.calls, max(matrix, memory) * operator.calls
     yield _Row(part_of(operator), *times, waits=memory > matrix)
     if operator.delegated:
-        start = machine.operator_ns * operator.calls
+        start = NOMINAL.operator_ns * operator.calls
         yield _Row(Part.CALLS, start, start)
 
 
-def _arithmetic(operator: Planned, cost: Cost, machine: Machine) -> tuple[float, float]:
+def _arithmetic(operator: Planned, cost: Cost) -> tuple[float, float]:
     """Nominal time of one call's arithmetic in ns, without and with matrix unit."""
     others = max(0, cost.flops - 2 * cost.macs)
     if not operator.delegated:
-        portable = cost.macs / machine.portable_macs + others / machine.portable_operations
+        portable = cost.macs / NOMINAL.portable_macs + others / NOMINAL.portable_operations
         return portable, portable
-    width = operator.bits if operator.bits in machine.vector else None
-    rate = machine.vector[width or max(machine.vector)]
+    width = operator.bits if operator.bits in NOMINAL.vector else None
+    rate = NOMINAL.vector[width or max(NOMINAL.vector)]
     if part_of(operator) is not Part.ELIGIBLE:
         return (cost.macs + others) / rate, (cost.macs + others) / rate
-    return (cost.macs + others) / rate, cost.macs / machine.matrix[width or max(machine.matrix)]
+    return (cost.macs + others) / rate, cost.macs / NOMINAL.matrix[width or max(NOMINAL.matrix)]
 
 
 def _shares(rows: Iterable[_Row], time: Callable[[_Row], float]) -> dict[Part, float]:

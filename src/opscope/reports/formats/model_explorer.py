@@ -18,6 +18,7 @@ import msgspec
 
 from opscope.core.stats.effect import Verdict
 from opscope.core.table import Clock
+from opscope.core.table.places import by_operator
 from opscope.core.units import share_text, time_text
 from opscope.program.structure.plan import InstructionKind
 from opscope.program.xnnpack.attribution import match_events
@@ -35,13 +36,15 @@ from opscope.reports.formats.model_explorer_graph import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from opscope.analysis.analysis import Analysis
     from opscope.analysis.compare.compare import Comparison
     from opscope.analysis.operators.operators import Operator
+    from opscope.core.table.places import OperatorKey
     from opscope.program.model import ModelMethod, ProgramModel
     from opscope.program.structure.plan import PlannedStep
+    from opscope.reports.formats.model_explorer_graph import NodeLocation
 
 _MILLI = 1e6
 _FRAMEWORK = "framework"
@@ -315,9 +318,7 @@ def _shares(name: str, placed: Placed) -> dict[str, NodeData]:
 
 def _speedups(comparison: Comparison, baseline: Placed, candidate: Placed) -> dict[str, NodeData]:
     """Time of the baseline over that of the candidate, where both took any; a colour only where a change was shown."""
-    verdicts: dict[tuple[str, int | None, int | None], Verdict] = {
-        (c.method, c.instruction, c.position): c.verdict for c in comparison.operators if c.position is not None
-    }
+    verdicts = {key: change.verdict for key, change in by_operator(comparison.operators).items()}
     found = {}
     for method, nodes in candidate.nodes.items():
         before = {node: _time(own) for node, own in baseline.nodes.get(method, {}).items()}
@@ -337,9 +338,9 @@ def _title(comparison: Comparison) -> str:
     return f"speedup of {sides[0]} over {sides[1]}"
 
 
-def _colour(operators: Sequence[Operator], verdicts: Mapping[tuple[str, int | None, int | None], Verdict]) -> str:
+def _colour(operators: Iterable[Operator], verdicts: Mapping[OperatorKey, Verdict]) -> str:
     """Green or red where its operators changed one way only, beyond noise."""
-    shown = {verdicts.get((o.method, o.instruction, o.position)) for o in operators} & {Verdict.FASTER, Verdict.SLOWER}
+    shown = {verdicts.get(key) for key in by_operator(operators)} & {Verdict.FASTER, Verdict.SLOWER}
     if len(shown) != 1:
         return _NONE
     return _GREEN if Verdict.FASTER in shown else _RED
@@ -347,9 +348,3 @@ def _colour(operators: Sequence[Operator], verdicts: Mapping[tuple[str, int | No
 
 def _json(value: object) -> bytes:
     return msgspec.json.encode(value) + b"\n"
-
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from opscope.reports.formats.model_explorer_graph import NodeLocation

@@ -62,14 +62,13 @@ class SpeedscopeFile(msgspec.Struct, frozen=True, rename="camel"):
     profiles: list[Profile]
 
 
-def speedscope(name: str, results: Sequence[tuple[str, Analysis]], by: By, active: int = 0) -> bytes:
+def speedscope(name: str, results: Sequence[tuple[str, Analysis]], by: By) -> bytes:
     """The file.
 
     Args:
         name: of what was measured.
         results: what each analysis is called, and the analysis.
         by: what operators are part of.
-        active: number of the profile that is shown first.
     """
     numbers: dict[Frame, int] = {}
     profiles = [_profile(label, analysis, by, numbers) for label, analysis in results]
@@ -77,7 +76,7 @@ def speedscope(name: str, results: Sequence[tuple[str, Analysis]], by: By, activ
         schema=_SCHEMA,
         name=plain(name),
         exporter=f"opscope {__version__}",
-        active_profile_index=active,
+        active_profile_index=0,
         shared=Shared([SpeedscopeFrame(*frame) for frame in numbers]),
         profiles=profiles,
     )

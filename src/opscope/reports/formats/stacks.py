@@ -13,10 +13,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from opscope.reports.content.text import plain
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+    from typing import TypeAlias
 
     from opscope.analysis.analysis import Analysis
     from opscope.analysis.operators.operators import Operator
+
+    _Maker: TypeAlias = "Callable[[Operator], tuple[Frame, ...]]"
 
 _LONGEST = 200
 _FRAMEWORK = "framework"
@@ -119,10 +122,3 @@ def _leaf(operator: Operator) -> Frame:
 def frame_name(text: str) -> str:
     """A name on one line, and without the sign that separates frames in folded stacks."""
     return plain(text, _LONGEST).replace(";", ",") or "unnamed"
-
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import TypeAlias
-
-    _Maker: TypeAlias = Callable[[Operator], tuple[Frame, ...]]

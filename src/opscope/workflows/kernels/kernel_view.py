@@ -285,4 +285,4 @@ def _rewrite_reports(bundle: Bundle) -> None:
     files = {"html": "report.html", "md": "report.md", "json": "analysis.json"}
     there = [name for name, file in files.items() if (bundle.path / file).exists()]
     if there:
-        write_reports(bundle, content_of(bundle), there)
+        write_reports(bundle.path, content_of(bundle), there)

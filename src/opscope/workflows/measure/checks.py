@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from opscope.core.errors import FeatureError, MissingDependencyError
+from opscope.core.errors import FeatureError, MissingDependencyError, OpscopeError
 from opscope.machine import isa
 
 if TYPE_CHECKING:
@@ -40,6 +40,11 @@ class Check(msgspec.Struct, frozen=True):
     action: str = ""
 
 
+def problem_check(name: str, error: OpscopeError) -> Check:
+    """What an error is in the way of."""
+    return Check(name, State.PROBLEM, error.problem, error.hint or "")
+
+
 def switching_check(probe: Callable[[], ProbeAnswer]) -> Check:
     """What can be switched off on a CPU.
 
@@ -52,7 +57,7 @@ def switching_check(probe: Callable[[], ProbeAnswer]) -> Check:
     except FeatureError as error:
         return Check(name, State.NOTE, f"not available: {error.problem}", error.hint or "")
     except MissingDependencyError as error:
-        return Check(name, State.PROBLEM, error.problem, error.hint or "")
+        return problem_check(name, error)
     fields = frozenset(probed.fields)
     default = isa.strongest(probed.arch, fields)
     if default is None:

@@ -119,7 +119,7 @@ def measure(bundle: Bundle, experiment: Experiment, target: RunTarget, means: Me
         reason = failures[0].failure.message if failures and failures[0].failure else "no repetition succeeded"
         hint = "the logs beside the manifest say more; `opscope doctor` checks this machine"
         raise RunError(f"nothing could be measured: {reason}", where=bundle.path, hint=hint)
-    files = write_reports(bundle, content, REPORT_FORMATS)
+    files = write_reports(bundle.path, content, REPORT_FORMATS)
     return Profiled(bundle.path, content, files, list(_without_effect(effort, content, rest)))
 
 

@@ -22,7 +22,15 @@ from opscope.runtimes.executorch.installed import (
 from opscope.runtimes.executorch.runners.interpreters import NO_RUNNER_HINT, local_obstacle
 from opscope.runtimes.executorch.runners.native_build import find_compiler
 from opscope.runtimes.executorch.runners.python import python_here
-from opscope.workflows.measure.checks import Check, State, governor_check, load_check, switching_check, virtual_check
+from opscope.workflows.measure.checks import (
+    Check,
+    State,
+    governor_check,
+    load_check,
+    problem_check,
+    switching_check,
+    virtual_check,
+)
 
 _SPACE_LIMIT = 1 << 30
 
@@ -146,7 +154,7 @@ def _executorch() -> Check:
     try:
         runtime = installed_runtime()
     except MissingDependencyError as error:
-        return Check(name, State.PROBLEM, error.problem, error.hint or "")
+        return problem_check(name, error)
     if not runtime.traces:
         limit = f"{found}: it writes no traces, so latency is measured and not split into operators"
         return Check(name, State.NOTE, limit, f"executorch {TRACES_SINCE} and later trace")

@@ -150,7 +150,7 @@ def _analysed(asked: Experiments) -> RunReport:
     for experiment in there:
         bundle = Bundle.open(asked.out / experiment.name)
         shown = content_of(bundle)
-        write_reports(bundle, shown, REPORT_FORMATS)
+        write_reports(bundle.path, shown, REPORT_FORMATS)
         results.append(ExperimentResult(experiment.name, str(bundle.path), shown))
     evidence = [one for e in asked.experiments if e.evidence for one in found_evidence(e, asked.out / e.name)]
     return RunReport(str(asked.file), with_comparisons(asked, results, notes), evidence, notes)

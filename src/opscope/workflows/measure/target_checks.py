@@ -9,12 +9,20 @@ from opscope.core.errors import OpscopeError, UsageError
 from opscope.core.units import size_text
 from opscope.experiment.target import capabilities, reserved
 from opscope.experiment.target_names import parse_target
-from opscope.workflows.measure.checks import Check, State, governor_check, load_check, switching_check, virtual_check
+from opscope.workflows.measure.checks import (
+    Check,
+    State,
+    governor_check,
+    load_check,
+    problem_check,
+    switching_check,
+    virtual_check,
+)
 from opscope.workflows.measure.phones import phone_settings
 from opscope.workflows.measure.targets import target_named
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from opscope.bundle.manifest import Conditions, Environment, PhoneState
     from opscope.experiment.target import Capabilities, RunTarget
@@ -46,7 +54,7 @@ def target_checks(name: str) -> list[Check]:
     except UsageError:
         raise
     except OpscopeError as error:
-        return [Check(name.partition(":")[0], State.PROBLEM, error.problem, error.hint or "")]
+        return [problem_check(name.partition(":")[0], error)]
 
 
 def restored_settings(name: str) -> list[Check]:
@@ -67,10 +75,11 @@ def restored_settings(name: str) -> list[Check]:
 
 def _device(target: RunTarget) -> list[Check]:
     able = capabilities(target)
-    environment, problem = _tried("runtime", target.environment)
-    if environment is None:
+    try:
+        environment = target.environment()
+    except OpscopeError as error:
         seen = Check("device", State.OK, "it answers, and nobody else uses it")
-        return [seen, *_settings(able.host, None), *_storage(able.host), problem]
+        return [seen, *_settings(able.host, None), *_storage(able.host), problem_check("runtime", error)]
     state = target.conditions()
     return [
         Check("device", State.OK, _what(environment)),
@@ -88,13 +97,6 @@ def _runtime(environment: Environment, able: Capabilities) -> str:
     if able.is_build:
         return f"a build of yours, {environment.versions[BUILD]}"
     return f"executorch {environment.versions.get('executorch', 'of an unknown version')}"
-
-
-def _tried(name: str, ask: Callable[[], Environment]) -> tuple[Environment | None, Check]:
-    try:
-        return ask(), Check(name, State.OK, "")
-    except OpscopeError as error:
-        return None, Check(name, State.PROBLEM, error.problem, error.hint or "")
 
 
 def _what(found: Environment) -> str:

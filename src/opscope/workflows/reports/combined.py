@@ -10,7 +10,7 @@ import msgspec
 from opscope.bundle.bundle import Bundle
 from opscope.bundle.manifest import Role
 from opscope.core.errors import MismatchError, NotFoundError, UsageError
-from opscope.core.files import labels, write_atomically
+from opscope.core.files import labels
 from opscope.core.grouping import grouped
 from opscope.core.json import to_json
 from opscope.measurements.analyses import comparison_of
@@ -20,7 +20,7 @@ from opscope.measurements.sides import bundle_side
 from opscope.reports.combined.values import Version, VersionSeries
 from opscope.reports.content.content import NOT_KNOWN, measured_latency
 from opscope.workflows.analyze.sides import is_kit
-from opscope.workflows.reports.reports import REPORT_FORMATS, check_formats, content
+from opscope.workflows.reports.reports import REPORT_FORMATS, check_formats, content, write_files
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -163,9 +163,7 @@ def combined_report(
         files[f"{COMBINED}.md"] = combined_markdown(report).encode()
     if "html" in formats:
         files[f"{COMBINED}.html"] = combined_html(report).encode()
-    for name, text in files.items():
-        write_atomically(Path(out) / name, text)
-    return [Path(out) / name for name in files]
+    return write_files(Path(out), files)
 
 
 def _checked(places: list[Path]) -> list[Path]:

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from opscope.bundle.bundle import Bundle, is_bundle
-from opscope.bundle.manifest import Role
 from opscope.core.errors import BundleError, RunError, UsageError, did_you_mean
 from opscope.core.files import write_atomically
 from opscope.core.table import Clock
@@ -116,7 +115,7 @@ def convert(
     known = (_SUFFIXES[to],) if to in _SUFFIXES else _SEVERAL[to]
     if not force:
         _check_new([_target(request, suffix, place) for suffix in known or ()])
-    contents = _contents(request)
+    contents = _FORMATS[to](request)
     targets = [_target(request, suffix, place) for suffix in contents]
     if not force:
         _check_new(targets)
@@ -136,7 +135,7 @@ def converted(
     request = _request(path, to, warmup, options)
     if to in _SEVERAL:
         raise UsageError(f"{to} is several files", where="--out", hint="give a directory")
-    (content,) = _contents(request).values()
+    (content,) = _FORMATS[to](request).values()
     return [content] if isinstance(content, bytes) else content
 
 
@@ -168,11 +167,6 @@ def _check_by(to: str, by: str) -> None:
         raise UsageError(f"no flame graph by {by!r}", where="--by", hint=did_you_mean(by, known))
 
 
-def _contents(request: Request) -> dict[str, Content]:
-
-    return contents(request)
-
-
 def _stem(path: str) -> str:
     """What the trace is called: the name of its file without suffix, or of its directory, and the variant."""
     name, _, variant = path.partition("#")
@@ -186,10 +180,9 @@ def _stem(path: str) -> str:
 
 def _target(request: Request, suffix: str, out: Path | None) -> Path:
     """The file with this end of its name."""
-    beside = Path(request.path.partition("#")[0]).resolve().parent
-    if request.to in _SEVERAL:
-        return (out or beside) / f"{request.stem}{suffix}"
-    return out or beside / f"{request.stem}{suffix}"
+    if out is not None and request.to not in _SEVERAL:
+        return out
+    return (out or Path(request.path.partition("#")[0]).resolve().parent) / f"{request.stem}{suffix}"
 
 
 def _check_new(targets: list[Path]) -> None:
@@ -199,21 +192,7 @@ def _check_new(targets: list[Path]) -> None:
             raise BundleError("the output exists", where=target, hint=hint)
 
 
-_FIRST = (Role.ACCELERATED, Role.CANDIDATE)
 _HEAD = 64
-
-
-def contents(request: Request) -> dict[str, Content]:
-    """Content of each file of a conversion, by the end of its name.
-
-    Raises:
-        UsageError: the format cannot say what the trace holds, or lacks something that was not given.
-        NotFoundError: there is no such file, directory or variant.
-        TraceFormatError: a file is damaged or of an unknown format.
-        MismatchError: the program or the record is not the trace's.
-        RunError: no repetition of a bundle succeeded.
-    """
-    return _FORMATS[request.to](request)
 
 
 def _csv(request: Request) -> dict[str, Content]:
@@ -280,8 +259,7 @@ def _speedscope(request: Request) -> dict[str, Content]:
     from opscope.reports.formats.speedscope import speedscope
     from opscope.reports.formats.stacks import By
 
-    results = _stackable(request)
-    return {".speedscope.json": speedscope(request.stem, results, By(request.by))}
+    return {".speedscope.json": speedscope(request.stem, _stackable(request), By(request.by))}
 
 
 def _folded(request: Request) -> dict[str, Content]:
@@ -411,6 +389,8 @@ def _sides(request: Request) -> Sequence[Side]:
     Raises:
         RunError: no repetition of a bundle succeeded.
     """
+    from opscope.reports.content.content import FOREGROUND
+
     if not _is_whole(request):
         return [_side(request)]
     if is_kit(Path(request.path)):
@@ -420,11 +400,11 @@ def _sides(request: Request) -> Sequence[Side]:
         variants = [variant for variant in manifest.variants if manifest.completed(variant.name)]
     if not variants:
         raise RunError("no repetition succeeded", where=request.path, hint="--resume tries them again")
-    ordered = sorted(variants, key=lambda variant: variant.role not in _FIRST)
+    ordered = sorted(variants, key=lambda variant: variant.role not in FOREGROUND)
     return [side_of(f"{request.path}#{variant.name}", request.warmup, request.files) for variant in ordered]
 
 
-_FORMATS: dict[str, Callable[[Request], dict[str, Content]]] = {
+_FORMATS: dict[str, Callable[[Request], dict[str, Content]]] = {  # content of each file, by the end of its name
     "csv": _csv,
     "parquet": _parquet,
     "perfetto": _perfetto,

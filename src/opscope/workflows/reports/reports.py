@@ -19,7 +19,7 @@ from opscope.measurements.sides import bundle_side
 from opscope.workflows.analyze.sides import is_kit
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from opscope.measurements.side import Side
     from opscope.reports.content.content import Agreement, ReportContent
@@ -88,7 +88,7 @@ def compared_pairs(manifest: Manifest) -> list[tuple[str, str]]:
 
 def report(
     path: str | Path,
-    formats: Sequence[str] = ("html", "md", "json"),
+    formats: Sequence[str] = REPORT_FORMATS,
     *,
     out: str | Path | None = None,
     title: str | None = None,
@@ -112,7 +112,7 @@ def report(
     place = Path(path)
     usual = place / KIT_REPORTS if is_kit(place) else place
     shown = msgspec.structs.replace(content(place), title=title or None)
-    return _write(Path(out) if out else usual, shown, formats)
+    return write_reports(Path(out) if out else usual, shown, formats)
 
 
 def check_formats(formats: Sequence[str]) -> None:
@@ -126,12 +126,8 @@ def check_formats(formats: Sequence[str]) -> None:
             raise UsageError(f"no report format {name!r}", where="--format", hint=did_you_mean(name, REPORT_FORMATS))
 
 
-def write_reports(bundle: Bundle, shown: ReportContent, formats: Sequence[str]) -> list[Path]:
-    """Write reports of these formats into a bundle; see :func:`report`."""
-    return _write(bundle.path, shown, formats)
-
-
-def _write(directory: Path, shown: ReportContent, formats: Sequence[str]) -> list[Path]:
+def write_reports(directory: Path, shown: ReportContent, formats: Sequence[str]) -> list[Path]:
+    """Write reports of these formats into a directory; see :func:`report`."""
     from opscope.reports.html.page import html, markdown_report
 
     files: dict[str, bytes] = {}
@@ -141,6 +137,11 @@ def _write(directory: Path, shown: ReportContent, formats: Sequence[str]) -> lis
         files["report.md"] = markdown_report(shown).encode()
     if "html" in formats:
         files["report.html"] = html(shown).encode()
+    return write_files(directory, files)
+
+
+def write_files(directory: Path, files: Mapping[str, bytes]) -> list[Path]:
+    """Write files of these names, and say where they are."""
     for name, text in files.items():
         write_atomically(directory / name, text)
     return [directory / name for name in files]
