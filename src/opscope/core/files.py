@@ -62,6 +62,12 @@ def write_atomically(path: Path, content: bytes | Iterable[bytes]) -> None:
             temporary.unlink(missing_ok=True)
 
 
+def head_of(path: Path, count: int) -> bytes:
+    """The first bytes of a file, by which formats are told."""
+    with path.open("rb") as file:
+        return file.read(count)
+
+
 def sha256_of(path: Path) -> str:
     """Hash of a file's content, in hexadecimal."""
     digest = hashlib.sha256()

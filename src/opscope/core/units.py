@@ -60,6 +60,11 @@ def share_text(share: float) -> str:
     return f"{share * 100:.1f} %"
 
 
+def range_text(low: str, high: str) -> str:
+    """Both ends of a range in words, once where they print alike."""
+    return low if low == high else f"{low} to {high}"
+
+
 def ratio_text(ratio: float) -> str:
     """A speedup with two decimals: ``1.83x``."""
     return f"{ratio:.2f}x"

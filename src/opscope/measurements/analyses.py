@@ -60,10 +60,12 @@ def comparison_of(baseline: Side, candidate: Side) -> Comparison:
     from opscope.analysis.analysis import measured_latency
     from opscope.analysis.compare.compare import RelatedData
     from opscope.analysis.compare.compare import compare as compare_tables
+    from opscope.analysis.quality.quality_machine import EMULATED, ON_THE_DEVICE
     from opscope.measurements.quality import quality_of_sides
 
     for side in (baseline, candidate):
-        _refuse_emulated(side)
+        if side.bundle and side.bundle.manifest.target.emulated:
+            raise MismatchError(EMULATED, where=side.path, hint=ON_THE_DEVICE)
         measured_latency(side.table, side.path)  # refuses a side without measured inferences, with its name
     baseline, candidate, paired = paired_sides(baseline, candidate)
     labels = ((baseline.label, baseline.path), (candidate.label, candidate.path))
@@ -88,13 +90,6 @@ def comparison_of(baseline: Side, candidate: Side) -> Comparison:
     )
 
 
-def _refuse_emulated(side: Side) -> None:
-    from opscope.analysis.quality.quality_machine import EMULATED, ON_THE_DEVICE
-
-    if side.bundle and side.bundle.manifest.target.emulated:
-        raise MismatchError(EMULATED, where=side.path, hint=ON_THE_DEVICE)
-
-
 def agreement_of(baseline: Side, candidate: Side) -> OutputAgreement | None:
     """Whether two variants of one bundle computed the same, in the first round of both; None when that is not known."""
     baseline, candidate, paired = paired_sides(baseline, candidate)
@@ -110,9 +105,19 @@ def paired_sides(baseline: Side, candidate: Side) -> tuple[Side, Side, bool]:
     Raises:
         RunError: they are variants of one bundle without a common round.
     """
-    if not _same_bundle(baseline, candidate):
+    if baseline.bundle is None or candidate.bundle is None:
         return baseline, candidate, False
-    return *_common_rounds(baseline, candidate), True
+    if baseline.bundle.path.resolve() != candidate.bundle.path.resolve():
+        return baseline, candidate, False
+    manifests = (baseline.bundle.manifest, candidate.bundle.manifest)
+    rounds = [
+        [repetition.round for repetition in manifest.completed(side.label)]
+        for manifest, side in zip(manifests, (baseline, candidate), strict=True)
+    ]
+    common = set(rounds[0]) & set(rounds[1])
+    if not common:
+        raise RunError("no round succeeded on both sides", where=baseline.path, hint="finish the run with --resume")
+    return _only(baseline, rounds[0], common), _only(candidate, rounds[1], common), True
 
 
 def _untraced_by_method(
@@ -156,26 +161,6 @@ def _differences(baseline: Side, candidate: Side) -> list[str]:
     if left.environment.versions != right.environment.versions:
         found.append("the two sides ran with different versions of the software")
     return found
-
-
-def _same_bundle(baseline: Side, candidate: Side) -> bool:
-    if baseline.bundle is None or candidate.bundle is None:
-        return False
-    return baseline.bundle.path.resolve() == candidate.bundle.path.resolve()
-
-
-def _common_rounds(baseline: Side, candidate: Side) -> tuple[Side, Side]:
-    """Both sides with the rounds that succeeded on both, so that they pair up."""
-    rounds = [_rounds(side) for side in (baseline, candidate)]
-    common = set(rounds[0]) & set(rounds[1])
-    if not common:
-        raise RunError("no round succeeded on both sides", where=baseline.path, hint="finish the run with --resume")
-    return _only(baseline, rounds[0], common), _only(candidate, rounds[1], common)
-
-
-def _rounds(side: Side) -> list[int]:
-    assert side.bundle is not None  # noqa: S101 - only called for sides of bundles
-    return [repetition.round for repetition in side.bundle.manifest.completed(side.label)]
 
 
 def _only(side: Side, rounds: list[int], wanted: set[int]) -> Side:

@@ -40,7 +40,8 @@ def read_model(program: Path, etrecord: Path | None = None) -> ProgramModel:
         TraceFormatError: a file is damaged.
         MismatchError: the record is of another model, or was made after lowering.
     """
-    stamps = tuple((str(path), path.stat().st_mtime_ns if path.exists() else 0) for path in _files(program, etrecord))
+    files = [program] if etrecord is None else [program, etrecord]
+    stamps = tuple((str(path), path.stat().st_mtime_ns if path.exists() else 0) for path in files)
     model = _model(*stamps)
     if model.conflict:
         raise MismatchError(model.conflict, where=etrecord, hint=_OTHER_RECORD)
@@ -69,8 +70,7 @@ def with_program(side: Side, program: Path, etrecord: Path | None) -> Side:
     tokens = side.tokens or recorded_tokens(program)
     called = set(named.table.inference_times().method.texts)
     named = named._replace(tokens={method: count for method, count in tokens.items() if method in called})
-    done = _attributed(named, found, _info(program, etrecord, problem, verified=expected is not None))
-    return _without_layers(done, problem) if problem else done
+    return _attributed(named, found, _info(program, etrecord, problem, verified=expected is not None), problem)
 
 
 def with_bundled_program(side: Side) -> Side:
@@ -91,12 +91,7 @@ def with_bundled_program(side: Side) -> Side:
         return _warned(side, "program_unusable", f"operators are known by name only: {error}")
     if found.conflict:
         return _warned(side, "program_unusable", f"operators are known by name only: {found.conflict}")
-    done = _attributed(named, found, _info(program, etrecord, problem, verified=True))
-    return _without_layers(done, problem) if problem else done
-
-
-def _without_layers(side: Side, problem: OpscopeError) -> Side:
-    return _warned(side, "record_unusable", f"layers and source lines are not known: {problem}")
+    return _attributed(named, found, _info(program, etrecord, problem, verified=True), problem)
 
 
 def usable_model(program: Path, etrecord: Path | None) -> tuple[ProgramModel, Path | None, OpscopeError | None]:
@@ -112,10 +107,6 @@ def usable_model(program: Path, etrecord: Path | None) -> tuple[ProgramModel, Pa
         if etrecord is None or error.where != str(etrecord):
             raise
         return read_model(program), None, error
-
-
-def _files(program: Path, etrecord: Path | None) -> list[Path]:
-    return [program] if etrecord is None else [program, etrecord]
 
 
 @lru_cache(maxsize=4)
@@ -159,7 +150,8 @@ def _info(program: Path, etrecord: Path | None, problem: OpscopeError | None, *,
     )
 
 
-def _attributed(side: Side, found: Attributions, info: ProgramInfo) -> Side:
+def _attributed(side: Side, found: Attributions, info: ProgramInfo, problem: OpscopeError | None) -> Side:
+    """A side with what its program says; ``problem`` is why the record of the export could not be used."""
     warnings = [_call_warning(call.instruction, call.problem) for call in found.calls if call.problem]
     warnings += [
         TraceWarning(
@@ -170,9 +162,9 @@ def _attributed(side: Side, found: Attributions, info: ProgramInfo) -> Side:
         for method in found.unknown_shapes
     ]
     roofs, missing = _roofs(side)
-    return side._replace(
-        table=side.table.with_warnings(*warnings, *missing), known=ProgramKnowledge(info, found, roofs)
-    )
+    known = ProgramKnowledge(info, found, roofs)
+    done = side._replace(table=side.table.with_warnings(*warnings, *missing), known=known)
+    return _warned(done, "record_unusable", f"layers and source lines are not known: {problem}") if problem else done
 
 
 def _roofs(side: Side) -> tuple[PeakRates | None, list[TraceWarning]]:

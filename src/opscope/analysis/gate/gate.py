@@ -14,6 +14,7 @@ import msgspec
 from opscope.analysis.compare.compare import ComparedSide, EndToEnd, OperatorChange
 from opscope.analysis.findings.quality import Quality
 from opscope.core.stats.effect import Verdict
+from opscope.core.units import share_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -217,8 +218,11 @@ def judge(shown: Slowdown, limit: float) -> tuple[Outcome, str]:
         return Outcome.INCONCLUSIVE, "there are too few processes for any verdict"
     if shown.estimate > limit:
         if shown.verdict is Verdict.SLOWER:
-            return Outcome.REGRESSION, f"slower, by {_percent(shown.estimate)} where {_percent(limit)} is let through"
-        return Outcome.INCONCLUSIVE, f"{_percent(shown.estimate)} is beyond the limit, and may be noise"
+            return (
+                Outcome.REGRESSION,
+                f"slower, by {share_text(shown.estimate)} where {share_text(limit)} is let through",
+            )
+        return Outcome.INCONCLUSIVE, f"{share_text(shown.estimate)} is beyond the limit, and may be noise"
     return _estimated_within(shown, limit, shown.interval[1])
 
 
@@ -228,11 +232,11 @@ def _estimated_within(shown: Slowdown, limit: float, highest: float) -> tuple[Ou
         return Outcome.PASSED, "the whole 95 % interval is within the limit"
     smallest = shown.minimum_detectable
     if smallest is None or smallest > limit:
-        shows = "no change would" if smallest is None else f"only a change of {_percent(smallest)} would"
+        shows = "no change would" if smallest is None else f"only a change of {share_text(smallest)} would"
         return Outcome.INCONCLUSIVE, f"too noisy: {shows} have shown"
     if shown.verdict is Verdict.SLOWER:
-        return Outcome.PASSED, f"slower, and within the limit; the interval reaches {_percent(highest)}"
-    return Outcome.PASSED, f"not slower as far as shown; a change of {_percent(smallest)} would have been"
+        return Outcome.PASSED, f"slower, and within the limit; the interval reaches {share_text(highest)}"
+    return Outcome.PASSED, f"not slower as far as shown; a change of {share_text(smallest)} would have been"
 
 
 def overall(criteria: Sequence[Criterion]) -> Outcome:
@@ -280,7 +284,7 @@ def _more_data(first: Criterion, found: EndToEnd) -> str:
     if wanted is None:
         return f"measure more than {fewest} rounds, or on a quieter machine"
     if wanted > MOST_ROUNDS:
-        return f"make the machine quieter or raise the limit: {_percent(first.limit)} is far below the noise"
+        return f"make the machine quieter or raise the limit: {share_text(first.limit)} is far below the noise"
     return f"measure about {wanted} rounds instead of {fewest}, or on a quieter machine"
 
 
@@ -318,7 +322,3 @@ def slowdown_criterion(name: str, found: EndToEnd, shown: Slowdown, threshold: f
         minimum_detectable=shown.minimum_detectable,
         baseline_ns=found.baseline_ns,
     )
-
-
-def _percent(fraction: float) -> str:
-    return f"{fraction * 100:.1f} %"

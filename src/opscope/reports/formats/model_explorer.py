@@ -295,23 +295,21 @@ def _cycles(count: float) -> str:
 def _times(name: str, analysis: Analysis, placed: Placed) -> dict[str, NodeData]:
     """Mean milliseconds per inference; of a trace in cycles, cycles."""
     scale, unit = (_MILLI, "ms") if analysis.trace.clock is Clock.NS else (1.0, "cycles")
-    return {
-        method: NodeData(
-            f"{plain(name, _LONGEST)}: mean {unit}",
-            {node: NodeValue(round(_time(own) / scale, _DIGITS)) for node, own in nodes.items()},
-            gradient=_HEAT,
-        )
-        for method, nodes in placed.nodes.items()
-    }
+    title = f"{plain(name, _LONGEST)}: mean {unit}"
+    values = _values(placed, lambda own: _time(own) / scale)
+    return {method: NodeData(title, own, gradient=_HEAT) for method, own in values.items()}
 
 
 def _shares(name: str, placed: Placed) -> dict[str, NodeData]:
+    title = f"{plain(name, _LONGEST)}: % of end-to-end"
+    values = _values(placed, lambda own: _share(own) * 100)
+    return {method: NodeData(title, own, thresholds=_SHARES) for method, own in values.items()}
+
+
+def _values(placed: Placed, value: Callable[[list[Operator]], float]) -> dict[str, dict[str, NodeValue]]:
+    """A value of the operators at each node, by method."""
     return {
-        method: NodeData(
-            f"{plain(name, _LONGEST)}: % of end-to-end",
-            {node: NodeValue(round(_share(own) * 100, _DIGITS)) for node, own in nodes.items()},
-            thresholds=_SHARES,
-        )
+        method: {node: NodeValue(round(value(own), _DIGITS)) for node, own in nodes.items()}
         for method, nodes in placed.nodes.items()
     }
 

@@ -22,7 +22,7 @@ from opscope.program.xnnpack.boundaries import Neighbours, is_added
 from opscope.reports.content.text import plain
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from opscope.program.model import ModelMethod
     from opscope.program.origin import OperatorOrigin
@@ -96,6 +96,24 @@ class _Shown(NamedTuple):
     modules: tuple[str, ...] | None = ()
     delegate: str | None = None
     attrs: Sequence[KeyValue] = ()
+
+
+class _Ends(NamedTuple):
+    """What a node reads and makes, who made values before it, and what is said of a value."""
+
+    read: Sequence[int]
+    made: Sequence[int]
+    makers: Mapping[int, _Made]
+    shape: Callable[[int], list[KeyValue]]
+
+
+def _node(name: str, label: str, attrs: Sequence[KeyValue], ends: _Ends) -> ExplorerNode:
+    read, made = (
+        [MetadataItem(str(place), ends.shape(value)) for place, value in enumerate(side)]
+        for side in (ends.read, ends.made)
+    )
+    edges = [IncomingEdge(*ends.makers[v], str(place)) for place, v in enumerate(ends.read) if v in ends.makers]
+    return ExplorerNode(name, plain(label, _LONGEST), "", list(attrs), edges, made, read)
 
 
 def instruction_id(instruction: int) -> str:
@@ -200,18 +218,8 @@ class _Walk:
 
     def _add(self, name: str, shown: _Shown, read: Sequence[int], made: Sequence[int]) -> None:
         """A node that reads and makes values of the plan."""
-        edges = [
-            IncomingEdge(*self._made[value], str(place)) for place, value in enumerate(read) if value in self._made
-        ]
-        node = ExplorerNode(
-            id=name,
-            label=plain(shown.label, _LONGEST),
-            namespace="",
-            attrs=list(shown.attrs),
-            incoming_edges=edges,
-            outputs_metadata=[MetadataItem(str(p), self._shape(value)) for p, value in enumerate(made)],
-            inputs_metadata=[MetadataItem(str(p), self._shape(value)) for p, value in enumerate(read)],
-        )
+        ends = _Ends(read, made, self._made, self._shape)
+        node = _node(name, shown.label, shown.attrs, ends)
         self._places.append(NodeLocation(node, shown.modules, shown.delegate))
 
     def _value(self, number: int) -> Value | None:
@@ -277,17 +285,10 @@ class _Payload:
         """One node; what it makes is entered into ``made``, which tells who made each value of the payload."""
         node = self._graph.nodes[number]
         name = payload_id(self._instruction, number)
-        edges = [IncomingEdge(*made[value], str(p)) for p, value in enumerate(node.inputs) if value in made]
+        ends = _Ends(node.inputs, node.outputs, made, self._shape)
+        shown = _node(name, node.kind, attributes(self._known(number, node, origin)), ends)
         made |= {value: _Made(name, str(place)) for place, value in enumerate(node.outputs)}
-        return ExplorerNode(
-            id=name,
-            label=plain(node.kind, _LONGEST),
-            namespace="",
-            attrs=attributes(self._known(number, node, origin)),
-            incoming_edges=edges,
-            outputs_metadata=[MetadataItem(str(p), self._shape(value)) for p, value in enumerate(node.outputs)],
-            inputs_metadata=[MetadataItem(str(p), self._shape(value)) for p, value in enumerate(node.inputs)],
-        )
+        return shown
 
     def _known(self, number: int, node: XnnNode, origin: OperatorOrigin | None) -> list[tuple[str, object]]:
         added = "by the partitioner, for the layer it serves" if is_added(node) else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
+from opscope.core.units import range_text
 from opscope.program.peak_rates.peak_rates import Origin
 from opscope.reports.content.text import plain
 
@@ -41,8 +42,7 @@ def _reused(roofs: PeakRates, drift: Drift | None) -> str:
 
 
 def _range(values: list[float]) -> str:
-    low, high = (f"{value * 100:.0f}" for value in (values[0], values[-1]))
-    return f"{low} %" if low == high else f"{low} to {high} %"
+    return f"{range_text(f'{values[0] * 100:.0f}', f'{values[-1] * 100:.0f}')} %"
 
 
 def _share(check: DriftCheck) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from opscope.core.grouping import grouped
-from opscope.core.units import rate_text
+from opscope.core.units import range_text, rate_text
 from opscope.program.operators.kinds import Category
 from opscope.reports.content.content import top_operators
 
@@ -105,7 +105,7 @@ def _rate(rows: Sequence[Operator]) -> str:
     if not macs or not least or any(row.macs is None for row in rows):
         return ""
     low, high = rate_text(macs / (least + sum(row.uncertainty_ns for row in rows))), rate_text(macs / least)
-    return low if low == high else f"{low} to {high}"
+    return range_text(low, high)
 
 
 def _evidence(types: str | None, kernel: str | None) -> str | None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from opscope.analysis.operators.delegates import attributed_share
 from opscope.core.grouping import grouped
 from opscope.core.table.places import by_operator
-from opscope.core.units import rate_text, share_text, time_text
+from opscope.core.units import range_text, rate_text, share_text, time_text
 from opscope.program.operators.attribution import Attribution
 from opscope.reports.content.text import plain
 from opscope.reports.sections.ceilings import ceilings_text
@@ -296,12 +296,10 @@ def _interval_text(interval: Interval | None, scale: float, unit: str = "") -> s
     low = rate_text(interval.low * scale)
     if interval.high is None:
         return f"> {low}{unit}"
-    high = rate_text(interval.high * scale)
-    return f"{low}{unit}" if low == high else f"{low} to {high}{unit}"
+    return f"{range_text(low, rate_text(interval.high * scale))}{unit}"
 
 
 def _headroom_text(interval: Interval | None) -> str:
     if interval is None:
         return ""
-    low, high = time_text(interval.low), time_text(interval.high or interval.low)
-    return low if low == high else f"{low} to {high}"
+    return range_text(time_text(interval.low), time_text(interval.high or interval.low))

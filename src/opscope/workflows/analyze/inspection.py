@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from opscope.core.errors import UsageError
-from opscope.core.files import sha256_of
+from opscope.core.files import head_of, sha256_of
 from opscope.measurements.analyses import analysis_of
 from opscope.workflows.analyze.analyses import program_files
 from opscope.workflows.analyze.sides import side_of
@@ -39,18 +39,13 @@ def inspect(
         TraceFormatError: a file is damaged, or of an unknown format.
     """
     place = Path(path)
-    summary = _summary(place, _head(place)) if place.is_file() else None
+    summary = _summary(place, head_of(place, _HEAD)) if place.is_file() else None
     if summary is None:
         return analysis_of(side_of(path, warmup, program_files(program, etrecord)))
     if program or etrecord:
         problem = "a program is given for traces, and this is none"
         raise UsageError(problem, where=place, hint="leave out --program and --etrecord")
     return summary
-
-
-def _head(path: Path) -> bytes:
-    with path.open("rb") as file:
-        return file.read(_HEAD)
 
 
 def _summary(path: Path, head: bytes) -> Inspected | None:

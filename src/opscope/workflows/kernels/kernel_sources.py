@@ -11,6 +11,7 @@ import msgspec
 from opscope.analysis.kernels.kernel_sources import counted_source, registered_source, sampled_source
 from opscope.bundle.kernel_evidence import evidence_directory, evidence_runs
 from opscope.core.errors import NotFoundError, TraceFormatError, did_you_mean
+from opscope.core.files import head_of
 from opscope.readers.kernel_counts import MAGIC, read_kernel_counts
 
 if TYPE_CHECKING:
@@ -58,8 +59,7 @@ def file_source(path: Path, label: str | None) -> KernelSource:
 
 def _head(path: Path) -> bytes:
     try:
-        with path.open("rb") as file:
-            return file.read(_HEAD)
+        return head_of(path, _HEAD)
     except OSError as error:
         raise NotFoundError(f"cannot be read: {error.strerror}", where=path) from None
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from opscope.bundle.bundle import Bundle, is_bundle
 from opscope.core.errors import BundleError, RunError, UsageError, did_you_mean
-from opscope.core.files import write_atomically
+from opscope.core.files import head_of, write_atomically
 from opscope.core.table import Clock
 from opscope.workflows.analyze.sides import is_kit, side_of
 
@@ -345,10 +345,7 @@ def _measured_program(request: Request) -> _MeasuredProgram:
 def _is_program(path: Path) -> bool:
     from opscope.runtimes.executorch.pte import is_program
 
-    if not path.is_file():
-        return False
-    with path.open("rb") as file:
-        return is_program(file.read(_HEAD))
+    return path.is_file() and is_program(head_of(path, _HEAD))
 
 
 def _is_whole(request: Request) -> bool:
