@@ -98,13 +98,12 @@ def _versions(manifests: Sequence[Manifest], names: Sequence[str]) -> list[str]:
 
 def _same_traces(parts: Sequence[BundlePart]) -> list[str]:
     """Bundles that hold the same traces: a copy is no second measurement."""
-    known = {part.label: _hashes(part.content) for part in parts}
+    known = {
+        part.label: {r.trace_sha256 for r in part.content.manifest.repetitions if r.ok and r.trace_sha256}
+        for part in parts
+    }
     return [
         f"{one} and {other} hold the same traces: a copy is no second measurement"
         for one, other in itertools.combinations(known, 2)
         if known[one] & known[other]
     ]
-
-
-def _hashes(content: ReportContent) -> set[str]:
-    return {r.trace_sha256 for r in content.manifest.repetitions if r.ok and r.trace_sha256}

@@ -111,7 +111,7 @@ def _operators(ladder: VariantLadder) -> Table:
     table.columns[0].overflow = "fold"
     for own in ladder.operators[:_OPERATORS]:
         share = _unless(ladder.emulated, share_text(own.share))
-        table.add_row(Text(_operator_name(own)), *share, *map(_answer, own.steps))
+        table.add_row(Text(plain(own.module or own.name, 60)), *share, *map(_answer, own.steps))
     left = len(ladder.operators) - _OPERATORS
     if left > 0:
         table.add_row(f"and {left} more, see --md or --json")
@@ -120,10 +120,6 @@ def _operators(ladder: VariantLadder) -> Table:
 
 def _answer(step: LevelAnswer) -> str:
     return step.isa.value if step.isa else _ANSWERS[step.answer]
-
-
-def _operator_name(own: OperatorLadder) -> str:
-    return plain(own.module or own.name, 60)
 
 
 def kernel_markdown(view: KernelView) -> str:

@@ -365,14 +365,12 @@ def _method_changes(
         return []
     found = []
     for method in sides[0]:
-        measured = beside.methods.get(method) or tuple(_filled(side[method]) for side in sides)
+        measured = beside.methods.get(method) or tuple(
+            [own.astype(np.float64) for own in side[method] if len(own)] for side in sides
+        )
         arm = "untraced" if method in beside.methods else "traced"
         found.append(MethodChange(method, _end_to_end(measured[0], measured[1], paired=paired, arm=arm)))
     return found
-
-
-def _filled(processes: Sequence[NDArray[np.int64]]) -> _Processes:
-    return [own.astype(np.float64) for own in processes if len(own)]
 
 
 def _notes(end_to_end: EndToEnd, pairs: Sequence[OperatorPair]) -> list[str]:

@@ -14,8 +14,6 @@ from opscope.core.units import counted_text, milliseconds, ratio_text, share_tex
 from opscope.program.operators.taxonomy import FRAMEWORK
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from opscope.analysis.findings.message import Message
     from opscope.analysis.latency.latency import Latency
     from opscope.analysis.operators.operators import Operator
@@ -199,7 +197,7 @@ def tracer_cost(evidence: Evidence) -> Message:
     cost = evidence.untraced.tracing if evidence.untraced else None
     if cost is None:
         return not_checked(rule, "what tracing costs was not measured")
-    interval = f", 95 % interval {_times(cost.ci95)}" if cost.ci95 else ""
+    interval = f", 95 % interval {ratio_text(cost.ci95[0])} to {ratio_text(cost.ci95[1])}" if cost.ci95 else ""
     figures = f"a traced call takes {ratio_text(cost.ratio)} as long{interval}"
     if cost.ratio - 1 <= TRACER_SHARE or (cost.ci95 is not None and cost.ci95[0] <= 1):
         return passed(rule, figures)
@@ -222,7 +220,3 @@ def uneven_split(evidence: Evidence) -> Message:
     title = f"Times of operators are those of inferences {ratio_text(evidence.total / typical)} as long as usual"
     step = "read shares, not milliseconds; run it again on a quiet machine"
     return finding(rule, Severity.MEDIUM, (title, figures, step), no_saving("it is a limit of the measurement"))
-
-
-def _times(interval: Sequence[float]) -> str:
-    return f"{ratio_text(interval[0])} to {ratio_text(interval[1])}"

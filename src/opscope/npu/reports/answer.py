@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from opscope.core.grouping import grouped
 from opscope.core.units import counted_text, rate_text, share_text
 from opscope.npu.analysis.activity import EVENTS
 from opscope.npu.analysis.findings import message_of
@@ -163,9 +164,7 @@ def seen_text(rows: Sequence[TileRow]) -> str:
 
 def iteration_lines(rows: Sequence[TileRow]) -> list[str]:
     """How many iterations were found, of how many, how long they take, and why these; of like tiles once."""
-    groups: dict[tuple[int, int | None, str], list[TileRow]] = {}
-    for row in rows:
-        groups.setdefault((len(row.iterations), row.expected_iterations, row.iterations_reason), []).append(row)
+    groups = grouped(rows, lambda row: (len(row.iterations), row.expected_iterations, row.iterations_reason))
     return [_iteration_line(*key, own) for key, own in groups.items()]
 
 
@@ -196,10 +195,8 @@ def range_text(found: GmacRange | None) -> str:
 
 def told(findings: Sequence[TileFinding]) -> list[Message]:
     """Findings as reports show them: the same of several tiles once, in the order of the first."""
-    groups: dict[tuple[str, str], list[TileFinding]] = {}
-    for found in findings:
-        sort = found.title if found.place in {"file", "options", "all tiles"} else ""
-        groups.setdefault((found.rule, sort), []).append(found)
+    whole = {"file", "options", "all tiles"}
+    groups = grouped(findings, lambda found: (found.rule, found.title if found.place in whole else ""))
     return [message_of(own[0])._replace(place=_places(own)) for own in groups.values()]
 
 

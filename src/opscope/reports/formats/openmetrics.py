@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     from opscope.analysis.analysis import Analysis
     from opscope.analysis.compare.compare import Comparison
+    from opscope.analysis.findings.finding import Finding
+    from opscope.analysis.findings.quality import Quality
     from opscope.analysis.latency.latency import Latency
     from opscope.bundle.manifest import Manifest, Variant
     from opscope.reports.content.content import ReportContent
@@ -90,9 +92,7 @@ def openmetrics(content: ReportContent) -> bytes:
     sides = dict(zip((result.variant.name for result in content.variants), named, strict=True))
     for comparison in content.comparisons:
         samples += _comparison(base, comparison, sides)
-    samples += _states("opscope_quality", base, Grade, content.quality.grade) if content.quality else []
-    found = [finding.severity for finding in content.findings]
-    samples += [Sample("opscope_findings", base | {"severity": s.value}, found.count(s)) for s in Severity]
+    samples += _conclusions(base, content.quality, content.findings)
     return _text([*samples, *_repetitions(base, manifest)])
 
 
@@ -109,11 +109,15 @@ def openmetrics_of(analysis: Analysis, model: str, manifest: Manifest | None = N
     labels = _labels(base, variant, variant.name) if variant else base | {"variant": analysis.variant or ""}
     info = _measured(manifest) if manifest else {"model": model, "trace_sha256": analysis.trace.sha256 or ""}
     samples = [Sample("opscope_measurement", info, 1, "_info"), *_variant(labels, analysis)]
-    samples += _states("opscope_quality", labels, Grade, analysis.quality.grade) if analysis.quality else []
-    found = [finding.severity for finding in analysis.findings]
-    return _text(
-        [*samples, *(Sample("opscope_findings", labels | {"severity": s.value}, found.count(s)) for s in Severity)]
-    )
+    return _text([*samples, *_conclusions(labels, analysis.quality, analysis.findings)])
+
+
+def _conclusions(labels: Labels, quality: Quality | None, findings: Sequence[Finding]) -> Iterator[Sample]:
+    """How far figures can be trusted, and findings by severity."""
+    if quality:
+        yield from _states("opscope_quality", labels, Grade, quality.grade)
+    found = [finding.severity for finding in findings]
+    yield from (Sample("opscope_findings", labels | {"severity": s.value}, found.count(s)) for s in Severity)
 
 
 def _base(manifest: Manifest) -> Labels:

@@ -11,7 +11,7 @@ from opscope.reports.content.text import plain
 from opscope.reports.html.pictures import COLOURS, INK, drawn, rows_of
 
 if TYPE_CHECKING:
-    from opscope.analysis.compare.compare import Comparison, KindChange
+    from opscope.analysis.compare.compare import Comparison
 
 _STEPS = 7
 _LEAST = 0.005
@@ -54,7 +54,8 @@ def _rows(comparison: Comparison) -> list[dict[str, Any]]:
     rows = [_bar(f"{plain(comparison.baseline.label, _NAME)}: latency", 0, start, _WHOLE, f"{start:.3f}")]
     level = start
     for change in sorted(named, key=lambda change: -change.saved_ns):
-        level = _add(rows, _label(change), change.category, change.saved_ns / 1e6, level)
+        label = plain(f"{change.kind} ({change.backend})", _NAME)
+        level = _add(rows, label, change.category, change.saved_ns / 1e6, level)
     if rest:
         left = sum(change.saved_ns for change in rest) / 1e6
         level = _add(rows, f"{len(rest)} other kinds" if named else "all kinds", Category.OTHER, left, level)
@@ -70,7 +71,3 @@ def _add(rows: list[dict[str, Any]], label: str, category: Category, saved: floa
 
 def _bar(step: str, low: float, high: float, category: str, text: str) -> dict[str, Any]:
     return {"step": step, "low": low, "high": high, "category": category, "text": text}
-
-
-def _label(change: KindChange) -> str:
-    return plain(f"{change.kind} ({change.backend})", _NAME)

@@ -135,7 +135,8 @@ def _series(name: str, analysis: Analysis) -> Rows:
     if not shortest:
         return []
     table = np.stack([run[:shortest] for run in runs])
-    return [_point(name, table, part) for part in _bins(shortest)]
+    bins = np.array_split(np.arange(shortest), min(shortest, _MOST_POINTS))
+    return [_point(name, table, part) for part in bins]
 
 
 def _point(name: str, table: np.ndarray[Any, np.dtype[np.float64]], part: np.ndarray[Any, Any]) -> dict[str, Any]:
@@ -147,10 +148,6 @@ def _point(name: str, table: np.ndarray[Any, np.dtype[np.float64]], part: np.nda
         "median": float(np.median(values)),
         "high": float(values.max()),
     }
-
-
-def _bins(count: int) -> Sequence[np.ndarray[Any, Any]]:
-    return np.array_split(np.arange(count), min(count, _MOST_POINTS))
 
 
 def _colour(names: Sequence[str]) -> alt.Color:

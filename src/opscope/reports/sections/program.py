@@ -110,7 +110,7 @@ def program_sections(analysis: Analysis) -> ProgramSections | None:
     modules = module_rows(analysis.modules)
     delegates = sorted(analysis.delegates, key=lambda row: -row.time_ns)
     outside = sum(row.boundary_ns for row in delegates)
-    mean = analysis.latency.mean_ns
+    mean, known = analysis.latency.mean_ns, attributed_share(analysis.coverage)
     tax = sum(row.time_ns for row in analysis.layout)
     layout = [row for row in analysis.layout if row.share >= _SMALLEST][:_MOST_DELEGATES]
     return ProgramSections(
@@ -123,7 +123,7 @@ def program_sections(analysis: Analysis) -> ProgramSections | None:
         layout=layout,
         hidden_layout=(len(analysis.layout) - len(layout), tax - sum(row.time_ns for row in layout)),
         layout_total=f"{time_text(tax)}, {share_text(tax / mean)} of the latency",
-        layout_known=_layout_known(attributed_share(analysis.coverage)),
+        layout_known=f"as far as {share_text(known)} of delegate time is attributed" if known else "",
         portable=_portable_rows(analysis.portable),
         roof_rows=_roof_rows(analysis),
         bounds=analysis.roofline.bounds if analysis.roofline else [],
@@ -240,10 +240,6 @@ def _adds_nothing(module: ModuleTime, following: ModuleTime) -> bool:
 def _module_row(module: ModuleTime, label: str, depth: int) -> ModuleRow:
     own = module.self_ns / module.total_ns * module.share if module.total_ns else 0.0
     return ModuleRow(module, plain(label, 60), depth, round(own * 100, 2), round((module.share - own) * 100, 2))
-
-
-def _layout_known(share: float) -> str:
-    return f"as far as {share_text(share)} of delegate time is attributed" if share else ""
 
 
 def _portable_rows(rows: Sequence[PortableTime]) -> list[PortableRow]:
