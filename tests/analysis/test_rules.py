@@ -124,3 +124,46 @@ def test_unclaimed_time_is_explained_by_how_long_an_inference_is(scale: int, adv
     found = analysed(trace(convolution=400 * scale, overhead=80 * scale))
     (finding,) = (f for f in found.findings if f.rule == "framework_time")
     assert advice in finding.next_step
+
+
+ATTENTION = """
+Method::execute 1000000
+  DELEGATE_CALL @0 300000
+    Batch Matrix Multiply (NC, F32) GEMM #1 290000
+  OPERATOR_CALL @1 210000
+    native_call_eq.Scalar_out 200000
+  OPERATOR_CALL @2 10000
+    native_call_logical_not.out 9000
+  OPERATOR_CALL @3 110000
+    native_call_any.out 100000
+  OPERATOR_CALL @4 10000
+    native_call_logical_not.out 9000
+  OPERATOR_CALL @5 10000
+    native_call_full_like.out 9000
+  OPERATOR_CALL @6 310000
+    native_call_where.self_out 300000
+  OPERATOR_CALL @7 20000
+    native_call_mul.Scalar_out 19000
+"""
+
+
+def test_the_masking_of_attention_is_told_by_its_operators() -> None:
+    """Without the model's lines the five of its softmax tell; multiplications may be anybody's."""
+    found = next(f for f in analysed(ATTENTION).findings if f.rule == "attention_masking")
+    assert found.saving_ns == pytest.approx(627_000)
+    assert [place.instruction for place in found.operators] == [1, 2, 3, 4, 5, 6]
+    assert "attn_implementation='eager'" in found.next_step
+    assert "softmax" in found.next_step
+    for analysis in (
+        analysed(ATTENTION.replace("any.out", "sum.out")),
+        analysed(ATTENTION.replace("where.self", "mul")),
+    ):
+        assert "attention_masking" in {item.rule for item in analysis.ruled_out}
+
+
+def test_portable_operators_are_not_called_activations_that_could_be_cheaper() -> None:
+    """Where comparisons and choices take most, the advice is about delegation."""
+    found = next(f for f in analysed(ATTENTION).findings if f.rule == "bottleneck")
+    assert "activations" not in found.next_step
+    portable = next(f for f in analysed(ATTENTION).findings if f.rule == "portable_operators")
+    assert "masking" in portable.next_step

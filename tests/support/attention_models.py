@@ -22,6 +22,21 @@ def masked() -> EagerModel:
     return EagerModel.of(Masked(), inputs=(torch.randn(1, 2, 8, 8), torch.ones(8, 8).tril().bool()))
 
 
+class WrittenOut(nn.Module):
+    """The same attention as the advice has it, with a mask of numbers."""
+
+    def forward(self, query: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        """Attend to the query's own tokens."""
+        return torch.softmax(query @ query.transpose(-2, -1) * 8**-0.5 + mask, -1) @ query
+
+
+def written_out() -> EagerModel:
+    """The inputs of ``masked``, the mask as numbers."""
+    torch.manual_seed(0)
+    query, mask = torch.randn(1, 2, 8, 8), torch.ones(8, 8).tril().bool()
+    return EagerModel.of(WrittenOut(), inputs=(query, torch.zeros(8, 8).masked_fill(~mask, -1e4)))
+
+
 def attention() -> EagerModel:
     """A layer of an encoder, as PyTorch has it."""
     torch.manual_seed(0)

@@ -29,6 +29,7 @@ from opscope.runtimes.executorch.etrecord.etrecord import read_etrecord
 from opscope.runtimes.executorch.etrecord.slim import slim_etrecord
 from opscope.runtimes.executorch.export.choices import Choice
 from opscope.runtimes.executorch.export.lower import record_written
+from opscope.runtimes.executorch.export.protocol import CHECKS, outputs_file
 from opscope.workflows.export.exporting import checked
 
 pytestmark = [pytest.mark.runtime, pytest.mark.filterwarnings("ignore")]  # torch warns of itself
@@ -175,6 +176,20 @@ def test_models_with_attention_and_with_sizes_without_end_export(tmp_path: Path,
     nodes = read_etrecord(tmp_path / "m_xnnpack_fp32.etrecord").graphs[0].nodes
     assert all(node.handles for node in nodes if node.target.startswith("aten."))
     assert re.search(rb"[ \[:]-?Infinity", zipfile.ZipFile(tmp_path / "m_xnnpack_fp32.etrecord").read(GRAPH))
+
+
+def test_attention_that_is_written_out_leaves_no_masking_to_portable_kernels(tmp_path: Path) -> None:
+    """What the finding on masking advises, done: the same numbers, and products, mask and softmax are delegated."""
+    stayed, outputs = [], []
+    for name in ("masked", "written_out"):
+        done = served(tmp_path / name, f"{ATTENTION}:{name}")
+        with np.load(tmp_path / name / CHECKS / outputs_file("program", 0)) as found:
+            outputs.append(found["arr_0"])
+        portable = checked(done, name, Choice("fp32")).methods[0].delegation.portable
+        stayed.append({group.operator.removeprefix("aten::") for group in portable})
+    assert stayed[0] > {"eq.Scalar_out", "logical_not.out", "any.out", "full_like.out", "where.self_out"}
+    assert stayed[1] == {"expand_copy.out"}
+    np.testing.assert_allclose(outputs[1], outputs[0], rtol=1e-5, atol=1e-6)
 
 
 def test_a_record_that_does_not_read_back_costs_no_export(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from opscope.analysis.findings.finding import Finding, RuledOut, ordered, published, with_overlaps
 from opscope.analysis.rules.acceleration import OPERATOR_SHARE, acceleration_effect, acceleration_unused, outputs_agree
+from opscope.analysis.rules.attention import attention_masking
 from opscope.analysis.rules.evidence import Evidence, ExperimentEvidence, MeasuredVariant, PairEvidence, place_times
 from opscope.analysis.rules.experiment import runner_build, sme_number_types, thread_count
 from opscope.analysis.rules.movement import (
@@ -58,6 +59,7 @@ __all__ = [
 RULES: Final[tuple[Callable[[Evidence], Message], ...]] = (
     nothing_delegated,
     silent_delegate,
+    attention_masking,
     portable_operators,
     data_movement,
     layout_tax,

@@ -11,6 +11,7 @@ from opscope.analysis.findings.rule import declare_rule
 from opscope.analysis.operators.delegates import is_delegated
 from opscope.analysis.operators.operators import PORTABLE_BACKEND
 from opscope.analysis.roofline.operator_roof import Bound
+from opscope.analysis.rules.attention import masking_operators
 from opscope.analysis.rules.evidence import (
     NO_CEILINGS,
     count,
@@ -93,8 +94,10 @@ def _portable_step(evidence: Evidence) -> str:
     """What to do about those that take most, by the reason for each."""
     if not any(is_delegated(operator) for operator in evidence.operators):
         return advice("", Cause.NOT_LOWERED, None)
-    rows = _kinds(evidence.portable)[:2]
-    steps = [
+    masking = {(operator.method, operator.instruction) for operator in masking_operators(evidence)}
+    rows = _kinds([row for row in evidence.portable if (row.method, row.instruction) not in masking])[:2]
+    steps = ["those inside of attention: see the finding on its masking"] if masking else []
+    steps += [
         f"{display_name(_plain(row))}: {advice(row.name, Cause(row.cause), row.evidence)}{_kernel_step(row)}"
         for row in rows
         if row.cause
@@ -213,8 +216,11 @@ def _relief(members: Sequence[Operator], category: Category, reached: float | No
     """What helps a category: less work where it runs at its ceilings, better use of the machine where it does not."""
     if category in {Category.CONVOLUTION, Category.GEMM} and reached is not None and reached < NEAR_CEILING:
         return "look at the roofline for the shapes that are far from it: larger or rounder ones use the kernels better"
-    if all(operator.backend == PORTABLE_BACKEND for operator in members):
+    portable = [operator for operator in members if operator.backend == PORTABLE_BACKEND]
+    if len(portable) == len(members):
         return "see portable_operators: no delegate took any of them"
+    if time_of(portable) > time_of(members) / 2:
+        return f"see portable_operators: no delegate took {count(portable)}, which take most of this time"
     if category in _LESS:
         return f"{_LESS[category]}, more threads" if is_quantised(members) else f"{_TYPE}; else {_LESS[category]}"
     return _RELIEF[category]
