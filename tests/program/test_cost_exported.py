@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
 from collections import Counter
@@ -12,14 +13,17 @@ from pathlib import Path
 import pytest
 
 from costed_models import LENGTHS, SIDES
+from exports import served
+from opscope.core.grouping import grouped
 from opscope.program.cost.cost import GraphCosts, step_cost
 from opscope.program.cost.operator_cost import Cost
 from opscope.program.cost.shapes import is_dynamic, propagate
 from opscope.program.structure.plan import InstructionKind
+from opscope.runtimes.executorch.etrecord.etrecord import read_etrecord
 from opscope.runtimes.executorch.pte import read_executable
 from opscope.runtimes.executorch.xnnpack.payload import read_xnn_graphs
 
-pytestmark = pytest.mark.runtime
+pytestmark = [pytest.mark.runtime, pytest.mark.filterwarnings("ignore")]  # torch warns of itself
 NOTHING = Cost(0, 0, 0, 0, 0)
 
 
@@ -29,7 +33,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("costed")
     script = Path(__file__).parents[1] / "support" / "costed_models.py"
     done = subprocess.run(
-        [sys.executable, str(script), str(directory)], capture_output=True, text=True, check=False, timeout=280
+        [sys.executable, str(script), str(directory)], capture_output=True, text=True, check=False, timeout=900
     )
     assert done.returncode == 0, done.stderr[-3000:]
     return directory
@@ -115,3 +119,30 @@ def test_inputs_that_look_alike_are_told_apart_by_their_place(programs):
     unequal = dict(costs(programs / "crossed.pte", [(2, 3), (2, 5)]))
     assert all(cost is not None for cost in unequal.values())
     assert unequal["Concatenate2"].read_bytes == 2 * (3 + 5) * 4
+
+
+@pytest.mark.parametrize(
+    ("model", "counted"),
+    [
+        ("upsampling_models.py:upsampling", 8),
+        ("attention_models.py:written_out", 3),
+        ("attention_models.py:attention", 6),
+    ],
+)
+def test_the_exporters_graph_counts_as_many_bytes(tmp_path: Path, model: str, counted: int) -> None:
+    """Where one node of the exporter's graph is one of the delegate's, their tensors are as large, to the byte."""
+    done = served(tmp_path, str(Path(__file__).parents[1] / "support" / model))
+    (graph,) = read_etrecord(tmp_path / "m_xnnpack_fp32.etrecord").graphs
+    sizes = {own.name: math.prod(map(int, own.sizes)) * own.dtype.bits // 8 for own in graph.tensors}
+    by_handle = grouped([(handle, node) for node in graph.nodes for handle in node.handles], lambda pair: pair[0])
+    pairs = []
+    for found in read_xnn_graphs(done.program):
+        costs_ = GraphCosts(found.graph)
+        bearing = Counter(node.debug_handle for node in found.graph.nodes)
+        for number, node in enumerate(found.graph.nodes):
+            own = by_handle.get(node.debug_handle, [])
+            if len(own) == 1 and bearing[node.debug_handle] == 1:
+                tensors = {*own[0][1].inputs, *own[0][1].outputs}
+                pairs.append((own[0][1].target, costs_.nodes([number]).bytes, sum(sizes[name] for name in tensors)))
+    assert [(target, ours) for target, ours, _ in pairs] == [(target, theirs) for target, _, theirs in pairs]
+    assert len(pairs) >= counted
