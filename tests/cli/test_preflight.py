@@ -13,7 +13,7 @@ import pytest
 
 from flat import flat, i32, u8
 from opscope.analysis.preflight.preflight import Preflight
-from opscope.api import preflight
+from opscope.api import features, preflight
 from opscope.reports.preflight import headline, preflight_summary
 from programs import tiny_program, write_tiny_program
 from traces import etdump
@@ -55,6 +55,28 @@ def test_json_obeys_its_schema(program: Path, tmp_path: Path) -> None:
     quiet = opscope("preflight", program, "--json", target, "--quiet")
     assert quiet.stdout == ""
     assert json.loads(target.read_text()) == found
+
+
+def test_what_another_backend_runs_is_not_known(tmp_path: Path) -> None:
+    """It is no claim that there is nothing to accelerate."""
+    path = tmp_path / "other.pte"
+    path.write_bytes(write_tiny_program(tmp_path).read_bytes().replace(b"XnnpackBackend", b"AnotherBackend"))
+    text = " ".join(rendered(preflight(path)).split())
+    assert "forward: what can run with SME and SME2 is not known; not looked into: 1 delegate of AnotherBackend" in text
+    assert "no multiply-accumulates" not in text
+
+
+@pytest.mark.runtime
+def test_a_machine_without_sme_is_told_what_it_has(program: Path) -> None:
+    """Its own features, and the command that measures what they bring."""
+    done, found = opscope("preflight", program), features()
+    text = " ".join(done.stdout.split())
+    names = [group.name for group in found.groups if group.present]
+    if "sme" in names:
+        assert "This machine" not in text
+    else:
+        assert f"This machine ({found.arch}) has no SME but {', '.join(names)}" in text
+        assert "opscope profile" in text
 
 
 def test_quiet_prints_nothing(program: Path) -> None:

@@ -29,4 +29,22 @@ def command(
     if not quiet and json != "-":
         from opscope.reports.preflight import preflight_summary
 
-        show(preflight_summary(found))
+        show(preflight_summary(found, _accelerated_here(program)))
+
+
+def _accelerated_here(program: str) -> str | None:
+    """What this machine has instead of SME, and how to see what it brings; None where it has SME or cannot tell."""
+    import shlex
+
+    from opscope.api import features
+    from opscope.core.errors import OpscopeError
+
+    try:
+        found = features()
+    except OpscopeError:
+        return None
+    names = [group.name for group in found.groups if group.present]
+    if "sme" in names or not names:
+        return None
+    command = f"opscope profile {shlex.quote(program)}"
+    return f"This machine ({found.arch}) has no SME but {', '.join(names)}; what they bring: {command}"

@@ -25,13 +25,20 @@ _NAME = 44
 _KNOWN = "SME and SME2"
 
 
-def preflight_summary(preflight: Preflight) -> RenderableType:
-    """What a person reads after `opscope preflight`."""
+def preflight_summary(preflight: Preflight, here: str | None = None) -> RenderableType:
+    """What a person reads after `opscope preflight`.
+
+    Args:
+        preflight: of a program.
+        here: what is to be said of the machine on which it was asked.
+    """
     parts: list[RenderableType] = [Text(f"{plain(preflight.path)} (pte)", style="dim")]
     for method in preflight.methods:
         parts += _method(method)
     rules = f"rules of {preflight.acceleration_rules}; the partitioner's of {preflight.partition_rules}"
     parts.append(Text(f"note: nothing was run; {rules}. SME also takes a CPU that has it.", style="dim"))
+    if here:
+        parts.append(Text(plain(here, 300), style="dim"))
     return Group(*parts)
 
 
@@ -42,12 +49,21 @@ def headline(method: MethodPreflight) -> str:
     if matrix.share is None or matrix.highest_share is None:
         if method.partition.unread:
             return f"{name}: what can run with {_KNOWN} is not known, delegates have no payload"
+        if method.partition.other_backends:
+            return f"{name}: what can run with {_KNOWN} is not known; not looked into: {', '.join(_others(method))}"
         return f"{name}: it has no multiply-accumulates, so there is nothing for {_KNOWN}"
     share = share_text(matrix.share)
     if matrix.highest_share > matrix.share:
         share = f"{share} to {share_text(matrix.highest_share)}"
     bound = "at most " if method.dynamic else ""
-    return f"{name}: {share} of {bound}{macs_text(matrix.macs)} can run with {_KNOWN}"
+    rest = f"; not looked into: {', '.join(_others(method))}" if method.partition.other_backends else ""
+    return f"{name}: {share} of {bound}{macs_text(matrix.macs)} can run with {_KNOWN}{rest}"
+
+
+def _others(method: MethodPreflight) -> list[str]:
+    """Delegates of other backends, counted by name."""
+    rows = method.partition.other_backends
+    return [f"{counted_text(other.count, 'delegate')} of {plain(other.name, 30)}" for other in rows]
 
 
 def partition_line(method: MethodPreflight) -> str:
@@ -57,10 +73,7 @@ def partition_line(method: MethodPreflight) -> str:
     parts = [f"{counted_text(partition.delegated_operators, 'operator')} in {calls}"]
     if partition.unread:
         parts = [calls, f"{counted_text(partition.unread, 'delegate')} without payload"]
-    parts += [
-        f"{counted_text(other.count, 'delegate')} of {plain(other.name, 30)}" for other in partition.other_backends
-    ]
-    return f"{', '.join(parts)}; {counted_text(partition.portable_operators, 'portable operator')}"
+    return f"{', '.join([*parts, *_others(method)])}; {counted_text(partition.portable_operators, 'portable operator')}"
 
 
 def forecast_line(found: Forecast) -> str:
