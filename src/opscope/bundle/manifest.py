@@ -106,6 +106,22 @@ class Variant(msgspec.Struct, frozen=True):
     affinity: list[int] = []
 
 
+class PlannedInput(msgspec.Struct, frozen=True):
+    """One input of the calls.
+
+    Attributes:
+        shape: of a tensor; null for what is none.
+        dtype: number type of a tensor; ``int``, ``float``, ``bool`` or ``none`` for what is none.
+        value: of a number or a truth value; null otherwise.
+        source: what was asked for; empty: as the program declares it.
+    """
+
+    shape: list[int] | None
+    dtype: str
+    value: bool | int | float | None = None
+    source: str = ""
+
+
 class Plan(msgspec.Struct, frozen=True):
     """What was asked for. In reports of other tools' directories, null is what their files do not tell.
 
@@ -119,6 +135,11 @@ class Plan(msgspec.Struct, frozen=True):
         timed_order: for every round the variants in the order in which they run without tracing, before the traced
             ones; empty when nothing was timed without tracing.
         calls: the methods that a process calls, over and over in this order; empty for a program with one method.
+        inputs: of the calls, of several methods one after the other, in the order of their first calls; empty where
+            all are random tensors of the sizes that the program declares.
+        values: path within the bundle of the .npz with the tensors among ``inputs``, ``arr_`` and the number of each;
+            null where they are drawn from the seed.
+        values_sha256: its hash; likewise.
     """
 
     rounds: int
@@ -129,6 +150,9 @@ class Plan(msgspec.Struct, frozen=True):
     timeout_seconds: float | None
     timed_order: list[list[str]] = []
     calls: list[str] = []
+    inputs: list[PlannedInput] = []
+    values: str | None = None
+    values_sha256: str | None = None
 
 
 class Target(msgspec.Struct, frozen=True):

@@ -95,6 +95,18 @@ def command(
             metavar="NAME[:N],...", help="Methods to call in every run, for example prefill,decode:16. [default: all]"
         ),
     ] = None,
+    input_specs: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--input",
+            metavar="SPEC",
+            help="An input, such as float32[1,3,224,224], int64[1,16]=random(0,1000), 5, true or none; once for each. "
+            "[default: random, as the program declares]",
+        ),
+    ] = None,
+    input_file: Annotated[
+        Path | None, typer.Option("--inputs", metavar="FILE.npz", help="Arrays with the inputs instead.")
+    ] = None,
     models: ModelsOption = None,
     roofs: Annotated[
         bool | None,
@@ -141,6 +153,8 @@ def command(
         roofs=roofs,
         methods=split_words(methods),
         models=str(models) if models else None,
+        input_specs=tuple(input_specs or ()),
+        input_file=str(input_file) if input_file else None,
     )
     place = out or default_directory(model, SystemClock().now())
     done = _profile(model, settings, place, resume=resume, quiet=quiet)

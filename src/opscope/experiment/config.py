@@ -65,6 +65,9 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         target: where to run; null: ``local``. With ``runner`` alone, each variant names its build.
         targets: several of them, instead of ``target``.
         devices: names of machines to run on, each by itself; for ``opscope run --scheduler``, whose workers own them.
+        input: the inputs of every model, one after the other, each as ``--input`` of `opscope profile` takes it; empty:
+            random tensors of the sizes that the program declares.
+        inputs: .npz with the inputs instead, relative to the file.
         variants: what is compared; empty: the CPU as it is, and without ``ablate``.
         ablate: without variants: feature groups to switch off in the baseline; empty for the strongest of the CPU.
         ladder: without variants: run the whole staircase of the CPU's features.
@@ -95,6 +98,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     target: TargetText | None = None
     targets: list[TargetText] = []
     devices: list[Name] = []
+    input: list[Text] = []
+    inputs: Text | None = None
     variants: list[VariantConfig] = []
     ablate: list[str] = []
     ladder: bool = False

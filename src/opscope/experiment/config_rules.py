@@ -12,6 +12,7 @@ from opscope.bundle.manifest import Role
 from opscope.core.errors import UsageError, did_you_mean
 from opscope.experiment.config import Config, thread_list
 from opscope.experiment.config_errors import shown, typed, wrong
+from opscope.experiment.inputs import parse_input
 from opscope.experiment.planned import NOTHING_OFF, Effort, Experiment, Experiments, PlannedComparison, PlannedVariant
 from opscope.experiment.target_names import kind_named, parse_target
 from opscope.hosts.target_kinds import KINDS, LOCAL, RUNNER, forms, names
@@ -86,6 +87,22 @@ def _what(config: Config, file: Path) -> UsageError | None:
     if not config.model and not config.models:
         hint = 'for example model = "mobilenet_v3_small", or the path of a .pte; `opscope models` lists the names'
         return wrong(file, "model", "this key is missing", hint)
+    return _given(config, file)
+
+
+def _given(config: Config, file: Path) -> UsageError | None:
+    """What is wrong with the inputs, as far as they can be judged without a program."""
+    if config.input and config.inputs:
+        return wrong(file, "inputs", "there is a key input, too", "leave out one of the two")
+    problems = (_no_input(text, path, file) for path, text in _numbered("input", config.input))
+    return next((problem for problem in problems if problem), None)
+
+
+def _no_input(text: str, path: str, file: Path) -> UsageError | None:
+    try:
+        parse_input(text)
+    except UsageError as error:
+        return wrong(file, path, error.problem, error.hint)
     return None
 
 
@@ -241,6 +258,8 @@ def _experiment(
         threads=thread_list(config.threads),
         affinity=tuple(sorted(set(config.affinity))),
         device=device,
+        input_specs=tuple(config.input),
+        input_file=file.parent / config.inputs if config.inputs else None,
     )
 
 

@@ -147,6 +147,8 @@ def _job(bundle: Bundle, variant: Variant, *, traced: bool) -> Job:
         traced=traced,
         affinity=tuple(variant.affinity),
         calls=tuple(plan.calls),
+        inputs=tuple(plan.inputs),
+        values=str(bundle.path / plan.values) if plan.values else None,
     )
 
 

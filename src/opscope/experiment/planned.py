@@ -117,6 +117,8 @@ class Experiment(msgspec.Struct, frozen=True):
         device: name of the machine, whose worker runs it; null for any.
         methods: what a process calls over and over, as ``NAME`` or ``NAME:COUNT``; empty: every method that there is.
         models: the user's directory of models; null for the usual one.
+        input_specs: one for each input, see :mod:`opscope.experiment.inputs`; empty: as the program declares them.
+        input_file: .npz with the inputs instead.
     """
 
     name: str
@@ -133,6 +135,8 @@ class Experiment(msgspec.Struct, frozen=True):
     device: str | None = None
     methods: tuple[str, ...] = ()
     models: Path | None = None
+    input_specs: tuple[str, ...] = ()
+    input_file: Path | None = None
 
 
 class Experiments(msgspec.Struct, frozen=True):

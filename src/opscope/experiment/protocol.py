@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from opscope.bundle.manifest import MaskProof, Measurement
+from opscope.bundle.manifest import MaskProof, Measurement, PlannedInput
 from opscope.hosts.host import PRINTED
 from opscope.program.peak_rates.peak_rates import PeakRates
 
@@ -58,6 +58,8 @@ class RunRequest(msgspec.Struct, frozen=True):
         outputs: where to write the outputs of the last call of each method, as .npz; null when they are not wanted.
         answer: where to write the RunAnswer.
         affinity: CPUs to stay on; empty for all.
+        inputs: of the methods, one method after the other; empty: random tensors of the sizes that they declare.
+        values: .npz with the tensors among ``inputs``; null: they are drawn from the seed.
     """
 
     program: str
@@ -70,6 +72,8 @@ class RunRequest(msgspec.Struct, frozen=True):
     outputs: str | None
     answer: str
     affinity: tuple[int, ...] = ()
+    inputs: tuple[PlannedInput, ...] = ()
+    values: str | None = None
 
 
 class RunAnswer(msgspec.Struct, frozen=True):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 
-from opscope.bundle.manifest import Conditions, Environment, Failure, Measurement, Target
+from opscope.bundle.manifest import Conditions, Environment, Failure, Measurement, PlannedInput, Target
 from opscope.core.errors import FeatureError
 from opscope.machine import isa
 
@@ -37,6 +37,9 @@ class Job(msgspec.Struct, frozen=True):
         counter: library on this machine that counts calls of kernels, to preload into the process; the counts
             are left beside the trace as ``kernels.counts``. Such a job is never timed.
         calls: methods to call, over and over in this order; empty for ``forward``, or for the only one there is.
+        inputs: of the methods, one method after the other; empty: random tensors of the sizes that they declare.
+        values: .npz on this machine with the tensors among ``inputs``, ``arr_`` and the number of each; None: they are
+            drawn from the seed.
     """
 
     program: str
@@ -49,6 +52,8 @@ class Job(msgspec.Struct, frozen=True):
     affinity: tuple[int, ...] = ()
     counter: str | None = None
     calls: tuple[str, ...] = ()
+    inputs: tuple[PlannedInput, ...] = ()
+    values: str | None = None
 
 
 class JobOutcome(msgspec.Struct, frozen=True):

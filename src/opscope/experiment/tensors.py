@@ -20,6 +20,9 @@ Array: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.generic]]
 
 _FLOATS = ("float16", "float32", "float64", "bfloat16")
 _INTEGERS = ("bool", "uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64")
+NUMBER_TYPES = (*_FLOATS, *_INTEGERS)
+"""Types of tensors whose values can be made and read."""
+
 # numpy has no bfloat16: such values are float32 in arrays, of which the upper half is kept in bytes.
 _BFLOAT16 = "bfloat16"
 _HALF_OF_UNIT, _UPPER = 0x7FFF, 16
@@ -52,6 +55,11 @@ def _random(generator: np.random.RandomState, tensor: Tensor) -> Array:
     raise RunError(f"inputs of number type {tensor.dtype} cannot be made")
 
 
+def as_type(values: Array, dtype: str) -> Array:
+    """Values as a number type; float32 for bfloat16."""
+    return values.astype(_numpy_type(dtype))
+
+
 def to_bytes(array: Array, dtype: str, order: Sequence[int]) -> bytes:
     """The bytes of a tensor as they lie in memory.
 
@@ -70,7 +78,7 @@ def from_bytes(data: bytes, tensor: Tensor, order: Sequence[int]) -> Array:
     Raises:
         RunError: bytes are missing, or such a type cannot be read.
     """
-    if tensor.dtype not in (*_FLOATS, *_INTEGERS):
+    if tensor.dtype not in NUMBER_TYPES:
         raise RunError(f"outputs of number type {tensor.dtype} cannot be read")
     wide = tensor.dtype == _BFLOAT16
     flat = np.frombuffer(data, np.dtype(np.uint16) if wide else _numpy_type(tensor.dtype))

@@ -14,6 +14,7 @@ from opscope.core.table import TraceWarning
 from opscope.measurements.export_record import recorded_tokens
 from opscope.program.model import ProgramModel
 from opscope.program.peak_rates.peak_rates import NoPeakRates, PeakRates
+from opscope.program.structure.plan import PlannedTensor
 from opscope.runtimes.executorch.etrecord.etrecord import read_etrecord
 from opscope.runtimes.executorch.pte import read_executable
 from opscope.runtimes.executorch.xnnpack.payload import read_xnn_graphs
@@ -138,7 +139,8 @@ def _inputs(side: Side, model: ProgramModel) -> dict[str, Sequence[tuple[int, ..
         return dict.fromkeys(model.methods, shapes)
     found: dict[str, Sequence[tuple[int, ...]]] = {}
     for method in called:
-        count = len(model.methods[method].plan.inputs) if method in model.methods else 0
+        plan = model.methods[method].plan if method in model.methods else None
+        count = sum(isinstance(plan.values[number], PlannedTensor) for number in plan.inputs) if plan else 0
         found[method], shapes = shapes[:count], shapes[count:]
     return found
 

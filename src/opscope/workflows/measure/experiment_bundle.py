@@ -28,6 +28,7 @@ from opscope.workflows.measure.model_files import (
     given_files,
     program_source,
 )
+from opscope.workflows.measure.program_inputs import INPUTS, asked_inputs, with_inputs
 from opscope.workflows.measure.targets import build_target, target_named
 from opscope.workflows.measure.variants import check_threads, variants_of
 
@@ -104,25 +105,33 @@ def new_bundle(path: Path, experiment: Experiment, target: RunTarget, clock: Tim
     variants, not_switched = variants_of(experiment, target)
     check_threads(variants, target.environment(), oversubscribe=experiment.effort.oversubscribe)
     untraceable = _untraceable(target, experiment.effort)
+    asked_inputs(experiment)  # before minutes go into an export
     source = program_source(experiment.model, experiment.models)
     check_free(path)
     with tempfile.TemporaryDirectory(prefix="opscope-") as work:
         given = exported_files(experiment, Path(work), path) if source is None else given_files(source)
         files = bundled_files(given, Path(work))
+        plan = with_inputs(
+            _plan(experiment, variants, target, _calls(experiment, target, files[0])),
+            experiment,
+            target,
+            files[0],
+            Path(work),
+        )
         environment = target.environment()
         manifest = Manifest(
             opscope=__version__,
             created=clock.now().isoformat(timespec="seconds"),
             status=Status.RUNNING,
             model=described_model(experiment.model, source, files),
-            plan=_plan(experiment, variants, target, _calls(experiment, target, files[0])),
+            plan=plan,
             variants=variants,
             target=marked(target.describe(), environment),
             environment=environment,
             repetitions=[],
             left_out=LeftOut(switch=not_switched, trace=untraceable),
         )
-        return Bundle.create(path, manifest, files)
+        return Bundle.create(path, manifest, [*files, Path(work) / INPUTS] if plan.values else files)
 
 
 def _untraceable(target: RunTarget, effort: Effort) -> str | None:
@@ -199,6 +208,11 @@ def old_bundle(path: Path, experiment: Experiment, target: RunTarget) -> Bundle:
         if getattr(plan, name) != value:
             problem = f"the bundle was measured with {name} = {getattr(plan, name)}, not {value}"
             raise BundleError(problem, where=path, hint="undo the change of the file, or choose another --out")
+    sources = [one.source for one in plan.inputs]
+    asked_now = [one.source if one else "" for one in asked_inputs(experiment)]
+    if any(sources) != any(asked_now) or (any(asked_now) and sources[: len(asked_now)] != asked_now):
+        problem = "the bundle was measured with other inputs than the file asks for"
+        raise BundleError(problem, where=path, hint="undo the change of the file, or choose another --out")
     return bundle
 
 

@@ -59,6 +59,9 @@ class Settings(msgspec.Struct, frozen=True):
         methods: what a process calls over and over, as ``NAME`` or ``NAME:COUNT``; empty: every method that there is.
             ``runs`` and ``warmup`` then count these rounds of calls.
         models: the user's directory of models; None for the usual one.
+        input_specs: one for each input, see :mod:`opscope.experiment.inputs`; empty: random tensors of the sizes that
+            the program declares.
+        input_file: .npz with the inputs instead.
         min_seconds: add rounds until each variant was measured that long, warm-up apart.
         until: add rounds until the 95 % interval of every speedup over a baseline is narrower than this share of it.
         max_rounds: most rounds that these two may lead to; None: four times ``rounds``.
@@ -86,6 +89,8 @@ class Settings(msgspec.Struct, frozen=True):
     max_rounds: int | None = None
     cooldown_seconds: float = defaults.COOLDOWN_SECONDS
     max_temperature: float | None = defaults.MAX_TEMPERATURE
+    input_specs: tuple[str, ...] = ()
+    input_file: str | None = None
 
 
 def default_directory(model: str, now: datetime) -> Path:
@@ -158,6 +163,8 @@ def _experiment(name: str, source: str, settings: Settings, begun: Bundle | None
         threads=settings.threads,
         methods=settings.methods,
         models=Path(settings.models) if settings.models else None,
+        input_specs=settings.input_specs,
+        input_file=Path(settings.input_file) if settings.input_file else None,
     )
 
 

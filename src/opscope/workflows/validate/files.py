@@ -63,7 +63,7 @@ def program_check(manifest: Manifest, found: Inventory) -> BundleCheck:
     faults = [f"{path} {fault}, see files and paths" for path in paths if (fault := found.fault(path))]
     if faults or model.sha256 is None:
         return question.skipped(faults[0] if faults else "the manifest states no hash")
-    problems = [*_untrue_facts(manifest, found), *_record_problems(model, found)]
+    problems = [*_untrue_facts(manifest, found), *_record_problems(model, found), *_value_problems(manifest, found)]
     return question.answered(problems, f"{model.program}: hash, size, methods and delegates as stated")
 
 
@@ -107,6 +107,13 @@ def _record_problems(model: Model, found: Inventory) -> Iterator[Problem]:
         read_etrecord(path)
     except OpscopeError as error:
         yield Problem(model.etrecord, "", error.problem)
+
+
+def _value_problems(manifest: Manifest, found: Inventory) -> Iterator[Problem]:
+    """Whether the values of the inputs are those that were given; that they are missing is told elsewhere."""
+    path, stated = manifest.plan.values, manifest.plan.values_sha256
+    if path is not None and not found.fault(path) and stated != (true := sha256_of(found.root / path)):
+        yield Problem(MANIFEST, "plan.values_sha256", f"is {shown(stated)}, {path} has {shown(true)}")
 
 
 def derived_documents(manifest: Manifest, found: Inventory) -> dict[str, Document]:

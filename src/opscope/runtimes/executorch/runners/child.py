@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
+import numpy as np
 
 from opscope.bundle.manifest import Measurement, Tensor
 from opscope.core.errors import FeatureError, MissingDependencyError, OpscopeError, RunError, StorageError
@@ -131,7 +132,7 @@ def run(request: RunRequest, began: int) -> Measurement:
     module = runtime._load_for_executorch(request.program, enable_etdump=traced)  # noqa: SLF001 - likewise
     loaded = time.perf_counter_ns()
     calls = _calls(module, request.calls)
-    inputs = _inputs(module, calls, request.seed)
+    inputs = _given(module, calls, request) if request.inputs else _inputs(module, calls, request.seed)
     wall, outputs = _infer(module, calls, inputs, request.inferences)
     measured = time.perf_counter_ns()
     if traced:
@@ -142,7 +143,7 @@ def run(request: RunRequest, began: int) -> Measurement:
     return Measurement(
         mask=proof,
         threads=_threads(runtime),
-        inputs=[_tensor(tensor) for own in inputs.values() for tensor in own],
+        inputs=[_tensor(value) for own in inputs.values() for value in own if hasattr(value, "detach")],
         outputs=[Tensor(list(array.shape), str(array.dtype)) for array in arrays],
         output_sha256=_digest(arrays),
         wall_ns=wall,
@@ -187,6 +188,24 @@ def _inputs(module: Module, calls: Sequence[str], seed: int) -> dict[str, list[A
     }
 
 
+def _given(module: Module, calls: Sequence[str], request: RunRequest) -> dict[str, list[Any]]:
+    """The inputs that were asked for, by method: tensors, numbers, truth values and None."""
+    import torch
+
+    tensors = [Tensor(one.shape, one.dtype) for one in request.inputs if one.shape is not None]
+    if request.values is None:
+        drawn = iter(random_inputs(tensors, request.seed))
+    else:
+        with np.load(request.values, allow_pickle=False) as file:
+            arrays = [file[f"arr_{number}"] for number, one in enumerate(request.inputs) if one.shape is not None]
+        drawn = iter(arrays)
+    values = iter(
+        one.value if one.shape is None else torch.from_numpy(next(drawn)).to(getattr(torch, one.dtype))
+        for one in request.inputs
+    )
+    return {method: list(islice(values, module.method_meta(method).num_inputs())) for method in dict.fromkeys(calls)}
+
+
 def _declared(info: Module) -> Tensor:
     return Tensor(list(info.sizes()), program_type(int(info.dtype())).name)
 
@@ -207,8 +226,6 @@ def _infer(
 
 
 def _save_outputs(path: str | None, arrays: list[Any]) -> None:
-    import numpy as np
-
     if path is not None:
         with Path(path).open("wb") as file:
             np.savez(file, *arrays)

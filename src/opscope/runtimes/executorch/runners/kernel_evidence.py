@@ -132,6 +132,9 @@ def _job(bundle: Bundle, variant: Variant, counter: Counter) -> Job:
         timeout_seconds=plan.timeout_seconds or _SECONDS,
         affinity=tuple(variant.affinity),
         counter=str(counter.path),
+        calls=tuple(plan.calls) if plan.inputs else (),
+        inputs=tuple(plan.inputs),
+        values=str(bundle.path / plan.values) if plan.values else None,
     )
 
 

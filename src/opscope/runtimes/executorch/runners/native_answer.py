@@ -7,8 +7,10 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
+import numpy as np
 
-from opscope.bundle.manifest import Failure, FailureKind, MaskProof, Tensor
+from opscope.bundle.manifest import Failure, FailureKind, MaskProof, PlannedInput, Tensor
+from opscope.core.errors import RunError
 from opscope.experiment.tensors import from_bytes, random_inputs, to_bytes
 from opscope.machine.cpu_reading import CpuReading
 from opscope.program.structure.dtypes import program_type
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from opscope.experiment.target import Job
     from opscope.experiment.tensors import Array
 
 INPUT, OUTPUT, ANSWER = "in", "out", "answer.json"
@@ -63,7 +66,8 @@ class NativeAnswer(msgspec.Struct, frozen=True):
         error: the error's sentence; null when there was none.
         kind: of the error: ``mask``, ``storage`` or ``exit``.
         method: that was run or described; several are separated by commas.
-        inputs: of the methods, one after the other, in the order of their first calls.
+        inputs: of the methods, one after the other, in the order of their first calls, with the sizes that these
+            declare; null for one that is no tensor.
         outputs: likewise, of the last call of each.
         mask: proof that the features were off.
         threads: size of the thread pool, read back.
@@ -80,7 +84,7 @@ class NativeAnswer(msgspec.Struct, frozen=True):
     error: str | None = None
     kind: str = "exit"
     method: str = ""
-    inputs: list[RawTensor] = []
+    inputs: list[RawTensor | None] = []
     outputs: list[RawTensor] = []
     mask: MaskProof | None = None
     threads: int = 0
@@ -103,7 +107,7 @@ class RunnerCall(NamedTuple):
         log: takes what the runner prints.
         timeout: in seconds.
         program: the .pte; None where no program is needed.
-        inputs: how many there are.
+        inputs: how many there are; a file stands for each.
         outputs: whether the outputs are wanted.
         trace: where the ETDump goes; None for a run without event tracing.
         counter: library that counts calls of kernels, to preload; None without.
@@ -136,11 +140,46 @@ def judged(heard: NativeAnswer | Failure, code: int | None, log: Path) -> Native
     return heard
 
 
-def write_inputs(inputs: Sequence[RawTensor], seed: int, work: Path) -> None:
-    """Write the random inputs of a seed, one file each."""
-    arrays = random_inputs([raw.tensor for raw in inputs], seed)
-    for number, (raw, array) in enumerate(zip(inputs, arrays, strict=True)):
-        (work / f"{INPUT}-{number}.bin").write_bytes(to_bytes(array, raw.tensor.dtype, raw.dim_order))
+def write_inputs(described: Sequence[RawTensor | None], job: Job, work: Path) -> str:
+    """Write the inputs of a job, one file each; that of an input that is no tensor is empty.
+
+    Args:
+        described: what the runner says of them.
+        job: what is asked; without a wish, random tensors of the seed.
+        work: where the files go.
+
+    Returns:
+        What each of them is, for the runner; empty for tensors of the declared sizes.
+
+    Raises:
+        RunError: an input is no tensor, and the job does not say what it is.
+    """
+    if not job.inputs and None in described:
+        raise RunError(f"input {described.index(None)} is no tensor, and nothing says what it is")
+    given = [PlannedInput(raw.sizes, raw.tensor.dtype) for raw in described if raw] if not job.inputs else job.inputs
+    arrays = iter(_arrays([Tensor(one.shape, one.dtype) for one in given if one.shape is not None], job))
+    for number, (raw, one) in enumerate(zip(described, given, strict=True)):
+        tensor = raw is not None and one.shape is not None
+        content = to_bytes(next(arrays), one.dtype, raw.dim_order) if raw is not None and tensor else b""
+        (work / f"{INPUT}-{number}.bin").write_bytes(content)
+    return ",".join(map(_kind, job.inputs))
+
+
+def _arrays(tensors: Sequence[Tensor], job: Job) -> Sequence[Array]:
+    if job.values is None:
+        return random_inputs(tensors, job.seed)
+    with np.load(job.values, allow_pickle=False) as file:
+        return [file[f"arr_{number}"] for number, one in enumerate(job.inputs) if one.shape is not None]
+
+
+def _kind(one: PlannedInput) -> str:
+    """An input in the words of the runner."""
+    if one.shape is not None:
+        return f"t:{'x'.join(map(str, one.shape))}"
+    if one.value is None:
+        return "n"
+    letter = {"int": "i", "float": "f", "bool": "b"}[one.dtype]
+    return f"{letter}:{int(one.value) if letter != 'f' else one.value!r}"
 
 
 def read_outputs(outputs: Sequence[RawTensor], work: Path) -> tuple[list[Array], str]:

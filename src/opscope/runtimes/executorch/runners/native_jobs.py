@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from opscope.bundle.manifest import Failure, FailureKind, Measurement
+from opscope.bundle.manifest import Failure, FailureKind, Measurement, Tensor
 from opscope.core.errors import DeviceError, FeatureError, RunError
 from opscope.experiment.protocol import LOG, OUTPUTS, TRACE, ProbeAnswer
 from opscope.experiment.target import JobOutcome
@@ -51,7 +51,7 @@ class NativeJobs:
     ) -> None:
         self._runner, self._versions, self._arch = runner, dict(versions), arch
         self._probe = probe or self._ask_features
-        self._described: dict[tuple[str, int, int, str], list[RawTensor]] = {}
+        self._described: dict[tuple[str, int, int, str], list[RawTensor | None]] = {}
 
     @cached_property
     def probed(self) -> ProbeAnswer:
@@ -89,10 +89,11 @@ class NativeJobs:
         inputs = self._inputs(Path(job.program), calls, work, directory / LOG)
         if isinstance(inputs, Failure):
             return JobOutcome(failure=inputs)
-        write_inputs(inputs, job.seed, work)
+        kinds = write_inputs(inputs, job, work)
         flags = {
             **self._features(job.clear),
             "method_name": calls,
+            "input_kinds": kinds,
             "num_executions": job.inferences,
             "cpu_threads": job.threads,
             "cpu_affinity": ",".join(map(str, job.affinity)),
@@ -115,7 +116,7 @@ class NativeJobs:
             return JobOutcome(failure=heard)
         return self._outcome(heard, job, directory, work)
 
-    def _inputs(self, program: Path, calls: str, work: Path, log: Path) -> list[RawTensor] | Failure:
+    def _inputs(self, program: Path, calls: str, work: Path, log: Path) -> list[RawTensor | None] | Failure:
         """The inputs of a program's methods; asked once for a file."""
         try:
             state = program.stat()
@@ -161,7 +162,7 @@ class NativeJobs:
             measurement=Measurement(
                 mask=heard.mask,
                 threads=heard.threads,
-                inputs=[raw.tensor for raw in heard.inputs],
+                inputs=_tensors(job, heard),
                 outputs=[raw.tensor for raw in heard.outputs],
                 output_sha256=digest,
                 wall_ns=heard.wall_ns,
@@ -172,6 +173,13 @@ class NativeJobs:
                 write_ns=heard.write_ns + spent,
             )
         )
+
+
+def _tensors(job: Job, heard: NativeAnswer) -> list[Tensor]:
+    """The tensors among the inputs, with the sizes that they had."""
+    if job.inputs:
+        return [Tensor(one.shape, one.dtype) for one in job.inputs if one.shape is not None]
+    return [raw.tensor for raw in heard.inputs if raw is not None]
 
 
 _NO_RUNNER = "where the native runner does not start, Python may: --target local, over ssh ssh:HOST?python=PATH"

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from opscope.runtimes.executorch.runners.interpreters import Interpreter
 
 _REQUEST, _ANSWER, _PROGRAM = "request.json", "answer.json", "program.pte"
+_VALUES = "inputs.npz"
 _PROBE_SECONDS = 120.0
 # Starting and building the graphs adds a second; a slow processor may take five times as long.
 ROOFS_SECONDS, ROOFS_LIMIT = 2.5, 120.0
@@ -110,6 +111,8 @@ class PythonTarget(HostedTarget):
                 outputs=OUTPUTS,
                 answer=_ANSWER,
                 affinity=job.affinity,
+                inputs=job.inputs,
+                values=self._host.provide("inputs", {_VALUES: Path(job.values)})[_VALUES] if job.values else None,
             )
             words = ["run", self._sent(asked, work)]
             code = self._run(CHILD, words, work, job.timeout_seconds)

@@ -104,6 +104,8 @@ const Flags kKnown = {
     {"etdump_path", "where to write the trace; default: none, and no event is traced"},
     {"inputs", "files with the inputs' raw bytes, separated by commas; default: all ones"},
     {"input_file", "likewise: they are NAME-0.bin, NAME-1.bin, ..."},
+    {"input_kinds", "what each input is, separated by commas: t:2x8 a tensor of these sizes, i:3 and f:0.5 a number, "
+                    "b:1 true, b:0 false, n nothing; default: tensors of the declared sizes"},
     {"output_file", "the outputs of the last inference go to NAME-0.bin, NAME-1.bin, ..."},
     {"warmup", "inferences before the measured ones; default 0"},
     {"clear", "CPU features to switch off: fields of cpuinfo_isa with byte offsets, NAME=OFFSET,..."},
@@ -457,11 +459,13 @@ std::string tensor_json(const std::string& sizes, const std::string& order, Scal
   return "{\"sizes\":" + sizes + ",\"dim_order\":" + order + ",\"type\":" + json(static_cast<int64_t>(type)) + "}";
 }
 
+bool is_tensor(const MethodMeta& meta, size_t index) {
+  return must(meta.input_tag(index), "tell the type of input " + std::to_string(index)) == Tag::Tensor;
+}
+
 TensorInfo input_info(const MethodMeta& meta, size_t index) {
   const std::string name = "input " + std::to_string(index);
-  if (must(meta.input_tag(index), "tell the type of " + name) != Tag::Tensor) {
-    fail(name + " is no tensor; only tensors can be given");
-  }
+  if (!is_tensor(meta, index)) fail(name + " is no tensor: --input_kinds has to say what it is");
   return must(meta.input_tensor_meta(index), "tell the shape of " + name);
 }
 
@@ -480,6 +484,10 @@ std::string inputs_json(const Metas& metas) {
   Names out;
   for (const auto& [name, meta] : metas) {
     for (size_t i = 0; i < meta.num_inputs(); ++i) {
+      if (!is_tensor(meta, i)) {
+        out.push_back("null");
+        continue;
+      }
       const TensorInfo info = input_info(meta, i);
       out.push_back(tensor_json(json_array(info.sizes()), json_array(info.dim_order()), info.scalar_type()));
     }
@@ -533,29 +541,62 @@ std::vector<std::string> input_files(const Flags& flags, size_t count) {
   return files;
 }
 
-// The inputs of a method, in files or all ones.
+std::vector<SizesType> sizes_of(const std::string& text) {
+  std::vector<SizesType> sizes;
+  for (size_t from = 0; from < text.size();) {
+    const size_t x = std::min(text.find('x', from), text.size());
+    sizes.push_back(static_cast<SizesType>(number(text.substr(from, x - from), "input_kinds")));
+    from = x + 1;
+  }
+  return sizes;
+}
+
+// The inputs of a method: tensors in files or all ones, and what --input_kinds says.
 class Inputs {
  public:
-  // Takes files from `file` on, one for each input; none when there are none.
-  Inputs(const MethodMeta& meta, const std::vector<std::string>& files, size_t file) {
-    for (size_t i = 0; i < meta.num_inputs(); ++i) add(input_info(meta, i), files.empty() ? "" : files[file + i]);
+  // Takes files and kinds from `first` on, one for each input; none when there are none.
+  Inputs(const MethodMeta& meta, const Names& files, const Names& kinds, size_t first) {
+    for (size_t i = 0; i < meta.num_inputs(); ++i) {
+      const std::string file = files.empty() ? "" : files[first + i];
+      const std::string kind = kinds.empty() ? "" : kinds[first + i];
+      if (kind.empty() || kind[0] == 't') {
+        add(input_info(meta, i), kind, file);
+      } else {
+        values_.push_back(plain(kind));
+      }
+    }
   }
 
   const std::vector<EValue>& values() const { return values_; }
 
  private:
-  void add(const TensorInfo& info, const std::string& file) {
-    memory_.push_back(buffer(info.nbytes()));
+  static EValue plain(const std::string& kind) {
+    const std::string value = kind.substr(std::min<size_t>(2, kind.size()));
+    switch (kind[0]) {
+      case 'i': return EValue(number(value, "input_kinds"));
+      case 'b': return EValue(number(value, "input_kinds") != 0);
+      case 'f': return EValue(strtod(value.c_str(), nullptr));
+      case 'n': return EValue();
+      default: usage("--input_kinds does not know '" + kind + "'");
+    }
+  }
+
+  void add(const TensorInfo& info, const std::string& kind, const std::string& file) {
+    const auto declared = info.sizes();
+    const auto sizes =
+        kind.empty() ? std::vector<SizesType>(declared.begin(), declared.end()) : sizes_of(kind.substr(2));
+    size_t bytes = executorch::runtime::elementSize(info.scalar_type());
+    for (const SizesType size : sizes) bytes *= static_cast<size_t>(size);
+    memory_.push_back(buffer(bytes));
     uint8_t* data = memory_.back().get();
     if (file.empty()) {
-      fill_with_ones(data, info.nbytes(), info.scalar_type());
+      fill_with_ones(data, bytes, info.scalar_type());
     } else {
-      read_exactly(file, data, info.nbytes());
+      read_exactly(file, data, bytes);
     }
-    const auto sizes = info.sizes();
     const auto order = info.dim_order();
     tensors_.push_back(executorch::extension::make_tensor_ptr(
-        {sizes.begin(), sizes.end()}, data, {order.begin(), order.end()}, {}, info.scalar_type()));
+        sizes, data, {order.begin(), order.end()}, {}, info.scalar_type()));
     values_.emplace_back(tensors_.back());
   }
 
@@ -585,11 +626,13 @@ std::vector<Called> prepared(const Metas& metas, const Flags& flags) {
   size_t count = 0;
   for (const auto& [name, meta] : metas) count += meta.num_inputs();
   const auto files = input_files(flags, count);
+  const auto kinds = list(flags, "input_kinds");
+  if (!kinds.empty() && kinds.size() != count) fail("--input_kinds has to name " + std::to_string(count) + " inputs");
   std::vector<Called> methods;
-  size_t file = 0;
+  size_t first = 0;
   for (const auto& [name, meta] : metas) {
-    methods.push_back({name, Inputs(meta, files, file), {}});
-    file += meta.num_inputs();
+    methods.push_back({name, Inputs(meta, files, kinds, first), {}});
+    first += meta.num_inputs();
   }
   return methods;
 }

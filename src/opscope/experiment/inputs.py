@@ -1,0 +1,291 @@
+"""Inputs that a user names for a program: one word each, or the arrays of an .npz; checked against what it declares.
+
+A word is a number, ``true``, ``false``, ``none``, ``default``, or the type and the sizes of a tensor with what fills
+it: ``float32[1,3,224,224]``, ``int64[1,16]=random(0,32000)``.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import zipfile
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+import numpy as np
+
+from opscope.bundle.manifest import PlannedInput, Tensor
+from opscope.core.errors import TraceFormatError, UsageError, did_you_mean, reading
+from opscope.experiment.tensors import NUMBER_TYPES, as_type, random_inputs
+from opscope.program.structure.plan import Dynamism, Nothing, PlannedTensor, Scalar
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from opscope.experiment.tensors import Array
+    from opscope.program.structure.plan import Value
+
+GRAMMAR = (
+    "TYPE[SIZE,...] with =zeros, =ones, =range, =random or =random(LOW,HIGH) behind it, a number, true, false, none, "
+    "or default"
+)
+"""What one input may be, in one line."""
+
+_TENSOR = re.compile(r"(?P<dtype>\w+)\[(?P<sizes>[\d,\s]*)\](?:=(?P<fill>.+))?\Z")
+_RANDOM = re.compile(r"random\((?P<low>[^,]+),(?P<high>[^,]+)\)\Z")
+_FILLS = ("zeros", "ones", "range", "random")
+_WORDS: dict[str, bool | None] = {"true": True, "false": False, "none": None}
+_DEFAULT = "default"
+_NAMED = re.compile(r"arr_(\d+)\Z")
+_MOST_BYTES = 1 << 34
+
+
+class TensorRecipe(NamedTuple):
+    """A tensor to make.
+
+    Attributes:
+        dtype: number type.
+        shape: its sizes.
+        fill: ``zeros``, ``ones``, ``range`` (0, 1, 2, ...) or ``random``.
+        bounds: of random values, the lower one included, the upper one not; None: as without a wish.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    fill: str
+    bounds: tuple[float, float] | None = None
+
+
+Wish: TypeAlias = "TensorRecipe | Array | bool | int | float | None"
+
+
+class AskedInput(NamedTuple):
+    """One input that a user asks for.
+
+    Attributes:
+        source: what was written, for messages and the manifest.
+        wish: a tensor to make, an array, or the value itself.
+    """
+
+    source: str
+    wish: Wish
+
+
+class MadeInputs(NamedTuple):
+    """The inputs of all calls.
+
+    Attributes:
+        planned: what each is; empty where all are tensors as the program declares them.
+        arrays: values of the tensors among them, by position; empty where they are drawn from the seed.
+    """
+
+    planned: list[PlannedInput]
+    arrays: dict[int, Array]
+
+
+def parse_input(text: str) -> AskedInput | None:
+    """One input as the command line gives it; None for ``default``.
+
+    Raises:
+        UsageError: it is none of the forms.
+    """
+    word = text.strip()
+    if word == _DEFAULT:
+        return None
+    if word in _WORDS:
+        return AskedInput(word, _WORDS[word])
+    number = _number(word)
+    if number is not None:
+        return AskedInput(word, number)
+    match = _TENSOR.match(word)
+    if match is None:
+        raise UsageError(f"{text!r} is no input", where="--input", hint=f"one is {GRAMMAR}")
+    return AskedInput(word, _tensor(text, match["dtype"], match["sizes"], match["fill"] or "random"))
+
+
+def _number(word: str) -> int | float | None:
+    if re.fullmatch(r"[+-]?\d{1,18}", word):
+        return int(word)
+    try:
+        return float(word)
+    except ValueError:
+        return None
+
+
+def _tensor(text: str, dtype: str, sizes: str, fill: str) -> TensorRecipe:
+    words = [word.strip() for word in sizes.split(",")] if sizes.strip() else []
+    if not all(word.isdecimal() for word in words):
+        raise UsageError(f"{text!r} has no sizes", where="--input", hint="for example float32[1,3,224,224]")
+    if dtype not in NUMBER_TYPES:
+        raise UsageError(f"{dtype!r} is no number type", where="--input", hint=did_you_mean(dtype, NUMBER_TYPES))
+    shape = tuple(map(int, words))
+    if math.prod(shape) * 8 > _MOST_BYTES:
+        raise UsageError(f"{text!r} would take more than 16 GiB", where="--input", hint="give smaller sizes")
+    if fill in _FILLS:
+        return TensorRecipe(dtype, shape, fill)
+    bounds = _RANDOM.match(fill.replace(" ", ""))
+    low, high = (_number(bounds["low"]), _number(bounds["high"])) if bounds else (None, None)
+    if low is None or high is None or not low < high:
+        hint = f"one of {', '.join(_FILLS)} and random(LOW,HIGH), where LOW is the smaller one"
+        raise UsageError(f"{fill!r} fills no tensor", where="--input", hint=hint)
+    return TensorRecipe(dtype, shape, "random", (low, high))
+
+
+def read_input_file(path: Path) -> list[AskedInput | None]:
+    """The arrays of an .npz: ``arr_0``, ``arr_1`` and so on by number, those of other names in the order of the file.
+
+    Raises:
+        NotFoundError: there is no such file.
+        StorageError: it cannot be read.
+        TraceFormatError: it is no .npz of numbers.
+    """
+    try:
+        with reading(path), np.load(path, allow_pickle=False) as file:
+            arrays = {name: np.asarray(file[name]) for name in file.files}
+    except (ValueError, EOFError, AttributeError, KeyError, zipfile.BadZipFile) as error:
+        hint = "write it with numpy.savez(FILE, first, second, ...)"
+        raise TraceFormatError(f"not an .npz of arrays of numbers: {error}", where=path, hint=hint) from error
+    return _by_position(path, arrays)
+
+
+def _by_position(path: Path, arrays: Mapping[str, Array]) -> list[AskedInput | None]:
+    asked = {name: AskedInput(f"{name} of {path.name}", array) for name, array in arrays.items()}
+    places = {name: _NAMED.match(name) for name in arrays}
+    if not all(places.values()):
+        return list(asked.values())
+    numbered = {int(match[1]): asked[name] for name, match in places.items() if match}
+    return [numbered.get(number) for number in range(1 + max(numbered, default=-1))]
+
+
+def made_inputs(declared: Sequence[Value], asked: Sequence[AskedInput | None], seed: int) -> MadeInputs:
+    """The inputs of all calls, as asked where something was asked, else as the program declares them.
+
+    Args:
+        declared: inputs of the methods that are called, one method after the other.
+        asked: in the same order; what is None or missing stays as declared.
+        seed: of random values.
+
+    Raises:
+        UsageError: one does not fit the program; the message names it, its kind and what to do.
+    """
+    if len(asked) > len(declared):
+        kinds = ", ".join(map(described, declared)) or "none"
+        problem = f"{len(asked)} inputs are given, the program takes {len(declared)}: {kinds}"
+        raise UsageError(problem, where="--input", hint="several methods' inputs stand one after the other")
+    if not any(asked) and all(isinstance(value, PlannedTensor) for value in declared):
+        return MadeInputs([], {})
+    given = [*asked, *[None] * (len(declared) - len(asked))]
+    planned = [_planned(number, value, wish) for number, (value, wish) in enumerate(zip(declared, given, strict=True))]
+    return MadeInputs(planned, _arrays(planned, given, seed) if any(asked) else {})
+
+
+def described(value: Value) -> str:
+    """An input as the program declares it, in a few words."""
+    match value:
+        case PlannedTensor():
+            bound = "" if value.dynamism is Dynamism.STATIC else "up to "
+            return f"{bound}{value.dtype.name}[{','.join(map(str, value.sizes))}]"
+        case Scalar():
+            return f"the {type(value.value).__name__} {str(value.value).lower()}"
+        case Nothing():
+            return "none"
+        case _:
+            return "a list"
+
+
+def _planned(number: int, value: Value, asked: AskedInput | None) -> PlannedInput:
+    if isinstance(value, PlannedTensor):
+        return _planned_tensor(number, value, asked)
+    if isinstance(value, Scalar) and not isinstance(value.value, str):
+        return _planned_scalar(number, value.value, asked)
+    if isinstance(value, Nothing):
+        if asked is not None and asked.wish is not None:
+            hint = "give none, or export the program with an example for it"
+            raise _unfit(number, f"is {asked.source}, the program was exported for none", hint)
+        return PlannedInput(None, "none", source=asked.source if asked else "")
+    kind = "a text" if isinstance(value, Scalar) else "a list"
+    raise _unfit(number, f"is {kind}, which ExecuTorch's runtime takes from nobody", "export with tensors and numbers")
+
+
+def _planned_scalar(number: int, value: bool | float, asked: AskedInput | None) -> PlannedInput:
+    """A number or truth value: the runtime accepts the one of the export only."""
+    wish = value if asked is None else asked.wish
+    wish = wish.item() if isinstance(wish, np.ndarray) and wish.ndim == 0 else wish
+    alike = isinstance(wish, bool | int | float) and isinstance(wish, bool) == isinstance(value, bool)
+    if not alike or not math.isclose(float(wish), float(value), rel_tol=1e-6):  # type: ignore[arg-type]
+        said = asked.source if asked else ""
+        problem = f"is {said}, the program was exported for {described(Scalar(value))} and accepts no other"
+        hint = "leave it as default, export the program for that value, or make it a tensor"
+        raise _unfit(number, problem, hint)
+    return PlannedInput(None, type(value).__name__, value, asked.source if asked else "")
+
+
+def _planned_tensor(number: int, value: PlannedTensor, asked: AskedInput | None) -> PlannedInput:
+    if asked is None:
+        return PlannedInput(list(value.sizes), value.dtype.name)
+    dtype, shape = _asked_tensor(number, value, asked)
+    if dtype != value.dtype.name:
+        problem = f"has the number type {dtype}, the program takes {described(value)}"
+        raise _unfit(number, problem, f"convert it to {value.dtype.name}")
+    if not _fits(shape, value):
+        fixed = "which is fixed" if value.dynamism is Dynamism.STATIC else "and no more than that"
+        problem = f"has the sizes [{','.join(map(str, shape))}], the program takes {described(value)}, {fixed}"
+        raise _unfit(number, problem, "give these sizes, or export the program with dynamic_shapes")
+    return PlannedInput(list(shape), dtype, source=asked.source)
+
+
+def _asked_tensor(number: int, value: PlannedTensor, asked: AskedInput) -> tuple[str, tuple[int, ...]]:
+    wish = asked.wish
+    if isinstance(wish, TensorRecipe):
+        return wish.dtype, wish.shape
+    if isinstance(wish, np.ndarray):
+        # numpy has no 16-bit brain floats.
+        wide = value.dtype.name == "bfloat16" and wish.dtype.name == "float32"
+        return "bfloat16" if wide else wish.dtype.name, wish.shape
+    if wish is not None and not value.sizes:
+        return value.dtype.name, ()
+    raise _unfit(number, f"is {asked.source}, the program takes the tensor {described(value)}", "give a tensor")
+
+
+def _fits(shape: Sequence[int], value: PlannedTensor) -> bool:
+    if value.dynamism is Dynamism.STATIC:
+        return tuple(shape) == value.sizes
+    bounded = value.dynamism is not Dynamism.UNBOUNDED
+    return len(shape) == len(value.sizes) and not (
+        bounded and any(size > most for size, most in zip(shape, value.sizes, strict=True))
+    )
+
+
+def _unfit(number: int, problem: str, hint: str) -> UsageError:
+    return UsageError(f"input {number} {problem}", where="--input", hint=hint)
+
+
+def _arrays(planned: Sequence[PlannedInput], asked: Sequence[AskedInput | None], seed: int) -> dict[int, Array]:
+    """Values of all tensors; those that nobody asked for are what the seed gives without any wish."""
+    tensors = {number: Tensor(one.shape, one.dtype) for number, one in enumerate(planned) if one.shape is not None}
+    drawn = dict(zip(tensors, random_inputs(list(tensors.values()), seed), strict=True))
+    return {number: _values(asked[number], drawn[number], (seed, number)) for number in tensors}
+
+
+def _values(asked: AskedInput | None, drawn: Array, seed: tuple[int, int]) -> Array:
+    wish = asked.wish if asked else None
+    if isinstance(wish, np.ndarray):
+        return wish
+    if isinstance(wish, TensorRecipe):
+        return _filled(wish, drawn, seed)
+    return drawn if wish is None else np.full(drawn.shape, wish, drawn.dtype)
+
+
+def _filled(spec: TensorRecipe, drawn: Array, seed: tuple[int, int]) -> Array:
+    if spec.bounds is not None:
+        generator, (low, high) = np.random.RandomState(list(seed)), spec.bounds
+        whole = np.issubdtype(drawn.dtype, np.integer) or drawn.dtype == np.bool_
+        values = (
+            generator.randint(int(low), math.ceil(high), drawn.shape, np.int64)
+            if whole
+            else generator.uniform(low, high, drawn.shape)
+        )
+        return as_type(values, spec.dtype)
+    if spec.fill == "range":
+        return as_type(np.arange(drawn.size).reshape(drawn.shape), spec.dtype)
+    return drawn if spec.fill == "random" else np.full(drawn.shape, spec.fill == "ones", drawn.dtype)

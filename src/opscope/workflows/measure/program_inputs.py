@@ -1,0 +1,109 @@
+"""The inputs of a program: as somebody asked for them, else as the program declares them."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+
+from opscope.bundle.bundle import MODEL
+from opscope.core.errors import UsageError
+from opscope.core.files import sha256_of, write_atomically
+from opscope.experiment.inputs import made_inputs, parse_input, read_input_file
+from opscope.experiment.target import capabilities
+from opscope.program.structure.plan import Nothing
+from opscope.runtimes.executorch.pte import read_executable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from opscope.bundle.manifest import Plan
+    from opscope.experiment.inputs import AskedInput
+    from opscope.experiment.planned import Experiment
+    from opscope.experiment.target import RunTarget
+    from opscope.experiment.tensors import Array
+    from opscope.program.structure.plan import MethodPlan, Value
+
+INPUTS = "inputs.npz"
+"""The values of inputs in a bundle, beside the program."""
+
+
+def with_inputs(plan: Plan, experiment: Experiment, target: RunTarget, program: Path, work: Path) -> Plan:
+    """A plan with the inputs of its calls; their values are left in a directory, as ``inputs.npz``.
+
+    Args:
+        plan: with its calls.
+        experiment: says what inputs are asked for.
+        target: where it runs; a build of the user's makes its own.
+        program: the .pte.
+        work: takes the values, where there are any.
+
+    Raises:
+        UsageError: an input does not fit the program, or the target takes none.
+        NotFoundError: there is no such .npz.
+        TraceFormatError: it is none.
+    """
+    asked = asked_inputs(experiment)
+    if capabilities(target).is_build:
+        if any(asked):
+            hint = "leave out --input and --inputs, or run it with --target local or native"
+            raise UsageError("a runner of your own makes its inputs itself, all ones", where="--input", hint=hint)
+        return plan
+    made = made_inputs(_declared(program, plan.calls), asked, plan.seed or 0)
+    if not made.arrays:
+        return msgspec.structs.replace(plan, inputs=made.planned)
+    _save(work / INPUTS, made.arrays)
+    return msgspec.structs.replace(
+        plan, inputs=made.planned, values=f"{MODEL}/{INPUTS}", values_sha256=sha256_of(work / INPUTS)
+    )
+
+
+def asked_inputs(experiment: Experiment) -> list[AskedInput | None]:
+    """What inputs an experiment asks for; empty where it asks for none.
+
+    Raises:
+        UsageError: there is a file and words, too, or a word is no input.
+        NotFoundError: there is no such file.
+        TraceFormatError: it is no .npz.
+    """
+    if experiment.input_file is not None and experiment.input_specs:
+        raise UsageError("there is --inputs, too", where="--input", hint="leave out one of the two")
+    if experiment.input_file is not None:
+        return read_input_file(experiment.input_file)
+    return [parse_input(text) for text in experiment.input_specs]
+
+
+def _declared(program: Path, calls: Sequence[str]) -> list[Value]:
+    """Inputs of the methods that a process calls, one method after the other."""
+    plans = {plan.name: plan for plan in read_executable(program).plans}
+    called = dict.fromkeys(calls) or (list(plans) if len(plans) == 1 else ["forward"])
+    own = [plans[name] for name in called if name in plans]
+    for plan in own:
+        _check_numbers(plan)
+    return [plan.values[number] for plan in own for number in plan.inputs]
+
+
+def _check_numbers(plan: MethodPlan) -> None:
+    """Refuse numbers that may change: the exporter writes None for them, and the runtime ends itself when it reads it.
+
+    Raises:
+        UsageError: an input is one.
+    """
+    read = {number for chain in plan.chains for step in chain.steps for number in step.arguments}
+    for place, number in enumerate(plan.inputs):
+        if isinstance(plan.values[number], Nothing) and number in read:
+            problem = (
+                f"input {place} of {plan.name} is a number that may change, and ExecuTorch exported no type for it"
+            )
+            hint = "no runtime can be given it: export the program with a fixed number, or with a tensor"
+            raise UsageError(problem, hint=hint)
+
+
+def _save(path: Path, arrays: Mapping[int, Array]) -> None:
+    buffer = io.BytesIO()
+    named: dict[str, Any] = {f"arr_{number}": array for number, array in arrays.items()}
+    np.savez(buffer, **named)
+    write_atomically(path, buffer.getvalue())

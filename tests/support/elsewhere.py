@@ -1,0 +1,95 @@
+"""Programs as other people export them: with numbers, None and changing sizes among the inputs, or weights apart."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import torch
+from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+from executorch.exir import ExecutorchBackendConfig, to_edge_transform_and_lower
+from torch.export import Dim, export
+
+Program: TypeAlias = Any
+"""ExecuTorch's own kind of a finished program; its package has no types."""
+
+
+class Scaled(torch.nn.Module):
+    """A linear layer whose result is multiplied and moved by numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(8, 4)
+
+    def forward(self, x: torch.Tensor, times: int, plus: float, really: bool) -> torch.Tensor:
+        """Layer, factor and summand; without ``really`` nothing at all."""
+        return self.linear(x) * times + plus if really else x
+
+
+class Masked(torch.nn.Module):
+    """A sum whose second part may be left out."""
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        """The sum."""
+        return x + 1 if mask is None else x + mask
+
+
+class Multiplied(torch.nn.Module):
+    """A product with a number."""
+
+    def forward(self, x: torch.Tensor, times: int) -> torch.Tensor:
+        """The product."""
+        return x * times
+
+
+class Looked(torch.nn.Module):
+    """An embedding of 1,000 tokens and a linear layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = torch.nn.Embedding(1000, 8)
+        self.linear = torch.nn.Linear(8, 8)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Values of tokens."""
+        return self.linear(self.embedding(tokens))
+
+
+class Rows(torch.nn.Module):
+    """A linear layer and a softmax over any number of rows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(8, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Shares of each row."""
+        return torch.softmax(self.linear(x), -1)
+
+
+@functools.cache
+def _exported(name: str) -> Program:
+    two, tokens = torch.ones(2, 8), torch.ones(1, 16, dtype=torch.int64)
+    torch.manual_seed(0)
+    module, inputs, shapes = {
+        "scaled": (Scaled(), (two, 3, 0.5, True), None),
+        "masked": (Masked(), (two, None), None),
+        "multiplied": (Multiplied(), (two, 3), {"x": None, "times": Dim.DYNAMIC}),
+        "looked": (Looked(), (tokens,), None),
+        "rows": (Rows(), (torch.ones(16, 8),), {"x": {0: Dim("rows", min=1, max=64)}}),
+    }[name]
+    return export(module.eval(), inputs, dynamic_shapes=shapes)
+
+
+def finished(name: str, **configuration: object) -> Program:
+    """One of these programs for XNNPACK, by the name of its class in small letters."""
+    lowered = to_edge_transform_and_lower(_exported(name), partitioner=[XnnpackPartitioner()])
+    return lowered.to_executorch(config=ExecutorchBackendConfig(**configuration))
+
+
+def written(name: str, directory: Path) -> Path:
+    """The file of one of them."""
+    path = directory / f"{name}.pte"
+    path.write_bytes(finished(name).buffer)
+    return path

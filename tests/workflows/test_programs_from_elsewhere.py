@@ -1,0 +1,137 @@
+"""Programs that others exported: what they take, what they need, and what is said before anything runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from command_line import opscope
+from opscope.api import Settings, profile, validate
+from opscope.bundle.bundle import Bundle
+from opscope.core.errors import UsageError
+from opscope.measurements.results import Profiled
+
+pytestmark = [pytest.mark.runtime, pytest.mark.filterwarnings("ignore")]  # of torch and its exporter
+PLAIN = {"rounds": 1, "runs": 2, "warmup": 1, "roofs": False, "ablate": ("none",), "untraced": False}
+TARGETS = ["local", "native"]
+
+
+@pytest.fixture(scope="session")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with the programs of ``elsewhere``."""
+    from elsewhere import written
+
+    directory = tmp_path_factory.mktemp("elsewhere")
+    for name in ("scaled", "masked", "multiplied", "looked", "rows"):
+        written(name, directory)
+    return directory
+
+
+def profiled(program: Path, out: Path, target: str = "local", **settings: object) -> Profiled:
+    """A program measured in a single process."""
+    return profile(program, settings=Settings(target=target, **PLAIN, **settings), out=out)
+
+
+def outputs(out: Path) -> list[np.ndarray]:
+    """What the process of a bundle computed."""
+    bundle = Bundle.open(out)
+    with np.load(out / bundle.manifest.repetitions[0].directory / "outputs.npz") as file:
+        return [file[name] for name in file.files]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_numbers_are_those_of_the_export(programs: Path, tmp_path: Path, target: str) -> None:
+    """A number, a fraction and a truth value among the inputs need no wish; the manifest tells them."""
+    out = profiled(programs / "scaled.pte", tmp_path / "out", target).path
+    plan = Bundle.open(out).manifest.plan
+    assert [(one.dtype, one.value) for one in plan.inputs] == [
+        ("float32", None),
+        ("int", 3),
+        ("float", 0.5),
+        ("bool", True),
+    ]
+    assert plan.values is None
+    assert outputs(out)[0].shape == (2, 4)
+
+
+def test_both_runners_compute_the_same(programs: Path, tmp_path: Path) -> None:
+    """The inputs of a wish do not depend on the runner."""
+    wish = ("float32[7,8]=random(-1,1)",)
+    found = [outputs(profiled(programs / "rows.pte", tmp_path / t, t, input_specs=wish).path)[0] for t in TARGETS]
+    assert found[0].shape == (7, 4)
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-6)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_none(programs: Path, tmp_path: Path, target: str) -> None:
+    """An optional tensor that the export left out."""
+    out = profiled(programs / "masked.pte", tmp_path / "out", target, input_specs=("float32[2,8]=ones", "none")).path
+    assert (outputs(out)[0] == 2).all()
+
+
+def test_costs_are_those_of_the_sizes_that_were_given(programs: Path, tmp_path: Path) -> None:
+    """7 rows of at most 64 are 7 times 8 times 4 multiplications."""
+    done = profiled(programs / "rows.pte", tmp_path / "out", input_specs=("float32[7,8]",))
+    (variant,) = done.content.variants
+    assert variant.analysis is not None
+    linear = next(one for one in variant.analysis.operators if "Fully Connected" in one.name)
+    assert linear.macs == 7 * 8 * 4
+    measured = Bundle.open(done.path).manifest.repetitions[0].measurement
+    assert measured is not None
+    assert measured.inputs[0].shape == [7, 8]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_arrays_of_a_file(programs: Path, tmp_path: Path, target: str) -> None:
+    """Arrays by position; their values are in the bundle, and a changed one is noticed."""
+    np.savez(tmp_path / "rows.npz", np.eye(5, 8, dtype=np.float32))
+    out = profiled(programs / "rows.pte", tmp_path / "out", target, input_file=str(tmp_path / "rows.npz")).path
+    plan = Bundle.open(out).manifest.plan
+    assert plan.inputs[0].source == "arr_0 of rows.npz"
+    assert plan.values == "model/inputs.npz"
+    assert outputs(out)[0].shape == (5, 4)
+    assert validate(out).valid
+    np.savez(out / "model" / "inputs.npz", arr_0=np.zeros((5, 8), np.float32))
+    assert not validate(out).valid
+
+
+@pytest.mark.parametrize(
+    ("name", "wish", "said"),
+    [
+        ("scaled", ("default", "4"), "input 1 is 4, the program was exported for the int 3"),
+        ("scaled", ("default", "true"), "input 1 is true, the program was exported for the int 3"),
+        ("scaled", ("5",), r"input 0 is 5, the program takes the tensor float32\[2,8\]"),
+        ("scaled", ("default",) * 5, r"5 inputs are given, the program takes 4: float32\[2,8\], the int 3"),
+        ("masked", ("default", "float32[2,8]"), r"input 1 is float32\[2,8\], the program was exported for none"),
+        ("rows", ("float32[65,8]",), r"input 0 has the sizes \[65,8\], the program takes up to float32\[64,8\]"),
+        ("rows", ("float16[4,8]",), "input 0 has the number type float16"),
+        ("multiplied", (), "input 1 of forward is a number that may change"),
+    ],
+)
+def test_what_does_not_fit_is_said_before_anything_runs(
+    programs: Path, tmp_path: Path, name: str, wish: tuple[str, ...], said: str
+) -> None:
+    """Which input, what it is, what the program takes; and no bundle is begun."""
+    with pytest.raises(UsageError, match=said) as caught:
+        profiled(programs / f"{name}.pte", tmp_path / "out", input_specs=wish)
+    assert caught.value.hint
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_configuration_names_inputs(programs: Path, tmp_path: Path) -> None:
+    """As words and as a file; a bundle of other inputs is not gone on with."""
+    file = tmp_path / "rows.toml"
+    text = f"model = '{programs / 'rows.pte'}'\ntarget = 'local'\nablate = ['none']\n"
+    text += "roofs = false\nrounds = 1\nruns = 2\n"
+    file.write_text(text + "input = ['float32[6,8]']\n")
+    ran = opscope("run", file, "--out", tmp_path / "out", "--quiet")
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert outputs(tmp_path / "out" / "rows-local")[0].shape == (6, 4)
+    file.write_text(text + "input = ['float32[5,8]']\n")
+    again = opscope("run", file, "--out", tmp_path / "out", "--resume", "--quiet")
+    assert again.returncode == 8
+    assert "measured with other inputs" in again.stderr
+    file.write_text(text + "input = ['float32[5;8]']\n")
+    assert "input[0]: 'float32[5;8]' is no input" in opscope("run", file, "--out", tmp_path / "out").stderr
