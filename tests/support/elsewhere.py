@@ -68,6 +68,30 @@ class Rows(torch.nn.Module):
         return torch.softmax(self.linear(x), -1)
 
 
+class Quantised(torch.nn.Module):
+    """Values rounded to eight bits and back, in kernels that not every build has."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Rounded values."""
+        rounded = torch.ops.quantized_decomposed.quantize_per_tensor(x, 0.1, 0, -128, 127, torch.int8)
+        return torch.ops.quantized_decomposed.dequantize_per_tensor(rounded, 0.1, 0, -128, 127, torch.int8)
+
+
+class Twice(torch.nn.Module):
+    """An operator that nobody's build has."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """The values and themselves."""
+        return torch.ops.elsewhere.twice(x)
+
+
+_LIBRARY = torch.library.Library("elsewhere", "DEF")
+_LIBRARY.define("twice(Tensor x) -> Tensor")
+_LIBRARY.define("twice.out(Tensor x, *, Tensor(a!) out) -> Tensor(a!)")
+_LIBRARY.impl("twice", lambda x: x + x, "CompositeExplicitAutograd")
+_LIBRARY.impl("twice.out", lambda x, out: out.copy_(x + x), "CompositeExplicitAutograd")
+
+
 @functools.cache
 def _exported(name: str) -> Program:
     two, tokens = torch.ones(2, 8), torch.ones(1, 16, dtype=torch.int64)
@@ -77,6 +101,8 @@ def _exported(name: str) -> Program:
         "masked": (Masked(), (two, None), None),
         "multiplied": (Multiplied(), (two, 3), {"x": None, "times": Dim.DYNAMIC}),
         "looked": (Looked(), (tokens,), None),
+        "quantised": (Quantised(), (two,), None),
+        "twice": (Twice(), (two,), None),
         "rows": (Rows(), (torch.ones(16, 8),), {"x": {0: Dim("rows", min=1, max=64)}}),
     }[name]
     return export(module.eval(), inputs, dynamic_shapes=shapes)

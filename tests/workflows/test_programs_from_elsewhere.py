@@ -10,8 +10,9 @@ import pytest
 from command_line import opscope
 from opscope.api import Settings, profile, validate
 from opscope.bundle.bundle import Bundle
-from opscope.core.errors import UsageError
+from opscope.core.errors import MissingDependencyError, UsageError
 from opscope.measurements.results import Profiled
+from opscope.runtimes.executorch.installed import binding_libraries
 
 pytestmark = [pytest.mark.runtime, pytest.mark.filterwarnings("ignore")]  # of torch and its exporter
 PLAIN = {"rounds": 1, "runs": 2, "warmup": 1, "roofs": False, "ablate": ("none",), "untraced": False}
@@ -24,7 +25,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from elsewhere import written
 
     directory = tmp_path_factory.mktemp("elsewhere")
-    for name in ("scaled", "masked", "multiplied", "looked", "rows"):
+    for name in ("scaled", "masked", "multiplied", "looked", "rows", "quantised", "twice"):
         written(name, directory)
     return directory
 
@@ -135,3 +136,42 @@ def test_a_configuration_names_inputs(programs: Path, tmp_path: Path) -> None:
     assert "measured with other inputs" in again.stderr
     file.write_text(text + "input = ['float32[5;8]']\n")
     assert "input[0]: 'float32[5;8]' is no input" in opscope("run", file, "--out", tmp_path / "out").stderr
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_kernels_that_the_package_ships_are_loaded(programs: Path, tmp_path: Path, target: str) -> None:
+    """Both runners load the library of quantised kernels for a program that calls them."""
+    given = ("float32[2,8]=range",)
+    out = profiled(programs / "quantised.pte", tmp_path / "out", target, input_specs=given).path
+    expected = np.clip(np.arange(16, dtype=np.float32).reshape(2, 8), None, 12.7)
+    np.testing.assert_allclose(outputs(out)[0], expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_missing_operators_are_named_before_anything_runs(programs: Path, tmp_path: Path, target: str) -> None:
+    """The operator, where it is missing, and how to get it."""
+    with pytest.raises(MissingDependencyError, match=rf"of the target {target} does not register elsewhere::twice.out"):
+        profiled(programs / "twice.pte", tmp_path / "out", target)
+    ran = opscope("profile", programs / "twice.pte", "--target", target, "--out", tmp_path / "out")
+    assert ran.returncode == 5
+    assert "--target runner:PATH" in ran.stderr
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_missing_backend_is_named_before_anything_runs(programs: Path, tmp_path: Path, target: str) -> None:
+    """A delegate of a backend that the package does not have."""
+    foreign = tmp_path / "foreign.pte"
+    foreign.write_bytes((programs / "rows.pte").read_bytes().replace(b"XnnpackBackend", b"ForeignBackend"))
+    with pytest.raises(MissingDependencyError, match="has no backend ForeignBackend") as caught:
+        profiled(foreign, tmp_path / "out", target)
+    assert "opscope export" in str(caught.value.hint)
+
+
+def test_every_registered_name_stands_in_a_library() -> None:
+    """What the bindings say that they have is found in the files, so nothing that is there is called missing."""
+    from executorch.extension.pybindings import portable_lib
+
+    names = [*portable_lib._get_operator_names(), *portable_lib._get_registered_backend_names()]
+    content = b"".join(path.read_bytes() for path in binding_libraries())
+    assert [name for name in names if f"{name}\0".encode() not in content] == []

@@ -60,6 +60,7 @@ class RunRequest(msgspec.Struct, frozen=True):
         affinity: CPUs to stay on; empty for all.
         inputs: of the methods, one method after the other; empty: random tensors of the sizes that they declare.
         values: .npz with the tensors among ``inputs``; null: they are drawn from the seed.
+        kernels: modules to import, which register further kernels.
     """
 
     program: str
@@ -74,6 +75,7 @@ class RunRequest(msgspec.Struct, frozen=True):
     affinity: tuple[int, ...] = ()
     inputs: tuple[PlannedInput, ...] = ()
     values: str | None = None
+    kernels: tuple[str, ...] = ()
 
 
 class RunAnswer(msgspec.Struct, frozen=True):

@@ -12,7 +12,7 @@ from opscope.core.errors import FeatureError
 from opscope.machine import isa
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
     from pathlib import Path
 
@@ -128,6 +128,8 @@ class Capabilities(NamedTuple):
             switched off, and it runs the method that it chooses.
         host: the machine that it runs on; None for one that tells nothing of it.
         backend: tells the library here whose kernels are called there, and can be counted; None where they cannot.
+        libraries: tells the libraries here that register all operators and backends that it has; None where they are
+            not known.
     """
 
     untraceable: str | None = None
@@ -135,6 +137,7 @@ class Capabilities(NamedTuple):
     is_build: bool = False
     host: Host | None = None
     backend: Callable[[], Path] | None = None
+    libraries: Callable[[], Sequence[Path]] | None = None
 
 
 @runtime_checkable

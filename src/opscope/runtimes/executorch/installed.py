@@ -20,6 +20,7 @@ TRACES_SINCE = "1.5.0"
 TRIED = {"executorch": ("0.7.0", "1.4.0", "1.4.1", "1.5.0", "1.5.1"), "torch": ("2.8.0", "2.13.0")}
 """Versions that runs were made with: docs/reference/versions.md."""
 _BINDINGS = "_portable_lib"
+_SUFFIXES = (".so", ".dylib")
 
 
 class InstalledRuntime(NamedTuple):
@@ -78,6 +79,19 @@ def library_directory() -> Path:
         hint = f"--target local runs models with it; executorch {TRACES_SINCE} or newer has libraries to link"
         raise MissingDependencyError(problem, hint=hint)
     return runtime.features.parent
+
+
+def binding_libraries() -> list[Path]:
+    """The libraries that the Python bindings load, and those of further kernels that the package ships.
+
+    Raises:
+        MissingDependencyError: executorch is not installed.
+    """
+    runtime = installed_runtime()
+    package = _package("executorch") or Path()
+    places = ("lib", "extension/pybindings", "kernels/quantized", "extension/llm/custom_ops")
+    found = [path for place in places for path in sorted((package / place).glob("*")) if path.suffix in _SUFFIXES]
+    return list(dict.fromkeys([runtime.backend, *found]))
 
 
 def library_path(directory: Path, name: str) -> Path:

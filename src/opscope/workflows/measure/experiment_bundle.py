@@ -20,6 +20,7 @@ from opscope.experiment.variant_targets import VariantTargets
 from opscope.machine.emulation import marked
 from opscope.measurements.method_calls import planned_calls
 from opscope.program.structure.plan import PlannedTensor as ProgramTensor
+from opscope.runtimes.executorch.kernel_libraries import check_registered
 from opscope.runtimes.executorch.pte import read_executable
 from opscope.workflows.measure.model_files import (
     bundled_files,
@@ -111,6 +112,7 @@ def new_bundle(path: Path, experiment: Experiment, target: RunTarget, clock: Tim
     with tempfile.TemporaryDirectory(prefix="opscope-") as work:
         given = exported_files(experiment, Path(work), path) if source is None else given_files(source)
         files = bundled_files(given, Path(work))
+        _check_registered(files[0], target)
         plan = with_inputs(
             _plan(experiment, variants, target, _calls(experiment, target, files[0])),
             experiment,
@@ -132,6 +134,17 @@ def new_bundle(path: Path, experiment: Experiment, target: RunTarget, clock: Tim
             left_out=LeftOut(switch=not_switched, trace=untraceable),
         )
         return Bundle.create(path, manifest, [*files, Path(work) / INPUTS] if plan.values else files)
+
+
+def _check_registered(program: Path, target: RunTarget) -> None:
+    """Refuse a program that calls what the target's runtime does not have, where that can be known.
+
+    Raises:
+        MissingDependencyError: naming it.
+    """
+    libraries = capabilities(target).libraries
+    if libraries is not None:
+        check_registered(program, libraries(), f"the target {target.describe().kind}")
 
 
 def _untraceable(target: RunTarget, effort: Effort) -> str | None:

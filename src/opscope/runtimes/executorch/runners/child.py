@@ -126,6 +126,8 @@ def run(request: RunRequest, began: int) -> Measurement:
 
     runtime = import_module(f"executorch.extension.pybindings.{installed.bindings}")
     proof = prove()
+    for kernels in request.kernels:
+        import_module(kernels)
     runtime._unsafe_reset_threadpool(request.threads)  # noqa: SLF001 - the runtime offers no other way
     started = time.perf_counter_ns()
     traced = request.trace is not None

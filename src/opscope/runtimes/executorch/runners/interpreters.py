@@ -25,13 +25,14 @@ from opscope.machine.peak_rates_cache import fingerprint
 from opscope.runtimes.executorch.installed import (
     BACKEND,
     TRACES_SINCE,
+    binding_libraries,
     installed_runtime,
     library_directory,
     library_path,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from opscope.hosts.device import Device
 
@@ -73,6 +74,10 @@ class Interpreter(Protocol):
 
     def untraceable(self) -> str | None:
         """Why its runtime traces nothing, as one sentence; None where it does, or where that is not known."""
+        ...
+
+    def libraries(self) -> Callable[[], Sequence[Path]] | None:
+        """Tells the libraries that its runtime can load; None where that is not known."""
         ...
 
     def check_installed(self) -> None:
@@ -126,6 +131,10 @@ class OwnPython:
         runtime = installed_runtime()
         return None if runtime.traces else f"executorch {runtime.version} writes no traces; {TRACES_SINCE} and later do"
 
+    def libraries(self) -> Callable[[], Sequence[Path]]:
+        """Those of the installed package."""
+        return binding_libraries
+
     def check_installed(self) -> None:
         """The installed package tells."""
         installed_runtime()
@@ -176,6 +185,9 @@ class DevicePython:
             return {}
 
     def untraceable(self) -> None:
+        """Not known."""
+
+    def libraries(self) -> None:
         """Not known."""
 
     def check_installed(self) -> None:

@@ -80,7 +80,9 @@ class NativeTarget(HostedTarget):
 
     def capabilities(self) -> Capabilities:
         """All; the kernels that it calls can be counted."""
-        return Capabilities(host=self._host, backend=lambda: self.program.library)
+        return Capabilities(
+            host=self._host, backend=lambda: self.program.library, libraries=lambda: self.program.libraries
+        )
 
     def probe(self) -> ProbeAnswer:
         """The CPU's features as the runtime there sees them.

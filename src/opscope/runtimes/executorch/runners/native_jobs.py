@@ -94,6 +94,7 @@ class NativeJobs:
             **self._features(job.clear),
             "method_name": calls,
             "input_kinds": kinds,
+            "kernels": ",".join(self._runner.kernels(Path(job.program))),
             "num_executions": job.inferences,
             "cpu_threads": job.threads,
             "cpu_affinity": ",".join(map(str, job.affinity)),

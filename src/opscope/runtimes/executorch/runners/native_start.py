@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -11,6 +12,7 @@ from opscope.experiment.protocol import LOG, TRACE
 from opscope.hosts.host import GuardedCommand
 from opscope.hosts.process import log_tail, read_answer
 from opscope.runtimes.executorch.installed import BACKEND, library_directory
+from opscope.runtimes.executorch.kernel_libraries import extra_kernels
 from opscope.runtimes.executorch.runners.kernel_counter import COUNTS, counter_environment
 from opscope.runtimes.executorch.runners.native_answer import ANSWER, INPUT, OUTPUT, NativeAnswer, judged
 from opscope.runtimes.executorch.runners.remote_runtime import RUNNER, RuntimeFolder
@@ -25,7 +27,9 @@ if TYPE_CHECKING:
 # What shells say of a program that is not theirs to execute, and of one that is not there; some take it for a script.
 _CANNOT_START = (2, 126, 127)
 _PROGRAM, _COUNTER = "program.pte", "libopscope_counter.so"
-_LIBRARY = f"{BACKEND}.so"
+_MAC = sys.platform == "darwin"
+_LIBRARY, _SUFFIX = f"{BACKEND}.so", ".dylib" if _MAC else ".so"
+_PARTS = ("libexecutorch", "libexecutorch_kernels_optimized", BACKEND, "libexecutorch_kernels_quantized")
 
 
 class NativeProgram(NamedTuple):
@@ -56,6 +60,16 @@ class NativeProgram(NamedTuple):
             MissingDependencyError: executorch is not installed.
         """
         return (self.brought.directory if self.brought else library_directory()) / _LIBRARY
+
+    @property
+    def libraries(self) -> list[Path]:
+        """The libraries that it can load, on this machine.
+
+        Raises:
+            MissingDependencyError: executorch is not installed.
+        """
+        place, suffix = (self.brought.directory, ".so") if self.brought else (library_directory(), _SUFFIX)
+        return [place / f"{name}{suffix}" for name in _PARTS if (place / f"{name}{suffix}").exists()]
 
 
 class NativeStarter:
@@ -93,6 +107,13 @@ class NativeStarter:
         if self._host.remote and isinstance(heard, Failure) and heard.kind is FailureKind.STORAGE:
             raise DeviceError(heard.message, where=self._host.name, hint="free some space there")
         return heard
+
+    def kernels(self, program: Path) -> list[str]:
+        """Files of the libraries of further kernels that a program needs and that are there."""
+        known = {file.name for file in self._program.libraries}
+        named = [f"{one.library}{_SUFFIX}" for one in extra_kernels(program) if one.library]
+        prefix = "@rpath/" if _MAC and not self._program.brought else ""
+        return [f"{prefix}{name}" for name in named if name in known]
 
     def _command(self) -> Sequence[str]:
         folder = self._program.brought

@@ -30,6 +30,7 @@ from opscope.hosts.target_kinds import LOCAL
 from opscope.hosts.this_machine import ThisMachine
 from opscope.machine.layout import WITHOUT_SWITCH
 from opscope.machine.peak_rates_cache import MachineIdentity
+from opscope.runtimes.executorch.kernel_libraries import extra_kernels
 from opscope.runtimes.executorch.runners.hosted import HostedTarget, ended_by
 from opscope.runtimes.executorch.runners.interpreters import CHILD, ROOFS_CHILD, DevicePython, OwnPython
 
@@ -66,8 +67,8 @@ class PythonTarget(HostedTarget):
         self._python, self._features = python, features
 
     def capabilities(self) -> Capabilities:
-        """Whether the installed runtime writes traces."""
-        return Capabilities(untraceable=self._python.untraceable(), host=self._host)
+        """Whether the installed runtime writes traces, and what it has registered."""
+        return Capabilities(untraceable=self._python.untraceable(), host=self._host, libraries=self._python.libraries())
 
     def probe(self) -> ProbeAnswer:
         """The CPU's features as the runtime sees them; asked once of a process of its own, nothing is loaded here.
@@ -113,6 +114,7 @@ class PythonTarget(HostedTarget):
                 affinity=job.affinity,
                 inputs=job.inputs,
                 values=self._host.provide("inputs", {_VALUES: Path(job.values)})[_VALUES] if job.values else None,
+                kernels=tuple(one.module for one in extra_kernels(Path(job.program))),
             )
             words = ["run", self._sent(asked, work)]
             code = self._run(CHILD, words, work, job.timeout_seconds)

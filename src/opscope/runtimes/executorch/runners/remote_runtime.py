@@ -115,6 +115,8 @@ _LOADERS = {"aarch64": "ld-linux-aarch64.so.1", "x86_64": "ld-linux-x86-64.so.2"
 _RUNTIME = tuple(
     f"libexecutorch{name}.so" for name in ("", "_threadpool", "_etdump", "_kernels_optimized", "_backend_xnnpack")
 )
+_KERNELS = "libexecutorch_kernels_quantized.so"
+"""Goes with them where the package has it."""
 _SYSTEM = ("libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "libstdc++.so.6", "libgcc_s.so.1")
 
 
@@ -166,7 +168,7 @@ def build_runtime(arch: str, cache: Path | None = None) -> RuntimeFolder:
     flags = compiler_flags(libraries, "$ORIGIN")
     version = runtime_version()
     parts = (version, compiler.version, *compiler.command, SOURCE.read_text(encoding="utf-8"), *flags)
-    parts += tuple(sha256_of(libraries / name) for name in _RUNTIME)
+    parts += tuple(sha256_of(libraries / name) for name in _parts(libraries))
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
     folder = (cache or cache_directory()) / "runtimes" / f"{arch}-{key}"
     if not folder.exists():
@@ -178,8 +180,12 @@ def _make(folder: Path, compiler: Compiler, flags: list[str], libraries: Path, a
     with made_in_place(folder) as parts:
         compile_runner(compiler, flags, parts / RUNNER, starts=False)
         found = [_system_file(compiler, name) for name in (_LOADERS[arch], *_SYSTEM)]
-        for file in [*(libraries / name for name in _RUNTIME), *found]:
+        for file in [*(libraries / name for name in _parts(libraries)), *found]:
             shutil.copy(file, parts / file.name)
+
+
+def _parts(libraries: Path) -> tuple[str, ...]:
+    return (*_RUNTIME, _KERNELS) if (libraries / _KERNELS).exists() else _RUNTIME
 
 
 def _system_file(compiler: Compiler, name: str) -> Path:

@@ -115,6 +115,7 @@ const Flags kKnown = {
     {"spawned_ns", "CLOCK_MONOTONIC when this process was asked for"},
     {"answer_path", "where to write the result (JSON)"},
     {"describe", "1: only tell the method's inputs"},
+    {"kernels", "libraries of further kernels to load, separated by commas"},
     {"plain", "1: leave cpuinfo_isa alone, and prove nothing about it"},
     {"probe", "1: only tell cpuinfo_isa, byte for byte, and what the processor says of itself"},
     {"cpuid_leaves", "with --probe on x86-64: leaves of CPUID to tell, LEAF/SUBLEAF,..."},
@@ -740,6 +741,7 @@ void load_runtime(const Flags& flags, Answer& answer) {
     features.prove(load_library(kBackend));
     answer.set("mask", features.proof());
   }
+  for (const auto& library : list(flags, "kernels")) load_library(library.c_str());
   auto* pool = executorch::extension::threadpool::get_threadpool();
   const int64_t threads = number(flags, "cpu_threads", -1);
   if (threads > 0) pool->_unsafe_reset_threadpool(static_cast<uint32_t>(threads));

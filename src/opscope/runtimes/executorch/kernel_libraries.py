@@ -1,0 +1,140 @@
+"""What a build of the runtime can call: operators and backends, read from its libraries. Nothing is loaded.
+
+A library registers an operator or a backend under its name, which therefore stands in the file: a name that stands in
+none of the libraries is registered by none of them.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from opscope.core.errors import MissingDependencyError
+from opscope.program.structure.plan import InstructionKind
+from opscope.readers.mapped import mapped_file
+from opscope.runtimes.executorch.pte import read_executable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+
+class ShippedKernels(NamedTuple):
+    """Kernels that the package ships and that a program has to ask for.
+
+    Attributes:
+        namespace: of their operators.
+        module: whose import registers them with the Python bindings.
+        library: that registers them with a C++ program, without its suffix; None: there is none.
+    """
+
+    namespace: str
+    module: str
+    library: str | None
+
+
+EXTRA_KERNELS = (
+    ShippedKernels("quantized_decomposed", "executorch.kernels.quantized", "libexecutorch_kernels_quantized"),
+    ShippedKernels("llama", "executorch.extension.llm.custom_ops.custom_ops", None),
+)
+"""Beyond those that both always have."""
+
+
+class Unregistered(NamedTuple):
+    """What a program calls and a build does not have, each in the order of the program."""
+
+    operators: tuple[str, ...]
+    backends: tuple[str, ...]
+
+
+def extra_kernels(program: Path) -> list[ShippedKernels]:
+    """The libraries of further kernels whose operators a program calls.
+
+    Raises:
+        TraceFormatError: it is no .pte.
+    """
+    spaces = {name.partition("::")[0] for name in _called(program)[0]}
+    return [library for library in EXTRA_KERNELS if library.namespace in spaces]
+
+
+def unregistered(program: Path, libraries: Iterable[Path]) -> Unregistered:
+    """What a program calls and none of these libraries registers.
+
+    Args:
+        program: the .pte.
+        libraries: of a build of the runtime, all that it loads; absent ones are passed over.
+
+    Raises:
+        TraceFormatError: it is no .pte.
+        StorageError: a library cannot be read.
+    """
+    operators, backends = _called(program)
+    missing = {*operators, *backends}
+    for library in libraries:
+        if missing and library.is_file():
+            content = bytes(mapped_file(library))
+            missing = {name for name in missing if f"{name}\0".encode() not in content}
+    return Unregistered(*(tuple(name for name in names if name in missing) for names in (operators, backends)))
+
+
+def check_registered(program: Path, libraries: Sequence[Path], where: str) -> None:
+    """Refuse a program that a build cannot run, by the names of what is missing.
+
+    Args:
+        program: the .pte.
+        libraries: of the build.
+        where: it runs.
+
+    Raises:
+        MissingDependencyError: it calls operators or backends that the build does not register.
+    """
+    missing = unregistered(program, libraries)
+    if missing.backends:
+        hint = (
+            "export the program for XNNPACK (opscope export), or run it on a build of executor_runner with that "
+            "backend: --target runner:PATH"
+        )
+        raise MissingDependencyError(
+            f"the runtime of {where} has no backend {_listed(missing.backends)}, which the program calls",
+            where=program,
+            hint=hint,
+        )
+    if missing.operators:
+        problem = f"the runtime of {where} does not register {_listed(missing.operators)}, which the program calls"
+        raise MissingDependencyError(problem, where=program, hint=_how_to_get(missing.operators))
+
+
+def _how_to_get(operators: Sequence[str]) -> str:
+    shipped = {library.namespace for library in EXTRA_KERNELS}
+    if all(name.partition("::")[0] in shipped for name in operators):
+        return "the Python bindings of the executorch package have such operators: --target local"
+    return (
+        "build executor_runner with the library of these operators and run it with --target runner:PATH, or export "
+        "the program without them"
+    )
+
+
+def _listed(names: Sequence[str]) -> str:
+    most = 5
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
+def _called(program: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    return _names(str(program), program.stat().st_mtime_ns) if program.exists() else ((), ())
+
+
+@lru_cache(maxsize=4)
+def _names(program: str, _changed: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Operators and backends that a program calls, each once; a file that changed is read again."""
+    plans = read_executable(Path(program)).plans
+
+    def of(kind: InstructionKind) -> Iterator[str]:
+        return (
+            plan.called(step) for plan in plans for chain in plan.chains for step in chain.steps if step.kind is kind
+        )
+
+    return (
+        tuple(dict.fromkeys(of(InstructionKind.KERNEL))),
+        tuple(dict.fromkeys(of(InstructionKind.DELEGATE))),
+    )
