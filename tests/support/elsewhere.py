@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import torch
 from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
 from executorch.exir import ExecutorchBackendConfig, to_edge_transform_and_lower
+from executorch.exir.passes.external_constants_pass import delegate_external_constants_pass_unlifted
 from torch.export import Dim, export
 
 Program: TypeAlias = Any
@@ -119,3 +120,21 @@ def written(name: str, directory: Path) -> Path:
     path = directory / f"{name}.pte"
     path.write_bytes(finished(name).buffer)
     return path
+
+
+def written_apart(name: str, directory: Path, *, delegates: bool = False) -> tuple[Path, Path]:
+    """The file of one of them and that of its weights; with ``delegates`` those of XNNPACK's layers are in it, too."""
+    program = _apart(name) if delegates else finished(name, external_constants=True)
+    path = directory / f"{name}.pte"
+    path.write_bytes(program.buffer)
+    program.write_tensor_data_to_file(str(directory))
+    return path, directory / ("weights.ptd" if delegates else "_default_external_constant.ptd")
+
+
+def _apart(name: str) -> Program:
+    tagged = _exported(name).module()
+    delegate_external_constants_pass_unlifted(module=tagged, gen_tag_fn=lambda _: "weights")
+    lowered = to_edge_transform_and_lower(
+        export(tagged, *_exported(name).example_inputs[:1]), partitioner=[XnnpackPartitioner()]
+    )
+    return lowered.to_executorch(config=ExecutorchBackendConfig(external_constants=lambda _: "weights"))

@@ -10,7 +10,7 @@ import pytest
 from command_line import opscope
 from opscope.api import Settings, profile, validate
 from opscope.bundle.bundle import Bundle
-from opscope.core.errors import MissingDependencyError, UsageError
+from opscope.core.errors import MismatchError, MissingDependencyError, NotFoundError, TraceFormatError, UsageError
 from opscope.measurements.results import Profiled
 from opscope.runtimes.executorch.installed import binding_libraries
 
@@ -175,3 +175,47 @@ def test_every_registered_name_stands_in_a_library() -> None:
     names = [*portable_lib._get_operator_names(), *portable_lib._get_registered_backend_names()]
     content = b"".join(path.read_bytes() for path in binding_libraries())
     assert [name for name in names if f"{name}\0".encode() not in content] == []
+
+
+@pytest.fixture(scope="session", params=[False, True], ids=["portable", "delegates"])
+def apart(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A program and the file of its weights: those of portable operators, then all."""
+    from elsewhere import written_apart
+
+    return written_apart("looked", tmp_path_factory.mktemp("apart"), delegates=request.param)
+
+
+def test_weights_are_found_beside_the_program(apart: tuple[Path, Path], programs: Path, tmp_path: Path) -> None:
+    """By their keys; the bundle has them with their hash, and the result is that of the whole program."""
+    program, weights = apart
+    tokens = ("int64[1,16]=random(0,1000)",)
+    whole = outputs(profiled(programs / "looked.pte", tmp_path / "whole", input_specs=tokens).path)[0]
+    for target in TARGETS:
+        out = profiled(program, tmp_path / target, target, input_specs=tokens).path
+        np.testing.assert_allclose(outputs(out)[0], whole, rtol=1e-5)
+        model = Bundle.open(out).manifest.model
+        assert (model.data, model.data_size) == (f"model/{weights.name}", weights.stat().st_size)
+        assert validate(out).valid
+    (out / "model" / weights.name).write_bytes(b"other")
+    assert not validate(out).valid
+
+
+def test_weights_that_are_missing_or_others(apart: tuple[Path, Path], programs: Path, tmp_path: Path) -> None:
+    """Said by their keys before anything runs: none, one that is another's, a damaged one, one that nobody needs."""
+    program, weights = apart
+    alone = tmp_path / "alone" / program.name
+    alone.parent.mkdir()
+    alone.write_bytes(program.read_bytes())
+    (alone.parent / "damaged.ptd").write_bytes(weights.read_bytes()[:100])
+    with pytest.raises(NotFoundError, match=r"no \.ptd beside it has embedding\.weight") as caught:
+        profiled(alone, tmp_path / "out")
+    assert "--data" in str(caught.value.hint)
+    other = tmp_path / "other.ptd"
+    other.write_bytes(weights.read_bytes().replace(b"embedding.weight", b"embedding.height"))
+    with pytest.raises(MismatchError, match=r"it has no embedding\.weight, which looked\.pte looks for"):
+        profiled(alone, tmp_path / "out", data=str(other))
+    with pytest.raises(TraceFormatError, match="truncated"):
+        profiled(alone, tmp_path / "out", data=str(alone.parent / "damaged.ptd"))
+    with pytest.raises(UsageError, match="holds all its weights itself"):
+        profiled(programs / "rows.pte", tmp_path / "out", data=str(weights))
+    assert not (tmp_path / "out").exists()

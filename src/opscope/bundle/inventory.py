@@ -103,6 +103,8 @@ def stated_paths(manifest: Manifest) -> Iterator[tuple[str, str]]:
     yield "model.program", manifest.model.program
     if manifest.model.etrecord is not None:
         yield "model.etrecord", manifest.model.etrecord
+    if manifest.model.data is not None:
+        yield "model.data", manifest.model.data
     if manifest.plan.values is not None:
         yield "plan.values", manifest.plan.values
     for number, repetition in enumerate(manifest.repetitions):

@@ -69,6 +69,9 @@ class Model(msgspec.Struct, frozen=True):
             likewise.
         tokens: tokens that a call of a method reads or produces, by method, where the record of the export says so.
         etrecord_sha256: hash of the .etrecord as it lies in the bundle; null without one, and in older bundles.
+        data: path within the bundle of the .ptd with weights that the program keeps apart; null without.
+        data_sha256: its hash; likewise.
+        data_size: of it in bytes; likewise.
     """
 
     name: str
@@ -84,6 +87,9 @@ class Model(msgspec.Struct, frozen=True):
     delegate_bytes: int | None = None
     tokens: dict[str, int] = {}
     etrecord_sha256: str | None = None
+    data: str | None = None
+    data_sha256: str | None = None
+    data_size: int | None = None
 
 
 class Variant(msgspec.Struct, frozen=True):

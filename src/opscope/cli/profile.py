@@ -107,6 +107,13 @@ def command(
     input_file: Annotated[
         Path | None, typer.Option("--inputs", metavar="FILE.npz", help="Arrays with the inputs instead.")
     ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.ptd",
+            help="Weights that the program keeps in a file of their own. [default: the one beside it that fits]",
+        ),
+    ] = None,
     models: ModelsOption = None,
     roofs: Annotated[
         bool | None,
@@ -155,6 +162,7 @@ def command(
         models=str(models) if models else None,
         input_specs=tuple(input_specs or ()),
         input_file=str(input_file) if input_file else None,
+        data=str(data) if data else None,
     )
     place = out or default_directory(model, SystemClock().now())
     done = _profile(model, settings, place, resume=resume, quiet=quiet)

@@ -68,6 +68,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         input: the inputs of every model, one after the other, each as ``--input`` of `opscope profile` takes it; empty:
             random tensors of the sizes that the program declares.
         inputs: .npz with the inputs instead, relative to the file.
+        data: .ptd with weights that the program keeps apart, relative to the file; null: the one beside the
+            program whose keys it looks for.
         variants: what is compared; empty: the CPU as it is, and without ``ablate``.
         ablate: without variants: feature groups to switch off in the baseline; empty for the strongest of the CPU.
         ladder: without variants: run the whole staircase of the CPU's features.
@@ -100,6 +102,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     devices: list[Name] = []
     input: list[Text] = []
     inputs: Text | None = None
+    data: Text | None = None
     variants: list[VariantConfig] = []
     ablate: list[str] = []
     ladder: bool = False

@@ -260,6 +260,7 @@ def _experiment(
         device=device,
         input_specs=tuple(config.input),
         input_file=file.parent / config.inputs if config.inputs else None,
+        data=file.parent / config.data if config.data else None,
     )
 
 

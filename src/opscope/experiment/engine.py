@@ -149,6 +149,7 @@ def _job(bundle: Bundle, variant: Variant, *, traced: bool) -> Job:
         calls=tuple(plan.calls),
         inputs=tuple(plan.inputs),
         values=str(bundle.path / plan.values) if plan.values else None,
+        data=str(bundle.path / bundle.manifest.model.data) if bundle.manifest.model.data else None,
     )
 
 

@@ -119,6 +119,7 @@ class Experiment(msgspec.Struct, frozen=True):
         models: the user's directory of models; null for the usual one.
         input_specs: one for each input, see :mod:`opscope.experiment.inputs`; empty: as the program declares them.
         input_file: .npz with the inputs instead.
+        data: .ptd with the weights that the program looks for; null: beside the program, where it needs one.
     """
 
     name: str
@@ -137,6 +138,7 @@ class Experiment(msgspec.Struct, frozen=True):
     models: Path | None = None
     input_specs: tuple[str, ...] = ()
     input_file: Path | None = None
+    data: Path | None = None
 
 
 class Experiments(msgspec.Struct, frozen=True):

@@ -61,6 +61,7 @@ class RunRequest(msgspec.Struct, frozen=True):
         inputs: of the methods, one method after the other; empty: random tensors of the sizes that they declare.
         values: .npz with the tensors among ``inputs``; null: they are drawn from the seed.
         kernels: modules to import, which register further kernels.
+        data: .ptd with weights that the program keeps apart; null for none.
     """
 
     program: str
@@ -76,6 +77,7 @@ class RunRequest(msgspec.Struct, frozen=True):
     inputs: tuple[PlannedInput, ...] = ()
     values: str | None = None
     kernels: tuple[str, ...] = ()
+    data: str | None = None
 
 
 class RunAnswer(msgspec.Struct, frozen=True):

@@ -40,6 +40,7 @@ class Job(msgspec.Struct, frozen=True):
         inputs: of the methods, one method after the other; empty: random tensors of the sizes that they declare.
         values: .npz on this machine with the tensors among ``inputs``, ``arr_`` and the number of each; None: they are
             drawn from the seed.
+        data: .ptd on this machine with weights that the program keeps apart; None for none.
     """
 
     program: str
@@ -54,6 +55,7 @@ class Job(msgspec.Struct, frozen=True):
     calls: tuple[str, ...] = ()
     inputs: tuple[PlannedInput, ...] = ()
     values: str | None = None
+    data: str | None = None
 
 
 class JobOutcome(msgspec.Struct, frozen=True):

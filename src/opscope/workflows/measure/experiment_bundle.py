@@ -108,9 +108,12 @@ def new_bundle(path: Path, experiment: Experiment, target: RunTarget, clock: Tim
     untraceable = _untraceable(target, experiment.effort)
     asked_inputs(experiment)  # before minutes go into an export
     source = program_source(experiment.model, experiment.models)
+    if source is None and experiment.data is not None:
+        hint = "leave it out: opscope exports programs that hold their weights themselves"
+        raise UsageError("only a .pte has weights apart", where="--data", hint=hint)
     check_free(path)
     with tempfile.TemporaryDirectory(prefix="opscope-") as work:
-        given = exported_files(experiment, Path(work), path) if source is None else given_files(source)
+        given = exported_files(experiment, Path(work), path) if source is None else given_files(source, experiment.data)
         files = bundled_files(given, Path(work))
         _check_registered(files[0], target)
         plan = with_inputs(
@@ -199,6 +202,10 @@ def resumed_bundle(path: Path, model: str) -> Bundle:
     program = bundle.path / manifest.model.program
     if not program.exists() or sha256_of(program) != manifest.model.sha256:
         raise RunError("the bundle's program is missing or changed", where=program, hint="profile into a new --out")
+    data = bundle.path / manifest.model.data if manifest.model.data else None
+    if data is not None and (not data.exists() or sha256_of(data) != manifest.model.data_sha256):
+        problem = "the weights of the bundle's program are missing or changed"
+        raise RunError(problem, where=data, hint="profile into a new --out")
     return bundle
 
 

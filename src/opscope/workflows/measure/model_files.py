@@ -17,6 +17,7 @@ from opscope.runtimes.executorch.export.process import EXPORT_LOG
 from opscope.runtimes.executorch.export.sources import source_of
 from opscope.runtimes.executorch.pte import read_executable, read_program
 from opscope.workflows.export.exporting import checked_export
+from opscope.workflows.measure.program_data import DATA_SUFFIX, program_data
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -64,10 +65,20 @@ def exported_files(experiment: Experiment, work: Path, out: Path) -> list[Path]:
     return [work / name for name in (record.program.name, *etrecord, RECORD, EXPORT_LOG)]
 
 
-def given_files(source: Path) -> list[Path]:
-    """The program that was named, and the records beside it when there are any."""
+def given_files(source: Path, data: Path | None = None) -> list[Path]:
+    """The program that was named, the records beside it when there are any, and its weights when they are apart.
+
+    Args:
+        source: the .pte.
+        data: the .ptd that was named; None: it is found beside the program.
+
+    Raises:
+        OpscopeError: the weights are missing, or not those of the program.
+    """
     etrecord = source.with_suffix(RECORD_SUFFIX)
     found = [source, etrecord] if etrecord.is_file() else [source]
+    weights = program_data(source, data)
+    found += [weights] if weights else []
     return [*found, source.with_name(RECORD)] if record_of_export(source) else found
 
 
@@ -83,6 +94,7 @@ def described_model(model: str, source: Path | None, files: list[Path]) -> Model
     executable = read_executable(program)
     plan = executable.outline()
     payloads = {delegate.data for own in executable.plans for delegate in own.delegates if delegate.data}
+    weights = next((file for file in files if file.suffix == DATA_SUFFIX), None)
     records = [file for file in files if file.suffix == RECORD_SUFFIX]
     return Model(
         name=record.name if source is None and record else Path(program).stem,
@@ -98,6 +110,9 @@ def described_model(model: str, source: Path | None, files: list[Path]) -> Model
         planned_bytes=sum(sum(own.planned_buffers) for own in executable.plans),
         delegate_bytes=sum(data.size for data in payloads),
         tokens=recorded_tokens(program),
+        data=f"{MODEL}/{weights.name}" if weights else None,
+        data_sha256=sha256_of(weights) if weights else None,
+        data_size=weights.stat().st_size if weights else None,
     )
 
 

@@ -62,6 +62,7 @@ class Settings(msgspec.Struct, frozen=True):
         input_specs: one for each input, see :mod:`opscope.experiment.inputs`; empty: random tensors of the sizes that
             the program declares.
         input_file: .npz with the inputs instead.
+        data: .ptd with weights that the program keeps apart; None: the one beside the program whose keys it looks for.
         min_seconds: add rounds until each variant was measured that long, warm-up apart.
         until: add rounds until the 95 % interval of every speedup over a baseline is narrower than this share of it.
         max_rounds: most rounds that these two may lead to; None: four times ``rounds``.
@@ -91,6 +92,7 @@ class Settings(msgspec.Struct, frozen=True):
     max_temperature: float | None = defaults.MAX_TEMPERATURE
     input_specs: tuple[str, ...] = ()
     input_file: str | None = None
+    data: str | None = None
 
 
 def default_directory(model: str, now: datetime) -> Path:
@@ -165,6 +167,7 @@ def _experiment(name: str, source: str, settings: Settings, begun: Bundle | None
         models=Path(settings.models) if settings.models else None,
         input_specs=settings.input_specs,
         input_file=Path(settings.input_file) if settings.input_file else None,
+        data=Path(settings.data) if settings.data else None,
     )
 
 

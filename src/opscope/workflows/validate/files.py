@@ -110,10 +110,12 @@ def _record_problems(model: Model, found: Inventory) -> Iterator[Problem]:
 
 
 def _value_problems(manifest: Manifest, found: Inventory) -> Iterator[Problem]:
-    """Whether the values of the inputs are those that were given; that they are missing is told elsewhere."""
-    path, stated = manifest.plan.values, manifest.plan.values_sha256
-    if path is not None and not found.fault(path) and stated != (true := sha256_of(found.root / path)):
-        yield Problem(MANIFEST, "plan.values_sha256", f"is {shown(stated)}, {path} has {shown(true)}")
+    """Whether inputs and weights apart are those that were given; that they are missing is told elsewhere."""
+    plan, model = manifest.plan, manifest.model
+    values = ("plan.values_sha256", plan.values, plan.values_sha256)
+    for at, path, stated in (values, ("model.data_sha256", model.data, model.data_sha256)):
+        if path is not None and not found.fault(path) and stated != (true := sha256_of(found.root / path)):
+            yield Problem(MANIFEST, at, f"is {shown(stated)}, {path} has {shown(true)}")
 
 
 def derived_documents(manifest: Manifest, found: Inventory) -> dict[str, Document]:

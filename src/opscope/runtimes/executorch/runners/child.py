@@ -131,7 +131,8 @@ def run(request: RunRequest, began: int) -> Measurement:
     runtime._unsafe_reset_threadpool(request.threads)  # noqa: SLF001 - the runtime offers no other way
     started = time.perf_counter_ns()
     traced = request.trace is not None
-    module = runtime._load_for_executorch(request.program, enable_etdump=traced)  # noqa: SLF001 - likewise
+    weights = {"data_path": request.data} if request.data else {}
+    module = runtime._load_for_executorch(request.program, enable_etdump=traced, **weights)  # noqa: SLF001 - likewise
     loaded = time.perf_counter_ns()
     calls = _calls(module, request.calls)
     inputs = _given(module, calls, request) if request.inputs else _inputs(module, calls, request.seed)

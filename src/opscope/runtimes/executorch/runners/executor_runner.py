@@ -41,7 +41,8 @@ if TYPE_CHECKING:
     from opscope.hosts.host import ExitStatus, Host
     from opscope.runtimes.executorch.runners.runner_log import RunnerHelp
 
-_PROGRAM = "program.pte"
+_PROGRAM, _DATA = "program.pte", "program.ptd"
+_NO_DATA = "the runner has no --data_path, and the program keeps its weights in a .ptd: build a newer one"
 _HELP_SECONDS = 60.0
 _FULL = 1 << 16
 _ONE_EACH = "give one runner per variant: features are chosen when a runner is built"
@@ -130,6 +131,10 @@ class ExecutorRunnerTarget(HostedTarget):
     def _execute(self, job: Job, work: Path) -> JobOutcome:
         program = self._host.provide("programs", {_PROGRAM: Path(job.program)})[_PROGRAM]
         words = _words(job, program, OUTPUT_FILE if self._reads_outputs else None)
+        if job.data:
+            if "data_path" not in (self._help.flags or ()):
+                return JobOutcome(failure=Failure(FailureKind.EXIT, _NO_DATA))
+            words += ["--data_path", self._host.provide("data", {_DATA: Path(job.data)})[_DATA]]
         command = self._command([*words, *self._arguments], work, job.timeout_seconds)
         with self._host.started(command._replace(affinity=job.affinity)) as ended:
             outcome = self._outcome(ended, job, work)  # before its files go there: they may be what fills the storage

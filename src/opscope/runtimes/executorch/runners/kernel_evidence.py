@@ -135,6 +135,7 @@ def _job(bundle: Bundle, variant: Variant, counter: Counter) -> Job:
         calls=tuple(plan.calls) if plan.inputs else (),
         inputs=tuple(plan.inputs),
         values=str(bundle.path / plan.values) if plan.values else None,
+        data=str(bundle.path / bundle.manifest.model.data) if bundle.manifest.model.data else None,
     )
 
 

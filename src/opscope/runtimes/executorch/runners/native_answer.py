@@ -112,6 +112,7 @@ class RunnerCall(NamedTuple):
         trace: where the ETDump goes; None for a run without event tracing.
         counter: library that counts calls of kernels, to preload; None without.
         counts: where the counts go; None likewise.
+        data: .ptd with weights that the program keeps apart; None for none.
     """
 
     flags: Mapping[str, object]
@@ -124,6 +125,7 @@ class RunnerCall(NamedTuple):
     trace: Path | None = None
     counter: Path | None = None
     counts: Path | None = None
+    data: Path | None = None
 
 
 def judged(heard: NativeAnswer | Failure, code: int | None, log: Path) -> NativeAnswer | Failure:

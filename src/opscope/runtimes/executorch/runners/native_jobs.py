@@ -106,6 +106,7 @@ class NativeJobs:
                 log=directory / LOG,
                 timeout=job.timeout_seconds,
                 program=Path(job.program),
+                data=Path(job.data) if job.data else None,
                 inputs=len(inputs),
                 outputs=True,
                 trace=directory / TRACE if job.traced else None,

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 # What shells say of a program that is not theirs to execute, and of one that is not there; some take it for a script.
 _CANNOT_START = (2, 126, 127)
-_PROGRAM, _COUNTER = "program.pte", "libopscope_counter.so"
+_PROGRAM, _DATA, _COUNTER = "program.pte", "program.ptd", "libopscope_counter.so"
 _MAC = sys.platform == "darwin"
 _LIBRARY, _SUFFIX = f"{BACKEND}.so", ".dylib" if _MAC else ".so"
 _PARTS = ("libexecutorch", "libexecutorch_kernels_optimized", BACKEND, "libexecutorch_kernels_quantized")
@@ -126,6 +126,8 @@ class NativeStarter:
         flags: dict[str, object] = {**call.flags, "answer_path": ANSWER}
         if call.program:
             flags["model_path"] = self._host.provide("programs", {_PROGRAM: call.program})[_PROGRAM]
+        if call.data:
+            flags["data_path"] = self._host.provide("data", {_DATA: call.data})[_DATA]
         if call.inputs:
             names = [f"{INPUT}-{number}.bin" for number in range(call.inputs)]
             there = self._host.provide("inputs", {name: call.work / name for name in names})

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from opscope.runtimes.executorch.runners.interpreters import Interpreter
 
 _REQUEST, _ANSWER, _PROGRAM = "request.json", "answer.json", "program.pte"
-_VALUES = "inputs.npz"
+_VALUES, _DATA = "inputs.npz", "program.ptd"
 _PROBE_SECONDS = 120.0
 # Starting and building the graphs adds a second; a slow processor may take five times as long.
 ROOFS_SECONDS, ROOFS_LIMIT = 2.5, 120.0
@@ -114,6 +114,7 @@ class PythonTarget(HostedTarget):
                 affinity=job.affinity,
                 inputs=job.inputs,
                 values=self._host.provide("inputs", {_VALUES: Path(job.values)})[_VALUES] if job.values else None,
+                data=self._host.provide("data", {_DATA: Path(job.data)})[_DATA] if job.data else None,
                 kernels=tuple(one.module for one in extra_kernels(Path(job.program))),
             )
             words = ["run", self._sent(asked, work)]

@@ -98,6 +98,7 @@ using Flags = std::map<std::string, std::string>;
 
 const Flags kKnown = {
     {"model_path", "the program (.pte)"},
+    {"data_path", "weights that the program keeps in a file of their own (.ptd); default: none"},
     {"method_name", "methods to call over and over in this order, separated by commas; default: the only one, or forward"},
     {"num_executions", "inferences to measure; default 1"},
     {"cpu_threads", "size of the thread pool; default: the runtime's choice"},
@@ -767,7 +768,7 @@ void run(const Flags& flags, int64_t spawned, Answer& answer) {
   const std::string trace = text(flags, "etdump_path");
   auto owned = trace.empty() ? nullptr : std::make_unique<ETDumpGen>();
   ETDumpGen* tracer = owned.get();
-  Module module(text(flags, "model_path"), Module::LoadMode::Mmap, std::move(owned));
+  Module module(text(flags, "model_path"), list(flags, "data_path"), Module::LoadMode::Mmap, std::move(owned));
   const Names calls = calls_of(module, list(flags, "method_name"));
   for (const auto& method : distinct(calls)) must(module.load_method(method), "load the method");
   const int64_t loaded = now();
