@@ -373,6 +373,39 @@ def test_an_architecture_of_transformers_is_made_small() -> None:
     assert "did you mean BertConfig" in (raised.value.hint or "")
 
 
+@pytest.mark.parametrize(
+    ("name", "inputs", "largest"),
+    [
+        ("SegformerConfig", [(1, 3, 64, 64)], 4_000_000),  # heads and widths differ from stage to stage
+        ("SwinConfig", [(1, 3, 64, 64)], 21_000_000),  # likewise, and windows must fit into the image
+        ("YolosConfig", [(1, 3, 64, 64)], 200_000),  # both sides of the image are given
+        ("ResNetConfig", [(1, 3, 64, 64)], 15_000_000),  # has no size of an image
+        ("DetrConfig", [(1, 3, 64, 64)], 1_000_000),  # its backbone would be timm's
+        ("CLIPConfig", [(1, 32), (1, 3, 64, 64)], 500_000),  # two configurations inside, two inputs
+        ("SiglipTextConfig", [(1, 32)], 300_000),  # AutoModel does not know it
+        ("PatchTSTConfig", [(1, 32, 1)], 500_000),  # a series of numbers
+    ],
+)
+def test_architectures_of_every_kind_are_made_small(name: str, inputs: list[tuple[int, ...]], largest: int) -> None:
+    """They build, and run on inputs that fit."""
+    pytest.importorskip("transformers", reason="needs pip install 'opscope[transformers]'")
+    from opscope.runtimes.executorch.export.sources import load
+
+    model = load(f"transformers:{name}")
+    assert [tuple(value.shape) for value in model.inputs] == inputs
+    assert sum(weights.numel() for weights in model.module.parameters()) < largest
+    assert all(bool(value.isfinite().all()) for value in model.module(*model.inputs))
+
+
+def test_random_weights_do_not_make_numbers_vanish() -> None:
+    """Batch norms fit the example inputs; else MobileViT ends at 1e-40, where kernels round to zero."""
+    pytest.importorskip("transformers", reason="needs pip install 'opscope[transformers]'")
+    from opscope.runtimes.executorch.export.sources import load
+
+    model = load("transformers:MobileViTConfig")
+    assert all(float(value.abs().max()) > 1e-2 for value in model.module(*model.inputs))
+
+
 def test_patterns_compute_the_same() -> None:
     """Enlarging by a transposed convolution, a norm in single precision, values recorded once."""
     import torch

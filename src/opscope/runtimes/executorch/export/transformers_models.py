@@ -1,7 +1,9 @@
 """``transformers:CONFIGCLASS``: any architecture of Hugging Face's transformers, small and with random weights.
 
-The configuration class is made with small sizes where it has such parameters, the model with
-``AutoModel.from_config``; nothing is downloaded. A wrapper takes positional tensors and gives a tuple of tensors.
+The configuration class is made with small sizes where it has such parameters, and so are the configurations inside of
+it; widths and heads that differ from stage to stage stay as they are. A backbone that timm would give becomes a small
+ResNet. The model comes from ``AutoModel``, or is the class beside the configuration; nothing is downloaded. A wrapper
+takes positional tensors and gives a tuple of tensors.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ if TYPE_CHECKING:
 
 _SEED = 0
 _TOKENS, _WORDS, _WIDTH, _HEADS, _LAYERS, _HIDDEN, _PLACES = 32, 1000, 64, 4, 2, 128, 128
-_IMAGE, _SAMPLES = 64, 16_000
+_IMAGE, _CHANNELS, _SAMPLES, _MELS = 64, 3, 16_000, 80
+_DEPTH = 2  # of every stage
 _SMALL = {
     **dict.fromkeys(("hidden_size", "d_model", "n_embd", "dim", "embedding_size", "hidden_dim_size"), _WIDTH),
     **dict.fromkeys(("num_attention_heads", "n_head", "n_heads", "num_heads"), _HEADS),
@@ -30,10 +33,14 @@ _SMALL = {
     **dict.fromkeys(("max_position_embeddings", "n_positions", "max_source_positions"), _PLACES),
     "vocab_size": _WORDS,
     "image_size": _IMAGE,
+    "window_size": 2,
     "head_dim": _WIDTH // _HEADS,
     "d_kv": _WIDTH // _HEADS,
 }
 """Sizes that make a model small, by the names that architectures use."""
+_BACKBONE = {"depths": (1, 1, 1, 1), "hidden_sizes": (32, 64, 96, 128), "embedding_size": 32}
+"""A small ResNet, where a model would take ResNet-50 from timm."""
+_BINS = ("input_feat_per_channel", "feature_projection_input_dim", "num_mel_bins")
 _TOKEN_IDS = ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id", "sep_token_id")
 
 
@@ -63,17 +70,79 @@ def _build(config_class: str) -> tuple[Any, Inputs]:
 
     torch.manual_seed(_SEED)
     config = small_config(getattr(transformers, config_class))
-    model = transformers.AutoModel.from_config(config).eval().requires_grad_(requires_grad=False)
+    model = _model(config).eval().requires_grad_(requires_grad=False)
     names, inputs = _inputs(model, config)
-    return _plain_module(model, names), inputs
+    module = _plain_module(model, names)
+    _fit_norms(module, inputs)
+    return module, inputs
+
+
+def _fit_norms(module: Any, inputs: Inputs) -> None:  # noqa: ANN401 - a model of a library without types here
+    """Let batch norms turn the example inputs into numbers of the size 1, as trained norms would.
+
+    With the variance 1 that they begin with, and with random scales, as MobileViT gives them, every layer's output is
+    smaller than its input and ends at 1e-40, where kernels round to zero and PyTorch does not. The mean stays 0: where
+    values of a channel are nearly equal, without their mean nothing but rounding would be left.
+    """
+    import torch
+
+    def fit(norm: Any, given: tuple[Any, ...]) -> None:  # noqa: ANN401 - likewise
+        if norm.running_var is None:
+            return
+        norm.running_var = given[0].transpose(0, 1).flatten(1).square().mean(1)
+        if norm.affine:  # what a norm adds to a small variance would make its output small again
+            scale = (1 + norm.eps / norm.running_var).sqrt()
+            norm.weight.copy_(torch.where(scale.isfinite(), scale, 1.0))
+
+    norms = [part for part in module.modules() if isinstance(part, torch.nn.modules.batchnorm._BatchNorm)]  # noqa: SLF001 - the class of all
+    hooks = [norm.register_forward_pre_hook(fit) for norm in norms]
+    if hooks:
+        with torch.no_grad():
+            module.eval()(*inputs)
+    for hook in hooks:
+        hook.remove()
+
+
+def _model(config: Any) -> Any:  # noqa: ANN401 - a model of a library without types here
+    """What AutoModel makes of a configuration; parts of larger models are not known to it, but stand beside theirs."""
+    import transformers
+
+    beside = type(config).__name__.removesuffix("Config") + "Model"
+    if type(config) not in transformers.AutoModel._model_mapping and hasattr(transformers, beside):  # noqa: SLF001 - it has no other
+        return getattr(transformers, beside)(config)
+    return transformers.AutoModel.from_config(config)
 
 
 def small_config(config_class: Any) -> Any:  # noqa: ANN401 - a class of a library without types here
     """A configuration with small sizes where the class has such parameters, the class's own sizes elsewhere."""
     known = inspect.signature(config_class.__init__).parameters
-    sizes = {name: size for name, size in _SMALL.items() if name in known}
+    sizes: dict[str, Any] = {
+        name: size for name, size in _SMALL.items() if name in known and not _staged(known[name].default)
+    }
+    if "image_size" in known and _staged(known["image_size"].default):
+        sizes["image_size"] = (_IMAGE,) * len(known["image_size"].default)
+    if "depths" in known and _staged(known["depths"].default):
+        sizes["depths"] = tuple(min(depth, _DEPTH) for depth in known["depths"].default)
     ids = {name: 0 for name in _TOKEN_IDS if "vocab_size" in sizes and _too_large(known, name)}
-    return config_class(**sizes, **ids)
+    return config_class(**sizes, **ids, **_inner_configs(config_class))
+
+
+def _staged(default: Any) -> bool:  # noqa: ANN401 - a default of a parameter
+    """Whether a parameter has a value for every stage, or for both sides of an image."""
+    return isinstance(default, list | tuple)
+
+
+def _inner_configs(config_class: Any) -> dict[str, Any]:  # noqa: ANN401 - as above
+    """Small configurations of the parts that a class names; a backbone stays as it is, unless timm would give it."""
+    import transformers
+
+    named = getattr(config_class, "sub_configs", {})
+    found = {name: small_config(kind) for name, kind in named.items() if kind is not transformers.AutoConfig}
+    backbone: Any = getattr(config_class(), "backbone_config", None) if "backbone_config" in named else None
+    if getattr(backbone, "model_type", None) == "timm_backbone":
+        stages = [f"stage{at}" for at in backbone.out_indices]
+        found["backbone_config"] = transformers.ResNetConfig(**_BACKBONE, out_features=stages)
+    return found
 
 
 def _too_large(known: Any, name: str) -> bool:  # noqa: ANN401 - parameters of a signature
@@ -89,21 +158,46 @@ def _inputs(model: Any, config: Any) -> tuple[list[str], Inputs]:  # noqa: ANN40
     import torch
 
     main = model.main_input_name
-    words = torch.randint(0, getattr(config, "vocab_size", _WORDS), (1, _TOKENS))
+    seen, read = (getattr(config, f"{part}_config", config) for part in ("vision", "text"))
+    words = torch.randint(0, getattr(read, "vocab_size", _WORDS), (1, _TOKENS))
+    channels = getattr(seen, "num_channels", _CHANNELS)
     makers = {
         "input_ids": lambda: words,
-        "pixel_values": lambda: torch.randn(1, config.num_channels, *_pair(config.image_size)),
-        "input_values": lambda: torch.randn(1, _SAMPLES),
-        "input_features": lambda: torch.randn(1, config.num_mel_bins, 2 * config.max_source_positions),
+        "pixel_values": lambda: torch.randn(1, channels, *_pair(getattr(seen, "image_size", _IMAGE))),
+        "input_values": lambda: torch.randn(_heard(config)),
+        "input_features": lambda: torch.randn(_spectrum(config)),
+        "past_values": lambda: torch.randn(1, config.context_length, config.num_input_channels),
     }
     if main not in makers:
         hint = "write a builder of your own (opscope init-model NAME) and wrap the model there"
         raise UsageError(f"no example is known for an input called {main!r}", hint=hint)
     names, inputs = [main], [makers[main]()]
-    if getattr(config, "is_encoder_decoder", False):
+    if seen is not config and read is not config and main == "input_ids":
+        names.append("pixel_values")
+        inputs.append(makers["pixel_values"]())
+    if getattr(config, "is_encoder_decoder", False) and "decoder_input_ids" in _accepted(model):
         names.append("decoder_input_ids")
         inputs.append(words[:, :_HEADS])
     return names, tuple(inputs)
+
+
+def _heard(config: Any) -> tuple[int, ...]:  # noqa: ANN401 - a configuration
+    """The shape of a second of sound, or of its spectrogram where the model takes that under the same name."""
+    if hasattr(config, "num_mel_bins") and hasattr(config, "max_length"):
+        return 1, config.max_length, config.num_mel_bins
+    return 1, _SAMPLES
+
+
+def _spectrum(config: Any) -> tuple[int, ...]:  # noqa: ANN401 - a configuration
+    """The shape of a spectrogram: bins first, as in Whisper, or last."""
+    if hasattr(config, "max_source_positions") and hasattr(config, "num_mel_bins"):
+        return 1, config.num_mel_bins, 2 * config.max_source_positions
+    bins = next((getattr(config, name) for name in _BINS if hasattr(config, name)), _MELS)
+    return 1, _PLACES, bins
+
+
+def _accepted(model: Any) -> Any:  # noqa: ANN401 - a model
+    return inspect.signature(model.forward).parameters
 
 
 def _pair(size: Any) -> tuple[int, int]:  # noqa: ANN401 - a number or a pair
@@ -115,7 +209,7 @@ def _plain_module(model: Any, names: list[str]) -> Any:  # noqa: ANN401 - likewi
     import torch
     from torch.utils import _pytree
 
-    accepted = inspect.signature(model.forward).parameters
+    accepted = _accepted(model)
     fixed = {"use_cache": False} if "use_cache" in accepted else {}
 
     class Plain(torch.nn.Module):  # type: ignore[misc]
