@@ -17,7 +17,7 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 INSTALL_TORCH := $(PIP) install $(if $(TORCH_INDEX_URL),--index-url $(TORCH_INDEX_URL)) "$(TORCH)"
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-pythons test-arm64 check bench bench-attribution bench-calibration fuzz docs bless clean
+.PHONY: help demo test test-pythons test-arm64 check bench bench-attribution bench-calibration fuzz zoo docs bless clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -63,6 +63,10 @@ bench-attribution: $(VENV)/dev.stamp ## attribution of XNNPACK's events against 
 
 fuzz: $(VENV)/dev.stamp ## damage files for FUZZ_SECONDS a reader and look for anything but a proper error
 	$(BIN)/python -m fuzz.run --seconds $(FUZZ_SECONDS)
+
+zoo: $(VENV)/dev.stamp ## export, run and analyse a hundred models of every kind, as docs/reference/zoo.md shows (an hour)
+	$(BIN)/python -m zoo.run --write zoo/results.json
+	$(BIN)/python docs/build.py
 
 docs: $(VENV)/dev.stamp ## generate the reference pages from the code, and build the site into site/
 	$(BIN)/python docs/build.py

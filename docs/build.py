@@ -8,6 +8,7 @@ of the commands is what the installed ``opscope`` prints.
 from __future__ import annotations
 
 import argparse
+import importlib
 import inspect
 import json
 import os
@@ -121,6 +122,7 @@ def pages() -> dict[Path, str]:
         REFERENCE / "targets.md": targets(),
         REFERENCE / "taxonomy.md": taxonomy(),
         REFERENCE / "rules.md": rule_list(),
+        REFERENCE / "zoo.md": zoo(),
     }
     return written | {SCHEMAS / f"{name}.schema.json": schema(kind) for name, kind in PUBLISHED.items()}
 
@@ -251,6 +253,13 @@ def _rule_cells(rule: Rule) -> list[str]:
 def _threshold(name: str, value: float | tuple[float, ...]) -> str:
     values = value if isinstance(value, tuple) else (value,)
     return f"`{name}` {' and '.join(f'{each:g}' for each in values)}"
+
+
+def zoo() -> str:
+    """The models of the zoo and what came of them, from the results of the run that is committed."""
+    sys.path.append(str(ROOT))  # the zoo is a package of the repository, not of the installation
+    page = importlib.import_module("zoo.page")
+    return _page("Models that were tried", "zoo/results.json, which `make zoo` writes", *page.sections())
 
 
 def schema(kind: type[msgspec.Struct]) -> str:

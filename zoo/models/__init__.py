@@ -1,0 +1,1 @@
+"""Hand-written models, small and seeded: what transformers does not reach."""
