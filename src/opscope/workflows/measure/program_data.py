@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opscope.core.errors import MismatchError, NotFoundError, OpscopeError, UsageError
-from opscope.runtimes.executorch.pte import read_executable
 from opscope.runtimes.executorch.ptd import data_keys, external_keys
+from opscope.runtimes.executorch.pte import read_executable
 from opscope.runtimes.executorch.xnnpack.payload import BACKEND
 
 if TYPE_CHECKING:
