@@ -8,6 +8,9 @@ from typing import Any, TypeAlias
 
 import torch
 from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+from executorch.devtools import BundledProgram
+from executorch.devtools.bundled_program.config import MethodTestCase, MethodTestSuite
+from executorch.devtools.bundled_program.serialize import serialize_from_bundled_program_to_flatbuffer
 from executorch.exir import ExecutorchBackendConfig, to_edge_transform_and_lower
 from executorch.exir.passes.external_constants_pass import delegate_external_constants_pass_unlifted
 from torch.export import Dim, export
@@ -138,3 +141,14 @@ def _apart(name: str) -> Program:
         export(tagged, *_exported(name).example_inputs[:1]), partitioner=[XnnpackPartitioner()]
     )
     return lowered.to_executorch(config=ExecutorchBackendConfig(external_constants=lambda _: "weights"))
+
+
+def written_bundled(directory: Path) -> Path:
+    """``scaled`` with its inputs, 0 to 15 and the numbers of the export, and what they lead to."""
+    inputs = [torch.arange(16.0).reshape(2, 8), 3, 0.5, True]
+    with torch.no_grad():
+        case = MethodTestCase(inputs=inputs, expected_outputs=[_exported("scaled").module()(*inputs)])
+    bundle = BundledProgram(finished("scaled"), [MethodTestSuite("forward", [case])])
+    path = directory / "scaled.bpte"
+    path.write_bytes(serialize_from_bundled_program_to_flatbuffer(bundle))
+    return path

@@ -219,3 +219,30 @@ def test_weights_that_are_missing_or_others(apart: tuple[Path, Path], programs: 
     with pytest.raises(UsageError, match="holds all its weights itself"):
         profiled(programs / "rows.pte", tmp_path / "out", data=str(weights))
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_bundled_program_brings_its_inputs(programs: Path, tmp_path: Path, target: str) -> None:
+    """It runs as the program inside it does on the same inputs; words of the user go before them."""
+    from elsewhere import written_bundled
+
+    bundled = written_bundled(tmp_path)
+    found = outputs(profiled(bundled, tmp_path / "bundled", target).path)[0]
+    given = ("float32[2,8]=range",)
+    plain = profiled(programs / "scaled.pte", tmp_path / "plain", target, input_specs=given).path
+    np.testing.assert_array_equal(found, outputs(plain)[0])
+    sources = {one.source for one in Bundle.open(tmp_path / "bundled").manifest.plan.inputs}
+    assert sources == {"input of the bundled program"}
+    asked = profiled(bundled, tmp_path / "asked", target, input_specs=("float32[2,8]=zeros",)).path
+    assert (outputs(asked)[0] != found).any()
+
+
+def test_a_bundled_program_that_is_cut_off(tmp_path: Path) -> None:
+    """Said of the file, and no bundle is begun."""
+    from elsewhere import written_bundled
+
+    bundled = written_bundled(tmp_path)
+    bundled.write_bytes(bundled.read_bytes()[:300])
+    with pytest.raises(TraceFormatError):
+        profiled(bundled, tmp_path / "out")
+    assert not (tmp_path / "out").exists()

@@ -11,7 +11,7 @@ import msgspec
 from opscope.bundle.bundle import Bundle, check_free
 from opscope.bundle.manifest import LeftOut, Manifest, Plan, Status, Tensor
 from opscope.core.errors import BundleError, MissingDependencyError, RunError, UsageError
-from opscope.core.files import sha256_of
+from opscope.core.files import sha256_of, write_atomically
 from opscope.core.version import __version__
 from opscope.experiment.schedule import interleaved
 from opscope.experiment.target import capabilities
@@ -20,6 +20,7 @@ from opscope.experiment.variant_targets import VariantTargets
 from opscope.machine.emulation import marked
 from opscope.measurements.method_calls import planned_calls
 from opscope.program.structure.plan import PlannedTensor as ProgramTensor
+from opscope.runtimes.executorch.bundled import is_bundled, read_bundled
 from opscope.runtimes.executorch.kernel_libraries import check_registered
 from opscope.runtimes.executorch.pte import read_executable
 from opscope.workflows.measure.model_files import (
@@ -29,7 +30,7 @@ from opscope.workflows.measure.model_files import (
     given_files,
     program_source,
 )
-from opscope.workflows.measure.program_inputs import INPUTS, asked_inputs, with_inputs
+from opscope.workflows.measure.program_inputs import BUNDLED, INPUTS, asked_inputs, with_inputs
 from opscope.workflows.measure.targets import build_target, target_named
 from opscope.workflows.measure.variants import check_threads, variants_of
 
@@ -113,6 +114,10 @@ def new_bundle(path: Path, experiment: Experiment, target: RunTarget, clock: Tim
         raise UsageError("only a .pte has weights apart", where="--data", hint=hint)
     check_free(path)
     with tempfile.TemporaryDirectory(prefix="opscope-") as work:
+        bundled = read_bundled(source) if source is not None and is_bundled(source) else None
+        if source is not None and bundled is not None:
+            source = Path(work) / f"{source.stem}.pte"
+            write_atomically(source, bundled.program)
         given = exported_files(experiment, Path(work), path) if source is None else given_files(source, experiment.data)
         files = bundled_files(given, Path(work))
         _check_registered(files[0], target)
@@ -122,6 +127,7 @@ def new_bundle(path: Path, experiment: Experiment, target: RunTarget, clock: Tim
             target,
             files[0],
             Path(work),
+            bundled.inputs if bundled else {},
         )
         environment = target.environment()
         manifest = Manifest(
@@ -228,7 +234,7 @@ def old_bundle(path: Path, experiment: Experiment, target: RunTarget) -> Bundle:
         if getattr(plan, name) != value:
             problem = f"the bundle was measured with {name} = {getattr(plan, name)}, not {value}"
             raise BundleError(problem, where=path, hint="undo the change of the file, or choose another --out")
-    sources = [one.source for one in plan.inputs]
+    sources = [one.source for one in plan.inputs if not one.source.startswith(BUNDLED)]
     asked_now = [one.source if one else "" for one in asked_inputs(experiment)]
     if any(sources) != any(asked_now) or (any(asked_now) and sources[: len(asked_now)] != asked_now):
         problem = "the bundle was measured with other inputs than the file asks for"

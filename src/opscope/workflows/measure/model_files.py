@@ -11,6 +11,7 @@ from opscope.bundle.manifest import Model
 from opscope.core.errors import ExportError, TraceFormatError
 from opscope.core.files import sha256_of, storage_errors, write_atomically
 from opscope.measurements.export_record import RECORD, record_of_export, recorded_tokens
+from opscope.runtimes.executorch.bundled import is_bundled
 from opscope.runtimes.executorch.etrecord.slim import slim_etrecord
 from opscope.runtimes.executorch.export.choices import Choice
 from opscope.runtimes.executorch.export.process import EXPORT_LOG
@@ -29,7 +30,7 @@ _SLIM = "slim"
 
 
 def program_source(model: str, models: Path | None = None) -> Path | None:
-    """The .pte that was named, or None for a model to export.
+    """The .pte or .bpte that was named, or None for a model to export.
 
     Args:
         model: as on the command line.
@@ -40,6 +41,8 @@ def program_source(model: str, models: Path | None = None) -> Path | None:
         TraceFormatError: the .pte is damaged.
     """
     path = Path(model)
+    if path.is_file() and is_bundled(path):
+        return path
     if path.suffix == ".pte" or (path.is_file() and path.suffix != ".py"):
         read_program(path)
         return path

@@ -11,7 +11,7 @@ import numpy as np
 from opscope.bundle.bundle import MODEL
 from opscope.core.errors import UsageError
 from opscope.core.files import sha256_of, write_atomically
-from opscope.experiment.inputs import made_inputs, parse_input, read_input_file
+from opscope.experiment.inputs import AskedInput, made_inputs, parse_input, read_input_file
 from opscope.experiment.target import capabilities
 from opscope.program.structure.plan import Nothing
 from opscope.runtimes.executorch.pte import read_executable
@@ -21,17 +21,28 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from opscope.bundle.manifest import Plan
-    from opscope.experiment.inputs import AskedInput
     from opscope.experiment.planned import Experiment
     from opscope.experiment.target import RunTarget
     from opscope.experiment.tensors import Array
     from opscope.program.structure.plan import MethodPlan, Value
+    from opscope.runtimes.executorch.bundled import Given
 
 INPUTS = "inputs.npz"
 """The values of inputs in a bundle, beside the program."""
 
 
-def with_inputs(plan: Plan, experiment: Experiment, target: RunTarget, program: Path, work: Path) -> Plan:
+BUNDLED = "input of the bundled program"
+"""Source of an input that came with its program."""
+
+
+def with_inputs(
+    plan: Plan,
+    experiment: Experiment,
+    target: RunTarget,
+    program: Path,
+    work: Path,
+    bundled: Mapping[str, Sequence[Given]],
+) -> Plan:
     """A plan with the inputs of its calls; their values are left in a directory, as ``inputs.npz``.
 
     Args:
@@ -40,6 +51,7 @@ def with_inputs(plan: Plan, experiment: Experiment, target: RunTarget, program: 
         target: where it runs; a build of the user's makes its own.
         program: the .pte.
         work: takes the values, where there are any.
+        bundled: inputs that came with the program, by method; what is asked for goes before them.
 
     Raises:
         UsageError: an input does not fit the program, or the target takes none.
@@ -52,7 +64,10 @@ def with_inputs(plan: Plan, experiment: Experiment, target: RunTarget, program: 
             hint = "leave out --input and --inputs, or run it with --target local or native"
             raise UsageError("a runner of your own makes its inputs itself, all ones", where="--input", hint=hint)
         return plan
-    made = made_inputs(_declared(program, plan.calls), asked, plan.seed or 0)
+    called = _called(program, plan.calls)
+    if not asked and bundled:
+        asked = [_came_with(value) for own in called for value in _all_of(own, bundled)]
+    made = made_inputs(_declared(called), asked, plan.seed or 0)
     if not made.arrays:
         return msgspec.structs.replace(plan, inputs=made.planned)
     _save(work / INPUTS, made.arrays)
@@ -76,11 +91,24 @@ def asked_inputs(experiment: Experiment) -> list[AskedInput | None]:
     return [parse_input(text) for text in experiment.input_specs]
 
 
-def _declared(program: Path, calls: Sequence[str]) -> list[Value]:
-    """Inputs of the methods that a process calls, one method after the other."""
+def _all_of(plan: MethodPlan, bundled: Mapping[str, Sequence[Given]]) -> Sequence[Given]:
+    """What came with the program for a method; None for each input where nothing did."""
+    return bundled.get(plan.name) or [None] * len(plan.inputs)
+
+
+def _came_with(value: Given) -> AskedInput | None:
+    return None if value is None else AskedInput(BUNDLED, value)
+
+
+def _called(program: Path, calls: Sequence[str]) -> list[MethodPlan]:
+    """The methods that a process calls, in the order of their first calls."""
     plans = {plan.name: plan for plan in read_executable(program).plans}
     called = dict.fromkeys(calls) or (list(plans) if len(plans) == 1 else ["forward"])
-    own = [plans[name] for name in called if name in plans]
+    return [plans[name] for name in called if name in plans]
+
+
+def _declared(own: Sequence[MethodPlan]) -> list[Value]:
+    """Inputs of methods, one method after the other."""
     for plan in own:
         _check_numbers(plan)
     return [plan.values[number] for plan in own for number in plan.inputs]
