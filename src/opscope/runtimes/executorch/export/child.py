@@ -10,6 +10,7 @@ import copy
 import os
 import sys
 import traceback
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
@@ -32,6 +33,7 @@ from opscope.runtimes.executorch.export.protocol import (
     outputs_file,
 )
 from opscope.runtimes.executorch.export.sources import load
+from opscope.runtimes.executorch.kernel_libraries import extra_kernels
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -72,6 +74,8 @@ def program_outputs(path: Path, methods: Mapping[str, EagerMethod]) -> dict[str,
     from executorch.extension.pybindings import _C as runtime  # noqa: N811 - a module, not a constant
     from torch.utils import _pytree
 
+    for kernels in extra_kernels(path):
+        import_module(kernels.module)
     runtime._unsafe_reset_threadpool(1)  # noqa: SLF001 - the runtime offers no other way
     module = runtime._load_for_executorch(str(path))  # noqa: SLF001 - likewise
     found = {}

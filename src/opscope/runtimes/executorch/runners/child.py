@@ -122,13 +122,16 @@ def run(request: RunRequest, began: int) -> Measurement:
     installed = installed_runtime()
     prove = switched_off(installed, request.clear)
 
-    import torch  # noqa: F401 - the runtime's bindings exchange torch tensors; its import belongs to the start-up time
+    import torch  # the runtime's bindings exchange torch tensors; its import belongs to the start-up time
 
     runtime = import_module(f"executorch.extension.pybindings.{installed.bindings}")
-    proof = prove()
+    # They link the backend: loaded behind the switch, and before its proof.
     for kernels in request.kernels:
         import_module(kernels)
+    proof = prove()
     runtime._unsafe_reset_threadpool(request.threads)  # noqa: SLF001 - the runtime offers no other way
+    # The attention of language models multiplies with torch's library, which has threads of its own.
+    torch.set_num_threads(request.threads)
     started = time.perf_counter_ns()
     traced = request.trace is not None
     weights = {"data_path": request.data} if request.data else {}

@@ -1,0 +1,56 @@
+"""Language models as ExecuTorch exports them: the operators that they need, and where in the cache they decode."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from exports import record_of
+from opscope.api import Settings, profile
+
+pytestmark = [pytest.mark.runtime, pytest.mark.filterwarnings("ignore")]  # torch warns of itself
+CACHED = Path(__file__).parents[2] / "support" / "cached_attention.py"
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A program with a cache and custom attention."""
+    directory = tmp_path_factory.mktemp("cached")
+    return directory / record_of(directory, f"{CACHED}:cached").program.name
+
+
+def test_custom_attention_runs_with_features_on_and_off(program: Path, tmp_path: Path) -> None:
+    """The library that has it links the backend, and is loaded when features are off: the proof holds for each run."""
+    settings = Settings(target="local", rounds=1, runs=2, warmup=0, roofs=False)
+    done = profile(str(program), settings=settings, out=tmp_path / "out")
+    manifest = done.content.manifest
+    assert manifest.failures() == []
+    measured = [repetition.measurement for repetition in manifest.repetitions]
+    proofs = [one.mask for one in measured if one is not None]
+    assert len(proofs) == len(manifest.repetitions)
+    assert all(proof is not None and proof.same_symbol and not proof.backend_loaded_before for proof in proofs)
+    assert {bool(proof.cleared) for proof in proofs if proof} == {True, False}
+    assert done.content.shown is not None
+    names = {operator.name for operator in done.content.shown.operators}
+    assert {"llama::custom_sdpa.out", "llama::update_cache.out"} <= names
+
+
+def test_attention_keeps_to_the_threads_of_the_run(program: Path) -> None:
+    """Its products are computed by torch's library, whose threads the runtime's pool does not limit."""
+    code = (
+        "import sys, torch\n"
+        "from opscope.runtimes.executorch.kernel_libraries import extra_kernels\n"
+        "from pathlib import Path\n"
+        "kernels = [one.module for one in extra_kernels(Path(sys.argv[1]))]\n"
+        "from opscope.experiment.protocol import RunRequest\n"
+        "from opscope.runtimes.executorch.runners.child import run\n"
+        "run(RunRequest(program=sys.argv[1], calls=[], clear=None, threads=1, inferences=1, seed=0, trace=None,"
+        " outputs=None, answer='', affinity=[], kernels=kernels), 0)\n"
+        "print('threads', torch.get_num_threads())\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(program)], capture_output=True, text=True, check=False)
+    assert re.search(r"threads (\d+)", done.stdout + done.stderr)[1] == "1", done.stderr  # type: ignore[index]
