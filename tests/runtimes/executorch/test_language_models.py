@@ -11,6 +11,7 @@ import pytest
 
 from exports import record_of
 from opscope.api import Settings, profile
+from opscope.core.errors import UsageError
 
 pytestmark = [pytest.mark.runtime, pytest.mark.filterwarnings("ignore")]  # torch warns of itself
 CACHED = Path(__file__).parents[2] / "support" / "cached_attention.py"
@@ -54,3 +55,35 @@ def test_attention_keeps_to_the_threads_of_the_run(program: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code, str(program)], capture_output=True, text=True, check=False)
     assert re.search(r"threads (\d+)", done.stdout + done.stderr)[1] == "1", done.stderr  # type: ignore[index]
+
+
+def test_a_llama_decodes_behind_every_position() -> None:
+    """Each position is a method of its own; they share weights and no cache."""
+    import torch
+
+    from opscope.runtimes.executorch.export.models.llama import SHAPE, random_llama
+
+    model = random_llama(SHAPE | {"n_layers": 1}, context=32, prompt=4, positions=(4, 9))
+    assert {name: method.tokens for name, method in model.methods.items()} == {
+        "prefill": 4,
+        "decode_at_4": 1,
+        "decode_at_9": 1,
+    }
+    networks = {name: method.module for name, method in model.methods.items()}
+    assert len({id(weight) for network in networks.values() for weight in network.parameters()}) == len(
+        list(networks["prefill"].parameters())
+    )
+    with torch.no_grad():
+        scores = {name: method.module(*method.inputs) for name, method in model.methods.items()}
+    assert all(torch.isfinite(found).all() for found in scores.values())
+    caches = {
+        name: [
+            value.abs().sum((0, 2, 3)).nonzero().flatten().tolist()
+            for key, value in network.named_buffers()
+            if key.endswith("k_cache")
+        ]
+        for name, network in networks.items()
+    }
+    assert caches == {"prefill": [[0, 1, 2, 3]], "decode_at_4": [[4]], "decode_at_9": [[9]]}
+    with pytest.raises(UsageError, match="too much"):
+        random_llama(SHAPE, context=32, prompt=4, positions=(32,))

@@ -65,6 +65,12 @@ MODELS: tuple[RegisteredModel, ...] = (
         "decoder",
     ),
     _own(
+        "llama_tiny",
+        "ExecuTorch's own Llama with its attention and a cache of 1,024 places, random weights: prefill (128 tokens) "
+        "and decode at positions 10 and 1,000",
+        "llama",
+    ),
+    _own(
         "edgetam_image_encoder",
         "EdgeTAM's image encoder, 1x3x1024x1024: needs upstream's code, and its checkpoint for real weights",
         "edgetam",
