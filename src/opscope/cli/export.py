@@ -20,7 +20,7 @@ def command(
             "transformers:CONFIGCLASS or executorch:NAME."
         ),
     ],
-    dtype: Annotated[str, typer.Option(help="Number type: fp32, fp16, int8 (static) or dynamic-int8.")] = "fp32",
+    dtype: Annotated[str, typer.Option(help="Number type: fp32, fp16, int8 (static), dynamic-int8 or 8da4w.")] = "fp32",
     backend: Annotated[str, typer.Option(help="What runs the operators: xnnpack or portable.")] = "xnnpack",
     out: Annotated[
         Path | None,

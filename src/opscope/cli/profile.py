@@ -55,7 +55,7 @@ def command(
     runs: Annotated[int, typer.Option(help="Measured inferences of each process.")] = defaults.RUNS,
     warmup: Annotated[int, typer.Option(help="Inferences before them that are set aside.")] = defaults.WARMUP,
     dtype: Annotated[
-        str, typer.Option(help="Number type to export in: fp32, fp16, int8 or dynamic-int8.")
+        str, typer.Option(help="Number type to export in: fp32, fp16, int8, dynamic-int8 or 8da4w.")
     ] = defaults.DTYPE,
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Directory of the bundle. [default: opscope-out/MODEL-TIME]")

@@ -96,7 +96,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     schema: Literal["opscope.config/1"] = "opscope.config/1"
     model: Text | None = None
     models: list[Text] = []
-    dtype: Literal["fp32", "fp16", "int8", "dynamic-int8"] = defaults.DTYPE
+    dtype: Literal["fp32", "fp16", "int8", "dynamic-int8", "8da4w"] = defaults.DTYPE
     target: TargetText | None = None
     targets: list[TargetText] = []
     devices: list[Name] = []

@@ -27,7 +27,7 @@ _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.+-]+")
 DEFAULT_OUT = "opscope-out"
 DEFAULT_TARGET = LOCAL.name
 CHOICES = {
-    "dtype": ("fp32", "fp16", "int8", "dynamic-int8"),
+    "dtype": ("fp32", "fp16", "int8", "dynamic-int8", "8da4w"),
     "role": tuple(role.value for role in Role),
     "schema": ("opscope.config/1",),
 }

@@ -11,10 +11,11 @@ import pytest
 
 from exports import record_of
 from opscope.api import Settings, profile
-from opscope.core.errors import UsageError
+from opscope.core.errors import ExportError, UsageError
 
 pytestmark = [pytest.mark.runtime, pytest.mark.filterwarnings("ignore")]  # torch warns of itself
 CACHED = Path(__file__).parents[2] / "support" / "cached_attention.py"
+MODELS = CACHED.with_name("failing_models.py")
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +56,29 @@ def test_attention_keeps_to_the_threads_of_the_run(program: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code, str(program)], capture_output=True, text=True, check=False)
     assert re.search(r"threads (\d+)", done.stdout + done.stderr)[1] == "1", done.stderr  # type: ignore[index]
+
+
+def test_weights_of_four_bits_agree_with_pytorch(tmp_path: Path) -> None:
+    """All of the linear layer goes to XNNPACK, with activations that are quantised at run time."""
+    (tmp_path / "wide.py").write_text(
+        "import torch\nfrom torch import nn\n\n"
+        "def build():\n    torch.manual_seed(0)\n"
+        "    return nn.Sequential(nn.Linear(64, 96), nn.ReLU(), nn.Linear(96, 32)), (torch.randn(4, 64),)\n"
+    )
+    record = record_of(tmp_path / "out", str(tmp_path / "wide.py"), "8da4w")
+    (method,) = record.methods
+    assert method.agrees
+    assert method.graph is not None
+    assert method.delegation.share == 1.0
+    assert method.method.quantised > 0
+    assert record.dtype == "8da4w"
+
+
+def test_weights_of_four_bits_need_whole_groups(tmp_path: Path) -> None:
+    """A layer of eight inputs has no group of 32, which is said with what to do instead."""
+    with pytest.raises(ExportError, match="multiple of 32") as raised:
+        record_of(tmp_path, f"{MODELS}:linear", "8da4w")
+    assert "dynamic-int8" in str(raised.value.hint)
 
 
 def test_a_llama_decodes_behind_every_position() -> None:

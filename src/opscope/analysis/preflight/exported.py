@@ -16,10 +16,11 @@ if TYPE_CHECKING:
     from opscope.analysis.compare.outputs import Array
     from opscope.analysis.preflight.preflight import MethodPreflight
 
-EAGER_TOLERANCES = {"fp32": 1e-4, "fp16": 2e-2, "int8": 0.5, "dynamic-int8": 0.1}
+EAGER_TOLERANCES = {"fp32": 1e-4, "fp16": 2e-2, "int8": 0.5, "dynamic-int8": 0.1, "8da4w": 0.6}
 """Largest error against the model in PyTorch and fp32, relative to the largest value of the output.
 
-Those of 8 bits are three times the largest that a registered model showed: 0.155 (vit_tiny) and 0.029 (segmenter).
+Those of 8 and 4 bits are three times the largest that a registered model showed: 0.155 (vit_tiny), 0.029 (segmenter)
+and 0.19 (llama_tiny with one layer).
 """
 GRAPH_TOLERANCE = 0.25
 """The same against the quantised graph in PyTorch, which rounds where kernels do; most seen: 0.083 (vit_tiny)."""

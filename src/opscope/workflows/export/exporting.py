@@ -74,7 +74,7 @@ def export(  # noqa: PLR0913 - the one call a notebook makes; all but the first 
     Args:
         model: a registered name, one of the user's own, ``MODULE:CALLABLE``, ``FILE.py:CALLABLE``,
             ``transformers:CONFIGCLASS`` or ``executorch:NAME``.
-        dtype: ``fp32``, ``fp16``, ``int8`` or ``dynamic-int8``.
+        dtype: ``fp32``, ``fp16``, ``int8``, ``dynamic-int8`` or ``8da4w``.
         backend: ``xnnpack`` or ``portable``.
         out: the directory, new or empty; None: ``opscope-out/MODEL_BACKEND_DTYPE``.
         models: the user's directory of models; None: ``OPSCOPE_MODELS``, else ``opscope-models``.

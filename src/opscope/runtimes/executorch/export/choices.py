@@ -8,16 +8,19 @@ from opscope.core.errors import UsageError, did_you_mean
 
 XNNPACK, PORTABLE = "xnnpack", "portable"
 BACKENDS = (XNNPACK, PORTABLE)
-FP32, FP16, INT8, DYNAMIC_INT8 = "fp32", "fp16", "int8", "dynamic-int8"
-DTYPES = (FP32, FP16, INT8, DYNAMIC_INT8)
-QUANTISED = (INT8, DYNAMIC_INT8)
+FP32, FP16, INT8, DYNAMIC_INT8, INT4_WEIGHTS = "fp32", "fp16", "int8", "dynamic-int8", "8da4w"
+DTYPES = (FP32, FP16, INT8, DYNAMIC_INT8, INT4_WEIGHTS)
+QUANTISED = (INT8, DYNAMIC_INT8, INT4_WEIGHTS)
+DYNAMIC = (DYNAMIC_INT8, INT4_WEIGHTS)
+"""Those whose activations are quantised at run time."""
 
 
 class Choice(NamedTuple):
     """What a model is exported as.
 
     Attributes:
-        dtype: one of ``DTYPES``; int8 is static, dynamic-int8 quantises activations at run time.
+        dtype: one of ``DTYPES``; int8 is static, dynamic-int8 quantises activations at run time, and 8da4w has
+            4-bit weights besides.
         backend: one of ``BACKENDS``.
     """
 

@@ -16,7 +16,7 @@ FORWARD = "forward"
 
 @dataclass(frozen=True)
 class Quantisation:
-    """How a model wants its 8-bit numbers; only ``int8`` and ``dynamic-int8`` look at it.
+    """How a model wants its numbers of 8 and 4 bits; only quantised types look at it, ``8da4w`` at ``skip`` alone.
 
     Attributes:
         calibration: inputs whose ranges set the scales of static quantisation, one tuple of positional inputs each;

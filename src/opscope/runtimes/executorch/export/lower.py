@@ -10,7 +10,16 @@ import msgspec
 
 from opscope.core.errors import ExportError, OpscopeError, UsageError, did_you_mean
 from opscope.program.structure.exported import ExportedMethod, TensorSpec
-from opscope.runtimes.executorch.export.choices import DYNAMIC_INT8, FP16, INT8, QUANTISED, XNNPACK, Choice
+from opscope.runtimes.executorch.export.choices import (
+    DYNAMIC,
+    DYNAMIC_INT8,
+    FP16,
+    INT4_WEIGHTS,
+    INT8,
+    QUANTISED,
+    XNNPACK,
+    Choice,
+)
 from opscope.runtimes.executorch.export.export_errors import export_error, first_line, source_of
 
 if TYPE_CHECKING:
@@ -202,6 +211,42 @@ def _check_quantised(graph: Any, *, dynamic: bool) -> None:  # noqa: ANN401 - li
     raise ExportError(f"quantising failed: no operator of the model can be quantised {what}", hint=hint)
 
 
+GROUP = 32
+"""Weights of 4 bits that share a scale, as ExecuTorch's own configuration of ``8da4w`` has it."""
+
+
+def with_int4_weights(module: Any, choice: Quantisation) -> None:  # noqa: ANN401 - likewise
+    """Give the linear layers of a module weights of 4 bits and activations of 8, as ExecuTorch's ``8da4w`` does.
+
+    Args:
+        module: it is changed, but for layers that have such weights already.
+        choice: of the model's author.
+
+    Raises:
+        ExportError: it has no linear layer with whole groups of weights.
+        UsageError: the author names a submodule that there is not.
+    """
+    import torch
+    from torchao.quantization import Int8DynamicActivationIntxWeightConfig, quantize_
+    from torchao.quantization.granularity import PerGroup
+    from torchao.utils import TorchAOBaseTensor
+
+    _check_skipped(module, choice.skip)
+    fit = {
+        name: part.weight
+        for name, part in module.named_modules()
+        if isinstance(part, torch.nn.Linear)
+        and part.in_features % GROUP == 0
+        and not any(name == skipped or name.startswith(f"{skipped}.") for skipped in choice.skip)
+    }
+    if not fit:
+        problem = f"quantising failed: the model has no linear layer whose inputs are a multiple of {GROUP}"
+        raise ExportError(problem, hint="--dtype dynamic-int8 has a scale for every output channel instead")
+    config = Int8DynamicActivationIntxWeightConfig(weight_dtype=torch.int4, weight_granularity=PerGroup(GROUP))
+    plain = {name for name, weight in fit.items() if not isinstance(weight, TorchAOBaseTensor)}
+    quantize_(module, config, filter_fn=lambda _, name: name in plain)
+
+
 class StepProgress(Protocol):
     """Hears which step an export is at."""
 
@@ -339,9 +384,12 @@ def _exported(name: str, method: EagerMethod, model: EagerModel, choice: Choice,
         )
 
     several = f" of {name}" if len(model.methods) > 1 else ""
+    if choice.dtype == INT4_WEIGHTS:
+        with step(f"quantising{several}", heard):
+            with_int4_weights(method.module, model.quantisation)
     with step(f"torch.export{several}", heard):
         exported = run(method.module)
-    if choice.dtype not in QUANTISED:
+    if choice.dtype not in QUANTISED or choice.dtype == INT4_WEIGHTS:
         return exported
     with step(f"quantising{several}", heard, [exported]):
         graph = quantised(exported.module(), method, model.quantisation, dynamic=choice.dtype == DYNAMIC_INT8)
@@ -365,5 +413,5 @@ def _partitioners(choice: Choice) -> list[Any]:
     )
 
     # Dynamically quantised products first: the general partitioner would leave their conversions outside.
-    dynamic = [XnnpackDynamicallyQuantizedPartitioner()] if choice.dtype == DYNAMIC_INT8 else []
+    dynamic = [XnnpackDynamicallyQuantizedPartitioner()] if choice.dtype in DYNAMIC else []
     return [*dynamic, XnnpackPartitioner()]
