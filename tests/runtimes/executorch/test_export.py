@@ -398,7 +398,7 @@ def test_architectures_of_every_kind_are_made_small(name: str, inputs: list[tupl
 
 
 def test_random_weights_do_not_make_numbers_vanish() -> None:
-    """Batch norms fit the example inputs; else MobileViT ends at 1e-40, where kernels round to zero."""
+    """Batch norms are scaled; else MobileViT ends at 1e-40, where kernels round to zero."""
     pytest.importorskip("transformers", reason="needs pip install 'opscope[transformers]'")
     from opscope.runtimes.executorch.export.sources import load
 

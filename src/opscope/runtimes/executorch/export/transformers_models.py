@@ -78,24 +78,24 @@ def _build(config_class: str) -> tuple[Any, Inputs]:
 
 
 def _fit_norms(module: Any, inputs: Inputs) -> None:  # noqa: ANN401 - a model of a library without types here
-    """Let batch norms turn the example inputs into numbers of the size 1, as trained norms would.
+    """Let no batch norm make the example inputs smaller than 1 on average, as a trained one would not.
 
     With the variance 1 that they begin with, and with random scales, as MobileViT gives them, every layer's output is
-    smaller than its input and ends at 1e-40, where kernels round to zero and PyTorch does not. The mean stays 0: where
-    values of a channel are nearly equal, without their mean nothing but rounding would be left.
+    smaller than its input and ends at 1e-40, where kernels round to zero and PyTorch does not. All channels of a norm
+    get one factor: factors of their own would amplify rounding.
     """
     import torch
 
-    def fit(norm: Any, given: tuple[Any, ...]) -> None:  # noqa: ANN401 - likewise
-        if norm.running_var is None:
-            return
-        norm.running_var = given[0].transpose(0, 1).flatten(1).square().mean(1)
-        if norm.affine:  # what a norm adds to a small variance would make its output small again
-            scale = (1 + norm.eps / norm.running_var).sqrt()
-            norm.weight.copy_(torch.where(scale.isfinite(), scale, 1.0))
+    def fit(norm: Any, _: Inputs, output: Any) -> Any:  # noqa: ANN401 - likewise
+        size = output.square().mean().sqrt()
+        if not norm.affine or not 0 < size < 1:
+            return output
+        norm.weight /= size
+        norm.bias /= size
+        return output / size
 
     norms = [part for part in module.modules() if isinstance(part, torch.nn.modules.batchnorm._BatchNorm)]  # noqa: SLF001 - the class of all
-    hooks = [norm.register_forward_pre_hook(fit) for norm in norms]
+    hooks = [norm.register_forward_hook(fit) for norm in norms]
     if hooks:
         with torch.no_grad():
             module.eval()(*inputs)
