@@ -86,7 +86,9 @@ def random_llama(
 
 
 def configured_llama(config: Any, *, prompt: int = PROMPT, positions: Sequence[int] = POSITIONS) -> EagerModel:  # noqa: ANN401 - executorch is not typed here
-    """The model of a configuration of ``export_llm``, with its checkpoint and its quantisation.
+    """The model of a configuration of ``export_llm``, with its checkpoint.
+
+    A quantisation in it is kept, and the record's number type does not tell; ``8da4w`` is better asked of the export.
 
     Args:
         config: an ``LlmConfig`` with ``model.use_kv_cache``.
