@@ -32,13 +32,6 @@ class Limit(NamedTuple):
 
 LIMITS = (
     Limit(
-        "Numbers beside tensors as inputs",
-        ("scaled",),
-        "is no tensor",
-        OPSCOPE,
-        "The program exports and agrees with PyTorch; `opscope profile` draws values for tensors only.",
-    ),
-    Limit(
         "Batch norm behind a transposed convolution with groups",
         ("transposed_groups",),
         "FuseBatchNormPass",
@@ -125,9 +118,11 @@ LIMITS = (
             import torch
             from executorch.exir import to_edge
 
+
             class Transform(torch.nn.Module):
                 def forward(self, signal):
                     return torch.fft.fft(signal).real
+
 
             to_edge(torch.export.export(Transform(), (torch.randn(8),)))
         """),
@@ -145,9 +140,11 @@ LIMITS = (
             from executorch.exir import to_edge
             from torch._higher_order_ops import while_loop
 
+
             class Loop(torch.nn.Module):
                 def forward(self, left, value):
                     return while_loop(lambda n, x: n > 0, lambda n, x: (n - 1, x.cos()), (left, value))[1]
+
 
             to_edge(torch.export.export(Loop(), (torch.tensor(3), torch.randn(4)))).to_executorch()
         """),
@@ -165,6 +162,7 @@ LIMITS = (
             from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
             from executorch.exir import to_edge_transform_and_lower
 
+
             class Branches(torch.nn.Module):
                 def __init__(self):
                     super().__init__()
@@ -172,6 +170,7 @@ LIMITS = (
 
                 def forward(self, value):
                     return torch.cond(value.sum() > 0, lambda x: self.layer(x), lambda x: x + 1, (value,))
+
 
             exported = torch.export.export(Branches(), (torch.randn(1, 4),))
             to_edge_transform_and_lower(exported, partitioner=[XnnpackPartitioner()]).to_executorch()
@@ -190,6 +189,7 @@ LIMITS = (
             from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
             from executorch.exir import to_edge_transform_and_lower
 
+
             class Counter(torch.nn.Module):
                 def __init__(self):
                     super().__init__()
@@ -198,6 +198,7 @@ LIMITS = (
                 def forward(self, value):
                     self.seen.add_(1)
                     return value * 2, self.seen.clone()
+
 
             exported = torch.export.export(Counter(), (torch.randn(1),))
             to_edge_transform_and_lower(exported, partitioner=[XnnpackPartitioner()])
