@@ -39,6 +39,7 @@ SUBSTITUTIONS = (
     (r"opscope profile demo/mobilenet_v3_small_xnnpack_fp32\.pte", "opscope profile {program}"),
     (r"opscope export mobilenet_v3_small", "opscope export toy_cnn"),
     (r"opscope profile mobilenet_v3_small --dtype int8", "opscope profile {program}"),
+    (r"positions=\(10, 500, 1000\)", "positions=(10,)"),
     (r"opscope profile mobilenet_v3_small(?!.*--resume)", "opscope profile {program}"),
     (r"opscope profile ((?:(?!--rounds|--resume)[^\n#|])*?)(?= *(?:#|$))", r"opscope profile \1 --rounds 2"),
     (r"--rounds (?:10|6|12)\b", "--rounds 2"),
