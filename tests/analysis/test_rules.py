@@ -8,8 +8,10 @@ import pytest
 from opscope.analysis.analysis import Analysis, TraceSource, analyse
 from opscope.analysis.compare.compare import compare
 from opscope.analysis.compare.outputs import compare_outputs
+from opscope.analysis.rules.partition_advice import advice
 from opscope.analysis.rules.rules import RULES, examine_comparison
 from opscope.core.table import EventTable
+from opscope.program.partition.portable_reason import Cause
 from traces import table
 
 SOURCE = TraceSource("trace", "etdump", [("trace", "0" * 64)])
@@ -167,3 +169,12 @@ def test_portable_operators_are_not_called_activations_that_could_be_cheaper() -
     assert "activations" not in found.next_step
     portable = next(f for f in analysed(ATTENTION).findings if f.rule == "portable_operators")
     assert "masking" in portable.next_step
+
+
+def test_kernels_that_are_made_for_language_models_stay() -> None:
+    """Nothing that a delegate takes replaces ExecuTorch's own attention with a cache."""
+    text = ATTENTION.replace("native_call_where.self_out", "llama::custom_sdpa.out")
+    (portable,) = [f for f in analysed(text).findings if f.rule == "portable_operators"]
+    assert "custom_sdpa" in portable.evidence
+    assert advice("llama::custom_sdpa.out", Cause.NO_RULE, None).startswith("leave it")
+    assert "XNNPACK takes" in advice("aten::erf.out", Cause.NO_RULE, None)

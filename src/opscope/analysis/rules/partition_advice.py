@@ -41,7 +41,9 @@ def advice(operator: str, cause: Cause, evidence: str | None) -> str:
     """
     if cause is Cause.NUMBER_TYPE and (evidence or "").endswith("[]"):
         return _SCALARS
-    name = operator.removeprefix("native_call_").rpartition("::")[2]
+    space, _, name = operator.removeprefix("native_call_").rpartition("::")
+    if space == "llama":
+        return "leave it: it is ExecuTorch's own kernel for language models, and no delegate has one"
     if cause in {Cause.NO_RULE, Cause.OPTION} and name in _BY_OPERATOR:
         return _BY_OPERATOR[name]
     return _BY_CAUSE.get(cause, _BY_CAUSE[Cause.NOT_KNOWN])
