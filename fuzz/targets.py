@@ -167,6 +167,32 @@ def _read_program(data: bytes) -> object:
     return on_path(read_program)(data)
 
 
+def _read_data_keys(data: bytes) -> object:
+    from opscope.runtimes.executorch.ptd import data_keys
+
+    return on_path(data_keys)(data)
+
+
+def _read_bundled(data: bytes) -> object:
+    from opscope.runtimes.executorch.bundled import read_bundled
+
+    return on_path(read_bundled)(data)
+
+
+def _read_inputs(data: bytes) -> object:
+    from opscope.experiment.inputs import read_input_file
+
+    return on_path(read_input_file)(data)
+
+
+def _arrays() -> list[bytes]:
+    import numpy as np
+
+    stream = io.BytesIO()
+    np.savez(stream, np.arange(4, dtype=np.float32), named=np.int64(3))
+    return [stream.getvalue()]
+
+
 def _payloads() -> list[bytes]:
     """What stands in the programs behind the mark of an XNNPACK header, and its graph alone, as old files have it."""
     mark, at, where_graph = b"XH00", 4, 10
@@ -413,6 +439,21 @@ TARGETS = (
         (b"ED00", b"\0" * 8, b"Method::execute"),
     ),
     Target("pte", "opscope.runtimes.executorch.pte", _read_program, _programs, (b"ET12", b"eh00", b"\0" * 8)),
+    Target(
+        "ptd",
+        "opscope.runtimes.executorch.ptd",
+        _read_data_keys,
+        lambda: [(DATA / "looked.ptd").read_bytes()],
+        (b"FT01", b"FH01", b"\xff" * 8),
+    ),
+    Target(
+        "bundled",
+        "opscope.runtimes.executorch.bundled",
+        _read_bundled,
+        lambda: [(DATA / "scaled.bpte").read_bytes()],
+        (b"BP08", b"\xff" * 4, b"\0" * 8),
+    ),
+    Target("inputs", "opscope.experiment.inputs", _read_inputs, _arrays, (b"PK\1\2", b"\x93NUMPY", b"'shape': ")),
     Target("attribution", "opscope.program.xnnpack.attribution", _follow_graph, _payloads, (b"XN01", b"\0" * 8)),
     Target("model", "opscope.program.model", _follow_program, _programs, (b"ET12", b"\0" * 8)),
     Target("flatbuffer", "opscope.readers.flatbuffer", _read_flatbuffer, lambda: _traces() + _programs()),

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import math
 import re
-import zipfile
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 
 from opscope.bundle.manifest import PlannedInput, Tensor
-from opscope.core.errors import TraceFormatError, UsageError, did_you_mean, reading
+from opscope.core.errors import TraceFormatError, UsageError, did_you_mean
 from opscope.experiment.tensors import NUMBER_TYPES, as_type, random_inputs
 from opscope.program.structure.plan import Dynamism, Nothing, PlannedTensor, Scalar
+from opscope.readers.outputs import read_arrays
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -38,6 +38,7 @@ _WORDS: dict[str, bool | None] = {"true": True, "false": False, "none": None}
 _DEFAULT = "default"
 _NAMED = re.compile(r"arr_(\d+)\Z")
 _MOST_BYTES = 1 << 34
+_MOST_INPUTS = 10_000
 
 
 class TensorRecipe(NamedTuple):
@@ -139,12 +140,7 @@ def read_input_file(path: Path) -> list[AskedInput | None]:
         StorageError: it cannot be read.
         TraceFormatError: it is no .npz of numbers.
     """
-    try:
-        with reading(path), np.load(path, allow_pickle=False) as file:
-            arrays = {name: np.asarray(file[name]) for name in file.files}
-    except (ValueError, EOFError, AttributeError, KeyError, zipfile.BadZipFile) as error:
-        hint = "write it with numpy.savez(FILE, first, second, ...)"
-        raise TraceFormatError(f"not an .npz of arrays of numbers: {error}", where=path, hint=hint) from error
+    arrays = read_arrays(path)
     return _by_position(path, arrays)
 
 
@@ -154,6 +150,8 @@ def _by_position(path: Path, arrays: Mapping[str, Array]) -> list[AskedInput | N
     if not all(places.values()):
         return list(asked.values())
     numbered = {int(match[1]): asked[name] for name, match in places.items() if match}
+    if max(numbered, default=0) > _MOST_INPUTS:
+        raise TraceFormatError(f"arr_{max(numbered)} is the input of no program", where=path)
     return [numbered.get(number) for number in range(1 + max(numbered, default=-1))]
 
 

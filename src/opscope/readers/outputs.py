@@ -1,30 +1,52 @@
-"""The outputs that a run saved: .npz files of plain arrays, never pickles."""
+"""Arrays in .npz files, never pickles: the outputs that a run saved, and the inputs that a user gives."""
 
 from __future__ import annotations
 
+import io
+import tokenize
 import zipfile
+import zlib
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from opscope.core.errors import TraceFormatError
+from opscope.core.errors import TraceFormatError, reading
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from numpy.typing import NDArray
 
+# What numpy and the standard library raise on damaged archives, found by fuzzing.
+_DAMAGE = (
+    *(OSError, ValueError, EOFError, AttributeError, KeyError, TypeError, SyntaxError, OverflowError, MemoryError),
+    *(NotImplementedError, RuntimeError, zipfile.BadZipFile, zlib.error, tokenize.TokenError),
+)
+
+
+def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
+    """All arrays of an .npz by name, in the order of the file.
+
+    Raises:
+        NotFoundError: there is no such file.
+        StorageError: it cannot be read.
+        TraceFormatError: it is damaged, or holds anything but plain arrays.
+    """
+    with reading(path):
+        content = path.read_bytes()
+    try:
+        with np.load(io.BytesIO(content), allow_pickle=False) as saved:
+            return {name: np.asarray(saved[name]) for name in saved.files}
+    except _DAMAGE as error:
+        hint = "numpy.savez(FILE, first, second, ...) writes such a file"
+        raise TraceFormatError(f"not an .npz of arrays of numbers: {error}", where=path, hint=hint) from error
+
 
 def read_outputs(path: Path) -> list[NDArray[Any]] | None:
     """All arrays of a file in order; None when there is no such file.
 
     Raises:
+        StorageError: it cannot be read.
         TraceFormatError: the file is damaged or holds anything but plain arrays.
     """
-    if not path.exists():
-        return None
-    try:
-        with np.load(path, allow_pickle=False) as saved:
-            return [saved[name] for name in saved.files]
-    except (OSError, ValueError, zipfile.BadZipFile) as error:
-        raise TraceFormatError(f"the saved outputs are damaged: {error}", where=path) from error
+    return list(read_arrays(path).values()) if path.exists() else None

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from opscope.bundle.manifest import Tensor
-from opscope.core.errors import TraceFormatError
+from opscope.core.errors import RunError, TraceFormatError
 from opscope.experiment.tensors import from_bytes
 from opscope.program.structure.dtypes import program_type
 from opscope.readers.fields import BOOL, FLOAT64, INT32, INT64, UINT8, grouped, nested, numbers, texts, union, vectors
@@ -107,7 +107,10 @@ def _tensors(tables: Tables, path: Path) -> list[Array]:
         counts.tolist(),
     )
     data = mapped_file(path)
-    return [
-        from_bytes(bytes(data[first : first + count]), Tensor(list(sizes), dtype.name), order or range(len(sizes)))
-        for dtype, sizes, order, first, count in zip(*columns, strict=True)
-    ]
+    try:
+        return [
+            from_bytes(bytes(data[first : first + count]), Tensor(list(sizes), dtype.name), order or range(len(sizes)))
+            for dtype, sizes, order, first, count in zip(*columns, strict=True)
+        ]
+    except (RunError, ValueError, IndexError) as error:
+        raise TraceFormatError(f"a tensor of its inputs is damaged: {error}", where=path, hint=_HINT) from error
