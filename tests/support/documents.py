@@ -49,7 +49,8 @@ class Block:
     def commands(self) -> list[list[str]]:
         """The words of every ``opscope`` command of a shell block, without what follows a pipe or ``&&``."""
         joined = self.text.replace("\\\n", " ")
-        found = re.findall(r"(?:^|[;&|(]\s*)(opscope(?=\s)[^|&;\n)>]*)", joined, re.MULTILINE)
+        quoted_or_plain = r"""(?:"[^"\n]*"|'[^'\n]*'|[^|&;\n)>"'])*"""
+        found = re.findall(rf"(?:^|[;&|(]\s*)(opscope(?=\s){quoted_or_plain})", joined, re.MULTILINE)
         return [shlex.split(command, comments=True) for command in found]
 
 

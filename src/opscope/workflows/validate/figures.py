@@ -177,10 +177,24 @@ def _by_check(known: Iterable[DerivedDocument], doubts: Inconsistencies) -> dict
     """Differences by the check they belong to; what the program tells is left out when it is not known."""
     wrong: dict[str, list[Problem]] = {}
     for one in known:
-        for found in differences(one.document, one.computed):
+        for found in differences(one.document, _of_the_same_rules(one.document, one.computed)):
             if not (doubts.program and found.at.startswith("program")):
                 wrong.setdefault(_check_of(found), []).append(Problem(one.file, *found))
     return wrong
+
+
+def _of_the_same_rules(stated: Json, computed: Json) -> Json:
+    """What was computed, without what rules ruled out that the writer of a document did not have.
+
+    A rule of which neither a finding nor a word stands in the document is taken for one that came later; what it finds
+    stays, so that a finding that was taken out of a document is missed.
+    """
+    if not isinstance(stated, dict) or not isinstance(computed, dict):
+        return computed
+    rows = [*(stated.get("findings") or []), *(stated.get("ruled_out") or [])]
+    names = {row.get("rule") for row in rows if isinstance(row, dict)}
+    kept = [row for row in computed.get("ruled_out") or [] if row.get("rule") in names]
+    return {**computed, "ruled_out": kept} if "ruled_out" in computed else computed
 
 
 def _check_of(found: Difference) -> str:
