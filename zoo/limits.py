@@ -5,7 +5,7 @@ from __future__ import annotations
 from textwrap import dedent
 from typing import NamedTuple
 
-PYTORCH, EXECUTORCH, PARTITIONER, OPSCOPE = "PyTorch", "ExecuTorch", "the partitioner", "opscope"
+PYTORCH, EXECUTORCH, PARTITIONER = "PyTorch", "ExecuTorch", "the partitioner"
 
 
 class Limit(NamedTuple):

@@ -19,13 +19,13 @@ import msgspec
 
 from opscope.core.json import to_json
 from zoo.catalogue import catalogue
+from zoo.page import RESULTS
 from zoo.record import Record, Results
 from zoo.trial import ROOT, tried, warm_up
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-RESULTS = ROOT / "zoo" / "results.json"
 _PACKAGES = ("torch", "executorch", "torchao", "transformers", "numpy")
 
 
