@@ -51,6 +51,21 @@ def test_the_same_on_both_sides_is_no_difference() -> None:
     assert (found.speedup, found.verdict) == (1, Verdict.NO_DIFFERENCE)
 
 
+def test_no_difference_says_what_size_the_interval_excludes() -> None:
+    """Of sides that scatter by 2 %, a change beyond the farther end of the interval is excluded, either way."""
+    found = compared(EIGHT_FAST, [*EIGHT_FAST[1:], EIGHT_FAST[0]]).end_to_end
+    assert found.verdict is Verdict.NO_DIFFERENCE
+    low, high = found.ci95 or (0.0, 0.0)
+    assert found.excluded_beyond == pytest.approx(max(high - 1, 1 / low - 1))
+    assert 0.0 < found.excluded_beyond < 0.1
+
+
+def test_nothing_is_excluded_where_a_difference_was_shown_or_too_few_rounds_ran() -> None:
+    """Faster, and undecidable."""
+    assert compared(EIGHT_SLOW, EIGHT_FAST).end_to_end.excluded_beyond is None
+    assert compared(EIGHT_FAST[:3], EIGHT_FAST[:3]).end_to_end.excluded_beyond is None
+
+
 @pytest.mark.parametrize("rounds", [1, 2, 5])
 def test_fewer_than_six_rounds_decide_nothing(rounds: int) -> None:
     """Five rounds cannot reach 5 % in the permutation test, however large the difference."""

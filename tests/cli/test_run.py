@@ -510,7 +510,7 @@ def test_a_file_runs_on_the_real_runtime(toy_program: Path, tmp_path: Path) -> N
     (tmp_path / "toy.toml").write_text(text)
     done = opscope("run", "toy.toml", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "too few rounds to decide" in done.stdout
+    assert "undecidable: too few rounds" in done.stdout
     (path,) = (tmp_path / "opscope-out/toy").iterdir()
     found = Bundle.open(path).manifest
     assert (found.status, len(found.repetitions)) == (Status.COMPLETE, 4)

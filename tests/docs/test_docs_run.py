@@ -69,8 +69,12 @@ NAMES = (
 )
 """What differs between the model and machine of a page and those of this run."""
 VARIES = (
-    (r"(?:candidate )?(?:faster|slower)|no difference shown|undecidable(?:: too few processes)?", "VERDICT"),
-    (r"#x as fast|#x, but too few rounds to decide", "VERDICT"),
+    (
+        r"(?:candidate )?(?:faster|slower)|no difference shown(?:, a change beyond # % is excluded)?"
+        r"|undecidable(?:: too few processes)?",
+        "VERDICT",
+    ),
+    (r"#x as fast|#x, undecidable: too few rounds", "VERDICT"),
     (r"Measurement quality: [a-z ]+", "Measurement quality: GRADE"),
 )
 """Answers that may come out otherwise here, in shapes of lines."""

@@ -212,7 +212,7 @@ def test_fp16_names_the_new_bottleneck_first(fp16, text):
 def test_one_run_a_side_decides_nothing(fp16, text):
     """The published figures come without any spread, so the report says 3.90x and that it proves nothing."""
     assert fp16.primary.end_to_end.verdict is Verdict.UNDECIDABLE
-    assert "too few rounds to decide" in text.split("## Metadata")[0]
+    assert "undecidable: too few rounds" in text.split("## Metadata")[0]
     assert "do not trust" in text.split("## Metadata")[0]
 
 

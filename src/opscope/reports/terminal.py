@@ -18,6 +18,7 @@ from opscope.reports.content.content import (
     category_rows,
     headline,
     missing,
+    no_difference_text,
     no_split_sentence,
     off_text,
     operator_rows,
@@ -188,10 +189,9 @@ _DECIDED = {"faster", "slower"}
 
 def _undecided(comparison: Comparison) -> str:
     result = comparison.end_to_end
-    words = verdict_text(result.verdict)
     if result.verdict.value == "undecidable" or result.minimum_detectable is None:
-        return f"{words}: too few processes"
-    return f"{words}; changes below {share_text(result.minimum_detectable)} cannot be seen"
+        return f"{verdict_text(result.verdict)}: too few processes"
+    return f"{no_difference_text(result)}; changes below {share_text(result.minimum_detectable)} cannot be seen"
 
 
 def _variants(content: ReportContent) -> Table:

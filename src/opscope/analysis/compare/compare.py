@@ -173,6 +173,8 @@ class EndToEnd(msgspec.Struct, frozen=True):
         baseline_processes: number of processes of the baseline.
         candidate_processes: number of processes of the candidate.
         arm: ``untraced`` when it rests on calls without event tracing, ``traced`` when on Method::execute in traces.
+        excluded_beyond: of ``no_difference``, the relative change of latency, either way, that the interval excludes
+            from there on; null with another verdict.
     """
 
     baseline_ns: float
@@ -186,6 +188,7 @@ class EndToEnd(msgspec.Struct, frozen=True):
     baseline_processes: int
     candidate_processes: int
     arm: str = "traced"
+    excluded_beyond: float | None = None
 
 
 class MethodChange(msgspec.Struct, frozen=True):
@@ -389,19 +392,37 @@ def _notes(end_to_end: EndToEnd, pairs: Sequence[OperatorPair]) -> list[str]:
 def _end_to_end(baseline: _Processes, candidate: _Processes, *, paired: bool, arm: str) -> EndToEnd:
     effect = median_effect(baseline, candidate, paired=paired)
     detectable = None if effect.minimum_detectable is None else math.expm1(effect.minimum_detectable)
+    interval, verdict = interval_of(effect, math.exp), effect.verdict()
     return EndToEnd(
         baseline_ns=_typical(baseline),
         candidate_ns=_typical(candidate),
         speedup=math.exp(effect.estimate),
-        ci95=interval_of(effect, math.exp),
-        verdict=effect.verdict(),
+        ci95=interval,
+        verdict=verdict,
         minimum_detectable=detectable,
         p_value=effect.p_value,
         design="paired" if paired else "unpaired",
         baseline_processes=len(baseline),
         candidate_processes=len(candidate),
         arm=arm,
+        excluded_beyond=excluded_beyond(verdict, interval),
     )
+
+
+def excluded_beyond(verdict: Verdict, ci95_speedup: tuple[float, float] | None) -> float | None:
+    """The relative change of latency, either way, that an interval excludes from there on.
+
+    None unless no difference was shown: a difference that was shown is not excluded, and where too few processes ran
+    the interval excludes nothing that a person may rely on.
+
+    Args:
+        verdict: on the same data.
+        ci95_speedup: 95 % interval of baseline / candidate.
+    """
+    if verdict is not Verdict.NO_DIFFERENCE or ci95_speedup is None:
+        return None
+    low, high = ci95_speedup
+    return max(high, 1 / low) - 1 if low > 0 else None
 
 
 def _typical(processes: _Processes) -> float:

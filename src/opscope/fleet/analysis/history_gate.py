@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 import msgspec
 import numpy as np
 
-from opscope.analysis.compare.compare import ComparedSide, EndToEnd, OperatorChange
+from opscope.analysis.compare.compare import ComparedSide, EndToEnd, OperatorChange, excluded_beyond
 from opscope.analysis.gate.gate import (
     DESIGN,
     GateReport,
@@ -114,18 +114,20 @@ def history_gate(candidate: Candidate, predecessors: Predecessors, terms: Terms)
 
 
 def _end_to_end(candidate: Candidate, found: PredictionInterval) -> EndToEnd:
+    interval, verdict = interval_of(found, lambda excess: math.exp(-excess)), found.verdict()
     return EndToEnd(
         baseline_ns=math.exp(found.level),
         candidate_ns=candidate.latency_ns,
         speedup=math.exp(-found.excess),
-        ci95=interval_of(found, lambda excess: math.exp(-excess)),
-        verdict=found.verdict(),
+        ci95=interval,
+        verdict=verdict,
         minimum_detectable=None if found.minimum_detectable is None else math.expm1(found.minimum_detectable),
         p_value=found.p_value,
         design=DESIGN,
         baseline_processes=found.predecessors,
         candidate_processes=candidate.processes,
         arm=candidate.arm,
+        excluded_beyond=excluded_beyond(verdict, interval),
     )
 
 

@@ -205,8 +205,16 @@ def _change(result: EndToEnd) -> str:
     if result.verdict is Verdict.SLOWER:
         return f"slower with it, {ratio_text(result.speedup)}"
     if result.verdict is Verdict.NO_DIFFERENCE:
-        return "no difference shown"
-    return f"{ratio_text(result.speedup)}, but too few rounds to decide"
+        return no_difference_text(result)
+    return f"{ratio_text(result.speedup)}, undecidable: too few rounds"
+
+
+def no_difference_text(result: EndToEnd) -> str:
+    """That no difference was shown, and which size of one the interval excludes."""
+    words = verdict_text(Verdict.NO_DIFFERENCE)
+    if result.excluded_beyond is None:
+        return words
+    return f"{words}, a change beyond {share_text(result.excluded_beyond)} is excluded"
 
 
 def trust_text(comparison: Comparison) -> str:

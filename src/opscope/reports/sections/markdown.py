@@ -10,7 +10,7 @@ from opscope.core.stats.effect import Verdict
 from opscope.core.units import counted_text, milliseconds, ratio_text, share_text
 from opscope.program.kernels.names import parse_kernel
 from opscope.program.operators.kinds import Category
-from opscope.reports.content.content import category_rows, top_operators, verdict_text
+from opscope.reports.content.content import category_rows, no_difference_text, top_operators, verdict_text
 from opscope.reports.sections.kernel_view import kernel_rows
 
 if TYPE_CHECKING:
@@ -117,7 +117,8 @@ def accelerated(content: ReportContent) -> list[str]:
 
 def _speed_line(comparison: Comparison) -> str:
     found = comparison.end_to_end
-    return f"End to end: {ratio_text(found.speedup)}, {verdict_text(found.verdict)}."
+    told = no_difference_text(found) if found.verdict is Verdict.NO_DIFFERENCE else verdict_text(found.verdict)
+    return f"End to end: {ratio_text(found.speedup)}, {told}."
 
 
 def _expected(content: ReportContent) -> list[str]:

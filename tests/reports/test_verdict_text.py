@@ -1,0 +1,20 @@
+"""What reports say of a verdict: which size of a change is excluded, and that too few rounds decide nothing."""
+
+from __future__ import annotations
+
+from opscope.analysis.compare.compare import EndToEnd
+from opscope.core.stats.effect import Verdict
+from opscope.reports.content.content import no_difference_text
+
+RESULT = EndToEnd(1e6, 1e6, 1.0, (0.98, 1.03), Verdict.NO_DIFFERENCE, 0.05, 0.8, "paired", 8, 8, excluded_beyond=0.03)
+
+
+def test_no_difference_is_told_with_the_size_that_is_excluded() -> None:
+    """An interval that ends at 3 % excludes more than that, and nothing smaller."""
+    assert no_difference_text(RESULT) == "no difference shown, a change beyond 3.0 % is excluded"
+
+
+def test_a_result_of_an_earlier_version_excludes_nothing() -> None:
+    """Its field is missing."""
+    old = EndToEnd(*(getattr(RESULT, name) for name in RESULT.__struct_fields__[:-1]))
+    assert no_difference_text(old) == "no difference shown"
