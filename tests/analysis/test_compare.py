@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from opscope.analysis.compare.compare import Comparison, compare
+from opscope.analysis.compare.compare import (
+    NOT_FASTER,
+    RESOLVED,
+    Comparison,
+    compare,
+    largest_speedup,
+    shown_not_faster,
+)
 from opscope.core.stats.effect import Verdict
 from opscope.core.table import EventTable
 from traces import table
@@ -165,3 +172,42 @@ def test_the_shift_names_what_was_on_top_and_what_is_now() -> None:
     top = shift.remaining[0]
     assert top.limit == pytest.approx(found.candidate.mean_ns / (found.candidate.mean_ns - top.time_ns))
     assert [row.time_ns for row in shift.remaining] == sorted((row.time_ns for row in shift.remaining), reverse=True)
+
+
+def whole(before: int, after: int) -> Comparison:
+    """Eight rounds of a convolution of so many whole microseconds, whose rest is cut off, and a long product."""
+    text = (
+        "Method::execute 200000\n  DELEGATE_CALL @0 200000\n    Convolution (NHWC, F32) IGEMM #1 {}000\n"
+        "    Fully Connected (NC, F32) GEMM #1 90000\n"
+    )
+    sides = [EventTable.concat([table(text.format(time))] * 8) for time in (before, after)]
+    return compare(*sides, labels=LABELS, paired=True)
+
+
+def test_an_operator_below_the_resolution_of_its_clock_has_no_speedup() -> None:
+    """29 us against one that reads 1 and lies between 1 and 2: neither 29x nor any other figure."""
+    found = whole(29, 1)
+    (operator,) = (change for change in found.operators if change.kind == "convolution")
+    (kind,) = (change for change in found.kinds if change.kind == "convolution")
+    (category,) = (change for change in found.categories if change.category.value == "Convolution")
+    assert operator.resolution_ns > RESOLVED * 1_000
+    assert (operator.speedup, kind.speedup, category.speedup) == (None, None, None)
+    assert operator.saved_ns == 28_000
+
+
+def test_an_operator_that_its_clock_resolves_has_a_speedup() -> None:
+    """40 us against 20: what is cut off is a few per cent of either."""
+    found = whole(40, 20)
+    (operator,) = (change for change in found.operators if change.kind == "convolution")
+    assert operator.speedup == 2
+
+
+def test_not_faster_is_a_speedup_that_is_excluded_not_one_that_was_not_shown() -> None:
+    """Eight rounds that agree exclude 1.1x; six that scatter by half exclude nothing."""
+    (settled,) = (c for c in compared(EIGHT_FAST, EIGHT_FAST).operators if c.kind == "convolution")
+    assert largest_speedup(settled) < NOT_FASTER
+    assert shown_not_faster(settled)
+    wild = [100_000, 150_000, 80_000, 160_000, 70_000, 120_000]
+    (open_,) = (c for c in compared(wild, wild[::-1]).operators if c.kind == "convolution")
+    assert open_.verdict is Verdict.NO_DIFFERENCE
+    assert not shown_not_faster(open_)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 import pytest
 
@@ -345,12 +347,27 @@ def test_samples_speak_for_an_operator_only_where_no_other_could_be_meant() -> N
 
 def processes(convolution: int) -> EventTable:
     """Ten processes whose convolution takes about this many ns; each is 100 ns longer than the one before."""
-    times = (convolution + 100 * number for number in range(10))
+    return at_times(convolution + 100 * number for number in range(10))
+
+
+def at_times(times: Iterable[int]) -> EventTable:
+    """Processes whose convolutions take these times."""
     texts = (
         TRACE.replace("50000", str(own)).replace("100000", str(own + 50000)).replace("60000", str(own + 10000))
         for own in times
     )
     return EventTable.concat([traced(text) for text in texts])
+
+
+def test_no_is_said_only_where_a_speedup_is_excluded() -> None:
+    """Eight equal rounds exclude one; with operators that scatter by half none is shown, and none is excluded."""
+    answers = []
+    for scatter in (0, 40_000):
+        own = [50_000 + scatter * (number % 3) for number in range(8)]
+        sides = (at_times(times) for times in (own, own[::-1]))
+        found = compare(*sides, labels=(("off", ""), ("on", "")), paired=True)
+        answers.append(step(variant_ladder(known(comparison=found)), EvidenceLevel.FASTER).answer)
+    assert answers == [Answer.NO, Answer.UNKNOWN]
 
 
 def test_faster_is_the_verdict_of_the_comparison() -> None:

@@ -70,8 +70,10 @@ NAMES = (
 """What differs between the model and machine of a page and those of this run."""
 VARIES = (
     (
-        r"(?:candidate )?(?:faster|slower)|no difference shown(?:, a change beyond # % is excluded)?"
-        r"|undecidable(?:: too few processes)?",
+        (
+            r"(?:candidate )?(?:faster|slower)|no difference shown(?:, a change beyond # % is excluded)?"
+            r"|undecidable(?:: too few processes)?"
+        ),
         "VERDICT",
     ),
     (r"#x as fast|#x, undecidable: too few rounds", "VERDICT"),

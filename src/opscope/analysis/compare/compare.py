@@ -37,6 +37,10 @@ if TYPE_CHECKING:
 
 
 _NORMAL_95 = 1.959964
+NOT_FASTER = 1.1
+"""A group is not faster when its interval excludes this speedup; where it comes from: docs/design/rules.md."""
+RESOLVED = 0.5
+"""A speedup is told where what was cut off durations is less than this share of the shorter side."""
 
 
 class Change(NamedTuple):
@@ -46,7 +50,7 @@ class Change(NamedTuple):
         baseline_ns: mean self time per inference.
         candidate_ns: likewise.
         saved_ns: their difference, positive when the candidate takes less.
-        speedup: their ratio; None where one side has no measurable time.
+        speedup: their ratio; None where one side has no measurable time, or one that its clock does not resolve.
         ci95_saved_ns: 95 % interval of ``saved_ns``, what was cut off included; None with fewer than two processes.
         verdict: corrected for the number of groups (false discovery rate of 5 %).
         resolution_ns: the part of the interval that is due to durations that were cut off.
@@ -93,7 +97,7 @@ class PairedTimes(NamedTuple):
         verdicts = _corrected([effect for effect, _ in widened])
         rows = zip(before.mean(axis=0).tolist(), after.mean(axis=0).tolist(), widened, verdicts, strict=True)
         return [
-            Change(b, c, effect.estimate, _ratio(b, c), interval_of(effect), verdict, resolution)
+            Change(b, c, effect.estimate, _ratio(b, c, resolution), interval_of(effect), verdict, resolution)
             for b, c, (effect, resolution), verdict in rows
         ]
 
@@ -154,8 +158,9 @@ def _corrected(found: list[Effect]) -> list[Verdict]:
     return [effect.verdict(p) for effect, p in zip(found, adjust_for_many(known), strict=True)]
 
 
-def _ratio(baseline_ns: float, candidate_ns: float) -> float | None:
-    return baseline_ns / candidate_ns if baseline_ns > 0 and candidate_ns > 0 else None
+def _ratio(baseline_ns: float, candidate_ns: float, resolution_ns: float) -> float | None:
+    shorter = min(baseline_ns, candidate_ns)
+    return baseline_ns / candidate_ns if shorter > 0 and resolution_ns < RESOLVED * shorter else None
 
 
 class EndToEnd(msgspec.Struct, frozen=True):
@@ -202,7 +207,8 @@ class CategoryChange(msgspec.Struct, frozen=True):
     """Mean self time per inference of a category on both sides; ``saved_ns`` is positive when the candidate is faster.
 
     The interval and the verdict are those of ``saved_ns``; verdicts are corrected for the number of categories.
-    ``resolution_ns`` is the part of the interval that is due to durations that the delegate cuts off.
+    ``resolution_ns`` is the part of the interval that is due to durations that the delegate cuts off; where it is half of
+    the shorter side or more, ``speedup`` is null.
     """
 
     category: Category
@@ -255,6 +261,21 @@ class OperatorChange(msgspec.Struct, frozen=True):
     module: str | None = None
     aten: str | None = None
     resolution_ns: float = 0.0
+
+
+def largest_speedup(change: CategoryChange | KindChange | OperatorChange) -> float | None:
+    """The largest speedup that the interval of what was saved allows; None where nothing bounds it."""
+    if change.baseline_ns is None or change.ci95_saved_ns is None:
+        return None
+    least = change.baseline_ns - change.ci95_saved_ns[1]
+    return change.baseline_ns / least if least > 0 else None
+
+
+def shown_not_faster(change: CategoryChange | KindChange | OperatorChange) -> bool:
+    """Whether it is slower, or its interval excludes a speedup that would matter; that none was shown says nothing."""
+    most = largest_speedup(change)
+    excluded = change.verdict is Verdict.NO_DIFFERENCE and most is not None and most < NOT_FASTER
+    return change.verdict is Verdict.SLOWER or excluded
 
 
 class ComparedSide(msgspec.Struct, frozen=True):

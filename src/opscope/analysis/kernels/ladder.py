@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import msgspec
 
+from opscope.analysis.compare.compare import largest_speedup, shown_not_faster
 from opscope.analysis.operators.operators import FRAMEWORK_BACKEND, PORTABLE_BACKEND
 from opscope.core.stats.effect import Verdict as Effect
 from opscope.core.table.places import OperatorKey, by_operator, operator_key
@@ -274,25 +275,29 @@ def faster(known: LadderInputs, place: OperatorKey) -> LevelAnswer:
     if known.comparison is None:
         return _unknown(rung, "it is not compared with a baseline")
     found = by_operator(known.comparison.operators).get(place)
-    if found is None or found.speedup is None:
+    if found is None or found.baseline_ns is None or found.candidate_ns is None:
         return _unknown(rung, "the baseline has no such operator")
+    if found.speedup is None:
+        return _unknown(rung, "it is shorter than its clock resolves")
     source = f"{known.comparison.baseline.label} against {known.comparison.candidate.label}"
-    return LevelAnswer(rung, _VERDICTS[found.verdict], _effect(found), source)
+    return LevelAnswer(rung, _faster(found), _effect(found), source)
 
 
-_VERDICTS = {
-    Effect.FASTER: Answer.YES,
-    Effect.SLOWER: Answer.NO,
-    Effect.NO_DIFFERENCE: Answer.NO,
-    Effect.UNDECIDABLE: Answer.UNKNOWN,
-}
+def _faster(change: OperatorChange) -> Answer:
+    if change.verdict is Effect.FASTER:
+        return Answer.YES
+    return Answer.NO if shown_not_faster(change) else Answer.UNKNOWN
+
+
+_WORDS = {Effect.NO_DIFFERENCE: "no difference shown"}
 
 
 def _effect(change: OperatorChange) -> str:
-    words = change.verdict.value.replace("_", " ")
-    saved = change.ci95_saved_ns
+    words = _WORDS.get(change.verdict, change.verdict.value)
+    saved, most = change.ci95_saved_ns, largest_speedup(change)
     interval = f", 95 % interval {milliseconds(saved[0])} to {milliseconds(saved[1])} ms saved" if saved else ""
-    return f"{words}: {ratio_text(change.speedup or 0.0)}{interval}"
+    bound = f", at most {ratio_text(most)}" if most is not None and change.verdict is Effect.NO_DIFFERENCE else ""
+    return f"{words}: {ratio_text(change.speedup or 0.0)}{interval}{bound}"
 
 
 _HEAVY = (Category.CONVOLUTION, Category.GEMM)

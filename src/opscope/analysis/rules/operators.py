@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from opscope.analysis.compare.compare import NOT_FASTER, largest_speedup
 from opscope.analysis.findings.message import Saving, Severity, finding, no_saving, not_checked, passed
 from opscope.analysis.findings.rule import declare_rule
 from opscope.analysis.operators.operators import FRAMEWORK_BACKEND, PORTABLE_BACKEND
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from opscope.analysis.rules.evidence import PairEvidence
 
 # Where these come from: docs/design/rules.md.
-UNHELPED_SPEEDUP = 1.1
+UNHELPED_SPEEDUP = NOT_FASTER
 SLOWED_SHARE = 0.02
 _NAMED = 3
 _NOT_DELEGATES = (PORTABLE_BACKEND, FRAMEWORK_BACKEND)
@@ -192,7 +193,7 @@ def below_expectation(pair: PairEvidence) -> Message:
         return not_checked(rule, "there are too few rounds to see what changed")
     changes = {change.category: change for change in pair.comparison.categories}
     told = {c: text for c in EXPECTED if (text := _against(changes[c], EXPECTED[c])) is not None}
-    low = [c for c in told if (most := _most(changes[c])) is not None and most < EXPECTED[c][0]]
+    low = [c for c in told if (most := largest_speedup(changes[c])) is not None and most < EXPECTED[c][0]]
     if not low:
         return passed(rule, "; ".join(told.values()) or "there is no delegated convolution or product")
     title = f"SME2 gives {' and '.join(category.value for category in low)} less than is usual"
@@ -206,11 +207,3 @@ def _against(change: CategoryChange, expected: tuple[float, float]) -> str | Non
     if change.speedup is None:
         return None
     return f"{change.category.value} {ratio_text(change.speedup)}, usual are {expected[0]:g} to {expected[1]:g}"
-
-
-def _most(change: CategoryChange) -> float | None:
-    """The largest speedup that the interval allows."""
-    if change.ci95_saved_ns is None:
-        return None
-    least = change.baseline_ns - change.ci95_saved_ns[1]
-    return change.baseline_ns / least if least > 0 else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from opscope.analysis.compare.compare import NOT_FASTER, shown_not_faster
 from opscope.analysis.compare.shift import Remaining
 from opscope.analysis.rules.acceleration import CONTEXT, HEAVY, OPERATOR_SHARE, SME
 from opscope.core.stats.effect import Verdict
@@ -131,7 +132,7 @@ def _expected(content: ReportContent) -> list[str]:
 
 
 def _unhelped(content: ReportContent) -> list[str]:
-    """Convolutions and matrix products in a delegate that became no faster, those above the threshold."""
+    """Convolutions and matrix products in a delegate that are shown not to be faster, those above the threshold."""
     rows = [
         row
         for row in top_operators(content)
@@ -139,7 +140,7 @@ def _unhelped(content: ReportContent) -> list[str]:
         and row.operator.backend != "portable"
         and row.operator.share > OPERATOR_SHARE
         and row.change is not None
-        and row.change.verdict in {Verdict.NO_DIFFERENCE, Verdict.SLOWER}
+        and shown_not_faster(row.change)
     ]
     if not rows:
         return []
@@ -211,9 +212,13 @@ def _by_switching(content: ReportContent) -> list[str]:
         return []
     faster = sum(1 for change in heavy if change.verdict is Verdict.FASTER)
     undecided = sum(1 for change in heavy if change.verdict is Verdict.UNDECIDABLE)
-    rest = f"; {undecided} cannot be decided" if undecided else ""
+    excluded = sum(1 for change in heavy if shown_not_faster(change))
+    open_ = len(heavy) - faster - undecided - excluded
+    rest = [f"{excluded} are not (a speedup of {ratio_text(NOT_FASTER)} is excluded)"] if excluded else []
+    rest += [f"of {open_} no difference is shown"] if open_ else []
+    rest += [f"{undecided} are undecidable"] if undecided else []
     told = f"{faster} of {len(heavy)} convolutions and matrix products of delegates are faster"
-    return [f"Measured with and without the features, {told}{rest}."]
+    return [f"Measured with and without the features, {'; '.join([told, *rest])}."]
 
 
 def registered(content: ReportContent) -> list[RegisteredKernel]:
