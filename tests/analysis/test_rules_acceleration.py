@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
+from fakes import round_roofs
 from opscope.analysis.analysis import Analysis, ProgramInfo, ProgramKnowledge, TraceSource, analyse, rule_evidence
 from opscope.analysis.compare.compare import Comparison, compare
 from opscope.analysis.findings.finding import Finding
@@ -11,9 +13,11 @@ from opscope.analysis.operators.attribution import Attributions
 from opscope.analysis.operators.operator_facts import OperatorFacts
 from opscope.analysis.rules.evidence import Evidence, ExperimentEvidence, MeasuredVariant, PairEvidence
 from opscope.analysis.rules.rules import COMPARISON_RULES, EXPERIMENT_RULES, examine_comparison, examine_experiment
+from opscope.core.stats.effect import Verdict
 from opscope.core.table import EventTable
 from opscope.core.table.places import OperatorKey
 from opscope.program.partition.sme_support import Eligibility, Form, SmeSupport
+from opscope.program.peak_rates.peak_rates import PeakRates
 from traces import table
 
 SOURCE = TraceSource("trace", "etdump", [("trace", "0" * 64)])
@@ -82,48 +86,116 @@ def test_every_rule_on_a_pair_finds_or_rules_out() -> None:
     assert sorted(item.rule for item in [*findings, *ruled_out]) == sorted(rule.__name__ for rule in COMPARISON_RULES)
 
 
-def test_kernels_that_are_not_used_are_told_with_the_likely_causes() -> None:
-    """Nothing changed although convolutions are delegated: the build, or a mask that reaches another library."""
-    sides = compared(events(convolution=500), events(convolution=500))
+def unused(
+    candidate: EventTable | None = None,
+    switched: tuple[str, ...] | None = ("avx512",),
+    ceilings: tuple[PeakRates | None, PeakRates | None] = (None, None),
+    **cannot: str,
+) -> tuple[list[Finding], list]:
+    """What is told of variants without any difference: of a convolution, if nothing else is given."""
+    own = candidate or events(convolution=500)
+    return examine_comparison(PairEvidence(compared(own, own), evidence(own, **cannot), switched, ceilings))
+
+
+@pytest.mark.parametrize(
+    ("switched", "why"),
+    [
+        ((), "not checked: nothing was switched: the two variants ran with the same CPU features"),
+        (None, "not checked: which CPU features differ between the two variants is not known"),
+    ],
+)
+def test_where_nothing_is_known_to_be_switched_nothing_is_said_of_acceleration(
+    switched: tuple[str, ...] | None, why: str
+) -> None:
+    """Two thread counts, or two builds: no rule on acceleration has anything to look at."""
+    found = unused(switched=switched)
+    assert not found[0]
+    for rule in ("acceleration_unused", "acceleration_effect", "unhelped_operators", "slowed_operators"):
+        assert reason(found, rule).startswith(why)
+
+
+def test_a_difference_that_was_not_excluded_is_no_evidence_that_kernels_are_unused() -> None:
+    """Processes that scatter by half: no difference is shown, and 1.1x is well within the interval."""
+    wild = [events(1, convolution=time) for time in (500, 800, 400, 900, 350, 600, 750, 450)]
+    sides = compared(EventTable.concat(wild), EventTable.concat(wild[::-1]))
+    assert sides.end_to_end.verdict is Verdict.NO_DIFFERENCE
     found = examine_comparison(PairEvidence(sides, evidence(events(convolution=500)), ("avx512",)))
-    unused = told(found, "acceleration_unused")
-    assert unused is not None
-    assert "built without these kernels" in unused.evidence
-    assert "another library" in unused.evidence
-    assert unused.context is None
+    assert not found[0]
+    assert "1.10x is not excluded" in reason(found, "acceleration_unused")
+    assert "1.10x is not excluded" in reason(found, "acceleration_effect")
 
 
-def test_what_the_figures_show_about_the_cause_is_said_first() -> None:
-    """Where only transposes are delegated there is nothing to accelerate; for SME the number types are looked at."""
-    moved = compared(events(transpose=500), events(transpose=500))
-    only = told(
-        examine_comparison(PairEvidence(moved, evidence(events(transpose=500)), ("avx512",))), "acceleration_unused"
+def test_without_ceilings_nobody_is_told_to_rebuild() -> None:
+    """Nothing changed, and nothing tells whether the library has such kernels: measure that first."""
+    found = told(unused(), "acceleration_unused")
+    assert found is not None
+    assert (found.title, found.severity.value) == ("avx512 makes no difference", "medium")
+    assert "a change beyond" in found.evidence
+    assert "no ceilings of both were measured" in found.evidence
+    assert "rebuild" not in found.next_step
+    assert found.context is None
+
+
+def test_ceilings_that_are_higher_with_acceleration_show_its_kernels_at_work() -> None:
+    """Twice the rate for 3x3 convolutions: the library has the kernels, so something else holds the model back."""
+    found = told(unused(ceilings=(round_roofs(slowdown=2), round_roofs())), "acceleration_unused")
+    assert found is not None
+    assert found.title == "The library has faster kernels with avx512, and this model gains nothing from them"
+    assert "f32 igemm: 25.0 GMAC/s without, 50.0 with" in found.evidence
+    assert "rebuild" not in found.next_step
+
+
+def test_ceilings_that_are_the_same_show_that_the_library_has_no_such_kernels() -> None:
+    """Then it is the library; where it has faster ones for other work, the number type comes first."""
+    found = told(unused(ceilings=(round_roofs(), round_roofs())), "acceleration_unused")
+    assert found is not None
+    assert (found.title, found.severity.value) == (
+        "The library has no faster kernels with avx512 for what this model runs",
+        "high",
     )
+    assert found.next_step.startswith("rebuild the library")
+    slow = round_roofs(slowdown=2)
+    one = msgspec.structs.replace(round_roofs(), compute=[slow.compute[0], *round_roofs().compute[1:]])
+    other = told(unused(ceilings=(one, round_roofs())), "acceleration_unused")
+    assert other is not None
+    assert "compare with another number type" in other.next_step
+    assert "f32 gemm: 50.0 GMAC/s without, 100 with" in other.next_step
+
+
+def test_where_products_take_too_little_no_gain_is_missed() -> None:
+    """Kernels twice as fast for a fiftieth of the time: 1.02x was to be expected, which nobody would see."""
+    own = events(convolution=10, transpose=500)
+    found = unused(own, ceilings=(round_roofs(slowdown=2), round_roofs()))
+    assert told(found, "acceleration_unused") is None
+    assert "at most was to be expected" in reason(found, "acceleration_unused")
+
+
+def test_what_ran_can_show_that_nothing_could_become_faster() -> None:
+    """Where only transposes are delegated there is nothing to accelerate; for SME the number types are looked at."""
+    only = told(unused(events(transpose=500)), "acceleration_unused")
     assert only is not None
-    assert "because no convolution or matrix product is delegated" in only.evidence
-    same = compared(events(convolution=500), events(convolution=500))
-    types = PairEvidence(same, evidence(events(convolution=500), convolution="use int8"), ("sme2",))
-    unused = told(examine_comparison(types), "acceleration_unused")
-    assert unused is not None
-    assert "because no convolution or matrix product is of a type that SME can run" in unused.evidence
-    assert "KleidiAI" in unused.evidence
-    assert "3 to 15 times" in (unused.context or "")
+    assert only.title == "avx512 makes no difference: no convolution or matrix product is delegated"
+    types = told(unused(switched=("sme2",), convolution="use int8"), "acceleration_unused")
+    assert types is not None
+    assert types.title.endswith("no convolution or matrix product is of a type that SME can run")
+    assert "3 to 15 times" in (types.context or "")
 
 
 def test_acceleration_that_moves_time_is_used() -> None:
     """One operator faster, one slower by the same: no effect, but the kernels ran."""
     sides = compared(events(convolution=600, linear=400), events(convolution=400, linear=600))
-    found = examine_comparison(sides)
+    found = examine_comparison(PairEvidence(sides, None, ("avx512",)))
     assert told(found, "acceleration_unused") is None
     effect = told(found, "acceleration_effect")
     assert effect is not None
-    assert effect.title == "Acceleration shows no effect"
+    assert effect.title.startswith("With avx512 the latency is the same: a change beyond ")
 
 
 def test_operators_that_were_not_helped_are_named_with_what_they_could_have_been() -> None:
     """Convolutions twice as fast, depthwise ones as before: at most 1.0x, half of the latency."""
     baseline, candidate = events(convolution=1000, depthwise=500), events(convolution=500, depthwise=500)
-    unhelped = told(examine_comparison(compared(baseline, candidate)), "unhelped_operators")
+    pair = PairEvidence(compared(baseline, candidate), None, ("avx512",))
+    unhelped = told(examine_comparison(pair), "unhelped_operators")
     assert unhelped is not None
     assert unhelped.title == "Acceleration leaves depthwise operators as they were"
     assert "depthwise 0.503 to 0.503 ms, at most 1.00x" in unhelped.evidence
@@ -146,7 +218,8 @@ def test_operators_that_sme_cannot_run_are_not_held_against_it() -> None:
 def test_operators_that_became_slower_are_told_with_what_they_cost() -> None:
     """A product that takes 100 us more: that much would be saved if it took as long as before."""
     baseline, candidate = events(convolution=1000, linear=300), events(convolution=500, linear=400)
-    slower = told(examine_comparison(compared(baseline, candidate)), "slowed_operators")
+    pair = PairEvidence(compared(baseline, candidate), None, ("avx512",))
+    slower = told(examine_comparison(pair), "slowed_operators")
     assert slower is not None
     assert "(+0.100 ms)" in slower.evidence
     assert slower.saving_ns == pytest.approx(100_000)
@@ -156,9 +229,10 @@ def test_operators_that_became_slower_are_told_with_what_they_cost() -> None:
 
 def test_too_few_rounds_decide_nothing_about_operators() -> None:
     """Two rounds: what changed cannot be seen, and every rule that needs it says that it was not checked."""
-    found = examine_comparison(compared(events(2, convolution=900), events(2, convolution=500)))
-    for rule in ("acceleration_unused", "unhelped_operators", "slowed_operators"):
-        assert reason(found, rule).startswith("not checked: there are too few rounds")
+    sides = compared(events(2, convolution=900), events(2, convolution=500))
+    found = examine_comparison(PairEvidence(sides, None, ("avx512",)))
+    for rule in ("acceleration_unused", "acceleration_effect", "unhelped_operators", "slowed_operators"):
+        assert reason(found, rule).startswith("not checked: undecidable, there are too few rounds")
 
 
 @pytest.mark.parametrize(("after", "expected"), [(400, False), (900, True)])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -22,6 +21,7 @@ from opscope.analysis.operators.delegates import (
     attributed_share,
     coverage,
     delegate_times,
+    delegated_kernels,
     layout_times,
     portable_times,
 )
@@ -46,7 +46,7 @@ from opscope.core.errors import TraceFormatError
 from opscope.core.table import Clock, TraceWarning
 from opscope.core.table.calls import CALLS_FORMAT
 from opscope.core.table.places import OperatorKey, by_operator
-from opscope.program.peak_rates.peak_rates import KernelClass, KernelUse, PeakRates, kernel_use, operator_name
+from opscope.program.peak_rates.peak_rates import KernelClass, KernelUse, PeakRates, operator_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -105,8 +105,7 @@ def _work(row: Operator, facts: OperatorFacts) -> OperatorWork:
 def _kernel(row: Operator) -> KernelUse | None:
     """The kernels that ran; for a portable operator those that XNNPACK has for the same work and type."""
     if row.backend != PORTABLE_BACKEND:
-        rows = math.prod(row.shape[:-1]) if row.shape else None
-        return kernel_use(row.name, rows)
+        return delegated_kernels(row)
     kernel, dtype = _KERNELS.get(row.kind), _TYPES.get(row.dtype or "")
     return KernelUse(dtype, kernel) if kernel and dtype else None
 

@@ -10,8 +10,9 @@ if TYPE_CHECKING:
     from opscope.analysis.analysis import Analysis
     from opscope.analysis.compare.compare import Comparison
     from opscope.analysis.findings.finding import Finding, RuledOut
-    from opscope.bundle.manifest import Manifest
+    from opscope.bundle.manifest import Manifest, Variant
     from opscope.measurements.side import Side
+    from opscope.program.peak_rates.peak_rates import PeakRates
 
 
 def findings_of(
@@ -39,8 +40,11 @@ def findings_of(
     evidence = {name: rule_evidence(sides[name].table, own, sides[name].known) for name, own in analyses.items()}
     groups = [(shown.findings, shown.ruled_out)]
     for comparison in comparisons[:1]:
-        candidate, switched = evidence.get(comparison.candidate.label), _switched(manifest, comparison)
-        groups.append(examine_comparison(PairEvidence(comparison, candidate, switched)))
+        candidate = evidence.get(comparison.candidate.label)
+        off, on = (manifest.variant(side.label) for side in (comparison.baseline, comparison.candidate))
+        switched = switched_features(off, on, manifest.environment.features)
+        ceilings = _ceilings(analyses, comparison)
+        groups.append(examine_comparison(PairEvidence(comparison, candidate, switched, ceilings)))
     ran = {}
     for variant in manifest.variants:
         if variant.name in evidence:
@@ -60,9 +64,28 @@ def findings_of(
     return merged(groups, place_times(shown.operators))
 
 
-def _switched(manifest: Manifest, comparison: Comparison) -> tuple[str, ...] | None:
-    """Feature groups that were off on the baseline only; None where that is not known."""
-    candidate, baseline = (manifest.variant(side.label) for side in (comparison.candidate, comparison.baseline))
+def _ceilings(analyses: Mapping[str, Analysis], comparison: Comparison) -> tuple[PeakRates | None, PeakRates | None]:
+    """Of the baseline and of the candidate, where they were measured."""
+    baseline, candidate = (analyses.get(side.label) for side in (comparison.baseline, comparison.candidate))
+    return baseline.ceilings if baseline else None, candidate.ceilings if candidate else None
+
+
+def switched_features(
+    baseline: Variant | None, candidate: Variant | None, features: Sequence[str] | None
+) -> tuple[str, ...] | None:
+    """Feature groups that were off on the baseline only; None where that is not known.
+
+    A group that the CPU lacks was not switched, nor was any where all that was cleared on the baseline was cleared on
+    the candidate, too.
+
+    Args:
+        baseline: what ran on the one side.
+        candidate: what ran on the other.
+        features: groups that the CPU has; None where they are not known.
+    """
     if candidate is None or baseline is None or candidate.ablated is None or baseline.ablated is None:
         return None
-    return tuple(name for name in baseline.ablated if name not in candidate.ablated)
+    if baseline.cleared and set(baseline.cleared) <= set(candidate.cleared):
+        return ()
+    off = [name for name in baseline.ablated if name not in candidate.ablated]
+    return tuple(name for name in off if features is None or name in features)

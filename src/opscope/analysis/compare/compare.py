@@ -207,8 +207,8 @@ class CategoryChange(msgspec.Struct, frozen=True):
     """Mean self time per inference of a category on both sides; ``saved_ns`` is positive when the candidate is faster.
 
     The interval and the verdict are those of ``saved_ns``; verdicts are corrected for the number of categories.
-    ``resolution_ns`` is the part of the interval that is due to durations that the delegate cuts off; where it is half of
-    the shorter side or more, ``speedup`` is null.
+    ``resolution_ns`` is the part of the interval that is due to durations that the delegate cuts off; ``speedup`` is
+    null where it is half of the shorter side or more.
     """
 
     category: Category

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -10,6 +11,7 @@ from opscope.analysis.operators.operators import PORTABLE_BACKEND
 from opscope.core.grouping import grouped
 from opscope.program.operators.attribution import Attribution
 from opscope.program.partition.portable_reason import Cause
+from opscope.program.peak_rates.peak_rates import kernel_use
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -17,6 +19,12 @@ if TYPE_CHECKING:
     from opscope.analysis.operators.attribution import DelegateCall
     from opscope.analysis.operators.operators import Operator
     from opscope.program.partition.portable_reason import PortableReason
+    from opscope.program.peak_rates.peak_rates import KernelUse
+
+
+def delegated_kernels(row: Operator) -> KernelUse | None:
+    """Number type and class of the kernels that ran a delegate's operator; None where it multiplies nothing."""
+    return kernel_use(row.name, math.prod(row.shape[:-1]) if row.shape else None)
 
 
 class DelegateTime(msgspec.Struct, frozen=True):

@@ -7,23 +7,39 @@ from typing import TYPE_CHECKING
 from opscope.analysis.findings.message import Saving, Severity, finding, no_saving, not_checked, passed
 from opscope.analysis.findings.rule import declare_rule
 from opscope.analysis.operators.delegates import is_delegated
+from opscope.analysis.rules.switched import (
+    LEAST_GAIN,
+    expected_speedup,
+    gains_text,
+    heavy_operators,
+    kernel_gains,
+    not_switched,
+    other_gains,
+    switched_text,
+    undecided,
+    unseen,
+)
 from opscope.core.stats.effect import Verdict
 from opscope.core.table.places import operator_key
 from opscope.core.units import counted_text, ratio_text, share_text, time_text
-from opscope.program.operators.kinds import Category
 from opscope.program.operators.taxonomy import FRAMEWORK
 from opscope.program.partition.sme_support import SmeSupport as Eligible
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import TypeAlias
+
     from opscope.analysis.compare.compare import OperatorChange
     from opscope.analysis.findings.message import Message
     from opscope.analysis.operators.operators import Operator
     from opscope.analysis.rules.evidence import PairEvidence
+    from opscope.analysis.rules.switched import KernelGain
+
+    _Cause: TypeAlias = tuple[Severity, str, str, str]
 
 # Where it comes from: docs/design/rules.md.
 OPERATOR_SHARE = 0.05
-HEAVY = (Category.CONVOLUTION, Category.GEMM)
-"""Categories that matrix units and wide vectors are made for."""
+UNHELPED_SPEEDUP = LEAST_GAIN
 SME = frozenset({"sme", "sme2"})
 CONTEXT = (
     "with SME2, matrix products are usually 3 to 15 times as fast, convolutions 3 to 10 times, and data movement not "
@@ -46,22 +62,20 @@ def outputs_agree(pair: PairEvidence) -> Message:
     return finding(rule, Severity.HIGH, (title, outputs.problem or "", step), saving)
 
 
-@declare_rule(Severity.HIGH)
+@declare_rule(Severity.HIGH, UNHELPED_SPEEDUP=UNHELPED_SPEEDUP)
 def acceleration_effect(pair: PairEvidence) -> Message:
-    """Acceleration of which no effect is shown, or that makes things worse."""
+    """Acceleration that is shown to change nothing, or to make things worse."""
     rule = "acceleration_effect"
     result = pair.comparison.end_to_end
     interval = f" [{ratio_text(result.ci95[0])}, {ratio_text(result.ci95[1])}]" if result.ci95 else ""
     figures = (
         f"{ratio_text(result.speedup)}{interval}, {time_text(result.baseline_ns)} to {time_text(result.candidate_ns)}"
     )
+    problem = not_switched(pair) or undecided(pair)
+    if problem:
+        return not_checked(rule, f"{problem} ({figures})")
     if result.verdict is Verdict.FASTER:
         return passed(rule, f"acceleration works: {figures}")
-    if is_unused(pair):
-        return passed(rule, f"see acceleration_unused: {figures}")
-    if result.verdict is Verdict.UNDECIDABLE:
-        words = "It cannot be decided whether acceleration helps", figures, "run at least 6 rounds of both variants"
-        return finding(rule, Severity.HIGH, words, no_saving("no difference is shown"))
     if result.verdict is Verdict.SLOWER:
         step = (
             "leave it off for this model, or try another number type; the table of operators shows what became slower"
@@ -69,10 +83,16 @@ def acceleration_effect(pair: PairEvidence) -> Message:
         saving = Saving(result.candidate_ns - result.baseline_ns, _lost(pair), "if it ran as the baseline does")
         words = "Acceleration makes the model slower", figures, step
         return finding(rule, Severity.HIGH, words, saving)
-    detectable = f"; below {share_text(result.minimum_detectable)} none could" if result.minimum_detectable else ""
-    step = "see which operators changed, and in bottleneck what takes the time instead; add rounds to see less"
-    words = "Acceleration shows no effect", f"{figures}{detectable}", step
-    return contextual(pair, finding(rule, Severity.HIGH, words, no_saving("no difference is shown")))
+    hidden = unseen(result, UNHELPED_SPEEDUP)
+    if hidden:
+        return not_checked(rule, hidden)
+    if is_unused(pair):
+        return passed(rule, f"no operator changed either, of which another check speaks: {figures}")
+    beyond = share_text(result.excluded_beyond or 0.0)
+    title = f"With {switched_text(pair)} the latency is the same: a change beyond {beyond} is excluded"
+    step = "see which operators changed, and which category takes the time instead"
+    found = finding(rule, Severity.HIGH, (title, figures, step), no_saving("the latency is the same"))
+    return contextual(pair, found)
 
 
 def _lost(pair: PairEvidence) -> tuple[float, float] | None:
@@ -89,31 +109,39 @@ def contextual(pair: PairEvidence, found: Message) -> Message:
     return found._replace(context=CONTEXT) if "sme2" in (pair.switched or ()) else found
 
 
-@declare_rule(Severity.HIGH)
+@declare_rule(Severity.HIGH, Severity.MEDIUM, UNHELPED_SPEEDUP=UNHELPED_SPEEDUP)
 def acceleration_unused(pair: PairEvidence) -> Message:
-    """No faster, no operator changed and no name changed: the accelerated kernels were not used. Why that may be."""
+    """Features that were switched and changed nothing, a speedup excluded: no operator, no name; and why that is."""
     rule = "acceleration_unused"
     result = pair.comparison.end_to_end
-    if result.verdict is Verdict.UNDECIDABLE:
-        return not_checked(rule, "there are too few rounds to see a difference")
+    problem = not_switched(pair) or undecided(pair)
+    if problem:
+        return not_checked(rule, problem)
     changed, renamed = _changed(pair), _renamed(pair)
     if not is_unused(pair):
         seen = f"{counted_text(len(changed), 'operator')} and {counted_text(len(renamed), 'name')} were shown to change"
         return passed(rule, f"{ratio_text(result.speedup)}; {seen}")
-    title = "The accelerated kernels seem not to be used at all"
+    gains = kernel_gains(pair, heavy_operators(pair))
+    expected = expected_speedup(pair, gains)
+    hidden = unseen(result, max(UNHELPED_SPEEDUP, expected or 0.0))
+    if hidden:
+        return not_checked(rule, hidden)
+    cause = _structural_cause(pair)
+    if cause is None and expected is not None and expected < UNHELPED_SPEEDUP and any(gain.faster for gain in gains):
+        small = f"{ratio_text(expected)} at most was to be expected: convolutions and products take too little"
+        return passed(rule, f"{small} ({gains_text(gains)})")
     told = (
-        f"{ratio_text(result.speedup)}; of {counted_text(len(pair.comparison.operators), 'operator')} none changed its "
-        f"time, and all have the same names on both sides; {_causes(pair)}"
+        f"{ratio_text(result.speedup)}, a change beyond {share_text(result.excluded_beyond or 0.0)} is excluded; of "
+        f"{counted_text(len(pair.comparison.operators), 'operator')} none is shown to have changed its time, and all "
+        "have the same names on both sides"
     )
-    step = (
-        "look for what was switched off in `opscope features`, and at the share that can be accelerated in "
-        "`opscope preflight MODEL.pte`; then rebuild the library with these kernels"
-    )
-    return contextual(pair, finding(rule, Severity.HIGH, (title, told, step), no_saving("no difference is shown")))
+    severity, title, why, step = cause or _from_ceilings(pair, gains)
+    words = title, f"{told}; {why}" if why else told, step
+    return contextual(pair, finding(rule, severity, words, no_saving("the latency is the same")))
 
 
 def is_unused(pair: PairEvidence) -> bool:
-    """Whether nothing differs: neither latency nor any operator's time or name."""
+    """Whether no difference is shown: neither of the latency nor of any operator's time or name."""
     same = pair.comparison.end_to_end.verdict is Verdict.NO_DIFFERENCE
     return same and not _changed(pair) and not _renamed(pair)
 
@@ -127,33 +155,45 @@ def _renamed(pair: PairEvidence) -> list[OperatorChange]:
     return [c for c in pair.comparison.operators if c.baseline_name != c.candidate_name]
 
 
-def _causes(pair: PairEvidence) -> str:
-    """Why the kernels may not be used: what the figures show first, then what they cannot tell."""
-    sure, possible = _shown_causes(pair), ["the library was built without these kernels"]
-    if SME & set(pair.switched or ()):
-        possible.append("KleidiAI is switched off in it")
-    if pair.switched is None or not pair.switched:
-        possible.append("both sides ran with the same features")
-    else:
-        possible.append("what was switched off reaches another library than the one that computes")
-    known = f"because {' and '.join(sure)}; else perhaps " if sure else "perhaps "
-    return f"{known}{', or '.join(possible)}"
-
-
-def _shown_causes(pair: PairEvidence) -> list[str]:
-    found: list[str] = []
+def _structural_cause(pair: PairEvidence) -> _Cause | None:
+    """Why nothing could become faster, by what ran; None where something could."""
     evidence = pair.evidence
-    if evidence is None:
-        return found
-    delegated = evidence.where(is_delegated)
-    heavy = [operator for operator in delegated if operator.category in HEAVY]
-    if not delegated:
-        found.append("nothing is delegated")
-    elif not heavy:
-        found.append("no convolution or matrix product is delegated")
-    elif SME & set(pair.switched or ()) and not any(_eligible(pair, operator) for operator in heavy):
-        found.append("no convolution or matrix product is of a type that SME can run")
-    return found
+    if evidence is None or not evidence.split:
+        return None
+    heavy, title = heavy_operators(pair), f"{switched_text(pair)} makes no difference"
+    if not evidence.where(is_delegated):
+        return Severity.HIGH, f"{title}: nothing is delegated", "", "delegate the convolutions and matrix products"
+    if not heavy:
+        step = "delegate the convolutions and matrix products, if the model has any"
+        return Severity.HIGH, f"{title}: no convolution or matrix product is delegated", "", step
+    if SME & set(pair.switched or ()) and not any(_eligible(pair, operator) for operator in heavy):
+        step = "export the model with a number type that SME can run, and compare"
+        kinds = "no convolution or matrix product is of a type that SME can run"
+        return Severity.HIGH, f"{title}: {kinds}", "", step
+    return None
+
+
+def _from_ceilings(pair: PairEvidence, gains: Sequence[KernelGain]) -> _Cause:
+    """What the ceilings of both variants tell: whether the library has faster kernels for what ran."""
+    what = switched_text(pair)
+    if not gains:
+        step = "measure the ceilings of both variants (leave --no-roofs out): they tell whether faster kernels exist"
+        unknown = (
+            "whether the library has faster kernels for them is not known, since no ceilings of both were measured"
+        )
+        return Severity.MEDIUM, f"{what} makes no difference", unknown, step
+    if any(gain.faster for gain in gains):
+        title = f"The library has faster kernels with {what}, and this model gains nothing from them"
+        step = "see in the roofline what limits these operators: memory, or little work in each call"
+        return Severity.MEDIUM, title, f"ceilings: {gains_text(gains)}", step
+    others = other_gains(pair, gains)
+    title = f"The library has no faster kernels with {what} for what this model runs"
+    why = f"ceilings: {gains_text(gains)}"
+    if others:
+        step = f"compare with another number type; with {what} the same library is faster in {gains_text(others)}"
+        return Severity.HIGH, title, why, step
+    step = f"rebuild the library with kernels for {what}: none of its ceilings is higher with it"
+    return Severity.HIGH, title, why, step
 
 
 def _eligible(pair: PairEvidence, operator: Operator) -> bool:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from opscope.analysis.roofline.roofline import Roofline
     from opscope.core.table.places import Located, OperatorKey
     from opscope.program.partition.sme_support import Eligibility
+    from opscope.program.peak_rates.peak_rates import PeakRates
 
     Floats: TypeAlias = NDArray[np.float64]
 
@@ -140,11 +141,13 @@ class PairEvidence(NamedTuple):
         evidence: of the candidate; None where only the comparison is known.
         switched: feature groups that are off on the baseline only; empty when the sides differ in something else, None
             where that is not known.
+        ceilings: of the baseline and of the candidate; None where they were not measured.
     """
 
     comparison: Comparison
     evidence: Evidence | None = None
     switched: tuple[str, ...] | None = None
+    ceilings: tuple[PeakRates | None, PeakRates | None] = (None, None)
 
 
 class MeasuredVariant(NamedTuple):

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opscope.analysis.compare.compare import NOT_FASTER, largest_speedup
+from opscope.analysis.compare.compare import largest_speedup
 from opscope.analysis.findings.message import Saving, Severity, finding, no_saving, not_checked, passed
 from opscope.analysis.findings.rule import declare_rule
 from opscope.analysis.operators.operators import FRAMEWORK_BACKEND, PORTABLE_BACKEND
 from opscope.analysis.roofline.operator_roof import Bound
-from opscope.analysis.rules.acceleration import CONTEXT, HEAVY, OPERATOR_SHARE, SME, contextual, is_unused
+from opscope.analysis.rules.acceleration import (
+    CONTEXT,
+    OPERATOR_SHARE,
+    SME,
+    UNHELPED_SPEEDUP,
+    contextual,
+    is_unused,
+)
 from opscope.analysis.rules.evidence import NO_CEILINGS, is_quantised, number_types, places
+from opscope.analysis.rules.switched import HEAVY, gains_text, kernel_gains, not_switched, switched_text, undecided
 from opscope.analysis.rules.time import NEAR_CEILING, at_ceilings, reached_share
 from opscope.core.grouping import grouped
 from opscope.core.stats.effect import Verdict
@@ -29,7 +37,6 @@ if TYPE_CHECKING:
     from opscope.analysis.rules.evidence import PairEvidence
 
 # Where these come from: docs/design/rules.md.
-UNHELPED_SPEEDUP = NOT_FASTER
 SLOWED_SHARE = 0.02
 _NAMED = 3
 _NOT_DELEGATES = (PORTABLE_BACKEND, FRAMEWORK_BACKEND)
@@ -43,10 +50,11 @@ EXPECTED = {Category.GEMM: (3.0, 15.0), Category.CONVOLUTION: (3.0, 10.0)}
 def unhelped_operators(pair: PairEvidence) -> Message:
     """Delegated convolutions and products that acceleration could help, and left as they were, above 5 %."""
     rule = "unhelped_operators"
-    if pair.comparison.end_to_end.verdict is Verdict.UNDECIDABLE:
-        return not_checked(rule, "there are too few rounds to see what changed")
+    problem = not_switched(pair) or undecided(pair)
+    if problem:
+        return not_checked(rule, problem)
     if is_unused(pair):
-        return passed(rule, "see acceleration_unused")
+        return passed(rule, "no operator is shown to have changed, of which another check speaks")
     groups = _heavy_kinds(pair)
     unhelped = {kind: own for kind, own in groups.items() if _best_speedup(pair, kind, own) < UNHELPED_SPEEDUP}
     if not unhelped:
@@ -137,15 +145,22 @@ def _unhelped_step(pair: PairEvidence, members: Sequence[OperatorChange]) -> str
     reached = _reached(pair, members)
     if bounds and bounds.count(Bound.MEMORY) > len(bounds) / 2:
         return "memory limits most of them, which no faster arithmetic helps: move fewer bytes, with int8 or fp16"
+    gains = kernel_gains(pair, _own(pair, members))
+    less = "fewer channels" if is_quantised(_own(pair, members)) else "int8 or fewer channels"
+    if gains and not any(gain.faster for gain in gains):
+        ceilings = gains_text(gains)
+        return f"the library has no faster kernels for them ({ceilings}): give them less to do, with {less}"
     if reached is not None and reached >= NEAR_CEILING:
-        less = "fewer channels" if is_quantised(_own(pair, members)) else "int8 or fewer channels"
-        return f"the library has no faster kernels for them: give them less to do, with {less}"
+        return f"they run near the ceilings of their kernels: give them less to do, with {less}"
+    if gains:
+        return (
+            f"the library has faster kernels ({gains_text(gains)}): small shapes gain least, use fewer and larger ones"
+        )
     if SME & set(pair.switched or ()):
         return "SME can run them: check in the kernel log that KleidiAI's kernels are there, and their shapes"
-    if not any(c.category in HEAVY and c.verdict is Verdict.FASTER for c in pair.comparison.operators):
-        types = number_types(_own(pair, members)) or "these number types"
-        return f"no product became faster: the library may have no such kernels for {types}; compare another --dtype"
-    return "compare their shapes with those that became faster: small ones gain least, so use fewer and larger ones"
+    types = number_types(_own(pair, members)) or "these number types"
+    without = f"whether the library has faster kernels with {switched_text(pair)} for {types} is not known"
+    return f"{without}: measure the ceilings of both variants (leave --no-roofs out), or compare another --dtype"
 
 
 def _unhelped_saving(pair: PairEvidence, members: Sequence[OperatorChange]) -> Saving:
@@ -161,8 +176,9 @@ def _unhelped_saving(pair: PairEvidence, members: Sequence[OperatorChange]) -> S
 def slowed_operators(pair: PairEvidence) -> Message:
     """Operators that became slower with acceleration, above 2 % of the latency together."""
     rule = "slowed_operators"
-    if pair.comparison.end_to_end.verdict is Verdict.UNDECIDABLE:
-        return not_checked(rule, "there are too few rounds to see what changed")
+    problem = not_switched(pair) or undecided(pair)
+    if problem:
+        return not_checked(rule, problem)
     slower = [c for c in pair.comparison.operators if c.kind != FRAMEWORK.kind and c.verdict is Verdict.SLOWER]
     lost = -sum(change.saved_ns for change in slower)
     share = lost / pair.comparison.candidate.mean_ns
@@ -189,15 +205,16 @@ def below_expectation(pair: PairEvidence) -> Message:
     rule = "below_expectation"
     if "sme2" not in (pair.switched or ()):
         return passed(rule, "does not apply: what is usual is known of SME2 only")
-    if pair.comparison.end_to_end.verdict is Verdict.UNDECIDABLE:
-        return not_checked(rule, "there are too few rounds to see what changed")
+    few = undecided(pair)
+    if few:
+        return not_checked(rule, few)
     changes = {change.category: change for change in pair.comparison.categories}
     told = {c: text for c in EXPECTED if (text := _against(changes[c], EXPECTED[c])) is not None}
     low = [c for c in told if (most := largest_speedup(changes[c])) is not None and most < EXPECTED[c][0]]
     if not low:
         return passed(rule, "; ".join(told.values()) or "there is no delegated convolution or product")
     title = f"SME2 gives {' and '.join(category.value for category in low)} less than is usual"
-    step = "see unhelped_operators and sme_number_types for the operators behind it; small shapes gain least"
+    step = "see the findings on operators left as they were and on number types; small shapes gain least"
     saving = no_saving("what is usual elsewhere is no measurement of this model")
     words = title, "; ".join(told[category] for category in low), step
     return finding(rule, Severity.INFO, words, saving)._replace(context=CONTEXT)

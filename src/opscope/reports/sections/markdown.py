@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opscope.analysis.compare.compare import NOT_FASTER, shown_not_faster
 from opscope.analysis.compare.shift import Remaining
-from opscope.analysis.rules.acceleration import CONTEXT, HEAVY, OPERATOR_SHARE, SME
+from opscope.analysis.rules.acceleration import CONTEXT, OPERATOR_SHARE, SME
+from opscope.analysis.rules.switched import HEAVY
 from opscope.core.stats.effect import Verdict
 from opscope.core.units import counted_text, milliseconds, ratio_text, share_text
 from opscope.program.kernels.names import parse_kernel
