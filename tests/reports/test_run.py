@@ -1,6 +1,7 @@
 """What a report says about the run itself: the best configuration, and where the experiment's time went."""
 
 from pathlib import Path
+from statistics import median
 
 import msgspec
 import pytest
@@ -19,17 +20,31 @@ def run(directory: Path, threads: tuple[int, ...]) -> Profiled:
     return profile(str(program), settings=settings, out=directory / "out", target=FakeTarget(clock=clock), clock=clock)
 
 
-def with_medians(done: Profiled, medians: dict[str, float]):
-    """The content of a report whose variants have these latencies."""
+def with_latencies(done: Profiled, times: dict[str, list[int]]):
+    """The content of a report whose variants have processes of these latencies, three inferences each."""
     variants = []
     for result in done.content.variants:
         untraced = result.analysis.untraced
-        latency = msgspec.structs.replace(untraced.latency, median_ns=medians[result.variant.name])
+        latency = as_measured(untraced.latency, times[result.variant.name])
         untraced = msgspec.structs.replace(untraced, latency=latency)
         variants.append(
             msgspec.structs.replace(result, analysis=msgspec.structs.replace(result.analysis, untraced=untraced))
         )
     return msgspec.structs.replace(done.content, variants=variants)
+
+
+def as_measured(latency, times: list[int]):
+    """A latency of processes that take these times."""
+    processes = [msgspec.structs.replace(latency.processes[0], n=3) for _ in times]
+    samples = [time for time in times for _ in range(3)]
+    return msgspec.structs.replace(
+        latency, median_ns=float(median(samples)), samples_ns=samples, processes=processes, n=len(samples)
+    )
+
+
+def about(time: int) -> list[int]:
+    """Six processes that take about this long."""
+    return [time + offset for offset in (0, 1, -1, 2, -2, 0)]
 
 
 @pytest.fixture
@@ -40,20 +55,31 @@ def two(tmp_path: Path) -> Profiled:
 
 def test_the_best_configuration_is_named(two):
     """Of four, with the speedup over the smallest pool of the same features."""
-    medians = {"accelerated-t1": 100.0, "baseline-t1": 300.0, "accelerated-t2": 60.0, "baseline-t2": 150.0}
-    found = sweep(with_medians(two, medians))
-    assert found.best == "accelerated-t2: 60 ns with 2 threads"
+    times = {"accelerated-t1": 1000, "baseline-t1": 3000, "accelerated-t2": 600, "baseline-t2": 1500}
+    found = sweep(with_latencies(two, {name: about(time) for name, time in times.items()}))
+    assert found.answer == "Best: accelerated-t2: 600 ns with 2 threads"
     rows = {row.variant: (row.speedup, row.efficiency) for row in found.rows}
-    assert rows["accelerated-t2"] == pytest.approx((100 / 60, 100 / 120))
+    assert rows["accelerated-t2"] == pytest.approx((1000 / 600, 1000 / 1200))
     assert rows["baseline-t2"] == (2.0, 1.0)
     assert found.notes == []
 
 
+def test_no_configuration_is_the_best_where_that_is_not_shown(two):
+    """The lowest median is one thing, a difference that is shown another: two rounds show none at all."""
+    times = {"accelerated-t1": 1000, "baseline-t1": 3000, "accelerated-t2": 999, "baseline-t2": 2999}
+    found = sweep(with_latencies(two, {name: about(time) for name, time in times.items()}))
+    assert found.answer == (
+        "Lowest median: accelerated-t2: 999 ns with 2 threads; no difference is shown to accelerated-t1"
+    )
+    few = sweep(with_latencies(two, {name: about(time)[:2] for name, time in times.items()}))
+    assert few.answer.endswith("no difference is shown to accelerated-t1, baseline-t1, baseline-t2")
+
+
 def test_threads_that_contend_are_said(two):
-    """Two threads are slower than one, or hardly faster."""
-    medians = {"accelerated-t1": 100.0, "baseline-t1": 300.0, "accelerated-t2": 120.0, "baseline-t2": 301.0}
-    found = sweep(with_medians(two, medians))
-    assert found.best == "accelerated-t1: 100 ns with 1 thread"
+    """Two threads are slower than one, which is shown; or hardly faster."""
+    times = {"accelerated-t1": 1000, "baseline-t1": 3000, "accelerated-t2": 1200, "baseline-t2": 3010}
+    found = sweep(with_latencies(two, {name: about(time) for name, time in times.items()}))
+    assert found.answer == "Best: accelerated-t1: 1.00 µs with 1 thread"
     assert found.notes == [
         "accelerated-t2 is slower than with fewer threads (0.83x): they contend",
         "baseline-t2 reaches 49.8 % of ideal scaling",

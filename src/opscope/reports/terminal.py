@@ -25,7 +25,7 @@ from opscope.reports.content.content import (
     variant_latencies,
     verdict_text,
 )
-from opscope.reports.content.messages import quality_sentence, sentence
+from opscope.reports.content.messages import measure_again, quality_sentence, sentence
 from opscope.reports.content.text import plain
 from opscope.reports.sections.methods import MethodRow, method_rows, tokens_text
 from opscope.reports.sections.program import coverage_sentence, layer_text
@@ -65,6 +65,7 @@ def summary(content: ReportContent) -> RenderableType:
         _variants(content),
         *_methods(method_rows(content)),
         *_split(content),
+        *first_step(content.quality),
         *message_lines(map(message_of, content.findings), MOST_FINDINGS),
     ]
     parts += [Text(f"missing: {line}", style="yellow") for line in missing(content)]
@@ -94,6 +95,7 @@ def analysis_summary(analysis: Analysis) -> RenderableType:
         Text(),
         *_methods([MethodRow(row, row.untraced or row.latency, None) for row in analysis.methods]),
         *_analysed_split(analysis),
+        *first_step(analysis.quality),
         *message_lines(map(message_of, analysis.findings), MOST_FINDINGS),
         *([Text(_how_known(analysis), style="dim")] if analysis.has_split else []),
         *message_lines(map(warning, trace.warnings)),
@@ -268,6 +270,12 @@ def quality_text(quality: Quality | None) -> list[RenderableType]:
         return []
     style = "bold red" if quality.grade is Grade.DO_NOT_TRUST else ""
     return [Text(quality_sentence(quality), style=style)]
+
+
+def first_step(quality: Quality | None) -> list[RenderableType]:
+    """Measuring again, where the figures cannot be trusted: it stands before all findings."""
+    again = measure_again(quality)
+    return [Text(again, style="bold red")] if again else []
 
 
 def message_lines(messages: Iterable[Message], most: int | None = None) -> list[RenderableType]:

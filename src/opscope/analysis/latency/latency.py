@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import msgspec
 import numpy as np
 
-from opscope.core.stats.hierarchy import median_interval
+from opscope.core.stats.hierarchy import median_effect, median_interval
 from opscope.core.stats.summary import Summary, summarise
 from opscope.core.stats.warmup import detect_warmup
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from opscope.core.stats.effect import Effect
     from opscope.core.table import EventTable
 
     Floats: TypeAlias = NDArray[np.float64]
@@ -82,6 +83,11 @@ class Latency(msgspec.Struct, frozen=True):
     def by_process(self) -> list[Floats]:
         """The measured durations of each process."""
         return np.split(np.asarray(self.samples_ns, np.float64), np.cumsum([own.n for own in self.processes])[:-1])
+
+
+def latency_effect(first: Latency, second: Latency) -> Effect:
+    """How much less the second one takes, on a logarithmic scale, process by process; they need not be paired."""
+    return median_effect(first.by_process(), second.by_process(), paired=False)
 
 
 def auto_warmup(table: EventTable) -> list[int]:

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from opscope.analysis.findings.message import Saving, Severity, finding, no_saving, not_checked, passed
 from opscope.analysis.findings.rule import declare_rule
+from opscope.analysis.latency.latency import latency_effect
 from opscope.analysis.operators.delegates import is_delegated
 from opscope.analysis.rules.acceleration import CONTEXT, SME
 from opscope.analysis.rules.evidence import places, time_of
 from opscope.core.stats.effect import Verdict, interval_of
-from opscope.core.stats.hierarchy import median_effect
 from opscope.core.table.places import operator_key
 from opscope.core.units import counted_text, milliseconds, ratio_text, share_text, time_text
 from opscope.program.partition.sme_support import SmeSupport as Eligible
@@ -68,7 +68,7 @@ def _between(effect: Effect) -> str:
 
 def _effect(shown: MeasuredVariant, other: MeasuredVariant) -> Effect:
     """Of another thread count on the latency, process by process."""
-    return median_effect(_latency(shown).by_process(), _latency(other).by_process(), paired=False)
+    return latency_effect(_latency(shown), _latency(other))
 
 
 def _latency(ran: MeasuredVariant) -> Latency:

@@ -40,3 +40,14 @@ def quality_sentence(quality: Quality | None) -> str:
     more = f"; {rest} more below" if rest > 0 else ""
     shown = f"; {'; '.join(reasons[:_NAMED])}{more}" if reasons else ""
     return f"Measurement quality: {grade_text(quality.grade)}{shown}"
+
+
+def measure_again(quality: Quality | None) -> str:
+    """That measuring again comes before everything else, and how; empty unless the measurement cannot be trusted."""
+    if quality is None or quality.grade is not Grade.DO_NOT_TRUST:
+        return ""
+    told = [one for one in quality.reasons if one.limits_to is Grade.DO_NOT_TRUST]
+    steps = dict.fromkeys(plain(one.advice, _LONG) for one in told if one.advice)
+    why = plain(told[0].problem, _LONG)
+    how = f": {'; '.join(list(steps)[:_NAMED])}" if steps else ""
+    return f"Measure again before acting on any finding{how} ({why})"

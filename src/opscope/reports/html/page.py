@@ -31,7 +31,7 @@ from opscope.reports.content.content import (
     variant_latencies,
     verdict_text,
 )
-from opscope.reports.content.messages import quality_sentence
+from opscope.reports.content.messages import measure_again, quality_sentence
 from opscope.reports.content.template import environment
 from opscope.reports.html.sections import category_class, depth_class, fused_text, html_values, width_class
 from opscope.reports.sections.markdown import markdown_values
@@ -120,6 +120,7 @@ def _values(content: ReportContent) -> dict[str, Any]:
         "quality": content.quality,
         "checks": messages_of(content.quality) if content.quality else [],
         "quality_sentence": quality_sentence(content.quality),
+        "measure_again": measure_again(content.quality),
         "change": shift_section(content.primary) if content.primary and content.has_split else None,
         "categories": category_rows(content),
         "operators": operator_rows(content),

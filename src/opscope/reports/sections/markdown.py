@@ -13,6 +13,7 @@ from opscope.core.units import counted_text, milliseconds, ratio_text, share_tex
 from opscope.program.kernels.names import parse_kernel
 from opscope.program.operators.kinds import Category
 from opscope.reports.content.content import category_rows, no_difference_text, top_operators, verdict_text
+from opscope.reports.content.messages import measure_again
 from opscope.reports.sections.kernel_view import kernel_rows
 
 if TYPE_CHECKING:
@@ -59,7 +60,10 @@ def markdown_values(content: ReportContent) -> dict[str, Any]:
 def in_short(content: ReportContent) -> list[str]:
     """What changed, what is slow now, and what to do first."""
     lines = [*_changed(content), *_slow_now(content)] if content.has_split else []
-    if content.findings:
+    again = measure_again(content.quality)
+    if again:
+        lines.append(f"Do first: {again[0].lower()}{again[1:]}.")
+    elif content.findings:
         first = content.findings[0]
         lines.append(f"Do first: {first.next_step} ({first.title}).")
     return lines

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from opscope.analysis.latency.latency import latency_effect
+from opscope.core.stats.effect import Verdict
 from opscope.core.units import counted_text, ratio_text, share_text, time_text
 from opscope.reports.content.content import measured_latency
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
+    from collections.abc import Set as AbstractSet
 
-    from opscope.bundle.manifest import Manifest
+    from opscope.analysis.latency.latency import Latency
+    from opscope.bundle.manifest import Manifest, Variant
     from opscope.reports.content.content import ReportContent
 
 _EFFICIENT = 0.5
@@ -36,20 +40,21 @@ class ThreadSweepRow(NamedTuple):
 
 
 class ThreadSweep(NamedTuple):
-    """All configurations of a sweep over threads; the best one, and what stands out, in words."""
+    """All configurations of a sweep over threads; which is shown to be the fastest, and what stands out."""
 
     rows: list[ThreadSweepRow]
-    best: str
+    answer: str
     notes: list[str]
 
 
 def sweep(content: ReportContent) -> ThreadSweep | None:
     """The sweep over threads; None with one thread count."""
-    found = [
-        (result.variant, measured_latency(result.analysis).median_ns)
+    measured = [
+        (result.variant, measured_latency(result.analysis))
         for result in content.variants
         if result.analysis is not None and result.variant.threads
     ]
+    found = [(variant, latency.median_ns) for variant, latency in measured]
     if len({variant.threads for variant, _ in found}) < 2:  # noqa: PLR2004 - one is no sweep
         return None
     smallest: dict[tuple[str, ...], tuple[int, float]] = {}
@@ -64,16 +69,44 @@ def sweep(content: ReportContent) -> ThreadSweep | None:
                 variant.name, variant.threads or 1, median_ns, speedup, speedup / ((variant.threads or 1) / threads)
             )
         )
-    best = min(rows, key=lambda row: row.median_ns)
-    told = f"{best.variant}: {time_text(best.median_ns)} with {counted_text(best.threads, 'thread')}"
-    return ThreadSweep(rows, told, _notes(rows))
+    latencies = {variant.name: latency for variant, latency in measured}
+    return ThreadSweep(rows, _answer(rows, latencies), _notes(rows, _slower(found, latencies)))
 
 
-def _notes(rows: Sequence[ThreadSweepRow]) -> list[str]:
-    """Pools that do not pay: slower than the smallest one, or far from ideal."""
+def _answer(rows: Sequence[ThreadSweepRow], latencies: Mapping[str, Latency]) -> str:
+    """The fastest configuration, where it is shown to be faster than every other one; else which ones it may be."""
+    least = min(rows, key=lambda row: row.median_ns)
+    told = f"{least.variant}: {time_text(least.median_ns)} with {counted_text(least.threads, 'thread')}"
+    others = [row for row in rows if row.variant != least.variant]
+    rivals = [row for row in others if not _shown(latencies[row.variant], latencies[least.variant], Verdict.FASTER)]
+    if not rivals:
+        return f"Best: {told}"
+    names = ", ".join(row.variant for row in rivals)
+    return f"Lowest median: {told}; no difference is shown to {names}"
+
+
+def _slower(found: Sequence[tuple[Variant, float]], latencies: Mapping[str, Latency]) -> set[str]:
+    """Configurations that are shown to be slower than the smallest pool with the same features."""
+    smallest: dict[tuple[str, ...], str] = {}
+    for variant, _ in sorted(found, key=lambda pair: pair[0].threads or 0):
+        smallest.setdefault(tuple(variant.cleared), variant.name)
+    return {
+        variant.name
+        for variant, _ in found
+        if (first := smallest[tuple(variant.cleared)]) != variant.name
+        and _shown(latencies[first], latencies[variant.name], Verdict.SLOWER)
+    }
+
+
+def _shown(before: Latency, after: Latency, verdict: Verdict) -> bool:
+    return latency_effect(before, after).verdict() is verdict
+
+
+def _notes(rows: Sequence[ThreadSweepRow], slower: AbstractSet[str]) -> list[str]:
+    """Pools that do not pay: shown to be slower than the smallest one, or far from ideal."""
     notes = []
     for row in rows:
-        if row.speedup * _SLOWER < 1:
+        if row.variant in slower and row.speedup * _SLOWER < 1:
             notes.append(f"{row.variant} is slower than with fewer threads ({ratio_text(row.speedup)}): they contend")
         elif row.efficiency < _EFFICIENT:
             notes.append(f"{row.variant} reaches {share_text(row.efficiency)} of ideal scaling")
