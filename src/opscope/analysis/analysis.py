@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 import numpy as np
 
-from opscope.analysis.compare.matching import process_times
+from opscope.analysis.compare.matching import typical_process_times
 from opscope.analysis.findings.finding import Finding, RuledOut
 from opscope.analysis.findings.quality import Quality, judge
+from opscope.analysis.latency.headline import HeadlineScale, HeadlineSplit, headline_scale
 from opscope.analysis.latency.latency import Latency, latency
 from opscope.analysis.latency.methods import MethodTime, method_times, timed_by_method
 from opscope.analysis.latency.timing import Untraced, untraced
@@ -33,6 +34,7 @@ from opscope.analysis.operators.operators import (
     BackendTime,
     CategoryTime,
     Operator,
+    TypicalTimes,
     backends,
     categories,
     operators,
@@ -97,7 +99,7 @@ def _work(row: Operator, facts: OperatorFacts) -> OperatorWork:
         activation_bytes=moved,
         weight_bytes=row.weight_bytes,
         calls=row.calls,
-        time_ns=row.time_ns,
+        time_ns=row.shown_ns,
         uncertainty_ns=row.uncertainty_ns,
     )
 
@@ -189,6 +191,7 @@ class Analysis(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.ana
         untraced: latency without event tracing, and what tracing costs; null where only traced runs were made.
         quality: how far these latencies can be trusted, by what they show themselves.
         methods: the methods one by one, where several were called or calls stand for tokens; else empty.
+        headline: what joins the split to the latency that stands above it; null where inferences take no time.
     """
 
     variant: str | None
@@ -211,6 +214,7 @@ class Analysis(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.ana
     untraced: Untraced | None = None
     quality: Quality | None = None
     methods: list[MethodTime] = []
+    headline: HeadlineSplit | None = None
 
     @property
     def has_split(self) -> bool:
@@ -262,7 +266,9 @@ def analyse(
         TraceFormatError: no inference is left to measure.
     """
     measured = measured_latency(table, source.path)
-    rows = operators(table, known.attributions.operators if known else None)
+    scale = headline_of(table, calls)
+    typical = TypicalTimes(scale.times, scale.split.headline_ns) if scale else None
+    rows = operators(table, known.attributions.operators if known else None, typical)
     worked = operator_work(rows, known.attributions.operators) if known else []
     limits = roofline(worked, known.roofs) if known and known.roofs and worked else None
     timing = untraced(calls) if calls else None
@@ -272,7 +278,7 @@ def analyse(
         variant=variant,
         trace=_trace_info(table, source),
         latency=measured,
-        categories=categories(rows),
+        categories=categories(rows, *(scale.split.copies_ns, scale.split.headline_ns) if scale else ()),
         backends=backends(rows),
         operators=rows,
         findings=[],
@@ -289,19 +295,39 @@ def analyse(
         untraced=timing,
         quality=judge(examine_measurement(evidence_of(judged))),
         methods=methods,
+        headline=scale.split if scale else None,
     )
-    findings, ruled_out = examine(rule_evidence(table, analysis, known))
+    findings, ruled_out = examine(_evidence(analysis, known, scale))
     return msgspec.structs.replace(analysis, findings=findings, ruled_out=ruled_out)
 
 
-def rule_evidence(table: EventTable, analysis: Analysis, known: ProgramKnowledge | None) -> Evidence:
+def headline_of(table: EventTable, calls: CallTimes | None) -> HeadlineScale | None:
+    """The scale of the headline; None where inferences take no time.
+
+    Args:
+        table: one process or more, warm-up marked.
+        calls: durations that the caller saw; None where that was not measured.
+    """
+    timed = calls.settled() if calls else {}
+    walls = calls.walls() if calls else None
+    return headline_scale(table, calls.durations(sorted(timed)) if calls and timed else None, walls)
+
+
+def rule_evidence(
+    table: EventTable, analysis: Analysis, known: ProgramKnowledge | None, calls: CallTimes | None = None
+) -> Evidence:
     """What rules may look at.
 
     Args:
         table: that was analysed.
         analysis: of it, its findings left out.
         known: what its program says about it.
+        calls: durations that the caller saw, as they were analysed.
     """
+    return _evidence(analysis, known, headline_of(table, calls))
+
+
+def _evidence(analysis: Analysis, known: ProgramKnowledge | None, scale: HeadlineScale | None) -> Evidence:
     facts = known.attributions.operators if known else {}
     return Evidence(
         latency=analysis.latency,
@@ -312,7 +338,8 @@ def rule_evidence(table: EventTable, analysis: Analysis, known: ProgramKnowledge
         roofline=analysis.roofline,
         attributed=attributed_share(analysis.coverage) if known else 0.0,
         untraced=analysis.untraced,
-        times=process_times(table, analysis.operators),
+        times=typical_process_times(scale.by_process, analysis.operators) if scale else None,
+        headline=analysis.headline,
         split=analysis.has_split,
         sme={key: own.sme for key, own in facts.items() if own.sme is not None},
     )

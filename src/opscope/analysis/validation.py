@@ -83,13 +83,14 @@ def shown(value: Json) -> str:
 
 
 def sum_problems(analysis: Json) -> Iterator[Difference]:
-    """Splits of an analysis that do not add up: times to the mean latency, shares to one, each share to its time.
+    """Splits of an analysis that do not add up: times to the mean latency and to the headline, shares to one.
 
     A list whose shape is not that of an analysis is left out: that is a question of the schema.
 
     Args:
         analysis: a decoded document.
     """
+    yield from _headline_problems(analysis)
     mean = _number(_field(_field(analysis, "latency"), "mean_ns"))
     for name in SPLITS:
         rows = _field(analysis, name)
@@ -101,6 +102,23 @@ def sum_problems(analysis: Json) -> Iterator[Difference]:
         for number, (time_ns, share) in enumerate(zip(times, shares, strict=True)):
             if not math.isclose(share, time_ns / mean, rel_tol=RELATIVE, abs_tol=RELATIVE):
                 yield Difference(f"{name}[{number}].share", f"states {share:.6f}, its time gives {time_ns / mean:.6f}")
+
+
+def _headline_problems(analysis: Json) -> Iterator[Difference]:
+    """Splits that do not lead to the headline: each with the rows beside it; categories hold the copies already."""
+    split = _field(analysis, "headline")
+    headline = _number(_field(split, "headline_ns"))
+    outside = _field(split, "rows")
+    rows = _column(outside, "headline_ns")
+    if not headline or rows is None:
+        return
+    without_category = [row for row, one in zip(rows, outside, strict=True) if _field(one, "category") is None]
+    for name in SPLITS:
+        times = _column(_field(analysis, name), "headline_ns")
+        if times:
+            rest = without_category if name == "categories" else rows
+            total = math.fsum([*times, *rest])
+            yield from _total(f"{name}[].headline_ns", total, headline, "ns with headline.rows, the headline is")
 
 
 def _total(at: str, total: float, wanted: float, words: str) -> Iterator[Difference]:

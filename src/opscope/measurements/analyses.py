@@ -165,7 +165,9 @@ def _differences(baseline: Side, candidate: Side) -> list[str]:
 
 def _only(side: Side, rounds: list[int], wanted: set[int]) -> Side:
     processes = [process for process, number in enumerate(rounds) if number in wanted]
-    return side._replace(table=side.table.with_processes(processes))
+    kept = tuple(rounds[process] for process in processes)
+    calls = side.calls._replace(rounds=kept) if side.calls else None
+    return side._replace(table=side.table.with_processes(processes), calls=calls)
 
 
 def _outputs(baseline: Side, candidate: Side) -> OutputAgreement | None:

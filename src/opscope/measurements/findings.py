@@ -37,7 +37,11 @@ def findings_of(
 
     if shown is None:
         return [], []
-    evidence = {name: rule_evidence(sides[name].table, own, sides[name].known) for name, own in analyses.items()}
+    evidence = {
+        name: rule_evidence(side.table, own, side.known, side.calls)
+        for name, own in analyses.items()
+        for side in (sides[name],)
+    }
     groups = [(shown.findings, shown.ruled_out)]
     for comparison in comparisons[:1]:
         candidate = evidence.get(comparison.candidate.label)

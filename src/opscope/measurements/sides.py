@@ -79,6 +79,7 @@ def _calls(bundle: Bundle, variant: Variant, table: EventTable) -> CallTimes | N
         warmup=max(table.warmup, default=0),
         load_ns={number: own.load_ns for number, own in walls[TracingMode.TIMED].items() if own.load_ns is not None},
         order=tuple(bundle.manifest.plan.calls),
+        rounds=tuple(repetition.round for repetition in bundle.manifest.completed(variant.name)),
     )
 
 

@@ -13,7 +13,7 @@ from opscope.program.operators.attribution import Attribution
 from opscope.program.operators.taxonomy import classify
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -78,6 +78,23 @@ def process_times(table: EventTable, wanted: Sequence[Operator | None]) -> Float
             for place, own in spent.items():
                 row[columns[_place_key(place)]] += own.self_time / count
             rows.append(row)
+    return np.stack(rows)
+
+
+def typical_process_times(spent: Sequence[Mapping[SelfTimeKey, float]], wanted: Sequence[Operator]) -> Floats:
+    """Time of each operator in each process on the scale of the headline; shape (processes, operators).
+
+    Args:
+        spent: by place in each process; processes that are empty are left out.
+        wanted: operators, all places of ``spent`` among them.
+    """
+    columns = {_key(operator): column for column, operator in enumerate(wanted)}
+    rows = []
+    for own in filter(None, spent):
+        row = np.zeros(len(wanted))
+        for place, time_ns in own.items():
+            row[columns[_place_key(place)]] += time_ns
+        rows.append(row)
     return np.stack(rows)
 
 

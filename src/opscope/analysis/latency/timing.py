@@ -33,6 +33,7 @@ class CallTimes(NamedTuple):
         warmup: calls of each process to set aside.
         load_ns: loading the program in the untraced processes.
         order: the methods that a process called, over and over in this order; empty for a single one.
+        rounds: of the traced processes that are analysed, in their order; empty where that is not known.
     """
 
     untraced: Mapping[int, Sequence[int]]
@@ -40,6 +41,13 @@ class CallTimes(NamedTuple):
     warmup: int
     load_ns: Mapping[int, int]
     order: tuple[str, ...] = ()
+    rounds: tuple[int, ...] = ()
+
+    def walls(self) -> list[Sequence[int]] | None:
+        """What the callers of the traced processes saw, warm-up included; None unless that is known of all of them."""
+        if not self.rounds or any(number not in self.traced for number in self.rounds):
+            return None
+        return [self.traced[number] for number in self.rounds]
 
     def settled(self) -> dict[int, list[int]]:
         """Untraced calls behind the warm-up, of every process that has any."""

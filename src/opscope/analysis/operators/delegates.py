@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from opscope.analysis.operators.operators import PORTABLE_BACKEND
+from opscope.analysis.operators.operators import PORTABLE_BACKEND, OnHeadline, headline_sums
 from opscope.core.grouping import grouped
 from opscope.program.operators.attribution import Attribution
 from opscope.program.partition.portable_reason import Cause
@@ -27,7 +27,7 @@ def delegated_kernels(row: Operator) -> KernelUse | None:
     return kernel_use(row.name, math.prod(row.shape[:-1]) if row.shape else None)
 
 
-class DelegateTime(msgspec.Struct, frozen=True):
+class DelegateTime(msgspec.Struct, OnHeadline, frozen=True):
     """One call of a delegate, in mean time per inference.
 
     Attributes:
@@ -43,6 +43,9 @@ class DelegateTime(msgspec.Struct, frozen=True):
         share: of end-to-end latency.
         profile: the instruction set whose replay foretold its events; null when none did.
         problem: why the attribution is not exact; null when it is.
+        boundary_headline_ns: ``boundary_ns`` on the scale of the headline; null where that is not known.
+        headline_ns: ``time_ns`` on the scale of the headline; null where that is not known.
+        share_of_headline: it as a share of the headline; likewise.
     """
 
     method: str
@@ -57,6 +60,14 @@ class DelegateTime(msgspec.Struct, frozen=True):
     share: float
     profile: str | None
     problem: str | None
+    boundary_headline_ns: float | None = None
+    headline_ns: float | None = None
+    share_of_headline: float | None = None
+
+    @property
+    def shown_boundary_ns(self) -> float:
+        """Of the call without its operators, on the scale of the headline where that is known."""
+        return self.boundary_ns if self.boundary_headline_ns is None else self.boundary_headline_ns
 
 
 class Coverage(msgspec.Struct, frozen=True):
@@ -68,7 +79,7 @@ class Coverage(msgspec.Struct, frozen=True):
     share_of_delegates: float
 
 
-class LayoutTime(msgspec.Struct, frozen=True):
+class LayoutTime(msgspec.Struct, OnHeadline, frozen=True):
     """Moving or converting data for which the model did not ask, in mean time per inference.
 
     Attributes:
@@ -83,6 +94,8 @@ class LayoutTime(msgspec.Struct, frozen=True):
         share: of end-to-end latency.
         uncertainty_ns: the true time lies in [time_ns, time_ns + uncertainty_ns).
         bytes: least bytes moved per inference, null when not known.
+        headline_ns: ``time_ns`` on the scale of the headline; null where that is not known.
+        share_of_headline: it as a share of the headline; likewise.
     """
 
     method: str
@@ -96,9 +109,11 @@ class LayoutTime(msgspec.Struct, frozen=True):
     share: float
     uncertainty_ns: float
     bytes: int | None
+    headline_ns: float | None = None
+    share_of_headline: float | None = None
 
 
-class PortableTime(msgspec.Struct, frozen=True):
+class PortableTime(msgspec.Struct, OnHeadline, frozen=True):
     """An operator that no delegate took.
 
     Attributes:
@@ -112,6 +127,8 @@ class PortableTime(msgspec.Struct, frozen=True):
         reason: why it was not delegated, in words; null likewise.
         evidence: what the program shows; null where the name is all it takes.
         rule: the file of ExecuTorch that the rule is from; null when the reason is not known.
+        headline_ns: ``time_ns`` on the scale of the headline; null where that is not known.
+        share_of_headline: it as a share of the headline; likewise.
     """
 
     method: str
@@ -124,6 +141,8 @@ class PortableTime(msgspec.Struct, frozen=True):
     reason: str | None
     evidence: str | None
     rule: str | None
+    headline_ns: float | None = None
+    share_of_headline: float | None = None
 
 
 def portable_times(rows: Iterable[Operator], reasons: Mapping[tuple[str, int], PortableReason]) -> list[PortableTime]:
@@ -134,7 +153,7 @@ def portable_times(rows: Iterable[Operator], reasons: Mapping[tuple[str, int], P
         reasons: why, by method and instruction.
     """
     found = [_portable(row, reasons.get((row.method, row.instruction or 0))) for row in rows if is_portable(row)]
-    return sorted(found, key=lambda row: -row.time_ns)
+    return sorted(found, key=lambda row: -row.shown_ns)
 
 
 def is_portable(row: Operator) -> bool:
@@ -155,6 +174,8 @@ def _portable(row: Operator, reason: PortableReason | None) -> PortableTime:
         reason=known.text if known else None,
         evidence=known.evidence if known else None,
         rule=known.source if known else None,
+        headline_ns=row.headline_ns,
+        share_of_headline=row.share_of_headline,
     )
 
 
@@ -202,11 +223,13 @@ def layout_times(rows: Iterable[Operator]) -> list[LayoutTime]:
             share=row.share,
             uncertainty_ns=row.uncertainty_ns,
             bytes=row.bytes,
+            headline_ns=row.headline_ns,
+            share_of_headline=row.share_of_headline,
         )
         for row in rows
         if row.change is not None
     ]
-    return sorted(found, key=lambda row: -row.time_ns)
+    return sorted(found, key=lambda row: -row.shown_ns)
 
 
 def is_delegated(row: Operator) -> bool:
@@ -222,6 +245,7 @@ def _delegate(
     if not own and not border:
         return None
     inside, outside = (sum((row.time_ns for row in rows), 0.0) for rows in (own, border))
+    headline_ns, share_of_headline = headline_sums([*own, *border])
     return DelegateTime(
         method=method,
         instruction=instruction,
@@ -235,4 +259,7 @@ def _delegate(
         share=(inside + outside) / total if total else 0.0,
         profile=call.profile if call else None,
         problem=call.problem if call else None,
+        boundary_headline_ns=None if headline_ns is None else headline_sums(border)[0],
+        headline_ns=headline_ns,
+        share_of_headline=share_of_headline,
     )

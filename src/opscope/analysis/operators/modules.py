@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from opscope.analysis.operators.operators import OnHeadline, headline_sums
 from opscope.core.grouping import grouped
 
 if TYPE_CHECKING:
@@ -27,6 +28,9 @@ class ModuleTime(msgspec.Struct, frozen=True):
         share: ``total_ns`` of end-to-end latency.
         operators: number of its own operators.
         macs: of it and everything below; null when one of its operators' is not known.
+        self_headline_ns: ``self_ns`` on the scale of the headline; null where that is not known.
+        headline_ns: ``total_ns`` on the scale of the headline; null where that is not known.
+        share_of_headline: it as a share of the headline; likewise.
     """
 
     method: str
@@ -38,10 +42,31 @@ class ModuleTime(msgspec.Struct, frozen=True):
     share: float
     operators: int
     macs: int | None
+    self_headline_ns: float | None = None
+    headline_ns: float | None = None
+    share_of_headline: float | None = None
+
+    @property
+    def shown_ns(self) -> float:
+        """``total_ns`` on the scale of the headline where that is known."""
+        return self.total_ns if self.headline_ns is None else self.headline_ns
+
+    @property
+    def shown_self_ns(self) -> float:
+        """``self_ns`` on the scale of the headline where that is known."""
+        return self.self_ns if self.self_headline_ns is None else self.self_headline_ns
+
+    @property
+    def shown_share(self) -> float:
+        """Share of the headline; of the mean of traced inferences where the headline is not known."""
+        return self.share if self.share_of_headline is None else self.share_of_headline
 
 
-class SourceTime(msgspec.Struct, frozen=True):
-    """A line of the model's code and the mean time per inference of the operators that it caused."""
+class SourceTime(msgspec.Struct, OnHeadline, frozen=True):
+    """A line of the model's code and the mean time per inference of the operators that it caused.
+
+    ``headline_ns`` and ``share_of_headline`` are on the scale of the headline, null where that is not known.
+    """
 
     source: str
     code: str | None
@@ -49,6 +74,8 @@ class SourceTime(msgspec.Struct, frozen=True):
     share: float
     operators: int
     aten: list[str]
+    headline_ns: float | None = None
+    share_of_headline: float | None = None
 
 
 def module_times(rows: Sequence[Operator], types: Mapping[tuple[str, str], str]) -> list[ModuleTime]:
@@ -74,7 +101,7 @@ def source_times(rows: Sequence[Operator]) -> list[SourceTime]:
     lines = grouped((row for row in rows if row.source is not None), lambda row: row.source or "")
     total = sum(row.time_ns for row in rows)
     found = [_source(source, own, total) for source, own in lines.items()]
-    return sorted(found, key=lambda line: -line.time_ns)
+    return sorted(found, key=lambda line: -line.shown_ns)
 
 
 def _prefixes(path: str) -> Iterator[str]:
@@ -108,6 +135,7 @@ def _module(
     own = [row for row in rows if row.module == path]
     time_ns = sum(row.time_ns for row in rows)
     macs = [row.macs for row in rows]
+    headline_ns, share_of_headline = headline_sums(rows)
     return ModuleTime(
         method=method,
         path=path,
@@ -118,6 +146,9 @@ def _module(
         share=time_ns / total if total else 0.0,
         operators=len(own),
         macs=None if None in macs else sum(count or 0 for count in macs),
+        self_headline_ns=None if headline_ns is None else headline_sums(own)[0],
+        headline_ns=headline_ns,
+        share_of_headline=share_of_headline,
     )
 
 
@@ -125,4 +156,5 @@ def _source(source: str, rows: Sequence[Operator], total: float) -> SourceTime:
     time_ns = sum(row.time_ns for row in rows)
     names = dict.fromkeys(row.aten for row in rows if row.aten)
     code = next((row.code for row in rows if row.code), None)
-    return SourceTime(source, code, time_ns, time_ns / total if total else 0.0, len(rows), list(names))
+    share = time_ns / total if total else 0.0
+    return SourceTime(source, code, time_ns, share, len(rows), list(names), *headline_sums(rows))

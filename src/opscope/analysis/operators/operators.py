@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import msgspec
 
@@ -13,7 +13,7 @@ from opscope.program.operators.kinds import Category
 from opscope.program.operators.taxonomy import FRAMEWORK, classify
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from opscope.core.table import EventTable
     from opscope.core.table.places import SelfTimeKey, SelfTimes
@@ -23,7 +23,34 @@ FRAMEWORK_BACKEND, PORTABLE_BACKEND = "framework", "portable"
 """Names of who computed an operator, where no delegate did."""
 
 
-class Operator(msgspec.Struct, frozen=True):
+class _Timed(Protocol):
+    @property
+    def time_ns(self) -> float: ...
+    @property
+    def share(self) -> float: ...
+    @property
+    def headline_ns(self) -> float | None: ...
+    @property
+    def share_of_headline(self) -> float | None: ...
+
+
+class OnHeadline:
+    """Of a row of a split: what a person is shown, which is on the scale of the headline wherever that is known."""
+
+    __slots__ = ()
+
+    @property
+    def shown_ns(self: _Timed) -> float:
+        """Time on the scale of the headline; the mean of traced inferences where that scale is not known."""
+        return self.time_ns if self.headline_ns is None else self.headline_ns
+
+    @property
+    def shown_share(self: _Timed) -> float:
+        """Share of the headline; of the mean of traced inferences where the headline is not known."""
+        return self.share if self.share_of_headline is None else self.share_of_headline
+
+
+class Operator(msgspec.Struct, OnHeadline, frozen=True):
     """One operator of the program: (method, instruction, position), never its name.
 
     Attributes:
@@ -60,6 +87,8 @@ class Operator(msgspec.Struct, frozen=True):
         gbytes: bytes per ns, likewise.
         change: why data are moved or converted, for what the model does not ask for.
         activation: it is only the activation of the operator before it, which runs by itself.
+        headline_ns: time on the scale of the headline (see the analysis' ``headline``); null where that is not known.
+        share_of_headline: it as a share of the headline; likewise.
     """
 
     method: str
@@ -95,25 +124,46 @@ class Operator(msgspec.Struct, frozen=True):
     gbytes: tuple[float, float | None] | None = None
     change: LayoutChange | None = None
     activation: bool = False
+    headline_ns: float | None = None
+    share_of_headline: float | None = None
 
 
-class CategoryTime(msgspec.Struct, frozen=True):
-    """Mean self time per measured inference of all operators of a category."""
+class CategoryTime(msgspec.Struct, OnHeadline, frozen=True):
+    """Mean self time per measured inference of all operators of a category.
+
+    ``headline_ns`` and ``share_of_headline`` are on the scale of the headline, null where that is not known; those of
+    data movement hold the copies of inputs and outputs.
+    """
 
     category: Category
     time_ns: float
     share: float
+    headline_ns: float | None = None
+    share_of_headline: float | None = None
 
 
-class BackendTime(msgspec.Struct, frozen=True):
-    """Mean self time per measured inference of all operators of a backend."""
+class BackendTime(msgspec.Struct, OnHeadline, frozen=True):
+    """Mean self time per measured inference of all operators of a backend; on the headline's scale where known."""
 
     backend: str
     time_ns: float
     share: float
+    headline_ns: float | None = None
+    share_of_headline: float | None = None
 
 
-def operators(table: EventTable, facts: Mapping[OperatorKey, OperatorFacts] | None = None) -> list[Operator]:
+class TypicalTimes(NamedTuple):
+    """Time at every place on the scale of the headline, and the headline."""
+
+    times: Mapping[SelfTimeKey, float]
+    headline_ns: float
+
+
+def operators(
+    table: EventTable,
+    facts: Mapping[OperatorKey, OperatorFacts] | None = None,
+    typical: TypicalTimes | None = None,
+) -> list[Operator]:
     """Every operator of the measured inferences, in program order; the sum of times is the mean latency.
 
     Empty when nothing was measured.
@@ -121,6 +171,7 @@ def operators(table: EventTable, facts: Mapping[OperatorKey, OperatorFacts] | No
     Args:
         table: one process or more.
         facts: what the program says about its operators; None: names are all there is.
+        typical: times on the scale of the headline; None where it is not known.
     """
     count = int((~table.inference_times().warmup).sum())
     spent: dict[SelfTimeKey, SelfTimes] = {}
@@ -129,8 +180,19 @@ def operators(table: EventTable, facts: Mapping[OperatorKey, OperatorFacts] | No
             spent[place] = spent[place].plus(own) if place in spent else own
     total = sum(own.self_time for own in spent.values())
     known = facts or {}
-    found = [_operator(place, own, count, total, _facts(known, place)) for place, own in spent.items()]
+    found = [
+        _operator(place, own, count, total, _facts(known, place), _on_headline(place, typical))
+        for place, own in spent.items()
+    ]
     return sorted(found, key=program_order)
+
+
+def _on_headline(place: SelfTimeKey, typical: TypicalTimes | None) -> tuple[float | None, float | None]:
+    """Time and share of a place on the scale of the headline; 0 where only other inferences than the typical ran it."""
+    if typical is None:
+        return None, None
+    time_ns = typical.times.get(place, 0.0)
+    return time_ns, time_ns / typical.headline_ns
 
 
 def program_order(operator: Operator) -> tuple[str, bool, int, bool, int, str]:
@@ -149,7 +211,14 @@ def _facts(known: Mapping[OperatorKey, OperatorFacts], place: SelfTimeKey) -> Op
 _NOTHING = OperatorFacts()
 
 
-def _operator(place: SelfTimeKey, spent: SelfTimes, count: int, total: int, facts: OperatorFacts) -> Operator:
+def _operator(
+    place: SelfTimeKey,
+    spent: SelfTimes,
+    count: int,
+    total: int,
+    facts: OperatorFacts,
+    on_headline: tuple[float | None, float | None],
+) -> Operator:
     named = FRAMEWORK if place.framework is not None else classify(spent.name)
     operator_class = facts.operator_class or named
     calls, time_ns, uncertainty = spent.events / count, spent.self_time / count, spent.unresolved / count
@@ -188,6 +257,8 @@ def _operator(place: SelfTimeKey, spent: SelfTimes, count: int, total: int, fact
         gbytes=_rate(moved, time_ns, uncertainty),
         change=facts.change,
         activation=facts.activation,
+        headline_ns=on_headline[0],
+        share_of_headline=on_headline[1],
     )
 
 
@@ -209,10 +280,24 @@ def _rate(amount: int | None, time_ns: float, uncertainty_ns: float) -> tuple[fl
     return amount / longest, amount / time_ns if time_ns else None
 
 
-def categories(rows: Iterable[Operator]) -> list[CategoryTime]:
-    """Time by category, all five of them, in the taxonomy's order."""
+def categories(rows: Iterable[Operator], copies_ns: float = 0.0, headline_ns: float = 0.0) -> list[CategoryTime]:
+    """Time by category, all five of them, in the taxonomy's order.
+
+    Args:
+        rows: every operator.
+        copies_ns: of inputs and outputs, which on the scale of the headline are data movement.
+        headline_ns: the headline; 0 where it is not known.
+    """
     listed = list(rows)
-    return [CategoryTime(category, *_sums(o for o in listed if o.category is category)) for category in Category]
+    found = [CategoryTime(category, *_sums(o for o in listed if o.category is category)) for category in Category]
+    return [_with_copies(row, copies_ns, headline_ns) for row in found] if copies_ns and headline_ns else found
+
+
+def _with_copies(row: CategoryTime, copies_ns: float, headline_ns: float) -> CategoryTime:
+    if row.category is not Category.DATA_MOVEMENT:
+        return row
+    time_ns = (row.headline_ns or 0.0) + copies_ns
+    return msgspec.structs.replace(row, headline_ns=time_ns, share_of_headline=time_ns / headline_ns)
 
 
 def backends(rows: Iterable[Operator]) -> list[BackendTime]:
@@ -220,9 +305,16 @@ def backends(rows: Iterable[Operator]) -> list[BackendTime]:
     listed = list(rows)
     names = dict.fromkeys(operator.backend for operator in listed)
     found = [BackendTime(name, *_sums(o for o in listed if o.backend == name)) for name in names]
-    return sorted(found, key=lambda backend: -backend.time_ns)
+    return sorted(found, key=lambda backend: -backend.shown_ns)
 
 
-def _sums(rows: Iterable[Operator]) -> tuple[float, float]:
+def _sums(rows: Iterable[Operator]) -> tuple[float, float, float | None, float | None]:
     listed = list(rows)
-    return sum(o.time_ns for o in listed), sum(o.share for o in listed)
+    return sum(o.time_ns for o in listed), sum(o.share for o in listed), *headline_sums(listed)
+
+
+def headline_sums(rows: Sequence[Operator]) -> tuple[float | None, float | None]:
+    """Time and share of operators together on the scale of the headline; None where it is not known."""
+    if any(row.headline_ns is None for row in rows):
+        return None, None
+    return sum((o.headline_ns or 0.0 for o in rows), 0.0), sum((o.share_of_headline or 0.0 for o in rows), 0.0)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from opscope.analysis.compare.compare import Comparison
+    from opscope.analysis.latency.headline import HeadlineSplit
     from opscope.analysis.latency.latency import Latency
     from opscope.analysis.latency.timing import Untraced
     from opscope.analysis.operators.delegates import DelegateTime, LayoutTime, PortableTime
@@ -55,10 +56,11 @@ class Evidence(NamedTuple):
         roofline: operators under the ceilings of the machine; None where none were measured.
         attributed: share of delegate time whose nodes are known.
         untraced: latency without event tracing; None where only traced runs were made.
-        times: mean self time per inference of each operator in each process; shape (processes, operators); None where
-            that is not known.
+        times: of each operator in each process, on the scale of the headline; shape (processes, operators); None
+            where that is not known.
         split: whether the latency is split into operators; without it there is one, the whole call.
         sme: whether SME can run an operator, for those that multiply and accumulate and whose nodes are known.
+        headline: what joins the operators to the headline; None where it is not known, so that the mean stands for it.
     """
 
     latency: Latency
@@ -72,11 +74,28 @@ class Evidence(NamedTuple):
     times: Floats | None = None
     split: bool = True
     sme: Mapping[OperatorKey, Eligibility] = {}
+    headline: HeadlineSplit | None = None
 
     @property
     def total(self) -> float:
-        """Mean end-to-end latency in ns."""
-        return self.latency.mean_ns
+        """The headline in ns, of which every share is one."""
+        return self.latency.mean_ns if self.headline is None else self.headline.headline_ns
+
+    @property
+    def copies_ns(self) -> float:
+        """Copying inputs and outputs, per inference; 0 where that is not known."""
+        return 0.0 if self.headline is None else self.headline.copies_ns
+
+    def saved(self, saving: Saving) -> Saving:
+        """A saving as it can be said: all of them together are less than the headline, which tracing makes longer."""
+        scale = 1.0 if self.headline is None else self.headline.saving_scale
+        if saving.ns is None:
+            return saving
+        ns = min(saving.ns * scale, self.total)
+        if saving.ci95 is None:
+            return saving._replace(ns=ns)
+        low, high = (min(end * scale, self.total) for end in saving.ci95)
+        return saving._replace(ns=ns, ci95=(min(low, ns), max(high, ns)))
 
     def work(self) -> list[Operator]:
         """Operators, without the framework's own time."""
@@ -90,9 +109,11 @@ class Evidence(NamedTuple):
         """Of end-to-end latency."""
         return time_of(operators) / self.total if self.total else 0.0
 
-    def limit(self, operators: Sequence[Operator]) -> Saving:
-        """What would be saved if these operators took no time."""
-        return Saving(time_of(operators), self.interval(operators), "at most, if none of it were left")
+    def limit(self, operators: Sequence[Operator], copies_ns: float = 0.0) -> Saving:
+        """What would be saved if these operators, and as much of the copies, took no time."""
+        ends = self.interval(operators)
+        interval = (ends[0] + copies_ns, ends[1] + copies_ns) if ends else None
+        return self.saved(Saving(time_of(operators) + copies_ns, interval, "at most, if none of it were left"))
 
     def interval(self, operators: Sequence[Operator]) -> tuple[float, float] | None:
         """95 % interval of the time of some operators together; None with fewer than two processes.
@@ -117,10 +138,14 @@ class Evidence(NamedTuple):
         return self.untraced.latency.mean_ns if several else self.untraced.latency.median_ns
 
     def is_uneven(self) -> bool:
-        """Whether traced inferences were slower than tracing explains: their times then tell nothing of ceilings."""
+        """Whether the operators' inferences were slower than tracing explains: they then tell nothing of ceilings."""
         if self.untraced is None or self.untraced.tracing is None:
             return False
-        return self.total > (1 + UNEVEN) * self.usual_ns() * self.untraced.tracing.ratio
+        return self.traced_ns() > (1 + UNEVEN) * self.usual_ns() * self.untraced.tracing.ratio
+
+    def traced_ns(self) -> float:
+        """What the operators and the framework add up to."""
+        return self.latency.mean_ns if self.headline is None else self.headline.execute_ns
 
     def no_ceilings(self) -> str | None:
         """Why operators cannot be held against ceilings; None when they can."""
@@ -197,13 +222,13 @@ def places(rows: Iterable[Located]) -> list[OperatorKey]:
 
 
 def place_times(operators: Iterable[Operator]) -> dict[OperatorKey, float]:
-    """Mean time per inference by place."""
-    return {key: operator.time_ns for key, operator in by_operator(operators).items()}
+    """Time per inference by place."""
+    return {key: operator.shown_ns for key, operator in by_operator(operators).items()}
 
 
 def time_of(operators: Iterable[Operator]) -> float:
-    """Mean time per inference of operators together."""
-    return sum(operator.time_ns for operator in operators)
+    """Time per inference of operators together, on the scale of the headline where that is known."""
+    return sum(operator.shown_ns for operator in operators)
 
 
 def named(operator: Operator) -> str:

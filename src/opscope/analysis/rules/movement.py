@@ -37,12 +37,17 @@ def data_movement(evidence: Evidence) -> Message:
     """Transposes, copies, reshapes and conversions above 10 % of the latency, and the layers that cause them."""
     rule = "data_movement"
     moving = evidence.where(lambda operator: operator.category is Category.DATA_MOVEMENT)
-    share = evidence.share(moving)
+    copies, time = evidence.copies_ns, time_of(moving) + evidence.copies_ns
+    share = time / evidence.total if evidence.total else 0.0
+    copied = f"copying inputs and outputs {milliseconds(copies)} ms" if copies else ""
+    figures = f"{count(moving)}{f' and {copied}' if copied else ''}"
     if share <= DATA_MOVEMENT_SHARE:
-        return passed(rule, f"data movement takes {share_text(share)} of the latency ({count(moving)})")
+        return passed(rule, f"data movement takes {share_text(share)} of the latency ({figures})")
     title = f"Data movement takes {share_text(share)} of the latency"
-    told = f"{count(moving)}, {milliseconds(time_of(moving))} ms: {_by_kind(moving)}; caused by {_causes(moving)}"
-    return finding(rule, Severity.HIGH, (title, told, _movement_step(moving)), evidence.limit(moving), places(moving))
+    kinds = f": {_by_kind(moving)}; caused by {_causes(moving)}" if moving else ""
+    told = f"{figures}, {milliseconds(time)} ms{' together' if copied and moving else ''}{kinds}"
+    step = _COPIES if copies > time / 2 else _movement_step(moving)
+    return finding(rule, Severity.HIGH, (title, told, step), evidence.limit(moving, copies), places(moving))
 
 
 def _by_kind(operators: Sequence[Operator]) -> str:
@@ -56,8 +61,8 @@ def _by_kind(operators: Sequence[Operator]) -> str:
 def _causes(operators: Sequence[Operator]) -> str:
     """The longest ones with the layers around them, where the model did not ask for them itself."""
     least = _WEIGHTY * time_of(operators)
-    top = sorted((o for o in operators if o.time_ns >= least), key=lambda operator: -operator.time_ns)[:_NAMED]
-    return ", ".join(f"{_cause(operator)} ({milliseconds(operator.time_ns)} ms)" for operator in top)
+    top = sorted((o for o in operators if o.shown_ns >= least), key=lambda operator: -operator.shown_ns)[:_NAMED]
+    return ", ".join(f"{_cause(operator)} ({milliseconds(operator.shown_ns)} ms)" for operator in top)
 
 
 def _cause(operator: Operator) -> str:
@@ -80,6 +85,10 @@ def _movement_step(operators: Sequence[Operator]) -> str:
     return _STEPS.get(most, _STEPS["layout"])
 
 
+_COPIES = (
+    "most of it is copying inputs and outputs into and out of the program's memory: pass smaller tensors, or let the "
+    "program use the caller's memory: MemoryPlanningPass(alloc_graph_input=False, alloc_graph_output=False) at export"
+)
 _UNASKED = "give the model its inputs channels last, and keep operators that want another layout out of the middle"
 _STEPS = {
     "layout": "keep one memory format through the model; drop transposes, or put them where they cancel out",
@@ -155,12 +164,11 @@ def fragmentation(evidence: Evidence) -> Message:
     step = "join delegates: replace the operators between them, those that occur most often first (portable_operators)"
     kept = (len(calls) - 1) / len(calls)
     spread = evidence.interval([o for o in evidence.operators if o.name == "DELEGATE_CALL" and o.position is None])
-    whole = sum(call.boundary_ns for call in calls)
+    whole = sum(call.shown_boundary_ns for call in calls)
     ends = tuple(max(0.0, end - (whole - cost)) * kept for end in spread) if spread else None
     basis = "if one call remained; a part of it is the tracer's own cost"
-    return finding(
-        rule, Severity.MEDIUM, (title, told, step), Saving(cost * kept, (ends[0], ends[1]) if ends else None, basis)
-    )
+    saving = Saving(cost * kept, (ends[0], ends[1]) if ends else None, basis)
+    return finding(rule, Severity.MEDIUM, (title, told, step), evidence.saved(saving))
 
 
 def _borders(evidence: Evidence) -> list[float]:
@@ -170,7 +178,9 @@ def _borders(evidence: Evidence) -> list[float]:
         if operator.position is not None:
             place = operator.method, operator.instruction
             lost[place] = lost.get(place, 0.0) + operator.uncertainty_ns / 2
-    return [max(0.0, call.boundary_ns - lost.get((call.method, call.instruction), 0.0)) for call in evidence.delegates]
+    return [
+        max(0.0, call.shown_boundary_ns - lost.get((call.method, call.instruction), 0.0)) for call in evidence.delegates
+    ]
 
 
 @declare_rule(Severity.MEDIUM, QUANTISATION_SHARE=QUANTISATION_SHARE)

@@ -82,7 +82,7 @@ def silent_delegate(evidence: Evidence) -> Message:
     """Delegates that report no operators, so that their time is one block."""
     rule = "silent_delegate"
     silent = [call for call in evidence.delegates if not call.events]
-    time = sum(call.time_ns for call in silent)
+    time = sum(call.shown_ns for call in silent)
     if not evidence.delegates:
         return not_checked(rule, "there is no call of a delegate")
     if not silent:
@@ -202,8 +202,8 @@ def tracer_cost(evidence: Evidence) -> Message:
     if cost.ratio - 1 <= TRACER_SHARE or (cost.ci95 is not None and cost.ci95[0] <= 1):
         return passed(rule, figures)
     title = f"Tracing makes inferences {share_text(cost.ratio - 1)} longer"
-    told = f"{figures}; times of operators and savings are of traced inferences"
-    step = f"divide times of operators by {cost.ratio:.2f} to compare them with end-to-end latency; trust their order"
+    told = f"{figures}; times of operators are those of traced inferences, the difference is a row of its own"
+    step = "trust the order of operators; of each one's time a part is the tracer's, most of it that of short operators"
     return finding(rule, Severity.INFO, (title, told, step), no_saving("it is a limit of the measurement"))
 
 
@@ -214,9 +214,9 @@ def uneven_split(evidence: Evidence) -> Message:
     if evidence.untraced is None or evidence.untraced.tracing is None:
         return not_checked(rule, "latency without tracing was not measured")
     typical = evidence.usual_ns()
-    figures = f"traced inferences take {time_text(evidence.total)} on average, untraced ones {time_text(typical)}"
+    figures = f"traced inferences take {time_text(evidence.traced_ns())}, untraced ones {time_text(typical)}"
     if not evidence.is_uneven():
         return passed(rule, figures)
-    title = f"Times of operators are those of inferences {ratio_text(evidence.total / typical)} as long as usual"
+    title = f"Times of operators are those of inferences {ratio_text(evidence.traced_ns() / typical)} as long as usual"
     step = "read shares, not milliseconds; run it again on a quiet machine"
     return finding(rule, Severity.MEDIUM, (title, figures, step), no_saving("it is a limit of the measurement"))

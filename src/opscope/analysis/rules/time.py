@@ -82,7 +82,7 @@ def _reasons(rows: Sequence[PortableTime]) -> str:
 def _kinds(rows: Sequence[PortableTime]) -> list[PortableTime]:
     """The first row of each name and cause, those that take most together first."""
     together = grouped(rows, lambda row: (row.name, row.cause))
-    groups = sorted(together.values(), key=lambda own: -sum(row.time_ns for row in own))
+    groups = sorted(together.values(), key=lambda own: -sum(row.shown_ns for row in own))
     return [own[0] for own in groups]
 
 
@@ -127,12 +127,12 @@ def if_delegated(evidence: Evidence, operators: Sequence[Operator]) -> Saving:
     interval = evidence.interval(operators)
     ends = (max(0.0, interval[0] - low), max(0.0, interval[1] - best)) if interval else None
     basis = f"if a delegate ran them as near to the machine's ceilings as its own operators: {share_text(reached[1])}"
-    return Saving(time - middle, ends, basis)
+    return evidence.saved(Saving(time - middle, ends, basis))
 
 
 def _reached(evidence: Evidence, placed: Mapping[OperatorKey, Placement]) -> tuple[float, float] | None:
     """First quartile and median of the fraction of the ceilings that delegated operators reach; None for too few."""
-    weighty = [o for o in evidence.where(is_delegated) if o.time_ns >= WEIGHTY * evidence.total]
+    weighty = [o for o in evidence.where(is_delegated) if o.shown_ns >= WEIGHTY * evidence.total]
     found = [placed[place] for place in places(weighty) if place in placed]
     fractions = [min(one.fraction.low, 1.0) for one in found if one.fraction and one.fraction.low > 0]
     if len(fractions) < _FEWEST:
@@ -165,11 +165,12 @@ def bottleneck(evidence: Evidence) -> Message:
     if not work:
         return not_checked(rule, "the trace holds no operator, only the framework's own time")
     times = {category: time_of(o for o in work if o.category is category) for category in Category}
+    times[Category.DATA_MOVEMENT] += evidence.copies_ns
     category = max(times, key=lambda candidate: times[candidate])
     if category is Category.DATA_MOVEMENT and times[category] > DATA_MOVEMENT_SHARE * evidence.total:
         return passed(rule, "data movement takes most, which is a finding of its own")
     members = [operator for operator in work if operator.category is category]
-    rest = evidence.total - times[category]
+    rest = evidence.total - (evidence.limit(members).ns or 0.0)
     limit = f", {ratio_text(evidence.total / rest)} at most" if rest > 0 else ""
     kinds = "" if category is not Category.OTHER else f" ({', '.join(dict.fromkeys(o.kind for o in members))})"
     reached = reached_share(evidence, members)
@@ -188,7 +189,7 @@ def bottleneck(evidence: Evidence) -> Message:
 def reached_share(evidence: Evidence, operators: Sequence[Operator]) -> float | None:
     """Share of their time that operators would need at their ceilings; None where less than half of it was placed."""
     placed = evidence.placements()
-    pairs = [(o.time_ns, placed[place].roof_ns) for o in operators if (place := operator_key(o)) in placed]
+    pairs = [(o.shown_ns, placed[place].roof_ns) for o in operators if (place := operator_key(o)) in placed]
     known = [(time, roof) for time, roof in pairs if roof is not None]
     time = sum(time for time, _ in known)
     return sum(roof for _, roof in known) / time if time > time_of(operators) / 2 else None
@@ -209,7 +210,8 @@ def at_ceilings(evidence: Evidence, operators: Sequence[Operator]) -> Saving:
     interval = evidence.interval(operators)
     spread = (time_of(operators) - interval[0], interval[1] - time_of(operators)) if interval else None
     ends = (max(0.0, low - spread[0]), max(high, low + spread[1])) if spread else None
-    return Saving(low, ends, "at most, if they ran at the ceilings that were measured on this machine")
+    basis = "at most, if they ran at the ceilings that were measured on this machine"
+    return evidence.saved(Saving(low, ends, basis))
 
 
 def _relief(members: Sequence[Operator], category: Category, reached: float | None) -> str:

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from opscope.core.errors import InvariantError
-from opscope.core.table.places import self_times
+from opscope.core.table.places import self_times, weighted_self_times
 from opscope.core.table.scope import Scope
 from opscope.core.table.segment import SCOPES, TEXTS, Coded, Inferences, Segment, coded_from
 from opscope.core.table.side import SideEvents
@@ -149,6 +149,14 @@ class EventTable:
     def self_times(self) -> tuple[dict[SelfTimeKey, SelfTimes], ...]:
         """For each process, what its measured inferences spent at every place."""
         return tuple(self_times(trace, warmup) for trace, warmup in zip(self.traces, self.warmup, strict=True))
+
+    def weighted_self_times(self, weights: Sequence[NDArray[np.float64]]) -> list[dict[SelfTimeKey, float]]:
+        """For each process, what its inferences spent at every place, each counted with a weight.
+
+        Args:
+            weights: of the inferences of each process, warm-up included; those of weight 0 do not count.
+        """
+        return [weighted_self_times(trace, own) for trace, own in zip(self.traces, weights, strict=True)]
 
     def with_warmup(self, count: int | Sequence[int]) -> Self:
         """Mark the first inferences of every process as warm-up.

@@ -6,10 +6,13 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
+from opscope.core.table import nesting
 from opscope.core.table.scope import LEAVES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
+
+    from numpy.typing import NDArray
 
     from opscope.core.table.nesting import Ints
     from opscope.core.table.segment import Segment
@@ -97,6 +100,39 @@ def self_times(trace: Sequence[Segment], warmup: int) -> dict[SelfTimeKey, SelfT
             known = found.get(place)
             found[place] = spent if known is None else known.plus(spent)
     return found
+
+
+def weighted_self_times(trace: Sequence[Segment], weights: NDArray[np.float64]) -> dict[SelfTimeKey, float]:
+    """Self time at every place of one process, each inference with a weight; it sums to that of their durations.
+
+    Args:
+        trace: segments of the process.
+        weights: of each of its inferences, 0 for one that does not count; shape (inferences,).
+    """
+    found: dict[SelfTimeKey, float] = {}
+    for segment in trace:
+        own = weights[segment.first_inference : segment.first_inference + segment.inferences]
+        for place, spent in _weighted(segment, own.reshape(segment.repeats, -1)):
+            found[place] = found.get(place, 0.0) + spent
+    return found
+
+
+def _weighted(segment: Segment, weights: NDArray[np.float64]) -> Iterator[tuple[SelfTimeKey, float]]:
+    """Weighted self time of the places of one segment; weights have the shape (repeats, inferences of the template)."""
+    repeats, roots = np.flatnonzero(weights.any(axis=1)), np.any(weights, axis=0)
+    if not len(repeats):
+        return
+    rows = np.flatnonzero((segment.inference >= 0) & np.take(roots, segment.inference))
+    self_time = nesting.self_times(segment.duration[repeats], segment.parent)
+    used = weights[repeats]
+    if used.min() == used.max():
+        spent = self_time.sum(axis=0)[rows] * used[0, 0]
+    else:
+        spent = (self_time[:, rows] * used[:, segment.inference[rows]]).sum(axis=0)
+    group, first = _groups(segment, rows)
+    sums = np.bincount(group, spent, len(first)).tolist()
+    for number, row in enumerate(rows[first].tolist()):
+        yield _place(segment, row), sums[number]
 
 
 def _of_segment(segment: Segment, warmup: int) -> Iterator[tuple[SelfTimeKey, SelfTimes]]:

@@ -1,0 +1,163 @@
+"""One scale: operators, copies of inputs and outputs, and what tracing costs add up to the latency of the answer."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from opscope.analysis.analysis import Analysis, TraceSource, analyse
+from opscope.analysis.latency.timing import CallTimes
+from opscope.core.table import EventTable
+from opscope.core.table.calls import named_by_calls
+from opscope.program.operators.kinds import Category
+from traces import table
+
+SOURCE = TraceSource("trace", "etdump", [("trace", "0" * 64)])
+
+
+def inference(convolution: int, add: int, framework: int = 1000) -> str:
+    """An inference of a convolution in a delegate and a portable operator."""
+    return f"""
+        Method::execute {convolution + add + framework}
+          DELEGATE_CALL @0 {convolution}
+            Convolution (NHWC, F32) IGEMM #1 {convolution}
+          OPERATOR_CALL @1 {add}
+            native_call_add.out {add}
+    """
+
+
+def process(*inferences: tuple[int, int]) -> EventTable:
+    """One process; each inference is given by the times of its two operators."""
+    return table("\n".join(inference(*one) for one in inferences))
+
+
+def told(events: EventTable, untraced: list[list[int]], outside: int | None, warmup: int = 0) -> Analysis:
+    """The analysis, with callers that saw so much more than Method::execute; None: what they saw is not known."""
+    found = events.inference_times()
+    walls = {
+        number: [int(one) + outside for one in found.duration[found.process == number]] if outside is not None else []
+        for number in range(events.processes)
+    }
+    traced = walls if outside is not None else {}
+    calls = CallTimes(dict(enumerate(untraced)), traced, warmup, {}, rounds=tuple(range(events.processes)))
+    return analyse(events.with_warmup(warmup), SOURCE, calls=calls)
+
+
+def together(analysis: Analysis) -> float:
+    """What all rows add up to."""
+    assert analysis.headline
+    rows = [operator.headline_ns for operator in analysis.operators]
+    return math.fsum([*(row or 0.0 for row in rows), *(row.headline_ns for row in analysis.headline.rows)])
+
+
+def test_the_copies_of_large_tensors_are_a_row_of_their_own() -> None:
+    """An add of large tensors: of 120 us that the caller waits, 50 are the add's, 66 copy its tensors."""
+    events = EventTable.concat([process(*[(1000, 50_000)] * 8) for _ in range(3)])
+    found = told(events, [[120_000] * 8] * 3, outside=66_000)
+    assert found.headline
+    copies, tracing = found.headline.rows
+    assert (copies.name, copies.category) == ("input and output copies", Category.DATA_MOVEMENT)
+    assert copies.headline_ns == 66_000
+    assert copies.share_of_headline == 0.55
+    assert copies.ci95_ns == (66_000, 66_000)
+    assert (tracing.name, tracing.headline_ns) == ("traced runs took less", 2_000)
+    assert together(found) == pytest.approx(120_000)
+    moving = next(row for row in found.categories if row.category is Category.DATA_MOVEMENT)
+    assert (moving.time_ns, moving.headline_ns) == (0, 66_000)
+
+
+def test_findings_count_the_copies_as_data_movement() -> None:
+    """They are most of the call, so the first thing to look at is them, and no operator promises what they take."""
+    events = EventTable.concat([process(*[(1000, 50_000)] * 8) for _ in range(3)])
+    found = told(events, [[118_000] * 8] * 3, outside=66_000)
+    moving = next(one for one in found.findings if one.rule == "data_movement")
+    assert moving.saving_ns == 66_000
+    assert "55.9 %" in moving.title
+    assert "copying inputs and outputs 0.066 ms" in moving.evidence
+
+
+@pytest.mark.parametrize("outside", [0, 700, 40_000, None])
+def test_rows_add_up_to_the_headline(outside: int | None) -> None:
+    """Whatever the durations are, and whether the callers' clocks are known or not."""
+    drawn = np.random.default_rng(7)
+    events = EventTable.concat(
+        [process(*drawn.integers(5_000, 90_000, (9, 2)).tolist()) for _ in range(5)],
+    )
+    untraced = drawn.integers(20_000, 120_000, (5, 9)).tolist()
+    found = told(events, untraced, outside, warmup=2)
+    assert found.headline
+    measured = [one for own in untraced for one in own[2:]]
+    assert found.headline.headline_ns == np.median(measured)
+    assert together(found) == pytest.approx(found.headline.headline_ns, rel=1e-12)
+    assert math.fsum(o.share_of_headline or 0.0 for o in found.operators) == pytest.approx(
+        found.headline.execute_ns / found.headline.headline_ns
+    )
+    assert math.fsum(o.time_ns for o in found.operators) == pytest.approx(found.latency.mean_ns)
+    if outside is None:
+        assert [row.name for row in found.headline.rows] == ["outside of Method::execute, and tracing"]
+
+
+def test_a_trace_alone_adds_up_to_its_median() -> None:
+    """There is no other figure above it, so there is nothing between."""
+    drawn = np.random.default_rng(8)
+    found = analyse(process(*drawn.integers(5_000, 90_000, (11, 2)).tolist()), SOURCE)
+    assert found.headline
+    assert (found.headline.arm, found.headline.rows) == ("traced", [])
+    assert found.headline.headline_ns == found.latency.median_ns
+    assert together(found) == pytest.approx(found.latency.median_ns)
+
+
+def test_disturbed_processes_change_neither_ranking_nor_shares() -> None:
+    """In three of six traced processes an operator takes 2.56 times as long: that is in its mean, not in its row."""
+    quiet = [process(*[(60_000, 30_000)] * 8) for _ in range(6)]
+    loaded = [process(*[(60_000, round(30_000 * 2.56))] * 8) if n % 2 else own for n, own in enumerate(quiet)]
+    untraced = [[90_000] * 8] * 6
+    expected, found = (told(EventTable.concat(each), untraced, outside=500) for each in (quiet, loaded))
+    assert found.headline
+    assert found.headline.processes == [0, 2, 4]
+    shares = [[operator.share_of_headline for operator in one.operators] for one in (expected, found)]
+    assert shares[0] == pytest.approx(shares[1])
+    times = {operator.name: operator.time_ns for operator in found.operators}
+    assert times["native_call_add.out"] == pytest.approx(30_000 * 1.78), "the mean keeps its meaning"
+
+
+def test_disturbed_inferences_count_in_no_row() -> None:
+    """A quarter of the inferences of a process, at either end, is left out."""
+    found = told(process(*[(60_000, 30_000)] * 9, *[(60_000, 300_000)] * 3), [[92_000] * 12], outside=0)
+    rows = {operator.name: operator.headline_ns for operator in found.operators}
+    assert rows["native_call_add.out"] == 30_000
+
+
+def test_nothing_saved_exceeds_the_headline() -> None:
+    """A toy model: an inference takes 394 us, a traced one 640; together all operators save less than 394 us."""
+    events = EventTable.concat([process(*[(10_000, 600_000)] * 8) for _ in range(4)])
+    found = told(events, [[394_000] * 8] * 4, outside=30_000)
+    savings = [one.saving_ns for one in found.findings if one.saving_ns is not None]
+    assert savings
+    assert max(savings) <= 394_000
+    assert all(one.saving_ci95_ns[1] <= 394_000 for one in found.findings if one.saving_ci95_ns)
+    assert found.headline
+    assert found.headline.saving_scale == pytest.approx(394 / 641)
+    portable = next(one for one in found.findings if one.rule == "portable_operators")
+    assert portable.saving_ns == pytest.approx(600_000 * 394 / 641)
+
+
+def test_several_methods_keep_their_shares_of_the_calls() -> None:
+    """The middle half is taken of each method by itself, so that no method falls out of it."""
+    fast, slow = inference(1_000, 2_000), inference(50_000, 20_000)
+    events = named_by_calls(table("\n".join([slow, fast, fast] * 4)), ["prefill", "decode", "decode"])
+    calls = CallTimes({0: [72_000, 5_000, 5_000] * 4}, {}, 0, {}, ("prefill", "decode", "decode"))
+    found = analyse(events, SOURCE, calls=calls)
+    assert found.headline
+    assert (found.headline.statistic, found.headline.headline_ns) == ("mean", pytest.approx(82_000 / 3))
+    assert found.headline.execute_ns == pytest.approx(found.latency.mean_ns)
+    assert together(found) == pytest.approx(82_000 / 3)
+
+
+def test_a_caller_whose_clock_runs_behind_the_trace_is_not_subtracted() -> None:
+    """Copies below zero are no copies: the rows are left together."""
+    found = told(process(*[(60_000, 30_000)] * 4), [[95_000] * 4], outside=-1_000)
+    assert found.headline
+    assert [row.name for row in found.headline.rows] == ["outside of Method::execute, and tracing"]
