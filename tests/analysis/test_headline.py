@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 
 from opscope.analysis.analysis import Analysis, TraceSource, analyse
+from opscope.analysis.compare.compare import Comparison, RelatedData, compare
 from opscope.analysis.latency.timing import CallTimes
 from opscope.core.table import EventTable
 from opscope.core.table.calls import named_by_calls
+from opscope.core.units import ratio_of_times
 from opscope.program.operators.kinds import Category
 from traces import table
 
@@ -161,3 +163,50 @@ def test_a_caller_whose_clock_runs_behind_the_trace_is_not_subtracted() -> None:
     found = told(process(*[(60_000, 30_000)] * 4), [[95_000] * 4], outside=-1_000)
     assert found.headline
     assert [row.name for row in found.headline.rows] == ["outside of Method::execute, and tracing"]
+
+
+def compared(
+    baseline: tuple[int, int], candidate: tuple[int, int], untraced: tuple[int, int], copies: int
+) -> Comparison:
+    """Ten rounds of two variants, by the times of their two operators, of untraced calls, and of copies."""
+    tables = [EventTable.concat([process(*[own] * 4) for _ in range(10)]) for own in (baseline, candidate)]
+    timed = [[np.full(4, float(own))] * 10 for own in untraced]
+    walls = [np.split(events.inference_times().duration + copies, 10) for events in tables]
+    seen = [[own.tolist() for own in side] for side in walls]
+    beside = RelatedData(untraced=(timed[0], timed[1]), walls=(seen[0], seen[1]))
+    return compare(*tables, labels=(("off", "a"), ("on", "b")), paired=True, beside=beside)
+
+
+def test_the_split_of_a_change_adds_up_to_the_change_of_the_headline() -> None:
+    """By operators, by kinds and by categories, with the copies and the cost of tracing on both sides."""
+    found = compared((90_000, 20_000), (20_000, 20_000), (165_000, 98_000), 60_000)
+    shift = found.shift
+    assert shift.saved_headline_ns == 67_000
+    outside = [(row.name, row.baseline_headline_ns, row.candidate_headline_ns) for row in shift.outside]
+    assert outside == [
+        ("input and output copies", 60_000, 60_000),
+        ("cost of event tracing", -6_000, -3_000),
+    ]
+    whole = sum(row.saved_headline_ns for row in shift.outside)
+    for rows in (found.operators, found.kinds):
+        assert sum(row.saved_headline_ns or 0.0 for row in rows) + whole == pytest.approx(67_000)
+    by_category = sum(row.saved_headline_ns or 0.0 for row in found.categories)
+    assert by_category + shift.outside[1].saved_headline_ns == pytest.approx(67_000)
+
+
+def test_what_is_left_to_gain_keeps_the_copies() -> None:
+    """Without the operators that became faster the copies, the add and the framework remain."""
+    found = compared((90_000, 20_000), (20_000, 20_000), (165_000, 98_000), 60_000)
+    scale = 98 / 101
+    assert found.shift.limit == pytest.approx(165_000 / (98_000 - 20_000 * scale))
+    first = found.shift.remaining[0]
+    assert (first.category, first.headline_ns) == (Category.DATA_MOVEMENT, 60_000)
+    assert first.share_of_headline == pytest.approx(60 / 98)
+    assert first.limit == pytest.approx(98_000 / (98_000 - 60_000 * scale))
+
+
+def test_times_too_short_to_be_shown_have_no_ratio() -> None:
+    """0.000 ms over 0.000 ms is no speedup."""
+    assert ratio_of_times(300.0, 500.0) is None
+    assert ratio_of_times(None, 500.0) is None
+    assert ratio_of_times(1_500.0, 500.0) == 3.0

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 _TIME_STEPS = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"))
 _COUNT_STEPS = ((10**9, "G"), (10**6, "M"), (10**3, "k"))
+_SHOWN_NS = 500.0
+"""The shortest time that does not show as 0.000 ms."""
 _SIZE_STEPS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
 
@@ -68,6 +70,13 @@ def range_text(low: str, high: str) -> str:
 def ratio_text(ratio: float) -> str:
     """A speedup with two decimals: ``1.83x``."""
     return f"{ratio:.2f}x"
+
+
+def ratio_of_times(baseline_ns: float | None, candidate_ns: float | None) -> float | None:
+    """Baseline over candidate; None where one of them is missing, or so short that it shows as 0.000 ms."""
+    if baseline_ns is None or candidate_ns is None or min(baseline_ns, candidate_ns) < _SHOWN_NS:
+        return None
+    return baseline_ns / candidate_ns
 
 
 def _three_digits(value: float) -> str:

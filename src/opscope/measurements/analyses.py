@@ -9,6 +9,8 @@ import msgspec
 from opscope.core.errors import MismatchError, RunError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from opscope.analysis.analysis import Analysis
@@ -81,6 +83,7 @@ def comparison_of(baseline: Side, candidate: Side) -> Comparison:
             (facts[0], facts[1]),
             _untraced(baseline, candidate, paired=paired),
             _untraced_by_method(baseline, candidate, paired=paired),
+            (_walls(baseline), _walls(candidate)),
         ),
     )
     return msgspec.structs.replace(
@@ -118,6 +121,11 @@ def paired_sides(baseline: Side, candidate: Side) -> tuple[Side, Side, bool]:
     if not common:
         raise RunError("no round succeeded on both sides", where=baseline.path, hint="finish the run with --resume")
     return _only(baseline, rounds[0], common), _only(candidate, rounds[1], common), True
+
+
+def _walls(side: Side) -> Sequence[Sequence[int]] | None:
+    """What the callers of the traced processes saw; None where that is not known."""
+    return side.calls.walls() if side.calls else None
 
 
 def _untraced_by_method(

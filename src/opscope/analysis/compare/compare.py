@@ -10,11 +10,12 @@ import numpy as np
 
 from opscope.analysis.compare.matching import match, process_times
 from opscope.analysis.compare.outputs import OutputAgreement
-from opscope.analysis.compare.shift import Shift, shift
+from opscope.analysis.compare.shift import ChangeOnHeadline, Shift, shift
 from opscope.analysis.findings.quality import Quality
+from opscope.analysis.latency.headline import HeadlineSplit, headline_scale
 from opscope.analysis.latency.latency import measured_durations
 from opscope.analysis.latency.methods import durations_by_method
-from opscope.analysis.operators.operators import Operator, operators
+from opscope.analysis.operators.operators import Operator, TypicalTimes, operators
 from opscope.core.stats.effect import Effect, Verdict, adjust_for_many, interval_of, paired_effects, unpaired_effects
 from opscope.core.stats.hierarchy import median_effect
 from opscope.program.operators.kinds import Category
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     Labels: TypeAlias = NDArray[np.int64]
     _Facts: TypeAlias = Mapping[OperatorKey, OperatorFacts]
     _Processes: TypeAlias = Sequence[Floats]
+    _Walls: TypeAlias = Sequence[Sequence[int]] | None
 
 
 _NORMAL_95 = 1.959964
@@ -54,6 +56,9 @@ class Change(NamedTuple):
         ci95_saved_ns: 95 % interval of ``saved_ns``, what was cut off included; None with fewer than two processes.
         verdict: corrected for the number of groups (false discovery rate of 5 %).
         resolution_ns: the part of the interval that is due to durations that were cut off.
+        baseline_headline_ns: time on the scale of the headline; None where that is not known.
+        candidate_headline_ns: likewise.
+        saved_headline_ns: their difference.
     """
 
     baseline_ns: float
@@ -63,6 +68,9 @@ class Change(NamedTuple):
     ci95_saved_ns: tuple[float, float] | None
     verdict: Verdict
     resolution_ns: float
+    baseline_headline_ns: float | None
+    candidate_headline_ns: float | None
+    saved_headline_ns: float | None
 
 
 class PairedTimes(NamedTuple):
@@ -95,11 +103,22 @@ class PairedTimes(NamedTuple):
         effects = (paired_effects if self.paired else unpaired_effects)(before, after)
         widened = [_widen(effect, *lost) for effect, lost in zip(effects, self._lost(groups, count), strict=True)]
         verdicts = _corrected([effect for effect, _ in widened])
-        rows = zip(before.mean(axis=0).tolist(), after.mean(axis=0).tolist(), widened, verdicts, strict=True)
+        typical = zip(*(self._typical(side, labels, count) for side, labels in enumerate(groups)), strict=True)
+        rows = zip(before.mean(axis=0).tolist(), after.mean(axis=0).tolist(), widened, verdicts, typical, strict=True)
         return [
-            Change(b, c, effect.estimate, _ratio(b, c, resolution), interval_of(effect), verdict, resolution)
-            for b, c, (effect, resolution), verdict in rows
+            Change(
+                b, c, effect.estimate, _ratio(b, c, resolution), interval_of(effect), verdict, resolution, *_saved(*both)
+            )
+            for b, c, (effect, resolution), verdict, both in rows
         ]
+
+    def _typical(self, side: int, labels: Labels, count: int) -> list[float] | list[None]:
+        """Time of each group of one side on the scale of the headline; None where that is not known."""
+        times = [pair[side].headline_ns if pair[side] else 0.0 for pair in self.pairs]  # type: ignore[union-attr]
+        if any(time is None for time in times):
+            return [None] * count
+        own: list[float] = _sums(np.array([times], np.float64), labels, count)[0].tolist()
+        return own
 
     def _lost(self, groups: tuple[Labels, Labels], count: int) -> list[tuple[float, float]]:
         """Mean and standard deviation of what cut-off durations hide of each group's saving."""
@@ -107,6 +126,12 @@ class PairedTimes(NamedTuple):
             _cut_off([pair[side] for pair in self.pairs], labels, count) for side, labels in enumerate(groups)
         )
         return list(zip((mean - other_mean).tolist(), np.sqrt(variance + other_variance).tolist(), strict=True))
+
+
+def _saved(baseline: float | None, candidate: float | None) -> tuple[float | None, float | None, float | None]:
+    """Both sides of a change and their difference, where they are known."""
+    known = baseline is not None and candidate is not None
+    return baseline, candidate, baseline - candidate if known else None  # type: ignore[operator]
 
 
 def _sums(times: Floats, labels: Labels, count: int) -> Floats:
@@ -203,12 +228,13 @@ class MethodChange(msgspec.Struct, frozen=True):
     end_to_end: EndToEnd
 
 
-class CategoryChange(msgspec.Struct, frozen=True):
+class CategoryChange(msgspec.Struct, ChangeOnHeadline, frozen=True):
     """Mean self time per inference of a category on both sides; ``saved_ns`` is positive when the candidate is faster.
 
     The interval and the verdict are those of ``saved_ns``; verdicts are corrected for the number of categories.
     ``resolution_ns`` is the part of the interval that is due to durations that the delegate cuts off; ``speedup`` is
-    null where it is half of the shorter side or more.
+    null where it is half of the shorter side or more. Times of the headline's scale are null where that is not known;
+    those of data movement hold the copies of inputs and outputs.
     """
 
     category: Category
@@ -219,9 +245,12 @@ class CategoryChange(msgspec.Struct, frozen=True):
     ci95_saved_ns: tuple[float, float] | None
     verdict: Verdict
     resolution_ns: float = 0.0
+    baseline_headline_ns: float | None = None
+    candidate_headline_ns: float | None = None
+    saved_headline_ns: float | None = None
 
 
-class KindChange(msgspec.Struct, frozen=True):
+class KindChange(msgspec.Struct, ChangeOnHeadline, frozen=True):
     """Like CategoryChange, for a kind of the taxonomy's lower level and one backend."""
 
     kind: str
@@ -234,13 +263,17 @@ class KindChange(msgspec.Struct, frozen=True):
     ci95_saved_ns: tuple[float, float] | None
     verdict: Verdict
     resolution_ns: float = 0.0
+    baseline_headline_ns: float | None = None
+    candidate_headline_ns: float | None = None
+    saved_headline_ns: float | None = None
 
 
-class OperatorChange(msgspec.Struct, frozen=True):
+class OperatorChange(msgspec.Struct, ChangeOnHeadline, frozen=True):
     """One operator on both sides, matched by its place in the program; a side that does not have it is null.
 
     ``module`` and ``aten`` are those of the layer, null where the program does not tell. Verdicts are corrected for the
-    number of operators (false discovery rate of 5 %).
+    number of operators (false discovery rate of 5 %). ``baseline_headline_ns``, ``candidate_headline_ns`` and their
+    difference are on the scale of the headline, null where that is not known.
     """
 
     method: str
@@ -261,6 +294,9 @@ class OperatorChange(msgspec.Struct, frozen=True):
     module: str | None = None
     aten: str | None = None
     resolution_ns: float = 0.0
+    baseline_headline_ns: float | None = None
+    candidate_headline_ns: float | None = None
+    saved_headline_ns: float | None = None
 
 
 def largest_speedup(change: CategoryChange | KindChange | OperatorChange) -> float | None:
@@ -279,11 +315,20 @@ def shown_not_faster(change: CategoryChange | KindChange | OperatorChange) -> bo
 
 
 class ComparedSide(msgspec.Struct, frozen=True):
-    """What stands on one side: where it came from, and its mean latency, which the split adds up to."""
+    """What stands on one side: where it came from, and its mean latency, which the split adds up to.
+
+    ``headline`` joins the split to the side's latency; null where that is not known.
+    """
 
     label: str
     path: str
     mean_ns: float
+    headline: HeadlineSplit | None = None
+
+    @property
+    def shown_ns(self) -> float:
+        """The headline, of which every share is one; the mean of traced inferences where it is not known."""
+        return self.mean_ns if self.headline is None else self.headline.headline_ns
 
 
 class Comparison(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.comparison/1"):
@@ -329,11 +374,13 @@ class RelatedData(NamedTuple):
         untraced: durations of each untraced process, of the baseline and of the candidate; the verdict then rests on
             these. Of paired sides they are of the same rounds.
         methods: the same by method, where several were called.
+        walls: durations of all calls of each traced process of a side as their caller saw them; None where not known.
     """
 
     facts: tuple[_Facts, _Facts] = ({}, {})
     untraced: tuple[_Processes, _Processes] | None = None
     methods: Mapping[str, tuple[_Processes, _Processes]] = {}
+    walls: tuple[_Walls, _Walls] = (None, None)
 
 
 def compare(
@@ -358,24 +405,35 @@ def compare(
     beside = beside or RelatedData()
     measured = beside.untraced or (measured_durations(baseline), measured_durations(candidate))
     end_to_end = _end_to_end(*measured, paired=paired, arm="untraced" if beside.untraced else "traced")
-    pairs = list(match(operators(baseline, beside.facts[0]), operators(candidate, beside.facts[1])))
+    untraced = beside.untraced or (None, None)
+    scales = (
+        headline_scale(baseline, untraced[0], beside.walls[0]),
+        headline_scale(candidate, untraced[1], beside.walls[1]),
+    )
+    rows = [
+        operators(table, facts, TypicalTimes(scale.times, scale.split.headline_ns) if scale else None)
+        for table, facts, scale in zip((baseline, candidate), beside.facts, scales, strict=True)
+    ]
+    sides = (scales[0].split if scales[0] else None, scales[1].split if scales[1] else None)
+    pairs = list(match(*rows))
     split = PairedTimes(
         pairs,
         process_times(baseline, [b for b, _ in pairs]),
         process_times(candidate, [c for _, c in pairs]),
         paired,
     )
-    by_category, by_kind, by_operator = _category_changes(split), _kind_changes(split), _operator_changes(split)
+    by_kind, by_operator = _kind_changes(split), _operator_changes(split)
+    by_category = [_with_copies(change, *sides) for change in _category_changes(split)]
     return Comparison(
-        baseline=ComparedSide(*labels[0], float(split.baseline.sum(axis=1).mean())),
-        candidate=ComparedSide(*labels[1], float(split.candidate.sum(axis=1).mean())),
+        baseline=ComparedSide(*labels[0], float(split.baseline.sum(axis=1).mean()), sides[0]),
+        candidate=ComparedSide(*labels[1], float(split.candidate.sum(axis=1).mean()), sides[1]),
         end_to_end=end_to_end,
         categories=by_category,
         kinds=by_kind,
         operators=by_operator,
         outputs=outputs,
         notes=_notes(end_to_end, pairs),
-        shift=shift(by_operator, by_kind, [(change.category, change.candidate_ns) for change in by_category]),
+        shift=shift(by_operator, by_kind, by_category, sides),
         methods=_method_changes(baseline, candidate, beside, paired=paired),
     )
 
@@ -457,6 +515,20 @@ def _category_changes(split: PairedTimes) -> list[CategoryChange]:
     return [CategoryChange(category, *change) for category, change in zip(wanted, changes, strict=True)]
 
 
+def _with_copies(
+    change: CategoryChange, baseline: HeadlineSplit | None, candidate: HeadlineSplit | None
+) -> CategoryChange:
+    """The change of a category on the scale of the headline, copies of inputs and outputs with data movement."""
+    known = change.baseline_headline_ns is not None and change.candidate_headline_ns is not None
+    if not known or change.category is not Category.DATA_MOVEMENT:
+        return change
+    before = (change.baseline_headline_ns or 0.0) + (baseline.copies_ns if baseline else 0.0)
+    after = (change.candidate_headline_ns or 0.0) + (candidate.copies_ns if candidate else 0.0)
+    return msgspec.structs.replace(
+        change, baseline_headline_ns=before, candidate_headline_ns=after, saved_headline_ns=before - after
+    )
+
+
 def _kind_changes(split: PairedTimes) -> list[KindChange]:
     found = dict.fromkeys(_kind(operator) for pair in split.pairs for operator in pair if operator is not None)
     changes = _group_changes(split, list(found), _kind)
@@ -506,4 +578,7 @@ def _operator_change(pair: OperatorPair, change: Change) -> OperatorChange:
         module=shown.module,
         aten=shown.aten,
         resolution_ns=change.resolution_ns,
+        baseline_headline_ns=change.baseline_headline_ns if baseline else None,
+        candidate_headline_ns=change.candidate_headline_ns if candidate else None,
+        saved_headline_ns=change.saved_headline_ns,
     )
