@@ -9,9 +9,13 @@ from opscope.analysis.findings.message import warning
 from opscope.core.units import counted_text, milliseconds, ratio_text, share_text, time_text
 from opscope.reports.content.content import (
     category_rows,
+    closing_rows,
+    closing_rows_of,
     headline,
+    headline_ns,
     measured_latency,
     missing,
+    side_latencies,
     top_operators,
     trust_text,
     variant_latencies,
@@ -20,6 +24,7 @@ from opscope.reports.content.content import (
 from opscope.reports.content.messages import quality_sentence, sentence
 from opscope.reports.content.template import environment
 from opscope.reports.sections.program import layer_text
+from opscope.reports.sections.shift import closing_changes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -56,20 +61,25 @@ def analysis_html(analysis: Analysis) -> str:
     latency = measured_latency(analysis)
     low_high = latency.ci95_median_ns
     interval = f", 95 % interval {time_text(low_high[0])} to {time_text(low_high[1])}" if low_high else ""
-    categories = [[c.category.value, milliseconds(c.time_ns), share_text(c.share)] for c in analysis.categories]
-    work = sorted((o for o in analysis.operators if o.kind != "framework"), key=lambda o: -o.time_ns)
+    categories = [[c.category.value, milliseconds(c.shown_ns), share_text(c.shown_share)] for c in analysis.categories]
+    closing = closing_rows_of(analysis.headline, copies=False)
+    categories += [[row.name, milliseconds(row.time_ns), share_text(row.share)] for row in closing]
+    work = sorted((o for o in analysis.operators if o.kind != "framework"), key=lambda o: -o.shown_ns)
     grids = [Grid(["category", "ms", "share"], categories), _operators(work)]
-    answer = f"median {time_text(latency.median_ns)} per inference{interval}"
+    answer = f"median {time_text(headline_ns(analysis))} per inference{interval}"
+    if analysis.headline is not None and analysis.headline.statistic == "mean":
+        answer = f"mean {time_text(headline_ns(analysis))} per call of a method"
     return _html(answer, analysis.trace.path, grids, _quality(analysis.quality))
 
 
 def comparison_html(comparison: Comparison) -> str:
     """Verdict, categories, and the operators that changed most."""
     result = comparison.end_to_end
+    baseline_ns, candidate_ns = side_latencies(comparison)
     answer = f"{ratio_text(result.speedup)}: {verdict_text(result.verdict)}"
-    sides = f"{comparison.candidate.label} {time_text(result.candidate_ns)}, {comparison.baseline.label} "
+    sides = f"{comparison.candidate.label} {time_text(candidate_ns)}, {comparison.baseline.label} "
     grids = [_category_changes(comparison), _changes(comparison)]
-    note = f"{sides}{time_text(result.baseline_ns)}; {trust_text(comparison)}"
+    note = f"{sides}{time_text(baseline_ns)}; {trust_text(comparison)}"
     return _html(answer, note, grids, [*_quality(comparison.quality), *comparison.notes])
 
 
@@ -91,6 +101,8 @@ def content_html(content: ReportContent, place: str) -> str:
         ]
         for row in category_rows(content)
     ]
+    closing = closing_rows(content, copies=False)
+    categories += [[row.name, milliseconds(row.time_ns), share_text(row.share), ""] for row in closing]
     grids = [
         Grid(["variant", "median ms", "p90 ms"], variants),
         Grid(["category", "ms", "share", "speedup"], categories),
@@ -135,7 +147,7 @@ def _quality(quality: Quality | None) -> list[str]:
 
 def _operators(rows: Sequence[Operator]) -> Grid:
     cells = [
-        [o.name, layer_text(o), o.category.value, o.backend, milliseconds(o.time_ns), share_text(o.share)]
+        [o.name, layer_text(o), o.category.value, o.backend, milliseconds(o.shown_ns), share_text(o.shown_share)]
         for o in rows[:_TOP]
     ]
     return Grid(["operator", "layer", "category", "backend", "ms", "share"], cells, texts=4)
@@ -146,24 +158,31 @@ def _category_changes(comparison: Comparison) -> Grid:
         [
             change.category.value,
             verdict_text(change.verdict),
-            milliseconds(change.baseline_ns),
-            milliseconds(change.candidate_ns),
-            milliseconds(change.saved_ns),
+            milliseconds(change.shown_baseline_ns or 0.0),
+            milliseconds(change.shown_candidate_ns or 0.0),
+            milliseconds(change.shown_saved_ns),
         ]
         for change in comparison.categories
+    ]
+    rows += [
+        [last.name, "", *map(milliseconds, (last.baseline_ns, last.candidate_ns, last.saved_ns))]
+        for last in closing_changes(comparison, copies=False)
     ]
     return Grid(["category", "verdict", "baseline ms", "ms", "saved ms"], rows, texts=2)
 
 
 def _changes(comparison: Comparison) -> Grid:
-    longest = sorted(comparison.operators, key=lambda change: -abs(change.saved_ns))[:_TOP]
+    longest = sorted(comparison.operators, key=lambda change: -abs(change.shown_saved_ns))[:_TOP]
     rows = [
         [
             change.name,
             change.module or "",
             verdict_text(change.verdict),
-            *("" if side is None else milliseconds(side) for side in (change.baseline_ns, change.candidate_ns)),
-            milliseconds(change.saved_ns),
+            *(
+                "" if side is None else milliseconds(side)
+                for side in (change.shown_baseline_ns, change.shown_candidate_ns)
+            ),
+            milliseconds(change.shown_saved_ns),
         ]
         for change in longest
     ]

@@ -16,12 +16,17 @@ from opscope.core.units import counted_text, milliseconds, ratio_text, share_tex
 from opscope.reports.content.content import (
     NOT_KNOWN,
     category_rows,
+    closing_rows,
+    closing_rows_of,
     headline,
+    headline_ns,
+    measured_latency,
     missing,
     no_difference_text,
     no_split_sentence,
     off_text,
     operator_rows,
+    side_latencies,
     variant_latencies,
     verdict_text,
 )
@@ -29,7 +34,7 @@ from opscope.reports.content.messages import measure_again, quality_sentence, se
 from opscope.reports.content.text import plain
 from opscope.reports.sections.methods import MethodRow, method_rows, tokens_text
 from opscope.reports.sections.program import coverage_sentence, layer_text
-from opscope.reports.sections.shift import shift_section
+from opscope.reports.sections.shift import closing_changes, shift_section
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -42,6 +47,7 @@ if TYPE_CHECKING:
     from opscope.analysis.findings.quality import Quality
     from opscope.analysis.operators.operators import Operator
     from opscope.analysis.preflight.contents import Count
+    from opscope.reports.content.content import ClosingRow
 from opscope.reports.content.content import ReportContent
 
 _NAME = 36
@@ -76,20 +82,22 @@ def _split(content: ReportContent) -> list[RenderableType]:
     """Where the time goes, or why that is not known."""
     if content.shown is not None and not content.has_split:
         return [Text(no_split_sentence(content))]
-    return [_categories(content), _operators([row.operator for row in operator_rows(content)])]
+    rows = [row.operator for row in operator_rows(content)]
+    return [_categories(content), _operators(rows, closing_rows(content, copies=True))]
 
 
 def analysis_summary(analysis: Analysis) -> RenderableType:
     """What a person reads after `opscope analyze`."""
-    latency = analysis.latency
-    interval = latency.ci95_median_ns
+    latency = measured_latency(analysis)
+    several = analysis.headline is not None and analysis.headline.statistic == "mean"
+    interval = None if several else latency.ci95_median_ns
     between = f" (95 % interval {time_text(interval[0])} to {time_text(interval[1])})" if interval else ""
     trace = analysis.trace
     warm = f"{trace.inferences} inferences, {trace.warmup} of them warm-up, {len(trace.files)} process"
     spread = f"p90 {time_text(latency.p90_ns)}, min {time_text(latency.min_ns)}, max {time_text(latency.max_ns)}"
     return Group(
         Text(f"{plain(trace.path)} ({trace.format})", style="dim"),
-        Text(f"median {time_text(latency.median_ns)} per inference{between}", style="bold"),
+        Text(f"{_answer(analysis)}{between}", style="bold"),
         Text(f"{spread}; {warm}{'es' if len(trace.files) != 1 else ''}"),
         *quality_text(analysis.quality),
         Text(),
@@ -102,14 +110,25 @@ def analysis_summary(analysis: Analysis) -> RenderableType:
     )
 
 
+def _answer(analysis: Analysis) -> str:
+    """The latency in a few words, of which everything below is a split."""
+    if analysis.headline is None:
+        return f"median {time_text(analysis.latency.median_ns)} per inference"
+    unit = "call of a method" if analysis.headline.statistic == "mean" else "inference"
+    return f"{analysis.headline.statistic} {time_text(headline_ns(analysis))} per {unit}"
+
+
 def _analysed_split(analysis: Analysis) -> list[RenderableType]:
     """Categories and operators; nothing where there is no split, which a note says."""
     if not analysis.has_split:
         return []
     categories = plain_table("category", "ms", "share")
     for row in analysis.categories:
-        categories.add_row(row.category.value, milliseconds(row.time_ns), share_text(row.share))
-    return [categories, _operators(sorted(analysis.operators, key=lambda o: -o.time_ns))]
+        categories.add_row(row.category.value, milliseconds(row.shown_ns), share_text(row.shown_share))
+    for last in closing_rows_of(analysis.headline, copies=False):
+        categories.add_row(last.name, milliseconds(last.time_ns), share_text(last.share))
+    rows = sorted(analysis.operators, key=lambda o: -o.shown_ns)
+    return [categories, _operators(rows, closing_rows_of(analysis.headline, copies=True))]
 
 
 def _how_known(analysis: Analysis) -> str:
@@ -162,9 +181,10 @@ def comparison_summary(comparison: Comparison) -> RenderableType:
     """What a person reads after `opscope compare`: both values, the ratio with its uncertainty, where it comes from."""
     result = comparison.end_to_end
     interval = f"[{ratio_text(result.ci95[0])}, {ratio_text(result.ci95[1])}]" if result.ci95 else "no interval"
+    latencies = side_latencies(comparison)
     sides = (
-        Text(f"baseline   {time_text(result.baseline_ns):>10}  {plain(comparison.baseline.label, 50)}"),
-        Text(f"candidate  {time_text(result.candidate_ns):>10}  {plain(comparison.candidate.label, 50)}"),
+        Text(f"baseline   {time_text(latencies[0]):>10}  {plain(comparison.baseline.label, 50)}"),
+        Text(f"candidate  {time_text(latencies[1]):>10}  {plain(comparison.candidate.label, 50)}"),
     )
     verdict = (
         f"candidate {verdict_text(result.verdict)}" if result.verdict.value in _DECIDED else _undecided(comparison)
@@ -180,10 +200,10 @@ _NO_SPLIT = "the difference is not split into operators: nothing was traced"
 
 
 def _changed_operators(comparison: Comparison) -> list[RenderableType]:
-    changed = sorted(comparison.operators, key=lambda change: -abs(change.saved_ns))
+    changed = sorted(comparison.operators, key=lambda change: -abs(change.shown_saved_ns))
     section = shift_section(comparison)
     told = [Text(line) for line in section.sentences] if section else []
-    return [_changes(changed), *told]
+    return [_changes(changed, comparison), *told]
 
 
 _DECIDED = {"faster", "slower"}
@@ -233,11 +253,14 @@ def _categories(content: ReportContent) -> Table:
             cells.insert(1, milliseconds(row.baseline_ns or 0))
             cells.append(ratio_text(row.speedup) if row.speedup else "")
         table.add_row(*cells)
+    for last in closing_rows(content, copies=False):
+        before = [milliseconds(last.baseline_ns) if last.baseline_ns is not None else ""] if with_baseline else []
+        table.add_row(last.name, *before, milliseconds(last.time_ns), share_text(last.share))
     return table
 
 
-def _operators(rows: Sequence[Operator]) -> Table:
-    """The longest operators, the rest in one line, the framework's own time in another: together the whole latency."""
+def _operators(rows: Sequence[Operator], closing: Sequence[ClosingRow]) -> Table:
+    """The longest operators, the rest in one line, the framework's own time in another, and what leads to the sum."""
     work = [operator for operator in rows if operator.kind != "framework"]
     known = any(operator.aten or operator.module for operator in work)
     heads = ("layer", "operator") if known else ("operator", "category")
@@ -245,22 +268,29 @@ def _operators(rows: Sequence[Operator]) -> Table:
     for operator in work[:_TOP]:
         name, category = plain(operator.name, _NAME), operator.category.value
         cells = (plain(layer_text(operator), _LAYER), plain(operator.name, _SHORT)) if known else (name, category)
-        table.add_row(*cells, operator.backend, milliseconds(operator.time_ns), share_text(operator.share))
+        table.add_row(*cells, operator.backend, milliseconds(operator.shown_ns), share_text(operator.shown_share))
     framework = [operator for operator in rows if operator.kind == "framework"]
     for name, rest in ((f"{len(work) - _TOP} more operators", work[_TOP:]), ("framework, no operator", framework)):
         if rest:
-            time, share = sum(o.time_ns for o in rest), sum(o.share for o in rest)
+            time, share = sum(o.shown_ns for o in rest), sum(o.shown_share for o in rest)
             table.add_row(name, "", "", milliseconds(time), share_text(share))
+    for last in closing:
+        table.add_row(last.name, "", "", milliseconds(last.time_ns), share_text(last.share))
     return table
 
 
-def _changes(rows: Sequence[OperatorChange]) -> Table:
+def _changes(rows: Sequence[OperatorChange], comparison: Comparison) -> Table:
     table = plain_table("operator", "baseline ms", "ms", "saved ms", "verdict", text={"operator", "verdict"})
     for change in rows[:_TOP]:
-        sides = [milliseconds(side) if side is not None else "-" for side in (change.baseline_ns, change.candidate_ns)]
+        sides = [
+            milliseconds(side) if side is not None else "-"
+            for side in (change.shown_baseline_ns, change.shown_candidate_ns)
+        ]
         name = change.module if change.module and change.aten else change.name  # added operators belong to no layer
-        cells = *sides, milliseconds(change.saved_ns), verdict_text(change.verdict)
+        cells = *sides, milliseconds(change.shown_saved_ns), verdict_text(change.verdict)
         table.add_row(plain(name, _NAME - 2), *cells)
+    for last in closing_changes(comparison, rows[_TOP:]):
+        table.add_row(last.name, *map(milliseconds, (last.baseline_ns, last.candidate_ns, last.saved_ns)), "")
     return table
 
 

@@ -16,14 +16,15 @@ from opscope.analysis.findings.quality import Quality
 from opscope.analysis.preflight.contents import KernelSummary
 from opscope.bundle.manifest import Manifest, Role, TracingMode, Variant
 from opscope.core.stats.effect import Verdict
-from opscope.core.units import counted_text, ratio_text, share_text, time_text
+from opscope.core.units import counted_text, ratio_of_times, ratio_text, share_text, time_text
 from opscope.reports.content.text import plain
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opscope.analysis.compare.compare import EndToEnd, OperatorChange
+    from opscope.analysis.compare.compare import CategoryChange, EndToEnd, MethodChange, OperatorChange
     from opscope.analysis.findings.message import Message
+    from opscope.analysis.latency.headline import HeadlineSplit
     from opscope.analysis.latency.latency import Latency
     from opscope.analysis.latency.timing import Untraced
     from opscope.analysis.operators.operators import Operator
@@ -160,17 +161,62 @@ def headline(content: ReportContent) -> Headline:
             return Headline("Nothing was measured: every repetition failed", "see what failed below")
         if content.manifest.target.emulated:
             return Headline("Ran on an emulated CPU: times below are not those of any device", _agreed(content))
-        return Headline(f"{time_text(measured_latency(analysis).median_ns)} per inference", _why_alone(content))
+        return Headline(f"{time_text(headline_ns(analysis))} per {_unit(analysis)}", _why_alone(content))
     if comparison.methods:
-        told = [f"{plain(one.method, 60)} {_speed(content, one.end_to_end)}" for one in comparison.methods]
+        told = [
+            f"{plain(one.method, 60)} {_speed(content, one.end_to_end, method_latencies(content, one))}"
+            for one in comparison.methods
+        ]
         return Headline("; ".join(told), f"of all calls together: {trust_text(comparison)}")
-    return Headline(_speed(content, comparison.end_to_end), trust_text(comparison))
+    return Headline(_speed(content, comparison.end_to_end, side_latencies(comparison, content)), trust_text(comparison))
 
 
-def _speed(content: ReportContent, result: EndToEnd) -> str:
+def _speed(content: ReportContent, result: EndToEnd, times: tuple[float, float]) -> str:
     candidate, baseline = side_names(content)
     short = baseline.removesuffix(" acceleration")
-    return f"{time_text(result.candidate_ns)} {candidate}, {time_text(result.baseline_ns)} {short}: {_change(result)}"
+    return f"{time_text(times[1])} {candidate}, {time_text(times[0])} {short}: {_change(result)}"
+
+
+def side_latencies(comparison: Comparison, content: ReportContent | None = None) -> tuple[float, float]:
+    """Latency of baseline and candidate as every table shows it, not as the verdict weighs processes.
+
+    Args:
+        comparison: of the two.
+        content: of the report that shows it, whose variants have rounds that the comparison may lack; None: it is
+            shown alone.
+    """
+    end, found = comparison.end_to_end, []
+    for side, otherwise in ((comparison.baseline, end.baseline_ns), (comparison.candidate, end.candidate_ns)):
+        result = content.result(side.label) if content else None
+        known = result.analysis.headline if result and result.analysis else side.headline
+        found.append(known.headline_ns if known else otherwise)
+    return found[0], found[1]
+
+
+def method_latencies(content: ReportContent, change: MethodChange) -> tuple[float, float]:
+    """Latency of one method on baseline and candidate of the primary comparison: medians, as in its table."""
+    end, comparison = change.end_to_end, content.primary
+    found = [content.result(side.label) for side in (comparison.baseline, comparison.candidate)] if comparison else []
+    medians = [
+        (row.untraced or row.latency).median_ns
+        for result in found
+        if result and result.analysis
+        for row in result.analysis.methods
+        if row.method == change.method
+    ]
+    both = len(medians) == len(found) == 2  # noqa: PLR2004 - baseline and candidate
+    return (medians[0], medians[1]) if both else (end.baseline_ns, end.candidate_ns)
+
+
+def headline_ns(analysis: Analysis) -> float:
+    """The latency that stands above a split: the median of an inference, or the mean of calls of several methods."""
+    return analysis.headline.headline_ns if analysis.headline else measured_latency(analysis).median_ns
+
+
+def _unit(analysis: Analysis) -> str:
+    """What the headline is of."""
+    mean = analysis.headline is not None and analysis.headline.statistic == "mean"
+    return "call of a method on average" if mean else "inference"
 
 
 def _agreed(content: ReportContent) -> str:
@@ -225,7 +271,7 @@ def trust_text(comparison: Comparison) -> str:
         return f"no interval: {processes}"
     low, high = result.ci95
     smallest = f"smallest change this could show: {share_text(result.minimum_detectable)}"
-    return f"95 % interval {ratio_text(low)} to {ratio_text(high)}; {processes}; {smallest}"
+    return f"95 % interval {ratio_text(low)} to {ratio_text(high)}, of process medians; {processes}; {smallest}"
 
 
 class CategoryRow(NamedTuple):
@@ -241,16 +287,70 @@ class CategoryRow(NamedTuple):
 
 def category_rows(content: ReportContent) -> list[CategoryRow]:
     """The split of end-to-end latency by category, before and after."""
-    comparison = content.primary
-    if comparison is not None:
-        total = comparison.candidate.mean_ns
-        return [
-            CategoryRow(c.category, c.baseline_ns, c.candidate_ns, c.candidate_ns / total, c.speedup, c.verdict)
-            for c in comparison.categories
-        ]
-    analysis = content.shown
+    comparison, analysis = content.primary, content.shown
     rows = analysis.categories if analysis else []
-    return [CategoryRow(c.category, None, c.time_ns, c.share, None, None) for c in rows]
+    result = content.result(comparison.baseline.label) if comparison else None
+    if comparison is None or result is None or result.analysis is None:
+        return [CategoryRow(c.category, None, c.shown_ns, c.shown_share, None, None) for c in rows]
+    before = {row.category: row.shown_ns for row in result.analysis.categories}
+    verdicts = {change.category: None if _is_copies(change) else change.verdict for change in comparison.categories}
+    return [
+        CategoryRow(
+            row.category,
+            before[row.category],
+            row.shown_ns,
+            row.shown_share,
+            ratio_of_times(before[row.category], row.shown_ns),
+            verdicts[row.category],
+        )
+        for row in rows
+    ]
+
+
+def _is_copies(change: CategoryChange) -> bool:
+    """Whether most of a category's time is copies of inputs and outputs, which no verdict on operators knows."""
+    known = (change.baseline_headline_ns or 0.0) + (change.candidate_headline_ns or 0.0)
+    return known > 2 * (change.baseline_ns + change.candidate_ns)
+
+
+class ClosingRow(NamedTuple):
+    """A line below a split, on the way from its rows to the headline; ``whole`` of the last one, which is their sum."""
+
+    name: str
+    baseline_ns: float | None
+    time_ns: float
+    share: float
+    whole: bool = False
+
+
+def closing_rows(content: ReportContent, *, copies: bool) -> list[ClosingRow]:
+    """What joins a split of the shown variant to its headline; empty where that is not known.
+
+    Args:
+        content: of a report.
+        copies: with those of inputs and outputs; a split by category holds them already.
+    """
+    headline = content.shown.headline if content.shown else None
+    result = content.result(content.primary.baseline.label) if content.primary else None
+    baseline = result.analysis.headline if result and result.analysis else None
+    return closing_rows_of(headline, copies=copies, baseline=baseline)
+
+
+def closing_rows_of(
+    headline: HeadlineSplit | None, *, copies: bool, baseline: HeadlineSplit | None = None
+) -> list[ClosingRow]:
+    """The same of one analysis, beside a baseline where there is one."""
+    if headline is None:
+        return []
+    whole = headline.headline_ns
+    sides = [{row.name: row for row in side.rows} if side else {} for side in (baseline, headline)]
+    found = []
+    for name, row in {**sides[0], **sides[1]}.items():
+        if copies or row.category is None:
+            before, after = (side[name].headline_ns if name in side else 0.0 for side in sides)
+            found.append(ClosingRow(name, before if baseline else None, after, after / whole))
+    last = ClosingRow("latency, the sum", baseline.headline_ns if baseline else None, whole, 1.0, whole=True)
+    return [*found, last]
 
 
 class OperatorRow(NamedTuple):
@@ -268,8 +368,8 @@ def operator_rows(content: ReportContent) -> list[OperatorRow]:
         return []
     changes = {_place(change): change for change in comparison.operators} if comparison else {}
     rows, running = [], 0.0
-    for operator in sorted(analysis.operators, key=lambda o: -o.time_ns):
-        running += operator.share
+    for operator in sorted(analysis.operators, key=lambda o: -o.shown_ns):
+        running += operator.shown_share
         rows.append(OperatorRow(operator, running, changes.get(_place(operator))))
     return rows
 
@@ -292,11 +392,15 @@ def no_split_sentence(content: ReportContent) -> str:
 
 def split_sentence(analysis: Analysis) -> str:
     """That the split is complete, in figures."""
-    total = sum(operator.time_ns for operator in analysis.operators)
-    return (
-        f"self times of {len(analysis.operators)} operators and framework steps add up to {time_text(total)}, "
-        f"the mean end-to-end latency is {time_text(analysis.latency.mean_ns)}"
-    )
+    headline, count = analysis.headline, len(analysis.operators)
+    total = sum(operator.shown_ns for operator in analysis.operators)
+    if headline is None:
+        mean = time_text(analysis.latency.mean_ns)
+        return f"{count} operators and framework steps add up to {time_text(total)}, the mean latency is {mean}"
+    parts = [f"{count} operators and framework steps ({time_text(total)})"]
+    parts += [f"{row.name} ({time_text(row.headline_ns)})" for row in headline.rows]
+    what = f"{headline.statistic} of {headline.arm} {'calls' if headline.rows else 'inferences'}"
+    return f"{', '.join(parts)} add up to {time_text(headline.headline_ns)}, the {what}; times: {headline.estimate}"
 
 
 def missing(content: ReportContent) -> list[str]:

@@ -36,7 +36,7 @@ def shift_steps(comparison: Comparison) -> str | None:
     steps = alt.Y("step:N", sort=order, title=None, axis=alt.Axis(labelLimit=250, labelPadding=6))
     base = alt.Chart(rows_of(rows)).encode(y=steps)
     bars = base.mark_bar(height=16).encode(
-        x=alt.X("low:Q", title="mean ms per inference, traced"),
+        x=alt.X("low:Q", title="ms per inference"),
         x2="high:Q",
         color=alt.Color(
             "category:N", scale=scale, title=None, legend=alt.Legend(orient="top", labelLimit=200, columnPadding=14)
@@ -47,18 +47,21 @@ def shift_steps(comparison: Comparison) -> str | None:
 
 
 def _rows(comparison: Comparison) -> list[dict[str, Any]]:
-    changed = sorted(comparison.kinds, key=lambda change: -abs(change.saved_ns))
-    large = sum(abs(change.saved_ns) >= _LEAST * comparison.baseline.mean_ns for change in changed)
+    changed = sorted(comparison.kinds, key=lambda change: -abs(change.shown_saved_ns))
+    large = sum(abs(change.shown_saved_ns) >= _LEAST * comparison.baseline.shown_ns for change in changed)
     named, rest = changed[: min(_STEPS, large)], changed[min(_STEPS, large) :]
-    start, end = comparison.baseline.mean_ns / 1e6, comparison.candidate.mean_ns / 1e6
+    start, end = comparison.baseline.shown_ns / 1e6, comparison.candidate.shown_ns / 1e6
     rows = [_bar(f"{plain(comparison.baseline.label, _NAME)}: latency", 0, start, _WHOLE, f"{start:.3f}")]
     level = start
-    for change in sorted(named, key=lambda change: -change.saved_ns):
+    for change in sorted(named, key=lambda change: -change.shown_saved_ns):
         label = plain(f"{change.kind} ({change.backend})", _NAME)
-        level = _add(rows, label, change.category, change.saved_ns / 1e6, level)
+        level = _add(rows, label, change.category, change.shown_saved_ns / 1e6, level)
     if rest:
-        left = sum(change.saved_ns for change in rest) / 1e6
+        left = sum(change.shown_saved_ns for change in rest) / 1e6
         level = _add(rows, f"{len(rest)} other kinds" if named else "all kinds", Category.OTHER, left, level)
+    for row in comparison.shift.outside:
+        if abs(row.saved_headline_ns) >= _LEAST * comparison.baseline.shown_ns:
+            level = _add(rows, row.name, row.category or Category.OTHER, row.saved_headline_ns / 1e6, level)
     rows.append(_bar(f"{plain(comparison.candidate.label, _NAME)}: latency", 0, end, _WHOLE, f"{end:.3f}"))
     return rows
 

@@ -41,7 +41,7 @@ class IcicleBox(NamedTuple):
     Attributes:
         label: what stands in it.
         detail: what else is known of it.
-        time_ns: mean per inference; not less than that of its children together.
+        time_ns: per inference, on the scale of the headline; not less than that of its children together.
         category: of an operator; None for what holds operators.
         children: from left to right.
     """
@@ -76,13 +76,19 @@ def by_module(analysis: Analysis) -> IcicleBox | None:
     return _holder("one inference", "", [*_inside(top, "", types), *([loose] if loose.time_ns else [])])
 
 
-def draw(root: IcicleBox, title: str) -> str:
-    """The picture of a part; empty when it takes no time."""
+def draw(root: IcicleBox, title: str, latency_ns: float | None = None) -> str:
+    """The picture of a part; empty when it takes no time.
+
+    Args:
+        root: the part.
+        title: of the picture.
+        latency_ns: of which shares in words are told; None: of the part.
+    """
     if root.time_ns <= 0:
         return ""
     boxes = list(_boxes(root, _threshold(root)))
     height = _ROW * (1 + max(box.depth for box in boxes))
-    inside = "\n".join(_svg(box, root.time_ns) for box in boxes)
+    inside = "\n".join(_svg(box, root.time_ns, latency_ns or root.time_ns) for box in boxes)
     return (
         f'<svg class="icicle" role="img" aria-label="{escape(title)}" width="100%" height="{height}">\n{inside}\n</svg>'
     )
@@ -116,14 +122,14 @@ def _leaf(row: Operator) -> IcicleBox:
     layer = layer_text(row)
     about = ", ".join(dict.fromkeys([row.kind, plain(row.backend, _LONGEST)]))
     detail = f"{plain(row.name)}; {about}" if layer else about
-    return IcicleBox(plain(layer or row.name, _LONGEST), detail, row.time_ns, row.category)
+    return IcicleBox(plain(layer or row.name, _LONGEST), detail, row.shown_ns, row.category)
 
 
 def _bare(row: Operator) -> IcicleBox:
     """An operator inside of its module, which need not be said again."""
     label = row.name if row.backend == FRAMEWORK_BACKEND else row.kind
     return IcicleBox(
-        plain(label, _LONGEST), f"{plain(row.name)}; {plain(row.backend, _LONGEST)}", row.time_ns, row.category
+        plain(label, _LONGEST), f"{plain(row.name)}; {plain(row.backend, _LONGEST)}", row.shown_ns, row.category
     )
 
 
@@ -209,11 +215,11 @@ def _most(parts: Sequence[IcicleBox]) -> Category:
     return max(_ORDER, key=lambda category: times[category])
 
 
-def _svg(box: _Box, total: float) -> str:
+def _svg(box: _Box, total: float, latency: float) -> str:
     part, share = box.part, box.part.time_ns / total
     kind = "hold" if part.category is None else f"c{_ORDER.index(part.category)}"
     small = "" if share >= _LABELLED else " small"
-    about = f"{part.label}: {milliseconds(part.time_ns)} ms, {share_text(share)}"
+    about = f"{part.label}: {milliseconds(part.time_ns)} ms, {share_text(part.time_ns / latency)}"
     title = escape(f"{about}\n{part.detail}" if part.detail else about)
     place = f'x="{_percent(box.start_ns / total)}" y="{box.depth * _ROW}" width="{_percent(share)}" height="{_ROW - 1}"'
     return (

@@ -15,7 +15,9 @@ from opscope.program.operators.kinds import Category
 from opscope.reports.content.content import (
     NOT_KNOWN,
     category_rows,
+    closing_rows,
     headline,
+    headline_ns,
     limits,
     measured_latency,
     missing,
@@ -23,6 +25,7 @@ from opscope.reports.content.content import (
     off_text,
     operator_rows,
     resources,
+    side_latencies,
     side_names,
     split_sentence,
     threads_text,
@@ -121,8 +124,14 @@ def _values(content: ReportContent) -> dict[str, Any]:
         "checks": messages_of(content.quality) if content.quality else [],
         "quality_sentence": quality_sentence(content.quality),
         "measure_again": measure_again(content.quality),
-        "change": shift_section(content.primary) if content.primary and content.has_split else None,
+        "change": shift_section(content.primary, side_latencies(content.primary, content))
+        if content.primary and content.has_split
+        else None,
         "categories": category_rows(content),
+        "category_sums": closing_rows(content, copies=False) if content.has_split else [],
+        "headline_ns": headline_ns(shown) if shown else 0.0,
+        "operator_sums": closing_rows(content, copies=True) if content.has_split else [],
+        "compared_latencies": [side_latencies(one, content) for one in content.comparisons],
         "operators": operator_rows(content),
         "top_operators": top_operators(content)[:_TOP],
         "backends": shown.backends if shown else [],
@@ -186,23 +195,29 @@ def _tiles(content: ReportContent) -> list[HeadlineFigure]:
     measured = measured_latency(analysis)
     note = f"p90 {units.time_text(measured.p90_ns)}"
     if comparison is None:
-        tiles = [HeadlineFigure("latency", units.time_text(measured.median_ns), note)]
+        tiles = [HeadlineFigure("latency", units.time_text(headline_ns(analysis)), note)]
     else:
         result = comparison.end_to_end
         candidate, baseline = side_names(content)
-        tiles = [HeadlineFigure(candidate, units.time_text(result.candidate_ns), note)]
+        times = side_latencies(comparison, content)
+        tiles = [HeadlineFigure(candidate, units.time_text(times[1]), note)]
         interval = f"{result.ci95[0]:.2f} to {result.ci95[1]:.2f}" if result.ci95 else trust_text(comparison)
-        tiles.append(HeadlineFigure(baseline, units.time_text(result.baseline_ns), _off(content)))
+        tiles.append(HeadlineFigure(baseline, units.time_text(times[0]), _off(content)))
         tiles.append(HeadlineFigure("speedup", units.ratio_text(result.speedup), interval))
     if not analysis.has_split:
         return tiles
-    moving = sum(row.share for row in analysis.categories if row.category is Category.DATA_MOVEMENT)
-    portable = sum(row.share for row in analysis.backends if row.backend == "portable")
-    delegated = 1 - portable - sum(row.share for row in analysis.backends if row.backend == "framework")
+    moving = sum(row.shown_share for row in analysis.categories if row.category is Category.DATA_MOVEMENT)
+    portable = sum(row.shown_share for row in analysis.backends if row.backend == "portable")
+    delegated = sum(row.shown_share for row in analysis.backends if row.backend not in {"portable", "framework"})
     tiles.append(HeadlineFigure("delegated", units.share_text(delegated), "of the latency"))
     tiles.append(HeadlineFigure("portable", units.share_text(portable), "of the latency"))
-    tiles.append(HeadlineFigure("data movement", units.share_text(moving), "of the latency"))
+    tiles.append(HeadlineFigure("data movement", units.share_text(moving), _moving_note(analysis)))
     return tiles
+
+
+def _moving_note(analysis: Analysis) -> str:
+    copies = analysis.headline is not None and analysis.headline.copies_ns > 0
+    return "of the latency, inputs and outputs with it" if copies else "of the latency"
 
 
 def _off(content: ReportContent) -> str:

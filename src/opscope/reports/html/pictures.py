@@ -44,7 +44,12 @@ def category_shift(content: ReportContent) -> str | None:
     done.sort(key=lambda pair: pair[0].role is not Role.BASELINE)
     order = list(Category)
     rows: Rows = [
-        {"variant": variant.name, "category": c.category.value, "ms": c.time_ns / 1e6, "order": order.index(c.category)}
+        {
+            "variant": variant.name,
+            "category": c.category.value,
+            "ms": c.shown_ns / 1e6,
+            "order": order.index(c.category),
+        }
         for variant, analysis in done
         for c in analysis.categories
     ]
@@ -54,7 +59,7 @@ def category_shift(content: ReportContent) -> str | None:
         alt.Chart(rows_of(rows))
         .mark_bar(height=26)
         .encode(
-            x=alt.X("ms:Q", title="mean ms per inference, by category"),
+            x=alt.X("ms:Q", title="ms per inference, by category"),
             y=alt.Y("variant:N", sort=names, title=None, axis=alt.Axis(labelLimit=160, labelPadding=6)),
             color=alt.Color(
                 "category:N", scale=scale, title=None, legend=alt.Legend(orient="top", labelLimit=200, columnPadding=14)

@@ -61,11 +61,11 @@ def _points(analysis: Analysis) -> Rows:
 
 def _point(row: Operator, one: Placement, least: float) -> dict[str, Any]:
     """The middle of the possible rates; the least one when the time may be zero."""
-    rate = row.macs / (row.time_ns + row.uncertainty_ns / 2) if row.macs and row.time_ns else least / _GIGA
+    rate = row.macs / (row.shown_ns + row.uncertainty_ns / 2) if row.macs and row.shown_ns else least / _GIGA
     return {
         "intensity": (row.macs or 0) / (row.bytes or 1),
         "gmacs": rate,
-        "ms": row.time_ns / 1e6,
+        "ms": row.shown_ns / 1e6,
         "bound": bound_text(one.bound),
         "layer": plain(layer_text(row), 40),
     }

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from opscope.program.operators.kinds import Category
 from opscope.program.operators.taxonomy import aten_operator
+from opscope.reports.content.content import headline_ns
 from opscope.reports.html import icicle, pictures
 from opscope.reports.html.html_sections import shift_steps
 from opscope.reports.html.roofline_picture import MOST_POINTS, roofline_picture
@@ -87,10 +88,10 @@ def fused_text(names: Sequence[str]) -> str:
 
 
 def _icicles(shown: Analysis) -> dict[str, str]:
-    modules = icicle.by_module(shown)
+    modules, whole = icicle.by_module(shown), headline_ns(shown)
     return {
-        "program": icicle.draw(icicle.by_program(shown), "One inference by instruction and operator"),
-        "layers": icicle.draw(modules, "One inference by module and operator") if modules else "",
+        "program": icicle.draw(icicle.by_program(shown), "One inference by instruction and operator", whole),
+        "layers": icicle.draw(modules, "One inference by module and operator", whole) if modules else "",
     }
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from opscope.core.grouping import grouped
-from opscope.core.units import range_text, rate_text
+from opscope.core.units import range_text, rate_text, ratio_of_times
 from opscope.program.operators.kinds import Category
 from opscope.reports.content.content import top_operators
 
@@ -36,8 +36,8 @@ class KernelRow(msgspec.Struct, frozen=True):
         evidence: what the name or a record shows of the kernels; null when nothing.
         kernel: the microkernel; null when not known.
         count: of operators.
-        time_ns: together, mean per inference.
-        share: of end-to-end latency.
+        time_ns: together, per inference, on the scale of the headline.
+        share: of the headline.
         rate: multiply-accumulates per ns, in words, for the times that are possible; empty where they are not known.
         baseline_ns: on the baseline; null where one of them is not there.
     """
@@ -58,8 +58,8 @@ class KernelRow(msgspec.Struct, frozen=True):
 
     @property
     def speedup(self) -> float | None:
-        """Baseline over candidate; null without either."""
-        return self.baseline_ns / self.time_ns if self.baseline_ns is not None and self.time_ns else None
+        """Baseline over candidate; null without either, and where one is too short to be shown."""
+        return ratio_of_times(self.baseline_ns, self.time_ns)
 
 
 def kernel_rows(content: ReportContent) -> list[KernelRow]:
@@ -81,8 +81,8 @@ def _sort(row: OperatorRow) -> tuple[str | None, ...]:
 
 def _row(sort: tuple[str | None, ...], rows: Sequence[OperatorRow]) -> KernelRow:
     name, _, kind, backend, algorithm, types, kernel = sort
-    time_ns = sum(row.operator.time_ns for row in rows)
-    before = [row.change.baseline_ns if row.change else None for row in rows]
+    time_ns = sum(row.operator.shown_ns for row in rows)
+    before = [row.change.shown_baseline_ns if row.change else None for row in rows]
     return KernelRow(
         operator=(name or "").removeprefix("native_call_"),
         category=rows[0].operator.category,
@@ -94,14 +94,14 @@ def _row(sort: tuple[str | None, ...], rows: Sequence[OperatorRow]) -> KernelRow
         kernel=kernel,
         count=len(rows),
         time_ns=time_ns,
-        share=sum(row.operator.share for row in rows),
+        share=sum(row.operator.shown_share for row in rows),
         rate=_rate([row.operator for row in rows]),
         baseline_ns=None if None in before else sum(each or 0.0 for each in before),
     )
 
 
 def _rate(rows: Sequence[Operator]) -> str:
-    macs, least = sum(row.macs or 0 for row in rows), sum(row.time_ns for row in rows)
+    macs, least = sum(row.macs or 0 for row in rows), sum(row.shown_ns for row in rows)
     if not macs or not least or any(row.macs is None for row in rows):
         return ""
     low, high = rate_text(macs / (least + sum(row.uncertainty_ns for row in rows))), rate_text(macs / least)

@@ -48,8 +48,8 @@ def markdown_values(content: ReportContent) -> dict[str, Any]:
         "config": content.config,
         "accelerated": accelerated(content),
         "remaining": remaining(content),
-        "heavy": [row for row in rows if row.operator.share > OPERATOR_SHARE] or rows[:_TOP],
-        "above": sum(1 for row in rows if row.operator.share > OPERATOR_SHARE),
+        "heavy": [row for row in rows if row.operator.shown_share > OPERATOR_SHARE] or rows[:_TOP],
+        "above": sum(1 for row in rows if row.operator.shown_share > OPERATOR_SHARE),
         "sorts": kernel_rows(content)[:_SORTS],
         "kernel_sentences": kernel_sentences(content),
         "registered": registered(content),
@@ -75,7 +75,7 @@ def _changed(content: ReportContent) -> list[str]:
     if found is None or found.before is None or found.after is None:
         return []
     before, after = (f"{top.kind} ({top.backend})" for top in (found.before, found.after))
-    shares = share_text(found.before.share), share_text(found.after.share)
+    shares = share_text(found.before.shown_share), share_text(found.after.shown_share)
     if before == after:
         return [f"What changed: {after} is on top as before, {shares[0]} before and {shares[1]} now."]
     return [f"What changed: on top was {before}, {shares[0]}; now it is {after}, {shares[1]}."]
@@ -88,18 +88,24 @@ def _slow_now(content: ReportContent) -> list[str]:
         return []
     if not rows:
         return ["Slow now: not known, the trace holds no operator."]
-    times = {category: sum(r.operator.share for r in rows if r.operator.category is category) for category in Category}
+    headline = content.shown.headline
+    times = {
+        category: sum(r.operator.shown_share for r in rows if r.operator.category is category) for category in Category
+    }
+    times[Category.DATA_MOVEMENT] += headline.copies_ns / headline.headline_ns if headline else 0.0
     category = max(times, key=lambda one: times[one])
-    rest = 1 - times[category]
+    rest = 1 - times[category] * (headline.saving_scale if headline else 1.0)
     limit = f"; without it an inference would be {ratio_text(1 / rest)} as fast at most" if rest > _FEW else ""
     return [f"Slow now: {category.value}, {share_text(times[category])} of the latency{limit}."]
 
 
 def remaining(content: ReportContent) -> list[Remaining]:
     """Every category as it is now, longest first."""
-    rows = category_rows(content)
-    total = sum(row.time_ns for row in rows)
-    limits = [total / (total - row.time_ns) if row.time_ns < total else None for row in rows]
+    rows, headline = category_rows(content), content.shown.headline if content.shown else None
+    total = headline.headline_ns if headline else sum(row.time_ns for row in rows)
+    scale = headline.saving_scale if headline else 1.0
+    rests = [total - row.time_ns * scale for row in rows]
+    limits = [total / rest if rest > 0 else None for rest in rests]
     found = [Remaining(row.category, row.time_ns, row.share, limit) for row, limit in zip(rows, limits, strict=True)]
     return sorted(found, key=lambda row: -row.time_ns)
 
@@ -115,7 +121,7 @@ def accelerated(content: ReportContent) -> list[str]:
         f"{row.category.value} {ratio_text(row.speedup)} ({milliseconds(row.baseline_ns or 0)} to "
         f"{milliseconds(row.time_ns)} ms)"
         for row in sorted(category_rows(content), key=lambda row: -(row.speedup or 0))
-        if row.speedup and (row.baseline_ns or 0) > _FEW * comparison.baseline.mean_ns
+        if row.speedup and (row.baseline_ns or 0) > _FEW * comparison.baseline.shown_ns
     ]
     lines = [f"By category: {', '.join(told)}."] if told else []
     return [*lines, *_expected(content), *_unhelped(content)]
@@ -143,7 +149,7 @@ def _unhelped(content: ReportContent) -> list[str]:
         for row in top_operators(content)
         if row.operator.category in HEAVY
         and row.operator.backend != "portable"
-        and row.operator.share > OPERATOR_SHARE
+        and row.operator.shown_share > OPERATOR_SHARE
         and row.change is not None
         and shown_not_faster(row.change)
     ]
@@ -154,7 +160,7 @@ def _unhelped(content: ReportContent) -> list[str]:
 
 def _named(row: OperatorRow) -> str:
     operator = row.operator
-    return f"{operator.module or operator.name} ({milliseconds(operator.time_ns)} ms)"
+    return f"{operator.module or operator.name} ({milliseconds(operator.shown_ns)} ms)"
 
 
 def kernel_sentences(content: ReportContent) -> list[str]:

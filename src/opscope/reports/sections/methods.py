@@ -6,6 +6,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
 from opscope.core.units import ratio_text
+from opscope.reports.content.content import method_latencies, side_latencies
 from opscope.reports.content.text import plain
 
 if TYPE_CHECKING:
@@ -24,11 +25,13 @@ class MethodRow(NamedTuple):
         method: its figures.
         latency: untraced where there is such, else traced.
         verdict: against the baseline; None without one.
+        baseline_ns: median of the baseline; likewise.
     """
 
     method: MethodTime
     latency: Latency
     verdict: EndToEnd | None
+    baseline_ns: float | None = None
 
     @property
     def speedup(self) -> str:
@@ -43,11 +46,13 @@ class MethodRow(NamedTuple):
 def method_rows(content: ReportContent) -> list[MethodRow]:
     """The methods of the shown variant in the order of their first calls; empty when there is one and no tokens."""
     changes = content.primary.methods if content.primary else []
-    verdicts = {change.method: change.end_to_end for change in changes}
+    known = {change.method: (change.end_to_end, method_latencies(content, change)[0]) for change in changes}
     if content.primary and not changes:
-        alone = content.primary.end_to_end  # of a single method, the verdict on all calls is its own
-        verdicts = {row.method: alone for row in _shown(content)}
-    return [MethodRow(row, row.untraced or row.latency, verdicts.get(row.method)) for row in _shown(content)]
+        # Of a single method, the verdict on all calls is its own.
+        alone = content.primary.end_to_end, side_latencies(content.primary, content)[0]
+        known = {row.method: alone for row in _shown(content)}
+    rows = [(row, *known.get(row.method, (None, None))) for row in _shown(content)]
+    return [MethodRow(row, row.untraced or row.latency, verdict, before) for row, verdict, before in rows]
 
 
 def _shown(content: ReportContent) -> list[MethodTime]:

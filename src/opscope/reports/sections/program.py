@@ -10,6 +10,7 @@ from opscope.core.grouping import grouped
 from opscope.core.table.places import by_operator
 from opscope.core.units import range_text, rate_text, share_text, time_text
 from opscope.program.operators.attribution import Attribution
+from opscope.reports.content.content import headline_ns
 from opscope.reports.content.text import plain
 from opscope.reports.sections.ceilings import ceilings_text
 
@@ -108,21 +109,21 @@ def program_sections(analysis: Analysis) -> ProgramSections | None:
     if analysis.program is None:
         return None
     modules = module_rows(analysis.modules)
-    delegates = sorted(analysis.delegates, key=lambda row: -row.time_ns)
-    outside = sum(row.boundary_ns for row in delegates)
-    mean, known = analysis.latency.mean_ns, attributed_share(analysis.coverage)
-    tax = sum(row.time_ns for row in analysis.layout)
-    layout = [row for row in analysis.layout if row.share >= _SMALLEST][:_MOST_DELEGATES]
+    delegates = sorted(analysis.delegates, key=lambda row: -row.shown_ns)
+    outside = sum(row.shown_boundary_ns for row in delegates)
+    whole, known = headline_ns(analysis), attributed_share(analysis.coverage)
+    tax = sum(row.shown_ns for row in analysis.layout)
+    layout = [row for row in analysis.layout if row.shown_share >= _SMALLEST][:_MOST_DELEGATES]
     return ProgramSections(
         modules=modules.rows,
         hidden_modules=modules.hidden,
         sources=analysis.sources[:_MOST_DELEGATES],
         delegates=delegates[:_MOST_DELEGATES],
         hidden_delegates=max(0, len(delegates) - _MOST_DELEGATES),
-        boundary=f"{time_text(outside)}, {share_text(outside / mean)} of the latency",
+        boundary=f"{time_text(outside)}, {share_text(outside / whole)} of the latency",
         layout=layout,
-        hidden_layout=(len(analysis.layout) - len(layout), tax - sum(row.time_ns for row in layout)),
-        layout_total=f"{time_text(tax)}, {share_text(tax / mean)} of the latency",
+        hidden_layout=(len(analysis.layout) - len(layout), tax - sum(row.shown_ns for row in layout)),
+        layout_total=f"{time_text(tax)}, {share_text(tax / whole)} of the latency",
         layout_known=f"as far as {share_text(known)} of delegate time is attributed" if known else "",
         portable=_portable_rows(analysis.portable),
         roof_rows=_roof_rows(analysis),
@@ -211,8 +212,8 @@ def module_rows(modules: Sequence[ModuleTime], most: int = _MOST_MODULES) -> Mod
         modules: parents before children.
         most: that are listed.
     """
-    order = sorted(range(len(modules)), key=lambda number: (-modules[number].total_ns, number))
-    largest = {number for number in order[:most] if modules[number].share >= _SMALLEST}
+    order = sorted(range(len(modules)), key=lambda number: (-modules[number].shown_ns, number))
+    largest = {number for number in order[:most] if modules[number].shown_share >= _SMALLEST}
     shown: list[ModuleRow] = []
     parents: list[ModuleTime] = []
     depths: dict[str, int] = {}
@@ -228,7 +229,7 @@ def module_rows(modules: Sequence[ModuleTime], most: int = _MOST_MODULES) -> Mod
         depth = depths[module.path] = depths.get(above, -1) + 1 if module.path else 0
         shown.append(_module_row(module, module.path[len(above) :].lstrip(".") or "the model", depth))
         parents = []
-    hidden = [module.self_ns for number, module in enumerate(modules) if number not in largest]
+    hidden = [module.shown_self_ns for number, module in enumerate(modules) if number not in largest]
     return ModuleRows(shown, (len(hidden), sum(hidden)))
 
 
@@ -238,8 +239,9 @@ def _adds_nothing(module: ModuleTime, following: ModuleTime) -> bool:
 
 
 def _module_row(module: ModuleTime, label: str, depth: int) -> ModuleRow:
-    own = module.self_ns / module.total_ns * module.share if module.total_ns else 0.0
-    return ModuleRow(module, plain(label, 60), depth, round(own * 100, 2), round((module.share - own) * 100, 2))
+    share = module.shown_share
+    own = module.shown_self_ns / module.shown_ns * share if module.shown_ns else 0.0
+    return ModuleRow(module, plain(label, 60), depth, round(own * 100, 2), round((share - own) * 100, 2))
 
 
 def _portable_rows(rows: Sequence[PortableTime]) -> list[PortableRow]:
@@ -248,8 +250,8 @@ def _portable_rows(rows: Sequence[PortableTime]) -> list[PortableRow]:
             name=name.removeprefix("native_call_"),
             layers=boundary_text(list(dict.fromkeys(row.module for row in own if row.module))) if own[0].module else "",
             times=len(own),
-            time_ns=sum(row.time_ns for row in own),
-            share=sum(row.share for row in own),
+            time_ns=sum(row.shown_ns for row in own),
+            share=sum(row.shown_share for row in own),
             reason=reason,
         )
         for (name, reason), own in grouped(rows, _name_and_reason).items()

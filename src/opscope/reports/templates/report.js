@@ -51,7 +51,7 @@
     const rows = [...table.tBodies[0].rows];
     const heads = [...table.tHead.rows[0].cells];
     const time = heads.findIndex((head) => head.dataset.sum !== undefined);
-    const total = rows.reduce((sum, row) => sum + number(row.cells[time]), 0);
+    const total = Number(heads[time]?.dataset.sum);  // the headline, of which every share is one
     const texts = new Map();
     const text = make("input", { type: "search", name: "find", placeholder: "name, layer, kind ...", spellcheck: false });
     const output = make("output", {});
