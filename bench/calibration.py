@@ -20,12 +20,26 @@ from typing import TYPE_CHECKING, NamedTuple
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # a process for each CPU computes cells of its own
 
+from calibration_methods import BESIDE
 from calibration_noise import NOISES
-from calibration_pictures import draw_false_calls, draw_power
+from calibration_pictures import draw_false_calls, draw_methods, draw_power
 from calibration_real import CHANGES, apart, in_rounds, made_slower, spread
 from calibration_runs import Runs, load, measure, save
 from calibration_shares import Share, print_table, total
-from calibration_simulated import LEVEL, UNPAIRED, Cell, Operators, Power, coverage, false_calls, operators, power
+from calibration_simulated import (
+    GREAT_CHANGES,
+    LEVEL,
+    UNPAIRED,
+    Cell,
+    Operators,
+    Power,
+    Seen,
+    coverage,
+    false_calls,
+    operators,
+    power,
+    seen,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,6 +63,7 @@ class Size(NamedTuple):
         powers: experiments for each noise, number of rounds and change.
         rounds: at which power is computed.
         operators: experiments with 300 operators.
+        compared: experiments for each noise and change where methods stand side by side.
     """
 
     comparisons: int
@@ -57,10 +72,12 @@ class Size(NamedTuple):
     powers: int
     rounds: tuple[int, ...]
     operators: int
+    compared: int
 
 
-_QUICK = Size(1_000, 50, 100, 50, (6, 10), 40)
-_FULL = Size(4_000, 500, 1_000, 500, (6, 10, 20, 40), 400)
+_QUICK = Size(1_000, 50, 100, 50, (6, 10), 40, 200)
+_FULL = Size(4_000, 500, 1_000, 500, (6, 10, 20, 40), 400, 2_000)
+_COMPARED = (6, 10)
 _BETWEEN = (0.005, 0.02, 0.05)
 
 
@@ -70,6 +87,7 @@ def main(arguments: Sequence[str]) -> int:
     size = _FULL if asked.full else _QUICK
     with ProcessPoolExecutor(os.cpu_count(), mp_context=multiprocessing.get_context("spawn")) as pool:
         shares, broken = identical(pool, size)
+        beside = compared(pool, size)
         powers = changed(pool, size)
         many_operators(pool, size)
     runs = load(_DATA) if asked.measure is None else measure(asked.measure)
@@ -80,6 +98,7 @@ def main(arguments: Sequence[str]) -> int:
     if asked.pictures:
         draw_false_calls(shares | called, LEVEL, asked.pictures / "calibration.svg")
         draw_power(powers, asked.pictures / "power.svg")
+        draw_methods(beside, asked.pictures / "power-of-methods.svg")
     return int(broken or failed)
 
 
@@ -138,6 +157,43 @@ def _report(promised: dict[tuple[int, int], Share]) -> bool:
     print(f"{len(above)} of {len(promised)} cells with a 95 % interval above {LEVEL:.0%}, {len(broken)} beyond chance:")
     print("".join(f"  {names[place]}: {promised[place].with_interval}\n" for place in above))
     return bool(broken)
+
+
+def compared(pool: ProcessPoolExecutor, size: Size) -> dict[tuple[str, int], Seen]:
+    """The product beside other methods that take processes for the unit, under every noise."""
+    cells = [(number, rounds) for rounds in _COMPARED for number in range(len(NOISES))]
+    futures = {cell: pool.submit(seen, *cell, size.compared) for cell in cells}
+    found = {(NOISES[number].name, rounds): future.result() for (number, rounds), future in futures.items()}
+    for rounds in _COMPARED:
+        own = {name: one for (name, count), one in found.items() if count == rounds}
+        print(f"## {rounds} rounds: identical variants called different, intervals that hold the ratio, in %\n")
+        print_table(
+            ["noise", "opscope", *BESIDE, "intervals"],
+            (
+                [name, *(one.called[method].text for method in ("opscope", *BESIDE)), one.covered.with_interval]
+                for name, one in own.items()
+            ),
+        )
+        print(
+            f"## {rounds} rounds: slower candidates called slower, in %: opscope, and the best of the other methods\n"
+        )
+        print_table(
+            [
+                "noise",
+                *(f"+{change:.0%}, {column}" for change in GREAT_CHANGES for column in ("opscope", "best other")),
+            ],
+            (
+                [name, *(text for change in GREAT_CHANGES for text in _beside_best(one, change))]
+                for name, one in own.items()
+            ),
+        )
+    return found
+
+
+def _beside_best(one: Seen, change: float) -> tuple[str, str]:
+    shares = one.seen[change]
+    best = max(BESIDE, key=lambda name: shares[name].value)
+    return shares["opscope"].text, f"{shares[best].text} ({best})"
 
 
 def changed(pool: ProcessPoolExecutor, size: Size) -> dict[tuple[float, int, float], Power]:

@@ -7,6 +7,7 @@ experiment whether it calls a difference at the 5 % level, and in which directio
 from __future__ import annotations
 
 import math
+from statistics import NormalDist
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -14,7 +15,8 @@ from numpy.typing import NDArray
 
 from opscope.core.stats.distributions import t_quantile
 from opscope.core.stats.effect import ALPHA, Effect, Verdict, paired_effects, unpaired_effects
-from opscope.core.stats.hierarchy import median_effect
+from opscope.core.stats.hierarchy import median_effect, process_level
+from opscope.core.stats.rounds import round_p_values
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -52,14 +54,21 @@ def opscope(baseline: Floats, candidate: Floats, *, paired: bool) -> Signs:
 
 
 def p_values(baseline: Floats, candidate: Floats, *, paired: bool) -> Floats:
-    """P-values of the product's permutation test on the medians of processes."""
+    """P-values of the product's test on the levels of processes."""
+    if paired:
+        return round_p_values(levels(baseline), levels(candidate))
     left, right = (np.log(np.median(side, axis=2)).T for side in (baseline, candidate))
-    effects = paired_effects if paired else unpaired_effects
     found = []
     for start in range(0, left.shape[1], _BATCH):
         part = slice(start, start + _BATCH)
-        found += [one.p_value for one in effects(left[:, part], right[:, part])]
+        found += [one.p_value for one in unpaired_effects(left[:, part], right[:, part])]
     return np.array(found, np.float64)
+
+
+def levels(durations: Floats) -> Floats:
+    """Level of each process, as the product takes it; shape (processes, experiments)."""
+    ordered = np.sort(durations, axis=2)
+    return np.array([[process_level(own) for own in experiment] for experiment in ordered], np.float64).T
 
 
 def pooled_means(baseline: Floats, candidate: Floats) -> Signs:
@@ -84,10 +93,66 @@ def pooled_ranks(baseline: Floats, candidate: Floats) -> Signs:
 
 def t_test(baseline: Floats, candidate: Floats) -> Signs:
     """Student's paired t-test on the logarithms of the processes' medians."""
-    difference = np.log(np.median(candidate, axis=2)) - np.log(np.median(baseline, axis=2))
+    difference = _differences(baseline, candidate)
     rounds = difference.shape[1]
     limit = t_quantile(1 - ALPHA / 2, rounds - 1) * difference.std(axis=1, ddof=1) / math.sqrt(rounds)
     return _called(difference.mean(axis=1), limit)
+
+
+def sign_flip(baseline: Floats, candidate: Floats) -> Signs:
+    """Permutation of the sides within rounds, on the mean difference of the logarithms of the processes' medians."""
+    difference = _differences(baseline, candidate)
+    found = []
+    for start in range(0, len(difference), _BATCH):
+        part = difference[start : start + _BATCH].T
+        found += [one.p_value for one in paired_effects(part, np.zeros_like(part))]
+    called: Signs = (np.sign(difference.mean(axis=1)) * (np.array(found) <= ALPHA + 1e-9)).astype(np.int64)
+    return called
+
+
+def unpaired_t(baseline: Floats, candidate: Floats) -> Signs:
+    """Student's test of two independent groups, on the logarithms of the processes' medians."""
+    left, right = (np.log(np.median(side, axis=2)) for side in (baseline, candidate))
+    size = left.shape[1]
+    error = np.sqrt((left.var(axis=1, ddof=1) + right.var(axis=1, ddof=1)) / size)
+    return _called(right.mean(axis=1) - left.mean(axis=1), t_quantile(1 - ALPHA / 2, 2 * size - 2) * error)
+
+
+def rank_sum(baseline: Floats, candidate: Floats) -> Signs:
+    """Wilcoxon's test of two independent groups: labels exchanged between processes, on ranks of their medians."""
+    return _exchanged(_ranks(baseline, candidate))
+
+
+def normal_scores(baseline: Floats, candidate: Floats) -> Signs:
+    """Van der Waerden's test: likewise, on normal scores of these ranks."""
+    ranks = _ranks(baseline, candidate)
+    count = len(ranks)
+    scores = np.array([0.0, *(NormalDist().inv_cdf(rank / (count + 1)) for rank in range(1, count + 1))])
+    return _exchanged(scores[ranks])
+
+
+def _ranks(baseline: Floats, candidate: Floats) -> Signs:
+    """Ranks of the processes' medians, ties broken by place; shape (processes of both sides, experiments)."""
+    medians = np.concatenate([np.median(side, axis=2) for side in (baseline, candidate)], axis=1).T
+    ranks: Signs = medians.argsort(axis=0, kind="stable").argsort(axis=0) + 1
+    return ranks
+
+
+def _exchanged(values: NDArray[np.generic]) -> Signs:
+    own = values.astype(np.float64)
+    size = len(own) // 2
+    found = []
+    for start in range(0, own.shape[1], _BATCH):
+        part = own[:, start : start + _BATCH]
+        found += [one.p_value for one in unpaired_effects(part[:size], part[size:])]
+    difference = own[size:].mean(axis=0) - own[:size].mean(axis=0)
+    called: Signs = (np.sign(difference) * (np.array(found) <= ALPHA + 1e-9)).astype(np.int64)
+    return called
+
+
+def _differences(baseline: Floats, candidate: Floats) -> Floats:
+    difference: Floats = np.log(np.median(candidate, axis=2)) - np.log(np.median(baseline, axis=2))
+    return difference
 
 
 def _beyond(left: Floats, right: Floats, limit: float) -> Signs:
@@ -116,3 +181,12 @@ NAIVE: dict[str, Callable[[Floats, Floats], Signs]] = {
     "U test": pooled_ranks,
 }
 """Methods that take inferences for independent of each other."""
+
+BESIDE: dict[str, Callable[[Floats, Floats], Signs]] = {
+    "t-test": t_test,
+    "sign flips": sign_flip,
+    "unpaired t-test": unpaired_t,
+    "rank sum": rank_sum,
+    "normal scores": normal_scores,
+}
+"""Methods that take processes for the unit, on their medians. All of them keep to 5 % where rounds are interleaved."""

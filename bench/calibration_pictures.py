@@ -12,9 +12,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from calibration_shares import Share
-    from calibration_simulated import Power
+    from calibration_simulated import Power, Seen
 
 _COLOURS = {"opscope": "#4c78a8", "means": "#f58518", "one process each": "#b279a2", "U test": "#e45756"}
+_PROCESS_COLOURS = {"opscope": "#4c78a8", "t-test": "#f58518", "sign flips": "#54a24b", "rank sum": "#b279a2"}
 _WIDTH, _ROW = 380, 24
 
 
@@ -75,6 +76,40 @@ def draw_power(found: dict[tuple[float, int, float], Power], path: Path) -> None
     chart = alt.layer(promised, lines, data=rows_of(rows)).properties(width=180, height=180)
     header = alt.Header(labelColor=INK, labelPadding=4)
     path.write_text(drawn(chart.facet(alt.Column("noise:N", sort=panels, title=None, header=header))), encoding="utf-8")
+
+
+def draw_methods(found: dict[tuple[str, int], Seen], path: Path) -> None:
+    """Share of slower candidates that each method calls, over all noises: a dot a noise, a panel a change and rounds.
+
+    Args:
+        found: by name of the noise and number of rounds.
+        path: of the SVG.
+    """
+    rows: list[dict[str, Any]] = [
+        {"noise": noise, "method": method, "share": one.value, "panel": f"{rounds} rounds, {change:.0%} slower"}
+        for (noise, rounds), cell in found.items()
+        for change, shares in cell.seen.items()
+        for method, one in shares.items()
+        if method in _PROCESS_COLOURS
+    ]
+    scale = alt.Scale(domain=list(_PROCESS_COLOURS), range=list(_PROCESS_COLOURS.values()))
+    noises = list(dict.fromkeys(noise for noise, _ in found))
+    dots = (
+        alt.Chart(rows_of(rows))
+        .mark_point(filled=True, size=45, opacity=0.85)
+        .encode(
+            x=alt.X("share:Q", title="called slower", scale=alt.Scale(domain=[0, 1]), axis=alt.Axis(format="%")),
+            y=alt.Y("noise:N", sort=noises, title=None, axis=alt.Axis(labelLimit=300, labelPadding=6)),
+            color=alt.Color("method:N", scale=scale, title=None, legend=alt.Legend(orient="top")),
+            shape=alt.Shape("method:N", scale=alt.Scale(domain=list(_PROCESS_COLOURS)), title=None),
+        )
+        .properties(width=150, height=_ROW * len(noises))
+    )
+    panels = list(dict.fromkeys(row["panel"] for row in rows))
+    header = alt.Header(labelColor=INK, labelPadding=4)
+    path.write_text(
+        drawn(dots.facet(alt.Facet("panel:N", sort=panels, title=None, header=header), columns=3)), encoding="utf-8"
+    )
 
 
 def _panel(between: float) -> str:

@@ -10,7 +10,7 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from calibration_methods import NAIVE, Signs, effect, opscope, sign, t_test
+from calibration_methods import BESIDE, NAIVE, Signs, effect, opscope, sign, t_test
 from calibration_noise import NOISES, Floats, Noise, interleaved, normal, one_after_other
 from calibration_shares import Share, share
 
@@ -23,6 +23,7 @@ _BATCH = 500
 _WITHIN = 0.03
 _OPERATORS, _CHANGED, _CHANGE = 300, 30, 0.1
 _OPERATOR_SD = 0.05
+GREAT_CHANGES = (0.05, 0.1, 0.2)
 
 
 class Cell(NamedTuple):
@@ -63,6 +64,52 @@ def coverage(cell: Cell) -> Share:
     sides = _sides(NOISES[cell.noise], cell.rounds, cell.comparisons, generator)
     effects = [effect(*pair, paired=paired) for pair in zip(*sides, strict=True)]
     return share(np.array([_holds(found, 0.0) for found in effects]))
+
+
+class Seen(NamedTuple):
+    """How methods fare under one noise.
+
+    Attributes:
+        called: share of identical variants called different, by method.
+        seen: by change of latency, share of slower candidates called slower, by method.
+        covered: share of the product's intervals that hold the true ratio, of the slower candidates too.
+    """
+
+    called: dict[str, Share]
+    seen: dict[float, dict[str, Share]]
+    covered: Share
+
+
+def seen(number: int, rounds: int, count: int) -> Seen:
+    """The product's verdicts beside other methods that take processes for the unit.
+
+    Args:
+        number: of the noise.
+        rounds: processes of each side.
+        count: experiments, for identical variants and for each change.
+    """
+    noise = NOISES[number]
+    generator = np.random.default_rng((number, rounds, 3_000_000))
+    baseline, candidate = interleaved(noise, rounds, count, generator)
+    found = {change: _seen(baseline, _slower(candidate, noise, change)) for change in (0.0, *GREAT_CHANGES)}
+    held = [
+        _holds(effect(*pair, paired=True), -math.log1p(change))
+        for change in (0.0, *GREAT_CHANGES)
+        for pair in zip(baseline, _slower(candidate, noise, change), strict=True)
+    ]
+    called = {name: share(signs != 0) for name, signs in found.pop(0.0).items()}
+    right = {change: {name: share(signs > 0) for name, signs in own.items()} for change, own in found.items()}
+    return Seen(called, right, share(np.array(held)))
+
+
+def _seen(baseline: Floats, candidate: Floats) -> dict[str, Signs]:
+    ours = {"opscope": opscope(baseline, candidate, paired=True)}
+    return ours | {name: method(baseline, candidate) for name, method in BESIDE.items()}
+
+
+def _slower(candidate: Floats, noise: Noise, change: float) -> Floats:
+    slower: Floats = np.rint(candidate * (1 + change) / noise.unit_ns) * noise.unit_ns
+    return slower
 
 
 class Power(NamedTuple):

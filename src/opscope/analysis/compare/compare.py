@@ -192,7 +192,8 @@ class EndToEnd(msgspec.Struct, frozen=True):
     """The verdict on end-to-end latency.
 
     Attributes:
-        baseline_ns: geometric mean over processes of each process's median latency.
+        baseline_ns: typical latency of a process of the baseline. With the candidate's it stands around the middle of
+            both sides, as far apart as the speedup says. Unpaired it is the geometric mean of the processes' medians.
         candidate_ns: the same of the candidate.
         speedup: baseline / candidate.
         ci95: 95 % interval of the speedup, null with fewer than two processes a side.
@@ -472,9 +473,10 @@ def _end_to_end(baseline: _Processes, candidate: _Processes, *, paired: bool, ar
     effect = median_effect(baseline, candidate, paired=paired)
     detectable = None if effect.minimum_detectable is None else math.expm1(effect.minimum_detectable)
     interval, verdict = interval_of(effect, math.exp), effect.verdict()
+    middle = sum(_level(side, paired=paired) for side in (baseline, candidate)) / 2
     return EndToEnd(
-        baseline_ns=_typical(baseline),
-        candidate_ns=_typical(candidate),
+        baseline_ns=math.exp(middle + effect.estimate / 2),
+        candidate_ns=math.exp(middle - effect.estimate / 2),
         speedup=math.exp(effect.estimate),
         ci95=interval,
         verdict=verdict,
@@ -504,9 +506,10 @@ def excluded_beyond(verdict: Verdict, ci95_speedup: tuple[float, float] | None) 
     return max(high, 1 / low) - 1 if low > 0 else None
 
 
-def _typical(processes: _Processes) -> float:
-    """Geometric mean of the processes' medians."""
-    return math.exp(float(np.mean([math.log(max(float(np.median(own)), 1.0)) for own in processes])))
+def _level(processes: _Processes, *, paired: bool) -> float:
+    """Logarithm of what is typical of processes: of their medians the median, or the mean where the effect is one."""
+    logs = [math.log(max(float(np.median(own)), 1.0)) for own in processes]
+    return float(np.median(logs) if paired else np.mean(logs))
 
 
 def _category_changes(split: PairedTimes) -> list[CategoryChange]:

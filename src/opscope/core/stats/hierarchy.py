@@ -11,12 +11,14 @@ distribution, and drawing with replacement maps them to ranks (David and Nagaraj
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 import numpy as np
 
 from opscope.core.stats.effect import Effect, detectable_beyond, expanded_interval, paired_effects, unpaired_effects
+from opscope.core.stats.rounds import round_effect
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,35 +32,70 @@ _HALF = 5_000
 _SEED = 20_130_620
 _LEAST = 1.0  # durations are whole nanoseconds; a clock may say 0
 _BINS = 2_048
+_TIED = 3
 _RESAMPLES = 2_000
 
 
 def median_effect(baseline: Sequence[Floats], candidate: Sequence[Floats], *, paired: bool) -> Effect:
     """Effect of two sides on the logarithm of latency; a process counts by its median.
 
-    The p-value is that of processes, see ``opscope.core.stats.effect``; the interval is the expanded percentile
-    interval of a bootstrap over processes and the inferences in them. A verdict needs both, so the smallest detectable
-    effect is the larger of what either could show. Exchanging the two sides mirrors the result exactly.
+    Paired sides are judged by :func:`opscope.core.stats.rounds.round_effect`, whose interval is the inversion of its
+    test: what scatters within processes is part of how their medians differ, and counts once. Sides that ran one after
+    the other keep two safeguards: the p-value is that of processes, see ``opscope.core.stats.effect``, and the interval
+    is the expanded percentile interval of a bootstrap over processes and the inferences in them; a verdict needs both,
+    so the smallest detectable effect is the larger of what either could show. Exchanging the two sides mirrors the
+    result exactly.
 
     Args:
         baseline: durations in each of its processes, at least one process and one duration in each.
         candidate: likewise; with ``paired``, process i ran in the same round as the baseline's process i.
-        paired: whether rounds are drawn as pairs.
+        paired: whether rounds are compared as pairs.
     """
     sides = [
         [np.sort(np.maximum(np.asarray(own, np.float64), _LEAST)) for own in side] for side in (baseline, candidate)
     ]
+    if paired and len(sides[0]) > 1:
+        return _of_rounds(*(np.array([process_level(own) for own in side]) for side in sides))
     left, right = (np.log([[np.median(own)] for own in side]) for side in sides)
     effect = (paired_effects if paired else unpaired_effects)(left, right)[0]
     count = min(len(side) for side in sides)
     if effect.low is None or count < 2:  # noqa: PLR2004 - one process has no spread
         return effect
-    there = _drawn(sides[0], 0, 0 if paired else 1) - _drawn(sides[1], 1, 0 if paired else 2)
-    back = _drawn(sides[0], 1, 0 if paired else 2) - _drawn(sides[1], 0, 0 if paired else 1)
+    there = _drawn(sides[0], 0, 1) - _drawn(sides[1], 1, 2)
+    back = _drawn(sides[0], 1, 2) - _drawn(sides[1], 0, 1)
     low, high = expanded_interval(np.concatenate([there, back])[:, None], count)
     shown = detectable_beyond(float(high[0] - low[0]) / 2, count - 1)
     detectable = max(effect.minimum_detectable or 0.0, shown)
     return msgspec.structs.replace(effect, low=float(low[0]), high=float(high[0]), minimum_detectable=detectable)
+
+
+def _of_rounds(baseline: Floats, candidate: Floats) -> Effect:
+    found = round_effect(baseline, candidate)
+    rounds = len(baseline)
+    detectable = detectable_beyond((found.high - found.low) / 2, rounds - 1 if found.within else 2 * rounds - 2)
+    return Effect(found.estimate, found.low, found.high, found.p_value, detectable, found.smallest_p)
+
+
+def process_level(ordered: Floats) -> float:
+    """Logarithm of the median of a process.
+
+    Durations in whole units of a coarse clock tie, and their median jumps from one to the next. Where the middle value
+    occurs more than once, the median is taken inside of it, as if durations were spread evenly over its unit.
+
+    Source: the grouped median; Rohatgi and Saleh, An Introduction to Probability and Statistics; ``statistics`` of
+    Python's library has it as ``median_grouped``.
+
+    Args:
+        ordered: durations, ascending, at least one, each positive.
+    """
+    middle = float(ordered[len(ordered) // 2])
+    below, through = np.searchsorted(ordered, middle, "left"), np.searchsorted(ordered, middle, "right")
+    neighbours = np.abs(np.diff(ordered))
+    unit = float(neighbours[neighbours > 0].min(initial=math.inf))
+    if through - below < _TIED or not math.isfinite(unit):
+        return float(np.log(np.median(ordered)))
+    share = (len(ordered) / 2 - below) / (through - below) - 0.5
+    return math.log(max(middle + unit * share, _LEAST))
 
 
 def resampled_medians(ordered: Floats, count: int, generator: np.random.Generator) -> Floats:
