@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import sshd
@@ -71,6 +72,22 @@ def test_a_job_leaves_a_trace_with_as_many_inferences_as_asked(
     assert len(outcome.measurement.wall_ns) == 3
     assert read_trace(tmp_path / "trace.etdump")[0].inferences().height == 3
     assert (tmp_path / "outputs.npz").exists()
+
+
+def test_what_the_system_did_is_told_behind_the_warm_up(target: RunTarget, program: Path, tmp_path: Path) -> None:
+    """Of every call its time off the CPU; CPU time, switches and faults of the calls that count, and of them alone."""
+    if isinstance(target, FakeTarget):
+        pytest.skip("it runs no process")
+    asked = msgspec.structs.replace(job(program, inferences=30), warmup=20, traced=False)
+    measured = target.execute(asked, tmp_path).measurement
+    assert measured is not None
+    assert measured.off_cpu_ns is not None
+    assert len(measured.off_cpu_ns) == len(measured.wall_ns) == 30
+    assert all(0 <= off <= call for off, call in zip(measured.off_cpu_ns, measured.wall_ns, strict=True))
+    assert measured.usage is not None
+    assert measured.usage.wall_ns >= sum(measured.wall_ns[20:])
+    assert measured.usage.thread_cpu_ns
+    assert measured.usage.cpu_ns > 0
 
 
 def test_cleared_features_come_back_proved(target: RunTarget, program: Path, tmp_path: Path) -> None:

@@ -280,6 +280,18 @@ DAMAGES: Sequence[Damage] = (
         "an enormous call", record("baseline", 1, "measurement.wall_ns.2", 10**30, "timed"), "records", "is 1,000,000"
     ),
     Damage(
+        "times off the CPU of other calls",
+        record("baseline", 1, "measurement.off_cpu_ns", [0, 0], "timed"),
+        "records",
+        "has 2 calls, 3 were timed",
+    ),
+    Damage(
+        "a call that was off the CPU for longer than it took",
+        record("baseline", 1, "measurement.off_cpu_ns", [0, 10**12, 0], "timed"),
+        "records",
+        "is 1,000,000,000,000 ns of a call",
+    ),
+    Damage(
         "another directory",
         record("baseline", 1, "directory", f"{ACCELERATED}/round-01"),
         "records leftovers",

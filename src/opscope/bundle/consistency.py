@@ -171,8 +171,21 @@ def _call_problems(measurement: Measurement, repetition: Repetition, at: str) ->
     for number, duration in enumerate(calls):
         if not 0 <= duration < _LONGEST_NS:
             yield _problem(f"{at}.measurement.wall_ns[{number}]", f"is {duration:,} ns")
+    yield from _off_cpu_problems(measurement, f"{at}.measurement.off_cpu_ns")
     if measurement.load_ns is not None and not 0 <= measurement.load_ns < _LONGEST_NS:
         yield _problem(f"{at}.measurement.load_ns", f"is {measurement.load_ns:,} ns")
+
+
+def _off_cpu_problems(measurement: Measurement, at: str) -> Iterator[Problem]:
+    """Of the times off the CPU: one for each call, and no longer than that."""
+    lost, calls = measurement.off_cpu_ns, measurement.wall_ns
+    if lost is None:
+        return
+    if len(lost) != len(calls):
+        yield _problem(at, f"has {len(lost):,} calls, {len(calls):,} were timed")
+    for number, (off, duration) in enumerate(zip(lost, calls, strict=False)):
+        if not 0 <= off <= duration:
+            yield _problem(f"{at}[{number}]", f"is {off:,} ns of a call of {duration:,} ns")
 
 
 def _place(place: PlanSlot) -> str:

@@ -302,6 +302,41 @@ class Tensor(msgspec.Struct, frozen=True):
     dtype: str
 
 
+class ProcessUsage(msgspec.Struct, frozen=True):
+    """What the system gave to a process and took from it, over its measured calls; null is what it does not tell.
+
+    Attributes:
+        wall_ns: from before the first measured call to behind the last one.
+        cpu_ns: CPU time of all threads of the process.
+        involuntary_switches: how often one of its threads was taken off a CPU that it still wanted.
+        voluntary_switches: how often one of its threads waited for something.
+        minor_faults: page faults that were served from memory.
+        major_faults: page faults that waited for storage.
+        thread_cpu_ns: CPU time of the thread that calls the methods.
+        run_delay_ns: how long its threads were ready and waited for a CPU, all of them together.
+        cpus: CPUs that it may use.
+        busy_ns: how long these were busy, for whatever process; all of them together.
+        steal_ns: how long a hypervisor kept these from running; likewise.
+        frequency_mhz: highest clock of these before and after; empty where it cannot be read.
+        whole_process: whether all this is from the start of the process to its end, since nothing in it could be asked
+            for its measured calls alone.
+    """
+
+    wall_ns: int
+    cpu_ns: int
+    involuntary_switches: int
+    voluntary_switches: int
+    minor_faults: int
+    major_faults: int
+    thread_cpu_ns: int | None = None
+    run_delay_ns: int | None = None
+    cpus: int | None = None
+    busy_ns: int | None = None
+    steal_ns: int | None = None
+    frequency_mhz: list[float] = []
+    whole_process: bool = False
+
+
 class Measurement(msgspec.Struct, frozen=True):
     """What a process reported about itself besides its trace; null is what a runner of another kind does not tell.
 
@@ -317,6 +352,10 @@ class Measurement(msgspec.Struct, frozen=True):
         peak_rss_bytes: largest resident memory of the process.
         versions: of the packages in the process.
         write_ns: writing the trace and the outputs; null where it was not timed.
+        off_cpu_ns: of every call in ``wall_ns``, how much of it the process was kept off the CPU: with one thread the
+            call less the CPU time of the calling thread, with more the longest that one of its threads was ready and
+            waited for a CPU; null where it was not recorded, and in older bundles.
+        usage: of the system, over the measured calls; likewise.
     """
 
     mask: MaskProof | None
@@ -330,6 +369,8 @@ class Measurement(msgspec.Struct, frozen=True):
     peak_rss_bytes: int | None
     versions: dict[str, str]
     write_ns: int | None = None
+    off_cpu_ns: list[int] | None = None
+    usage: ProcessUsage | None = None
 
 
 class PlanSlot(NamedTuple):

@@ -150,6 +150,7 @@ def _job(bundle: Bundle, variant: Variant, *, traced: bool) -> Job:
         inputs=tuple(plan.inputs),
         values=str(bundle.path / plan.values) if plan.values else None,
         data=str(bundle.path / bundle.manifest.model.data) if bundle.manifest.model.data else None,
+        warmup=plan.warmup or 0,
     )
 
 

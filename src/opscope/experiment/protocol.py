@@ -62,6 +62,7 @@ class RunRequest(msgspec.Struct, frozen=True):
         values: .npz with the tensors among ``inputs``; null: they are drawn from the seed.
         kernels: modules to import, which register further kernels.
         data: .ptd with weights that the program keeps apart; null for none.
+        warmup: of the inferences, the first ones, over which the use of the system is not counted.
     """
 
     program: str
@@ -78,6 +79,7 @@ class RunRequest(msgspec.Struct, frozen=True):
     values: str | None = None
     kernels: tuple[str, ...] = ()
     data: str | None = None
+    warmup: int = 0
 
 
 class RunAnswer(msgspec.Struct, frozen=True):

@@ -41,6 +41,7 @@ class Job(msgspec.Struct, frozen=True):
         values: .npz on this machine with the tensors among ``inputs``, ``arr_`` and the number of each; None: they are
             drawn from the seed.
         data: .ptd on this machine with weights that the program keeps apart; None for none.
+        warmup: of the inferences, the first ones, over which the use of the system is not counted.
     """
 
     program: str
@@ -56,6 +57,7 @@ class Job(msgspec.Struct, frozen=True):
     inputs: tuple[PlannedInput, ...] = ()
     values: str | None = None
     data: str | None = None
+    warmup: int = 0
 
 
 class JobOutcome(msgspec.Struct, frozen=True):

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from opscope.bundle.manifest import Conditions, Environment, Target
+    from opscope.bundle.manifest import Conditions, Environment, ProcessUsage, Target
 
 PRINTED = "log.txt"
 """File with all that a command printed."""
@@ -64,12 +64,14 @@ class ExitStatus(NamedTuple):
         start_error: why it could not be started, as a sentence; None when it was, or when that is not known.
         peak_rss_bytes: its largest resident memory; None where that is not known.
         records: what the system recorded of it, by names of files: to be kept where it failed.
+        usage: what it used of the system; None where that is not known.
     """
 
     code: int | None
     start_error: str | None = None
     peak_rss_bytes: int | None = None
     records: Mapping[str, str] = {}
+    usage: ProcessUsage | None = None
 
 
 class Host(Protocol):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from opscope.bundle.manifest import ProcessUsage
 from opscope.core.errors import UsageError
 from opscope.core.system import launch
 from opscope.hosts.host import PRINTED, ExitStatus, GuardedCommand
@@ -35,12 +36,14 @@ class _LaunchReport(msgspec.Struct, frozen=True):
         start_error: why it could not be started.
         peak_rss_bytes: its largest resident memory; null when it stayed within that of the launcher it was forked from,
             which hides it.
+        usage: what it used of the system.
     """
 
     exit_code: int | None
     signal: int | None
     start_error: str | None
     peak_rss_bytes: int | None
+    usage: ProcessUsage | None = None
 
 
 class ThisMachine:
@@ -128,4 +131,4 @@ def _launched(command: GuardedCommand) -> ExitStatus:
     finally:
         report.unlink(missing_ok=True)
     ended = -told.signal if told.signal is not None else told.exit_code
-    return ExitStatus(ended, told.start_error, told.peak_rss_bytes)
+    return ExitStatus(ended, told.start_error, told.peak_rss_bytes, usage=told.usage)

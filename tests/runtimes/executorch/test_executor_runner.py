@@ -85,6 +85,19 @@ def test_a_good_run_is_a_measurement_of_what_the_runner_told(tmp_path: Path) -> 
     assert sorted(path.name for path in tried.directory.iterdir()) == ["log.txt", "trace.etdump"]
 
 
+def test_what_a_runner_used_of_the_system_is_told_of_its_whole_process(tmp_path: Path) -> None:
+    """It cannot be asked between its calls, so the counters begin with its start; of single calls nothing is known."""
+    tried = run(build(write_runner(tmp_path, "sum(range(10**6)); " + GOOD)), tmp_path, job())
+    told = tried.outcome.measurement
+    assert told is not None
+    assert told.off_cpu_ns is None
+    assert told.usage is not None
+    assert told.usage.whole_process
+    assert told.usage.cpu_ns > 0
+    assert told.usage.minor_faults > 0
+    assert told.usage.thread_cpu_ns is None
+
+
 @LINUX
 def test_a_large_parent_hides_no_peak_memory(tmp_path: Path) -> None:
     """The system counts a parent's memory for the launcher; what the runner held is known all the same."""

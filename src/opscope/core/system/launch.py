@@ -14,6 +14,7 @@ import os
 import resource
 import signal
 import sys
+import time
 from pathlib import Path
 
 _KIB = 1024
@@ -23,9 +24,14 @@ _ABOVE = 1.1  # the copy made by fork may grow a little before it becomes the pr
 
 
 def main(report: str, directory: str, cpus: str, *command: str) -> None:
-    """Run the command and write ``exit_code``, ``signal``, ``start_error`` and ``peak_rss_bytes`` to the report."""
+    """Run the command and write to the report how it ended, its peak memory, and what it used of the system.
+
+    The report has ``exit_code``, ``signal``, ``start_error``, ``peak_rss_bytes`` and ``usage``, which has fields of
+    ``opscope.bundle.manifest.ProcessUsage``.
+    """
     end_with_parent()
     own = own_peak()  # a new process begins with this as its first peak
+    began = time.monotonic_ns()
     reader, writer = os.pipe()  # closed by a start that succeeds, else it carries the reason
     child = os.fork()
     if child == 0:
@@ -42,8 +48,22 @@ def main(report: str, directory: str, cpus: str, *command: str) -> None:
         "signal": -code if code < 0 else None,
         "start_error": problem,
         "peak_rss_bytes": peak if peak > own * _ABOVE else None,
+        "usage": usage_of(usage, time.monotonic_ns() - began),
     }
     Path(report).write_text(json.dumps(told), encoding="utf-8")
+
+
+def usage_of(told: resource.struct_rusage, wall_ns: int) -> dict[str, int | bool]:
+    """What a process that has ended used of the system, from its start on."""
+    return {
+        "wall_ns": wall_ns,
+        "cpu_ns": int((told.ru_utime + told.ru_stime) * 1e9),
+        "involuntary_switches": told.ru_nivcsw,
+        "voluntary_switches": told.ru_nvcsw,
+        "minor_faults": told.ru_minflt,
+        "major_faults": told.ru_majflt,
+        "whole_process": True,
+    }
 
 
 def own_peak() -> int:

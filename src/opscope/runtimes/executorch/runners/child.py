@@ -15,24 +15,26 @@ from importlib import import_module
 from importlib.metadata import version
 from itertools import cycle, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import msgspec
 import numpy as np
 
-from opscope.bundle.manifest import Measurement, Tensor
+from opscope.bundle.manifest import Measurement, ProcessUsage, Tensor
 from opscope.core.errors import FeatureError, MissingDependencyError, OpscopeError, RunError, StorageError
 from opscope.core.files import write_atomically
 from opscope.core.system.launch import end_with_parent, own_peak
 from opscope.experiment.protocol import ProbeAnswer, ProbeRefusal, RunAnswer, RunRequest
 from opscope.experiment.tensors import random_inputs
 from opscope.machine.environment import versions
+from opscope.machine.off_cpu import OffCpuMeter
+from opscope.machine.usage import usage_between, usage_now
 from opscope.program.structure.dtypes import program_type
 from opscope.runtimes.executorch.cpuinfo import CpuInfo, switched_off
 from opscope.runtimes.executorch.installed import installed_runtime
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     Module: TypeAlias = Any
     """A loaded program of the runtime's Python bindings, which ship without complete types."""
@@ -139,11 +141,11 @@ def run(request: RunRequest, began: int) -> Measurement:
     loaded = time.perf_counter_ns()
     calls = _calls(module, request.calls)
     inputs = _given(module, calls, request) if request.inputs else _inputs(module, calls, request.seed)
-    wall, outputs = _infer(module, calls, inputs, request.inferences)
+    inferred = _infer(module, calls, inputs, request)
     measured = time.perf_counter_ns()
     if traced:
         module.write_etdump_result_to_file(request.trace)
-    arrays = [_array(output) for output in outputs if hasattr(output, "detach")]
+    arrays = [_array(output) for output in inferred.outputs if hasattr(output, "detach")]
     _save_outputs(request.outputs, arrays)
     written = time.perf_counter_ns()
     return Measurement(
@@ -152,12 +154,14 @@ def run(request: RunRequest, began: int) -> Measurement:
         inputs=[_tensor(value) for own in inputs.values() for value in own if hasattr(value, "detach")],
         outputs=[Tensor(list(array.shape), str(array.dtype)) for array in arrays],
         output_sha256=_digest(arrays),
-        wall_ns=wall,
+        wall_ns=inferred.wall_ns,
         start_ns=started - began,
         load_ns=loaded - started,
         peak_rss_bytes=own_peak(),
         versions={name: version(name) for name in _PACKAGES},
         write_ns=written - measured,
+        off_cpu_ns=inferred.off_cpu_ns,
+        usage=inferred.usage,
     )
 
 
@@ -216,19 +220,58 @@ def _declared(info: Module) -> Tensor:
     return Tensor(list(info.sizes()), program_type(int(info.dtype())).name)
 
 
-def _infer(
-    module: Module, calls: Sequence[str], inputs: dict[str, list[Any]], count: int
-) -> tuple[list[int], list[Any]]:
-    """Durations of every call as the caller sees them, and the outputs of the last one of each method."""
+class _Inferred(NamedTuple):
+    """Durations of every call as the caller sees them, what the system did meanwhile, and what the calls returned.
+
+    Attributes:
+        wall_ns: of every call.
+        off_cpu_ns: of every call; None where nothing tells.
+        usage: of the system over the calls behind the warm-up.
+        outputs: of the last call of each method.
+    """
+
+    wall_ns: list[int]
+    off_cpu_ns: list[int] | None
+    usage: ProcessUsage | None
+    outputs: list[Any]
+
+
+def _infer(module: Module, calls: Sequence[str], inputs: dict[str, list[Any]], request: RunRequest) -> _Inferred:
     wall: list[int] = []
     outputs: dict[str, list[Any]] = {method: [] for method in inputs}
-    for method in islice(cycle(calls), count):
+    order = cycle(calls)
+    with OffCpuMeter(request.threads) as meter:
+        _call(module, islice(order, request.warmup), inputs, wall, meter, outputs)
+        began = usage_now()
+        _call(module, islice(order, request.inferences - request.warmup), inputs, wall, meter, outputs)
+        usage = usage_between(began, usage_now())
+        return _Inferred(wall, meter.off_cpu_ns(wall), usage, [output for own in outputs.values() for output in own])
+
+
+def _call(
+    module: Module,
+    methods: Iterable[str],
+    inputs: dict[str, list[Any]],
+    wall: list[int],
+    meter: OffCpuMeter,
+    outputs: dict[str, list[Any]],
+) -> None:
+    """Call methods in turn. The meter is read between calls only, and seldom enough to cost no more than it may."""
+    clock = time.perf_counter_ns
+    due = meter.open(len(wall))
+    for method in methods:
         own = inputs[method]
-        before = time.perf_counter_ns()
+        before = clock()
         found = module.run_method(method, own)
-        wall.append(time.perf_counter_ns() - before)
-        outputs[method] = found
-    return wall, [output for own in outputs.values() for output in own]
+        after = clock()
+        wall.append(after - before)
+        if after < due:
+            outputs[method] = found
+            continue
+        meter.close(len(wall))
+        outputs[method] = found  # frees the outputs before, which is no part of a call
+        due = meter.open(len(wall))
+    meter.close(len(wall))
 
 
 def _save_outputs(path: str | None, arrays: list[Any]) -> None:

@@ -192,6 +192,7 @@ class ExecutorRunnerTarget(HostedTarget):
                 load_ns=log.load_ns,
                 peak_rss_bytes=ended.peak_rss_bytes,
                 versions=self._identity,
+                usage=ended.usage,
             )
         )
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 import numpy as np
 
-from opscope.bundle.manifest import Failure, FailureKind, MaskProof, PlannedInput, Tensor
+from opscope.bundle.manifest import Failure, FailureKind, MaskProof, PlannedInput, ProcessUsage, Tensor
 from opscope.core.errors import RunError
 from opscope.experiment.tensors import from_bytes, random_inputs, to_bytes
 from opscope.machine.cpu_reading import CpuReading
@@ -74,6 +74,8 @@ class NativeAnswer(msgspec.Struct, frozen=True):
         planned_bytes: memory that the method plans for its tensors.
         warmup_ns: durations of the calls before the measured ones.
         wall_ns: durations of the measured calls.
+        off_cpu_ns: of every call, those before the measured ones first, how much of it was spent off the CPU.
+        usage: of the system, over the measured calls.
         start_ns: from the request for the process to the loaded runtime.
         load_ns: loading the program and its method, with the delegates' own preparation.
         write_ns: writing the trace and the outputs.
@@ -91,6 +93,8 @@ class NativeAnswer(msgspec.Struct, frozen=True):
     planned_bytes: int = 0
     warmup_ns: list[int] = []
     wall_ns: list[int] = []
+    off_cpu_ns: list[int] | None = None
+    usage: ProcessUsage | None = None
     start_ns: int = 0
     load_ns: int = 0
     write_ns: int = 0

@@ -95,7 +95,8 @@ class NativeJobs:
             "method_name": calls,
             "input_kinds": kinds,
             "kernels": ",".join(self._runner.kernels(Path(job.program))),
-            "num_executions": job.inferences,
+            "warmup": job.warmup,
+            "num_executions": job.inferences - job.warmup,
             "cpu_threads": job.threads,
             "cpu_affinity": ",".join(map(str, job.affinity)),
         }
@@ -167,12 +168,14 @@ class NativeJobs:
                 inputs=_tensors(job, heard),
                 outputs=[raw.tensor for raw in heard.outputs],
                 output_sha256=digest,
-                wall_ns=heard.wall_ns,
+                wall_ns=heard.warmup_ns + heard.wall_ns,
                 start_ns=heard.start_ns,
                 load_ns=heard.load_ns,
                 peak_rss_bytes=heard.peak_rss_bytes,
                 versions=self._versions,
                 write_ns=heard.write_ns + spent,
+                off_cpu_ns=heard.off_cpu_ns,
+                usage=heard.usage,
             )
         )
 

@@ -116,6 +116,7 @@ class PythonTarget(HostedTarget):
                 values=self._host.provide("inputs", {_VALUES: Path(job.values)})[_VALUES] if job.values else None,
                 data=self._host.provide("data", {_DATA: Path(job.data)})[_DATA] if job.data else None,
                 kernels=tuple(one.module for one in extra_kernels(Path(job.program))),
+                warmup=job.warmup,
             )
             words = ["run", self._sent(asked, work)]
             code = self._run(CHILD, words, work, job.timeout_seconds)

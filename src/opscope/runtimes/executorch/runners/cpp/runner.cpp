@@ -4,7 +4,9 @@
 // experiment: clear CPU features, then load the libraries that choose kernels by them, then prove what was cleared,
 // then load the program and run it. What happened is written as JSON to --answer_path.
 
+#include <dirent.h>
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <time.h>
@@ -86,11 +88,13 @@ struct Failure {
   throw Failure{kind, message};
 }
 
-int64_t now() {
+int64_t clock_now(clockid_t clock) {
   timespec time{};
-  clock_gettime(CLOCK_MONOTONIC, &time);
+  clock_gettime(clock, &time);
   return int64_t{time.tv_sec} * 1000000000 + time.tv_nsec;
 }
+
+int64_t now() { return clock_now(CLOCK_MONOTONIC); }
 
 // ---- flags
 
@@ -704,19 +708,184 @@ void prepare_process() {
   signal(SIGXFSZ, SIG_IGN);
 }
 
-// Calls methods in their order, beginning with call number `first`.
-std::vector<int64_t> infer(
-    Module& module, std::vector<Called>& methods, const std::vector<size_t>& order, int64_t first, int64_t count) {
-  std::vector<int64_t> durations;
-  durations.reserve(count);
-  for (int64_t i = 0; i < count; ++i) {
-    Called& method = methods[order[(first + i) % order.size()]];
+// ---- what the system gave and took, as opscope.machine.off_cpu and opscope.machine.usage tell it of Python
+
+// Second column of a thread's schedstat: how long it was ready and waited for a CPU. False where it cannot be read.
+bool run_delay(int file, int64_t& waited) {
+  char line[64];
+  const ssize_t got = pread(file, line, sizeof line - 1, 0);
+  if (got <= 0) return false;
+  line[got] = '\0';
+  long long ran = 0, delayed = 0;
+  if (sscanf(line, "%lld %lld", &ran, &delayed) != 2) return false;
+  waited = delayed;
+  return true;
+}
+
+// The schedstat of all threads of this process, open.
+std::vector<int> open_schedstats() {
+  std::vector<int> files;
+  DIR* tasks = opendir("/proc/self/task");
+  while (const dirent* task = tasks == nullptr ? nullptr : readdir(tasks)) {
+    if (task->d_name[0] == '.') continue;
+    const int file = open((std::string("/proc/self/task/") + task->d_name + "/schedstat").c_str(), O_RDONLY | O_CLOEXEC);
+    if (file >= 0) files.push_back(file);
+  }
+  if (tasks != nullptr) closedir(tasks);
+  return files;
+}
+
+// How long calls were kept off the CPU: with one thread the calls less the thread's CPU time, else the longest that one
+// thread waited for a CPU. A reading is a system call, so short calls share one; it belongs to the longest of them.
+class OffCpuMeter {
+ public:
+  explicit OffCpuMeter(int64_t threads) : alone_(threads == 1) {
+    if (!alone_) files_ = open_schedstats();
+    int64_t waited = 0;
+    for (const int file : files_) readable_ = run_delay(file, waited) && readable_;
+    known_ = alone_ || (readable_ && !files_.empty());
+    int64_t least = INT64_MAX;
+    for (int i = 0; known_ && i < 5; ++i) {
+      const int64_t began = now();
+      read(opened_);
+      least = std::min(least, now() - began);
+    }
+    rest_ = 2 * 200 * least;  // at most half a percent of the calls for both readings
+  }
+
+  ~OffCpuMeter() {
+    for (const int file : files_) close(file);
+  }
+
+  bool known() const { return known_; }
+
+  // Begins to watch; the moment from which on the calls since then may be closed.
+  int64_t begin(const std::vector<int64_t>& durations) {
+    if (!known_) return INT64_MAX;
+    first_ = durations.size();
+    read(opened_);
+    return now() + rest_;
+  }
+
+  void end(const std::vector<int64_t>& durations) {
+    if (!known_ || first_ >= durations.size()) return;
+    read(closed_);
+    off_cpu_.resize(durations.size(), 0);
+    const auto from = durations.begin() + first_;
+    int64_t lost = 0;
+    if (alone_) {
+      for (auto one = from; one != durations.end(); ++one) lost += *one;
+      lost -= closed_[0] - opened_[0];
+    } else {
+      for (size_t i = 0; i < closed_.size(); ++i) lost = std::max(lost, closed_[i] - opened_[i]);
+    }
+    const auto longest = std::max_element(from, durations.end());
+    off_cpu_[longest - durations.begin()] = std::max<int64_t>(0, std::min(lost, *longest));
+  }
+
+  const std::vector<int64_t>& off_cpu() const { return off_cpu_; }
+
+ private:
+  void read(std::vector<int64_t>& into) const {
+    into.resize(alone_ ? 1 : files_.size());
+    if (alone_) into[0] = clock_now(CLOCK_THREAD_CPUTIME_ID);
+    for (size_t i = 0; i < files_.size(); ++i) run_delay(files_[i], into[i]);
+  }
+
+  const bool alone_;
+  bool known_ = false, readable_ = true;
+  std::vector<int> files_;
+  std::vector<int64_t> opened_, closed_, off_cpu_;
+  size_t first_ = 0;
+  int64_t rest_ = 0;
+};
+
+// Counters of this process and of its CPUs at one moment; -1 for what the system does not tell.
+struct Usage {
+  int64_t wall = now(), cpu = clock_now(CLOCK_PROCESS_CPUTIME_ID), thread_cpu = clock_now(CLOCK_THREAD_CPUTIME_ID);
+  int64_t run_delay = -1, cpus = -1, busy = -1, steal = -1;
+  double megahertz = -1;
+  rusage own{};
+
+  Usage() {
+    getrusage(RUSAGE_SELF, &own);
+#if defined(__linux__)
+    for (const int file : open_schedstats()) {
+      int64_t waited = 0;
+      if (::run_delay(file, waited)) run_delay = std::max<int64_t>(run_delay, 0) + waited;
+      close(file);
+    }
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) == 0) read_cpus(set);
+#endif
+  }
+
+ private:
+#if defined(__linux__)
+  void read_cpus(const cpu_set_t& set) {
+    cpus = CPU_COUNT(&set);
+    const int64_t unit = 1000000000 / sysconf(_SC_CLK_TCK);
+    int64_t listed = 0, worked = 0, stolen = 0;
+    std::ifstream stat("/proc/stat");
+    for (std::string line; std::getline(stat, line);) {
+      int number = 0;
+      long long user = 0, nice = 0, kernel = 0, idle = 0, wait = 0, irq = 0, soft = 0, steals = 0;
+      const int got = sscanf(line.c_str(), "cpu%d %lld %lld %lld %lld %lld %lld %lld %lld", &number, &user, &nice,
+          &kernel, &idle, &wait, &irq, &soft, &steals);
+      if (got != 9 || number >= CPU_SETSIZE || !CPU_ISSET(number, &set)) continue;
+      ++listed;
+      worked += user + nice + kernel + irq + soft;
+      stolen += steals;
+      std::ifstream file("/sys/devices/system/cpu/cpu" + std::to_string(number) + "/cpufreq/scaling_cur_freq");
+      int64_t kilohertz = 0;
+      if (file >> kilohertz) megahertz = std::max(megahertz, kilohertz / 1000.0);
+    }
+    if (listed == cpus) busy = worked * unit, steal = stolen * unit;
+  }
+#endif
+};
+
+std::string difference(int64_t before, int64_t after) {
+  return before < 0 || after < 0 ? "null" : json(std::max<int64_t>(after - before, 0));
+}
+
+std::string usage_json(const Usage& before, const Usage& after) {
+  std::string clocks;
+  for (const double clock : {before.megahertz, after.megahertz}) {
+    if (clock >= 0) clocks += (clocks.empty() ? "" : ",") + std::to_string(clock);
+  }
+  return "{\"wall_ns\":" + json(after.wall - before.wall) + ",\"cpu_ns\":" + json(after.cpu - before.cpu) +
+      ",\"involuntary_switches\":" + json(int64_t{after.own.ru_nivcsw - before.own.ru_nivcsw}) +
+      ",\"voluntary_switches\":" + json(int64_t{after.own.ru_nvcsw - before.own.ru_nvcsw}) +
+      ",\"minor_faults\":" + json(int64_t{after.own.ru_minflt - before.own.ru_minflt}) +
+      ",\"major_faults\":" + json(int64_t{after.own.ru_majflt - before.own.ru_majflt}) +
+      ",\"thread_cpu_ns\":" + json(after.thread_cpu - before.thread_cpu) +
+      ",\"run_delay_ns\":" + difference(before.run_delay, after.run_delay) +
+      ",\"cpus\":" + (after.cpus < 0 ? "null" : json(after.cpus)) +
+      ",\"busy_ns\":" + difference(before.busy, after.busy) + ",\"steal_ns\":" + difference(before.steal, after.steal) +
+      ",\"frequency_mhz\":[" + clocks + "]}";
+}
+
+// ---- the calls
+
+// Calls methods in their order, `count` times more than there are durations already.
+void infer(Module& module, std::vector<Called>& methods, const std::vector<size_t>& order, int64_t count,
+    OffCpuMeter& meter, std::vector<int64_t>& durations) {
+  const size_t end = durations.size() + count;
+  durations.reserve(end);
+  int64_t due = meter.begin(durations);
+  while (durations.size() < end) {
+    Called& method = methods[order[durations.size() % order.size()]];
     const int64_t before = now();
     auto result = module.execute(method.name, method.inputs.values());
-    durations.push_back(now() - before);
-    method.outputs = must(std::move(result), "run the method");
+    const int64_t after = now();
+    durations.push_back(after - before);
+    const bool read = after >= due;
+    if (read) meter.end(durations);
+    method.outputs = must(std::move(result), "run the method");  // frees the outputs before, which is no part of a call
+    if (read) due = meter.begin(durations);
   }
-  return durations;
+  meter.end(durations);
 }
 
 // For each call the number of its method.
@@ -775,9 +944,15 @@ void run(const Flags& flags, int64_t spawned, Answer& answer) {
   const Metas metas = metas_of(module, calls);
   std::vector<Called> methods = prepared(metas, flags);
   const std::vector<size_t> order = order_of(calls, methods);
-  const int64_t before = number(flags, "warmup", 0);
-  const auto warmup = infer(module, methods, order, 0, before);
-  const auto wall = infer(module, methods, order, before, number(flags, "num_executions", 1));
+  OffCpuMeter meter(number(flags, "cpu_threads", -1));
+  std::vector<int64_t> durations;
+  infer(module, methods, order, number(flags, "warmup", 0), meter, durations);
+  const size_t first = durations.size();
+  const Usage began;
+  infer(module, methods, order, number(flags, "num_executions", 1), meter, durations);
+  const Usage ended;
+  const std::vector<int64_t> warmup(durations.begin(), durations.begin() + first);
+  const std::vector<int64_t> wall(durations.begin() + first, durations.end());
   const int64_t measured = now();
   answer.set("peak_rss_bytes", json(peak_memory()));
   write_trace(tracer, trace);
@@ -790,6 +965,8 @@ void run(const Flags& flags, int64_t spawned, Answer& answer) {
   answer.set("load_ns", json(loaded - started));
   answer.set("warmup_ns", json_array(warmup));
   answer.set("wall_ns", json_array(wall));
+  answer.set("off_cpu_ns", meter.known() ? json_array(meter.off_cpu()) : "null");
+  answer.set("usage", usage_json(began, ended));
   int64_t total = 0;
   for (const int64_t duration : wall) total += duration;
   printf("Model executed successfully %zu time(s) in %f ms.\n", wall.size(), static_cast<double>(total) / 1e6);
