@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import enum
 import hashlib
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
 class Role(str, enum.Enum):
@@ -335,6 +338,13 @@ class ProcessUsage(msgspec.Struct, frozen=True):
     steal_ns: int | None = None
     frequency_mhz: list[float] = []
     whole_process: bool = False
+
+
+def stolen_share(usages: Iterable[ProcessUsage]) -> float | None:
+    """Part of the time of their CPUs that a hypervisor took from some processes; None where that is not known."""
+    told = [(one.steal_ns, one.wall_ns * one.cpus) for one in usages if one.steal_ns is not None and one.cpus]
+    time = sum(own for _, own in told)
+    return sum(stolen for stolen, _ in told) / time if time else None
 
 
 class Measurement(msgspec.Struct, frozen=True):

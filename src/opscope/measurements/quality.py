@@ -10,9 +10,11 @@ if TYPE_CHECKING:
 
     from opscope.analysis.analysis import Analysis
     from opscope.analysis.compare.compare import Comparison
+    from opscope.analysis.findings.message import Message
     from opscope.analysis.findings.quality import Quality
     from opscope.analysis.latency.latency import Latency
     from opscope.analysis.latency.timing import Untraced
+    from opscope.analysis.quality.disturbance import VariantCalls
     from opscope.analysis.quality.quality_machine import Circumstances
     from opscope.bundle.manifest import Manifest
     from opscope.measurements.side import Side
@@ -46,7 +48,8 @@ def quality_of(
         first.end_to_end if first else None,
         problem or ("" if compared else None),
     )
-    return judge([*examine_measurement(evidence), *examine_machine(circumstances(manifest))])
+    disturbed = disturbance_of({name: (manifest, name) for name in analyses})
+    return judge([*disturbed, *examine_measurement(evidence), *examine_machine(circumstances(manifest))])
 
 
 def quality_of_sides(baseline: Side, candidate: Side, comparison: Comparison) -> Quality:
@@ -74,19 +77,56 @@ def quality_of_sides(baseline: Side, candidate: Side, comparison: Comparison) ->
     evidence = evidence_of(measured, comparison.end_to_end, (outputs.problem or "") if outputs else None)
     bundles = {side.bundle.path.resolve(): side.bundle for side in sides.values() if side.bundle}
     machine = [result for bundle in bundles.values() for result in examine_machine(circumstances(bundle.manifest))]
-    return judge([*examine_measurement(evidence), *machine])
+    told = {name: (s.bundle.manifest, s.variant.name) for name, s in sides.items() if s.bundle and s.variant}
+    return judge([*disturbance_of(told), *examine_measurement(evidence), *machine])
+
+
+def disturbance_of(variants: Mapping[str, tuple[Manifest, str]]) -> list[Message]:
+    """What other processes took from the inferences that the headline rests on; nothing of an emulated CPU.
+
+    Args:
+        variants: the manifest and the variant in it, by the name in sentences.
+    """
+    from opscope.analysis.quality.disturbance import examine_disturbance
+
+    if any(manifest.target.emulated for manifest, _ in variants.values()):
+        return []
+    return examine_disturbance([_calls_of(name, *variant) for name, variant in variants.items()])
+
+
+def _calls_of(name: str, manifest: Manifest, variant: str) -> VariantCalls:
+    """The measured calls of the arm that the headline rests on: the untraced one, where there is one."""
+    from opscope.analysis.quality.disturbance import ProcessCalls, VariantCalls
+    from opscope.bundle.manifest import TracingMode
+
+    repetitions = manifest.completed(variant, TracingMode.TIMED) or manifest.completed(variant)
+    measured = [repetition.measurement for repetition in repetitions if repetition.measurement]
+    first = manifest.plan.warmup or 0
+    told = [
+        ProcessCalls(
+            wall_ns=own.wall_ns[first:],
+            off_cpu_ns=own.off_cpu_ns[first:],
+            usage=own.usage,
+        )
+        for own in measured
+        if own.off_cpu_ns is not None and own.off_cpu_ns[first:]
+    ]
+    return VariantCalls(name, told, unrecorded=len(repetitions) - len(told))
 
 
 def circumstances(manifest: Manifest) -> Circumstances:
     """The state of the machine during an experiment, and what became of its repetitions."""
     from opscope.analysis.quality.quality_machine import Circumstances
+    from opscope.bundle.manifest import stolen_share
 
     environment = manifest.environment
     states = [state for repetition in manifest.repetitions for state in (repetition.before, repetition.after)]
     cpus = {environment.usable_cpus, *(state.usable_cpus for state in states)} - {None}
     usable = [count for count in cpus if count is not None]
     loads = [state.load_average for state in states if state.load_average is not None]
+    usages = [rep.measurement.usage for rep in manifest.repetitions if rep.measurement and rep.measurement.usage]
     clocks = [state.frequency_mhz for state in states if state.frequency_mhz is not None]
+    clocks += [clock for usage in usages for clock in usage.frequency_mhz]
     heats = [state.temperature_celsius for state in states if state.temperature_celsius is not None]
     phones = [state.phone for state in states if state.phone is not None]
     statuses = [phone.thermal_status for phone in phones if phone.thermal_status is not None]
@@ -106,6 +146,7 @@ def circumstances(manifest: Manifest) -> Circumstances:
         emulated=manifest.target.emulated,
         thermal_status=max(statuses, default=None),
         limit_mhz=_limit([phone.limits_mhz for phone in phones]),
+        steal=stolen_share(usages),
     )
 
 

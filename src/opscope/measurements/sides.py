@@ -80,6 +80,9 @@ def _calls(bundle: Bundle, variant: Variant, table: EventTable) -> CallTimes | N
         load_ns={number: own.load_ns for number, own in walls[TracingMode.TIMED].items() if own.load_ns is not None},
         order=tuple(bundle.manifest.plan.calls),
         rounds=tuple(repetition.round for repetition in bundle.manifest.completed(variant.name)),
+        off_cpu={
+            number: own.off_cpu_ns for number, own in walls[TracingMode.TIMED].items() if own.off_cpu_ns is not None
+        },
     )
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from opscope.analysis.findings.rule import Rule, rule_of
 from opscope.analysis.preflight import preflight
-from opscope.analysis.quality import quality, quality_machine
+from opscope.analysis.quality import disturbance, quality, quality_machine
 from opscope.analysis.rules import rules
 from opscope.npu.analysis import rules as tile_rules
 
@@ -33,6 +33,7 @@ AREAS = (
     RuleArea("A pair of variants", tuple(map(rule_of, rules.COMPARISON_RULES))),
     RuleArea("A whole experiment", tuple(map(rule_of, rules.EXPERIMENT_RULES))),
     RuleArea("A program before it runs", tuple(map(rule_of, preflight.RULES))),
+    RuleArea("Quality of a measurement: what else ran", tuple(map(rule_of, disturbance.CHECKS))),
     RuleArea("Quality of a measurement: its figures", tuple(map(rule_of, quality.CHECKS))),
     RuleArea("Quality of a measurement: its machine", tuple(map(rule_of, MACHINE_CHECKS))),
     RuleArea("The trace of an NPU", tile_rules.RULES),

@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 
 from opscope.analysis.latency.latency import Latency, latency_of
+from opscope.analysis.latency.preemption import preempted
 from opscope.core.stats.effect import interval_of
 from opscope.core.stats.hierarchy import median_effect
 
@@ -34,6 +35,7 @@ class CallTimes(NamedTuple):
         load_ns: loading the program in the untraced processes.
         order: the methods that a process called, over and over in this order; empty for a single one.
         rounds: of the traced processes that are analysed, in their order; empty where that is not known.
+        off_cpu: of each untraced call how much of it was off the CPU; without the rounds where that was not recorded.
     """
 
     untraced: Mapping[int, Sequence[int]]
@@ -48,6 +50,15 @@ class CallTimes(NamedTuple):
         if not self.rounds or any(number not in self.traced for number in self.rounds):
             return None
         return [self.traced[number] for number in self.rounds]
+    off_cpu: Mapping[int, Sequence[int]] = {}
+
+    def preempted(self) -> dict[int, list[bool]]:
+        """Of each call in :meth:`settled` whether it was preempted; without the rounds where that is not known."""
+        return {
+            number: preempted(calls, self.off_cpu[number][self.warmup :])
+            for number, calls in self.settled().items()
+            if number in self.off_cpu
+        }
 
     def settled(self) -> dict[int, list[int]]:
         """Untraced calls behind the warm-up, of every process that has any."""

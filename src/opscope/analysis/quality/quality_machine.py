@@ -8,7 +8,7 @@ from opscope.analysis.findings.message import Message, not_checked, passed
 from opscope.analysis.findings.quality import Grade, concern
 from opscope.analysis.findings.rule import declare_rule
 from opscope.analysis.quality.quality import beyond, graded
-from opscope.core.units import counted_text
+from opscope.core.units import counted_text, share_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,6 +20,7 @@ HOT = 85.0
 THROTTLING = 2
 """Android's PowerManager.THERMAL_STATUS_MODERATE."""
 FAILED = (0.0, 0.5)
+STEAL = (0.01, 0.10)
 EMULATED = "the CPU was emulated: what was computed counts, how long it took says nothing about any device"
 ON_THE_DEVICE = "measure times on a device (--target ssh:HOST, adb, or on the device itself)"
 
@@ -42,6 +43,7 @@ class Circumstances(NamedTuple):
         emulated: whether the CPU was an emulated one.
         thermal_status: worst that an Android device told, from 0 (none) to 6 (shutdown); None where none was told.
         limit_mhz: lowest and highest limit of the same CPU's clock, of the one whose limit fell most.
+        steal: part of the time of the CPUs that a hypervisor took, while inferences were measured.
     """
 
     known: bool
@@ -58,6 +60,7 @@ class Circumstances(NamedTuple):
     emulated: bool = False
     thermal_status: int | None = None
     limit_mhz: tuple[float, float] | None = None
+    steal: float | None = None
 
 
 def examine_machine(found: Circumstances) -> list[Message]:
@@ -165,10 +168,13 @@ def not_throttled(found: Circumstances) -> Message:
     return passed(check, "the device told of no throttling")
 
 
-@declare_rule()
+@declare_rule(STEAL=STEAL)
 def alone(found: Circumstances) -> Message:
-    """Other guests of the same machine."""
+    """Other guests of the same machine, as far as the hypervisor tells of the time that it takes."""
     check = "alone"
+    if found.steal:
+        figures = f"the hypervisor took {share_text(found.steal)} of the time of the CPUs"
+        return graded(check, beyond(found.steal, STEAL), figures, "measure when its other guests are quiet")
     if found.virtual:
         return not_checked(check, "this is a virtual machine: what other guests do is not seen")
     if found.virtual is None:

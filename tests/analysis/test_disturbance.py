@@ -1,0 +1,141 @@
+"""What other processes took from the inferences: marked, named as the cause, and named when it is not even."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from opscope.analysis.findings.message import Message, MessageKind
+from opscope.analysis.findings.quality import Grade, judge
+from opscope.analysis.latency.preemption import preempted
+from opscope.analysis.latency.timing import CallTimes
+from opscope.analysis.quality.disturbance import ProcessCalls, VariantCalls, examine_disturbance
+from opscope.bundle.manifest import ProcessUsage
+
+SLICE = 4_000_000
+CALL = 1_000_000
+
+
+def usage(wall: int, waited: int = 0, stolen: int = 0) -> ProcessUsage:
+    """What the system counted beside these calls."""
+    return ProcessUsage(wall, wall - waited - stolen, 0, 0, 0, 0, run_delay_ns=waited, cpus=1, steal_ns=stolen)
+
+
+def process(preempted_share: float, *, count: int = 40, stolen: bool = False, known: bool = True) -> ProcessCalls:
+    """Calls of 1 ms, of which this share lost a slice of 4 ms each, to another process or to a hypervisor."""
+    hit = np.arange(count) < round(preempted_share * count)
+    off = np.where(hit, SLICE, 1_000)
+    lost = int(off.sum())
+    wall = (CALL + off).tolist()
+    told = usage(sum(wall), 0 if stolen else lost, lost if stolen else 0) if known else None
+    return ProcessCalls(wall, off.tolist(), told)
+
+
+def variant(*shares: float, name: str = "accelerated", **more: bool) -> VariantCalls:
+    """Processes with these shares of preempted calls."""
+    return VariantCalls(name, [process(share, **more) for share in shares])
+
+
+def told(*variants: VariantCalls) -> dict[str, Message]:
+    """What the checks say, by their names."""
+    return {message.rule: message for message in examine_disturbance(variants)}
+
+
+def limits(*variants: VariantCalls) -> dict[str, Grade]:
+    """What limits the grade, and to what."""
+    return {reason.check: reason.limits_to for reason in judge(examine_disturbance(variants)).reasons}
+
+
+def test_a_call_is_preempted_when_it_was_off_the_cpu_for_more_than_a_twentieth() -> None:
+    """The definition, at its edge."""
+    assert preempted([1_000, 1_000, 1_000, 1_000], [0, 50, 51, 1_000]) == [False, False, True, True]
+
+
+def test_quiet_rounds_pass_and_the_count_is_told() -> None:
+    """No inference of 240 was preempted."""
+    found = told(variant(*[0.0] * 6), variant(*[0.0] * 6, name="baseline"))
+    assert {message.kind for message in found.values()} == {MessageKind.PASSED}
+    assert found["preemption"].title == "0 of 480 inferences preempted, steal 0.0 %"
+
+
+def test_the_cause_its_size_and_what_was_done_are_named() -> None:
+    """Three of six processes shared their CPU: every second inference in them lost a slice."""
+    found = told(variant(0, 0, 0, 0.5, 0.5, 0.5))["preemption"]
+    assert found.title == (
+        "another process took 50.0 % of the CPU time of these rounds (60 of 240 inferences preempted, steal 0.0 %); "
+        "none is left out, 3 of 6 processes are disturbed"
+    )
+    assert found.next_step
+
+
+@pytest.mark.parametrize(
+    ("own", "cause"),
+    [
+        (variant(*[0.5] * 6), "another process took"),
+        (variant(*[0.5] * 6, stolen=True), "the hypervisor took"),
+        (variant(*[0.5] * 6, known=False), "something else took"),
+        (
+            VariantCalls("a", [ProcessCalls([CALL + SLICE], [SLICE], usage(CALL + SLICE))] * 6),
+            "waiting, for storage or for another program, took",
+        ),
+    ],
+)
+def test_who_took_the_time_is_what_the_kernel_counted(own: VariantCalls, cause: str) -> None:
+    """Waiting for a CPU, time that a hypervisor stole, neither of the two, or not known."""
+    assert told(own)["preemption"].title.startswith(cause)
+
+
+@pytest.mark.parametrize(
+    ("shares", "grade"),
+    [
+        ([0.0] * 6, None),
+        ([0.05] * 6, None),
+        ([0.2] * 6, Grade.USABLE),
+        ([0, 0, 0, 0, 0, 0.5], Grade.USABLE),
+        ([0, 0, 0, 0.5, 0.5, 0.5], Grade.USABLE),
+        ([0, 0, 0.5, 0.5, 0.5, 0.5], Grade.DO_NOT_TRUST),
+    ],
+)
+def test_the_more_processes_are_disturbed_the_less_they_are_trusted(shares: list[float], grade: Grade | None) -> None:
+    """A few marked inferences do not matter to medians; a disturbed process limits, more than half of them decide."""
+    assert limits(variant(*shares)).get("preemption") is grade
+
+
+def test_contention_that_hits_one_variant_more_is_named() -> None:
+    """Long calls of the baseline are hit nearly always, short ones of the accelerated seldom."""
+    fast = variant(*[0.1] * 6)
+    slow = variant(*[0.8] * 6, name="baseline")
+    found = told(slow, fast)["even_contention"]
+    assert found.title == (
+        "contention made the medians of baseline 5.00x and of accelerated 1.00x as long, "
+        "which interleaving cannot cancel"
+    )
+    assert limits(slow, fast)["even_contention"] is Grade.DO_NOT_TRUST
+
+
+def test_contention_that_hits_all_alike_is_cancelled() -> None:
+    """Both variants lost the same share: the absolute latency suffers, the ratio does not."""
+    both = [variant(*[0.8] * 6), variant(*[0.8] * 6, name="baseline")]
+    assert limits(*both) == {"preemption": Grade.DO_NOT_TRUST}
+
+
+def test_what_was_not_recorded_is_not_passed() -> None:
+    """Bundles from before, runners that cannot be asked, and rounds of both kinds in one bundle."""
+    older = VariantCalls("baseline", [], unrecorded=6)
+    mixed = VariantCalls("baseline", [process(0.0)], unrecorded=5)
+    for other in (older, mixed):
+        found = told(variant(*[0.0] * 6), other)
+        assert {message.kind for message in found.values()} == {MessageKind.NOT_CHECKED}
+        assert "not recorded" in found["preemption"].title
+
+
+def test_one_variant_has_nothing_to_compare() -> None:
+    """Whether contention was even is not asked."""
+    assert list(told(variant(0.0))) == ["preemption"]
+
+
+def test_the_marks_stand_beside_the_calls_behind_the_warm_up() -> None:
+    """Of each round that has a record, one mark for each call that counts."""
+    calls = CallTimes({0: [9, 100, 100], 1: [9, 100, 100]}, {}, 1, {}, off_cpu={1: [9, 0, 60]})
+    assert calls.settled() == {0: [100, 100], 1: [100, 100]}
+    assert calls.preempted() == {1: [False, True]}
