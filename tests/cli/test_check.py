@@ -192,7 +192,15 @@ def test_two_sessions_are_said_to_be_two(old: Path, new: Path, tmp_path: Path) -
         for repetition in Bundle.open(new).manifest.repetitions
     ]
     notes = opscope.check(changed(new, tmp_path / "later", repetitions=later), old).notes
-    assert any("drift of the machine is not in the interval" in note for note in notes)
+    assert sum("drift of the machine is not in the interval" in note for note in notes) == 1
+
+
+def test_a_comparison_of_two_bundles_warns_as_the_gate_does(old: Path, new: Path) -> None:
+    """Measured apart is measured apart, whoever asks; variants of one bundle were measured in turns."""
+    told = [note for note in opscope.check(new, old).notes if "span of time" in note]
+    assert told
+    assert [note for note in opscope.compare(old, new).notes if "span of time" in note] == told
+    assert not [note for note in opscope.compare(f"{new}#baseline", f"{new}#accelerated").notes if "of time" in note]
 
 
 def _other(path: Path, what: str) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import msgspec
 
 from opscope.core.errors import MismatchError, RunError
+from opscope.measurements.comparability import measured_apart
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -161,7 +162,7 @@ def _differences(baseline: Side, candidate: Side) -> list[str]:
     if baseline.bundle is None or candidate.bundle is None:
         return []
     left, right = baseline.bundle.manifest, candidate.bundle.manifest
-    found = []
+    found = measured_apart(baseline, candidate)
     if left.model.sha256 != right.model.sha256:
         found.append("the two sides ran different programs: operators are matched by place, which may mean nothing")
     if left.environment.cpu != right.environment.cpu or left.environment.features != right.environment.features:

@@ -51,8 +51,7 @@ def comparability_notes(baseline: Side, candidate: Side) -> list[str]:
             "of a side without a bundle nothing tells on which machine, and with how many threads, it was measured",
         ]
     left, right = baseline.bundle.manifest, candidate.bundle.manifest
-    if baseline.bundle.path.resolve() != candidate.bundle.path.resolve():
-        found.append(_times(left, right))
+    found += measured_apart(baseline, candidate)
     pairs = (
         ("model", left.model.name, right.model.name),
         ("number type", left.model.dtype, right.model.dtype),
@@ -63,6 +62,15 @@ def comparability_notes(baseline: Side, candidate: Side) -> list[str]:
         ("set of CPU features switched off", _off(baseline.variant), _off(candidate.variant)),
     )
     return [*found, *(_differs(*pair) for pair in pairs if pair[1] != pair[2])]
+
+
+def measured_apart(baseline: Side, candidate: Side) -> list[str]:
+    """What it means that the sides are of two bundles, as one sentence; empty for variants of one bundle."""
+    if baseline.bundle is None or candidate.bundle is None:
+        return []
+    if baseline.bundle.path.resolve() == candidate.bundle.path.resolve():
+        return []
+    return [_times(baseline.bundle.manifest, candidate.bundle.manifest)]
 
 
 def _times(left: Manifest, right: Manifest) -> str:
