@@ -44,13 +44,13 @@ class CallTimes(NamedTuple):
     load_ns: Mapping[int, int]
     order: tuple[str, ...] = ()
     rounds: tuple[int, ...] = ()
+    off_cpu: Mapping[int, Sequence[int]] = {}
 
     def walls(self) -> list[Sequence[int]] | None:
         """What the callers of the traced processes saw, warm-up included; None unless that is known of all of them."""
         if not self.rounds or any(number not in self.traced for number in self.rounds):
             return None
         return [self.traced[number] for number in self.rounds]
-    off_cpu: Mapping[int, Sequence[int]] = {}
 
     def preempted(self) -> dict[int, list[bool]]:
         """Of each call in :meth:`settled` whether it was preempted; without the rounds where that is not known."""
