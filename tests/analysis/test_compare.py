@@ -8,12 +8,20 @@ from opscope.analysis.compare.compare import (
     NOT_FASTER,
     RESOLVED,
     Comparison,
+    OperatorChange,
+    RelatedData,
     compare,
     largest_speedup,
     shown_not_faster,
 )
+from opscope.analysis.operators.operator_facts import OperatorFacts
 from opscope.core.stats.effect import Verdict
 from opscope.core.table import EventTable
+from opscope.core.table.places import OperatorKey
+from opscope.program.operators.attribution import Attribution
+from opscope.program.operators.kinds import Category
+from opscope.program.operators.taxonomy import OperatorClass
+from opscope.reports.sections.shift import shift_section
 from traces import table
 
 LABELS = (("off", "off"), ("on", "on"))
@@ -211,3 +219,103 @@ def test_not_faster_is_a_speedup_that_is_excluded_not_one_that_was_not_shown() -
     (open_,) = (c for c in compared(wild, wild[::-1]).operators if c.kind == "convolution")
     assert open_.verdict is Verdict.NO_DIFFERENCE
     assert not shown_not_faster(open_)
+
+
+CONVOLUTION = OperatorClass(Category.CONVOLUTION, "convolution")
+Facts = dict[OperatorKey, OperatorFacts]
+
+
+def layers(*names: str | None, attribution: Attribution = Attribution.EXACT) -> Facts:
+    """What a program says of a chain of convolutions, one instruction each: the module that each belongs to."""
+    return {
+        OperatorKey("forward", number, 0): OperatorFacts(
+            CONVOLUTION, attribution, aten="aten.convolution.default", module=name
+        )
+        for number, name in enumerate(names)
+    }
+
+
+def chain(*times: int) -> EventTable:
+    """Eight processes of a program of as many delegated convolutions; processes differ by a few ns."""
+    processes = []
+    for number in range(8):
+        calls = "".join(
+            f"  DELEGATE_CALL @{at} {time + 500}\n    Convolution (NHWC, F32) IGEMM #1 {time + number % 3}\n"
+            for at, time in enumerate(times)
+        )
+        processes.append(table(f"Method::execute {sum(times) + 9_000 + number}\n{calls}", repeat=2))
+    return EventTable.concat([one.with_method("forward") for one in processes])
+
+
+def across(baseline: EventTable, candidate: EventTable, facts: tuple[Facts, Facts]) -> Comparison:
+    """Compare two programs that are known to be different."""
+    related = RelatedData(facts, same_program=False)
+    return compare(baseline, candidate, labels=LABELS, paired=True, beside=related)
+
+
+def by_layer(found: Comparison) -> dict[str | None, OperatorChange]:
+    """Changes of the convolutions of a comparison."""
+    return {change.module: change for change in found.operators if change.kind == "convolution"}
+
+
+def test_operators_of_different_programs_are_matched_by_layer() -> None:
+    """A layer was put in front of two others: they keep their partners, and the new one has none and no verdict."""
+    found = across(chain(100_000, 50_000), chain(70_000, 100_000, 50_000), (layers("a", "b"), layers("stem", "a", "b")))
+    changes = by_layer(found)
+    assert changes["a"].speedup == pytest.approx(1)
+    assert changes["b"].speedup == pytest.approx(1)
+    assert changes["stem"].baseline_name is None
+    assert (changes["stem"].verdict, changes["stem"].ci95_saved_ns) == (Verdict.UNDECIDABLE, None)
+    assert sum(change.saved_ns for change in found.operators) == pytest.approx(
+        found.baseline.mean_ns - found.candidate.mean_ns
+    )
+    (note,) = (note for note in found.notes if "different programs" in note)
+    assert "2 of 2" in note
+    assert "2 of 3" in note
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        (layers(None, None), layers(None, None)),
+        (layers("a", "a"), layers("a", "a")),
+        (layers("a", "b", attribution=Attribution.ALIGNED), layers("a", "b", attribution=Attribution.ALIGNED)),
+        (layers("a", "b"), layers("c", "d")),
+        ({}, {}),
+    ],
+    ids=["no layers", "not unique", "not exact", "other layers", "no program"],
+)
+def test_what_is_not_known_to_be_the_same_layer_is_not_matched(facts: tuple[Facts, Facts]) -> None:
+    """The same place in another program means nothing: no ratio, no interval, and neither faster nor slower."""
+    found = across(chain(100_000, 50_000), chain(50_000, 100_000), facts)
+    work = [change for change in found.operators if change.kind == "convolution"]
+    assert len(work) == 4
+    assert {(change.speedup, change.ci95_saved_ns, change.verdict) for change in work} == {
+        (None, None, Verdict.UNDECIDABLE)
+    }
+    assert found.shift.faster.operators == found.shift.slower.operators == found.shift.undecided.operators == 0
+    assert found.shift.unmatched.operators == 4
+    assert any("no operator is matched" in note for note in found.notes)
+
+
+def test_the_same_program_is_matched_by_place_without_any_layer() -> None:
+    """Without a record there are no layers, and of one program the place says all."""
+    sides = chain(100_000, 50_000), chain(100_000, 50_000)
+    found = compare(*sides, labels=LABELS, paired=True)
+    assert [change.speedup for change in found.operators if change.kind == "convolution"] == [1, 1]
+
+
+def test_what_more_could_be_gained_is_told_only_of_a_decided_difference() -> None:
+    """One operator gained what another lost: end to end nothing is shown, and there is no limit of a speedup."""
+    noise = [0, 900, -700, 400, -500, 800, -900, 300]
+    sides = [
+        EventTable.concat([process(convolution + n, add) for n in noise])
+        for convolution, add in ((200_000, 50_000), (150_000, 100_000))
+    ]
+    found = compare(*sides, labels=LABELS, paired=True)
+    assert found.end_to_end.verdict is Verdict.NO_DIFFERENCE
+    assert found.shift.faster.operators == found.shift.slower.operators == 1
+    assert found.shift.limit is None
+    section = shift_section(found)
+    assert section is not None
+    assert not any("at most" in line or "would be" in line for line in section.sentences)

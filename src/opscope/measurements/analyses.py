@@ -85,6 +85,7 @@ def comparison_of(baseline: Side, candidate: Side) -> Comparison:
             _untraced(baseline, candidate, paired=paired),
             _untraced_by_method(baseline, candidate, paired=paired),
             (_walls(baseline), _walls(candidate)),
+            same_program=_same_program(baseline, candidate),
         ),
     )
     return msgspec.structs.replace(
@@ -92,6 +93,12 @@ def comparison_of(baseline: Side, candidate: Side) -> Comparison:
         notes=[*compared.notes, *_differences(baseline, candidate)],
         quality=quality_of_sides(baseline, candidate, compared),
     )
+
+
+def _same_program(baseline: Side, candidate: Side) -> bool:
+    """Whether both sides ran one program, as far as their bundles tell."""
+    hashes = {side.bundle.manifest.model.sha256 for side in (baseline, candidate) if side.bundle} - {None}
+    return len(hashes) <= 1
 
 
 def agreement_of(baseline: Side, candidate: Side) -> OutputAgreement | None:
@@ -163,8 +170,6 @@ def _differences(baseline: Side, candidate: Side) -> list[str]:
         return []
     left, right = baseline.bundle.manifest, candidate.bundle.manifest
     found = measured_apart(baseline, candidate)
-    if left.model.sha256 != right.model.sha256:
-        found.append("the two sides ran different programs: operators are matched by place, which may mean nothing")
     if left.environment.cpu != right.environment.cpu or left.environment.features != right.environment.features:
         found.append("the two sides ran on different CPUs")
     if left.environment.versions != right.environment.versions:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 import msgspec
 import numpy as np
 
-from opscope.analysis.compare.matching import match, process_times
+from opscope.analysis.compare.matching import match, match_layers, process_times
 from opscope.analysis.compare.outputs import OutputAgreement
 from opscope.analysis.compare.shift import ChangeOnHeadline, Shift, shift
 from opscope.analysis.findings.quality import Quality
@@ -18,6 +18,7 @@ from opscope.analysis.latency.methods import durations_by_method
 from opscope.analysis.operators.operators import Operator, TypicalTimes, operators
 from opscope.core.stats.effect import Effect, Verdict, adjust_for_many, interval_of, paired_effects, unpaired_effects
 from opscope.core.stats.hierarchy import median_effect
+from opscope.core.units import share_text
 from opscope.program.operators.kinds import Category
 from opscope.program.operators.taxonomy import FRAMEWORK
 
@@ -114,7 +115,7 @@ class PairedTimes(NamedTuple):
 
     def _typical(self, side: int, labels: Labels, count: int) -> list[float] | list[None]:
         """Time of each group of one side on the scale of the headline; None where that is not known."""
-        times = [pair[side].headline_ns if pair[side] else 0.0 for pair in self.pairs]  # type: ignore[union-attr]
+        times = [_shown_ns(pair[side]) for pair in self.pairs]
         if any(time is None for time in times):
             return [None] * count
         own: list[float] = _sums(np.array([times], np.float64), labels, count)[0].tolist()
@@ -376,12 +377,15 @@ class RelatedData(NamedTuple):
             these. Of paired sides they are of the same rounds.
         methods: the same by method, where several were called.
         walls: durations of all calls of each traced process of a side as their caller saw them; None where not known.
+        same_program: whether both sides ran one program, so that a place in it is the same operator; that is taken for
+            granted where nothing tells otherwise.
     """
 
     facts: tuple[_Facts, _Facts] = ({}, {})
     untraced: tuple[_Processes, _Processes] | None = None
     methods: Mapping[str, tuple[_Processes, _Processes]] = {}
     walls: tuple[_Walls, _Walls] = (None, None)
+    same_program: bool = True
 
 
 def compare(
@@ -416,14 +420,15 @@ def compare(
         for table, facts, scale in zip((baseline, candidate), beside.facts, scales, strict=True)
     ]
     sides = (scales[0].split if scales[0] else None, scales[1].split if scales[1] else None)
-    pairs = list(match(*rows))
+    matched = match if beside.same_program else match_layers
+    pairs = list(matched(*rows))
     split = PairedTimes(
         pairs,
         process_times(baseline, [b for b, _ in pairs]),
         process_times(candidate, [c for _, c in pairs]),
         paired,
     )
-    by_kind, by_operator = _kind_changes(split), _operator_changes(split)
+    by_kind, by_operator = _kind_changes(split), _operator_changes(split, beside)
     by_category = [_with_copies(change, *sides) for change in _category_changes(split)]
     return Comparison(
         baseline=ComparedSide(*labels[0], float(split.baseline.sum(axis=1).mean()), sides[0]),
@@ -433,8 +438,15 @@ def compare(
         kinds=by_kind,
         operators=by_operator,
         outputs=outputs,
-        notes=_notes(end_to_end, pairs),
-        shift=shift(by_operator, by_kind, by_category, sides),
+        notes=_notes(end_to_end, pairs, same_program=beside.same_program),
+        shift=shift(
+            by_operator,
+            by_kind,
+            by_category,
+            sides,
+            decided=end_to_end.verdict,
+            same_program=beside.same_program,
+        ),
         methods=_method_changes(baseline, candidate, beside, paired=paired),
     )
 
@@ -456,17 +468,37 @@ def _method_changes(
     return found
 
 
-def _notes(end_to_end: EndToEnd, pairs: Sequence[OperatorPair]) -> list[str]:
+def _notes(end_to_end: EndToEnd, pairs: Sequence[OperatorPair], *, same_program: bool) -> list[str]:
     notes = []
     if end_to_end.verdict is Verdict.UNDECIDABLE:
         notes.append(
             "too few processes for any difference to be shown, since processes differ by themselves: "
             "6 paired rounds are the fewest that can decide, or 4 unpaired processes a side"
         )
+    if not same_program:
+        return [*notes, _matched_text(pairs)]
     one_sided = sum(1 for baseline, candidate in pairs if baseline is None or candidate is None)
     if one_sided:
         notes.append(f"{one_sided} operators exist on one side only: the delegate built another sequence")
     return notes
+
+
+def _matched_text(pairs: Sequence[OperatorPair]) -> str:
+    """How much of two programs could be matched, as one sentence."""
+    head = "the two sides ran different programs"
+    work = [pair for pair in pairs if not any(own and own.kind == FRAMEWORK.kind for own in pair)]
+    both = [pair for pair in work if None not in pair]
+    if not both:
+        return (
+            f"{head}, and no operator is matched: none is known by layer and kind on both sides, so that only sums and "
+            "end-to-end latency are compared"
+        )
+    told = []
+    for side, name in enumerate(("baseline", "candidate")):
+        matched, every = ([own.time_ns for pair in found if (own := pair[side])] for found in (both, work))
+        share = f", {share_text(sum(matched) / sum(every))} of their time" if sum(every) else ""
+        told.append(f"{len(matched)} of {len(every)} operators of the {name}{share},")
+    return f"{head}: {' and '.join(told)} are matched by layer and kind; the others have no verdict of their own"
 
 
 def _end_to_end(baseline: _Processes, candidate: _Processes, *, paired: bool, arm: str) -> EndToEnd:
@@ -553,9 +585,29 @@ def _group_changes(split: PairedTimes, wanted: Sequence[object], group: Callable
     return split.changes((baseline, candidate), len(wanted))
 
 
-def _operator_changes(split: PairedTimes) -> list[OperatorChange]:
+def _operator_changes(split: PairedTimes, beside: RelatedData) -> list[OperatorChange]:
     each = np.arange(len(split.pairs))
-    return [_operator_change(*row) for row in zip(split.pairs, split.changes((each, each), len(each)), strict=True)]
+    changes = split.changes((each, each), len(each)) if beside.same_program else _matched_changes(split)
+    return [_operator_change(*row) for row in zip(split.pairs, changes, strict=True)]
+
+
+def _matched_changes(split: PairedTimes) -> list[Change]:
+    """Changes of operators of two programs: those without a partner have a time and nothing to be judged by."""
+    matched = np.array([baseline is not None and candidate is not None for baseline, candidate in split.pairs], bool)
+    labels = np.where(matched, np.cumsum(matched) - 1, -1)
+    judged = iter(split.changes((labels, labels), int(matched.sum())))
+    times = zip(split.baseline.mean(axis=0).tolist(), split.candidate.mean(axis=0).tolist(), strict=True)
+    return [
+        next(judged)
+        if known
+        else Change(before, after, before - after, None, None, Verdict.UNDECIDABLE, 0.0, *_saved(*map(_shown_ns, pair)))
+        for known, (before, after), pair in zip(matched.tolist(), times, split.pairs, strict=True)
+    ]
+
+
+def _shown_ns(operator: Operator | None) -> float | None:
+    """Time of an operator on the scale of the headline; a side that does not have it takes none."""
+    return operator.headline_ns if operator else 0.0
 
 
 def _operator_change(pair: OperatorPair, change: Change) -> OperatorChange:

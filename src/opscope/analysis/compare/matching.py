@@ -1,8 +1,9 @@
-"""Operators of two sides in pairs, by their place in the program, and the time each process spent in them."""
+"""Operators of two sides in pairs, by their place in one program or their layers in two, and each process's time."""
 
 from __future__ import annotations
 
 import difflib
+from collections import Counter
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     Floats: TypeAlias = NDArray[np.float64]
     OperatorPair: TypeAlias = tuple[Operator | None, Operator | None]
+    Layer: TypeAlias = tuple[object, ...]
     RowKey: TypeAlias = tuple[str, int | None, int | None, str | None]
 
 
@@ -64,6 +66,37 @@ def _nodes(operator: Operator) -> tuple[object, ...]:
 
 def _sort(operator: Operator) -> str:
     return operator.name if operator.position is None else classify(operator.name).kind
+
+
+def match_layers(baseline: list[Operator], candidate: list[Operator]) -> Iterator[OperatorPair]:
+    """Operators of different programs that are the same layer and of the same kind; all others stand alone.
+
+    A layer is known where the operator is attributed exactly, and it is the only one of its kind in its layer on both
+    sides. Places mean nothing here: one more layer in front moves all that follow. The framework's own time outside of
+    instructions is matched by name.
+    """
+    left, right = (_alone([_layer(operator) for operator in side]) for side in (baseline, candidate))
+    partners = {layer: operator for layer, operator in zip(right, candidate, strict=True) if layer is not None}
+    for layer, operator in zip(left, baseline, strict=True):
+        yield operator, None if layer is None else partners.pop(layer, None)
+    known = set(left) - {None}
+    yield from ((None, operator) for layer, operator in zip(right, candidate, strict=True) if layer not in known)
+
+
+def _layer(operator: Operator) -> Layer | None:
+    """What an operator is in its model, whatever the program; None where that is not known for sure."""
+    if operator.position is None:
+        return None if operator.instruction is not None else (operator.method, operator.name)
+    layer = operator.module or operator.source
+    if operator.attribution is not Attribution.EXACT or layer is None:
+        return None
+    return operator.method, layer, operator.aten, operator.kind, operator.activation
+
+
+def _alone(layers: list[Layer | None]) -> list[Layer | None]:
+    """Without those that are there more than once."""
+    counts = Counter(layers)
+    return [layer if counts[layer] == 1 else None for layer in layers]
 
 
 def process_times(table: EventTable, wanted: Sequence[Operator | None]) -> Floats:

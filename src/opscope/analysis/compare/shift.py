@@ -135,11 +135,13 @@ class Shift(msgspec.Struct, frozen=True):
         unchanged: operators that did neither, as far as was shown, and the framework's own time.
         undecided: operators of which that cannot be told with so few processes.
         limit: speedup over the baseline if the operators that became faster took no time at all; null when they are
-            all there is. Of headlines, where these are known.
+            all there is, and where no end-to-end difference is shown, or none in the direction of the means. Of
+            headlines, where these are known.
         remaining: every category on the candidate, longest first, with the limit of removing it.
         saved_headline_ns: headline of the baseline minus that of the candidate; ``saved_headline_ns`` of all operators
             and of ``outside`` sum to it; null where a headline is not known.
         outside: what lies between the operators and the headline.
+        unmatched: operators of one of two programs only, which have nothing to be compared with.
     """
 
     saved_ns: float
@@ -153,6 +155,7 @@ class Shift(msgspec.Struct, frozen=True):
     remaining: list[Remaining]
     saved_headline_ns: float | None = None
     outside: list[OutsideChange] = []
+    unmatched: Moved = Moved(0, 0.0, 0.0)
 
 
 class _Change(_Sides, Protocol):
@@ -195,6 +198,9 @@ def shift(
     kinds: Sequence[_Change],
     categories: Iterable[_CategoryChange],
     headlines: tuple[HeadlineSplit | None, HeadlineSplit | None] = (None, None),
+    *,
+    decided: Verdict = Verdict.FASTER,
+    same_program: bool = True,
 ) -> Shift:
     """How the time of an inference moved.
 
@@ -203,13 +209,21 @@ def shift(
         kinds: changes of their kinds.
         categories: changes of all categories.
         headlines: what joins the operators to the latency of the baseline, and of the candidate; None: not known.
+        decided: the verdict on the end-to-end latency.
+        same_program: whether both sides ran one program.
     """
     baseline = _Side(sum(change.baseline_ns or 0.0 for change in operators), headlines[0])
     candidate = _Side(sum(change.candidate_ns or 0.0 for change in operators), headlines[1])
     groups: dict[Verdict, list[_Change]] = {verdict: [] for verdict in Verdict}
+    unmatched: list[_Change] = []
     for change in operators:
-        groups[Verdict.NO_DIFFERENCE if change.kind == FRAMEWORK.kind else change.verdict].append(change)
-    faster = _moved(groups[Verdict.FASTER])
+        if change.kind == FRAMEWORK.kind:
+            groups[Verdict.NO_DIFFERENCE].append(change)
+        elif not same_program and None in {change.baseline_ns, change.candidate_ns}:
+            unmatched.append(change)
+        else:
+            groups[change.verdict].append(change)
+    faster, agreed = _moved(groups[Verdict.FASTER]), decided is _direction(baseline.shown_ns, candidate.shown_ns)
     left = candidate.without(_known(faster.candidate_headline_ns, faster.candidate_ns))
     return Shift(
         saved_ns=baseline.mean_ns - candidate.mean_ns,
@@ -219,10 +233,11 @@ def shift(
         slower=_moved(groups[Verdict.SLOWER]),
         unchanged=_moved(groups[Verdict.NO_DIFFERENCE]),
         undecided=_moved(groups[Verdict.UNDECIDABLE]),
-        limit=_limit(baseline.shown_ns, left) if faster.operators else None,
+        limit=_limit(baseline.shown_ns, left) if faster.operators and agreed else None,
         remaining=sorted((_remaining(own, candidate) for own in categories), key=lambda row: -row.shown_ns),
         saved_headline_ns=None if None in headlines else baseline.shown_ns - candidate.shown_ns,
         outside=_outside(*headlines),
+        unmatched=_moved(unmatched),
     )
 
 
@@ -252,6 +267,11 @@ def _outside(baseline: HeadlineSplit | None, candidate: HeadlineSplit | None) ->
         before, after = (side.get((name, category), 0.0) for side in sides)
         found.append(OutsideChange(name, category, before, after, before - after))
     return found
+
+
+def _direction(baseline: float, candidate: float) -> Verdict:
+    """The verdict that agrees with the latencies, which a limit would stand beside."""
+    return Verdict.FASTER if candidate <= baseline else Verdict.SLOWER
 
 
 def _moved(changes: Sequence[_Change]) -> Moved:

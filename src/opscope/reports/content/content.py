@@ -366,7 +366,9 @@ def operator_rows(content: ReportContent) -> list[OperatorRow]:
     analysis, comparison = content.shown, content.primary
     if analysis is None:
         return []
-    changes = {_place(change): change for change in comparison.operators} if comparison else {}
+    # What the baseline alone ran may have had the place that another operator has on the candidate.
+    there = [change for change in comparison.operators if change.candidate_ns is not None] if comparison else []
+    changes = {_place(change): change for change in there}
     rows, running = [], 0.0
     for operator in sorted(analysis.operators, key=lambda o: -o.shown_ns):
         running += operator.shown_share

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from opscope.core.stats.effect import Verdict
 from opscope.core.units import counted_text, milliseconds, ratio_text, share_text, time_text
 from opscope.program.operators.taxonomy import FRAMEWORK
 
@@ -12,7 +13,6 @@ if TYPE_CHECKING:
 
     from opscope.analysis.compare.compare import Comparison, OperatorChange
     from opscope.analysis.compare.shift import Moved, Remaining, Top
-    from opscope.core.stats.effect import Verdict
 
 _ROWS = 12
 _WHOLE = "latency, the sum"
@@ -186,6 +186,7 @@ def _sentences(comparison: Comparison, shown: tuple[float, float] | None) -> lis
         _moved(found.slower, "became slower"),
         _moved(found.undecided, "cannot be decided with so few rounds"),
         _moved(found.unchanged, "show no change, the framework's own time with them"),
+        _moved(found.unmatched, "have no counterpart in the other program"),
     )
     lines.append(f"{'; '.join(filter(None, parts))}.")
     sides = comparison.baseline.shown_ns, comparison.candidate.shown_ns
@@ -196,6 +197,8 @@ def _sentences(comparison: Comparison, shown: tuple[float, float] | None) -> lis
             f"{ratio_text(found.limit)} as fast as the baseline at most (Amdahl's law); by these latencies it is "
             f"{ratio_text(now)} now."
         )
+    if comparison.end_to_end.verdict not in _SHOWN:
+        return lines
     first = next((row for row in found.remaining if row.limit is not None and row.shown_ns > 0), None)
     if first is not None and first.limit is not None:
         lines.append(
@@ -203,6 +206,9 @@ def _sentences(comparison: Comparison, shown: tuple[float, float] | None) -> lis
             f"candidate would be {ratio_text(first.limit)} as fast as it is."
         )
     return lines
+
+
+_SHOWN = (Verdict.FASTER, Verdict.SLOWER)
 
 
 def _top(top: Top) -> str:
