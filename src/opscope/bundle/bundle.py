@@ -17,7 +17,7 @@ from opscope.core.json import to_json
 from opscope.program.peak_rates.peak_rates import NoPeakRates, PeakRates
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from opscope.bundle.manifest import PlanSlot, Variant
@@ -45,8 +45,20 @@ class Bundle:
         self.manifest = manifest
 
     @classmethod
-    def create(cls, path: Path, manifest: Manifest, model_files: Sequence[Path]) -> Bundle:
+    def create(
+        cls,
+        path: Path,
+        manifest: Manifest,
+        model_files: Sequence[Path],
+        others: Mapping[str, Sequence[Path]] | None = None,
+    ) -> Bundle:
         """Make the directory of a new bundle, with its first manifest and copies of the model's files.
+
+        Args:
+            path: of the bundle.
+            manifest: its first.
+            model_files: of its model.
+            others: those of variants with a program of their own, by the variant's name; they lie apart.
 
         Raises:
             BundleError: there is something at ``path``.
@@ -57,9 +69,10 @@ class Bundle:
         try:
             bundle._save()
             with storage_errors(path / MODEL):
-                (path / MODEL).mkdir()
-                for file in model_files:
-                    shutil.copyfile(file, path / MODEL / file.name)
+                for home, files in {MODEL: model_files, **_homes(others or {})}.items():
+                    (path / home).mkdir()
+                    for file in files:
+                        shutil.copyfile(file, path / home / file.name)
         except StorageError:
             shutil.rmtree(path, ignore_errors=True)
             raise
@@ -177,6 +190,15 @@ class Bundle:
                 raise
             reserve.unlink()
             write_atomically(self.path / MANIFEST, content)
+
+
+def program_home(variant: str) -> str:
+    """Directory within a bundle of the program that one variant has for itself."""
+    return f"{MODEL}/{variant}"
+
+
+def _homes(others: Mapping[str, Sequence[Path]]) -> dict[str, Sequence[Path]]:
+    return {program_home(name): files for name, files in others.items()}
 
 
 def check_free(path: Path) -> None:

@@ -35,12 +35,15 @@ def path_fault(path: str) -> str | None:
 
 def model_problems(manifest: Manifest) -> Iterator[Problem]:
     """What a bundle always says about its model, and this one does not."""
-    model = manifest.model
-    for name in ("sha256", "size", "methods"):
-        if getattr(model, name) is None:
-            yield _problem(f"model.{name}", "is null, which only reports of other tools' directories may say")
-    if model.sha256 is not None and not _SHA256.match(model.sha256):
-        yield _problem("model.sha256", "is no SHA-256 in hexadecimal")
+    for at, model in manifest.models.items():
+        for name in ("sha256", "size", "methods"):
+            if getattr(model, name) is None:
+                yield _problem(f"{at}.{name}", "is null, which only reports of other tools' directories may say")
+        if model.sha256 is not None and not _SHA256.match(model.sha256):
+            yield _problem(f"{at}.sha256", "is no SHA-256 in hexadecimal")
+    for name in manifest.programs:
+        if manifest.variant(name) is None:
+            yield _problem("programs", f"names {name!r}, which is no variant")
 
 
 def plan_problems(manifest: Manifest) -> Iterator[Problem]:
@@ -56,7 +59,8 @@ def plan_problems(manifest: Manifest) -> Iterator[Problem]:
     yield from _order_problems("plan.order", plan.order, traced, plan.rounds)
     if plan.timed_order or not traced:
         yield from _order_problems("plan.timed_order", plan.timed_order, names, plan.rounds)
-    yield from _method_problems(plan, manifest.model.methods)
+    for model in manifest.models.values():
+        yield from _method_problems(plan, model.methods)
 
 
 def _method_problems(plan: Plan, methods: Sequence[str] | None) -> Iterator[Problem]:

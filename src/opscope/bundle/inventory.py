@@ -100,11 +100,12 @@ def _note(found: Inventory, home: Path, path: str) -> None:
 
 def stated_paths(manifest: Manifest) -> Iterator[tuple[str, str]]:
     """Every path that a manifest states, with its place in the manifest."""
-    yield "model.program", manifest.model.program
-    if manifest.model.etrecord is not None:
-        yield "model.etrecord", manifest.model.etrecord
-    if manifest.model.data is not None:
-        yield "model.data", manifest.model.data
+    for at, model in manifest.models.items():
+        yield f"{at}.program", model.program
+        if model.etrecord is not None:
+            yield f"{at}.etrecord", model.etrecord
+        if model.data is not None:
+            yield f"{at}.data", model.data
     if manifest.plan.values is not None:
         yield "plan.values", manifest.plan.values
     for number, repetition in enumerate(manifest.repetitions):

@@ -19,7 +19,7 @@ class Role(str, enum.Enum):
     BASELINE = "baseline"
     INTERMEDIATE = "intermediate"
     CANDIDATE = "candidate"
-    """Compared with a baseline, where nothing tells that it is accelerated; only in what other tools left behind."""
+    """Compared with a baseline, where nothing tells that it is accelerated: a build of the user's, another program."""
 
 
 class TracingMode(str, enum.Enum):
@@ -457,7 +457,21 @@ class LeftOut(msgspec.Struct, frozen=True):
 
 
 class Manifest(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.bundle/1"):
-    """Everything about a bundle but the traces themselves."""
+    """Everything about a bundle but the traces themselves.
+
+    Attributes:
+        opscope: version that began it.
+        created: when, UTC, ISO 8601.
+        status: how far it is.
+        model: the program that the variants ran, but for those in ``programs``.
+        plan: what was asked for.
+        variants: in the order of reports.
+        target: where it ran.
+        environment: of the machine there.
+        repetitions: in the order in which they ran.
+        left_out: what it did without.
+        programs: the program of each variant that ran another one than ``model``, by the variant's name.
+    """
 
     opscope: str
     created: str
@@ -469,6 +483,16 @@ class Manifest(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.bun
     environment: Environment
     repetitions: list[Repetition]
     left_out: LeftOut = LeftOut()
+    programs: dict[str, Model] = {}
+
+    def model_of(self, variant: str) -> Model:
+        """The program that a variant ran."""
+        return self.programs.get(variant, self.model)
+
+    @property
+    def models(self) -> dict[str, Model]:
+        """Every program that ran, by its place in the manifest."""
+        return {"model": self.model} | {f"programs.{name}": model for name, model in self.programs.items()}
 
     @property
     def switches(self) -> bool:

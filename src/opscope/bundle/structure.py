@@ -111,6 +111,8 @@ def _role(path: str, roles: Mapping[str, str]) -> str:
     match path.split("/"):
         case ["model", name] if "." in name and not name.endswith(".log"):
             return f"model/*.{name.rpartition('.')[2]}"
+        case ["model", variant, name] if "." in name and not name.endswith(".log"):
+            return f"model/({roles.get(variant, 'unknown')})/*.{name.rpartition('.')[2]}"
         case ["comparisons", _]:
             return "comparisons/*.json"
         case ["variants", name, *rest]:

@@ -134,11 +134,11 @@ def _repeat(bundle: Bundle, target: RunTarget, clock: TimeSource, check: TraceCh
 
 
 def _job(bundle: Bundle, variant: Variant, *, traced: bool) -> Job:
-    plan, threads = bundle.manifest.plan, variant.threads
+    plan, threads, model = bundle.manifest.plan, variant.threads, bundle.manifest.model_of(variant.name)
     if None in {plan.warmup, plan.runs, plan.seed, plan.timeout_seconds, threads}:
         raise BundleError("its manifest lacks a part of the plan", where=bundle.path, hint="profile into a new --out")
     return Job(
-        program=str(bundle.path / bundle.manifest.model.program),
+        program=str(bundle.path / model.program),
         clear=variant.cleared if bundle.manifest.switches else None,
         threads=threads or 0,
         inferences=(plan.warmup or 0) + (plan.runs or 0),
@@ -149,7 +149,7 @@ def _job(bundle: Bundle, variant: Variant, *, traced: bool) -> Job:
         calls=tuple(plan.calls),
         inputs=tuple(plan.inputs),
         values=str(bundle.path / plan.values) if plan.values else None,
-        data=str(bundle.path / bundle.manifest.model.data) if bundle.manifest.model.data else None,
+        data=str(bundle.path / model.data) if model.data else None,
         warmup=plan.warmup or 0,
     )
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from opscope.analysis.compare.compare import ComparedSide
 from opscope.analysis.gate.gate import DEFAULT_THRESHOLD, Terms
 from opscope.bundle.bundle import is_bundle
-from opscope.bundle.manifest import Role, TracingMode
+from opscope.bundle.manifest import TracingMode
 from opscope.core.errors import MismatchError, NotFoundError, UsageError, did_you_mean
 from opscope.fleet.analysis.history_gate import Candidate, Predecessors, history_gate
 from opscope.fleet.store.log import snapshot
@@ -18,6 +18,7 @@ from opscope.fleet.store.rows import device_text
 from opscope.fleet.stored_bundle import origin_of, read_found
 from opscope.fleet.stored_runs import run_filter
 from opscope.fleet.stores import store_address
+from opscope.measurements.sides import usual_variant
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -81,15 +82,16 @@ def check_history(
         arm,
         analysis.operators,
     )
-    same = [row for row in rows if row[2] == found.manifest.model.sha256]
+    model = found.manifest.model_of(variant.name)
+    same = [row for row in rows if row[2] == model.sha256]
     notes = [] if len(same) == len(rows) else [f"{len(rows) - len(same)} of the runs are of another program"]
-    terms = Terms(DEFAULT_THRESHOLD if threshold is None else threshold, found.manifest.model.name, notes=notes)
+    terms = Terms(DEFAULT_THRESHOLD if threshold is None else threshold, model.name, notes=notes)
     return history_gate(own, Predecessors(side, latencies, bundles, _operators(place, same, str(rows[0][3]))), terms)
 
 
 def _variant(found: Found, name: str) -> Variant:
     manifest = found.manifest
-    variant = manifest.variant(name) if name else (manifest.with_role(Role.ACCELERATED) or manifest.variants)[0]
+    variant = manifest.variant(name) if name else usual_variant(manifest)
     if variant is None:
         hint = did_you_mean(name, (one.name for one in manifest.variants))
         raise NotFoundError(f"the bundle has no variant {name!r}", where=found.source, hint=hint)
@@ -102,8 +104,8 @@ def _alike(manifest: Manifest, variant: Variant, arm: str, text: str, chosen: Ru
     """The filter, with what must be the same where it says nothing else."""
     said = {word.partition("=")[0].strip() for word in text.split(",")}
     same: dict[str, Any] = {
-        "model": manifest.model.name,
-        "dtype": manifest.model.dtype,
+        "model": manifest.model_of(variant.name).name,
+        "dtype": manifest.model_of(variant.name).dtype,
         "device": device_text(manifest),
         "target": manifest.target.kind,
         "variant": variant.name,

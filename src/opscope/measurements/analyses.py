@@ -97,7 +97,7 @@ def comparison_of(baseline: Side, candidate: Side) -> Comparison:
 
 def _same_program(baseline: Side, candidate: Side) -> bool:
     """Whether both sides ran one program, as far as their bundles tell."""
-    hashes = {side.bundle.manifest.model.sha256 for side in (baseline, candidate) if side.bundle} - {None}
+    hashes = {side.model.sha256 for side in (baseline, candidate) if side.model} - {None}
     return len(hashes) <= 1
 
 
@@ -186,12 +186,15 @@ def _only(side: Side, rounds: list[int], wanted: set[int]) -> Side:
 
 def _outputs(baseline: Side, candidate: Side) -> OutputAgreement | None:
     """Agreement of the outputs of the first round that both sides have."""
-    from opscope.analysis.compare.outputs import compare_outputs
+    from opscope.analysis.compare.outputs import DEFAULT_TOLERANCE, TOLERANCES, compare_outputs
 
     arrays = [_saved_outputs(side) for side in (baseline, candidate)]
-    if arrays[0] is None or arrays[1] is None or baseline.bundle is None:
+    if arrays[0] is None or arrays[1] is None:
         return None
-    return compare_outputs(arrays[0], arrays[1], baseline.bundle.manifest.model.dtype)
+    types = {side.model.dtype if side.model else None for side in (baseline, candidate)}
+    # Of two number types the coarser one says what rounding explains; what is not known is taken for coarse, too.
+    widest = max(types, key=lambda dtype: TOLERANCES.get(dtype or "", DEFAULT_TOLERANCE))
+    return compare_outputs(arrays[0], arrays[1], widest)
 
 
 def _saved_outputs(side: Side) -> list[Array] | None:

@@ -59,7 +59,7 @@ def with_program(side: Side, program: Path, etrecord: Path | None) -> Side:
         TraceFormatError: the program is damaged.
         MismatchError: the program is not the one that was traced.
     """
-    expected = side.bundle.manifest.model.sha256 if side.bundle else None
+    expected = side.model.sha256 if side.model else None
     if expected and sha256_of(program) != expected:
         raise MismatchError("the bundle was made with another program", where=program, hint=_OTHER)
     if etrecord is not None and not etrecord.exists():
@@ -79,8 +79,9 @@ def with_bundled_program(side: Side) -> Side:
 
     What cannot be used is said in a warning, and the names are all there is.
     """
+    recorded = side.model
     assert side.bundle is not None  # noqa: S101 - only called for sides of bundles
-    recorded = side.bundle.manifest.model
+    assert recorded is not None  # noqa: S101 - likewise
     program = side.bundle.path / recorded.program
     etrecord = side.bundle.path / recorded.etrecord if recorded.etrecord else None
     try:

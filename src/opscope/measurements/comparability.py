@@ -53,8 +53,7 @@ def comparability_notes(baseline: Side, candidate: Side) -> list[str]:
     left, right = baseline.bundle.manifest, candidate.bundle.manifest
     found += measured_apart(baseline, candidate)
     pairs = (
-        ("model", left.model.name, right.model.name),
-        ("number type", left.model.dtype, right.model.dtype),
+        *_models(baseline, candidate),
         ("governor", left.environment.governor, right.environment.governor),
         ("number of usable CPUs", left.environment.usable_cpus, right.environment.usable_cpus),
         ("number of measured inferences of a process", left.plan.runs, right.plan.runs),
@@ -71,6 +70,16 @@ def measured_apart(baseline: Side, candidate: Side) -> list[str]:
     if baseline.bundle.path.resolve() == candidate.bundle.path.resolve():
         return []
     return [_times(baseline.bundle.manifest, candidate.bundle.manifest)]
+
+
+def _models(baseline: Side, candidate: Side) -> list[tuple[str, object, object]]:
+    """What differs between the models; two programs of one bundle were named to be compared, whatever their names."""
+    left, right = baseline.model, candidate.model
+    if left is None or right is None:
+        return []
+    one = baseline.bundle and candidate.bundle and baseline.bundle.path.resolve() == candidate.bundle.path.resolve()
+    names = [] if one else [("model", left.name, right.name)]
+    return [*names, ("number type", left.dtype, right.dtype)]
 
 
 def _times(left: Manifest, right: Manifest) -> str:

@@ -32,8 +32,9 @@ def findings_of(
         shown: the analysis that the report is about; None when nothing was measured.
     """
     from opscope.analysis.analysis import rule_evidence
+    from opscope.analysis.rules.acceleration import outputs_agree
     from opscope.analysis.rules.evidence import ExperimentEvidence, MeasuredVariant, PairEvidence, place_times
-    from opscope.analysis.rules.rules import examine_comparison, examine_experiment, merged
+    from opscope.analysis.rules.rules import examine_comparison, examine_experiment, examined, merged
 
     if shown is None:
         return [], []
@@ -47,8 +48,11 @@ def findings_of(
         candidate = evidence.get(comparison.candidate.label)
         off, on = (manifest.variant(side.label) for side in (comparison.baseline, comparison.candidate))
         switched = switched_features(off, on, manifest.environment.features)
-        ceilings = _ceilings(analyses, comparison)
-        groups.append(examine_comparison(PairEvidence(comparison, candidate, switched, ceilings)))
+        pair = PairEvidence(comparison, candidate, switched, _ceilings(analyses, comparison))
+        if manifest.programs:  # the rest asks what acceleration does, and nothing was switched
+            groups.append(examined([outputs_agree(pair)]))
+        else:
+            groups.append(examine_comparison(pair))
     ran = {}
     for variant in manifest.variants:
         if variant.name in evidence:
@@ -59,7 +63,7 @@ def findings_of(
             ExperimentEvidence(
                 shown=ran.get(shown.variant or ""),
                 variants=list(ran.values()),
-                backends=manifest.model.backends,
+                backends=manifest.model_of(shown.variant or "").backends,
                 features=manifest.environment.features,
                 known_runtime=manifest.environment.known_runtime,
             )

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from opscope.analysis.analysis import ProgramKnowledge
     from opscope.analysis.latency.timing import CallTimes
     from opscope.bundle.bundle import Bundle
-    from opscope.bundle.manifest import Variant
+    from opscope.bundle.manifest import Model, Variant
     from opscope.core.table import EventTable
 
 
@@ -35,6 +35,13 @@ class Side(NamedTuple):
     known: ProgramKnowledge | None = None
     calls: CallTimes | None = None
     tokens: Mapping[str, int] = {}
+
+    @property
+    def model(self) -> Model | None:
+        """The program that ran, as the bundle tells; None without a bundle."""
+        if self.bundle is None:
+            return None
+        return self.bundle.manifest.model_of(self.variant.name if self.variant else "")
 
 
 class ProgramFiles(NamedTuple):

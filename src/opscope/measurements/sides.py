@@ -12,12 +12,12 @@ from opscope.measurements.trace_sides import marked
 
 if TYPE_CHECKING:
     from opscope.analysis.latency.timing import CallTimes
-    from opscope.bundle.manifest import Repetition, Variant
+    from opscope.bundle.manifest import Manifest, Repetition, Variant
     from opscope.core.table import EventTable
 
 
 def bundle_side(bundle: Bundle, name: str | None, warmup: Warmup) -> Side:
-    """The side that a variant of a bundle is, with its program; None names the accelerated one."""
+    """The side that a variant of a bundle is, with its program; None names the one of :func:`usual_variant`."""
     from opscope.core.table import EventTable
     from opscope.core.table.calls import CALLS_FORMAT, named_by_calls
     from opscope.measurements.attribution import with_bundled_program
@@ -31,7 +31,7 @@ def bundle_side(bundle: Bundle, name: str | None, warmup: Warmup) -> Side:
     untraced = bundle.manifest.left_out.trace
     traces = [] if untraced else [read_trace(bundle.path / str(repetition.trace)) for repetition in repetitions]
     tables = [_of_calls(one, untraced) for one in repetitions] if untraced else [trace.table for trace in traces]
-    plan, methods = bundle.manifest.plan, bundle.manifest.model.methods
+    plan, methods = bundle.manifest.plan, bundle.manifest.model_of(variant.name).methods
     planned: Warmup = "auto" if plan.warmup is None else plan.warmup
     table = marked(EventTable.concat(tables), planned if warmup is None else warmup)
     if plan.calls:
@@ -40,7 +40,7 @@ def bundle_side(bundle: Bundle, name: str | None, warmup: Warmup) -> Side:
         table = table.with_method(methods[0])
     files = [(repetition.trace or repetition.directory, repetition.data_sha256) for repetition in repetitions]
     path = str(bundle.path / VARIANTS / variant.name)
-    calls, tokens = _calls(bundle, variant, table), _tokens(bundle)
+    calls, tokens = _calls(bundle, variant, table), _tokens(bundle, variant)
     form = traces[0].format if traces else CALLS_FORMAT
     side = Side(table, path, form, files, variant.name, bundle, variant, calls=calls, tokens=tokens)
     return side if untraced else with_bundled_program(side)
@@ -56,9 +56,9 @@ def _of_calls(repetition: Repetition, reason: str) -> EventTable:
     return table_of_calls(measured.wall_ns if measured else [], measured.load_ns if measured else None, warning)
 
 
-def _tokens(bundle: Bundle) -> dict[str, int]:
+def _tokens(bundle: Bundle, variant: Variant) -> dict[str, int]:
     """Tokens of a call of the methods that were called."""
-    plan, model = bundle.manifest.plan, bundle.manifest.model
+    plan, model = bundle.manifest.plan, bundle.manifest.model_of(variant.name)
     called = plan.calls or model.methods or []
     return {method: count for method, count in model.tokens.items() if method in called}
 
@@ -86,10 +86,16 @@ def _calls(bundle: Bundle, variant: Variant, table: EventTable) -> CallTimes | N
     )
 
 
+def usual_variant(manifest: Manifest) -> Variant:
+    """The variant that is meant where none is named: the accelerated one, of two programs the candidate."""
+    candidates = manifest.with_role(Role.CANDIDATE) if manifest.programs else []
+    return (manifest.with_role(Role.ACCELERATED) or candidates or manifest.variants)[0]
+
+
 def _variant(bundle: Bundle, name: str | None) -> Variant:
     manifest = bundle.manifest
     if name is None:
-        return (manifest.with_role(Role.ACCELERATED) or manifest.variants)[0]
+        return usual_variant(manifest)
     found = manifest.variant(name)
     if found is None:
         hint = did_you_mean(name, (variant.name for variant in manifest.variants))

@@ -37,7 +37,7 @@ from opscope.reports.sections.program import coverage_sentence, layer_text
 from opscope.reports.sections.shift import closing_changes, shift_section
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from rich.console import RenderableType
 
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from opscope.analysis.findings.quality import Quality
     from opscope.analysis.operators.operators import Operator
     from opscope.analysis.preflight.contents import Count
+    from opscope.bundle.manifest import Manifest
     from opscope.reports.content.content import ClosingRow
 from opscope.reports.content.content import ReportContent
 
@@ -63,7 +64,7 @@ def summary(content: ReportContent) -> RenderableType:
     manifest = content.manifest
     where = f"{manifest.environment.cpu or manifest.environment.machine or NOT_KNOWN}, {manifest.target.kind}"
     parts: list[RenderableType] = [
-        Text(" ".join(filter(None, (manifest.model.name, manifest.model.dtype, "on", where))), style="dim"),
+        Text(" ".join(filter(None, (*_programs(manifest), "on", where))), style="dim"),
         Text(answer.text, style="bold"),
         Text(answer.trust),
         *quality_text(content.quality),
@@ -76,6 +77,13 @@ def summary(content: ReportContent) -> RenderableType:
     ]
     parts += [Text(f"missing: {line}", style="yellow") for line in missing(content)]
     return Group(*parts)
+
+
+def _programs(manifest: Manifest) -> Iterator[str | None]:
+    """What ran, in words."""
+    yield from (manifest.model.name, manifest.model.dtype)
+    for own in manifest.programs.values():
+        yield from ("against", own.name, own.dtype)
 
 
 def _split(content: ReportContent) -> list[RenderableType]:

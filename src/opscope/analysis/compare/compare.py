@@ -107,10 +107,8 @@ class PairedTimes(NamedTuple):
         typical = zip(*(self._typical(side, labels, count) for side, labels in enumerate(groups)), strict=True)
         rows = zip(before.mean(axis=0).tolist(), after.mean(axis=0).tolist(), widened, verdicts, typical, strict=True)
         return [
-            Change(
-                b, c, effect.estimate, _ratio(b, c, resolution), interval_of(effect), verdict, resolution, *_saved(*both)
-            )
-            for b, c, (effect, resolution), verdict, both in rows
+            Change(b, c, effect.estimate, _ratio(b, c, lost), interval_of(effect), verdict, lost, *_saved(*both))
+            for b, c, (effect, lost), verdict, both in rows
         ]
 
     def _typical(self, side: int, labels: Labels, count: int) -> list[float] | list[None]:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 # accumulate differently (4.9e-4 against 9.0e-3 from float64 was measured), single precision agrees to 1e-7 times the
 # depth of the network; quantised models may differ by a step where a value lies on a rounding border.
 TOLERANCES = {"fp32": 1e-4, "fp16": 2e-2, "bf16": 6e-2, "int8": 2e-2}
-_DEFAULT_TOLERANCE = 2e-2
+DEFAULT_TOLERANCE = 2e-2
 
 
 class OutputAgreement(msgspec.Struct, frozen=True):
@@ -50,7 +50,7 @@ def compare_outputs(
         dtype: number type of the model, which sets the tolerance; unknown types get the widest of half precision.
         limit: tolerance instead of the number type's.
     """
-    tolerance = TOLERANCES.get(dtype or "", _DEFAULT_TOLERANCE) if limit is None else limit
+    tolerance = TOLERANCES.get(dtype or "", DEFAULT_TOLERANCE) if limit is None else limit
     problem = _structural_problem(baseline, candidate)
     if problem:
         return OutputAgreement(

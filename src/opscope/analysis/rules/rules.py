@@ -53,6 +53,7 @@ __all__ = [
     "examine",
     "examine_comparison",
     "examine_experiment",
+    "examined",
     "merged",
 ]
 
@@ -105,7 +106,7 @@ DECISIVE = ("outputs_agree", "runner_build", "nothing_delegated", "silent_delega
 def examine(evidence: Evidence) -> tuple[list[Finding], list[RuledOut]]:
     """Apply the rules for one variant; findings come most severe first, then by what they would save."""
     rules = RULES if evidence.split else LATENCY_RULES
-    findings, ruled_out = _sorted(rule(evidence) for rule in rules)
+    findings, ruled_out = examined(rule(evidence) for rule in rules)
     return with_overlaps(findings, [], place_times(evidence.operators)), ruled_out
 
 
@@ -113,13 +114,13 @@ def examine_comparison(pair: PairEvidence | Comparison) -> tuple[list[Finding], 
     """Apply the rules for a pair of variants; a comparison alone tells less."""
     known = pair if isinstance(pair, PairEvidence) else PairEvidence(pair)
     split = known.evidence is None or known.evidence.split
-    return _sorted(rule(known) for rule in (COMPARISON_RULES if split else LATENCY_COMPARISON_RULES))
+    return examined(rule(known) for rule in (COMPARISON_RULES if split else LATENCY_COMPARISON_RULES))
 
 
 def examine_experiment(experiment: ExperimentEvidence) -> tuple[list[Finding], list[RuledOut]]:
     """Apply the rules for a whole experiment."""
     split = experiment.shown is None or experiment.shown.evidence.split
-    return _sorted(rule(experiment) for rule in (EXPERIMENT_RULES if split else LATENCY_EXPERIMENT_RULES))
+    return examined(rule(experiment) for rule in (EXPERIMENT_RULES if split else LATENCY_EXPERIMENT_RULES))
 
 
 def merged(
@@ -137,6 +138,7 @@ def merged(
     return ordered(findings, DECISIVE), [item for _, ruled_out in groups for item in ruled_out]
 
 
-def _sorted(messages: Iterable[Message]) -> tuple[list[Finding], list[RuledOut]]:
+def examined(messages: Iterable[Message]) -> tuple[list[Finding], list[RuledOut]]:
+    """What rules said: findings, most severe first, and what was ruled out."""
     findings, ruled_out = published(messages)
     return ordered(findings, DECISIVE), ruled_out

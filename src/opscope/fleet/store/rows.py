@@ -62,7 +62,7 @@ def bundle_rows(found: Found, given: BundleLabels) -> dict[str, list[Row]]:
     }
     manifest = found.manifest
     for variant in manifest.variants:
-        key = (found.bundle, manifest.model.name, given.device or device_text(manifest), variant.name)
+        key = (found.bundle, manifest.model_of(variant.name).name, given.device or device_text(manifest), variant.name)
         analysis = found.analyses.get(variant.name)
         rows["runs"].append(key + _run(found, variant, given))
         if analysis is not None:
@@ -93,7 +93,7 @@ def moment(text: str | None) -> datetime | None:
 
 def _run(found: Found, variant: Variant, given: BundleLabels) -> Row:
     manifest, environment = found.manifest, found.manifest.environment
-    analysis = found.analyses.get(variant.name)
+    analysis, model = found.analyses.get(variant.name), manifest.model_of(variant.name)
     arm = TracingMode.TIMED if analysis and analysis.untraced else TracingMode.TRACED
     return (
         "bundle",
@@ -102,7 +102,7 @@ def _run(found: Found, variant: Variant, given: BundleLabels) -> Row:
         manifest.opscope,
         msgspec.json.encode(environment.versions, order="sorted").decode(),
         variant.role.value if variant.role else None,
-        manifest.model.dtype,
+        model.dtype,
         variant.threads,
         " ".join(map(str, variant.affinity)),
         None if variant.ablated is None else ",".join(variant.ablated),
@@ -111,7 +111,7 @@ def _run(found: Found, variant: Variant, given: BundleLabels) -> Row:
         environment.system,
         environment.machine,
         None if environment.features is None else ",".join(sorted(environment.features)),
-        manifest.model.sha256,
+        model.sha256,
         found.source,
         manifest.status.value,
         len(manifest.completed(variant.name, arm)),

@@ -174,7 +174,8 @@ def headline(content: ReportContent) -> Headline:
 def _speed(content: ReportContent, result: EndToEnd, times: tuple[float, float]) -> str:
     candidate, baseline = side_names(content)
     short = baseline.removesuffix(" acceleration")
-    return f"{time_text(times[1])} {candidate}, {time_text(times[0])} {short}: {_change(result)}"
+    change = _change(result, "slower with it" if short != baseline else "slower")
+    return f"{time_text(times[1])} {candidate}, {time_text(times[0])} {short}: {change}"
 
 
 def side_latencies(comparison: Comparison, content: ReportContent | None = None) -> tuple[float, float]:
@@ -245,11 +246,11 @@ def _why_alone(content: ReportContent) -> str:
     return "there is no second variant"
 
 
-def _change(result: EndToEnd) -> str:
+def _change(result: EndToEnd, slower: str) -> str:
     if result.verdict is Verdict.FASTER:
         return f"{ratio_text(result.speedup)} as fast"
     if result.verdict is Verdict.SLOWER:
-        return f"slower with it, {ratio_text(result.speedup)}"
+        return f"{slower}, {ratio_text(result.speedup)}"
     if result.verdict is Verdict.NO_DIFFERENCE:
         return no_difference_text(result)
     return f"{ratio_text(result.speedup)}, undecidable: too few rounds"

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from opscope.analysis.findings.finding import Finding
     from opscope.analysis.findings.quality import Quality
     from opscope.analysis.latency.latency import Latency
-    from opscope.bundle.manifest import Manifest, Variant
+    from opscope.bundle.manifest import Manifest, Model, Variant
     from opscope.reports.content.content import ReportContent
 
     Labels = dict[str, str]
@@ -85,9 +85,12 @@ def openmetrics(content: ReportContent) -> bytes:
     manifest = content.manifest
     named = _shown(result.variant.name for result in content.variants)
     base = _base(manifest)
-    samples = [Sample("opscope_measurement", _measured(manifest), 1, "_info")]
+    samples = [
+        Sample("opscope_measurement", _measured(manifest, model), 1, "_info") for model in manifest.models.values()
+    ]
     for result, name in zip(content.variants, named, strict=True):
-        samples += _variant(_labels(base, result.variant, name), result.analysis) if result.analysis else []
+        own = _labels(_base(manifest, result.variant.name), result.variant, name)
+        samples += _variant(own, result.analysis) if result.analysis else []
     samples += _resources(base, content, named)
     sides = dict(zip((result.variant.name for result in content.variants), named, strict=True))
     for comparison in content.comparisons:
@@ -104,10 +107,15 @@ def openmetrics_of(analysis: Analysis, model: str, manifest: Manifest | None = N
         model: what was measured.
         manifest: of its bundle; None for a trace alone.
     """
-    base = _base(manifest) if manifest else {"model": model}
+    named = analysis.variant or ""
+    base = _base(manifest, named) if manifest else {"model": model}
     variant = manifest.variant(analysis.variant or "") if manifest else None
     labels = _labels(base, variant, variant.name) if variant else base | {"variant": analysis.variant or ""}
-    info = _measured(manifest) if manifest else {"model": model, "trace_sha256": analysis.trace.sha256 or ""}
+    info = (
+        _measured(manifest, manifest.model_of(named))
+        if manifest
+        else {"model": model, "trace_sha256": analysis.trace.sha256 or ""}
+    )
     samples = [Sample("opscope_measurement", info, 1, "_info"), *_variant(labels, analysis)]
     return _text([*samples, *_conclusions(labels, analysis.quality, analysis.findings)])
 
@@ -120,10 +128,10 @@ def _conclusions(labels: Labels, quality: Quality | None, findings: Sequence[Fin
     yield from (Sample("opscope_findings", labels | {"severity": s.value}, found.count(s)) for s in Severity)
 
 
-def _base(manifest: Manifest) -> Labels:
-    """Labels of every series: what ran, and where."""
+def _base(manifest: Manifest, variant: str = "") -> Labels:
+    """Labels of every series: what ran, of a variant with a program of its own that one, and where."""
     return {
-        "model": manifest.model.name,
+        "model": manifest.model_of(variant).name,
         "target": manifest.target.kind,
         "cpu": manifest.environment.cpu or manifest.environment.machine or "",
     }
@@ -135,9 +143,10 @@ def _labels(base: Labels, variant: Variant, name: str) -> Labels:
     return base | {"variant": name, "role": role, "threads": str(variant.threads or "")}
 
 
-def _measured(manifest: Manifest) -> Labels:
-    model, environment = manifest.model, manifest.environment
+def _measured(manifest: Manifest, model: Model) -> Labels:
+    environment = manifest.environment
     return _base(manifest) | {
+        "model": model.name,
         "dtype": model.dtype or "",
         "model_sha256": model.sha256 or "",
         "system": environment.system or "",

@@ -237,12 +237,13 @@ def _command(content: ReportContent) -> str | None:
     plan = manifest.plan
     if plan.timeout_seconds is None:
         return None
-    words = ["opscope", "profile", manifest.model.source]
+    words = ["opscope", "check" if manifest.programs else "profile", manifest.model.source]
+    words += [word for own in manifest.programs.values() for word in ("--against", own.source)]
     if manifest.model.dtype:
         words += ["--dtype", manifest.model.dtype]
     if manifest.with_role(Role.INTERMEDIATE):
         words.append("--ladder")
-    else:
+    elif not manifest.programs:
         words += [
             word for v in manifest.with_role(Role.BASELINE)[:1] for word in ("--ablate", ",".join(v.ablated or []))
         ]

@@ -124,6 +124,8 @@ def accelerated(content: ReportContent) -> list[str]:
         if row.speedup and (row.baseline_ns or 0) > _FEW * comparison.baseline.shown_ns
     ]
     lines = [f"By category: {', '.join(told)}."] if told else []
+    if content.manifest.programs:
+        return lines  # nothing was switched, so nothing is expected of it
     return [*lines, *_expected(content), *_unhelped(content)]
 
 
@@ -216,7 +218,7 @@ def _what_plain_means(content: ReportContent) -> str:
 def _by_switching(content: ReportContent) -> list[str]:
     """How many of these operators are faster with the features on: the evidence that needs no name."""
     comparison = content.primary
-    if comparison is None:
+    if comparison is None or content.manifest.programs:
         return []
     heavy = [c for c in comparison.operators if c.category in HEAVY and c.backend not in {"portable", "framework"}]
     if not heavy:

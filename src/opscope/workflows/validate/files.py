@@ -58,31 +58,33 @@ def program_check(manifest: Manifest, found: Inventory) -> BundleCheck:
 
     Skipped when a file is not there or the manifest does not say enough: other checks tell that.
     """
-    model, question = manifest.model, questions.PROGRAM
-    paths = [path for path in (model.program, model.etrecord) if path is not None]
+    question, models = questions.PROGRAM, manifest.models
+    paths = [path for model in models.values() for path in (model.program, model.etrecord) if path is not None]
     faults = [f"{path} {fault}, see files and paths" for path in paths if (fault := found.fault(path))]
-    if faults or model.sha256 is None:
+    if faults or any(model.sha256 is None for model in models.values()):
         return question.skipped(faults[0] if faults else "the manifest states no hash")
-    problems = [*_untrue_facts(manifest, found), *_record_problems(model, found), *_value_problems(manifest, found)]
-    return question.answered(problems, f"{model.program}: hash, size, methods and delegates as stated")
+    problems = list(_value_problems(manifest, found))
+    for at, model in models.items():
+        problems += [*_untrue_facts(at, model, found), *_record_problems(at, model, found)]
+    programs = ", ".join(model.program for model in models.values())
+    return question.answered(problems, f"{programs}: hash, size, methods and delegates as stated")
 
 
-def _untrue_facts(manifest: Manifest, found: Inventory) -> Iterator[Problem]:
-    model = manifest.model
+def _untrue_facts(at: str, model: Model, found: Inventory) -> Iterator[Problem]:
     path = found.root / model.program
     true: dict[str, object] = {"sha256": sha256_of(path), "size": found.sizes[model.program]}
     try:
-        true |= _read_facts(manifest, found)
+        true |= _read_facts(model, found)
     except OpscopeError as error:
         yield Problem(model.program, "", error.problem)
     for name, value in true.items():
         stated = getattr(model, name)
         if stated is not None and stated != value:
             texts = [", ".join(own) if isinstance(own, list) else shown(own) for own in (stated, value)]
-            yield Problem(MANIFEST, f"model.{name}", f"is {texts[0]}, {model.program} has {texts[1]}")
+            yield Problem(MANIFEST, f"{at}.{name}", f"is {texts[0]}, {model.program} has {texts[1]}")
 
 
-def _read_facts(manifest: Manifest, found: Inventory) -> dict[str, object]:
+def _read_facts(model: Model, found: Inventory) -> dict[str, object]:
     """What the program itself tells.
 
     Raises:
@@ -90,11 +92,11 @@ def _read_facts(manifest: Manifest, found: Inventory) -> dict[str, object]:
     """
     from opscope.workflows.measure.model_files import described_model
 
-    read = described_model(manifest.model.source, None, [found.root / manifest.model.program])
+    read = described_model(model.source, None, [found.root / model.program])
     return {name: getattr(read, name) for name in ("methods", "backends", "planned_bytes", "delegate_bytes")}
 
 
-def _record_problems(model: Model, found: Inventory) -> Iterator[Problem]:
+def _record_problems(at: str, model: Model, found: Inventory) -> Iterator[Problem]:
     from opscope.runtimes.executorch.etrecord.etrecord import read_etrecord
 
     if model.etrecord is None:
@@ -102,7 +104,7 @@ def _record_problems(model: Model, found: Inventory) -> Iterator[Problem]:
     path = found.root / model.etrecord
     if model.etrecord_sha256 not in {None, true := sha256_of(path)}:
         text = f"is {shown(model.etrecord_sha256)}, {model.etrecord} has {shown(true)}"
-        yield Problem(MANIFEST, "model.etrecord_sha256", text)
+        yield Problem(MANIFEST, f"{at}.etrecord_sha256", text)
     try:
         read_etrecord(path)
     except OpscopeError as error:
@@ -111,9 +113,10 @@ def _record_problems(model: Model, found: Inventory) -> Iterator[Problem]:
 
 def _value_problems(manifest: Manifest, found: Inventory) -> Iterator[Problem]:
     """Whether inputs and weights apart are those that were given; that they are missing is told elsewhere."""
-    plan, model = manifest.plan, manifest.model
+    plan, models = manifest.plan, manifest.models.items()
     values = ("plan.values_sha256", plan.values, plan.values_sha256)
-    for at, path, stated in (values, ("model.data_sha256", model.data, model.data_sha256)):
+    data = [(f"{at}.data_sha256", model.data, model.data_sha256) for at, model in models]
+    for at, path, stated in (values, *data):
         if path is not None and not found.fault(path) and stated != (true := sha256_of(found.root / path)):
             yield Problem(MANIFEST, at, f"is {shown(stated)}, {path} has {shown(true)}")
 

@@ -110,12 +110,15 @@ def computed(bundle: Bundle, doubts: Inconsistencies) -> Computed:
 def _reduced(bundle: Bundle, doubts: Inconsistencies) -> Bundle:
     """The bundle without what is damaged."""
     manifest = bundle.manifest
-    model = manifest.model
+    model, programs = manifest.model, manifest.programs
     if doubts.program:
         # A file whose hash is not the program's: it is never read as one, and operators are known by name only.
-        model = msgspec.structs.replace(model, program=MANIFEST, etrecord=None)
+        model, *others = (
+            msgspec.structs.replace(one, program=MANIFEST, etrecord=None) for one in manifest.models.values()
+        )
+        programs = dict(zip(programs, others, strict=True))
     kept = [r for r in manifest.repetitions if r.variant not in doubts.variants]
-    return Bundle(bundle.path, msgspec.structs.replace(manifest, model=model, repetitions=kept))
+    return Bundle(bundle.path, msgspec.structs.replace(manifest, model=model, programs=programs, repetitions=kept))
 
 
 def _analyses_apart(bundle: Bundle, names: Iterable[str]) -> dict[str, Json]:

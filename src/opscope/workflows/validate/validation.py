@@ -267,6 +267,9 @@ def _finishing(found: Inventory, manifest: Manifest) -> str:
     config = next((path for path in found.sizes if path.partition(".")[0] == "config"), None)
     if config is not None:
         return f"finish it with `opscope run FILE --resume`, where FILE is the one that {config} is a copy of"
+    for old in manifest.programs.values():
+        names = " --against ".join(shlex.quote(source) for source in (manifest.model.source, old.source))
+        return f"finish it with `opscope check {names} --out {{bundle}} --resume`"
     return f"finish it with `opscope profile {shlex.quote(manifest.model.source)} --out {{bundle}} --resume`"
 
 

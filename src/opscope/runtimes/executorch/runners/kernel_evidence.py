@@ -122,9 +122,9 @@ def count_variant(
 
 
 def _job(bundle: Bundle, variant: Variant, counter: Counter) -> Job:
-    plan = bundle.manifest.plan
+    plan, model = bundle.manifest.plan, bundle.manifest.model_of(variant.name)
     return Job(
-        program=str(bundle.path / bundle.manifest.model.program),
+        program=str(bundle.path / model.program),
         clear=variant.cleared,
         threads=variant.threads or 1,
         inferences=1,
@@ -135,7 +135,7 @@ def _job(bundle: Bundle, variant: Variant, counter: Counter) -> Job:
         calls=tuple(plan.calls) if plan.inputs else (),
         inputs=tuple(plan.inputs),
         values=str(bundle.path / plan.values) if plan.values else None,
-        data=str(bundle.path / bundle.manifest.model.data) if bundle.manifest.model.data else None,
+        data=str(bundle.path / model.data) if model.data else None,
     )
 
 
