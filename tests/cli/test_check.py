@@ -450,3 +450,65 @@ def test_checking_loads_neither_torch_nor_executorch(old: Path, new: Path) -> No
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def program(directory: Path, end: bytes = b"") -> Path:
+    """The tiny program; other bytes at its end make it another program."""
+    directory.mkdir(parents=True, exist_ok=True)
+    path = write_tiny_program(directory)
+    path.write_bytes(path.read_bytes() + end)
+    return path
+
+
+def test_a_program_against_a_bundle_says_what_to_do(old: Path, tmp_path: Path) -> None:
+    """Exit code 2, whichever side it is; both ways to go on are named."""
+    new = program(tmp_path)
+    for sides in ((new, "--against", old), (f"{old}#baseline", "--against", new)):
+        done = run(*sides)
+        assert done.returncode == 2
+        assert "is a program, and" in done.stderr
+        assert "opscope profile" in done.stderr
+
+
+@pytest.mark.parametrize("option", [("--rounds", "6"), ("--out", "there"), ("--resume",), ("--input", "float32[1]")])
+def test_bundles_are_not_measured_again(option: tuple[str, ...], old: Path, new: Path) -> None:
+    """Exit code 2 and the option's name: what says how to measure has no effect on what was measured."""
+    done = run(new, "--against", old, *option)
+    assert done.returncode == 2
+    assert option[0] in done.stderr
+    assert "measured already" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (("--resume",), "--out"),
+        (("--warmup", "auto"), "--warmup"),
+        (("--threads", "0"), "--threads"),
+        (("--threads", "1", "--target", "nowhere"), "nowhere"),
+    ],
+)
+def test_wrong_measuring_options_of_programs(options: tuple[str, ...], problem: str, tmp_path: Path) -> None:
+    """Exit code 2 before anything runs."""
+    done = run(program(tmp_path / "new"), "--against", program(tmp_path / "old", b"1"), *options)
+    assert done.returncode == 2
+    assert problem in done.stderr
+
+
+@pytest.mark.runtime
+def test_two_programs_for_real(toy_program: Path, tmp_path: Path) -> None:
+    """Both run in turns; two rounds are too few for a verdict, and everything is written before exit code 14."""
+    other = tmp_path / "other.pte"
+    other.write_bytes(toy_program.read_bytes() + bytes(16))
+    out, told = tmp_path / "out", tmp_path / "check.json"
+    effort = ("--rounds", "2", "--runs", "2", "--warmup", "1", "--traced-only", "--target", "local")
+    done = run(other, "--against", toy_program, "--out", out, *effort, "--json", told, "--markdown", tmp_path / "c.md")
+    assert done.returncode == 14, done.stderr
+    found = json.loads(told.read_bytes())
+    assert (found["candidate"]["label"], found["baseline"]["label"]) == ("new", "old")
+    assert found["outputs"]["agree"]
+    assert found["end_to_end"]["design"] == "paired"
+    manifest = Bundle.open(out).manifest
+    assert manifest.programs["old"].sha256 != manifest.model.sha256
+    assert [check.name for check in opscope.validate(out).checks if check.status.value == "failed"] == []
+    assert f"report: {out / 'report.html'}" in done.stderr

@@ -75,6 +75,8 @@ class FakeTarget:
         roofs_tried: likewise, of every request to measure some of them again.
         speed: of the machine now, beside its usual one.
         next_speeds: of single requests to come, before ``speed`` counts; an error is raised.
+        slower: how much longer the convolution of a job takes than usual.
+        outputs: what a job computes.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917 - each argument is one thing that a target can do otherwise
@@ -99,6 +101,8 @@ class FakeTarget:
         self.roofs_tried: list[tuple[tuple[str, ...], int]] = []
         self.speed = 1.0
         self.next_speeds: list[float | OpscopeError] = []
+        self.slower: Callable[[Job], float] = lambda _: 1.0
+        self.outputs: Callable[[Job], np.ndarray] = lambda _: np.arange(4, dtype=np.float32)
 
     def describe(self) -> Target:
         """Kind and address, for the manifest."""
@@ -146,8 +150,7 @@ class FakeTarget:
         blocks = [("Default", [load]), *(("Execute", [inference]) for inference in inferences)]
         if job.traced:
             (directory / "trace.etdump").write_bytes(encode(blocks))
-        outputs = np.arange(4, dtype=np.float32)
-        np.savez(directory / "outputs.npz", outputs)
+        np.savez(directory / "outputs.npz", self.outputs(job))
         cost = TRACING if job.traced else 1.0
         wall = [round(inference.duration * cost) for inference in inferences]
         return JobOutcome(measurement=_measurement(job, wall))
@@ -181,7 +184,7 @@ class FakeTarget:
         return speed
 
     def _inference(self, job: Job) -> Node:
-        slow = self._slowdown if job.clear else 1.0
+        slow = (self._slowdown if job.clear else 1.0) * self.slower(job)
         if not hasattr(self, "_process") or self._process[0] != len(self.jobs):
             self._process = (len(self.jobs), self._random.gauss(1, self._noise))
         factor = self._process[1] * self._random.gauss(1, 0.005)

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from opscope.workflows.analyze.inspected import Inspected
     from opscope.workflows.analyze.inspection import inspect
     from opscope.workflows.analyze.preflight import preflight
+    from opscope.workflows.analyze.program_sides import check_kinds
     from opscope.workflows.analyze.sides import read
     from opscope.workflows.export.exporting import ExportDone, export
     from opscope.workflows.export.own_models import write_model
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from opscope.workflows.measure.checks import Check
     from opscope.workflows.measure.machine import FeatureReport, Readiness, doctor, features
     from opscope.workflows.measure.profiling import Settings, default_directory, profile
+    from opscope.workflows.measure.program_check import ProgramCheck, check_programs
     from opscope.workflows.measure.run_report import RunReport
     from opscope.workflows.measure.running import run
     from opscope.workflows.reports.combined import combined, combined_report
@@ -59,6 +61,7 @@ __all__ = [
     "FeatureReport",
     "Inspected",
     "Profiled",
+    "ProgramCheck",
     "Readiness",
     "RemoveReport",
     "RunReport",
@@ -71,6 +74,8 @@ __all__ = [
     "analyze_tiles",
     "check",
     "check_history",
+    "check_kinds",
+    "check_programs",
     "combined",
     "combined_report",
     "compact_store",
@@ -157,6 +162,7 @@ _MODULES = {
     "opscope.workflows.analyze.inspected": ("Inspected",),
     "opscope.workflows.analyze.inspection": ("inspect",),
     "opscope.workflows.analyze.preflight": ("preflight",),
+    "opscope.workflows.analyze.program_sides": ("check_kinds",),
     "opscope.workflows.analyze.sides": ("read",),
     "opscope.workflows.export.exporting": (
         "ExportDone",
@@ -179,6 +185,10 @@ _MODULES = {
         "Settings",
         "default_directory",
         "profile",
+    ),
+    "opscope.workflows.measure.program_check": (
+        "ProgramCheck",
+        "check_programs",
     ),
     "opscope.workflows.measure.run_report": ("RunReport",),
     "opscope.workflows.measure.running": ("run",),

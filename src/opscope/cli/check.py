@@ -3,25 +3,45 @@
 from __future__ import annotations
 
 import math
+import shlex
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import typer
 
-from opscope.cli.output import STANDARD_OUTPUT, JsonOption, QuietOption, WarmupOption, show, warmup_count, write
+from opscope.cli.models import ModelsOption  # noqa: TC001 - typer reads the annotations at run time
+from opscope.cli.output import (
+    STANDARD_OUTPUT,
+    JsonOption,
+    OversubscribeOption,
+    PowerOption,
+    QuietOption,
+    RemoteDeviceOption,
+    WarmupOption,
+    show,
+    split_words,
+    warmup_count,
+    write,
+)
+from opscope.experiment import defaults
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from rich.console import RenderableType
 
     from opscope.analysis.gate.gate import GateReport, Outcome
+    from opscope.api import Settings
     from opscope.npu.analysis.gate import TilesGate
 
 
 def command(
     candidate: Annotated[
-        str, typer.Argument(metavar="BUNDLE", help="What is judged: a bundle, BUNDLE#variant, a trace or a directory.")
+        str,
+        typer.Argument(
+            metavar="BUNDLE", help="What is judged: a program (.pte), a bundle, BUNDLE#variant, a trace or a directory."
+        ),
     ],
     against: Annotated[
         str,
@@ -52,35 +72,210 @@ def command(
     ] = None,
     junit: Annotated[str | None, typer.Option(metavar="FILE|-", help="Write JUnit XML.")] = None,
     quiet: QuietOption = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Of programs: directory of the bundle of both. [default: opscope-out/MODEL-TIME]"
+        ),
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Of programs: finish the bundle in --out.")] = False,
+    target: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Of programs: where to run, as of `opscope profile`.")
+    ] = None,
+    remote_device: RemoteDeviceOption = None,
+    power: PowerOption = None,
+    threads: Annotated[
+        int | None, typer.Option(help=f"Of programs: size of the thread pool. [default: {defaults.THREADS}]")
+    ] = None,
+    oversubscribe: OversubscribeOption = False,
+    rounds: Annotated[
+        int | None, typer.Option(help=f"Of programs: rounds, each of which runs both. [default: {defaults.ROUNDS}]")
+    ] = None,
+    runs: Annotated[
+        int | None, typer.Option(help=f"Of programs: measured inferences of each process. [default: {defaults.RUNS}]")
+    ] = None,
+    dtype: Annotated[
+        str | None, typer.Option(help=f"Of models: number type to export both in. [default: {defaults.DTYPE}]")
+    ] = None,
+    cooldown_seconds: Annotated[
+        float | None, typer.Option(metavar="SECONDS", help="Of programs: rest between two processes.")
+    ] = None,
+    max_temperature: Annotated[
+        float | None,
+        typer.Option(metavar="CELSIUS", help="Of programs: wait before the next process until the machine is cooler."),
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(help=f"Of programs: of the order and of the inputs. [default: {defaults.SEED}]")
+    ] = None,
+    timeout: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS", help=f"Of programs: limit for one process. [default: {defaults.TIMEOUT_SECONDS:g}]"
+        ),
+    ] = None,
+    traced_only: Annotated[
+        bool, typer.Option("--traced-only", help="Of programs: skip the runs without tracing.")
+    ] = False,
+    methods: Annotated[
+        str | None, typer.Option(metavar="NAME[:N],...", help="Of programs: methods to call in every run.")
+    ] = None,
+    input_specs: Annotated[
+        list[str] | None,
+        typer.Option("--input", metavar="SPEC", help="Of programs: an input of both, as of `opscope profile`."),
+    ] = None,
+    input_file: Annotated[
+        Path | None, typer.Option("--inputs", metavar="FILE.npz", help="Of programs: arrays with the inputs of both.")
+    ] = None,
+    models: ModelsOption = None,
 ) -> None:
     """Fail when a candidate is slower than its baseline by more than a threshold.
+
+    Example: opscope check new.pte --against old.pte --out speed --threshold 3%
 
     Example: opscope check new --against old --threshold 3% --junit check.xml
 
     Example: opscope check new --against store:last=30 --store runs
+
+    Two programs are measured now, in turns and on the same inputs, in one bundle with the variants new and old; bundles
+    and traces were measured before.
 
     Exit code 0: passed. 1: slower by more than the threshold, or beyond a budget. 14: too few or too noisy
     measurements to tell. 13: the two sides are not comparable. Results are written before it exits.
     """
     _check_outputs({"--json": json, "--markdown": markdown, "--junit": junit})
     share = None if threshold is None else threshold_share(threshold)
+    given: dict[str, object] = {
+        "--out": out,
+        "--resume": resume or None,
+        "--target": target,
+        "--remote-device": remote_device,
+        "--power": power,
+        "--threads": threads,
+        "--oversubscribe": oversubscribe or None,
+        "--rounds": rounds,
+        "--runs": runs,
+        "--dtype": dtype,
+        "--cooldown-seconds": cooldown_seconds,
+        "--max-temperature": max_temperature,
+        "--seed": seed,
+        "--timeout": timeout,
+        "--traced-only": traced_only or None,
+        "--methods": methods,
+        "--input": input_specs or None,
+        "--inputs": input_file,
+        "--models": models,
+    }
     if against.startswith("store:"):
         from opscope.fleet.history_gate import check_history
 
-        _check_alone({"--budget": budget, "--force": force or None, "--warmup": warmup})
+        _check_alone({"--budget": budget, "--force": force or None, "--warmup": warmup} | given)
         report: GateReport | TilesGate = check_history(candidate, against, store=store, threshold=share)
+    elif _are_programs(candidate, against, models):
+        programs = _Programs(candidate, against, out, resume=resume)
+        report = _measured(programs, _settings(given, warmup), share, budget, quiet=quiet)
     else:
         from opscope.api import check
 
+        _check_measured(given)
         count = warmup_count(warmup)
         report = check(candidate, against, threshold=share, budget=budget, force=force, warmup=count)
     told = _told(report, lenient=inconclusive == "pass")
-    for form, target in {"json": json, "markdown": markdown, "junit": junit}.items():
-        if target:
-            write(told.forms[form](), target)
+    for form, place in {"json": json, "markdown": markdown, "junit": junit}.items():
+        if place:
+            write(told.forms[form](), place)
     if not quiet and STANDARD_OUTPUT not in {json, markdown, junit}:
         show(told.summary())
     _decide(told, candidate)
+
+
+def _are_programs(candidate: str, against: str, models: Path | None) -> bool:
+    """Whether both sides are to be measured now."""
+    from opscope.api import check_kinds
+
+    return check_kinds(candidate, against, models)
+
+
+class _Programs(NamedTuple):
+    """Two programs, and the bundle to measure them into."""
+
+    candidate: str
+    against: str
+    out: Path | None
+    resume: bool
+
+
+def _settings(given: Mapping[str, Any], warmup: str | None) -> Settings:
+    """How two programs are measured: the options that were given, and the usual rest.
+
+    Raises:
+        UsageError: the warm-up is no number.
+    """
+    from opscope.api import Settings
+    from opscope.core.errors import UsageError
+    from opscope.workflows.measure.phones import phone_name
+
+    count = warmup_count(warmup)
+    if count == "auto":
+        raise UsageError("programs are measured with a planned warm-up", where="--warmup", hint="give a number from 0")
+    values: dict[str, Any] = {
+        "target": phone_name(given["--target"], given["--remote-device"], given["--power"]) or given["--target"],
+        "threads": None if given["--threads"] is None else (given["--threads"],),
+        "oversubscribe": given["--oversubscribe"],
+        "rounds": given["--rounds"],
+        "runs": given["--runs"],
+        "warmup": count,
+        "dtype": given["--dtype"],
+        "cooldown_seconds": given["--cooldown-seconds"],
+        "max_temperature": given["--max-temperature"],
+        "seed": given["--seed"],
+        "timeout_seconds": given["--timeout"],
+        "untraced": None if given["--traced-only"] is None else False,
+        "methods": None if given["--methods"] is None else split_words(given["--methods"]),
+        "input_specs": None if given["--input"] is None else tuple(given["--input"]),
+        "input_file": None if given["--inputs"] is None else str(given["--inputs"]),
+        "models": None if given["--models"] is None else str(given["--models"]),
+    }
+    # A gate asks for a difference: ceilings tell nothing of it, and take seconds.
+    return Settings(roofs=False, **{name: value for name, value in values.items() if value is not None})
+
+
+def _measured(
+    programs: _Programs, settings: Settings, threshold: float | None, budget: Path | None, *, quiet: bool
+) -> GateReport:
+    """Measure two programs, tell where their reports are, and judge them.
+
+    Raises:
+        InterruptedRunError: with the command that goes on.
+        UsageError: it is not said which bundle to finish.
+    """
+    from opscope.api import check_programs, default_directory
+    from opscope.cli.progress import run_progress
+    from opscope.core.errors import InterruptedRunError, UsageError
+    from opscope.machine.clock import SystemClock
+
+    if programs.resume and programs.out is None:
+        raise UsageError("which bundle to finish?", where="--resume", hint="name its directory with --out DIR")
+    out = programs.out or default_directory(programs.candidate, SystemClock().now())
+    try:
+        with run_progress(shown=sys.stderr.isatty() and not quiet) as progress:
+            done = check_programs(
+                programs.candidate,
+                programs.against,
+                settings=settings,
+                out=out,
+                resume=programs.resume,
+                threshold=threshold,
+                budget=budget,
+                progress=progress,
+            )
+    except (KeyboardInterrupt, InterruptedRunError):
+        words = ["opscope", "check", programs.candidate, "--against", programs.against, "--out", str(out), "--resume"]
+        begun = (out / "manifest.json").exists()
+        hint = f"finish it with: {shlex.join(words)}" if begun else "nothing was measured yet"
+        raise InterruptedRunError("interrupted; what was finished is kept", where=out, hint=hint) from None
+    if not quiet:
+        typer.echo(f"report: {done.profiled.path / 'report.html'}", err=True)
+    return done.report
 
 
 class _Told(NamedTuple):
@@ -165,6 +360,22 @@ def _check_alone(options: dict[str, object]) -> None:
         if value is not None:
             hint = "leave it out, or give a bundle as --against"
             raise UsageError("a stored history has no part for this option", where=name, hint=hint)
+
+
+def _check_measured(options: Mapping[str, object]) -> None:
+    """Refuse options that say how to measure, where everything was measured already.
+
+    Raises:
+        UsageError: naming the first one.
+    """
+    from opscope.core.errors import UsageError
+
+    for name, value in options.items():
+        if value is not None:
+            problem = "both sides were measured already"
+            raise UsageError(
+                problem, where=name, hint="leave it out, or give two programs (.pte), which are measured now"
+            )
 
 
 def _check_outputs(targets: dict[str, str | None]) -> None:

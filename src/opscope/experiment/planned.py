@@ -120,6 +120,7 @@ class Experiment(msgspec.Struct, frozen=True):
         input_specs: one for each input, see :mod:`opscope.experiment.inputs`; empty: as the program declares them.
         input_file: .npz with the inputs instead.
         data: .ptd with the weights that the program looks for; null: beside the program, where it needs one.
+        against: without variants: a second model, the baseline that is measured in turns with this one; null for none.
     """
 
     name: str
@@ -139,6 +140,7 @@ class Experiment(msgspec.Struct, frozen=True):
     input_specs: tuple[str, ...] = ()
     input_file: Path | None = None
     data: Path | None = None
+    against: str | None = None
 
 
 class Experiments(msgspec.Struct, frozen=True):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from opscope.analysis.compare.compare import ComparedSide, EndToEnd, OperatorChange
+from opscope.analysis.compare.outputs import OutputAgreement
 from opscope.analysis.findings.quality import Quality
 from opscope.core.stats.effect import Verdict
 from opscope.core.units import share_text
@@ -104,6 +105,7 @@ class GateReport(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.c
         mismatches: why the sides are not comparable; only with force, and empty otherwise.
         notes: what else limits the meaning of the figures.
         quality: how far the measurements can be trusted.
+        outputs: agreement of what both sides computed on the same inputs; null where that was not compared.
     """
 
     outcome: Outcome
@@ -121,6 +123,7 @@ class GateReport(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.c
     mismatches: list[str]
     notes: list[str]
     quality: Quality | None = None
+    outputs: OutputAgreement | None = None
 
 
 class Slowdown(NamedTuple):
@@ -184,9 +187,21 @@ def gate(comparison: Comparison, terms: Terms, budgets: Sequence[Criterion] = ()
         slower=slower,
         advice=advice(criteria, found, slower),
         mismatches=list(terms.mismatches),
-        notes=list(dict.fromkeys([*terms.notes, *comparison.notes])),
+        notes=list(dict.fromkeys([*_outputs_text(comparison.outputs), *terms.notes, *comparison.notes])),
         quality=comparison.quality,
+        outputs=comparison.outputs,
     )
+
+
+def _outputs_text(outputs: OutputAgreement | None) -> list[str]:
+    """What is known of the results of both sides, which no limit of time is about."""
+    if outputs is None:
+        return []
+    if not outputs.agree:
+        return [f"the two sides compute different results on the same inputs: {outputs.problem}"]
+    if not outputs.max_rel_error:
+        return ["the outputs of both sides on the same inputs are equal"]
+    return [f"outputs on the same inputs agree, with a relative error of at most {outputs.max_rel_error:.2g}"]
 
 
 def lenient(report: GateReport) -> GateReport:

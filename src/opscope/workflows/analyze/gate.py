@@ -105,11 +105,24 @@ def check(
         TraceFormatError: a file is damaged, or no inference is left to measure.
         UsageError: the budget file is wrong, or an entry chooses no operator.
     """
+    if is_tiles(candidate) or is_tiles(against):
+        return check_tiles(candidate, against, threshold, budget, force=force)
+    return check_sides(candidate, against, threshold=threshold, budget=budget, force=force, warmup=warmup)
+
+
+def check_sides(
+    candidate: str | Path,
+    against: str | Path,
+    *,
+    threshold: float | None = None,
+    budget: str | Path | None = None,
+    force: bool = False,
+    warmup: Warmup = None,
+) -> GateReport:
+    """The decision of :func:`check` on sides with operators, that is all but traces of tiles; it raises the same."""
     from opscope.analysis.gate.budgets import Budgets
     from opscope.analysis.gate.gate import DEFAULT_THRESHOLD, Terms, gate
 
-    if is_tiles(candidate) or is_tiles(against):
-        return check_tiles(candidate, against, threshold, budget, force=force)
     file = None if budget is None else Path(budget)
     budgets = Budgets() if file is None else read_budgets(file)
     sides = side_of(against, warmup), side_of(candidate, warmup)
@@ -120,10 +133,10 @@ def check(
     comparison = comparison_of(*sides)
     limits = _budgets(budgets, file, sides, comparison) if file else []
     given = threshold if threshold is not None else budgets.end_to_end.max_slower
-    bundle = sides[1].bundle
+    model = sides[1].model
     terms = Terms(
         threshold=DEFAULT_THRESHOLD if given is None else given,
-        model=bundle.manifest.model.name if bundle else None,
+        model=model.name if model else None,
         mismatches=problems,
         notes=comparability_notes(*sides),
     )

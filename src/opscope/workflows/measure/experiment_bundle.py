@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from opscope.bundle.bundle import Bundle, check_free
+from opscope.bundle.bundle import MODEL, Bundle, check_free, program_home
 from opscope.bundle.manifest import LeftOut, Manifest, Plan, Status, Tensor
 from opscope.core.errors import BundleError, MissingDependencyError, RunError, UsageError
 from opscope.core.files import sha256_of, write_atomically
@@ -30,17 +30,18 @@ from opscope.workflows.measure.model_files import (
     given_files,
     program_source,
 )
-from opscope.workflows.measure.program_inputs import BUNDLED, INPUTS, asked_inputs, with_inputs
+from opscope.workflows.measure.program_inputs import BUNDLED, INPUTS, asked_inputs, check_same_inputs, with_inputs
 from opscope.workflows.measure.targets import build_target, target_named
-from opscope.workflows.measure.variants import check_threads, variants_of
+from opscope.workflows.measure.variants import OLD, check_threads, variants_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-    from opscope.bundle.manifest import Variant
+    from opscope.bundle.manifest import Model, Variant
     from opscope.experiment.planned import Effort, Experiment, PlannedVariant
     from opscope.experiment.target import RunTarget
     from opscope.machine.clock import TimeSource
+    from opscope.runtimes.executorch.bundled import Given
     from opscope.runtimes.executorch.runners.executor_runner import ExecutorRunnerTarget
 
 
@@ -108,41 +109,85 @@ def new_bundle(path: Path, experiment: Experiment, target: RunTarget, clock: Tim
     check_threads(variants, target.environment(), oversubscribe=experiment.effort.oversubscribe)
     untraceable = _untraceable(target, experiment.effort)
     asked_inputs(experiment)  # before minutes go into an export
-    source = program_source(experiment.model, experiment.models)
-    if source is None and experiment.data is not None:
+    sources = [program_source(model, experiment.models) for model in _models(experiment)]
+    if sources[0] is None and experiment.data is not None:
         hint = "leave it out: opscope exports programs that hold their weights themselves"
         raise UsageError("only a .pte has weights apart", where="--data", hint=hint)
     check_free(path)
     with tempfile.TemporaryDirectory(prefix="opscope-") as work:
-        bundled = read_bundled(source) if source is not None and is_bundled(source) else None
-        if source is not None and bundled is not None:
-            source = Path(work) / f"{source.stem}.pte"
-            write_atomically(source, bundled.program)
-        given = exported_files(experiment, Path(work), path) if source is None else given_files(source, experiment.data)
-        files = bundled_files(given, Path(work))
-        _check_registered(files[0], target)
+        programs = [
+            _program(experiment, model, source, Path(tempfile.mkdtemp(dir=work)), path)
+            for model, source in zip(_models(experiment), sources, strict=True)
+        ]
+        first, others = programs[0], dict(zip([OLD], programs[1:], strict=False))
+        for program in programs:
+            _check_registered(program.files[0], target)
         plan = with_inputs(
-            _plan(experiment, variants, target, _calls(experiment, target, files[0])),
+            _plan(experiment, variants, target, _calls(experiment, target, first.files[0])),
             experiment,
             target,
-            files[0],
+            first.files[0],
             Path(work),
-            bundled.inputs if bundled else {},
+            first.inputs,
         )
+        for program in others.values():
+            calls = _calls(experiment, target, program.files[0])
+            check_same_inputs(plan, experiment, (first.files[0], program.files[0]), calls)
         environment = target.environment()
         manifest = Manifest(
             opscope=__version__,
             created=clock.now().isoformat(timespec="seconds"),
             status=Status.RUNNING,
-            model=described_model(experiment.model, source, files),
+            model=first.described(MODEL),
             plan=plan,
             variants=variants,
             target=marked(target.describe(), environment),
             environment=environment,
             repetitions=[],
             left_out=LeftOut(switch=not_switched, trace=untraceable),
+            programs={name: program.described(program_home(name)) for name, program in others.items()},
         )
-        return Bundle.create(path, manifest, [*files, Path(work) / INPUTS] if plan.values else files)
+        own = {name: program.files for name, program in others.items()}
+        files = [*first.files, Path(work) / INPUTS] if plan.values else first.files
+        return Bundle.create(path, manifest, files, own)
+
+
+class _Program(NamedTuple):
+    """A program to run, as a bundle keeps it.
+
+    Attributes:
+        model: as it was named.
+        source: the .pte that was named; None for a model that was exported.
+        files: the program first.
+        inputs: that came with it, by method.
+    """
+
+    model: str
+    source: Path | None
+    files: list[Path]
+    inputs: Mapping[str, Sequence[Given]]
+
+    def described(self, home: str) -> Model:
+        """What a manifest says of it, where its files lie in this directory of the bundle."""
+        return described_model(self.model, self.source, self.files, home)
+
+
+def _models(experiment: Experiment) -> list[str]:
+    """The model of an experiment, and the one that it is measured by."""
+    return [experiment.model, *([] if experiment.against is None else [experiment.against])]
+
+
+def _program(experiment: Experiment, model: str, source: Path | None, work: Path, out: Path) -> _Program:
+    """A program, exported where needed; what differs from the files that were given is written to ``work``."""
+    bundled = read_bundled(source) if source is not None and is_bundled(source) else None
+    if source is not None and bundled is not None:
+        source = work / f"{source.stem}.pte"
+        write_atomically(source, bundled.program)
+    if source is None:
+        given = exported_files(msgspec.structs.replace(experiment, model=model), work, out)
+    else:
+        given = given_files(source, experiment.data if model == experiment.model else None)
+    return _Program(model, source, bundled_files(given, work), bundled.inputs if bundled else {})
 
 
 def _check_registered(program: Path, target: RunTarget) -> None:
@@ -193,8 +238,13 @@ def _plan(experiment: Experiment, variants: list[Variant], target: RunTarget, ca
     return _with_rounds(empty, names, effort.rounds, arms=_Arms(can.untraceable is None, untraced))
 
 
-def resumed_bundle(path: Path, model: str) -> Bundle:
+def resumed_bundle(path: Path, model: str, against: str | None = None) -> Bundle:
     """The bundle to finish.
+
+    Args:
+        path: of it.
+        model: that was named.
+        against: the second model that was named, where the bundle is of two; None: any.
 
     Raises:
         UsageError: it is of another model.
@@ -205,14 +255,28 @@ def resumed_bundle(path: Path, model: str) -> Bundle:
     if model not in (manifest.model.source, manifest.model.name):
         hint = f"opscope profile {manifest.model.source} --out {path} --resume"
         raise UsageError(f"the bundle is of {manifest.model.source}, not of {model}", where=path, hint=hint)
-    program = bundle.path / manifest.model.program
-    if not program.exists() or sha256_of(program) != manifest.model.sha256:
+    others = [own.source for own in manifest.programs.values()]
+    if against is not None and against not in others:
+        problem = f"the bundle is of {manifest.model.source} against {' and '.join(others) or 'nothing'}"
+        raise UsageError(f"{problem}, not against {against}", where=path, hint="choose another --out")
+    for own in manifest.models.values():
+        _check_unchanged(bundle, own)
+    return bundle
+
+
+def _check_unchanged(bundle: Bundle, model: Model) -> None:
+    """Refuse a program that is missing or changed, and weights apart likewise.
+
+    Raises:
+        RunError: naming the file.
+    """
+    program = bundle.path / model.program
+    if not program.exists() or sha256_of(program) != model.sha256:
         raise RunError("the bundle's program is missing or changed", where=program, hint="profile into a new --out")
-    data = bundle.path / manifest.model.data if manifest.model.data else None
-    if data is not None and (not data.exists() or sha256_of(data) != manifest.model.data_sha256):
+    data = bundle.path / model.data if model.data else None
+    if data is not None and (not data.exists() or sha256_of(data) != model.data_sha256):
         problem = "the weights of the bundle's program are missing or changed"
         raise RunError(problem, where=data, hint="profile into a new --out")
-    return bundle
 
 
 def old_bundle(path: Path, experiment: Experiment, target: RunTarget) -> Bundle:

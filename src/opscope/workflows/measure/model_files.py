@@ -85,13 +85,14 @@ def given_files(source: Path, data: Path | None = None) -> list[Path]:
     return [*found, source.with_name(RECORD)] if record_of_export(source) else found
 
 
-def described_model(model: str, source: Path | None, files: list[Path]) -> Model:
+def described_model(model: str, source: Path | None, files: list[Path], home: str = MODEL) -> Model:
     """What a manifest says about a model.
 
     Args:
         model: as it was named.
         source: the .pte that was named; None for a model that was exported.
         files: as the bundle keeps them, the program first.
+        home: directory of the bundle that they lie in.
     """
     program, record = files[0], record_of_export(files[0])
     executable = read_executable(program)
@@ -103,8 +104,8 @@ def described_model(model: str, source: Path | None, files: list[Path]) -> Model
         name=record.name if source is None and record else Path(program).stem,
         source=model,
         dtype=record.dtype if record else None,
-        program=f"{MODEL}/{program.name}",
-        etrecord=f"{MODEL}/{records[0].name}" if records else None,
+        program=f"{home}/{program.name}",
+        etrecord=f"{home}/{records[0].name}" if records else None,
         etrecord_sha256=sha256_of(records[0]) if records else None,
         sha256=sha256_of(program),
         size=program.stat().st_size,
@@ -113,7 +114,7 @@ def described_model(model: str, source: Path | None, files: list[Path]) -> Model
         planned_bytes=sum(sum(own.planned_buffers) for own in executable.plans),
         delegate_bytes=sum(data.size for data in payloads),
         tokens=recorded_tokens(program),
-        data=f"{MODEL}/{weights.name}" if weights else None,
+        data=f"{home}/{weights.name}" if weights else None,
         data_sha256=sha256_of(weights) if weights else None,
         data_size=weights.stat().st_size if weights else None,
     )

@@ -135,7 +135,7 @@ def profile(  # noqa: PLR0913 - the one call a notebook makes; all but the first
     path = default_directory(name, means.clock.now()) if out is None else Path(out)
     source = _source(model, inputs, settings, path)
     begun = resumed_bundle(path, source) if resume else None
-    experiment = _experiment(path.name, source, settings, begun)
+    experiment = planned_experiment(path.name, source, settings, begun)
     # A run is finished where it began.
     given = recorded_target(begun.manifest.target) if begun and target is None else target
     place = target_of(experiment, given=given)
@@ -144,7 +144,7 @@ def profile(  # noqa: PLR0913 - the one call a notebook makes; all but the first
         return measure(bundle, experiment, place, means)
 
 
-def _experiment(name: str, source: str, settings: Settings, begun: Bundle | None) -> Experiment:
+def planned_experiment(name: str, source: str, settings: Settings, begun: Bundle | None) -> Experiment:
     """The one experiment that is asked for; of one that has begun, the bundle says how many rounds.
 
     Raises:

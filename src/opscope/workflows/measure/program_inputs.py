@@ -9,9 +9,9 @@ import msgspec
 import numpy as np
 
 from opscope.bundle.bundle import MODEL
-from opscope.core.errors import UsageError
+from opscope.core.errors import MismatchError, UsageError
 from opscope.core.files import sha256_of, write_atomically
-from opscope.experiment.inputs import AskedInput, made_inputs, parse_input, read_input_file
+from opscope.experiment.inputs import AskedInput, described, made_inputs, parse_input, read_input_file
 from opscope.experiment.target import capabilities
 from opscope.program.structure.plan import Nothing
 from opscope.runtimes.executorch.pte import read_executable
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from opscope.bundle.manifest import Plan
+    from opscope.experiment.inputs import MadeInputs
     from opscope.experiment.planned import Experiment
     from opscope.experiment.target import RunTarget
     from opscope.experiment.tensors import Array
@@ -74,6 +75,45 @@ def with_inputs(
     return msgspec.structs.replace(
         plan, inputs=made.planned, values=f"{MODEL}/{INPUTS}", values_sha256=sha256_of(work / INPUTS)
     )
+
+
+def check_same_inputs(plan: Plan, experiment: Experiment, programs: tuple[Path, Path], calls: Sequence[str]) -> None:
+    """Refuse a second program that does not take what the first one is given.
+
+    Args:
+        plan: with the calls and the inputs of the first program.
+        experiment: says what inputs are asked for.
+        programs: the first .pte and the second.
+        calls: of the second program.
+
+    Raises:
+        MismatchError: its methods, or the number, sizes or types of its inputs are others.
+        UsageError: what was asked for does not fit it.
+    """
+    if list(calls) != plan.calls:
+        told = [" ".join(own) or "the only method" for own in (plan.calls, calls)]
+        raise _unlike(programs, f"other methods are called: {told[0]} and {told[1]}", "name the same ones by --methods")
+    sides = [_declared(_called(program, plan.calls)) for program in programs]
+    hint = "export both for the same inputs, or name some that fit both by --input"
+    if len(sides[0]) != len(sides[1]):
+        raise _unlike(programs, f"one takes {len(sides[0])} inputs, the other {len(sides[1])}", hint)
+    asked = asked_inputs(experiment)
+    texts = [_told(own, made_inputs(own, asked, plan.seed or 0)) for own in sides]
+    for number, (one, other) in enumerate(zip(*texts, strict=True)):
+        if one != other:
+            raise _unlike(programs, f"input {number} is {one} of the one, {other} of the other", hint)
+
+
+def _told(declared: Sequence[Value], made: MadeInputs) -> list[str]:
+    """What each input is given, in words: as asked for, else all that the program declares."""
+    if made.arrays:
+        return [one.dtype + str(one.shape if one.value is None else one.value) for one in made.planned]
+    return [described(value).removeprefix("up to ") for value in declared]
+
+
+def _unlike(programs: tuple[Path, Path], problem: str, hint: str) -> MismatchError:
+    one, other = programs
+    return MismatchError(f"it cannot run on the inputs of {other.name}: {problem}", where=one.name, hint=hint)
 
 
 def asked_inputs(experiment: Experiment) -> list[AskedInput | None]:

@@ -29,9 +29,10 @@ class PlannedVariants(NamedTuple):
 def variants_of(experiment: Experiment, target: RunTarget) -> PlannedVariants:
     """The variants of an experiment on the CPU of a target: those that it lists, else what it asks to switch off.
 
-    Without a list it is for each thread count the accelerated one, the steps, and the baseline. Where no feature can be
-    switched off, and the user did not ask for one, it is the accelerated variant alone. Nothing can be switched off in
-    a build of the user's: it is one variant, of which nothing tells what it uses.
+    A second model makes it two variants, one of each. Without a list it is for each thread count the accelerated one,
+    the steps, and the baseline. Where no feature can be switched off, and the user did not ask for one, it is the
+    accelerated variant alone. Nothing can be switched off in a build of the user's: it is one variant, of which nothing
+    tells what it uses.
 
     Raises:
         FeatureError: what the user asked for cannot be switched off.
@@ -39,6 +40,8 @@ def variants_of(experiment: Experiment, target: RunTarget) -> PlannedVariants:
     """
     if experiment.variants:
         return PlannedVariants(_listed(experiment, target))
+    if experiment.against is not None:
+        return PlannedVariants(_two_programs(experiment))
     if capabilities(target).is_build:
         return PlannedVariants(_as_it_is(experiment))
     if experiment.ablate == (NOTHING_OFF,):
@@ -97,6 +100,17 @@ def _against_baseline(experiment: Experiment, steps: Sequence[_Step]) -> list[Va
             role = Role.BASELINE if last else Role.INTERMEDIATE
             found.append(Variant(f"{name}{suffix}", role, names, cleared, threads, cpus))
     return found
+
+
+NEW, OLD = "new", "old"
+"""Names of the variants of two programs."""
+
+
+def _two_programs(experiment: Experiment) -> list[Variant]:
+    """The model and the one that it is measured by, on the CPU as it is."""
+    (threads,), cpus = experiment.threads, list(experiment.affinity)
+    roles = {NEW: Role.CANDIDATE, OLD: Role.BASELINE}
+    return [Variant(name, role, [], [], threads, cpus) for name, role in roles.items()]
 
 
 def _as_it_is(experiment: Experiment) -> list[Variant]:

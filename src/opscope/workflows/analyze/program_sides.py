@@ -1,0 +1,52 @@
+"""Whether the sides of a gate are programs that are measured now, or were measured already."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from opscope.core.errors import OpscopeError, UsageError
+
+_PROGRAMS = (".pte", ".bpte")
+
+
+def is_program(side: str, models: Path | None = None) -> bool:
+    """Whether a side of a gate is a program or a model to export, and no measurement.
+
+    Args:
+        side: as on the command line.
+        models: the user's directory of models.
+    """
+    from opscope.runtimes.executorch.bundled import is_bundled
+    from opscope.runtimes.executorch.export.sources import source_of
+
+    path = Path(side)
+    if path.suffix in _PROGRAMS:
+        return True
+    if path.is_dir() or "#" in side:
+        return False
+    if path.is_file() and path.suffix != ".py":
+        return is_bundled(path)
+    try:
+        source_of(side, models)
+    except OpscopeError:
+        return False
+    return True
+
+
+def check_kinds(candidate: str, against: str, models: Path | None = None) -> bool:
+    """Whether both sides are programs to be measured; else both were measured already.
+
+    Raises:
+        UsageError: one is a program, and the other was measured already.
+    """
+    found = [is_program(side, models) for side in (candidate, against)]
+    if all(found) or not any(found):
+        return all(found)
+    program, other = (candidate, against) if found[0] else (against, candidate)
+    if not Path(other.partition("#")[0]).exists():
+        return True  # then it is a misspelt program, which is said where it is looked for
+    hint = (
+        "give the program that was measured there, and both run in turns; or measure this one like the other with "
+        f"opscope profile {program} --out DIR, and check that bundle"
+    )
+    raise UsageError(f"{program} is a program, and {other} was measured before", where="--against", hint=hint)

@@ -1,0 +1,228 @@
+"""Two programs in one bundle: measured in turns on the same inputs, judged, and opened by all that opens bundles."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import opscope
+from fakes import FakeClock, FakeTarget
+from opscope.analysis.gate.gate import Outcome
+from opscope.api import ProgramCheck, Settings, add_to_store, check_kinds, check_programs, query_store
+from opscope.bundle.bundle import Bundle
+from opscope.bundle.manifest import Failure, FailureKind, Role, Status
+from opscope.core.errors import MismatchError, NotFoundError, RunError, UsageError
+from opscope.core.stats.effect import Verdict
+from opscope.experiment.target import Job
+from opscope.reports.content.content import headline, operator_rows
+from opscope.reports.formats.openmetrics import openmetrics
+from programs import tiny_program
+
+DATA = Path(__file__).parents[1] / "data"
+SMALL = Settings(rounds=6, runs=3, warmup=1, roofs=False)
+
+
+def programs(directory: Path) -> tuple[Path, Path]:
+    """Two programs of one name that do the same and are not the same bytes: the new one and the old one."""
+    found = []
+    for name, end in (("head", b"new"), ("base", b"old")):
+        (directory / name).mkdir(parents=True)
+        path = directory / name / "model.pte"
+        path.write_bytes(tiny_program() + end)
+        found.append(path)
+    return found[0], found[1]
+
+
+def is_new(job: Job) -> bool:
+    """Whether a job runs the new program."""
+    return Path(job.program).read_bytes().endswith(b"new")
+
+
+def checked(directory: Path, slower: float = 1.0, **changes: object) -> tuple[ProgramCheck, FakeTarget]:
+    """Check the new program, whose convolution takes so much longer."""
+    target = FakeTarget(noise=0.005, seed=3)
+    target.slower = lambda job: slower if is_new(job) else 1.0
+    new, old = programs(directory)
+    given = {"settings": SMALL, "out": directory / "out", "target": target, "clock": FakeClock()} | changes
+    return check_programs(new, old, **given), target  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def slow(tmp_path_factory: pytest.TempPathFactory) -> ProgramCheck:
+    """A new program whose convolution is half as fast."""
+    return checked(tmp_path_factory.mktemp("slow"), 2.0)[0]
+
+
+def test_each_round_runs_both_and_each_job_its_own_program(tmp_path: Path) -> None:
+    """Six rounds, two arms, two programs, nothing switched off; what they run is what was given."""
+    done, target = checked(tmp_path)
+    assert [is_new(job) for job in target.jobs].count(True) == 12
+    assert len(target.jobs) == 24
+    assert all(len({is_new(job) for job in target.jobs[at : at + 2]}) == 2 for at in range(0, 24, 2))
+    assert all(job.clear is None for job in target.jobs)
+    assert done.report.end_to_end.design == "paired"
+    assert done.report.outcome is Outcome.PASSED
+
+
+def test_a_slower_program_is_a_regression(slow: ProgramCheck) -> None:
+    """The verdict, the model it is about, its paths and what was computed."""
+    report = slow.report
+    assert report.outcome is Outcome.REGRESSION
+    assert report.end_to_end.verdict is Verdict.SLOWER
+    assert report.model == "model"
+    assert (report.candidate.label, report.baseline.label) == ("new", "old")
+    assert report.outputs is not None
+    assert report.outputs.agree
+    assert report.mismatches == []
+    assert not any("model differs" in note for note in report.notes)
+
+
+def test_the_manifest_says_which_variant_ran_what(slow: ProgramCheck) -> None:
+    """Two programs with their hashes, in directories of their own, and roles that claim no acceleration."""
+    bundle = Bundle.open(slow.profiled.path)
+    manifest = bundle.manifest
+    assert [(v.name, v.role, v.ablated) for v in manifest.variants] == [
+        ("new", Role.CANDIDATE, []),
+        ("old", Role.BASELINE, []),
+    ]
+    assert manifest.model_of("new") == manifest.model
+    assert manifest.model_of("old") == manifest.programs["old"]
+    assert (manifest.model.program, manifest.programs["old"].program) == ("model/model.pte", "model/old/model.pte")
+    assert manifest.model.sha256 != manifest.programs["old"].sha256
+    assert (bundle.path / "model/old/model.pte").read_bytes().endswith(b"old")
+
+
+def test_reports_say_that_two_programs_ran(slow: ProgramCheck) -> None:
+    """Headline, page and command: new and old, both hashes, and nothing about acceleration."""
+    shown = slow.profiled.content
+    old = shown.manifest.programs["old"]
+    assert " as new, " in headline(shown).text
+    assert ": slower, " in headline(shown).text
+    for name in ("report.md", "report.html"):
+        text = (slow.profiled.path / name).read_text()
+        assert str(old.sha256) in text
+        assert "opscope check " in text
+        assert "cceleration" not in text
+    assert not any(finding.rule.startswith("acceleration") for finding in shown.findings)
+    assert f'model_sha256="{old.sha256}"' in openmetrics(shown).decode()
+
+
+def test_an_operator_is_told_with_its_own_change(slow: ProgramCheck) -> None:
+    """What the other program has at the same place is another operator."""
+    rows = operator_rows(slow.profiled.content)
+    changes = [row.change for row in rows]
+    assert [change.candidate_ns for change in changes if change] == pytest.approx([r.operator.time_ns for r in rows])
+
+
+def test_it_validates_and_compares_both_ways(slow: ProgramCheck) -> None:
+    """All checks pass; comparisons are paired, one inverts the other; without a name the new program is meant."""
+    path = slow.profiled.path
+    failed = {check.name for check in opscope.validate(path).checks if check.status.value == "failed"}
+    assert failed <= {"outputs"}  # the fake runtime hashes nothing
+    there, back = opscope.compare(f"{path}#old", f"{path}#new"), opscope.compare(f"{path}#new", f"{path}#old")
+    assert there.end_to_end.design == back.end_to_end.design == "paired"
+    assert there.end_to_end.speedup * back.end_to_end.speedup == pytest.approx(1)
+    assert any("different programs" in note for note in there.notes)
+    assert opscope.analyze(path).variant == "new"
+    assert opscope.analyze(f"{path}#old").program.sha256 == Bundle.open(path).manifest.programs["old"].sha256
+
+
+def test_a_changed_program_is_found(slow: ProgramCheck, tmp_path: Path) -> None:
+    """The second program counts as the first does: its hash, its path, and what the manifest says of it."""
+    copy = shutil.copytree(slow.profiled.path, tmp_path / "copy")
+    (copy / "model/old/model.pte").write_bytes(tiny_program())
+    found = {check.name: check.status.value for check in opscope.validate(copy).checks}
+    assert found["program"] == "failed"
+    with pytest.raises(RunError, match="missing or changed"):
+        check_programs(
+            Bundle.open(copy).manifest.model.source,
+            Bundle.open(copy).manifest.programs["old"].source,
+            out=copy,
+            resume=True,
+            target=FakeTarget(),
+            clock=FakeClock(),
+        )
+
+
+def test_a_store_tells_the_programs_apart(slow: ProgramCheck, tmp_path: Path) -> None:
+    """One run of each, each with its own hash."""
+    pytest.importorskip("duckdb")
+    add_to_store([slow.profiled.path], tmp_path / "store")
+    rows = query_store("select variant, program_sha256 from runs order by variant", tmp_path / "store").rows
+    manifest = Bundle.open(slow.profiled.path).manifest
+    assert rows == [("new", manifest.model.sha256), ("old", manifest.programs["old"].sha256)]
+
+
+def test_it_is_finished_where_it_stopped(tmp_path: Path) -> None:
+    """A repetition that failed is run again, by the same command or by profile; another baseline is refused."""
+    new, old = programs(tmp_path)
+    broken = FakeTarget(fail=lambda number: Failure(FailureKind.EXIT, "lost") if number == 5 else None)
+    out = tmp_path / "out"
+    done = check_programs(new, old, settings=SMALL, out=out, target=broken, clock=FakeClock())
+    assert Bundle.open(out).manifest.status is Status.INCOMPLETE
+    assert any("failed" in note for note in done.report.notes)
+    with pytest.raises(UsageError, match="not against"):
+        check_programs(new, new, out=out, resume=True, target=FakeTarget(), clock=FakeClock())
+    target = FakeTarget()
+    check_programs(new, old, settings=SMALL, out=out, resume=True, target=target, clock=FakeClock())
+    assert Bundle.open(out).manifest.status is Status.COMPLETE
+    assert len(target.jobs) == 1
+
+
+def test_different_results_are_said_and_do_not_pass_unseen(tmp_path: Path) -> None:
+    """A retrained model is no slower one: the outcome is that of the times, and the first note tells of the results."""
+    target = FakeTarget(noise=0.005)
+    target.outputs = lambda job: np.arange(4, dtype=np.float32) * (3 if is_new(job) else 1)
+    done, _ = checked(tmp_path, target=target)
+    assert done.report.outcome is Outcome.PASSED
+    assert done.report.outputs is not None
+    assert not done.report.outputs.agree
+    assert done.report.notes[0].startswith("the two sides compute different results")
+    assert any(finding.rule == "outputs_agree" for finding in done.profiled.content.findings)
+
+
+def test_other_methods_are_refused_before_anything_runs(tmp_path: Path) -> None:
+    """Nothing is left behind, and the message names both."""
+    new, _ = programs(tmp_path)
+    target = FakeTarget()
+    with pytest.raises(MismatchError, match="other methods are called") as caught:
+        check_programs(DATA / "two_methods.pte", new, out=tmp_path / "out", target=target, clock=FakeClock())
+    assert caught.value.hint
+    assert (target.jobs, (tmp_path / "out").exists()) == ([], False)
+
+
+@pytest.mark.parametrize(
+    "settings", [Settings(threads=(1, 2)), Settings(ladder=True), Settings(ablate=("avx2",))], ids=str
+)
+def test_what_two_programs_have_no_use_for_is_refused(settings: Settings, tmp_path: Path) -> None:
+    """Several thread counts, and switching features."""
+    new, old = programs(tmp_path)
+    with pytest.raises(UsageError):
+        check_programs(new, old, settings=settings, out=tmp_path / "out", target=FakeTarget(), clock=FakeClock())
+
+
+def test_an_emulated_target_is_refused(tmp_path: Path) -> None:
+    """Its times say nothing, which is known before it runs for minutes."""
+    new, old = programs(tmp_path)
+    with pytest.raises(MismatchError, match="emulated"):
+        check_programs(new, old, settings=Settings(target="qemu-aarch64"), out=tmp_path / "out")
+
+
+def test_what_is_a_program(slow: ProgramCheck, tmp_path: Path) -> None:
+    """Files of programs and names of models are programs, measurements are none; one of each is an error."""
+    new, old = map(str, programs(tmp_path))
+    bundle = str(slow.profiled.path)
+    assert check_kinds(new, old)
+    assert check_kinds("toy_cnn", new)
+    assert check_kinds(str(DATA / "scaled.bpte"), old)
+    assert not check_kinds(bundle, f"{bundle}#old")
+    assert not check_kinds(str(DATA / "toy_cnn.etdump"), bundle)
+    for sides in ((new, bundle), (bundle, new), (new, f"{bundle}#old"), (new, str(DATA / "toy_cnn.etdump"))):
+        with pytest.raises(UsageError, match="is a program, and") as caught:
+            check_kinds(*sides)
+        assert "opscope profile" in str(caught.value.hint)
+    with pytest.raises(NotFoundError):
+        check_programs(new, "toy_cn", out=tmp_path / "out", target=FakeTarget(), clock=FakeClock())
