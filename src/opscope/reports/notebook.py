@@ -177,7 +177,7 @@ def _changes(comparison: Comparison) -> Grid:
         [
             change.name,
             change.module or "",
-            verdict_text(change.verdict),
+            verdict_text(change.verdict) if change.is_judged else "",
             *(
                 "" if side is None else milliseconds(side)
                 for side in (change.shown_baseline_ns, change.shown_candidate_ns)

@@ -295,7 +295,8 @@ def _changes(rows: Sequence[OperatorChange], comparison: Comparison) -> Table:
             for side in (change.shown_baseline_ns, change.shown_candidate_ns)
         ]
         name = change.module if change.module and change.aten else change.name  # added operators belong to no layer
-        cells = *sides, milliseconds(change.shown_saved_ns), verdict_text(change.verdict)
+        verdict = verdict_text(change.verdict) if change.is_judged else ""
+        cells = *sides, milliseconds(change.shown_saved_ns), verdict
         table.add_row(plain(name, _NAME - 2), *cells)
     for last in closing_changes(comparison, rows[_TOP:]):
         table.add_row(last.name, *map(milliseconds, (last.baseline_ns, last.candidate_ns, last.saved_ns)), "")

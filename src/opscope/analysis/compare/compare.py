@@ -313,6 +313,11 @@ def shown_not_faster(change: CategoryChange | KindChange | OperatorChange) -> bo
     excluded = change.verdict is Verdict.NO_DIFFERENCE and most is not None and most < NOT_FASTER
     return change.verdict is Verdict.SLOWER or excluded
 
+    @property
+    def is_judged(self) -> bool:
+        """Whether its verdict says anything: an operator that nothing could be matched with has none to speak of."""
+        return self.ci95_saved_ns is not None or None not in {self.baseline_ns, self.candidate_ns}
+
 
 class ComparedSide(msgspec.Struct, frozen=True):
     """What stands on one side: where it came from, and its mean latency, which the split adds up to.

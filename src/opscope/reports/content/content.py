@@ -368,7 +368,8 @@ def operator_rows(content: ReportContent) -> list[OperatorRow]:
     if analysis is None:
         return []
     # What the baseline alone ran may have had the place that another operator has on the candidate.
-    there = [change for change in comparison.operators if change.candidate_ns is not None] if comparison else []
+    told = comparison.operators if comparison else []
+    there = [change for change in told if change.candidate_ns is not None and change.is_judged]
     changes = {_place(change): change for change in there}
     rows, running = [], 0.0
     for operator in sorted(analysis.operators, key=lambda o: -o.shown_ns):

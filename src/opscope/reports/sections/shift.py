@@ -37,7 +37,7 @@ class ShiftRow(NamedTuple):
         saved_ns: difference; all rows add up to that of the sides.
         interval: of it; null for sums and where there is none.
         points: it as a share of the baseline's latency.
-        verdict: null for sums.
+        verdict: null for sums, and for what has no counterpart in another program.
     """
 
     change: OperatorChange | None
@@ -91,7 +91,7 @@ def _rows(comparison: Comparison) -> list[ShiftRow]:
                 change.shown_saved_ns,
                 change.ci95_saved_ns,
                 change.shown_saved_ns / total[0],
-                change.verdict,
+                change.verdict if change.is_judged else None,
             )
         )
     others = [comparison.operators[number] for number in order[_ROWS:]]
