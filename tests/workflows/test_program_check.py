@@ -5,13 +5,24 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
 import opscope
 from fakes import FakeClock, FakeTarget
 from opscope.analysis.gate.gate import Outcome
-from opscope.api import ProgramCheck, Settings, add_to_store, check_kinds, check_programs, query_store
+from opscope.api import (
+    ProgramCheck,
+    Settings,
+    add_to_store,
+    check_kinds,
+    check_programs,
+    convert,
+    kernels,
+    query_store,
+    to_json,
+)
 from opscope.bundle.bundle import Bundle
 from opscope.bundle.manifest import Failure, FailureKind, Role, Status
 from opscope.core.errors import MismatchError, NotFoundError, RunError, UsageError
@@ -19,6 +30,7 @@ from opscope.core.stats.effect import Verdict
 from opscope.experiment.target import Job
 from opscope.reports.content.content import headline, operator_rows
 from opscope.reports.formats.openmetrics import openmetrics
+from opscope.runtimes.executorch.export.process import export_model
 from programs import tiny_program
 
 DATA = Path(__file__).parents[1] / "data"
@@ -110,11 +122,12 @@ def test_reports_say_that_two_programs_ran(slow: ProgramCheck) -> None:
     assert f'model_sha256="{old.sha256}"' in openmetrics(shown).decode()
 
 
-def test_an_operator_is_told_with_its_own_change(slow: ProgramCheck) -> None:
-    """What the other program has at the same place is another operator."""
-    rows = operator_rows(slow.profiled.content)
-    changes = [row.change for row in rows]
-    assert [change.candidate_ns for change in changes if change] == pytest.approx([r.operator.time_ns for r in rows])
+def test_what_has_no_counterpart_has_no_verdict(slow: ProgramCheck) -> None:
+    """What the other program has at the same place is another operator, and tables leave the verdict out."""
+    rows = [row for row in operator_rows(slow.profiled.content) if row.operator.kind != "framework"]
+    assert [row.change for row in rows] == [None, None]
+    text = (slow.profiled.path / "report.md").read_text()
+    assert not any("Convolution (NHWC" in line and "undecidable" in line for line in text.splitlines())
 
 
 def test_it_validates_and_compares_both_ways(slow: ProgramCheck) -> None:
@@ -188,10 +201,32 @@ def test_other_methods_are_refused_before_anything_runs(tmp_path: Path) -> None:
     """Nothing is left behind, and the message names both."""
     new, _ = programs(tmp_path)
     target = FakeTarget()
-    with pytest.raises(MismatchError, match="other methods are called") as caught:
+    with pytest.raises(MismatchError, match="it calls") as caught:
         check_programs(DATA / "two_methods.pte", new, out=tmp_path / "out", target=target, clock=FakeClock())
     assert caught.value.hint
     assert (target.jobs, (tmp_path / "out").exists()) == ([], False)
+
+
+@pytest.mark.runtime
+def test_other_inputs_are_refused_before_anything_runs(tmp_path: Path) -> None:
+    """Two sizes of one model; what both take is accepted, by its sizes and by what was asked for."""
+    exported = []
+    for rows in (1, 2):
+        model = tmp_path / f"rows_{rows}.py"
+        model.write_text(f"import torch\n\ndef build():\n    return torch.nn.Linear(4, 4), (torch.zeros({rows}, 4),)\n")
+        directory = tmp_path / str(rows)
+        directory.mkdir()
+        exported.append(export_model(str(model), "fp32", directory)[0])
+    given = {"out": tmp_path / "out", "target": FakeTarget(), "clock": FakeClock(), "settings": SMALL}
+    with pytest.raises(MismatchError, match=r"input 0 is float32\[1,4\], there float32\[2,4\]"):
+        check_programs(exported[0], exported[1], **given)  # type: ignore[arg-type]
+    asked = msgspec.structs.replace(SMALL, input_specs=("float32[1,4]=ones",))
+    with pytest.raises(UsageError, match="float32"):
+        check_programs(exported[0], exported[1], **given | {"settings": asked})  # type: ignore[arg-type]
+    assert not (tmp_path / "out").exists()
+    same = shutil.copy(exported[0], tmp_path / "same.pte")
+    check_programs(exported[0], same, **given | {"settings": asked})  # type: ignore[arg-type]
+    assert Bundle.open(tmp_path / "out").manifest.plan.values == "model/inputs.npz"
 
 
 @pytest.mark.parametrize(

@@ -92,16 +92,18 @@ def check_same_inputs(plan: Plan, experiment: Experiment, programs: tuple[Path, 
     """
     if list(calls) != plan.calls:
         told = [" ".join(own) or "the only method" for own in (plan.calls, calls)]
-        raise _unlike(programs, f"other methods are called: {told[0]} and {told[1]}", "name the same ones by --methods")
+        raise _unlike(
+            programs, f"it calls {told[0]}, there {told[1]} would be called", "name the same ones by --methods"
+        )
     sides = [_declared(_called(program, plan.calls)) for program in programs]
     hint = "export both for the same inputs, or name some that fit both by --input"
     if len(sides[0]) != len(sides[1]):
-        raise _unlike(programs, f"one takes {len(sides[0])} inputs, the other {len(sides[1])}", hint)
+        raise _unlike(programs, f"it takes {len(sides[0])} inputs, there are {len(sides[1])}", hint)
     asked = asked_inputs(experiment)
     texts = [_told(own, made_inputs(own, asked, plan.seed or 0)) for own in sides]
     for number, (one, other) in enumerate(zip(*texts, strict=True)):
         if one != other:
-            raise _unlike(programs, f"input {number} is {one} of the one, {other} of the other", hint)
+            raise _unlike(programs, f"input {number} is {one}, there {other}", hint)
 
 
 def _told(declared: Sequence[Value], made: MadeInputs) -> list[str]:
@@ -113,7 +115,7 @@ def _told(declared: Sequence[Value], made: MadeInputs) -> list[str]:
 
 def _unlike(programs: tuple[Path, Path], problem: str, hint: str) -> MismatchError:
     one, other = programs
-    return MismatchError(f"it cannot run on the inputs of {other.name}: {problem}", where=one.name, hint=hint)
+    return MismatchError(f"it does not take the inputs of {other.name}: {problem}", where=one.name, hint=hint)
 
 
 def asked_inputs(experiment: Experiment) -> list[AskedInput | None]:
