@@ -130,6 +130,15 @@ def test_what_has_no_counterpart_has_no_verdict(slow: ProgramCheck) -> None:
     assert not any("Convolution (NHWC" in line and "undecidable" in line for line in text.splitlines())
 
 
+def test_kernels_and_graphs_are_those_of_each_program(slow: ProgramCheck, tmp_path: Path) -> None:
+    """No operator is faster or slower by an acceleration that was not switched; a graph shows the program it is of."""
+    ladders = kernels([slow.profiled.path]).ladders
+    assert "it is not compared with a baseline" in to_json(ladders).decode()
+    files = convert(slow.profiled.path, "model-explorer", out=tmp_path / "graph.json")
+    assert files
+    assert not any("speedup" in path.name or "old" in path.name for path in files)
+
+
 def test_it_validates_and_compares_both_ways(slow: ProgramCheck) -> None:
     """All checks pass; comparisons are paired, one inverts the other; without a name the new program is meant."""
     path = slow.profiled.path

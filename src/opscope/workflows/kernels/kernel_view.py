@@ -111,7 +111,9 @@ def _gathered(bundle: Bundle, sources: Sequence[KernelSource], library: Path | N
     manifest = bundle.manifest
     sides = {v.name: bundle_side(bundle, v.name, None) for v in manifest.variants if manifest.completed(v.name)}
     notes: list[str] = []
-    comparisons = {} if manifest.target.emulated else _comparisons(manifest, sides, notes)
+    # Kernels are asked what acceleration does to them; of two programs nothing was switched.
+    compared = not (manifest.target.emulated or manifest.programs)
+    comparisons = _comparisons(manifest, sides, notes) if compared else {}
     exported = frozenset(exported_kernels(library)) if library else None
     return _Gathered(bundle, sides, comparisons, evidence_runs(bundle), sources, exported), notes
 
