@@ -1,7 +1,8 @@
 """Bundles that earlier versions wrote: they open, say what they said, and can be used as any other.
 
 ``flat-rooms`` was written by the last commit in which the code stood in flat rooms (opscope 0.1.0), on an x86-64
-machine with AVX2: two rounds of toy_cnn.
+machine with AVX2: two rounds of toy_cnn. ``with-ceilings`` is of the same program and kind of machine, from a later
+commit: with measured ceilings, before records of processes had hashes and before reports named who wrote them.
 """
 
 from __future__ import annotations
