@@ -36,6 +36,7 @@ from opscope.reports.content.content import (
 )
 from opscope.reports.content.messages import measure_again, quality_sentence
 from opscope.reports.content.template import environment
+from opscope.reports.content.written_by import WRITTEN_BY
 from opscope.reports.html.sections import category_class, depth_class, fused_text, html_values, width_class
 from opscope.reports.sections.markdown import markdown_values
 from opscope.reports.sections.methods import calls_text, method_rows, order_sentence, tokens_text
@@ -147,6 +148,7 @@ def _values(content: ReportContent) -> dict[str, Any]:
         "variables": [f"{name}={value}" for name, value in (manifest.environment.variables or {}).items()],
         "failed": len(manifest.failures()),
         "command": _command(content),
+        "written_by": WRITTEN_BY,
     }
 
 

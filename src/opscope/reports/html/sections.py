@@ -45,6 +45,7 @@ def html_values(content: ReportContent) -> dict[str, Any]:
         "style": style,
         "script": script,
         "policy": policy(style, script),
+        "drawn_by": pictures.drawn_by(),
         "pictures": {name: picture or "" for name, picture in drawn.items()},
         "categories_in_order": list(Category),
         "roofline_points": MOST_POINTS,

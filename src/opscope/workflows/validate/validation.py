@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import msgspec
 
-from opscope.analysis.validation import unlike
 from opscope.bundle import questions
 from opscope.bundle.bundle import MANIFEST, PEAK_RATES, VARIANTS, Bundle
 from opscope.bundle.consistency import completeness_problems, model_problems, plan_problems, record_problems
@@ -21,14 +20,12 @@ from opscope.bundle.validation import CheckStatus, Problem, Validation
 from opscope.core.errors import BundleError, NotFoundError
 from opscope.core.version import __version__
 from opscope.workflows.validate.files import derived_documents, document_kind
-from opscope.workflows.validate.recomputed import HTML, MARKDOWN
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from opscope.bundle.validation import BundleCheck
-    from opscope.reports.content.content import ReportContent
-    from opscope.workflows.validate.recomputed import Computed, Inconsistencies
+    from opscope.workflows.validate.recomputed import Inconsistencies
     from opscope.workflows.validate.traces import TraceFindings
 
     Json: TypeAlias = Any
@@ -108,54 +105,6 @@ def _shapes(opened: Opened, manifest: Manifest) -> dict[str, DocumentStructure]:
         if document.value is not None:
             kinds.setdefault(document_kind(path), []).append(document.value)
     return {kind: shape(documents) for kind, documents in kinds.items()}
-
-
-def report_check(bundle: Bundle, texts: Mapping[str, str], found: Computed, doubts: Inconsistencies) -> BundleCheck:
-    """Reports that are cut off, or do not say what the traces give.
-
-    Args:
-        bundle: whose reports.
-        texts: of its reports, by file.
-        found: what the traces give.
-        doubts: what is damaged.
-    """
-    question = questions.REPORTS
-    problems = []
-    if not texts.get(HTML, "</html>").rstrip().endswith("</html>"):
-        problems.append(Problem(HTML, "", "is cut off"))
-    early = "the run is not finished, see complete" if doubts.unfinished else ""
-    doubt = early or doubts.program or doubts.roofs or found.problem or "; ".join(sorted(set(doubts.variants.values())))
-    if problems:
-        return question.answered(problems, "")
-    if not texts or found.content is None or doubt:
-        return question.skipped(doubt or "there is no report that can be read")
-    untrue = _untrue_reports(texts, found.content, str(bundle.path))
-    told = {MARKDOWN: f"{MARKDOWN} says what the traces give", HTML: f"the headline of {HTML} too"}
-    return question.answered(untrue, ", ".join(told[file] for file in texts))
-
-
-def _untrue_reports(texts: Mapping[str, str], content: ReportContent, root: str) -> Iterator[Problem]:
-    """Markdown is compared line by line; of the page, whose pictures take long to draw, the headline."""
-    from html import escape
-
-    from opscope.reports.content.content import headline
-    from opscope.reports.html.page import markdown_report
-
-    title = headline(content).text
-    if HTML in texts and escape(title, quote=False) not in texts[HTML]:
-        yield Problem(HTML, "", f"does not say what the traces give: {title}")
-    if MARKDOWN in texts:
-        yield from _unlike_lines(texts[MARKDOWN].splitlines(), markdown_report(content).splitlines(), root)
-
-
-def _unlike_lines(stated: list[str], true: list[str], root: str) -> Iterator[Problem]:
-    """The first line that differs; one that tells where the bundle is, is not compared."""
-    for number, (one, other) in enumerate(zip(stated, true, strict=False), 1):
-        if one != other and root not in other.replace("\\", ""):
-            yield Problem(MARKDOWN, f"line {number}", unlike(one, other))
-            return
-    if len(stated) != len(true):
-        yield Problem(MARKDOWN, "", f"has {len(stated)} lines, the traces give {len(true)}")
 
 
 _WAIT = "wait until the run that is writing here ends"
@@ -312,16 +261,16 @@ def _figure_checks(
     bundle: Bundle, documents: Mapping[str, Document], found: Inventory, doubts: Inconsistencies
 ) -> list[BundleCheck]:
     from opscope.workflows.validate import figures
-    from opscope.workflows.validate.recomputed import HTML, MARKDOWN, computed
+    from opscope.workflows.validate.recomputed import computed
+    from opscope.workflows.validate.reports import report_check
 
     if doubts.all:
         return [question.skipped(doubts.all) for question in questions.FIGURES]
     values = {path: document.value for path, document in documents.items() if not document.foreign}
     now = computed(bundle, doubts)
     stated = list(figures.stated_analyses(bundle.manifest, values, now, doubts))
-    texts = {name: found.content(name).decode(errors="replace") for name in (MARKDOWN, HTML) if not found.fault(name)}
     return [
         *figures.analysis_checks(stated, doubts),
         figures.comparison_check(bundle, values, now, doubts),
-        report_check(bundle, texts, now, doubts),
+        report_check(bundle, found, now, doubts),
     ]

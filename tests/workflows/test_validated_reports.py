@@ -1,0 +1,162 @@
+"""Reports under validation: every figure and every shape that a person sees is held against what the traces give."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+import opscope
+from opscope.api import combined_report
+from opscope.core.version import __version__
+
+SEED = Path(__file__).parents[1] / "data" / "bundles" / "with-ceilings"
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A bundle of a real program with ceilings, whose reports were written now."""
+    bundle = Path(shutil.copytree(SEED, tmp_path_factory.mktemp("sound") / "with-ceilings"))
+    opscope.report(bundle)
+    return bundle
+
+
+@pytest.fixture
+def bundle(sound: Path, tmp_path: Path) -> Path:
+    """A copy of it, in another place."""
+    return Path(shutil.copytree(sound, tmp_path / "out"))
+
+
+def reports(bundle: Path) -> tuple[str, list[str]]:
+    """The status of the check of the reports, and what it says."""
+    found = opscope.validate(bundle).check("reports")
+    assert found is not None
+    return found.status.value, [f"{p.file} {p.at}: {p.message}" for p in found.problems] or [found.message]
+
+
+def changed(text: str, pattern: str, after: str = "") -> str:
+    """A page with one digit raised: the first that follows the pattern, behind the text ``after``."""
+    start = text.index(after) if after else 0
+    found = re.compile(pattern + r"[^0-9<>]*?(\d)", re.DOTALL).search(text, start)
+    assert found is not None, pattern
+    at = found.start(found.lastindex or 1)
+    return text[:at] + str((int(text[at]) + 1) % 10) + text[at + 1 :]
+
+
+FIGURES = {
+    "headline": (r'<p class="headline">', ""),
+    "figure of the first screen": (r'<div class="tile"><span>speedup</span><b>', ""),
+    "interval of the first screen": (r'<div class="tile"><span>speedup</span><b>[^<]*</b><span>', ""),
+    "category": (r'Convolution</td><td class="n">', "Where the time goes"),
+    "finding": (r'<span class="high">', 'class="findings"'),
+    "statistics": (r'<td class="n">', 'id="latency"'),
+    "text of a picture": (r"<text[^>]*>", 'class="marks"'),
+    "shape of a picture": (r'aria-roledescription="bar"[^>]* d="M', 'class="marks"'),
+    "label of a mark for screen readers": (
+        r'role="graphics-symbol" aria-roledescription="[^"]*" aria-label="[^"]*: ',
+        "",
+    ),
+    "width in an icicle": (r'<svg class="[^"]*" x="[^"]*" y="[^"]*" width="', 'class="icicle"'),
+    "text under the pointer": (r"<title>stem.0: ", 'class="icicle"'),
+    "operator": (r'<td class="n" data-v="\d+">', 'id="operators"'),
+    "figure that a table is sorted by": (r'<td class="n" data-v="', 'id="operators"'),
+    "kernel": (r'<td class="n">', 'id="kernels"'),
+    "point of the roofline": (r'aria-label="[^"]*: ', 'id="roofline"'),
+    "command to reproduce": (r"--rounds ", ""),
+}
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_a_changed_figure_of_the_page_is_found(name: str, bundle: Path) -> None:
+    """Wherever it stands: in text, in a cell, in a picture's shapes, in what only the pointer or a sort shows."""
+    page = bundle / "report.html"
+    text = page.read_text()
+    page.write_text(changed(text, *FIGURES[name]))
+    status, told = reports(bundle)
+    assert status == "failed"
+    assert len(told) == 1
+    assert re.match(r"report\.html (section \w+, )?line \d+: states .*, it is ", told[0]), told
+
+
+def test_every_line_with_a_figure_is_held_against_the_traces(bundle: Path) -> None:
+    """A digit raised in every line of the page's text that has one, all at once: each of these lines is counted."""
+    page = bundle / "report.html"
+    head, text, script = re.split(r"(?=<main>|</main>)", page.read_text())
+    digits = re.compile(r"^(.*?[ >])(\d)", re.MULTILINE)
+    raised, count = digits.subn(lambda found: f"{found[1]}{(int(found[2]) + 1) % 10}", text)
+    page.write_text(head + raised + script)
+    check = opscope.validate(bundle).check("reports")
+    assert check is not None
+    assert check.total == count > 150
+
+
+def test_a_figure_that_the_script_would_change_is_found(bundle: Path) -> None:
+    """A page can show other figures than its text holds."""
+    page = bundle / "report.html"
+    page.write_text(page.read_text().replace("</script>", 'document.title = "2x faster";\n</script>'))
+    assert reports(bundle)[0] == "failed"
+
+
+def test_a_changed_figure_of_the_markdown_is_found(bundle: Path) -> None:
+    """As before, with its line."""
+    page = bundle / "report.md"
+    page.write_text(changed(page.read_text(), r"\*\*"))
+    status, told = reports(bundle)
+    assert status == "failed"
+    assert told[0].startswith("report.md line 3: states")
+
+
+def test_a_title_of_the_user_is_no_fault(bundle: Path) -> None:
+    """It stands in the head of both reports, and is no figure."""
+    opscope.report(bundle, title="Release <2.0> · candidate")
+    assert reports(bundle) == ("passed", ["report.md and report.html say what the traces give"])
+
+
+def by_another(bundle: Path, *names: str) -> None:
+    """Reports that say that another version wrote them, with a figure that is another."""
+    for name in names:
+        page = bundle / name
+        text = page.read_text().replace(f"opscope {__version__}", "opscope 0.0.9").replace("0.99x", "0.98x")
+        page.write_text(text)
+
+
+def test_a_report_of_another_version_is_a_note(bundle: Path) -> None:
+    """Its words and rules may be others; which version wrote it is said."""
+    by_another(bundle, "report.html")
+    expected = "report.md says what the traces give; report.html not recomputed, written by opscope 0.0.9"
+    assert reports(bundle) == ("passed", [expected])
+    by_another(bundle, "report.md")
+    status, told = reports(bundle)
+    assert status == "skipped"
+    assert "report.md not recomputed, written by opscope 0.0.9" in told[0]
+
+
+def test_a_report_that_names_no_writer_is_a_note(bundle: Path) -> None:
+    """As every report was before reports named who wrote them."""
+    shutil.copy(SEED / "report.html", bundle)
+    status, told = reports(bundle)
+    assert status == "passed"
+    assert "report.html not recomputed, written by an earlier opscope, which it does not name" in told[0]
+
+
+def test_pictures_of_other_libraries_are_a_note(bundle: Path) -> None:
+    """Their strokes differ with the library; the text of the page is compared all the same."""
+    page = bundle / "report.html"
+    other = re.sub(r"altair [^,]*", "altair 0.1", page.read_text())
+    page.write_text(changed(other, r"<text[^>]*>", 'class="marks"'))
+    status, told = reports(bundle)
+    assert status == "passed"
+    assert "pictures of report.html not recomputed, drawn by altair 0.1, vl-convert" in told[0]
+    page.write_text(changed(page.read_text(), r'<p class="headline">'))
+    assert reports(bundle)[0] == "failed"
+
+
+def test_a_combined_report_in_the_bundle_is_named(bundle: Path, tmp_path: Path) -> None:
+    """It rests on other bundles, which are not opened."""
+    other = Path(shutil.copytree(bundle, tmp_path / "other"))
+    combined_report([bundle, other], bundle, ["html"])
+    status, told = reports(bundle)
+    assert status == "passed"
+    assert "combined.html not recomputed: other bundles are part of it" in told[0]
