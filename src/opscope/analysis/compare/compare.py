@@ -298,6 +298,11 @@ class OperatorChange(msgspec.Struct, ChangeOnHeadline, frozen=True):
     candidate_headline_ns: float | None = None
     saved_headline_ns: float | None = None
 
+    @property
+    def is_judged(self) -> bool:
+        """Whether its verdict says anything: an operator that nothing could be matched with has none to speak of."""
+        return self.ci95_saved_ns is not None or None not in {self.baseline_ns, self.candidate_ns}
+
 
 def largest_speedup(change: CategoryChange | KindChange | OperatorChange) -> float | None:
     """The largest speedup that the interval of what was saved allows; None where nothing bounds it."""
@@ -312,11 +317,6 @@ def shown_not_faster(change: CategoryChange | KindChange | OperatorChange) -> bo
     most = largest_speedup(change)
     excluded = change.verdict is Verdict.NO_DIFFERENCE and most is not None and most < NOT_FASTER
     return change.verdict is Verdict.SLOWER or excluded
-
-    @property
-    def is_judged(self) -> bool:
-        """Whether its verdict says anything: an operator that nothing could be matched with has none to speak of."""
-        return self.ci95_saved_ns is not None or None not in {self.baseline_ns, self.candidate_ns}
 
 
 class ComparedSide(msgspec.Struct, frozen=True):
