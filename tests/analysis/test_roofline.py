@@ -8,9 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fakes import rate, round_roofs
-from opscope.analysis.roofline.operator_roof import Bound, Interval, OperatorWork, Placement
+from opscope.analysis.roofline.operator_roof import (
+    Bound,
+    Interval,
+    OperatorWork,
+    Placement,
+    RateUnit,
+    Shortfall,
+)
 from opscope.analysis.roofline.roofline import roofline
-from opscope.program.peak_rates.peak_rates import KernelClass, MemoryPeakRate, Pattern
+from opscope.program.peak_rates.peak_rates import KernelClass, MacPeakRate, MemoryPeakRate, Pattern, PeakRates
 
 ROOFS = round_roofs()
 GEMM = OperatorWork(
@@ -111,6 +118,93 @@ def test_an_elementwise_operator_may_work_in_place() -> None:
     copy = msgspec.structs.replace(sigmoid, flops=0)
     found = roofline([sigmoid, copy], roofs).operators
     assert [one.memory_ns for one in found] == [400, 800]
+
+
+def test_three_buffers_are_no_update_in_place() -> None:
+    """An add of two tensors into a third has the bandwidth of copies, however fast updates in place are."""
+    update = MemoryPeakRate(pattern=Pattern.UPDATE, working_set=1 << 28, rate=rate(34_000_000_000))
+    roofs = msgspec.structs.replace(ROOFS, memory=[*ROOFS.memory, update])
+    elements = 10_000_000
+    add = msgspec.structs.replace(
+        GEMM, name="Add (ND) #1", kernel=None, macs=0, flops=elements, elements=elements, time_ns=15e6
+    )
+    three = msgspec.structs.replace(add, activation_bytes=12 * elements)
+    two = msgspec.structs.replace(add, activation_bytes=8 * elements)
+    found = roofline([three, two], roofs).operators
+    assert found[0].memory_ns == pytest.approx(12e7 / ROOFS.bandwidth(12e7) * 1e9)
+    assert found[0].bound is Bound.MEMORY
+    assert found[0].ceiling is not None
+    assert (found[0].ceiling.unit, found[0].ceiling.measured_with) == (RateUnit.BYTES, "copies or sums of as much")
+    assert found[1].memory_ns == pytest.approx(8e7 / 34e9 * 1e9)
+
+
+GEMV = msgspec.structs.replace(
+    GEMM, kernel=KernelClass.GEMV, macs=1_000_000, activation_bytes=8_000, weight_bytes=4_000_000, time_ns=60_000.0
+)
+
+
+def with_weights(per_s: int, working_set: int, cached: int = 50_000_000_000) -> PeakRates:
+    """Ceilings with a one-row product of 25 GMAC/s in cache, and of streamed weights."""
+    gemv = MacPeakRate(dtype="f32", kernel=KernelClass.GEMV, shape="[1, 64] x [64, 64]", rate=rate(25_000_000_000))
+    weights = [
+        MemoryPeakRate(pattern=Pattern.WEIGHTS, working_set=1 << 18, rate=rate(cached)),
+        MemoryPeakRate(pattern=Pattern.WEIGHTS, working_set=working_set, rate=rate(per_s)),
+    ]
+    return msgspec.structs.replace(ROOFS, compute=[*ROOFS.compute, gemv], memory=[*ROOFS.memory, *weights])
+
+
+def test_a_one_row_product_waits_for_its_weights() -> None:
+    """Its ceiling of 25 GMAC/s is 100 GB/s, a bandwidth: not arithmetic limits it, even where weights stay in cache."""
+    (one,) = roofline([GEMV], with_weights(50_000_000_000, 1 << 22, cached=150_000_000_000)).operators
+    assert (one.bound, one.roof) == (Bound.MEMORY, "weights of 3.82 MiB")
+    (cached,) = roofline([GEMV], with_weights(150_000_000_000, 1 << 22)).operators
+    assert (cached.bound, cached.roof) == (Bound.MEMORY, "f32 gemv")
+
+
+def test_weights_that_were_evicted_have_the_ceiling_of_evicted_weights() -> None:
+    """Beyond the caches such products reach 6 GB/s where plain passes reach 10: 667 us are the ceiling, not 400."""
+    other = msgspec.structs.replace(GEMV, position=1, weight_bytes=1 << 28, time_ns=1e9)
+    slow = msgspec.structs.replace(GEMV, time_ns=800_000.0)
+    one = roofline([slow, other], with_weights(6_000_000_000, 1 << 28)).operators[0]
+    assert one.bound is Bound.MEMORY
+    assert one.ceiling is not None
+    assert one.ceiling.per_s == 6e9
+    assert one.ceiling.measured_with == "one-row products whose weights take as much together"
+
+
+def test_unpacking_weights_of_few_bits_is_arithmetic() -> None:
+    """A quarter of a byte each: 25 GMAC/s read 6 GB/s where 50 are possible."""
+    packed = msgspec.structs.replace(GEMV, weight_bytes=250_000)
+    assert roofline([packed], with_weights(50_000_000_000, 1 << 22)).operators[0].bound is Bound.COMPUTE
+
+
+def test_undisturbed_times_decide_what_limits_an_operator() -> None:
+    """A mean that disturbed processes made three times as long calls nothing inefficient."""
+    disturbed = msgspec.structs.replace(GEMM, time_ns=45_000.0)
+    one = roofline([msgspec.structs.replace(disturbed, undisturbed_ns=15_000.0)], ROOFS).operators[0]
+    assert roofline([disturbed], ROOFS).operators[0].bound is Bound.INEFFICIENT
+    assert (one.bound, one.headroom_ns, one.fraction) == (
+        Bound.COMPUTE,
+        Interval(5_000, 5_000),
+        Interval(10 / 15, 10 / 15),
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"portable": True}, Shortfall.PORTABLE),
+        ({"macs": 100_000, "activation_bytes": 0}, Shortfall.LITTLE_WORK),
+        ({"channels": 30}, Shortfall.CHANNELS),
+        ({"channels": 64}, Shortfall.SHAPE),
+        ({"macs": 0, "flops": 0, "activation_bytes": 400_000}, Shortfall.MOVES),
+    ],
+)
+def test_far_below_both_ceilings_the_likely_reason_is_told(changes: dict[str, object], reason: Shortfall) -> None:
+    """The surest first."""
+    one = placed(time_ns=90_000.0, **changes)
+    assert (one.bound, one.reason) == (Bound.INEFFICIENT, reason)
+    assert placed().reason is None
 
 
 def test_moving_data_has_no_arithmetic() -> None:

@@ -129,6 +129,15 @@ def test_bandwidth_is_interpolated_on_logarithmic_scales(working_set: int, gigab
     assert found / 1e9 == pytest.approx(gigabytes, abs=0.1)
 
 
+def test_weights_of_one_row_products_are_another_bandwidth() -> None:
+    """They count neither as a pass over memory, nor the other way round; files of earlier versions have none."""
+    weights = MemoryPeakRate(pattern=Pattern.WEIGHTS, working_set=1 << 28, rate=rate(6_000_000_000))
+    roofs = round_roofs()
+    known = msgspec.structs.replace(roofs, memory=[*roofs.memory, weights])
+    assert (known.weight_bandwidth(1 << 28), known.bandwidth(1 << 28)) == (6e9, 10e9)
+    assert roofs.weight_bandwidth(1 << 28) is None
+
+
 def test_updates_in_place_are_another_bandwidth() -> None:
     """They are not mixed with copies and sums; without any there is no figure."""
     roofs = round_roofs()

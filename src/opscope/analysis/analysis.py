@@ -42,6 +42,7 @@ from opscope.analysis.operators.operators import (
 from opscope.analysis.quality.quality import evidence_of, examine_measurement
 from opscope.analysis.roofline.operator_roof import OperatorWork
 from opscope.analysis.roofline.roofline import Roofline, roofline
+from opscope.analysis.roofline.undisturbed import undisturbed
 from opscope.analysis.rules.evidence import Evidence
 from opscope.analysis.rules.rules import examine
 from opscope.core.errors import TraceFormatError
@@ -101,6 +102,8 @@ def _work(row: Operator, facts: OperatorFacts) -> OperatorWork:
         calls=row.calls,
         time_ns=row.shown_ns,
         uncertainty_ns=row.uncertainty_ns,
+        portable=row.backend == PORTABLE_BACKEND,
+        channels=row.shape[-1] if row.shape else None,
     )
 
 
@@ -270,6 +273,7 @@ def analyse(
     typical = TypicalTimes(scale.times, scale.split.headline_ns) if scale else None
     rows = operators(table, known.attributions.operators if known else None, typical)
     worked = operator_work(rows, known.attributions.operators) if known else []
+    worked = undisturbed(worked, rows, process_times(table, rows)) if worked else []
     limits = roofline(worked, known.roofs) if known and known.roofs and worked else None
     timing = untraced(calls) if calls else None
     methods = method_times(table, rows, calls, tokens or {})

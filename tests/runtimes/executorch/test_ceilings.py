@@ -23,7 +23,15 @@ from opscope.core.errors import BundleError, FeatureError, OpscopeError, RunErro
 from opscope.experiment.protocol import PeakRatesRequest, PeakRatesResponse
 from opscope.experiment.target import RunTarget
 from opscope.machine import isa
-from opscope.program.peak_rates.peak_rates import KernelClass, MacPeakRate, NoPeakRates, PeakRate, PeakRates, kernel_use
+from opscope.program.peak_rates.peak_rates import (
+    KernelClass,
+    MacPeakRate,
+    NoPeakRates,
+    Pattern,
+    PeakRate,
+    PeakRates,
+    kernel_use,
+)
 from opscope.runtimes.executorch.peak_rates.sampler import LEAST_RUNS, PASSES, PATIENCE, Probe, ProbeCandidate, measure
 from opscope.runtimes.executorch.peak_rates.xnnpack import RefusedError
 from opscope.runtimes.executorch.runners.python import PythonTarget, python_here
@@ -339,13 +347,24 @@ def test_cleared_features_are_in_effect(real: tuple[PeakRates, PeakRates], stron
 
 
 @pytest.mark.runtime
+def test_weights_of_one_row_products_have_ceilings_of_their_own(real: tuple[PeakRates, PeakRates]) -> None:
+    """From the caches to beyond them, with the kernels that the products of a model run."""
+    for roofs in real:
+        own = [roof for roof in roofs.memory if roof.pattern is Pattern.WEIGHTS]
+        assert [roof.working_set for roof in own][:3] == [1 << 18, 1 << 20, 1 << 22]
+        assert all(roof.rate for roof in own)
+        assert {name for roof in own for name in roof.operators} == {"Fully Connected (NC, F32) GEMM"}
+
+
+@pytest.mark.runtime
 def test_memory_is_measured_from_small_sets_to_large_ones(real: tuple[PeakRates, PeakRates]) -> None:
     """From 32 KiB on, each set twice the one before, in three patterns; and the fixed cost of an operator."""
     for roofs in real:
-        sizes = sorted({roof.working_set for roof in roofs.memory})
+        passes = [roof for roof in roofs.memory if roof.pattern is not Pattern.WEIGHTS]
+        sizes = sorted({roof.working_set for roof in passes})
         assert sizes[0] == 1 << 15
         assert all(second == 2 * first for first, second in itertools.pairwise(sizes))
-        assert len(roofs.memory) == 3 * len(sizes)
+        assert len(passes) == 3 * len(sizes)
         assert (roofs.dispatch_ns() or 0) > 0
 
 

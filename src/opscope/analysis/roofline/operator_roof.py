@@ -1,4 +1,4 @@
-"""One operator under the ceilings: which applies, how much of it is reached, and what its time is owed to.
+"""One operator under the ceilings: which applies, how much of it is reached, and what limits it.
 
 Method, thresholds and what a ceiling is worth: ``docs/concepts/roofline.md``.
 """
@@ -18,10 +18,18 @@ if TYPE_CHECKING:
 
 EXPLAINED = 0.5
 """A ceiling explains an operator's time from this share on."""
+LITTLE_NS = 2_000.0
+"""A call that would take less at its ceiling has little work. This and the next one: docs/concepts/roofline.md."""
+TILE = 8
+"""Outputs that kernels compute side by side, or a multiple of it."""
+
+
+_WIDTHS = {"f32": 4, "f16": 2, "qs8": 1}
+_PASSES = "copies or sums of as much"
 
 
 class Bound(str, enum.Enum):
-    """What an operator's time is owed to."""
+    """What limits an operator."""
 
     COMPUTE = "compute"
     """Arithmetic, at the best rate of its kernels, takes at least half of the time, and longer than memory."""
@@ -30,9 +38,46 @@ class Bound(str, enum.Enum):
     OVERHEAD = "overhead"
     """Neither does, but with the fixed cost of starting an operator the half is reached."""
     INEFFICIENT = "inefficient"
-    """Not even then: the kernel does not suit this shape, or something disturbed it."""
+    """Not even then; the likely reason stands beside it."""
     UNRESOLVED = "unresolved"
     """The duration is known too roughly to tell."""
+
+
+class Shortfall(str, enum.Enum):
+    """Why an operator is far below both ceilings, as far as that is likely."""
+
+    PORTABLE = "portable"
+    """A portable kernel ran it, which uses no vectors."""
+    LITTLE_WORK = "little work"
+    """At its ceiling a call would take a few microseconds: what each call costs beside its work shows."""
+    CHANNELS = "channels"
+    """Its output channels do not fill a kernel's tile."""
+    MOVES = "moves"
+    """It gathers or scatters its elements instead of passing over them in a row."""
+    SHAPE = "shape"
+    """None of these: its shape suits the kernel less than those that the ceilings were measured with."""
+
+
+class RateUnit(str, enum.Enum):
+    """What a ceiling counts per second."""
+
+    MACS = "MAC/s"
+    ELEMENTS = "elements/s"
+    BYTES = "bytes/s"
+
+
+class Ceiling(msgspec.Struct, frozen=True):
+    """The rate of a ceiling.
+
+    Attributes:
+        per_s: the rate.
+        unit: what is counted.
+        measured_with: what ran to measure it.
+    """
+
+    per_s: float
+    unit: RateUnit
+    measured_with: str
 
 
 class Interval(msgspec.Struct, frozen=True):
@@ -62,6 +107,9 @@ class OperatorWork(msgspec.Struct, frozen=True, kw_only=True):
         calls: events.
         time_ns: mean self time, cut off.
         uncertainty_ns: the true time lies in [time_ns, time_ns + uncertainty_ns).
+        undisturbed_ns: self time where other work disturbed least, which is held against ceilings; null: the mean is.
+        portable: whether a portable kernel ran it.
+        channels: of its output, the last size; null when not known.
     """
 
     method: str
@@ -80,6 +128,14 @@ class OperatorWork(msgspec.Struct, frozen=True, kw_only=True):
     calls: float = 1.0
     time_ns: float
     uncertainty_ns: float = 0.0
+    undisturbed_ns: float | None = None
+    portable: bool = False
+    channels: int | None = None
+
+    @property
+    def held_ns(self) -> float:
+        """The time that is held against ceilings."""
+        return self.time_ns if self.undisturbed_ns is None else self.undisturbed_ns
 
 
 class Placement(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,7 +145,7 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
         method: with instruction and position, which operator it is.
         instruction: likewise.
         position: likewise.
-        bound: what its time is owed to; null when a ceiling or its work is not known.
+        bound: what limits it; null when a ceiling or its work is not known.
         roof: the ceiling that applies, by name; null when none is known.
         compute_ns: arithmetic at its ceiling; null when not known.
         memory_ns: moving each byte once; null when not known.
@@ -102,6 +158,8 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
             too much.
         above_roof: it was faster than its ceiling, which is thus too low for it.
         note: why something is null.
+        ceiling: rate of the ceiling that applies; null when none is known.
+        reason: why it is below both ceilings, as far as that is likely; null with another bound.
     """
 
     method: str
@@ -119,14 +177,17 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
     headroom_ns: Interval | None
     above_roof: bool
     note: str | None
+    ceiling: Ceiling | None = None
+    reason: Shortfall | None = None
 
 
 class _Time(NamedTuple):
-    """Time at a ceiling, and its name; or why there is none."""
+    """Time at a ceiling, its name and rate; or why there is none."""
 
     ns: float | None
     name: str | None = None
     note: str | None = None
+    ceiling: Ceiling | None = None
 
 
 def place(work: OperatorWork, roofs: PeakRates, footprint: int) -> Placement:
@@ -144,11 +205,14 @@ def place(work: OperatorWork, roofs: PeakRates, footprint: int) -> Placement:
     dispatch = roofs.dispatch_ns()
     overhead = None if dispatch is None else dispatch * work.calls
     whole = _whole(work)
+    bound = _bound(work, compute, memory, overhead)
+    if bound is Bound.COMPUTE and _streams(work, roofs):
+        bound = Bound.MEMORY
     return Placement(
         method=work.method,
         instruction=work.instruction,
         position=work.position,
-        bound=_bound(work, compute, memory, overhead),
+        bound=bound,
         roof=leading.name,
         compute_ns=compute.ns,
         memory_ns=memory.ns,
@@ -158,9 +222,38 @@ def place(work: OperatorWork, roofs: PeakRates, footprint: int) -> Placement:
         bytes_per_s=None if whole is None else _rate(whole, work),
         fraction=None if whole_roof is None else _share(whole_roof, work),
         headroom_ns=None if whole_roof is None else _headroom(whole_roof, work),
-        above_roof=roof is not None and roof > work.time_ns + work.uncertainty_ns,
+        above_roof=roof is not None and roof > work.held_ns + work.uncertainty_ns,
         note="; ".join(time.note for time in (compute, memory) if time.note) or None,
+        ceiling=leading.ceiling,
+        reason=_shortfall(work, roof or 0.0) if bound is Bound.INEFFICIENT else None,
     )
+
+
+def _streams(work: OperatorWork, roofs: PeakRates) -> bool:
+    """Whether the ceiling of its arithmetic is itself a bandwidth: a single row reads a weight for every product.
+
+    With weights of a few bits it may not be: unpacking them takes longer than reading them.
+    """
+    if work.kernel is not KernelClass.GEMV or not work.macs or not work.weight_bytes:
+        return False
+    found = roofs.mac_roof(work.dtype or "", work.kernel)
+    near = roofs.weight_bandwidth(0) or roofs.bandwidth(0)
+    if found is None or found.rate is None or near is None:
+        return False
+    return found.rate.best * work.weight_bytes / work.macs >= EXPLAINED * near
+
+
+def _shortfall(work: OperatorWork, roof: float) -> Shortfall:
+    """The likely reason for being far below both ceilings, the surest first."""
+    if work.portable:
+        return Shortfall.PORTABLE
+    if roof / (work.calls or 1.0) < LITTLE_NS:
+        return Shortfall.LITTLE_WORK
+    if not work.macs:
+        return Shortfall.SHAPE if work.flops else Shortfall.MOVES
+    if work.channels and (work.channels < TILE or work.channels % TILE):
+        return Shortfall.CHANNELS
+    return Shortfall.SHAPE
 
 
 def _compute(work: OperatorWork, roofs: PeakRates) -> _Time:
@@ -175,7 +268,8 @@ def _compute(work: OperatorWork, roofs: PeakRates) -> _Time:
     found = roofs.element_roof(function, work.dtype or "")
     if found is None or found.rate is None or work.elements is None:
         return _missing(found, f"{function} in {work.dtype or 'an unknown type'}")
-    return _Time(work.elements * 1e9 / found.rate.best, f"{function} {found.dtype}")
+    ceiling = Ceiling(float(found.rate.best), RateUnit.ELEMENTS, f"a tensor {found.shape}")
+    return _Time(work.elements * 1e9 / found.rate.best, f"{function} {found.dtype}", ceiling=ceiling)
 
 
 def _multiplying(work: OperatorWork, macs: int, roofs: PeakRates) -> _Time:
@@ -186,7 +280,8 @@ def _multiplying(work: OperatorWork, macs: int, roofs: PeakRates) -> _Time:
         kernel = work.kernel.value if work.kernel else "its kernel"
         return _missing(found, f"{kernel} in {work.dtype or 'an unknown type'}")
     taps = f" of {found.taps} taps" if found.taps else ""
-    return _Time(macs * 1e9 / found.rate.best, f"{found.dtype} {found.kernel.value}{taps}")
+    ceiling = Ceiling(float(found.rate.best), RateUnit.MACS, found.shape)
+    return _Time(macs * 1e9 / found.rate.best, f"{found.dtype} {found.kernel.value}{taps}", ceiling=ceiling)
 
 
 def _missing(roof: PeakRate | None, what: str) -> _Time:
@@ -203,20 +298,39 @@ def _memory(work: OperatorWork, roofs: PeakRates, footprint: int) -> _Time:
     working_set = (work.activation_bytes + work.weight_bytes) / (work.calls or 1.0)
     if not working_set:
         return _Time(0.0)
-    near, far = _near(work, roofs, working_set), roofs.bandwidth(max(footprint, working_set))
+    near, far = _near(work, roofs, working_set), _far(work, roofs, max(footprint, working_set))
     if near is None or far is None:
         return _Time(None, note="no bandwidth was measured")
-    activations, weights = work.activation_bytes * 1e9 / near, work.weight_bytes * 1e9 / far
-    name = f"weights of {size_text(footprint)}" if weights > activations else f"memory of {size_text(int(working_set))}"
-    return _Time(activations + weights, name)
+    activations, weights = work.activation_bytes * 1e9 / near.per_s, work.weight_bytes * 1e9 / far.per_s
+    leads = weights > activations
+    name = f"weights of {size_text(footprint)}" if leads else f"memory of {size_text(int(working_set))}"
+    return _Time(activations + weights, name, ceiling=far if leads else near)
 
 
-def _near(work: OperatorWork, roofs: PeakRates, working_set: float) -> float | None:
-    """Bandwidth at an operator's own working set. An elementwise one may leave its output in the place of its input."""
-    rates = [roofs.bandwidth(working_set)]
-    if work.macs == 0 and work.flops:
-        rates.append(roofs.bandwidth(working_set / 2, in_place=True))
-    return max((rate for rate in rates if rate is not None), default=None)
+def _far(work: OperatorWork, roofs: PeakRates, footprint: float) -> Ceiling | None:
+    """Bandwidth of weights, between whose uses the whole footprint passes through the caches."""
+    own = roofs.weight_bandwidth(footprint) if work.kernel is KernelClass.GEMV else None
+    if own is not None:
+        return Ceiling(own, RateUnit.BYTES, "one-row products whose weights take as much together")
+    passed = roofs.bandwidth(footprint)
+    return None if passed is None else Ceiling(passed, RateUnit.BYTES, _PASSES)
+
+
+def _near(work: OperatorWork, roofs: PeakRates, working_set: float) -> Ceiling | None:
+    """Bandwidth at an operator's own working set; with one input it may leave its output in the place of that."""
+    passed = roofs.bandwidth(working_set)
+    updated = roofs.bandwidth(working_set / 2, in_place=True) if _may_update(work) else None
+    if updated is not None and updated > (passed or 0.0):
+        return Ceiling(updated, RateUnit.BYTES, "updates in place")
+    return None if passed is None else Ceiling(passed, RateUnit.BYTES, _PASSES)
+
+
+def _may_update(work: OperatorWork) -> bool:
+    """Whether an elementwise operator reads one tensor and writes one: three buffers are no update in place."""
+    width = _WIDTHS.get(work.dtype or "")
+    if work.macs != 0 or not work.flops or width is None or work.elements is None or work.activation_bytes is None:
+        return False
+    return work.activation_bytes <= 2 * width * work.elements
 
 
 def _bound(work: OperatorWork, compute: _Time, memory: _Time, overhead: float | None) -> Bound | None:
@@ -243,19 +357,19 @@ def _below(time: float, work: OperatorWork) -> bool:
 
 
 def _share(time: float, work: OperatorWork) -> Interval:
-    longest = work.time_ns + work.uncertainty_ns
-    return Interval(time / longest if longest else 0.0, time / work.time_ns if work.time_ns else None)
+    longest = work.held_ns + work.uncertainty_ns
+    return Interval(time / longest if longest else 0.0, time / work.held_ns if work.held_ns else None)
 
 
 def _rate(count: int, work: OperatorWork) -> Interval | None:
     """Per second; None when there is no time to divide by."""
-    if not work.time_ns + work.uncertainty_ns:
+    if not work.held_ns + work.uncertainty_ns:
         return None
     return _share(count * 1e9, work)
 
 
 def _headroom(roof: float, work: OperatorWork) -> Interval:
-    return Interval(max(0.0, work.time_ns - roof), max(0.0, work.time_ns + work.uncertainty_ns - roof))
+    return Interval(max(0.0, work.held_ns - roof), max(0.0, work.held_ns + work.uncertainty_ns - roof))
 
 
 def _whole(work: OperatorWork) -> int | None:

@@ -20,7 +20,7 @@ __all__ = ["Bound", "BoundTime", "Interval", "OperatorWork", "Placement", "Roofl
 
 
 class BoundTime(msgspec.Struct, frozen=True):
-    """All operators whose time is owed to the same; ``bound`` null: those that could not be placed."""
+    """All operators that the same limits; ``bound`` null: those that could not be placed."""
 
     bound: Bound | None
     operators: int
@@ -33,7 +33,7 @@ class Roofline(msgspec.Struct, frozen=True):
 
     Attributes:
         operators: in the order they were given.
-        bounds: time by what it is owed to, longest first.
+        bounds: time by what limits it, longest first.
         time_ns: of all operators.
         placed_ns: of those whose ceilings are all known.
         roof_ns: what these would take at their ceilings.

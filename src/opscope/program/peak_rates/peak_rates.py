@@ -16,7 +16,7 @@ import msgspec
 from opscope.core.units import share_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
 
 UNSTEADY = 0.25
@@ -49,6 +49,8 @@ class Pattern(str, enum.Enum):
     READ = "read"
     UPDATE = "update"
     """Each element is read and written in its place."""
+    WEIGHTS = "weights"
+    """Weights of one-row products are read, each once before any of them is read again."""
 
 
 class Dispatch(str, enum.Enum):
@@ -126,7 +128,7 @@ class ElementPeakRate(PeakRate, frozen=True, kw_only=True):
 
 
 class MemoryPeakRate(PeakRate, frozen=True, kw_only=True):
-    """Bytes per second of passing over memory again and again: bytes read plus bytes written.
+    """Bytes per second of passing over memory again and again: bytes read plus bytes written; of weights, their own.
 
     Attributes:
         pattern: how.
@@ -283,9 +285,23 @@ class PeakRates(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.ro
             working_set: distinct bytes.
             in_place: of updates, which need half of the memory for the same bytes, instead of copies and sums.
         """
+        return self._bandwidth((Pattern.UPDATE,) if in_place else (Pattern.COPY, Pattern.READ), working_set)
+
+    def weight_bandwidth(self, footprint: float) -> float | None:
+        """Bytes per second at which one-row products read weights between whose uses so many other bytes pass.
+
+        Their kernels read several rows at once, which reaches less than a plain pass over memory. None where it was not
+        measured, as in files of earlier versions.
+
+        Args:
+            footprint: distinct bytes of an inference.
+        """
+        return self._bandwidth((Pattern.WEIGHTS,), footprint)
+
+    def _bandwidth(self, patterns: Sequence[Pattern], working_set: float) -> float | None:
         measured: dict[int, int] = {}
         for roof in self.memory:
-            if roof.rate and (roof.pattern is Pattern.UPDATE) is in_place:
+            if roof.rate and roof.pattern in patterns:
                 measured[roof.working_set] = max(roof.rate.best, measured.get(roof.working_set, 0))
         return _interpolated(measured, working_set) if measured else None
 

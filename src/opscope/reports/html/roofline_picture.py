@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     Rows: TypeAlias = list[dict[str, Any]]
 
 _WIDTH, _HEIGHT = 860, 340
-_BOUNDS = ("compute", "memory", "overhead", "neither: inefficient here", "too short to tell", "not known")
+_BOUNDS = ("compute", "memory", "overhead", "below both ceilings", "too short to tell", "not known")
 _COLOURS = ("#4c78a8", "#f58518", "#b279a2", "#e45756", "#9d9d9d", "#54a69f")
 _MOST_LABELS = 4
 MOST_POINTS = 400

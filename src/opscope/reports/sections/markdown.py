@@ -229,7 +229,7 @@ def _by_switching(content: ReportContent) -> list[str]:
     open_ = len(heavy) - faster - undecided - excluded
     rest = [f"{excluded} are not (a speedup of {ratio_text(NOT_FASTER)} is excluded)"] if excluded else []
     rest += [f"of {open_} no difference is shown"] if open_ else []
-    rest += [f"{undecided} are undecidable"] if undecided else []
+    rest += [f"{undecided} undecidable"] if undecided else []
     told = f"{faster} of {len(heavy)} convolutions and matrix products of delegates are faster"
     return [f"Measured with and without the features, {'; '.join([told, *rest])}."]
 

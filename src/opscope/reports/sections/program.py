@@ -6,6 +6,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, NamedTuple
 
 from opscope.analysis.operators.delegates import attributed_share
+from opscope.analysis.roofline.operator_roof import RateUnit, Shortfall
 from opscope.core.grouping import grouped
 from opscope.core.table.places import by_operator
 from opscope.core.units import range_text, rate_text, share_text, time_text
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from opscope.analysis.operators.delegates import DelegateTime, LayoutTime, PortableTime
     from opscope.analysis.operators.modules import ModuleTime, SourceTime
     from opscope.analysis.operators.operators import Operator
-    from opscope.analysis.roofline.operator_roof import Bound, Interval, Placement
+    from opscope.analysis.roofline.operator_roof import Bound, Ceiling, Interval, Placement
     from opscope.analysis.roofline.roofline import BoundTime
 
 _MOST_MODULES = 40
@@ -47,10 +48,20 @@ class PeakRateRow(NamedTuple):
     placement: Placement
     layer: str
     bound: str
+    ceiling: str
     gmacs: str
     gbytes: str
     fraction: str
     headroom: str
+
+
+class CeilingRow(NamedTuple):
+    """A ceiling that operators are held against: its rate, what it was measured with, and how many operators."""
+
+    name: str
+    rate: str
+    measured_with: str
+    operators: int
 
 
 class PortableRow(NamedTuple):
@@ -80,7 +91,8 @@ class ProgramSections(NamedTuple):
         layout_known: what the tax rests on, in words; empty when it is nothing.
         portable: operators that no delegate took, by name and reason.
         roof_rows: operators with most headroom.
-        bounds: time by what it is owed to.
+        ceiling_rows: the ceilings that operators are held against.
+        bounds: time by what limits it.
         ceilings: where the ceilings come from, in sentences; empty without any.
         coverage: how sure the attribution is, in one sentence.
         no_layers: why modules and lines are not known, where they are not.
@@ -98,6 +110,7 @@ class ProgramSections(NamedTuple):
     layout_known: str
     portable: list[PortableRow]
     roof_rows: list[PeakRateRow]
+    ceiling_rows: list[CeilingRow]
     bounds: list[BoundTime]
     ceilings: str
     coverage: str
@@ -127,6 +140,7 @@ def program_sections(analysis: Analysis) -> ProgramSections | None:
         layout_known=f"as far as {share_text(known)} of delegate time is attributed" if known else "",
         portable=_portable_rows(analysis.portable),
         roof_rows=_roof_rows(analysis),
+        ceiling_rows=ceiling_rows(analysis.roofline.operators) if analysis.roofline else [],
         bounds=analysis.roofline.bounds if analysis.roofline else [],
         ceilings=ceilings_text(analysis.ceilings) if analysis.ceilings else "",
         coverage=coverage_sentence(analysis),
@@ -186,9 +200,47 @@ _BOUNDS = {
     "compute": "compute",
     "memory": "memory",
     "overhead": "overhead",
-    "inefficient": "neither: inefficient here",
+    "inefficient": "below both ceilings",
     "unresolved": "too short to tell",
 }
+
+
+_SHORTFALLS = {
+    Shortfall.PORTABLE: "portable kernel, without vectors",
+    Shortfall.LITTLE_WORK: "little work in each call",
+    Shortfall.CHANNELS: "output channels do not fill the kernel's tile",
+    Shortfall.MOVES: "gathers or scatters its elements",
+    Shortfall.SHAPE: "its shape suits the kernel less than those measured",
+}
+_UNITS = {RateUnit.MACS: "GMAC/s", RateUnit.ELEMENTS: "billion elements/s", RateUnit.BYTES: "GB/s"}
+
+
+def limit_text(placement: Placement) -> str:
+    """What limits an operator, with the likely reason where it is below both ceilings."""
+    words = bound_text(placement.bound)
+    return f"{words}: {_SHORTFALLS[placement.reason]}" if placement.reason else words
+
+
+def ceiling_text(placement: Placement) -> str:
+    """The ceiling of an operator with its rate; empty where none is known."""
+    if placement.ceiling is None or placement.roof is None:
+        return placement.roof or ""
+    return f"{placement.roof}, {_ceiling_rate(placement.ceiling)}"
+
+
+def _ceiling_rate(ceiling: Ceiling) -> str:
+    return f"{rate_text(ceiling.per_s * 1e-9)} {_UNITS[ceiling.unit]}"
+
+
+def ceiling_rows(placements: Sequence[Placement]) -> list[CeilingRow]:
+    """The ceilings that operators are held against, those of most operators first."""
+    known = [one for one in placements if one.ceiling and one.roof]
+    rows = [
+        CeilingRow(name or "", _ceiling_rate(ceiling), ceiling.measured_with, len(own))
+        for (name, ceiling), own in grouped(known, lambda one: (one.roof, one.ceiling)).items()
+        if ceiling
+    ]
+    return sorted(rows, key=lambda row: -row.operators)[:_MOST_DELEGATES]
 
 
 def bound_text(bound: Bound | None) -> str:
@@ -279,7 +331,8 @@ def _roof_row(operator: Operator, placement: Placement) -> PeakRateRow:
         operator=operator,
         placement=placement,
         layer=layer_text(operator),
-        bound=bound_text(placement.bound),
+        bound=limit_text(placement),
+        ceiling=ceiling_text(placement),
         gmacs=_interval_text(placement.macs_per_s, 1e-9),
         gbytes=_interval_text(placement.bytes_per_s, 1e-9),
         fraction=_interval_text(placement.fraction, 100, " %"),

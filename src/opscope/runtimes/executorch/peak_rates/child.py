@@ -27,7 +27,12 @@ from opscope.runtimes.executorch.cpuinfo import switched_off
 from opscope.runtimes.executorch.installed import installed_runtime, library_directory
 from opscope.runtimes.executorch.peak_rates.compute import compute_probes
 from opscope.runtimes.executorch.peak_rates.elements import element_probes
-from opscope.runtimes.executorch.peak_rates.memory import dispatch_probes, largest_working_set, memory_probes
+from opscope.runtimes.executorch.peak_rates.memory import (
+    dispatch_probes,
+    largest_working_set,
+    memory_probes,
+    weight_probes,
+)
 from opscope.runtimes.executorch.peak_rates.sampler import measure
 from opscope.runtimes.executorch.peak_rates.subgraph import GraphRuntime, SubgraphBuilder
 from opscope.runtimes.executorch.peak_rates.xnnpack import RefusedError, Xnnpack
@@ -99,7 +104,8 @@ def _probes(threads: int, largest: int | None = None) -> list[Probe]:
     if largest is None:
         largest = largest_working_set(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     computing = [*compute_probes(threads), *element_probes(threads)]
-    return [*computing, *memory_probes(threads, largest), *dispatch_probes(threads)]
+    passing = [*memory_probes(threads, largest), *weight_probes(threads, largest)]
+    return [*computing, *passing, *dispatch_probes(threads)]
 
 
 def _probes_again(again: PeakRates) -> list[Probe]:

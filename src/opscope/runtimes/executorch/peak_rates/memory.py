@@ -5,12 +5,22 @@ XNNPACK's own operators pass over the memory, in its own threads: what they reac
 
 from __future__ import annotations
 
+import math
 from ctypes import c_size_t
 from typing import TYPE_CHECKING
 
-from opscope.program.peak_rates.peak_rates import Dispatch, DispatchCost, MemoryPeakRate, Pattern, operator_name
+from opscope.program.peak_rates.peak_rates import (
+    Dispatch,
+    DispatchCost,
+    KernelClass,
+    KernelUse,
+    MemoryPeakRate,
+    Pattern,
+    kernel_use,
+    operator_name,
+)
 from opscope.runtimes.executorch.peak_rates.sampler import Probe, ProbeCandidate
-from opscope.runtimes.executorch.peak_rates.subgraph import Buffer
+from opscope.runtimes.executorch.peak_rates.subgraph import ABSENT, Buffer
 from opscope.runtimes.executorch.peak_rates.xnnpack import Datatype
 
 if TYPE_CHECKING:
@@ -20,6 +30,10 @@ if TYPE_CHECKING:
 
 _SMALLEST_SET, _LARGEST_SET = 1 << 15, 1 << 28
 _SHARE_OF_MEMORY = 8
+# Sizes of weights: from beyond the smallest caches to beyond the last one of most machines. Each is made and packed.
+_SMALLEST_WEIGHTS, _LARGEST_WEIGHTS, _WEIGHTS_APART = 1 << 18, 1 << 26, 4
+_PRODUCT, _INPUTS = 1 << 20, 512
+_FREE = (-math.inf, math.inf)
 _AT_ONCE = 1 << 21
 _WIDTH = Datatype.FP32.bits // 8
 _ROWS = 8
@@ -51,6 +65,39 @@ def memory_probes(threads: int, largest: int) -> Iterator[Probe]:
         yield Probe([_sum(arena, sums, size, _ROWS * threads)], lambda name: operator_name(name) == "Sum")
         yield Probe([_update(arena, size)], lambda name: operator_name(name) == "Clamp")
         size *= 2
+
+
+def weight_probes(threads: int, largest: int) -> Iterator[Probe]:
+    """One-row products whose weights fill a working set together, so that each is evicted where the set is too large.
+
+    Args:
+        threads: size of the thread pool, with which the outputs grow.
+        largest: bytes that weights may take; the library keeps a packed copy of them.
+    """
+    size = _SMALLEST_WEIGHTS
+    while size <= min(largest, _LARGEST_WEIGHTS):
+        yield Probe([_weights(size, threads)], _one_row)
+        size *= _WEIGHTS_APART
+
+
+def _one_row(name: str) -> bool:
+    return kernel_use(name, 1) == KernelUse("f32", KernelClass.GEMV)
+
+
+def _weights(size: int, threads: int) -> ProbeCandidate:
+    """Products of at most ``_PRODUCT`` bytes of weights."""
+    products = max(1, size // (_PRODUCT * threads))
+    outputs = size // products // _INPUTS // _WIDTH
+
+    def build(graph: SubgraphBuilder) -> None:
+        for _ in range(products):
+            weights = graph.weights(Datatype.FP32, (outputs, _INPUTS))
+            given = graph.external(Datatype.FP32, (1, _INPUTS))
+            left = graph.external(Datatype.FP32, (1, outputs), output=True)
+            graph.define("xnn_define_fully_connected", *_FREE, given, weights, ABSENT, left, 0)
+
+    work = products * outputs * _INPUTS * _WIDTH
+    return ProbeCandidate(MemoryPeakRate(pattern=Pattern.WEIGHTS, working_set=size), work, build)
 
 
 def _copy(arena: Buffer, size: int) -> ProbeCandidate:
