@@ -172,6 +172,15 @@ def test_weights_that_were_evicted_have_the_ceiling_of_evicted_weights() -> None
     assert one.ceiling.measured_with == "one-row products whose weights take as much together"
 
 
+def test_nothing_but_memory_limits_a_one_row_product_that_is_far_below_its_ceiling() -> None:
+    """A third of the bandwidth of its weights: neither its shape nor its arithmetic is the reason."""
+    (one,) = roofline(
+        [msgspec.structs.replace(GEMV, time_ns=240_000.0)], with_weights(50_000_000_000, 1 << 22)
+    ).operators
+    assert (one.bound, one.reason) == (Bound.MEMORY, None)
+    assert one.fraction == Interval(pytest.approx(1 / 3, rel=0.01), pytest.approx(1 / 3, rel=0.01))
+
+
 def test_unpacking_weights_of_few_bits_is_arithmetic() -> None:
     """A quarter of a byte each: 25 GMAC/s read 6 GB/s where 50 are possible."""
     packed = msgspec.structs.replace(GEMV, weight_bytes=250_000)

@@ -206,7 +206,7 @@ def place(work: OperatorWork, roofs: PeakRates, footprint: int) -> Placement:
     overhead = None if dispatch is None else dispatch * work.calls
     whole = _whole(work)
     bound = _bound(work, compute, memory, overhead)
-    if bound is Bound.COMPUTE and _streams(work, roofs):
+    if bound in {Bound.COMPUTE, Bound.INEFFICIENT} and _streams(work, roofs) and not _little(work, roof or 0.0):
         bound = Bound.MEMORY
     return Placement(
         method=work.method,
@@ -232,7 +232,8 @@ def place(work: OperatorWork, roofs: PeakRates, footprint: int) -> Placement:
 def _streams(work: OperatorWork, roofs: PeakRates) -> bool:
     """Whether the ceiling of its arithmetic is itself a bandwidth: a single row reads a weight for every product.
 
-    With weights of a few bits it may not be: unpacking them takes longer than reading them.
+    Then nothing but memory limits it, also where it reaches less than half of what weights were seen to. With weights of
+    a few bits it may not be: unpacking them takes longer than reading them.
     """
     if work.kernel is not KernelClass.GEMV or not work.macs or not work.weight_bytes:
         return False
@@ -243,11 +244,15 @@ def _streams(work: OperatorWork, roofs: PeakRates) -> bool:
     return found.rate.best * work.weight_bytes / work.macs >= EXPLAINED * near
 
 
+def _little(work: OperatorWork, roof: float) -> bool:
+    return roof / (work.calls or 1.0) < LITTLE_NS
+
+
 def _shortfall(work: OperatorWork, roof: float) -> Shortfall:
     """The likely reason for being far below both ceilings, the surest first."""
     if work.portable:
         return Shortfall.PORTABLE
-    if roof / (work.calls or 1.0) < LITTLE_NS:
+    if _little(work, roof):
         return Shortfall.LITTLE_WORK
     if not work.macs:
         return Shortfall.SHAPE if work.flops else Shortfall.MOVES
