@@ -69,7 +69,8 @@ def acceleration_effect(pair: PairEvidence) -> Message:
     result = pair.comparison.end_to_end
     interval = f" [{ratio_text(result.ci95[0])}, {ratio_text(result.ci95[1])}]" if result.ci95 else ""
     figures = (
-        f"{ratio_text(result.speedup)}{interval}, {time_text(result.baseline_ns)} to {time_text(result.candidate_ns)}"
+        f"{ratio_text(result.speedup)}{interval}, {time_text(pair.comparison.baseline.shown_ns)} to "
+        f"{time_text(pair.comparison.candidate.shown_ns)}"
     )
     problem = not_switched(pair) or undecided(pair)
     if problem:
@@ -80,7 +81,9 @@ def acceleration_effect(pair: PairEvidence) -> Message:
         step = (
             "leave it off for this model, or try another number type; the table of operators shows what became slower"
         )
-        saving = Saving(result.candidate_ns - result.baseline_ns, _lost(pair), "if it ran as the baseline does")
+        # By the ratio, which the verdict is on: it cannot be more than the candidate takes.
+        lost = pair.comparison.candidate.shown_ns * (1 - result.speedup)
+        saving = Saving(lost, _lost(pair), "if it ran as the baseline does")
         words = "Acceleration makes the model slower", figures, step
         return finding(rule, Severity.HIGH, words, saving)
     hidden = unseen(result, UNHELPED_SPEEDUP)
@@ -100,7 +103,7 @@ def _lost(pair: PairEvidence) -> tuple[float, float] | None:
     result = pair.comparison.end_to_end
     if result.ci95 is None:
         return None
-    low, high = (result.candidate_ns * (1 - speedup) for speedup in reversed(result.ci95))
+    low, high = (pair.comparison.candidate.shown_ns * (1 - speedup) for speedup in reversed(result.ci95))
     return max(0.0, low), max(0.0, high)
 
 

@@ -13,6 +13,7 @@ from opscope.reports.combined.values import (
     CombinedBundle,
     CombinedReport,
     Configuration,
+    HeadlineShares,
     OperatorGroup,
     Shares,
     TopOperator,
@@ -22,9 +23,11 @@ from opscope.reports.content.content import (
     NOT_KNOWN,
     category_rows,
     headline,
+    headline_ns,
     limits,
     measured_latency,
     missing,
+    side_latencies,
     top_operators,
 )
 from opscope.reports.content.messages import sentence
@@ -109,8 +112,8 @@ def _configuration(content: ReportContent, result: VariantResult) -> Configurati
         variant=variant.name,
         baseline=found.baseline.label if found else None,
         off=baseline.variant.ablated if baseline else None,
-        latency_ns=end.candidate_ns if end else latency.median_ns if latency else None,
-        baseline_ns=end.baseline_ns if end else None,
+        latency_ns=headline_ns(analysis) if analysis else None,
+        baseline_ns=side_latencies(found, content)[0] if found else None,
         speedup=end.speedup if end else None,
         ci95=end.ci95 if end else None,
         verdict=end.verdict if end else None,
@@ -132,38 +135,53 @@ def _arm(analysis: Analysis | None) -> str:
 
 
 def _categories(content: ReportContent) -> list[CategoryShift]:
-    total = content.primary.baseline.mean_ns if content.primary else 0.0
-    return [
-        CategoryShift(
-            category=row.category,
-            baseline_ns=row.baseline_ns,
-            baseline_share=row.baseline_ns / total if row.baseline_ns is not None and total else None,
-            time_ns=row.time_ns,
-            share=row.share,
-            speedup=row.speedup,
-            verdict=row.verdict,
+    comparison, shown = content.primary, content.shown
+    changes = {change.category: change for change in comparison.categories} if comparison else {}
+    means = {row.category: row for row in shown.categories} if shown else {}
+    before = side_latencies(comparison, content)[0] if comparison else 0.0
+    total = comparison.baseline.mean_ns if comparison else 0.0
+    found = []
+    for row in category_rows(content):
+        change, own = changes.get(row.category), means[row.category]
+        found.append(
+            CategoryShift(
+                category=row.category,
+                baseline_ns=change.baseline_ns if change else None,
+                baseline_share=change.baseline_ns / total if change and total else None,
+                time_ns=own.time_ns,
+                share=own.share,
+                speedup=change.speedup if change else None,
+                verdict=row.verdict,
+                baseline_headline_ns=row.baseline_ns,
+                baseline_share_of_headline=None if row.baseline_ns is None else row.baseline_ns / before,
+                headline_ns=row.time_ns,
+                share_of_headline=row.share,
+                shown_speedup=row.speedup,
+            )
         )
-        for row in category_rows(content)
-    ]
+    return found
 
 
 def _bottleneck(content: ReportContent, shown: Analysis) -> Bottleneck | None:
     work = top_operators(content)
     if not work:
         return None
-    times = {
-        category: sum(r.operator.time_ns for r in work if r.operator.category is category) for category in Category
-    }
+    times, mean = dict.fromkeys(Category, 0.0), dict.fromkeys(Category, 0.0)
+    for row in work:
+        times[row.operator.category] += row.operator.shown_ns
+        mean[row.operator.category] += row.operator.time_ns
+    headline, whole = shown.headline, headline_ns(shown)
+    times[Category.DATA_MOVEMENT] += headline.copies_ns if headline else 0.0
     category = max(times, key=lambda one: times[one])
-    rest = shown.latency.mean_ns - times[category]
+    rest = whole - times[category] * (headline.saving_scale if headline else 1.0)
     before = _before(content.primary)
     return Bottleneck(
         category=category,
-        share=times[category] / shown.latency.mean_ns,
-        time_ns=times[category],
+        share=mean[category] / shown.latency.mean_ns,
+        time_ns=mean[category],
         before=before[0] if before else None,
         before_share=before[1] if before else None,
-        limit=shown.latency.mean_ns / rest if rest > 0 else None,
+        limit=whole / rest if rest > 0 else None,
         groups=[_group(row) for row in kernel_rows(content)[:_TOP]],
         operators=[
             TopOperator(
@@ -174,35 +192,59 @@ def _bottleneck(content: ReportContent, shown: Analysis) -> Bottleneck | None:
                 time_ns=row.operator.time_ns,
                 share=row.operator.share,
                 speedup=row.change.speedup if row.change else None,
+                headline_ns=row.operator.shown_ns,
+                share_of_headline=row.operator.shown_share,
+                shown_speedup=row.change.shown_speedup if row.change else None,
             )
             for row in work[:_TOP]
         ],
+        share_of_headline=times[category] / whole,
+        headline_ns=times[category],
+        before_share_of_headline=before[2] if before else None,
     )
 
 
 def _group(row: KernelRow) -> OperatorGroup:
     types = f"({row.types})" if row.types else ""
     name = " ".join(filter(None, (row.operator, types, row.algorithm)))
-    return OperatorGroup(name, row.category, row.backend, row.count, row.time_ns, row.share, row.speedup)
+    return OperatorGroup(
+        name,
+        row.category,
+        row.backend,
+        row.count,
+        row.mean_ns,
+        row.mean_share,
+        row.mean_speedup,
+        row.time_ns,
+        row.share,
+        row.speedup,
+    )
 
 
-def _before(comparison: Comparison | None) -> tuple[Category, float] | None:
-    """The category that takes most on the baseline, without the framework's time, and its share."""
+def _before(comparison: Comparison | None) -> tuple[Category, float, float] | None:
+    """The category that takes most on the baseline, framework left out, and its shares of mean and headline."""
     if comparison is None or not comparison.baseline.mean_ns:
         return None
-    times = dict.fromkeys(Category, 0.0)
+    times, mean = dict.fromkeys(Category, 0.0), dict.fromkeys(Category, 0.0)
     for change in comparison.kinds:
         if change.kind != FRAMEWORK.kind:
-            times[change.category] += change.baseline_ns
+            times[change.category] += change.shown_baseline_ns or 0.0
+            mean[change.category] += change.baseline_ns
+    baseline = comparison.baseline
+    times[Category.DATA_MOVEMENT] += baseline.headline.copies_ns if baseline.headline else 0.0
     category = max(times, key=lambda one: times[one])
-    return category, times[category] / comparison.baseline.mean_ns
+    return category, mean[category] / baseline.mean_ns, times[category] / baseline.shown_ns
 
 
 def _shares(shown: Analysis) -> Shares:
-    backends = {row.backend: row.share for row in shown.backends}
-    portable, framework = backends.get("portable", 0.0), backends.get("framework", 0.0)
-    moving = sum(row.share for row in shown.categories if row.category is Category.DATA_MOVEMENT)
-    return Shares(max(0.0, 1 - portable - framework), portable, framework, moving)
+    backends = {row.backend: row for row in shown.backends}
+    [moving] = [row for row in shown.categories if row.category is Category.DATA_MOVEMENT]
+    portable, framework = (backends.get(name) for name in ("portable", "framework"))
+    parts = portable.share if portable else 0.0, framework.share if framework else 0.0
+    shown_parts = portable.shown_share if portable else 0.0, framework.shown_share if framework else 0.0
+    delegated = sum((row.shown_share for row in shown.backends), 0.0) - sum(shown_parts)
+    of_headline = HeadlineShares(max(0.0, delegated), *shown_parts, moving.shown_share)
+    return Shares(max(0.0, 1 - sum(parts)), *parts, moving.share, of_headline)
 
 
 def where_text(bundle: CombinedBundle) -> str:

@@ -65,7 +65,9 @@ def _environment() -> jinja2.Environment:
             "threads": threads_text,
             "where": where_text,
             "faster": lambda row: (
-                units.ratio_text(row.speedup) if row.speedup is not None and row.share >= _FEW else ""
+                units.ratio_text(row.shown_speedup)
+                if row.shown_speedup and (row.share_of_headline or 0.0) >= _FEW
+                else ""
             ),
             "known": lambda value: value if value not in {None, ""} else NOT_KNOWN,
             "width": width_class,

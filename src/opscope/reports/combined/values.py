@@ -42,7 +42,11 @@ class Configuration(msgspec.Struct, frozen=True):
 
 
 class CategoryShift(msgspec.Struct, frozen=True):
-    """A category before and after acceleration, in ns and as shares of each side's mean; null without a comparison."""
+    """A category before and after acceleration, in ns and as shares of each side's mean; null without a comparison.
+
+    Times and shares of the headline are those that reports show, copies of inputs and outputs with data movement;
+    ``shown_speedup`` is their ratio, null where one of them is too short to be shown.
+    """
 
     category: Category
     baseline_ns: float | None
@@ -51,6 +55,11 @@ class CategoryShift(msgspec.Struct, frozen=True):
     share: float
     speedup: float | None
     verdict: Verdict | None
+    baseline_headline_ns: float | None = None
+    baseline_share_of_headline: float | None = None
+    headline_ns: float | None = None
+    share_of_headline: float | None = None
+    shown_speedup: float | None = None
 
 
 class TopOperator(msgspec.Struct, frozen=True):
@@ -63,10 +72,16 @@ class TopOperator(msgspec.Struct, frozen=True):
     time_ns: float
     share: float
     speedup: float | None
+    headline_ns: float | None = None
+    share_of_headline: float | None = None
+    shown_speedup: float | None = None
 
 
 class OperatorGroup(msgspec.Struct, frozen=True):
-    """Operators of one name, kind and number type together; ``speedup`` is null without a comparison."""
+    """Operators of one name, kind and number type together; ``speedup`` is null without a comparison.
+
+    ``headline_ns``, ``share_of_headline`` and ``shown_speedup`` are on the scale of the headline.
+    """
 
     name: str
     category: Category
@@ -75,20 +90,26 @@ class OperatorGroup(msgspec.Struct, frozen=True):
     time_ns: float
     share: float
     speedup: float | None
+    headline_ns: float | None = None
+    share_of_headline: float | None = None
+    shown_speedup: float | None = None
 
 
 class Bottleneck(msgspec.Struct, frozen=True):
     """What takes most on one platform, the framework's own time left out.
 
     Attributes:
-        category: that takes most.
-        share: of it.
-        time_ns: of it.
+        category: that takes most of the headline, copies of inputs and outputs with data movement.
+        share: of its operators, of the mean of traced inferences.
+        time_ns: of its operators, likewise.
         before: category that takes most on the baseline; null without a comparison.
         before_share: of that one.
-        limit: speedup if the category took no time at all; null if nothing else takes any.
+        limit: speedup over the headline if the category took no time at all; null if nothing else takes any.
         groups: operators that are alike, the longest first, of all categories.
         operators: the longest ones, of all categories.
+        share_of_headline: of the category.
+        headline_ns: of the category, on the scale of the headline.
+        before_share_of_headline: as ``before_share``, of the baseline's headline; null without a comparison.
     """
 
     category: Category
@@ -99,15 +120,31 @@ class Bottleneck(msgspec.Struct, frozen=True):
     limit: float | None
     groups: list[OperatorGroup]
     operators: list[TopOperator]
+    share_of_headline: float | None = None
+    headline_ns: float | None = None
+    before_share_of_headline: float | None = None
 
 
-class Shares(msgspec.Struct, frozen=True):
-    """Parts of the mean latency by where operators run, and of data movement wherever it runs."""
+class HeadlineShares(msgspec.Struct, frozen=True):
+    """Parts of the headline by where operators run; beside them are copies, and what tracing costs."""
 
     delegated: float
     portable: float
     framework: float
     data_movement: float
+
+
+class Shares(msgspec.Struct, frozen=True):
+    """Parts of the mean latency by where operators run, and of data movement wherever it runs.
+
+    ``of_headline`` are the same of the headline, copies of inputs and outputs with data movement.
+    """
+
+    delegated: float
+    portable: float
+    framework: float
+    data_movement: float
+    of_headline: HeadlineShares | None = None
 
 
 class CombinedBundle(msgspec.Struct, frozen=True):

@@ -40,6 +40,9 @@ class KernelRow(msgspec.Struct, frozen=True):
         share: of the headline.
         rate: multiply-accumulates per ns, in words, for the times that are possible; empty where they are not known.
         baseline_ns: on the baseline; null where one of them is not there.
+        mean_ns: mean per traced inference.
+        mean_share: it as a share of the mean of traced inferences.
+        mean_speedup: ratio of such means; null where one of them is not there.
     """
 
     operator: str
@@ -55,6 +58,9 @@ class KernelRow(msgspec.Struct, frozen=True):
     share: float
     rate: str
     baseline_ns: float | None
+    mean_ns: float
+    mean_share: float
+    mean_speedup: float | None
 
     @property
     def speedup(self) -> float | None:
@@ -83,6 +89,7 @@ def _row(sort: tuple[str | None, ...], rows: Sequence[OperatorRow]) -> KernelRow
     name, _, kind, backend, algorithm, types, kernel = sort
     time_ns = sum(row.operator.shown_ns for row in rows)
     before = [row.change.shown_baseline_ns if row.change else None for row in rows]
+    mean, means = sum(r.operator.time_ns for r in rows), [r.change.baseline_ns if r.change else None for r in rows]
     return KernelRow(
         operator=(name or "").removeprefix("native_call_"),
         category=rows[0].operator.category,
@@ -97,6 +104,9 @@ def _row(sort: tuple[str | None, ...], rows: Sequence[OperatorRow]) -> KernelRow
         share=sum(row.operator.shown_share for row in rows),
         rate=_rate([row.operator for row in rows]),
         baseline_ns=None if None in before else sum(each or 0.0 for each in before),
+        mean_ns=mean,
+        mean_share=sum(row.operator.share for row in rows),
+        mean_speedup=None if None in means or not mean else sum(each or 0.0 for each in means) / mean,
     )
 
 
