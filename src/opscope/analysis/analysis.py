@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 import numpy as np
 
-from opscope.analysis.compare.matching import typical_process_times
+from opscope.analysis.compare.matching import process_times, typical_process_times
 from opscope.analysis.findings.finding import Finding, RuledOut
 from opscope.analysis.findings.quality import Quality, judge
 from opscope.analysis.latency.headline import HeadlineScale, HeadlineSplit, headline_scale

@@ -232,8 +232,8 @@ def place(work: OperatorWork, roofs: PeakRates, footprint: int) -> Placement:
 def _streams(work: OperatorWork, roofs: PeakRates) -> bool:
     """Whether the ceiling of its arithmetic is itself a bandwidth: a single row reads a weight for every product.
 
-    Then nothing but memory limits it, also where it reaches less than half of what weights were seen to. With weights of
-    a few bits it may not be: unpacking them takes longer than reading them.
+    Then nothing but memory limits it, also where it reaches less than half of what weights were seen to. With weights
+    of a few bits it may not be: unpacking them takes longer than reading them.
     """
     if work.kernel is not KernelClass.GEMV or not work.macs or not work.weight_bytes:
         return False
