@@ -10,7 +10,7 @@ from opscope.analysis.findings.quality import Grade, judge
 from opscope.analysis.latency.preemption import preempted
 from opscope.analysis.latency.timing import CallTimes
 from opscope.analysis.quality.disturbance import ProcessCalls, VariantCalls, examine_disturbance
-from opscope.bundle.manifest import ProcessUsage
+from opscope.core.system.usage import ProcessUsage
 
 SLICE = 4_000_000
 CALL = 1_000_000

@@ -9,7 +9,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from opscope.bundle.manifest import Conditions, Environment, ProcessUsage, Target
+    from opscope.bundle.manifest import Conditions, Environment, Target
+    from opscope.core.system.usage import ProcessUsage
 
 PRINTED = "log.txt"
 """File with all that a command printed."""

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from opscope.bundle.manifest import ProcessUsage
 from opscope.core.errors import UsageError
 from opscope.core.system import launch
+from opscope.core.system.usage import ProcessUsage
 from opscope.hosts.host import PRINTED, ExitStatus, GuardedCommand
 from opscope.hosts.process import log_tail, run_process
 from opscope.machine import environment

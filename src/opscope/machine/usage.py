@@ -9,8 +9,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from opscope.bundle.manifest import ProcessUsage
 from opscope.core.files import text_of
+from opscope.core.system.usage import ProcessUsage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -117,7 +117,7 @@ def _calls_of(name: str, manifest: Manifest, variant: str) -> VariantCalls:
 def circumstances(manifest: Manifest) -> Circumstances:
     """The state of the machine during an experiment, and what became of its repetitions."""
     from opscope.analysis.quality.quality_machine import Circumstances
-    from opscope.bundle.manifest import stolen_share
+    from opscope.core.system.usage import stolen_share
 
     environment = manifest.environment
     states = [state for repetition in manifest.repetitions for state in (repetition.before, repetition.after)]

@@ -17,13 +17,13 @@ from opscope.analysis.findings.quality import Grade, concern
 from opscope.analysis.findings.rule import declare_rule
 from opscope.analysis.latency.preemption import OFF_CPU, preempted
 from opscope.analysis.quality.quality import beyond
-from opscope.bundle.manifest import stolen_share
+from opscope.core.system.usage import stolen_share
 from opscope.core.units import ratio_text, share_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from opscope.bundle.manifest import ProcessUsage
+    from opscope.core.system.usage import ProcessUsage
 
 # Where these come from: docs/design/quality.md.
 MARKED = 0.05

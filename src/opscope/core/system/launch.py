@@ -27,7 +27,7 @@ def main(report: str, directory: str, cpus: str, *command: str) -> None:
     """Run the command and write to the report how it ended, its peak memory, and what it used of the system.
 
     The report has ``exit_code``, ``signal``, ``start_error``, ``peak_rss_bytes`` and ``usage``, which has fields of
-    ``opscope.bundle.manifest.ProcessUsage``.
+    ``opscope.core.system.usage.ProcessUsage``.
     """
     end_with_parent()
     own = own_peak()  # a new process begins with this as its first peak

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import msgspec
 import numpy as np
 
-from opscope.bundle.manifest import Measurement, ProcessUsage, Tensor
+from opscope.bundle.manifest import Measurement, Tensor
 from opscope.core.errors import FeatureError, MissingDependencyError, OpscopeError, RunError, StorageError
 from opscope.core.files import write_atomically
 from opscope.core.system.launch import end_with_parent, own_peak
@@ -35,6 +35,8 @@ from opscope.runtimes.executorch.installed import installed_runtime
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+    from opscope.core.system.usage import ProcessUsage
 
     Module: TypeAlias = Any
     """A loaded program of the runtime's Python bindings, which ship without complete types."""

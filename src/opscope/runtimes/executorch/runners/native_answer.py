@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 import numpy as np
 
-from opscope.bundle.manifest import Failure, FailureKind, MaskProof, PlannedInput, ProcessUsage, Tensor
+from opscope.bundle.manifest import Failure, FailureKind, MaskProof, PlannedInput, Tensor
 from opscope.core.errors import RunError
+from opscope.core.system.usage import ProcessUsage
 from opscope.experiment.tensors import from_bytes, random_inputs, to_bytes
 from opscope.machine.cpu_reading import CpuReading
 from opscope.program.structure.dtypes import program_type
