@@ -51,6 +51,34 @@ def test_both_variants_run_and_are_split(bundle: Path) -> None:
     assert shown.primary.outputs.agree
 
 
+LARGE_ADD = """
+import torch
+
+
+class Add(torch.nn.Module):
+    def forward(self, left, right):
+        return left + right
+
+
+def model():
+    return Add(), (torch.rand(1024, 1024), torch.rand(1024, 1024))
+"""
+
+
+def test_the_copies_of_large_tensors_are_in_the_table(tmp_path: Path) -> None:
+    """An add of tensors of 4 MB mostly copies them: a row says so, all rows together are the latency of the answer."""
+    (tmp_path / "large.py").write_text(LARGE_ADD)
+    once = Settings(rounds=2, runs=6, warmup=2, roofs=False, ablate=("none",))
+    shown = profile(f"{tmp_path}/large.py:model", settings=once, out=tmp_path / "out").content.shown
+    assert shown is not None
+    assert shown.headline is not None
+    assert shown.untraced is not None
+    assert shown.headline.headline_ns == shown.untraced.latency.median_ns
+    assert shown.headline.copies_ns > 0.3 * shown.headline.call_ns
+    rows = [*(o.headline_ns or 0.0 for o in shown.operators), *(row.headline_ns for row in shown.headline.rows)]
+    assert sum(rows) == pytest.approx(shown.headline.headline_ns)
+
+
 def test_the_mask_is_proved_for_every_process(bundle: Path) -> None:
     """Baselines cleared what the plan says, accelerated ones nothing, none had the backend loaded before."""
     manifest = Bundle.open(bundle).manifest

@@ -132,6 +132,8 @@ def headline_scale(
             that the headline is that of the traced inferences themselves.
         walls: durations of all calls of each process of the table as their caller saw them; None where not known.
     """
+    if table.clock is not Clock.NS:
+        untraced = None  # what the caller saw is in another unit
     found = table.inference_times()
     several = len(np.unique(found.method.codes[~found.warmup])) > 1
     durations = np.concatenate(untraced) if untraced else found.duration[~found.warmup].astype(np.float64)
@@ -170,7 +172,7 @@ def _called(table: EventTable, walls: Sequence[Sequence[int]] | None) -> list[Fl
     """What the caller saw of every inference; None unless that is known of all, in the unit of the trace."""
     found = table.inference_times()
     counts = np.bincount(found.process, minlength=table.processes).tolist()
-    if walls is None or table.clock is not Clock.NS or [len(own) for own in walls] != counts:
+    if walls is None or [len(own) for own in walls] != counts:
         return None
     called = [np.asarray(own, np.float64) for own in walls]
     inside = np.split(found.duration, np.cumsum(counts)[:-1])

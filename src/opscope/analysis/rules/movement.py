@@ -40,12 +40,13 @@ def data_movement(evidence: Evidence) -> Message:
     copies, time = evidence.copies_ns, time_of(moving) + evidence.copies_ns
     share = time / evidence.total if evidence.total else 0.0
     copied = f"copying inputs and outputs {milliseconds(copies)} ms" if copies else ""
-    figures = f"{count(moving)}{f' and {copied}' if copied else ''}"
+    figures = " and ".join(filter(None, (count(moving) if moving or not copied else "", copied)))
     if share <= DATA_MOVEMENT_SHARE:
         return passed(rule, f"data movement takes {share_text(share)} of the latency ({figures})")
     title = f"Data movement takes {share_text(share)} of the latency"
     kinds = f": {_by_kind(moving)}; caused by {_causes(moving)}" if moving else ""
-    told = f"{figures}, {milliseconds(time)} ms{' together' if copied and moving else ''}{kinds}"
+    whole = f", {milliseconds(time)} ms{' together' if copied else ''}" if moving else ""
+    told = f"{figures}{whole}{kinds}"
     step = _COPIES if copies > time / 2 else _movement_step(moving)
     return finding(rule, Severity.HIGH, (title, told, step), evidence.limit(moving, copies), places(moving))
 
