@@ -198,11 +198,11 @@ def test_what_is_left_to_gain_keeps_the_copies() -> None:
     """Without the operators that became faster the copies, the add and the framework remain."""
     found = compared((90_000, 20_000), (20_000, 20_000), (165_000, 98_000), 60_000)
     scale = 98 / 101
-    assert found.shift.limit == pytest.approx(165_000 / (98_000 - 20_000 * scale))
+    assert found.shift.limit_of_headline == pytest.approx(165_000 / (98_000 - 20_000 * scale))
     first = found.shift.remaining[0]
     assert (first.category, first.headline_ns) == (Category.DATA_MOVEMENT, 60_000)
     assert first.share_of_headline == pytest.approx(60 / 98)
-    assert first.limit == pytest.approx(98_000 / (98_000 - 60_000 * scale))
+    assert first.limit_of_headline == pytest.approx(98_000 / (98_000 - 60_000 * scale))
 
 
 def test_times_too_short_to_be_shown_have_no_ratio() -> None:

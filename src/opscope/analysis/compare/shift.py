@@ -101,8 +101,8 @@ class Moved(msgspec.Struct, frozen=True):
 class Remaining(msgspec.Struct, OnHeadline, frozen=True):
     """What a category takes on the candidate, and the speedup over it if it took nothing; null if nothing else is.
 
-    ``limit``, ``headline_ns`` and ``share_of_headline`` are on the scale of the headline, where it is known; data
-    movement then holds the copies of inputs and outputs.
+    ``limit`` is of means; ``headline_ns``, ``share_of_headline`` and ``limit_of_headline`` are on the scale of the
+    headline, null where that is not known; there data movement holds the copies of inputs and outputs.
     """
 
     category: Category
@@ -111,6 +111,12 @@ class Remaining(msgspec.Struct, OnHeadline, frozen=True):
     limit: float | None
     headline_ns: float | None = None
     share_of_headline: float | None = None
+    limit_of_headline: float | None = None
+
+    @property
+    def shown_limit(self) -> float | None:
+        """Of the headline where that is known, else of means."""
+        return self.limit if self.headline_ns is None else self.limit_of_headline
 
 
 class OutsideChange(msgspec.Struct, frozen=True):
@@ -135,13 +141,14 @@ class Shift(msgspec.Struct, frozen=True):
         unchanged: operators that did neither, as far as was shown, and the framework's own time.
         undecided: operators of which that cannot be told with so few processes.
         limit: speedup over the baseline if the operators that became faster took no time at all; null when they are
-            all there is, and where no end-to-end difference is shown, or none in the direction of the means. Of
-            headlines, where these are known.
+            all there is, and where no end-to-end difference is shown, or none in the direction of the means; of means.
         remaining: every category on the candidate, longest first, with the limit of removing it.
         saved_headline_ns: headline of the baseline minus that of the candidate; ``saved_headline_ns`` of all operators
             and of ``outside`` sum to it; null where a headline is not known.
         outside: what lies between the operators and the headline.
         unmatched: operators of one of two programs only, which have nothing to be compared with.
+        limit_of_headline: as ``limit``, of headlines: copies of inputs and outputs are left; null where a headline is
+            not known, too.
     """
 
     saved_ns: float
@@ -156,6 +163,12 @@ class Shift(msgspec.Struct, frozen=True):
     saved_headline_ns: float | None = None
     outside: list[OutsideChange] = []
     unmatched: Moved = Moved(0, 0.0, 0.0)
+    limit_of_headline: float | None = None
+
+    @property
+    def shown_limit(self) -> float | None:
+        """Of headlines where these are known, else of means."""
+        return self.limit if self.saved_headline_ns is None else self.limit_of_headline
 
 
 class _Change(_Sides, Protocol):
@@ -223,8 +236,10 @@ def shift(
             unmatched.append(change)
         else:
             groups[change.verdict].append(change)
-    faster, agreed = _moved(groups[Verdict.FASTER]), decided is _direction(baseline.shown_ns, candidate.shown_ns)
-    left = candidate.without(_known(faster.candidate_headline_ns, faster.candidate_ns))
+    faster = _moved(groups[Verdict.FASTER])
+    bounded = faster.operators > 0 and decided is _direction(baseline.shown_ns, candidate.shown_ns)
+    left = None if faster.candidate_headline_ns is None else candidate.without(faster.candidate_headline_ns)
+    known = None not in headlines and left is not None
     return Shift(
         saved_ns=baseline.mean_ns - candidate.mean_ns,
         before=_top([(own, own.baseline_ns or 0.0, own.baseline_headline_ns) for own in kinds], baseline),
@@ -233,11 +248,12 @@ def shift(
         slower=_moved(groups[Verdict.SLOWER]),
         unchanged=_moved(groups[Verdict.NO_DIFFERENCE]),
         undecided=_moved(groups[Verdict.UNDECIDABLE]),
-        limit=_limit(baseline.shown_ns, left) if faster.operators and agreed else None,
+        limit=_limit(baseline.mean_ns, candidate.mean_ns - faster.candidate_ns) if bounded else None,
         remaining=sorted((_remaining(own, candidate) for own in categories), key=lambda row: -row.shown_ns),
         saved_headline_ns=None if None in headlines else baseline.shown_ns - candidate.shown_ns,
         outside=_outside(*headlines),
         unmatched=_moved(unmatched),
+        limit_of_headline=_limit(baseline.shown_ns, left or 0.0) if known and bounded else None,
     )
 
 
@@ -247,13 +263,15 @@ def _known(on_headline: float | None, mean: float) -> float:
 
 def _remaining(change: _CategoryChange, candidate: _Side) -> Remaining:
     time, on_headline = change.candidate_ns, change.candidate_headline_ns
-    return Remaining(
-        change.category,
-        time,
-        time / candidate.mean_ns if candidate.mean_ns else 0.0,
-        _limit(candidate.shown_ns, candidate.without(_known(on_headline, time))),
-        on_headline,
-        None if on_headline is None else on_headline / candidate.shown_ns,
+    share = time / candidate.mean_ns if candidate.mean_ns else 0.0
+    found = Remaining(change.category, time, share, _limit(candidate.mean_ns, candidate.mean_ns - time))
+    if on_headline is None or candidate.headline is None:
+        return found
+    return msgspec.structs.replace(
+        found,
+        headline_ns=on_headline,
+        share_of_headline=on_headline / candidate.shown_ns,
+        limit_of_headline=_limit(candidate.shown_ns, candidate.without(on_headline)),
     )
 
 

@@ -191,19 +191,19 @@ def _sentences(comparison: Comparison, shown: tuple[float, float] | None) -> lis
     lines.append(f"{'; '.join(filter(None, parts))}.")
     sides = comparison.baseline.shown_ns, comparison.candidate.shown_ns
     now = sides[0] / sides[1] if sides[1] else None
-    if found.limit is not None and now is not None:
+    if found.shown_limit is not None and now is not None:
         lines.append(
             "If the operators that became faster took no time at all, the candidate would be "
-            f"{ratio_text(found.limit)} as fast as the baseline at most (Amdahl's law); by these latencies it is "
+            f"{ratio_text(found.shown_limit)} as fast as the baseline at most (Amdahl's law); by these latencies it is "
             f"{ratio_text(now)} now."
         )
     if comparison.end_to_end.verdict not in _SHOWN:
         return lines
-    first = next((row for row in found.remaining if row.limit is not None and row.shown_ns > 0), None)
-    if first is not None and first.limit is not None:
+    first = next((row for row in found.remaining if row.shown_limit is not None and row.shown_ns > 0), None)
+    if first is not None and first.shown_limit is not None:
         lines.append(
             f"Of what remains, {first.category.value} takes most, {share_text(first.shown_share)}; without it the "
-            f"candidate would be {ratio_text(first.limit)} as fast as it is."
+            f"candidate would be {ratio_text(first.shown_limit)} as fast as it is."
         )
     return lines
 

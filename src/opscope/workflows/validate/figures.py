@@ -52,6 +52,8 @@ _PARTS = {
 }
 """Which check a part of an analysis belongs to; what is not named is a conclusion."""
 _UNTRACED = ("untraced", "latency")
+_ON_THE_HEADLINE = ("findings", "ruled_out", "roofline")
+"""Parts of an analysis that rest on times on the scale of the headline."""
 _OTHERS = "it is of other repetitions than there are now, see complete"
 
 
@@ -187,14 +189,23 @@ def _of_the_same_rules(stated: Json, computed: Json) -> Json:
     """What was computed, without what rules ruled out that the writer of a document did not have.
 
     A rule of which neither a finding nor a word stands in the document is taken for one that came later; what it finds
-    stays, so that a finding that was taken out of a document is missed.
+    stays, so that a finding that was taken out of a document is missed. What an earlier opscope concluded from means is
+    not compared with what follows from times on the scale of the headline.
     """
     if not isinstance(stated, dict) or not isinstance(computed, dict):
         return computed
     rows = [*(stated.get("findings") or []), *(stated.get("ruled_out") or [])]
+    if _before_the_headline(stated):
+        return {name: own for name, own in computed.items() if name not in _ON_THE_HEADLINE}
     names = {row.get("rule") for row in rows if isinstance(row, dict)}
     kept = [row for row in computed.get("ruled_out") or [] if row.get("rule") in names]
     return {**computed, "ruled_out": kept} if "ruled_out" in computed else computed
+
+
+def _before_the_headline(stated: Json) -> bool:
+    """Whether an analysis was written when findings and ceilings still rested on the means of all traced inferences."""
+    rows = [row for row in stated.get("operators") or [] if isinstance(row, dict)]
+    return bool(rows) and "headline" not in stated and not any("headline_ns" in row for row in rows)
 
 
 def _check_of(found: Difference) -> str:
