@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-SHARE = 0.005
+SHARE = 0.008
 """Largest part of the time of the calls that reading the clocks may take."""
 _TRIES = 5
 _LINE = 64
@@ -56,7 +56,7 @@ class OffCpuMeter:
         self._clock: _Clock | None = _ThreadCpu() if threads == 1 else _run_delays()
         self._groups: list[tuple[int, int, tuple[int, ...], tuple[int, ...]]] = []
         self._first, self._opened = 0, _NOTHING
-        self._rest = int(2 * self._cost() / SHARE)
+        self._rest = int(self._cost() / SHARE)
 
     def __enter__(self) -> Self:
         return self
@@ -98,14 +98,14 @@ class OffCpuMeter:
         return found
 
     def _cost(self) -> int:
-        """Of one reading in ns, the least of some."""
-        if self._clock is None:
-            return 0
-        least = 1 << 62
+        """Of beginning and ending to watch in ns, the least of some."""
+        self._rest, least = 0, 1 << 62
         for _ in range(_TRIES):
             began = time.perf_counter_ns()
-            self._clock.read()
+            self.open(0)
+            self.close(1)
             least = min(least, time.perf_counter_ns() - began)
+        self._groups.clear()
         return least
 
 
