@@ -123,6 +123,7 @@ def test_a_difference_that_was_not_excluded_is_no_evidence_that_kernels_are_unus
     assert not found[0]
     assert "1.10x is not excluded" in reason(found, "acceleration_unused")
     assert "1.10x is not excluded" in reason(found, "acceleration_effect")
+    assert "1.10x is not excluded" in reason(found, "unhelped_operators")
 
 
 def test_without_ceilings_nobody_is_told_to_rebuild() -> None:

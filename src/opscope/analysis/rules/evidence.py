@@ -151,7 +151,7 @@ class Evidence(NamedTuple):
         """Why operators cannot be held against ceilings; None when they can."""
         if self.roofline is None:
             return NO_CEILINGS
-        return "something slowed the traced inferences (uneven_split)" if self.is_uneven() else None
+        return "something slowed the traced inferences" if self.is_uneven() else None
 
     def placements(self) -> dict[OperatorKey, Placement]:
         """Operators under the ceilings, by place; empty where they cannot be held against them."""

@@ -135,7 +135,7 @@ def layout_churn(evidence: Evidence) -> Message:
         return passed(rule, f"{figures}, {share_text(share)} of the latency")
     title = f"Layout changes on both sides of borders between delegates take {share_text(share)} of the latency"
     told = f"{figures}: {milliseconds(time_of(members))} ms; {_causes(members)}"
-    step = "see in portable_operators what separates these delegates: in one delegate, two changes may cancel out"
+    step = "see what separates these delegates (the finding on portable operators): in one, two changes may cancel out"
     return finding(rule, Severity.MEDIUM, (title, told, step), evidence.limit(members), places(members))
 
 
@@ -162,7 +162,7 @@ def fragmentation(evidence: Evidence) -> Message:
     title = f"The model is cut into {len(calls)} delegate calls, whose borders take {share_text(share)}"
     between = evidence.where(lambda operator: operator.backend == PORTABLE_BACKEND)
     told = f"{figures}, {time_text(cost / len(calls))} each; in between: {longest(between) or 'no operator'}"
-    step = "join delegates: replace the operators between them, those that occur most often first (portable_operators)"
+    step = "join delegates: replace the operators between them, those that occur most often first"
     kept = (len(calls) - 1) / len(calls)
     spread = evidence.interval([o for o in evidence.operators if o.name == "DELEGATE_CALL" and o.position is None])
     whole = sum(call.shown_boundary_ns for call in calls)

@@ -18,7 +18,15 @@ from opscope.analysis.rules.acceleration import (
     is_unused,
 )
 from opscope.analysis.rules.evidence import NO_CEILINGS, is_quantised, number_types, places
-from opscope.analysis.rules.switched import HEAVY, gains_text, kernel_gains, not_switched, switched_text, undecided
+from opscope.analysis.rules.switched import (
+    HEAVY,
+    gains_text,
+    kernel_gains,
+    not_switched,
+    switched_text,
+    undecided,
+    unseen,
+)
 from opscope.analysis.rules.time import NEAR_CEILING, at_ceilings, reached_share
 from opscope.core.grouping import grouped
 from opscope.core.stats.effect import Verdict
@@ -54,7 +62,9 @@ def unhelped_operators(pair: PairEvidence) -> Message:
     if problem:
         return not_checked(rule, problem)
     if is_unused(pair):
-        return passed(rule, "no operator is shown to have changed, of which another check speaks")
+        hidden = unseen(pair.comparison.end_to_end, UNHELPED_SPEEDUP)
+        same = "no operator is shown to have changed, of which another check speaks"
+        return not_checked(rule, hidden) if hidden else passed(rule, same)
     groups = _heavy_kinds(pair)
     unhelped = {kind: own for kind, own in groups.items() if _best_speedup(pair, kind, own) < UNHELPED_SPEEDUP}
     if not unhelped:
@@ -184,7 +194,7 @@ def slowed_operators(pair: PairEvidence) -> Message:
     lost = -sum(change.shown_saved_ns for change in slower)
     share = lost / pair.comparison.candidate.shown_ns
     if share <= SLOWED_SHARE:
-        figures = f"{counted_text(len(slower), 'operator')} became slower"
+        figures = f"{counted_text(len(slower), 'operator')} shown to be slower"
         return passed(rule, f"{figures}, by {share_text(share)} of the latency" if slower else figures)
     top = sorted(slower, key=lambda change: change.shown_saved_ns)[:_NAMED]
     told = ", ".join(f"{c.module or c.name} (+{milliseconds(-c.shown_saved_ns)} ms)" for c in top)

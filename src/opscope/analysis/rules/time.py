@@ -154,7 +154,7 @@ def nothing_delegated(evidence: Evidence) -> Message:
     title = "Nothing is delegated: every operator runs in the runtime's own kernels"
     told = f"{count(work)}, no call of a delegate"
     step = advice("", Cause.NOT_LOWERED, None)
-    return finding(rule, Severity.HIGH, (title, told, step), no_saving("portable_operators says it"))
+    return finding(rule, Severity.HIGH, (title, told, step), no_saving("the finding on portable operators says it"))
 
 
 @declare_rule(Severity.MEDIUM, DATA_MOVEMENT_SHARE=DATA_MOVEMENT_SHARE, NEAR_CEILING=NEAR_CEILING)
@@ -220,9 +220,11 @@ def _relief(members: Sequence[Operator], category: Category, reached: float | No
         return "look at the roofline for the shapes that are far from it: larger or rounder ones use the kernels better"
     portable = [operator for operator in members if operator.backend == PORTABLE_BACKEND]
     if len(portable) == len(members):
-        return "see portable_operators: no delegate took any of them"
+        return "see the finding on portable operators: no delegate took any of them"
     if time_of(portable) > time_of(members) / 2:
-        return f"see portable_operators: no delegate took {count(portable)}, which take most of this time"
+        return (
+            f"see the finding on portable operators: no delegate took {count(portable)}, which take most of this time"
+        )
     if category in _LESS:
         return f"{_LESS[category]}, more threads" if is_quantised(members) else f"{_TYPE}; else {_LESS[category]}"
     return _RELIEF[category]

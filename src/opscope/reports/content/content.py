@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 FOREGROUND = (Role.ACCELERATED, Role.CANDIDATE)
 """Roles whose operators a report lists, the first that there is."""
 NOT_KNOWN = "not known"
+_WIDE = 0.5
 
 
 class VariantResult(msgspec.Struct, frozen=True):
@@ -257,9 +258,9 @@ def _change(result: EndToEnd, slower: str) -> str:
 
 
 def no_difference_text(result: EndToEnd) -> str:
-    """That no difference was shown, and which size of one the interval excludes."""
+    """That no difference was shown, and which size of one the interval excludes; a wide one excludes nothing of use."""
     words = verdict_text(Verdict.NO_DIFFERENCE)
-    if result.excluded_beyond is None:
+    if result.excluded_beyond is None or result.excluded_beyond > _WIDE:
         return words
     return f"{words}, a change beyond {share_text(result.excluded_beyond)} is excluded"
 
