@@ -240,6 +240,16 @@ def test_only_what_is_named_runs(tmp_path: Path) -> None:
     assert caught.value.hint == "did you mean no-avx512 or no-avx2?"
 
 
+@pytest.mark.parametrize("only", ["--only alpha beta --quiet", "--quiet --only alpha,beta", "--only alpha --only beta"])
+def test_several_names_may_follow_the_option(only: str, tmp_path: Path) -> None:
+    """As the kit takes them, with commas between, or each with an option of its own."""
+    kit = kit_config(tmp_path)
+    kit["experiments"].append(kit["experiments"][0] | {"name": "gamma"})
+    done = opscope("run", runner_file(tmp_path, kit), *only.split(), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert [variant.name for variant in manifest(tmp_path, "tiny-runner").variants] == ["alpha", "beta"]
+
+
 def test_what_is_there_is_not_run_over(tmp_path: Path) -> None:
     """Nothing at all runs then."""
     ran(tmp_path, PAIR)
@@ -476,6 +486,8 @@ def test_init_writes_a_template_once(target: str, tmp_path: Path) -> None:
         ("run none.toml", 3, "no such file"),
         ("run wrong.toml", 2, "wrong.toml: rounds: 0 is not allowed"),
         ("run some.toml --only nothing", 2, "--only"),
+        ("run some.toml --only nothing other", 2, "no experiment or variant 'nothing'"),
+        ("run some.toml other.toml", 2, "several configurations: some.toml, other.toml"),
         ("run some.toml --analysis-only --resume", 2, "--resume"),
         ("run some.toml --analysis-only", 3, "no bundle"),
         ("run missing.toml", 3, "no such file"),

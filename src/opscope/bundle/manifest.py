@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import hashlib
+from pathlib import PurePath
 from typing import NamedTuple
 
 import msgspec
@@ -93,6 +94,12 @@ class Model(msgspec.Struct, frozen=True):
     data_sha256: str | None = None
     data_size: int | None = None
 
+    @property
+    def given(self) -> bool:
+        """Whether the program was given as it is, so that its number type is fixed; else opscope exported it."""
+        # An exported program has its backend and number type in its name.
+        return PurePath(self.program).stem == PurePath(self.source).stem
+
 
 class Variant(msgspec.Struct, frozen=True):
     """One way to run the model.
@@ -163,6 +170,62 @@ class Plan(msgspec.Struct, frozen=True):
     values_sha256: str | None = None
 
 
+class ConfigRequest(msgspec.Struct, frozen=True):
+    """How `opscope run` was called for a bundle.
+
+    Attributes:
+        file: the configuration, as it was named.
+        only: what it was told to run of it; empty where all of it is this bundle.
+        target: the Android device that it was moved to; null: as the file says.
+        scheduler: address of the Dask scheduler whose workers ran it; null: this machine did.
+    """
+
+    file: str
+    only: list[str] = []
+    target: str | None = None
+    scheduler: str | None = None
+
+
+class ExperimentRequest(msgspec.Struct, frozen=True):
+    """What was asked for, as it was said, where plan and variants do not tell it: enough to ask for it again.
+
+    Attributes:
+        target: as it was named, for example ``auto``.
+        ablate: feature groups to switch off in the baseline; empty where nobody said.
+        ladder: whether the staircase of features was asked for.
+        rounds: that were asked for; the plan has more where rounds were added.
+        min_seconds: that each variant had to be measured before no rounds were added.
+        until: width of the intervals that rounds were added for; null where none was asked for.
+        max_rounds: most rounds that these two could lead to; null where nobody said.
+        cooldown_seconds: rest between two processes.
+        max_temperature: above which the next process waited; null where nobody said.
+        oversubscribe: whether more threads than usable CPUs were allowed.
+        roofs: whether ceilings were measured anew; null: kept ones where they held.
+        inputs: of the program, one for each, in words.
+        input_file: .npz with them instead.
+        data: .ptd that was named; null: found beside the program, where it needs one.
+        models: the user's directory of models; null for the usual one.
+        config: the file that asked for it; null for `opscope profile`.
+    """
+
+    target: str
+    rounds: int
+    ablate: list[str] = []
+    ladder: bool = False
+    min_seconds: float = 0.0
+    until: float | None = None
+    max_rounds: int | None = None
+    cooldown_seconds: float = 0.0
+    max_temperature: float | None = None
+    oversubscribe: bool = False
+    roofs: bool | None = None
+    inputs: list[str] = []
+    input_file: str | None = None
+    data: str | None = None
+    models: str | None = None
+    config: ConfigRequest | None = None
+
+
 class Target(msgspec.Struct, frozen=True):
     """Where it ran: kind of target, and how it is addressed there.
 
@@ -175,6 +238,11 @@ class Target(msgspec.Struct, frozen=True):
     kind: str
     address: str
     emulated: bool = False
+
+    @property
+    def name(self) -> str:
+        """As the option ``--target`` takes it."""
+        return f"{self.kind}:{self.address}" if self.address else self.kind
 
 
 class Phone(msgspec.Struct, frozen=True):
@@ -421,13 +489,14 @@ class Manifest(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.bun
         created: when, UTC, ISO 8601.
         status: how far it is.
         model: the program that the variants ran, but for those in ``programs``.
-        plan: what was asked for.
+        plan: what was to be run.
         variants: in the order of reports.
         target: where it ran.
         environment: of the machine there.
-        repetitions: in the order in which they ran.
+        repetitions: every attempt, in the order in which they ran.
         left_out: what it did without.
         programs: the program of each variant that ran another one than ``model``, by the variant's name.
+        request: what was asked for, as it was said; null in bundles of earlier versions and of other tools.
     """
 
     opscope: str
@@ -441,6 +510,7 @@ class Manifest(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.bun
     repetitions: list[Repetition]
     left_out: LeftOut = LeftOut()
     programs: dict[str, Model] = {}
+    request: ExperimentRequest | None = None
 
     def model_of(self, variant: str) -> Model:
         """The program that a variant ran."""

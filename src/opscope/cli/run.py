@@ -16,7 +16,6 @@ from opscope.cli.output import (
     QuietOption,
     RemoteDeviceOption,
     show,
-    split_words,
     write_json,
 )
 from opscope.hosts.target_kinds import KINDS, forms
@@ -32,8 +31,10 @@ _PHONES = forms(kind for kind in KINDS if kind.android)
 
 def command(
     config: Annotated[Path, typer.Argument(help="TOML or JSON of ours (see `opscope init`), or the Arm kit's JSON.")],
+    more: Annotated[list[str] | None, typer.Argument(metavar="[NAME...]", hidden=True)] = None,
     only: Annotated[
-        str | None, typer.Option(metavar="NAME,...", help="Experiments or variants to run. [default: all]")
+        list[str] | None,
+        typer.Option(metavar="NAME,...", help="Experiments or variants to run; also --only NAME NAME. [default: all]"),
     ] = None,
     analysis_only: Annotated[
         bool, typer.Option("--analysis-only", help="Run nothing: write the reports of what is there anew.")
@@ -73,10 +74,14 @@ def command(
         raise UsageError("nothing is run with --analysis-only", where="--resume", hint="leave out one of the two")
     if analysis_only and scheduler:
         raise UsageError("nothing is run with --analysis-only", where="--scheduler", hint="leave out one of the two")
+    if more and not only:
+        hint = "give one; names of experiments follow --only"
+        raise UsageError(f"there are several configurations: {', '.join([str(config), *more])}", hint=hint)
+    only = [*(only or []), *(more or [])]  # the kit's option takes several words
     asked = functools.partial(
         run,
         config,
-        only=split_words(only),
+        only=only,
         out=out,
         analysis_only=analysis_only,
         resume=resume,
@@ -84,7 +89,13 @@ def command(
         oversubscribe=oversubscribe,
     )
     words = _words(
-        config, only=only, out=out, target=target, remote_device=remote_device, power=power, scheduler=scheduler
+        config,
+        only=",".join(only),
+        out=out,
+        target=target,
+        remote_device=remote_device,
+        power=power,
+        scheduler=scheduler,
     )
     words += ["--oversubscribe"] * oversubscribe
     shown = sys.stderr.isatty() and not quiet and not analysis_only and scheduler is None

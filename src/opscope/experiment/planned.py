@@ -7,7 +7,7 @@ from typing import Annotated, TypeAlias
 
 import msgspec
 
-from opscope.bundle.manifest import Role
+from opscope.bundle.manifest import ConfigRequest, ExperimentRequest, Role
 from opscope.experiment import defaults
 
 _DAY = 86_400.0
@@ -121,6 +121,7 @@ class Experiment(msgspec.Struct, frozen=True):
         input_file: .npz with the inputs instead.
         data: .ptd with the weights that the program looks for; null: beside the program, where it needs one.
         against: without variants: a second model, the baseline that is measured in turns with this one; null for none.
+        config: how `opscope run` was called for it; null for `opscope profile`.
     """
 
     name: str
@@ -141,6 +142,30 @@ class Experiment(msgspec.Struct, frozen=True):
     input_file: Path | None = None
     data: Path | None = None
     against: str | None = None
+    config: ConfigRequest | None = None
+
+    @property
+    def request(self) -> ExperimentRequest:
+        """What is asked for, as a manifest keeps it."""
+        effort = self.effort
+        return ExperimentRequest(
+            target=self.target,
+            rounds=effort.rounds,
+            ablate=list(self.ablate),
+            ladder=self.ladder,
+            min_seconds=effort.min_seconds,
+            until=effort.until,
+            max_rounds=effort.max_rounds,
+            cooldown_seconds=effort.cooldown_seconds,
+            max_temperature=effort.max_temperature,
+            oversubscribe=effort.oversubscribe,
+            roofs=effort.roofs,
+            inputs=list(self.input_specs),
+            input_file=str(self.input_file) if self.input_file else None,
+            data=str(self.data) if self.data else None,
+            models=str(self.models) if self.models else None,
+            config=self.config,
+        )
 
 
 class Experiments(msgspec.Struct, frozen=True):

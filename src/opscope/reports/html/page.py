@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from functools import lru_cache
 from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -39,8 +38,9 @@ from opscope.reports.content.template import environment
 from opscope.reports.content.written_by import WRITTEN_BY
 from opscope.reports.html.sections import category_class, depth_class, fused_text, html_values, width_class
 from opscope.reports.sections.markdown import markdown_values
-from opscope.reports.sections.methods import calls_text, method_rows, order_sentence, tokens_text
+from opscope.reports.sections.methods import method_rows, order_sentence, tokens_text
 from opscope.reports.sections.program import bound_text, boundary_text, layer_text, program_sections, source_text
+from opscope.reports.sections.reproduction import reproduction
 from opscope.reports.sections.run import sweep, time_spent
 from opscope.reports.sections.shift import shift_section
 
@@ -147,7 +147,7 @@ def _values(content: ReportContent) -> dict[str, Any]:
         "versions": ", ".join(f"{name} {version}" for name, version in manifest.environment.versions.items()),
         "variables": [f"{name}={value}" for name, value in (manifest.environment.variables or {}).items()],
         "failed": len(manifest.failures()),
-        "command": _command(content),
+        "again": reproduction(manifest),
         "written_by": WRITTEN_BY,
     }
 
@@ -231,28 +231,3 @@ def _place(operator: Operator) -> str:
     if operator.instruction is None:
         return ""
     return f"{operator.instruction}" if operator.position is None else f"{operator.instruction}.{operator.position}"
-
-
-def _command(content: ReportContent) -> str | None:
-    """The command that runs this experiment again; None when opscope did not run it."""
-    manifest = content.manifest
-    plan = manifest.plan
-    if plan.timeout_seconds is None:
-        return None
-    words = ["opscope", "check" if manifest.programs else "profile", manifest.model.source]
-    words += [word for own in manifest.programs.values() for word in ("--against", own.source)]
-    if manifest.model.dtype:
-        words += ["--dtype", manifest.model.dtype]
-    if manifest.with_role(Role.INTERMEDIATE):
-        words.append("--ladder")
-    elif not manifest.programs:
-        words += [
-            word for v in manifest.with_role(Role.BASELINE)[:1] for word in ("--ablate", ",".join(v.ablated or []))
-        ]
-    threads = ",".join(str(count) for count in dict.fromkeys(variant.threads for variant in manifest.variants))
-    each = len(plan.calls) or 1  # runs and warm-up count calls, their options rounds of calls
-    runs, warmup = ((count or 0) // each for count in (plan.runs, plan.warmup))
-    words += ["--threads", threads, "--rounds", str(plan.rounds), "--runs", str(runs)]
-    words += ["--methods", calls_text(plan.calls)] if plan.calls else []
-    words += ["--warmup", str(warmup), "--seed", str(plan.seed), "--timeout", f"{plan.timeout_seconds:g}"]
-    return shlex.join(words)

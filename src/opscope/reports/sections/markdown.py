@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from opscope.analysis.compare.compare import Comparison
+    from opscope.bundle.manifest import Manifest
     from opscope.reports.content.content import OperatorRow, ReportContent
     from opscope.reports.sections.kernel_view import KernelRow
 
@@ -45,7 +46,7 @@ def markdown_values(content: ReportContent) -> dict[str, Any]:
     return {
         "in_short": in_short(content),
         "files": _files(content),
-        "config": content.config,
+        "config": content.config or _config(content.manifest),
         "accelerated": accelerated(content),
         "remaining": remaining(content),
         "heavy": [row for row in rows if row.operator.shown_share > OPERATOR_SHARE] or rows[:_TOP],
@@ -55,6 +56,12 @@ def markdown_values(content: ReportContent) -> dict[str, Any]:
         "registered": registered(content),
         "most_operators": _OPERATORS,
     }
+
+
+def _config(manifest: Manifest) -> str | None:
+    """The file that asked for a run of opscope; None for `opscope profile`."""
+    config = manifest.request.config if manifest.request else None
+    return config.file if config else None
 
 
 def in_short(content: ReportContent) -> list[str]:

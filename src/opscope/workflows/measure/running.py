@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from opscope.bundle.bundle import Bundle, check_free, is_bundle
+from opscope.bundle.manifest import ConfigRequest
 from opscope.core.errors import (
     DeviceError,
     FeatureError,
@@ -39,16 +40,18 @@ def selected(asked: Experiments, only: Sequence[str]) -> Experiments:
 
     Args:
         asked: the whole.
-        only: names of experiments, of variants, or of variants as the file calls them; empty for all.
+        only: names of experiments, of variants, or of variants as the file calls them, or several of them with commas
+            between; empty for all.
 
     Raises:
         UsageError: nothing has one of the names.
     """
     if not only:
         return asked
-    wanted = set(only)
-    for name in only:
-        known = {own for experiment in asked.experiments for own in _names(experiment)}
+    known = {own for experiment in asked.experiments for own in _names(experiment)}
+    # The file of a model, and so an experiment, may have a comma in its name.
+    wanted = {name.strip() for text in only for name in ([text] if text in known else text.split(",")) if name.strip()}
+    for name in sorted(wanted):
         if name not in known:
             problem = f"no experiment or variant {name!r} in {asked.file}"
             raise UsageError(problem, where="--only", hint=did_you_mean(name, known))
@@ -107,7 +110,9 @@ def run(  # noqa: PLR0913 - the one call a notebook makes; all but the first are
     chosen = means or Means()
     # Relative paths of the file mean the same on workers, which run elsewhere.
     file = Path(config) if chosen.scheduler is None else Path(config).absolute()
-    asked = selected(read_experiments(file), only)
+    whole = read_experiments(file)
+    asked = selected(whole, only)
+    asked = _called(asked, whole, ConfigRequest(str(file), target=target, scheduler=chosen.scheduler))
     if out is not None:
         asked = msgspec.structs.replace(asked, out=Path(out))
     asked = on_phone(asked, target) if target else asked
@@ -125,6 +130,26 @@ def run(  # noqa: PLR0913 - the one call a notebook makes; all but the first are
         one for e in asked.experiments if e.evidence for one in collect_evidence(e, asked.out / e.name, resume=resume)
     ]
     return RunReport(str(config), with_comparisons(asked, results, notes), evidence, notes)
+
+
+def _called(asked: Experiments, whole: Experiments, request: ConfigRequest) -> Experiments:
+    """The same experiments, each with what `opscope run` is told to run it alone: its name, or those of its variants.
+
+    Args:
+        asked: what is run.
+        whole: everything that the file asks for.
+        request: how `opscope run` was called, without what it was told to run.
+    """
+    replace = msgspec.structs.replace
+    complete = {experiment.name: len(experiment.variants) for experiment in whole.experiments}
+    found = []
+    for experiment in asked.experiments:
+        if len(experiment.variants) != complete[experiment.name]:
+            only = [variant.name for variant in experiment.variants]
+        else:
+            only = [experiment.name] if len(complete) > 1 else []
+        found.append(replace(experiment, config=replace(request, only=only)))
+    return replace(asked, experiments=tuple(found))
 
 
 def _oversubscribing(asked: Experiments) -> Experiments:

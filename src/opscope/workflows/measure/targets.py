@@ -103,7 +103,7 @@ def recorded_target(target: Target) -> RunTarget:
         UsageError: this version has no such target.
         MissingDependencyError: it is not there any more.
     """
-    return target_named(f"{target.kind}:{target.address}" if target.address else target.kind)
+    return target_named(target.name)
 
 
 @functools.cache

@@ -1,0 +1,138 @@
+"""The command that runs an experiment again: the same target, variants, inputs, effort and pacing."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import PurePath
+from typing import TYPE_CHECKING, NamedTuple
+
+from opscope.bundle.manifest import Role
+from opscope.reports.sections.methods import calls_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from opscope.bundle.manifest import ConfigRequest, ExperimentRequest, Manifest
+
+_NOTHING_OFF = "none"
+_OF_PROFILE = re.compile(r"(accelerated|baseline|runner|without-[\w.-]+?)(-t\d+)?")
+_FEWEST_BACKTICKS = 3
+
+
+class Reproduction(NamedTuple):
+    """How to run an experiment again.
+
+    Attributes:
+        command: one line for a shell, to be started in the directory that the first one was.
+        fence: what a Markdown block of it begins and ends with.
+        note: what else it takes, as one sentence; empty where nothing else.
+    """
+
+    command: str
+    fence: str
+    note: str
+
+
+def reproduction(manifest: Manifest) -> Reproduction | None:
+    """How to run the experiment of a bundle again; None where that is not known.
+
+    It is not where another tool ran it, or a file did whose name an earlier version did not keep.
+    """
+    if manifest.plan.timeout_seconds is None:
+        return None
+    request, note = manifest.request, ""
+    if request is not None and request.config is not None:
+        words = list(_run_words(request.config, request))
+        suffix = PurePath(request.config.file).suffix
+        note = f"The file as it was when this was measured is config{suffix} in the bundle."
+    elif request is None and not all(_OF_PROFILE.fullmatch(v.name) and not v.affinity for v in manifest.variants):
+        return None
+    else:
+        words = list(_profile_words(manifest, request))
+    command = shlex.join(words)
+    longest = max(map(len, re.findall("`+", command)), default=0)
+    return Reproduction(command, "`" * max(_FEWEST_BACKTICKS, longest + 1), note)
+
+
+def _run_words(config: ConfigRequest, request: ExperimentRequest) -> Iterator[str]:
+    """`opscope run`, into another directory: that of the file has this bundle in it."""
+    options = [("--only", ",".join(config.only)), ("--target", config.target), ("--scheduler", config.scheduler)]
+    flags = ["--oversubscribe"] if request.oversubscribe else []
+    options.append(("--out", f"{PurePath(config.file).stem}-again"))
+    yield from _line("run", config.file, [*_given(options), *flags])
+
+
+def _profile_words(manifest: Manifest, request: ExperimentRequest | None) -> Iterator[str]:
+    plan = manifest.plan
+    each = len(plan.calls) or 1  # runs and warm-up count calls, their options rounds of calls
+    threads = dict.fromkeys(variant.threads for variant in manifest.variants)
+    options = [
+        ("--target", manifest.target.name),
+        ("--dtype", None if manifest.model.given else manifest.model.dtype),
+        *_switched(manifest),
+        ("--threads", ",".join(map(str, threads))),
+        ("--rounds", request.rounds if request else plan.rounds),
+        ("--runs", (plan.runs or 0) // each),
+        ("--warmup", (plan.warmup or 0) // each),
+        ("--methods", calls_text(plan.calls)),
+        ("--seed", plan.seed),
+        ("--timeout", plan.timeout_seconds),
+    ]
+    against = [word for other in manifest.programs.values() for word in ("--against", other.source)]
+    command = "check" if manifest.programs else "profile"
+    rest = [*_given(options), *_flags(manifest), *_said(request)]
+    yield from _line(command, manifest.model.source, [*against, *rest])
+
+
+def _switched(manifest: Manifest) -> list[tuple[str, str | None]]:
+    """What is off in the baseline; in a build of the user's nothing can be switched, so nothing is said."""
+    baselines = manifest.with_role(Role.BASELINE)
+    if manifest.with_role(Role.INTERMEDIATE) or manifest.programs:
+        return []
+    if baselines:
+        return [("--ablate", ",".join(baselines[0].ablated or []))]
+    asked = manifest.request is None or manifest.request.ablate == [_NOTHING_OFF]
+    return [("--ablate", _NOTHING_OFF)] if asked and manifest.with_role(Role.ACCELERATED) else []
+
+
+def _flags(manifest: Manifest) -> Iterator[str]:
+    if manifest.with_role(Role.INTERMEDIATE):
+        yield "--ladder"
+    # A build may trace always, or nothing can: then there is one arm, whatever was asked.
+    if not manifest.plan.timed_order and manifest.left_out.trace is None and not manifest.environment.runs_build:
+        yield "--traced-only"
+
+
+def _said(request: ExperimentRequest | None) -> Iterator[str]:
+    """Options that neither the plan nor the variants tell of."""
+    if request is None:
+        return
+    yield from ["--oversubscribe"] * request.oversubscribe
+    if request.roofs is not None:
+        yield "--roofs" if request.roofs else "--no-roofs"
+    options = [
+        ("--min-seconds", request.min_seconds or None),
+        ("--until", request.until),
+        ("--max-rounds", request.max_rounds),
+        ("--cooldown-seconds", request.cooldown_seconds or None),
+        ("--max-temperature", request.max_temperature),
+        *(("--input", one) for one in request.inputs),
+        ("--inputs", request.input_file),
+        ("--data", request.data),
+        ("--models", request.models),
+    ]
+    yield from _given(options)
+
+
+def _given(options: Iterable[tuple[str, str | float | None]]) -> Iterator[str]:
+    """Names and values of options that have one."""
+    for name, value in options:
+        if value is not None and value != "":
+            yield from (name, f"{value:.17g}" if isinstance(value, float) else str(value))
+
+
+def _line(command: str, argument: str, options: list[str]) -> list[str]:
+    """The whole line; an argument that begins with a dash comes last, where it cannot be taken for an option."""
+    begin = ["opscope", command]
+    return [*begin, *options, "--", argument] if argument.startswith("-") else [*begin, argument, *options]
