@@ -66,7 +66,7 @@ class RateUnit(str, enum.Enum):
     BYTES = "bytes/s"
 
 
-class Ceiling(msgspec.Struct, frozen=True):
+class CeilingRate(msgspec.Struct, frozen=True):
     """The rate of a ceiling.
 
     Attributes:
@@ -177,7 +177,7 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
     headroom_ns: Interval | None
     above_roof: bool
     note: str | None
-    ceiling: Ceiling | None = None
+    ceiling: CeilingRate | None = None
     reason: Shortfall | None = None
 
 
@@ -187,7 +187,7 @@ class _Time(NamedTuple):
     ns: float | None
     name: str | None = None
     note: str | None = None
-    ceiling: Ceiling | None = None
+    ceiling: CeilingRate | None = None
 
 
 def place(work: OperatorWork, roofs: PeakRates, footprint: int) -> Placement:
@@ -273,7 +273,7 @@ def _compute(work: OperatorWork, roofs: PeakRates) -> _Time:
     found = roofs.element_roof(function, work.dtype or "")
     if found is None or found.rate is None or work.elements is None:
         return _missing(found, f"{function} in {work.dtype or 'an unknown type'}")
-    ceiling = Ceiling(float(found.rate.best), RateUnit.ELEMENTS, f"a tensor {found.shape}")
+    ceiling = CeilingRate(float(found.rate.best), RateUnit.ELEMENTS, f"a tensor {found.shape}")
     return _Time(work.elements * 1e9 / found.rate.best, f"{function} {found.dtype}", ceiling=ceiling)
 
 
@@ -285,7 +285,7 @@ def _multiplying(work: OperatorWork, macs: int, roofs: PeakRates) -> _Time:
         kernel = work.kernel.value if work.kernel else "its kernel"
         return _missing(found, f"{kernel} in {work.dtype or 'an unknown type'}")
     taps = f" of {found.taps} taps" if found.taps else ""
-    ceiling = Ceiling(float(found.rate.best), RateUnit.MACS, found.shape)
+    ceiling = CeilingRate(float(found.rate.best), RateUnit.MACS, found.shape)
     return _Time(macs * 1e9 / found.rate.best, f"{found.dtype} {found.kernel.value}{taps}", ceiling=ceiling)
 
 
@@ -312,22 +312,22 @@ def _memory(work: OperatorWork, roofs: PeakRates, footprint: int) -> _Time:
     return _Time(activations + weights, name, ceiling=far if leads else near)
 
 
-def _far(work: OperatorWork, roofs: PeakRates, footprint: float) -> Ceiling | None:
+def _far(work: OperatorWork, roofs: PeakRates, footprint: float) -> CeilingRate | None:
     """Bandwidth of weights, between whose uses the whole footprint passes through the caches."""
     own = roofs.weight_bandwidth(footprint) if work.kernel is KernelClass.GEMV else None
     if own is not None:
-        return Ceiling(own, RateUnit.BYTES, "one-row products whose weights take as much together")
+        return CeilingRate(own, RateUnit.BYTES, "one-row products whose weights take as much together")
     passed = roofs.bandwidth(footprint)
-    return None if passed is None else Ceiling(passed, RateUnit.BYTES, _PASSES)
+    return None if passed is None else CeilingRate(passed, RateUnit.BYTES, _PASSES)
 
 
-def _near(work: OperatorWork, roofs: PeakRates, working_set: float) -> Ceiling | None:
+def _near(work: OperatorWork, roofs: PeakRates, working_set: float) -> CeilingRate | None:
     """Bandwidth at an operator's own working set; with one input it may leave its output in the place of that."""
     passed = roofs.bandwidth(working_set)
     updated = roofs.bandwidth(working_set / 2, in_place=True) if _may_update(work) else None
     if updated is not None and updated > (passed or 0.0):
-        return Ceiling(updated, RateUnit.BYTES, "updates in place")
-    return None if passed is None else Ceiling(passed, RateUnit.BYTES, _PASSES)
+        return CeilingRate(updated, RateUnit.BYTES, "updates in place")
+    return None if passed is None else CeilingRate(passed, RateUnit.BYTES, _PASSES)
 
 
 def _may_update(work: OperatorWork) -> bool:

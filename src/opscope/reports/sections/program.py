@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from opscope.analysis.operators.delegates import DelegateTime, LayoutTime, PortableTime
     from opscope.analysis.operators.modules import ModuleTime, SourceTime
     from opscope.analysis.operators.operators import Operator
-    from opscope.analysis.roofline.operator_roof import Bound, Ceiling, Interval, Placement
+    from opscope.analysis.roofline.operator_roof import Bound, CeilingRate, Interval, Placement
     from opscope.analysis.roofline.roofline import BoundTime
 
 _MOST_MODULES = 40
@@ -228,7 +228,7 @@ def ceiling_text(placement: Placement) -> str:
     return f"{placement.roof}, {_ceiling_rate(placement.ceiling)}"
 
 
-def _ceiling_rate(ceiling: Ceiling) -> str:
+def _ceiling_rate(ceiling: CeilingRate) -> str:
     return f"{rate_text(ceiling.per_s * 1e-9)} {_UNITS[ceiling.unit]}"
 
 
