@@ -55,7 +55,7 @@ class Shortfall(str, enum.Enum):
     MOVES = "moves"
     """It gathers or scatters its elements instead of passing over them in a row."""
     SHAPE = "shape"
-    """None of these: its shape suits the kernel less than those that the ceilings were measured with."""
+    """None of these: perhaps its shape suits the kernel less than those measured, or other work slowed it."""
 
 
 class RateUnit(str, enum.Enum):

@@ -210,7 +210,7 @@ _SHORTFALLS = {
     Shortfall.LITTLE_WORK: "little work in each call",
     Shortfall.CHANNELS: "output channels do not fill the kernel's tile",
     Shortfall.MOVES: "gathers or scatters its elements",
-    Shortfall.SHAPE: "its shape suits the kernel less than those measured",
+    Shortfall.SHAPE: "perhaps its shape, or other work on the machine",
 }
 _UNITS = {RateUnit.MACS: "GMAC/s", RateUnit.ELEMENTS: "billion elements/s", RateUnit.BYTES: "GB/s"}
 
