@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 import numpy as np
 
-from opscope.analysis.compare.matching import process_times, typical_process_times
+from opscope.analysis.compare.matching import typical_process_times
 from opscope.analysis.findings.finding import Finding, RuledOut
 from opscope.analysis.findings.quality import Quality, judge
 from opscope.analysis.latency.headline import HeadlineScale, HeadlineSplit, headline_scale
@@ -42,7 +42,6 @@ from opscope.analysis.operators.operators import (
 from opscope.analysis.quality.quality import evidence_of, examine_measurement
 from opscope.analysis.roofline.operator_roof import OperatorWork
 from opscope.analysis.roofline.roofline import Roofline, roofline
-from opscope.analysis.roofline.undisturbed import undisturbed
 from opscope.analysis.rules.evidence import Evidence
 from opscope.analysis.rules.rules import examine
 from opscope.core.errors import TraceFormatError
@@ -273,7 +272,6 @@ def analyse(
     typical = TypicalTimes(scale.times, scale.split.headline_ns) if scale else None
     rows = operators(table, known.attributions.operators if known else None, typical)
     worked = operator_work(rows, known.attributions.operators) if known else []
-    worked = undisturbed(worked, rows, process_times(table, rows)) if worked else []
     limits = roofline(worked, known.roofs) if known and known.roofs and worked else None
     timing = untraced(calls) if calls else None
     methods = method_times(table, rows, calls, tokens or {})

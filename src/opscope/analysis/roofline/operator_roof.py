@@ -107,7 +107,7 @@ class OperatorWork(msgspec.Struct, frozen=True, kw_only=True):
         calls: events.
         time_ns: mean self time, cut off.
         uncertainty_ns: the true time lies in [time_ns, time_ns + uncertainty_ns).
-        undisturbed_ns: self time where other work disturbed least, which is held against ceilings; null: the mean is.
+        undisturbed_ns: self time in undisturbed inferences, which is held against ceilings; null: the mean is.
         portable: whether a portable kernel ran it.
         channels: of its output, the last size; null when not known.
     """

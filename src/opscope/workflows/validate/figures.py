@@ -11,6 +11,7 @@ from opscope.bundle.bundle import MANIFEST, VARIANTS
 from opscope.bundle.validation import Problem
 from opscope.core.errors import OpscopeError
 from opscope.core.units import counted_text
+from opscope.core.version import __version__
 from opscope.measurements.analyses import comparison_of
 from opscope.measurements.sides import bundle_side
 from opscope.workflows.validate.recomputed import (
@@ -54,6 +55,11 @@ _PARTS = {
 _UNTRACED = ("untraced", "latency")
 _ON_THE_HEADLINE = ("findings", "ruled_out", "roofline")
 """Parts of an analysis that rest on times on the scale of the headline."""
+_ESTIMATED = re.compile(
+    r"(end_to_end|methods|quality|notes|findings|ruled_out|untraced\.tracing|shift\.(limit|remaining))\b"
+    r"|.*\.(speedup|limit|verdict)$"
+)
+"""Parts of a document that depend on how an opscope estimates and on what its rules know."""
 _OTHERS = "it is of other repetitions than there are now, see complete"
 
 
@@ -65,12 +71,28 @@ class DerivedDocument(NamedTuple):
         document: as it stands there, without the place of the bundle.
         computed: from the traces; None when that is not possible.
         reason: why not; empty when it is.
+        earlier: the opscope that estimated, where it is another one than this; empty when it is this one.
     """
 
     file: str
     document: Json
     computed: Json | None
     reason: str = ""
+    earlier: str = ""
+
+    def differences(self) -> list[Difference]:
+        """What differs, but for what another opscope estimated."""
+        return [one for one in self._all() if not (self.earlier and _ESTIMATED.match(one.at))]
+
+    def aside(self) -> str:
+        """What was not compared; empty when all was."""
+        if self.computed is None:
+            return f"{self.file} not checked: {self.reason}"
+        alike = len(self.differences()) == len(self._all())
+        return "" if alike else f"estimates in {self.file} not recomputed, made by opscope {self.earlier}"
+
+    def _all(self) -> list[Difference]:
+        return list(differences(self.document, _of_the_same_rules(self.document, self.computed)))
 
 
 def stated_analyses(
@@ -86,9 +108,12 @@ def stated_analyses(
         reason = doubts.variants.get(name, f"nothing can be computed of {name}")
         if doubts.unfinished and computed is not None and _made_of(document) != _made_of(computed):
             computed, reason = None, _OTHERS
-        yield DerivedDocument(
-            file, without_place(document, _root(_text(document.get("trace"), "path"), name)), computed, reason
-        )
+        placed = without_place(document, _root(_text(document.get("trace"), "path"), name))
+        yield DerivedDocument(file, placed, computed, reason, _earlier(manifest))
+
+
+def _earlier(manifest: Manifest) -> str:
+    return manifest.opscope if manifest.opscope != __version__ else ""
 
 
 def _made_of(document: Json) -> tuple[list[str], int]:
@@ -136,7 +161,7 @@ def _sum_check(stated: list[DerivedDocument]) -> BundleCheck:
 def _compared_checks(stated: list[DerivedDocument], doubts: Inconsistencies) -> Iterator[BundleCheck]:
     known = [one for one in stated if one.computed is not None]
     wrong = _by_check(known, doubts)
-    aside = "".join(f"; {one.file} not checked: {one.reason}" for one in stated if one.computed is None)
+    aside = "".join(f"; {told}" for told in map(DerivedDocument.aside, stated) if told)
     for question, passed in _passed(known).items():
         doubt = _doubt(question.name, doubts)
         if not known or doubt:
@@ -179,7 +204,7 @@ def _by_check(known: Iterable[DerivedDocument], doubts: Inconsistencies) -> dict
     """Differences by the check they belong to; what the program tells is left out when it is not known."""
     wrong: dict[str, list[Problem]] = {}
     for one in known:
-        for found in differences(one.document, _of_the_same_rules(one.document, one.computed)):
+        for found in one.differences():
             if not (doubts.program and found.at.startswith("program")):
                 wrong.setdefault(_check_of(found), []).append(Problem(one.file, *found))
     return wrong
@@ -228,11 +253,12 @@ def comparison_check(
     if any(one.reason == _OTHERS for one in stated_analyses(bundle.manifest, documents, found, doubts)):
         stated = [one._replace(computed=None, reason=_OTHERS) for one in stated]
     known = [one for one in stated if one.computed is not None]
-    aside = [f"{one.file} not checked: {one.reason}" for one in stated if one.computed is None]
+    stated = [one._replace(earlier=_earlier(bundle.manifest)) for one in stated]
+    aside = [told for told in map(DerivedDocument.aside, stated) if told]
     if not known:
         return question.skipped("; ".join(aside))
     # The quality of a run that was given more rounds is that of before until they are run.
-    differing = [(one.file, own) for one in known for own in differences(one.document, one.computed)]
+    differing = [(one.file, own) for one in known for own in one.differences()]
     problems = [
         Problem(file, *own) for file, own in differing if not (doubts.unfinished and own.at.startswith("quality"))
     ]
