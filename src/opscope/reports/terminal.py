@@ -26,6 +26,7 @@ from opscope.reports.content.content import (
     no_split_sentence,
     off_text,
     operator_rows,
+    ratio_note,
     side_latencies,
     variant_latencies,
     verdict_text,
@@ -198,9 +199,17 @@ def comparison_summary(comparison: Comparison) -> RenderableType:
         f"candidate {verdict_text(result.verdict)}" if result.verdict.value in _DECIDED else _undecided(comparison)
     )
     answer = Text(f"speedup {ratio_text(result.speedup)} {interval}: {verdict}", style="bold")
+    note_text = ratio_note(comparison)
+    beside = [Text(f"speedup of process medians{note_text}")] if note_text else []
     split = _changed_operators(comparison) if comparison.has_split else [Text(_NO_SPLIT)]
     return Group(
-        *sides, answer, *quality_text(comparison.quality), Text(), *split, *message_lines(map(note, comparison.notes))
+        *sides,
+        answer,
+        *beside,
+        *quality_text(comparison.quality),
+        Text(),
+        *split,
+        *message_lines(map(note, comparison.notes)),
     )
 
 

@@ -34,6 +34,8 @@ FOREGROUND = (Role.ACCELERATED, Role.CANDIDATE)
 """Roles whose operators a report lists, the first that there is."""
 NOT_KNOWN = "not known"
 _WIDE = 0.5
+_ALIKE = 0.02
+"""Two ratios that differ by less are told once."""
 
 
 class VariantResult(msgspec.Struct, frozen=True):
@@ -273,7 +275,16 @@ def trust_text(comparison: Comparison) -> str:
         return f"no interval: {processes}"
     low, high = result.ci95
     smallest = f"smallest change this could show: {share_text(result.minimum_detectable)}"
-    return f"95 % interval {ratio_text(low)} to {ratio_text(high)}, of process medians; {processes}; {smallest}"
+    of = f"of process medians{ratio_note(comparison)}"
+    return f"95 % interval {ratio_text(low)} to {ratio_text(high)}, {of}; {processes}; {smallest}"
+
+
+def ratio_note(comparison: Comparison) -> str:
+    """That the two latencies have another ratio than the speedup, which compares processes; empty where they agree."""
+    ratio = ratio_of_times(*side_latencies(comparison))
+    if ratio is None or abs(ratio / comparison.end_to_end.speedup - 1) < _ALIKE:
+        return ""
+    return f" (the two latencies, which are of all calls together, have a ratio of {ratio_text(ratio)})"
 
 
 class CategoryRow(NamedTuple):
