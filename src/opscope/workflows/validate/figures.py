@@ -161,7 +161,8 @@ def _sum_check(stated: list[DerivedDocument]) -> BundleCheck:
 def _compared_checks(stated: list[DerivedDocument], doubts: Inconsistencies) -> Iterator[BundleCheck]:
     known = [one for one in stated if one.computed is not None]
     wrong = _by_check(known, doubts)
-    aside = "".join(f"; {told}" for told in map(DerivedDocument.aside, stated) if told)
+    missing = "".join(f"; {one.file} not checked: {one.reason}" for one in stated if one.computed is None)
+    earlier = "".join(f"; {told}" for told in map(DerivedDocument.aside, known) if told)
     for question, passed in _passed(known).items():
         doubt = _doubt(question.name, doubts)
         if not known or doubt:
@@ -169,6 +170,7 @@ def _compared_checks(stated: list[DerivedDocument], doubts: Inconsistencies) -> 
         elif question is questions.UNTRACED and not _timed(known):
             yield question.skipped("nothing was timed without tracing")
         else:
+            aside = missing + (earlier if question is questions.CONCLUSIONS else "")
             yield question.answered(wrong.get(question.name, []), passed + aside)
 
 
@@ -252,8 +254,8 @@ def comparison_check(
     stated = [_stated_comparison(bundle, file, documents[file], expected.get(file), found) for file in readable]
     if any(one.reason == _OTHERS for one in stated_analyses(bundle.manifest, documents, found, doubts)):
         stated = [one._replace(computed=None, reason=_OTHERS) for one in stated]
-    known = [one for one in stated if one.computed is not None]
     stated = [one._replace(earlier=_earlier(bundle.manifest)) for one in stated]
+    known = [one for one in stated if one.computed is not None]
     aside = [told for told in map(DerivedDocument.aside, stated) if told]
     if not known:
         return question.skipped("; ".join(aside))
