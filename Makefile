@@ -52,6 +52,7 @@ bench: $(VENV)/dev.stamp ## measure opscope itself, side by side with what it is
 	$(BIN)/python bench/report.py
 	$(BIN)/python bench/aie.py
 	$(BIN)/python bench/calibration.py
+	$(BIN)/python bench/check.py
 	$(BIN)/python bench/store.py
 	$(BIN)/python bench/history.py
 

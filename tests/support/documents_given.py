@@ -30,7 +30,7 @@ GIVEN = {
     "docs/how-to/resume-an-interrupted-run.md": "mb=unfinished",
     "docs/how-to/run-experiments-from-a-file.md": "my_model.pte",
     "docs/how-to/see-which-kernels-ran.md": "my_model.pte BUNDLE=bundle",
-    "docs/how-to/stop-a-slower-model-in-ci.md": "new=bundle old=other",
+    "docs/how-to/stop-a-slower-model-in-ci.md": "head.pte base.pte new=bundle old=other",
     "docs/how-to/trust-a-bundle.md": "mb=bundle new=bundle good=other",
     "docs/how-to/use-the-python-api.md": "trace.etdump out=bundle",
     "src/opscope/skills/opscope-native-runners/SKILL.md": "my_model.pte",
