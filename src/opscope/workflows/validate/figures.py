@@ -60,6 +60,8 @@ _ESTIMATED = re.compile(
     r"|.*\.(speedup|limit|verdict)$"
 )
 """Parts of a document that depend on how an opscope estimates and on what its rules know."""
+_BY_TIME = ("backends", "sources", "layout", "portable")
+"""Lists that stand in the order of their times."""
 _OTHERS = "it is of other repetitions than there are now, see complete"
 
 
@@ -223,7 +225,10 @@ def _of_the_same_rules(stated: Json, computed: Json) -> Json:
         return computed
     rows = [*(stated.get("findings") or []), *(stated.get("ruled_out") or [])]
     if _before_the_headline(stated):
-        return {name: own for name, own in computed.items() if name not in _ON_THE_HEADLINE}
+        means = {name: own for name, own in computed.items() if name not in _ON_THE_HEADLINE}
+        return means | {
+            name: sorted(means[name], key=lambda row: -row["time_ns"]) for name in _BY_TIME if name in means
+        }
     names = {row.get("rule") for row in rows if isinstance(row, dict)}
     kept = [row for row in computed.get("ruled_out") or [] if row.get("rule") in names]
     return {**computed, "ruled_out": kept} if "ruled_out" in computed else computed
