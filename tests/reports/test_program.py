@@ -5,11 +5,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from bundle_damage import manifest
 from fakes import FakeTarget
 from opscope.analysis.analysis import Analysis
 from opscope.analysis.operators.modules import ModuleTime
 from opscope.api import Profiled, Settings, analyze, inspect, profile, report
-from opscope.core.errors import MismatchError, UsageError
+from opscope.core.errors import InvalidBundleError, MismatchError, UsageError
+from opscope.core.files import sha256_of
 from opscope.reports.sections.program import boundary_text, module_rows, program_sections, source_text
 from traces import parse
 
@@ -113,18 +115,16 @@ def test_the_bundle_says_that_this_program_was_run(done):
     assert found.ceilings.cleared == []
 
 
-def test_a_changed_program_is_not_mixed_in(done, tmp_path):
-    """Names only, and a warning that says why."""
+def test_a_changed_program_is_refused(done, tmp_path):
+    """Its operators would be those of another program."""
     import shutil
 
     copy = tmp_path / "copy"
     shutil.copytree(done.path, copy)
     program = next((copy / "model").glob("*.pte"))
     program.write_bytes(program.read_bytes()[:-1] + b"x")
-    found = analyze(copy)
-    assert found.program is None
-    assert {warning.code for warning in found.trace.warnings} >= {"program_unusable"}
-    assert {row.module for row in found.operators} == {None}
+    with pytest.raises(InvalidBundleError, match="not the file that was measured"):
+        analyze(copy)
 
 
 def test_a_damaged_record_leaves_shapes_and_costs(done, tmp_path):
@@ -133,7 +133,9 @@ def test_a_damaged_record_leaves_shapes_and_costs(done, tmp_path):
 
     copy = tmp_path / "copy"
     shutil.copytree(done.path, copy)
-    next((copy / "model").glob("*.etrecord")).write_bytes(b"PK\x03\x04 nothing")
+    record = next((copy / "model").glob("*.etrecord"))
+    record.write_bytes(b"PK\x03\x04 nothing")
+    manifest("model.etrecord_sha256", sha256_of(record))(copy)  # as it was exported, so it is the one that was measured
     found = analyze(copy)
     assert {warning.code for warning in found.trace.warnings} >= {"record_unusable"}
     assert found.program

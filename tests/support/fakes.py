@@ -32,6 +32,7 @@ from opscope.program.peak_rates.peak_rates import (
     PeakRates,
     Rate,
 )
+from opscope.readers.outputs import values_sha256
 from traces import Node, encode
 
 FIELDS = ["avx", "avx2", "avx512bw", "avx512f", "f16c", "fma3", "sse4_1"]
@@ -153,7 +154,7 @@ class FakeTarget:
         np.savez(directory / "outputs.npz", self.outputs(job))
         cost = TRACING if job.traced else 1.0
         wall = [round(inference.duration * cost) for inference in inferences]
-        return JobOutcome(measurement=_measurement(job, wall))
+        return JobOutcome(measurement=_measurement(job, wall, values_sha256([outputs])))
 
     def roofs(self, clear: list[str] | None, threads: int) -> PeakRates | None:
         """Ceilings of a machine with round numbers; half as high when features are cleared."""
@@ -200,7 +201,7 @@ class FakeTarget:
 _CONVOLUTION = "Convolution (NHWC, F32) IGEMM #1"
 
 
-def _measurement(job: Job, wall: list[int]) -> Measurement:
+def _measurement(job: Job, wall: list[int], output_sha256: str) -> Measurement:
     return Measurement(
         mask=None
         if job.clear is None
@@ -208,7 +209,7 @@ def _measurement(job: Job, wall: list[int]) -> Measurement:
         threads=job.threads,
         inputs=[Tensor([1, 3, 8, 8], "float32")],
         outputs=[Tensor([4], "float32")],
-        output_sha256="0" * 64,
+        output_sha256=output_sha256,
         wall_ns=wall,
         start_ns=1_000,
         load_ns=1_000,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from opscope.bundle.manifest import Manifest, Repetition, Status, TracingMode
-from opscope.core.errors import BundleError, NotFoundError, StorageError, TraceFormatError, reading
+from opscope.core.errors import BundleError, InvalidBundleError, NotFoundError, StorageError, TraceFormatError, reading
 from opscope.core.files import storage_errors, write_atomically
 from opscope.core.json import to_json
 from opscope.program.peak_rates.peak_rates import NoPeakRates, PeakRates
@@ -38,11 +38,14 @@ class Bundle:
     Attributes:
         path: its directory.
         manifest: the state that was last written or read.
+        hashes_checked: whether somebody holds the files against their stated hashes already, and goes on in spite of
+            what differs, as a validation does; else whoever reads a file asks :meth:`check_hash`.
     """
 
-    def __init__(self, path: Path, manifest: Manifest) -> None:
+    def __init__(self, path: Path, manifest: Manifest, *, hashes_checked: bool = False) -> None:
         self.path = path
         self.manifest = manifest
+        self.hashes_checked = hashes_checked
 
     @classmethod
     def create(
@@ -155,6 +158,24 @@ class Bundle:
         except NotFoundError:
             return None
         return _checked(_decode_roofs(content, file), self.manifest.variant(variant), file)
+
+    def check_hash(self, file: str, sha256: str, stated: str | None) -> None:
+        """Make sure that a file of which figures are computed is the one that was measured.
+
+        Args:
+            file: its path within the bundle.
+            sha256: its hash, or that of the values in it.
+            stated: what the manifest says; None, as older ones do of some files: it cannot be told.
+
+        Raises:
+            InvalidBundleError: it is another file.
+        """
+        if stated not in {None, sha256} and not self.hashes_checked:
+            problem = f"not the file that was measured: its SHA-256 is {sha256[:12]}…, {MANIFEST} states {stated:.12}…"
+            hint = (
+                f"take it from a copy of the bundle, or measure again; `opscope validate {self.path}` says what differs"
+            )
+            raise InvalidBundleError(problem, where=self.path / file, hint=hint)
 
     def relative(self, path: Path) -> str:
         """A path within the bundle as it stands in the manifest."""

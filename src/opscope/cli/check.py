@@ -140,7 +140,8 @@ def command(
     and traces were measured before.
 
     Exit code 0: passed. 1: slower by more than the threshold, or beyond a budget. 14: too few or too noisy
-    measurements to tell. 13: the two sides are not comparable. Results are written before it exits.
+    measurements to tell. 13: the two sides are not comparable. 15: a file of a bundle is not the one that was
+    measured. Results are written before it exits.
     """
     _check_outputs({"--json": json, "--markdown": markdown, "--junit": junit})
     share = None if threshold is None else threshold_share(threshold)

@@ -198,9 +198,18 @@ def _outputs(baseline: Side, candidate: Side) -> OutputAgreement | None:
 
 
 def _saved_outputs(side: Side) -> list[Array] | None:
-    from opscope.readers.outputs import read_outputs
+    """What the first process of a variant of a bundle computed; None when it was not saved.
+
+    Raises:
+        InvalidBundleError: the values are not those whose hash is stated.
+    """
+    from opscope.readers.outputs import read_outputs, values_sha256
 
     if side.bundle is None:
         return None
     first = side.bundle.manifest.completed(side.label)[0]
-    return read_outputs(side.bundle.path / first.directory / "outputs.npz")
+    file = f"{first.directory}/outputs.npz"
+    arrays = read_outputs(side.bundle.path / file)
+    if arrays is not None and first.measurement is not None:
+        side.bundle.check_hash(file, values_sha256(arrays), first.measurement.output_sha256)
+    return arrays

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from opscope.analysis.analysis import ProgramInfo, ProgramKnowledge
 from opscope.analysis.operators.attribution import attribute, method_names
-from opscope.core.errors import MismatchError, NotFoundError, OpscopeError
+from opscope.core.errors import MismatchError, NotFoundError, OpscopeError, reading
 from opscope.core.files import sha256_of
 from opscope.core.table import TraceWarning
 from opscope.measurements.export_record import recorded_tokens
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from opscope.analysis.operators.attribution import Attributions
+    from opscope.bundle.bundle import Bundle
+    from opscope.bundle.manifest import Model
     from opscope.measurements.side import Side
 
 _OTHER = "give the program that was run: its operators must be those of the trace"
@@ -77,15 +79,19 @@ def with_program(side: Side, program: Path, etrecord: Path | None) -> Side:
 def with_bundled_program(side: Side) -> Side:
     """A side of a bundle attributed with the program and the record that the bundle holds.
 
-    What cannot be used is said in a warning, and the names are all there is.
+    What is missing or cannot be used is said in a warning, and the names are all there is.
+
+    Raises:
+        InvalidBundleError: a file is not the one whose hash the manifest states.
     """
     recorded = side.model
     assert side.bundle is not None  # noqa: S101 - only called for sides of bundles
     assert recorded is not None  # noqa: S101 - likewise
     program = side.bundle.path / recorded.program
     etrecord = side.bundle.path / recorded.etrecord if recorded.etrecord else None
+    _check_hashes(side.bundle, recorded)
     try:
-        if sha256_of(program) != recorded.sha256:
+        if _hash_of(program) != recorded.sha256:
             raise MismatchError("it is not the program that was run", where=program)
         model, etrecord, problem = usable_model(program, etrecord)
         found, named = _attributions(side, model)
@@ -94,6 +100,17 @@ def with_bundled_program(side: Side) -> Side:
     if found.conflict:
         return _warned(side, "program_unusable", f"operators are known by name only: {found.conflict}")
     return _attributed(named, found, _info(program, etrecord, problem, verified=True), problem)
+
+
+def _check_hashes(bundle: Bundle, recorded: Model) -> None:
+    for file, stated in ((recorded.program, recorded.sha256), (recorded.etrecord, recorded.etrecord_sha256)):
+        if file is not None and (bundle.path / file).exists():
+            bundle.check_hash(file, _hash_of(bundle.path / file), stated)
+
+
+def _hash_of(path: Path) -> str:
+    with reading(path):
+        return sha256_of(path)
 
 
 def usable_model(program: Path, etrecord: Path | None) -> tuple[ProgramModel, Path | None, OpscopeError | None]:

@@ -14,14 +14,21 @@ if TYPE_CHECKING:
     from opscope.analysis.latency.timing import CallTimes
     from opscope.bundle.manifest import Manifest, Repetition, Variant
     from opscope.core.table import EventTable
+    from opscope.readers.registry import TraceRead
 
 
 def bundle_side(bundle: Bundle, name: str | None, warmup: Warmup) -> Side:
-    """The side that a variant of a bundle is, with its program; None names the one of :func:`usual_variant`."""
+    """The side that a variant of a bundle is, with its program; None names the one of :func:`usual_variant`.
+
+    Raises:
+        InvalidBundleError: a trace, the program or its record is not the one whose hash the manifest states.
+        NotFoundError: the bundle has no such variant.
+        RunError: no repetition of it succeeded.
+        TraceFormatError: a trace is damaged.
+    """
     from opscope.core.table import EventTable
     from opscope.core.table.calls import CALLS_FORMAT, named_by_calls
     from opscope.measurements.attribution import with_bundled_program
-    from opscope.readers.registry import read_trace
 
     variant = _variant(bundle, name)
     repetitions = bundle.manifest.completed(variant.name)
@@ -29,7 +36,7 @@ def bundle_side(bundle: Bundle, name: str | None, warmup: Warmup) -> Side:
         hint = "see the failures in manifest.json; --resume tries them again"
         raise RunError(f"no repetition of {variant.name} succeeded", where=bundle.path, hint=hint)
     untraced = bundle.manifest.left_out.trace
-    traces = [] if untraced else [read_trace(bundle.path / str(repetition.trace)) for repetition in repetitions]
+    traces = [] if untraced else [_trace(bundle, repetition) for repetition in repetitions]
     tables = [_of_calls(one, untraced) for one in repetitions] if untraced else [trace.table for trace in traces]
     plan, methods = bundle.manifest.plan, bundle.manifest.model_of(variant.name).methods
     planned: Warmup = "auto" if plan.warmup is None else plan.warmup
@@ -44,6 +51,20 @@ def bundle_side(bundle: Bundle, name: str | None, warmup: Warmup) -> Side:
     form = traces[0].format if traces else CALLS_FORMAT
     side = Side(table, path, form, files, variant.name, bundle, variant, calls=calls, tokens=tokens)
     return side if untraced else with_bundled_program(side)
+
+
+def _trace(bundle: Bundle, repetition: Repetition) -> TraceRead:
+    """The trace of a repetition, which is the one that the repetition left; hashed while it is decoded.
+
+    Raises:
+        InvalidBundleError: it is another one.
+    """
+    from opscope.readers.registry import read_trace
+
+    file = str(repetition.trace)
+    found = read_trace(bundle.path / file)
+    bundle.check_hash(file, found.sha256, repetition.trace_sha256)
+    return found
 
 
 def _of_calls(repetition: Repetition, reason: str) -> EventTable:

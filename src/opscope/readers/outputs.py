@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import tokenize
 import zipfile
@@ -13,6 +14,7 @@ import numpy as np
 from opscope.core.errors import TraceFormatError, reading
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -50,3 +52,11 @@ def read_outputs(path: Path) -> list[NDArray[Any]] | None:
         TraceFormatError: the file is damaged or holds anything but plain arrays.
     """
     return list(read_arrays(path).values()) if path.exists() else None
+
+
+def values_sha256(arrays: Iterable[NDArray[Any]]) -> str:
+    """Hash of all values, one array after the other, as processes state that of their outputs."""
+    digest = hashlib.sha256()
+    for array in arrays:
+        digest.update(array.tobytes())
+    return digest.hexdigest()

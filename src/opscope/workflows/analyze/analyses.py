@@ -44,6 +44,7 @@ def analyze(
     True
 
     Raises:
+        InvalidBundleError: a file of a bundle is not the one whose hash its manifest states.
         NotFoundError: there is no such file, directory or variant.
         TraceFormatError: a file is damaged, or no inference is left to measure.
         MismatchError: the program or the record is not the trace's.
@@ -84,6 +85,7 @@ def compare(
     'paired'
 
     Raises:
+        InvalidBundleError: a file of a bundle is not the one whose hash its manifest states.
         NotFoundError: there is no such file, directory or variant.
         TraceFormatError: a file is damaged, or no inference is left to measure.
     """

@@ -100,6 +100,7 @@ def check(
         warmup: inferences of each process to set aside; see :func:`opscope.analyze`.
 
     Raises:
+        InvalidBundleError: a file of a bundle is not the one whose hash its manifest states.
         MismatchError: the sides are not comparable.
         NotFoundError: there is no such file, directory or variant.
         TraceFormatError: a file is damaged, or no inference is left to measure.

@@ -27,6 +27,7 @@ def read(path: str | Path) -> EventsResult:
     6
 
     Raises:
+        InvalidBundleError: a file of a bundle is not the one whose hash its manifest states.
         NotFoundError: there is no such file, directory or variant.
         TraceFormatError: a file is damaged or of an unknown format.
     """

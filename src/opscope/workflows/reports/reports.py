@@ -34,6 +34,7 @@ def content(path: str | Path) -> ReportContent:
     """Everything that a report of a bundle, or of a run directory of the Arm kit, shows, computed from its traces.
 
     Raises:
+        InvalidBundleError: a file of a bundle is not the one whose hash its manifest states.
         NotFoundError: there is no bundle.
         TraceFormatError: the manifest or a trace is damaged.
     """
@@ -105,6 +106,7 @@ def report(
         The files that were written.
 
     Raises:
+        InvalidBundleError: a file of a bundle is not the one whose hash its manifest states.
         UsageError: a format is unknown.
         NotFoundError: there is no bundle.
     """

@@ -67,7 +67,9 @@ def program_check(manifest: Manifest, found: Inventory) -> BundleCheck:
     for at, model in models.items():
         problems += [*_untrue_facts(at, model, found), *_record_problems(at, model, found)]
     programs = ", ".join(model.program for model in models.values())
-    return question.answered(problems, f"{programs}: hash, size, methods and delegates as stated")
+    unhashed = [model.etrecord for model in models.values() if model.etrecord and model.etrecord_sha256 is None]
+    aside = f"; the manifest has no hash of {', '.join(unhashed)}" if unhashed else ""
+    return question.answered(problems, f"{programs}: hash, size, methods and delegates as stated{aside}")
 
 
 def _untrue_facts(at: str, model: Model, found: Inventory) -> Iterator[Problem]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -12,7 +11,7 @@ from opscope.bundle.validation import Problem
 from opscope.core.errors import TraceFormatError
 from opscope.core.units import counted_text
 from opscope.experiment.protocol import OUTPUTS
-from opscope.readers.outputs import read_outputs
+from opscope.readers.outputs import read_outputs, values_sha256
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -139,11 +138,8 @@ def _read(found: Inventory, name: str) -> tuple[list[list[int]], str]:
     Raises:
         TraceFormatError: the file is damaged.
     """
-    digest = hashlib.sha256()
     arrays = read_outputs(found.root / name) or []
-    for array in arrays:
-        digest.update(array.tobytes())
-    return [list(array.shape) for array in arrays], digest.hexdigest()
+    return [list(array.shape) for array in arrays], values_sha256(arrays)
 
 
 def output_files(manifest: Manifest) -> Iterator[str]:

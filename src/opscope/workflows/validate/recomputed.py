@@ -118,7 +118,8 @@ def _reduced(bundle: Bundle, doubts: Inconsistencies) -> Bundle:
         )
         programs = dict(zip(programs, others, strict=True))
     kept = [r for r in manifest.repetitions if r.variant not in doubts.variants]
-    return Bundle(bundle.path, msgspec.structs.replace(manifest, model=model, programs=programs, repetitions=kept))
+    own = msgspec.structs.replace(manifest, model=model, programs=programs, repetitions=kept)
+    return Bundle(bundle.path, own, hashes_checked=bundle.hashes_checked)
 
 
 def _analyses_apart(bundle: Bundle, names: Iterable[str]) -> dict[str, Json]:

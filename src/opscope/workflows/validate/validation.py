@@ -193,7 +193,7 @@ def _checks(opened: Opened, manifest: Manifest) -> list[BundleCheck]:
         processes.thread_check(manifest),
         processes.mask_check(manifest),
         processes.output_check(manifest, found),
-        *_figure_checks(Bundle(found.root, manifest), documents, found, doubts),
+        *_figure_checks(Bundle(found.root, manifest, hashes_checked=True), documents, found, doubts),
     ]
 
 
