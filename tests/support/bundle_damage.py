@@ -14,7 +14,10 @@ import msgspec
 import numpy as np
 
 from fakes import FakeTarget
+from opscope.bundle.bundle import Bundle
+from opscope.bundle.record_hashes import record_hashes
 from opscope.experiment.target import Job, JobOutcome
+from opscope.workflows.reports.reports import REPORT_FORMATS, content_of, write_reports
 from traces import etdump
 
 ACCELERATED, BASELINE = "variants/accelerated", "variants/baseline"
@@ -176,7 +179,7 @@ def forge(trace: bytes) -> Callable[[Path], None]:
 
     def do(bundle: Path) -> None:
         write(TRACE, trace)(bundle)
-        record("accelerated", 2, "trace_sha256", hashlib.sha256(trace).hexdigest())(bundle)
+        rehash(bundle)
 
     return do
 
@@ -192,13 +195,20 @@ def both(*steps: Callable[[Path], object]) -> Callable[[Path], None]:
 
 
 def rehash(bundle: Path) -> None:
-    """State the hashes that the traces have now."""
+    """State the hashes that the traces and the records have now."""
     document = json.loads((bundle / "manifest.json").read_text())
     for repetition in document["repetitions"]:
         if repetition["trace"]:
             content = (bundle / repetition["trace"]).read_bytes()
             repetition["trace_sha256"] = hashlib.sha256(content).hexdigest()
+    for found in record_hashes(document):
+        document["repetitions"][found.number]["record_sha256"] = found.true
     (bundle / "manifest.json").write_text(json.dumps(document))
+
+
+def computed_anew(bundle: Path) -> None:
+    """All derived files from what the manifest says now, whatever its hashes say."""
+    write_reports(bundle, content_of(Bundle(bundle, Bundle.open(bundle).manifest, hashes_checked=True)), REPORT_FORMATS)
 
 
 def without(key: str) -> Callable[[Any], object]:
@@ -271,13 +281,21 @@ DAMAGES: Sequence[Damage] = (
     ),
     Damage("a round that was not run", edit("manifest.json", added_round), "complete", "was not run"),
     Damage("running", manifest("status", "running"), "complete", "is running"),
-    Damage("a failure", record("baseline", 1, "failure", FAILURE), "complete", "failed: ended by SIGSEGV"),
+    Damage("a failure", record("baseline", 1, "failure", FAILURE), "hashes complete", "failed: ended by SIGSEGV"),
     Damage("a record lost", edit("manifest.json", lambda d: d["repetitions"].pop()), "complete", "was not run"),
     Damage("a record twice", edit("manifest.json", repeated_record), "records", "succeeded 2 times"),
-    Damage("another inference count", record("baseline", 1, "inferences", 4), "records traces", "the plan asks for 3"),
-    Damage("a call lost", record("baseline", 1, "measurement.wall_ns", [1, 2]), "records", "has 2 calls"),
     Damage(
-        "an enormous call", record("baseline", 1, "measurement.wall_ns.2", 10**30, "timed"), "records", "is 1,000,000"
+        "another inference count",
+        record("baseline", 1, "inferences", 4),
+        "hashes records traces",
+        "the plan asks for 3",
+    ),
+    Damage("a call lost", record("baseline", 1, "measurement.wall_ns", [1, 2]), "hashes records", "has 2 calls"),
+    Damage(
+        "an enormous call",
+        record("baseline", 1, "measurement.wall_ns.2", 10**30, "timed"),
+        "hashes records",
+        "is 1,000,000",
     ),
     Damage(
         "times off the CPU of other calls",
@@ -294,11 +312,14 @@ DAMAGES: Sequence[Damage] = (
     Damage(
         "another directory",
         record("baseline", 1, "directory", f"{ACCELERATED}/round-01"),
-        "records leftovers",
+        "hashes records leftovers",
         "is not in",
     ),
     Damage(
-        "a trace outside", record("baseline", 1, "trace", "../../../etc/passwd"), "records paths leftovers", "leads out"
+        "a trace outside",
+        record("baseline", 1, "trace", "../../../etc/passwd"),
+        "hashes records paths leftovers",
+        "leads out",
     ),
     Damage("the program outside", manifest("model.program", "/etc/passwd"), "paths", "is no path within"),
     Damage("a link out", link(TRACE, "{}"), "paths", "leads out of the bundle"),
@@ -338,17 +359,22 @@ DAMAGES: Sequence[Damage] = (
     Damage(
         "a call shorter than its inference",
         record("baseline", 1, "measurement.wall_ns.2", 1000),
-        "calls untraced reports",
+        "hashes calls untraced reports",
         "1,000",
         "conclusions comparison split",  # operators on the scale of the headline rest on the callers' clocks, too
     ),
-    Damage("another thread count", record("baseline", 1, "measurement.threads", 2), "threads", "is 2"),
-    Damage("no proof", record("baseline", 1, "measurement.mask", None), "mask", "no proof that avx512f"),
-    Damage("another proof", record("baseline", 1, "measurement.mask.cleared", []), "mask", "proves nothing"),
-    Damage("other outputs stated", record("baseline", 1, "measurement.output_sha256", "1" * 64), "outputs", "most"),
+    Damage("another thread count", record("baseline", 1, "measurement.threads", 2), "hashes threads", "is 2"),
+    Damage("no proof", record("baseline", 1, "measurement.mask", None), "hashes mask", "no proof that avx512f"),
+    Damage("another proof", record("baseline", 1, "measurement.mask.cleared", []), "hashes mask", "proves nothing"),
+    Damage(
+        "other outputs stated", record("baseline", 1, "measurement.output_sha256", "1" * 64), "hashes outputs", "most"
+    ),
     Damage("a bit of the outputs", flip(f"{BASELINE}/round-01/outputs.npz", 200), "outputs", "round-01/outputs.npz"),
     Damage(
-        "other inputs", record("baseline", 1, "measurement.inputs.0.shape", [1, 3, 9, 9]), "outputs", "[1, 3, 9, 9]"
+        "other inputs",
+        record("baseline", 1, "measurement.inputs.0.shape", [1, 3, 9, 9]),
+        "hashes outputs",
+        "[1, 3, 9, 9]",
     ),
     # figures
     Damage("another sample", put(ANALYSIS, "latency.samples_ns.3", up), "latency", "latency.samples_ns[3]"),
@@ -380,8 +406,20 @@ DAMAGES: Sequence[Damage] = (
     Damage(
         "a call prolonged",
         record("baseline", 1, "measurement.wall_ns.2", 10**9, "timed"),
-        "untraced comparison reports",
+        "hashes untraced comparison reports",
         "samples_ns",
         "conclusions",
+    ),
+    Damage(
+        "a call prolonged and all computed anew",
+        both(record("baseline", 1, "measurement.wall_ns.2", 10**9, "timed"), computed_anew),
+        "hashes",
+        "was changed: its SHA-256 is",
+    ),
+    Damage(
+        "a machine cooler than it was, all computed anew",
+        both(record("baseline", 1, "before.temperature_celsius", 20.0, "timed"), computed_anew),
+        "hashes",
+        "was changed: its SHA-256 is",
     ),
 )

@@ -70,7 +70,7 @@ def test_every_check_of_a_finished_bundle_passes(sound: Path) -> None:
     assert len(found.checks) == 26
     messages = {check.name: check.message for check in found.checks}
     assert messages["complete"] == "12 of 12 planned repetitions succeeded"
-    assert messages["hashes"] == "6 of 6 traces have the stated SHA-256"
+    assert messages["hashes"] == "6 of 6 traces and 12 of 12 records have the stated SHA-256"
     assert messages["self_times"] == "self times add up to Method::execute in each of 18 inferences in 6 traces"
     assert messages["latency"].startswith("18 samples and their statistics in 3 files")
 
@@ -135,6 +135,7 @@ def test_optional_fields_of_an_earlier_opscope_may_be_absent(bundle: Path) -> No
             del variant["affinity"]
         for repetition in document["repetitions"]:
             del repetition["measurement"]["write_ns"]
+            del repetition["record_sha256"]
 
     edit("manifest.json", older)(bundle)
     edit(ANALYSIS, lambda document: document.pop("ceilings"))(bundle)
@@ -142,7 +143,13 @@ def test_optional_fields_of_an_earlier_opscope_may_be_absent(bundle: Path) -> No
     assert found.valid
     check = found.check("manifest")
     assert check is not None
-    assert "2 optional fields not stated, as by an earlier opscope: repetitions[].measurement.write_ns" in check.message
+    assert "3 optional fields not stated, as by an earlier opscope: repetitions[].measurement.write_ns" in check.message
+    check = found.check("hashes")
+    assert check is not None
+    expected = (
+        "6 of 6 traces and 0 of 12 records have the stated SHA-256; an earlier opscope stated no hash of the others"
+    )
+    assert check.message == expected
 
 
 class Stopping(HashingTarget):

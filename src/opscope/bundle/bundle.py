@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from opscope.bundle.manifest import Manifest, Repetition, Status, TracingMode
+from opscope.bundle.record_hashes import hashed_record, record_hashes
 from opscope.core.errors import BundleError, InvalidBundleError, NotFoundError, StorageError, TraceFormatError, reading
 from opscope.core.files import storage_errors, write_atomically
 from opscope.core.json import to_json
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from opscope.bundle.manifest import PlanSlot, Variant
+    from opscope.bundle.record_hashes import RecordHash
 
 MANIFEST = "manifest.json"
 VARIANTS = "variants"
@@ -100,12 +102,12 @@ class Bundle:
         return cls(path, _decode(content, file))
 
     def record(self, repetition: Repetition) -> None:
-        """Add a repetition and write the manifest.
+        """Add a repetition with the hash of its record, and write the manifest.
 
         Raises:
             StorageError: the system refused; the manifest on disk is the one before.
         """
-        repetitions = [*self.manifest.repetitions, repetition]
+        repetitions = [*self.manifest.repetitions, hashed_record(repetition)]
         self.manifest = msgspec.structs.replace(self.manifest, repetitions=repetitions)
         self._save()
 
@@ -176,6 +178,38 @@ class Bundle:
                 f"take it from a copy of the bundle, or measure again; `opscope validate {self.path}` says what differs"
             )
             raise InvalidBundleError(problem, where=self.path / file, hint=hint)
+
+    def check_records(self, variant: str) -> None:
+        """Make sure that the records of a variant's repetitions are as they were written: times without tracing too.
+
+        Raises:
+            InvalidBundleError: one was changed; records of earlier opscopes have no hash, and cannot be told.
+            StorageError: the manifest cannot be read.
+        """
+        if self.hashes_checked:
+            return
+        for found in self.record_hashes():
+            if found.changed and found.variant == variant:
+                problem = f"repetitions[{found.number}] was changed after it was measured: {found.difference}"
+                hint = (
+                    f"take the manifest from a copy of the bundle or measure again; see `opscope validate {self.path}`"
+                )
+                raise InvalidBundleError(problem, where=self.path / MANIFEST, hint=hint)
+
+    def record_hashes(self) -> list[RecordHash]:
+        """The hashes of all records as they stand on disk, beside the stated ones.
+
+        Raises:
+            StorageError: the manifest cannot be read.
+            TraceFormatError: it is damaged.
+        """
+        file = self.path / MANIFEST
+        with reading(file):
+            content = file.read_bytes()
+        try:
+            return list(record_hashes(msgspec.json.decode(content)))
+        except msgspec.MsgspecError as error:
+            raise TraceFormatError(f"the manifest is damaged: {error}", where=file) from error
 
     def relative(self, path: Path) -> str:
         """A path within the bundle as it stands in the manifest."""

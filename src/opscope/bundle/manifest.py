@@ -434,6 +434,8 @@ class Repetition(msgspec.Struct, frozen=True):
         measurement: what the process reported; null when it failed.
         failure: why it failed; null when it did not.
         arm: whether it was traced.
+        record_sha256: hash of this record as it was written, so of its times without tracing too; null in bundles of
+            earlier opscopes.
     """
 
     variant: str
@@ -450,6 +452,7 @@ class Repetition(msgspec.Struct, frozen=True):
     measurement: Measurement | None
     failure: Failure | None
     arm: TracingMode = TracingMode.TRACED
+    record_sha256: str | None = None
 
     @property
     def place(self) -> PlanSlot:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from opscope.cli.output import JsonOption, QuietOption, WarmupOption, show, warmup_count, write_json
+from opscope.cli.output import JsonOption, QuietOption, WarmupOption, note_unhashed, show, warmup_count, write_json
 
 if TYPE_CHECKING:
     from opscope.api import Inspected
@@ -53,6 +53,7 @@ def command(
             if number:
                 typer.echo()
             show(inspected_summary(value))
+        note_unhashed(paths)
 
 
 def _write_all_csv(found: list[Inspected], directory: Path) -> None:

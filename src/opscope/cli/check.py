@@ -19,6 +19,7 @@ from opscope.cli.output import (
     QuietOption,
     RemoteDeviceOption,
     WarmupOption,
+    note_unhashed,
     show,
     split_words,
     warmup_count,
@@ -186,6 +187,7 @@ def command(
             write(told.forms[form](), place)
     if not quiet and STANDARD_OUTPUT not in {json, markdown, junit}:
         show(told.summary())
+        note_unhashed((against, candidate))
     _decide(told, candidate)
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from opscope.cli.output import JsonOption, QuietOption, WarmupOption, show, warmup_count, write_json
+from opscope.cli.output import JsonOption, QuietOption, WarmupOption, note_unhashed, show, warmup_count, write_json
 
 if TYPE_CHECKING:
     from opscope.analysis.compare.compare import Comparison
@@ -35,6 +35,7 @@ def command(
     write_json(comparison, json)
     if not quiet and json != "-":
         _show(comparison)
+        note_unhashed((baseline, candidate))
 
 
 def _show(comparison: Comparison | TilesComparison) -> None:

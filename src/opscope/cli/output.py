@@ -72,6 +72,14 @@ def write_json(value: msgspec.Struct | Sequence[msgspec.Struct], target: str | N
         write(to_json(value), target)
 
 
+def note_unhashed(paths: Iterable[str | Path]) -> None:
+    """Say on standard error which bundles state no hashes of what they measured; they are used all the same."""
+    from opscope.workflows.analyze.sides import unhashed_note
+
+    for note in filter(None, map(unhashed_note, paths)):
+        typer.echo(f"note:  {note}", err=True)
+
+
 def warmup_count(text: str | None) -> int | Literal["auto"] | None:
     """The value of an option ``--warmup N|auto``; None when it was not given.
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from opscope.cli.output import QuietOption, split_words
+from opscope.cli.output import QuietOption, note_unhashed, split_words
 
 
 def command(
@@ -40,6 +40,8 @@ def command(
     for path in _written(bundles, split_words(formats), out, title):
         if not quiet:
             typer.echo(path)
+    if not quiet:
+        note_unhashed(bundles)
 
 
 def _written(bundles: list[Path], formats: tuple[str, ...], out: Path | None, title: str | None) -> list[Path]:

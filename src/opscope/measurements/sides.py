@@ -21,7 +21,8 @@ def bundle_side(bundle: Bundle, name: str | None, warmup: Warmup) -> Side:
     """The side that a variant of a bundle is, with its program; None names the one of :func:`usual_variant`.
 
     Raises:
-        InvalidBundleError: a trace, the program or its record is not the one whose hash the manifest states.
+        InvalidBundleError: a trace, the program, its record or what a process measured is not what the manifest's
+            hashes state.
         NotFoundError: the bundle has no such variant.
         RunError: no repetition of it succeeded.
         TraceFormatError: a trace is damaged.
@@ -35,6 +36,7 @@ def bundle_side(bundle: Bundle, name: str | None, warmup: Warmup) -> Side:
     if not repetitions:
         hint = "see the failures in manifest.json; --resume tries them again"
         raise RunError(f"no repetition of {variant.name} succeeded", where=bundle.path, hint=hint)
+    bundle.check_records(variant.name)
     untraced = bundle.manifest.left_out.trace
     traces = [] if untraced else [_trace(bundle, repetition) for repetition in repetitions]
     tables = [_of_calls(one, untraced) for one in repetitions] if untraced else [trace.table for trace in traces]

@@ -77,6 +77,21 @@ def _run_side(directory: Path, variant: str | None, warmup: Warmup) -> Side | No
     return bundle_side(Bundle.open(directory), variant, warmup) if is_bundle(directory) else None
 
 
+def unhashed_note(path: str | Path) -> str | None:
+    """What cannot be verified of a bundle of an earlier opscope, as one sentence; None where all can.
+
+    Raises:
+        BundleError: the manifest comes from a newer opscope.
+        TraceFormatError: it is damaged.
+    """
+    from opscope.bundle.bundle import Bundle, is_bundle
+
+    directory = Path(str(path).partition("#")[0])
+    if not is_bundle(directory) or all(found.stated for found in Bundle.open(directory).record_hashes()):
+        return None
+    return f"{directory}: written before times without tracing were hashed, so a change of them cannot be told"
+
+
 def is_kit(directory: Path) -> bool:
     """Whether a path is a run directory of the Arm kit."""
     if not directory.is_dir():

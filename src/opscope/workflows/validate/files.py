@@ -19,10 +19,11 @@ from opscope.workflows.validate.processes import output_files
 from opscope.workflows.validate.recomputed import ANALYSIS, COMPARISON, COMPARISONS, derived_files, homes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from opscope.bundle.inventory import Inventory
     from opscope.bundle.manifest import Manifest, Model
+    from opscope.bundle.record_hashes import RecordHash
     from opscope.bundle.validation import BundleCheck
     from opscope.workflows.validate.traces import TraceFindings
 
@@ -45,12 +46,26 @@ def _why(path: str, stated: Mapping[str, str]) -> str:
     return f"{_MISSING}; every run that succeeds writes it"
 
 
-def hash_check(manifest: Manifest, traces: TraceFindings) -> BundleCheck:
-    """Traces that are not those whose hashes are stated."""
+def hash_check(manifest: Manifest, traces: TraceFindings, records: Sequence[RecordHash]) -> BundleCheck:
+    """Traces and records of processes that are not those whose hashes are stated.
+
+    Args:
+        manifest: of the bundle.
+        traces: what reading them gave.
+        records: the hashes of all records.
+    """
+    changed = [
+        Problem(MANIFEST, f"repetitions[{own.number}]", f"was changed: {own.difference}")
+        for own in records
+        if own.changed
+    ]
     hashed = sum(repetition.trace_sha256 is not None for repetition in manifest.repetitions)
-    if not traces.hashed and not traces.hashes:
-        return questions.HASHES.skipped("no trace is there whose hash is stated")
-    return questions.HASHES.answered(traces.hashes, f"{len(traces.hashed)} of {hashed} traces have the stated SHA-256")
+    stated = [own for own in records if own.stated is not None]
+    if not traces.hashed and not traces.hashes and not stated:
+        return questions.HASHES.skipped("no trace is there whose hash is stated, and no record has one")
+    counts = f"{len(traces.hashed)} of {hashed} traces and {len(stated)} of {len(records)} records"
+    aside = "" if len(stated) == len(records) else "; an earlier opscope stated no hash of the others"
+    return questions.HASHES.answered([*traces.hashes, *changed], f"{counts} have the stated SHA-256{aside}")
 
 
 def program_check(manifest: Manifest, found: Inventory) -> BundleCheck:

@@ -15,6 +15,7 @@ from opscope.bundle.documents import Document, examined
 from opscope.bundle.inventory import Inventory, inventory, path_problems
 from opscope.bundle.lock import is_held
 from opscope.bundle.manifest import Manifest
+from opscope.bundle.record_hashes import record_hashes
 from opscope.bundle.structure import DocumentStructure, file_roles, role_problems, shape, shape_problems
 from opscope.bundle.validation import CheckStatus, Problem, Validation
 from opscope.core.errors import BundleError, NotFoundError
@@ -184,7 +185,7 @@ def _checks(opened: Opened, manifest: Manifest) -> list[BundleCheck]:
         _completeness_check(opened, manifest, unfinished),
         questions.PATHS.answered(path_problems(manifest, found), "all stated paths and all files lie in the bundle"),
         files.file_check(manifest, found),
-        files.hash_check(manifest, findings),
+        files.hash_check(manifest, findings, list(record_hashes(opened.document.value))),
         program,
         files.document_check(documents),
         files.ceilings_check(documents),
