@@ -284,7 +284,15 @@ def test_more_rounds_can_be_asked_of_a_finished_run(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("old", "new", "said"),
-    [("runs = 4", "runs = 5", "runs = 4, not 5"), ("rounds = 6", "rounds = 6\nablate = ['avx2']", "other variants")],
+    [
+        ("runs = 4", "runs = 5", "runs = 4, not 5"),
+        ("rounds = 6", "rounds = 6\nablate = ['avx2']", "other variants"),
+        ("rounds = 6", "rounds = 6\nablate = ['avx2']", "baseline (baseline, without avx512, threads 1)"),
+        ("rounds = 6", "rounds = 6\nablate = ['avx2']", "baseline (baseline, without avx2, threads 1)"),
+        ("rounds = 6", "rounds = 6\ntimeout = 7", "timeout = 600.0, not 7.0"),
+        ("rounds = 6", "rounds = 6\nuntraced = false", "untraced: the bundle was measured with true, not with false"),
+        ("rounds = 6", "rounds = 6\ninput = ['default', '5']", "random inputs, not with default, 5"),
+    ],
 )
 def test_a_run_is_not_finished_as_another(old: str, new: str, said: str, tmp_path: Path) -> None:
     """Rounds of two experiments are never mixed."""

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 
 def command(
+    context: typer.Context,
     model: Annotated[
         str, typer.Argument(help="A model that can be exported (see `opscope models`), or the path of a .pte.")
     ],
@@ -165,48 +166,40 @@ def command(
         data=str(data) if data else None,
     )
     place = out or default_directory(model, SystemClock().now())
-    done = _profile(model, settings, place, resume=resume, quiet=quiet)
+    done = _profile(model, settings, place, resume=resume, quiet=quiet, named=_named(context))
     write_json(done.content, json)
     if not quiet and json != "-":
         _tell(done)
     _check_complete(done)
 
 
-def _profile(model: str, settings: Settings, out: Path, *, resume: bool, quiet: bool) -> Profiled:
+def _named(context: typer.Context) -> set[str]:
+    """Options that were given, each by its long name; what names a device names the target."""
+    sources = {one: context.get_parameter_source(one.name or "") for one in context.command.params}
+    names = {max(one.opts, key=len) for one, source in sources.items() if source and source.name == "COMMANDLINE"}
+    return names | {"--target"} if names & {"--remote-device", "--power"} else names
+
+
+def _profile(model: str, settings: Settings, out: Path, *, resume: bool, quiet: bool, named: set[str]) -> Profiled:
     from opscope.api import profile
     from opscope.cli.progress import run_progress
     from opscope.core.errors import InterruptedRunError
 
     try:
         with run_progress(shown=sys.stderr.isatty() and not quiet) as progress:
-            return profile(model, settings=settings, out=out, resume=resume, progress=progress)
+            return profile(model, settings=settings, out=out, resume=resume, progress=progress, named=named)
     except (KeyboardInterrupt, InterruptedRunError):
         raise InterruptedRunError(
-            "interrupted; what was finished is kept", where=out, hint=_resume_hint(model, settings, out)
+            "interrupted; what was finished is kept", where=out, hint=_resume_hint(model, out)
         ) from None
 
 
-def _resume_hint(model: str, settings: Settings, out: Path) -> str:
+def _resume_hint(model: str, out: Path) -> str:
     import shlex
 
     if not (out / "manifest.json").exists():
         return "nothing was measured yet"
-    words = ["opscope", "profile", model, "--out", str(out), "--resume", *_not_recorded(settings)]
-    return f"finish it with: {shlex.join(words)}"
-
-
-def _not_recorded(settings: Settings) -> list[str]:
-    """Options that a bundle does not tell of, as they have to be given again."""
-    growth = settings.min_seconds or settings.until is not None
-    most = settings.max_rounds or defaults.MORE_ROUNDS * settings.rounds
-    told = {
-        "--min-seconds": settings.min_seconds,
-        "--until": settings.until,
-        "--max-rounds": most if growth else None,
-        "--cooldown-seconds": settings.cooldown_seconds,
-        "--max-temperature": settings.max_temperature,
-    }
-    return [word for name, value in told.items() if value for word in (name, f"{value:g}")]
+    return f"finish it with: {shlex.join(['opscope', 'profile', model, '--out', str(out), '--resume'])}"
 
 
 def _tell(done: Profiled) -> None:

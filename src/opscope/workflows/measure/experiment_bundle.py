@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -30,7 +31,14 @@ from opscope.workflows.measure.model_files import (
     given_files,
     program_source,
 )
-from opscope.workflows.measure.program_inputs import BUNDLED, INPUTS, asked_inputs, check_same_inputs, with_inputs
+from opscope.workflows.measure.program_inputs import INPUTS, asked_inputs, check_same_inputs, with_inputs
+from opscope.workflows.measure.resuming import (
+    Contradiction,
+    data_contradiction,
+    dtype_contradiction,
+    input_contradiction,
+    target_contradiction,
+)
 from opscope.workflows.measure.targets import build_target, target_named
 from opscope.workflows.measure.variants import OLD, check_threads, variants_of
 
@@ -232,11 +240,9 @@ def _plan(experiment: Experiment, variants: list[Variant], target: RunTarget, ca
         timeout_seconds=effort.timeout_seconds,
         calls=calls,
     )
-    can = capabilities(target)
-    # Of several builds, one may have tracing built in and another not: the traced runs are what all of them have.
-    untraced = effort.untraced and not can.always_traces and not runs_builds(experiment)
     names = [variant.name for variant in variants]
-    return _with_rounds(empty, names, effort.rounds, arms=_Arms(can.untraceable is None, untraced))
+    arms = _Arms(capabilities(target).untraceable is None, _timed_untraced(experiment, target))
+    return _with_rounds(empty, names, effort.rounds, arms=arms)
 
 
 def resumed_bundle(path: Path, model: str, against: str | None = None) -> Bundle:
@@ -254,7 +260,7 @@ def resumed_bundle(path: Path, model: str, against: str | None = None) -> Bundle
     bundle = Bundle.open(path)
     manifest = bundle.manifest
     if model not in (manifest.model.source, manifest.model.name):
-        hint = f"opscope profile {manifest.model.source} --out {path} --resume"
+        hint = shlex.join(["opscope", "profile", manifest.model.source, "--out", str(path), "--resume"])
         raise UsageError(f"the bundle is of {manifest.model.source}, not of {model}", where=path, hint=hint)
     others = [own.source for own in manifest.programs.values()]
     if against is not None and against not in others:
@@ -289,22 +295,69 @@ def old_bundle(path: Path, experiment: Experiment, target: RunTarget) -> Bundle:
     """
     bundle = resumed_bundle(path, experiment.model)
     manifest, effort = bundle.manifest, experiment.effort
-    if manifest.variants != variants_of(experiment, target).variants:
-        names = ", ".join(variant.name for variant in manifest.variants)
+    variants = variants_of(experiment, target).variants
+    if manifest.variants != variants:
+        names, now = (", ".join(map(_variant_text, some)) for some in (manifest.variants, variants))
         hint = "name the same variants with --only, undo the change of the file, or choose another --out"
-        raise BundleError(f"the bundle has other variants than the file asks for: {names}", where=path, hint=hint)
+        problem = f"the bundle has other variants than the file asks for: {names}; asked for: {now}"
+        raise BundleError(problem, where=path, hint=hint)
     plan, each = manifest.plan, len(manifest.plan.calls) or 1
-    asked = {"runs": effort.runs * each, "warmup": effort.warmup * each, "seed": effort.seed}
+    asked = {
+        "runs": effort.runs * each,
+        "warmup": effort.warmup * each,
+        "seed": effort.seed,
+        "timeout_seconds": effort.timeout_seconds,
+    }
     for name, value in asked.items():
         if getattr(plan, name) != value:
-            problem = f"the bundle was measured with {name} = {getattr(plan, name)}, not {value}"
-            raise BundleError(problem, where=path, hint="undo the change of the file, or choose another --out")
-    sources = [one.source for one in plan.inputs if not one.source.startswith(BUNDLED)]
-    asked_now = [one.source if one else "" for one in asked_inputs(experiment)]
-    if any(sources) != any(asked_now) or (any(asked_now) and sources[: len(asked_now)] != asked_now):
-        problem = "the bundle was measured with other inputs than the file asks for"
-        raise BundleError(problem, where=path, hint="undo the change of the file, or choose another --out")
+            label = name.removesuffix("_seconds")  # as the key of a file
+            problem = f"the bundle was measured with {label} = {getattr(plan, name)}, not {value}"
+            raise BundleError(problem, where=path, hint=_UNDO)
+    found = {
+        "target": target_contradiction(manifest, target.describe().name),
+        "dtype": dtype_contradiction(manifest, experiment),
+        "inputs": input_contradiction(bundle, experiment),
+        "data": data_contradiction(manifest, experiment),
+        "untraced": _arms_contradiction(manifest, experiment, target),
+    }
+    for name, contradiction in found.items():
+        if contradiction is not None:
+            problem = f"{name}: the bundle was measured with {contradiction.recorded}, not with {contradiction.asked}"
+            raise BundleError(problem, where=path, hint=_UNDO)
     return bundle
+
+
+def remember(bundle: Bundle, effort: Effort) -> None:
+    """Keep how a run that is finished was paced now, which is written with the next status of the bundle."""
+    request = bundle.manifest.request
+    if request is None:
+        return
+    names = ("min_seconds", "until", "max_rounds", "cooldown_seconds", "max_temperature", "roofs")
+    request = msgspec.structs.replace(request, **{name: getattr(effort, name) for name in names})
+    bundle.manifest = msgspec.structs.replace(bundle.manifest, request=request)
+
+
+_UNDO = "undo the change of the file, or choose another --out"
+
+
+def _variant_text(variant: Variant) -> str:
+    """A variant with all that tells it from one of its name."""
+    role = variant.role.value if variant.role else "no role"
+    off = f"without {', '.join(variant.ablated)}" if variant.ablated else "all features"
+    cpus = f", CPUs {', '.join(map(str, variant.affinity))}" if variant.affinity else ""
+    return f"{variant.name} ({role}, {off}, threads {variant.threads}{cpus})"
+
+
+def _arms_contradiction(manifest: Manifest, experiment: Experiment, target: RunTarget) -> Contradiction | None:
+    """Whether it was planned to time without tracing, and is not now, or the other way round."""
+    planned, asked = bool(manifest.plan.timed_order), _timed_untraced(experiment, target)
+    return None if planned == asked else Contradiction(str(planned).lower(), str(asked).lower())
+
+
+def _timed_untraced(experiment: Experiment, target: RunTarget) -> bool:
+    """Whether variants are also timed without tracing."""
+    # Of several builds, one may have tracing built in and another not: the traced runs are what all of them have.
+    return experiment.effort.untraced and not capabilities(target).always_traces and not runs_builds(experiment)
 
 
 def grow(bundle: Bundle, rounds: int) -> None:

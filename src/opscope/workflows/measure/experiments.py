@@ -21,7 +21,7 @@ from opscope.machine.clock import SystemClock
 from opscope.measurements.results import Profiled
 from opscope.readers.registry import read_trace
 from opscope.reports.content.content import measured_latency
-from opscope.workflows.measure.experiment_bundle import grow, new_bundle, old_bundle, target_of
+from opscope.workflows.measure.experiment_bundle import grow, new_bundle, old_bundle, remember, target_of
 from opscope.workflows.measure.peak_rates import measure_peak_rates
 from opscope.workflows.measure.run_report import ExperimentResult
 from opscope.workflows.measure.targets import recorded_target
@@ -110,6 +110,7 @@ def measure(bundle: Bundle, experiment: Experiment, target: RunTarget, means: Me
     effort = experiment.effort
     rest = Rest(effort, target, means.sleep)
     with bundle.locked():
+        remember(bundle, effort)
         _run_rounds(bundle, effort, target, means, rest)
         if effort.roofs is not False:
             measure_peak_rates(bundle, target, means.clock, anew=effort.roofs is True)

@@ -20,12 +20,16 @@ from opscope.hosts.target_kinds import AUTO
 from opscope.machine.clock import SystemClock
 from opscope.workflows.measure.experiment_bundle import new_bundle, resumed_bundle, target_of
 from opscope.workflows.measure.experiments import Means, measure
+from opscope.workflows.measure.model_files import program_source
+from opscope.workflows.measure.resuming import check_agreement
 from opscope.workflows.measure.targets import recorded_target
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from datetime import datetime
 
     from opscope.bundle.bundle import Bundle
+    from opscope.bundle.manifest import Manifest
     from opscope.experiment.engine import Progress
     from opscope.experiment.target import RunTarget
     from opscope.machine.clock import TimeSource
@@ -111,6 +115,7 @@ def profile(  # noqa: PLR0913 - the one call a notebook makes; all but the first
     progress: Progress = silent,
     target: RunTarget | None = None,
     clock: TimeSource | None = None,
+    named: Collection[str] = (),
 ) -> Profiled:
     """Profile a model with acceleration on and off, and write the bundle with its reports.
 
@@ -118,16 +123,19 @@ def profile(  # noqa: PLR0913 - the one call a notebook makes; all but the first
         model: what can be exported (see :func:`opscope.api.export`), the path of a .pte, or a PyTorch module.
         inputs: of a module, a tensor or a tuple of them: they tell the shapes that it is exported for. What is measured
             are seeded random numbers of these shapes, the same in every variant.
-        settings: how; with ``resume`` those of the bundle count, but for ``roofs`` and what it does not hold: when to
-            add rounds, and when to rest.
+        settings: how; with ``resume`` those of the bundle count, but for ``roofs``, and for when to add rounds and when
+            to rest where these are given.
         out: directory of the bundle; new or empty, with ``resume`` the one to finish. None: ``opscope-out/MODEL-TIME``.
             The program of a module is kept beside it, in ``OUT-model``.
         resume: run what the bundle in ``out`` still lacks.
         progress: hears of every repetition.
         target: where to run; None: as ``settings.target`` says.
         clock: None: the machine's.
+        named: options of the command line that the settings come from, such as ``--seed``: with ``resume`` one that
+            contradicts the bundle is an error, and so is ``--dtype`` for a program that is exported already.
 
     Raises:
+        UsageError: an option contradicts the bundle or the model; the message names both values.
         OpscopeError: of the kind that fits; what was measured before it is kept in ``out``.
     """
     settings, means = settings or Settings(), Means(progress, target, clock or SystemClock())
@@ -135,13 +143,53 @@ def profile(  # noqa: PLR0913 - the one call a notebook makes; all but the first
     path = default_directory(name, means.clock.now()) if out is None else Path(out)
     source = _source(model, inputs, settings, path)
     begun = resumed_bundle(path, source) if resume else None
+    if isinstance(model, str | Path):
+        _check_dtype(source, settings, begun, named)
     experiment = planned_experiment(path.name, source, settings, begun)
+    if begun is not None:
+        effort = msgspec.structs.replace(experiment.effort, rounds=settings.rounds)
+        check_agreement(begun, msgspec.structs.replace(experiment, effort=effort), named)
     # A run is finished where it began.
     given = recorded_target(begun.manifest.target) if begun and target is None else target
     place = target_of(experiment, given=given)
     with reserved(place):
         bundle = begun or new_bundle(path, experiment, place, means.clock)
         return measure(bundle, experiment, place, means)
+
+
+def _check_dtype(source: str, settings: Settings, begun: Bundle | None, named: Collection[str]) -> None:
+    """Refuse a number type for a program: it has one.
+
+    Raises:
+        UsageError: saying how to get another.
+    """
+    if "--dtype" not in named and settings.dtype == defaults.DTYPE:
+        return
+    models = Path(settings.models) if settings.models else None
+    given = begun.manifest.model.given if begun else program_source(source, models) is not None
+    if given:
+        problem = f"the number type of a .pte is fixed when it is exported, so {settings.dtype} would change nothing"
+        hint = "leave it out; for another type export the model again: opscope export MODEL --dtype TYPE"
+        raise UsageError(problem, where="--dtype", hint=hint)
+
+
+def _settings_of(manifest: Manifest, settings: Settings) -> Settings:
+    """The settings with which a bundle is finished: its rounds, and its pacing where no other is given."""
+    rounds, request, usual = manifest.plan.rounds, manifest.request, Settings()
+    said = {name for name in _PACING if getattr(settings, name) != getattr(usual, name)}
+    paced: dict[str, Any] = {}
+    if request is not None:
+        paced = {name: getattr(request, name) for name in _PACING if name not in said}
+        if said & {"min_seconds", "until"} and "max_rounds" not in said:
+            paced["max_rounds"] = None
+        elif (request.min_seconds or request.until is not None) and not paced.get("max_rounds", True):
+            paced["max_rounds"] = defaults.MORE_ROUNDS * request.rounds  # not those that were added since
+    settings = msgspec.structs.replace(settings, rounds=rounds, **paced)
+    most = None if settings.max_rounds is None else max(settings.max_rounds, rounds)
+    return msgspec.structs.replace(settings, max_rounds=most)
+
+
+_PACING = ("min_seconds", "until", "max_rounds", "cooldown_seconds", "max_temperature")
 
 
 def planned_experiment(name: str, source: str, settings: Settings, begun: Bundle | None) -> Experiment:
@@ -151,9 +199,7 @@ def planned_experiment(name: str, source: str, settings: Settings, begun: Bundle
         UsageError: a setting makes no sense.
     """
     if begun is not None:
-        rounds = begun.manifest.plan.rounds
-        most = None if settings.max_rounds is None else max(settings.max_rounds, rounds)
-        settings = msgspec.structs.replace(settings, rounds=rounds, max_rounds=most)
+        settings = _settings_of(begun.manifest, settings)
     return Experiment(
         name=name,
         model=source,

@@ -1,0 +1,162 @@
+"""Whether what is asked for now is what a bundle that is to be finished was begun with."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from opscope.bundle.manifest import Role
+from opscope.core.errors import UsageError
+from opscope.core.files import sha256_of
+from opscope.experiment.planned import NOTHING_OFF
+from opscope.experiment.target_names import parse_target
+from opscope.hosts.target_kinds import AUTO
+from opscope.measurements.method_calls import planned_calls
+from opscope.readers.outputs import read_arrays
+from opscope.workflows.measure.program_inputs import BUNDLED, asked_inputs
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Sequence
+
+    from opscope.bundle.bundle import Bundle
+    from opscope.bundle.manifest import Manifest
+    from opscope.experiment.inputs import AskedInput
+    from opscope.experiment.planned import Experiment
+
+_HASH = 12
+
+
+class Contradiction(NamedTuple):
+    """What the bundle has, and what is asked for instead; both as a person writes them."""
+
+    recorded: str
+    asked: str
+
+
+def check_agreement(bundle: Bundle, experiment: Experiment, named: Collection[str]) -> None:
+    """Refuse options that ask for another experiment than the one that a bundle is of.
+
+    When to add rounds, when to rest and whether ceilings are measured anew may be said anew.
+
+    Args:
+        bundle: to finish.
+        experiment: what is asked for now.
+        named: options that were given, by their names on the command line; of others nothing is asked.
+
+    Raises:
+        UsageError: naming an option, the value of the bundle and the one that was given.
+    """
+    for option, found in _contradictions(bundle, experiment, named):
+        if found is not None and option in named:
+            hint = "leave the option out, since the bundle says it, or begin a new one with another --out"
+            problem = f"the bundle in {bundle.path} was begun with {found.recorded}, not with {found.asked}"
+            raise UsageError(problem, where=option, hint=hint)
+
+
+def _contradictions(
+    bundle: Bundle, experiment: Experiment, named: Collection[str]
+) -> Iterator[tuple[str, Contradiction | None]]:
+    manifest, effort = bundle.manifest, experiment.effort
+    plan, request = manifest.plan, manifest.request
+    each = len(plan.calls) or 1
+    rounds = [plan.rounds, request.rounds] if request else [plan.rounds]
+    yield "--target", target_contradiction(manifest, experiment.target)
+    yield "--threads", _unlike([_numbers({v.threads or 0 for v in manifest.variants})], _numbers(experiment.threads))
+    yield from _switching(manifest, experiment)
+    yield "--rounds", None if effort.rounds in rounds else _unlike([str(rounds[-1])], str(effort.rounds))
+    yield "--runs", _unlike([str((plan.runs or 0) // each)], str(effort.runs))
+    yield "--warmup", _unlike([str((plan.warmup or 0) // each)], str(effort.warmup))
+    yield "--seed", _unlike([str(plan.seed)], str(effort.seed))
+    yield "--timeout", _unlike([f"{plan.timeout_seconds:g}"], f"{effort.timeout_seconds:g}")
+    timed = "runs without tracing, too" if plan.timed_order else "traced runs only"
+    yield "--traced-only", _unlike([timed], "traced runs only")
+    yield "--dtype", dtype_contradiction(manifest, experiment)
+    if request is not None:
+        yield "--models", _unlike([request.models or "the usual directory"], str(experiment.models))
+    if "--methods" in named:
+        calls = planned_calls(bundle.path / manifest.model.program, experiment.methods)
+        yield "--methods", _unlike([", ".join(plan.calls) or "the only method"], ", ".join(calls))
+    for option in {"--input", "--inputs"} & set(named):
+        yield option, input_contradiction(bundle, experiment)
+    if "--data" in named:
+        yield "--data", data_contradiction(manifest, experiment)
+
+
+def _switching(manifest: Manifest, experiment: Experiment) -> Iterator[tuple[str, Contradiction | None]]:
+    """What is switched off; a ladder of one step is also what ``--ablate`` makes."""
+    request, baselines = manifest.request, manifest.with_role(Role.BASELINE)
+    off = ",".join(baselines[0].ablated or []) if baselines else NOTHING_OFF
+    steps = bool(manifest.with_role(Role.INTERMEDIATE))
+    recorded = ["--ladder"] if steps else [off, ",".join(request.ablate)] if request else [off]
+    yield "--ablate", _unlike(recorded, ",".join(experiment.ablate))
+    if not steps and not (request and request.ladder):
+        yield "--ladder", Contradiction(f"--ablate {off}", "--ladder")
+
+
+def target_contradiction(manifest: Manifest, target: str) -> Contradiction | None:
+    """Whether a run was begun elsewhere than where its name says now."""
+    recorded = [manifest.target.name, *([manifest.request.target] if manifest.request else [])]
+    if target in recorded:
+        return None
+    asked = parse_target(target, builds_named=True)
+    # ``auto`` is where the run was begun; a kind alone names no particular device.
+    anywhere = asked.kind is AUTO or (asked.kind.name, asked.address) == (manifest.target.kind, "")
+    return None if anywhere else Contradiction(recorded[0], target)
+
+
+def dtype_contradiction(manifest: Manifest, experiment: Experiment) -> Contradiction | None:
+    """Whether the model was exported in another number type; that of a program that was given is not asked for."""
+    return None if manifest.model.given else _unlike([manifest.model.dtype or "no type"], experiment.dtype)
+
+
+def input_contradiction(bundle: Bundle, experiment: Experiment) -> Contradiction | None:
+    """Whether the program was run on other inputs; those that came with it are not asked for."""
+    plan, asked = bundle.manifest.plan, asked_inputs(experiment)
+    recorded = ["" if one.source.startswith(BUNDLED) else one.source for one in plan.inputs]
+    now = [one.source if one else "" for one in asked]
+    length = max(len(recorded), len(now))
+    recorded, now = ([*own, *[""] * (length - len(own))] for own in (recorded, now))
+    if recorded != now:
+        return Contradiction(_listed(recorded), _listed(now))
+    number = _changed(bundle, asked)
+    return None if number is None else Contradiction(f"{now[number]} as it was", f"{now[number]} as it is")
+
+
+def _changed(bundle: Bundle, asked: Sequence[AskedInput | None]) -> int | None:
+    """The first input whose array has other values than the bundle keeps; None where none has."""
+    values = bundle.manifest.plan.values
+    arrays = {number: one.wish for number, one in enumerate(asked) if one and isinstance(one.wish, np.ndarray)}
+    if values is None or not arrays:
+        return None
+    kept = read_arrays(bundle.path / values)
+    same = {
+        n: np.array_equal(kept[f"arr_{n}"], array, equal_nan=array.dtype.kind == "f") for n, array in arrays.items()
+    }
+    return next((number for number, alike in same.items() if not alike), None)
+
+
+def data_contradiction(manifest: Manifest, experiment: Experiment) -> Contradiction | None:
+    """Whether the weights that were named are those that the bundle keeps."""
+    if experiment.data is None:
+        return None
+    recorded, model = manifest.model.data_sha256 or "", manifest.model
+    now = sha256_of(experiment.data)
+    if now == recorded:
+        return None
+    kept = f"{model.data} (sha256 {recorded[:_HASH]})" if model.data else "no weights apart"
+    return Contradiction(kept, f"{experiment.data} (sha256 {now[:_HASH]})")
+
+
+def _unlike(recorded: Sequence[str], asked: str) -> Contradiction | None:
+    """What contradicts, where nothing that is recorded is what is asked for."""
+    return None if asked in recorded else Contradiction(recorded[0], asked)
+
+
+def _numbers(values: Collection[int]) -> str:
+    return ",".join(map(str, sorted(set(values))))
+
+
+def _listed(sources: Sequence[str]) -> str:
+    """Inputs in words."""
+    return ", ".join(source or "default" for source in sources) if any(sources) else "random inputs"
