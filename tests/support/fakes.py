@@ -151,7 +151,8 @@ class FakeTarget:
         blocks = [("Default", [load]), *(("Execute", [inference]) for inference in inferences)]
         if job.traced:
             (directory / "trace.etdump").write_bytes(encode(blocks))
-        np.savez(directory / "outputs.npz", self.outputs(job))
+        outputs = self.outputs(job)
+        np.savez(directory / "outputs.npz", outputs)
         cost = TRACING if job.traced else 1.0
         wall = [round(inference.duration * cost) for inference in inferences]
         return JobOutcome(measurement=_measurement(job, wall, values_sha256([outputs])))
