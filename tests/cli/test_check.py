@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import shutil
@@ -16,6 +17,7 @@ import msgspec
 import pytest
 
 import opscope
+from bundle_damage import rehash
 from fakes import FakeClock, FakeTarget
 from opscope.analysis.gate.gate import GateReport, Outcome
 from opscope.api import Settings, profile
@@ -91,6 +93,7 @@ def changed(path: Path, copy: Path, **changes: Any) -> Path:
     shutil.copytree(path, copy)
     manifest = msgspec.structs.replace(Bundle.open(copy).manifest, **changes)
     (copy / "manifest.json").write_bytes(msgspec.json.encode(manifest))
+    rehash(copy)  # as if it had been measured so
     return copy
 
 
@@ -243,9 +246,11 @@ def test_what_is_not_comparable_is_refused(what: str, told: str, old: Path, new:
 def test_what_a_gate_is_for_is_noted_and_not_refused(old: Path, new: Path, tmp_path: Path) -> None:
     """Another program, another name, other versions."""
     manifest = Bundle.open(new).manifest
-    model = msgspec.structs.replace(manifest.model, name="other", sha256="1" * 64)
+    program = b"another program"
+    model = msgspec.structs.replace(manifest.model, name="other", sha256=hashlib.sha256(program).hexdigest())
     environment = msgspec.structs.replace(manifest.environment, versions={"executorch": "2"})
     other = changed(new, tmp_path / "other", model=model, environment=environment)
+    (other / model.program).write_bytes(program)
     notes = " ".join(opscope.check(other, old).notes)
     assert "the model differs: tiny on the baseline, other on the candidate" in notes
     assert "different programs" in notes

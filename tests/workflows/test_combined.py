@@ -17,6 +17,7 @@ from hostile_names import HOSTILE
 from opscope.api import Settings, combined, combined_report, content, profile
 from opscope.bundle.bundle import Bundle
 from opscope.bundle.manifest import Environment, Failure, FailureKind
+from opscope.bundle.record_hashes import hashed_record
 from opscope.core.errors import NotFoundError, UsageError
 from opscope.core.files import labels
 from opscope.core.stats.effect import Verdict
@@ -222,7 +223,7 @@ def test_what_is_missing_is_said(bundles, tmp_path):
     failed = msgspec.structs.replace(
         manifest.repetitions[-1], failure=Failure(FailureKind.SIGNAL, "ended by SIGSEGV", "SIGSEGV")
     )
-    repetitions = [*manifest.repetitions[:-1], failed]
+    repetitions = [*manifest.repetitions[:-1], hashed_record(failed)]
     changed = msgspec.structs.replace(manifest, repetitions=repetitions)
     (tmp_path / "broken" / "manifest.json").write_bytes(msgspec.json.encode(changed))
     found = combined([bundles.linux, tmp_path / "broken"])

@@ -87,7 +87,9 @@ def unhashed_note(path: str | Path) -> str | None:
     from opscope.bundle.bundle import Bundle, is_bundle
 
     directory = Path(str(path).partition("#")[0])
-    if not is_bundle(directory) or all(found.stated for found in Bundle.open(directory).record_hashes()):
+    if is_kit(directory) or not is_bundle(directory):
+        return None
+    if all(found.stated for found in Bundle.open(directory).record_hashes()):
         return None
     return f"{directory}: written before times without tracing were hashed, so a change of them cannot be told"
 
