@@ -339,11 +339,11 @@ DAMAGES: Sequence[Damage] = (
     Damage("another method", manifest("model.methods", ["backward"]), "program origin", "is backward"),
     Damage("truncated analysis", cut(ANALYSIS), "documents", "no JSON"),
     Damage("newer analysis", put(ANALYSIS, "schema", "opscope.analysis/2"), "documents", "upgrade opscope"),
-    Damage("truncated ceilings", cut(f"{ACCELERATED}/roofs.json"), "documents", "no JSON"),
+    Damage("truncated ceilings", cut(f"{ACCELERATED}/roofs.json"), "hashes documents", "no JSON"),
     Damage(
         "ceilings of before without a probe",
         put(f"{ACCELERATED}/roofs.json", "origin", "cache"),
-        "ceilings conclusions",
+        "hashes ceilings conclusions",
         "no probe agreed with them",
     ),
     Damage("a temporary file", write(".analysis.json.4711.tmp"), "leftovers", "temporary file"),
@@ -415,6 +415,12 @@ DAMAGES: Sequence[Damage] = (
         both(record("baseline", 1, "measurement.wall_ns.2", 10**9, "timed"), computed_anew),
         "hashes",
         "was changed: its SHA-256 is",
+    ),
+    Damage(
+        "a ceiling raised and all computed anew",
+        both(put(f"{ACCELERATED}/roofs.json", "seconds", up), computed_anew),
+        "hashes",
+        "roofs.json : its SHA-256 is",
     ),
     Damage(
         "a machine cooler than it was, all computed anew",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import itertools
 import shutil
 from typing import TYPE_CHECKING
@@ -144,13 +145,24 @@ class Bundle:
         Raises:
             StorageError: the system refused; what was there before is still there.
         """
-        write_atomically(self.path / VARIANTS / variant / PEAK_RATES, to_json(roofs, indent=2))
+        content = to_json(roofs, indent=2)
+        if variant in self.manifest.roofs_sha256:
+            self._state_roofs(variant, None)  # a run that is killed in between leaves no hash rather than a wrong one
+        write_atomically(self.path / VARIANTS / variant / PEAK_RATES, content)
+        self._state_roofs(variant, hashlib.sha256(content).hexdigest())
+
+    def _state_roofs(self, variant: str, sha256: str | None) -> None:
+        stated = {name: own for name, own in self.manifest.roofs_sha256.items() if name != variant}
+        stated |= {} if sha256 is None else {variant: sha256}
+        self.manifest = msgspec.structs.replace(self.manifest, roofs_sha256=stated)
+        self._save()
 
     def roofs(self, variant: str) -> PeakRates | NoPeakRates | None:
         """The ceilings of a variant, or why there are none; None when nobody tried to measure them.
 
         Raises:
             BundleError: the file is damaged, from a newer opscope, or of other features or threads than the variant.
+            InvalidBundleError: it is not the one that was written.
             StorageError: it cannot be read.
         """
         file = self.path / VARIANTS / variant / PEAK_RATES
@@ -159,7 +171,12 @@ class Bundle:
                 content = file.read_bytes()
         except NotFoundError:
             return None
-        return _checked(_decode_roofs(content, file), self.manifest.variant(variant), file)
+        found = _checked(_decode_roofs(content, file), self.manifest.variant(variant), file)
+        if not self.hashes_checked:
+            # Ceilings are measured anew by later runs, so what counts is the manifest that lies beside them.
+            stated = Bundle.open(self.path).manifest.roofs_sha256.get(variant)
+            self.check_hash(self.relative(file), hashlib.sha256(content).hexdigest(), stated)
+        return found
 
     def check_hash(self, file: str, sha256: str, stated: str | None) -> None:
         """Make sure that a file of which figures are computed is the one that was measured.

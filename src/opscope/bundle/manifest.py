@@ -500,6 +500,8 @@ class Manifest(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.bun
         left_out: what it did without.
         programs: the program of each variant that ran another one than ``model``, by the variant's name.
         request: what was asked for, as it was said; null in bundles of earlier versions and of other tools.
+        roofs_sha256: hash of the file of measured ceilings by variant; without an entry where there is none, and in
+            bundles of earlier versions.
     """
 
     opscope: str
@@ -514,6 +516,7 @@ class Manifest(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.bun
     left_out: LeftOut = LeftOut()
     programs: dict[str, Model] = {}
     request: ExperimentRequest | None = None
+    roofs_sha256: dict[str, str] = {}
 
     def model_of(self, variant: str) -> Model:
         """The program that a variant ran."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from opscope.analysis.analysis import ProgramInfo, ProgramKnowledge
 from opscope.analysis.operators.attribution import attribute, method_names
-from opscope.core.errors import MismatchError, NotFoundError, OpscopeError, reading
+from opscope.core.errors import InvalidBundleError, MismatchError, NotFoundError, OpscopeError, reading
 from opscope.core.files import sha256_of
 from opscope.core.table import TraceWarning
 from opscope.measurements.export_record import recorded_tokens
@@ -188,11 +188,17 @@ def _attributed(side: Side, found: Attributions, info: ProgramInfo, problem: Ops
 
 
 def _roofs(side: Side) -> tuple[PeakRates | None, list[TraceWarning]]:
-    """The ceilings of a variant, or why there are none though somebody tried to measure them."""
+    """The ceilings of a variant, or why there are none though somebody tried to measure them.
+
+    Raises:
+        InvalidBundleError: they are not those that were measured.
+    """
     if side.bundle is None or side.variant is None:
         return None, []
     try:
         found = side.bundle.roofs(side.variant.name)
+    except InvalidBundleError:
+        raise
     except OpscopeError as error:
         return None, [_roofs_warning(str(error))]
     return (None, [_roofs_warning(found.reason)]) if isinstance(found, NoPeakRates) else (found, [])

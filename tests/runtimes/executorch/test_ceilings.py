@@ -16,10 +16,10 @@ import msgspec
 import pytest
 
 from fakes import FakeClock, FakeTarget, round_roofs
-from opscope.api import Settings, profile
+from opscope.api import Settings, analyze, profile
 from opscope.bundle.bundle import Bundle
 from opscope.bundle.manifest import Status
-from opscope.core.errors import BundleError, FeatureError, OpscopeError, RunError
+from opscope.core.errors import BundleError, FeatureError, InvalidBundleError, OpscopeError, RunError
 from opscope.experiment.protocol import PeakRatesRequest, PeakRatesResponse
 from opscope.experiment.target import RunTarget
 from opscope.machine import isa
@@ -251,6 +251,21 @@ def test_ceilings_of_another_variant_are_refused(bundle: Bundle) -> None:
     (variants / "accelerated" / "roofs.json").write_bytes((variants / "baseline" / "roofs.json").read_bytes())
     with pytest.raises(BundleError, match="other features or threads"):
         bundle.roofs("accelerated")
+
+
+def test_edited_ceilings_are_refused_and_measured_again(bundle: Bundle) -> None:
+    """Operators would stand under ceilings that nobody measured; deleting the file is fine."""
+    file = bundle.path / "variants" / "accelerated" / "roofs.json"
+    document = json.loads(file.read_text())
+    document["seconds"] += 1
+    file.write_text(json.dumps(document))
+    with pytest.raises(InvalidBundleError, match="not the file that was measured") as caught:
+        analyze(bundle.path)
+    assert caught.value.where == str(file)
+    resume(bundle, FakeTarget())
+    assert analyze(bundle.path).trace.files
+    file.unlink()
+    assert analyze(bundle.path).trace.files
 
 
 def resume(bundle: Bundle, target: FakeTarget) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from opscope.core.errors import BundleError, OpscopeError, StorageError
+from opscope.core.errors import BundleError, InvalidBundleError, OpscopeError, StorageError
 from opscope.experiment.target import RecallingTarget
 from opscope.machine.peak_rates_cache import PeakRatesCache, PeakRatesKey
 from opscope.program.peak_rates.drift import drift_of, drift_sample
@@ -59,7 +59,7 @@ def _saved(bundle: Bundle, variant: Variant) -> PeakRates | NoPeakRates | None:
     """What the bundle holds; damaged ceilings are found anew."""
     try:
         return bundle.roofs(variant.name)
-    except BundleError:
+    except (BundleError, InvalidBundleError):
         return None
 
 

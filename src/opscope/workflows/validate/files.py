@@ -46,11 +46,14 @@ def _why(path: str, stated: Mapping[str, str]) -> str:
     return f"{_MISSING}; every run that succeeds writes it"
 
 
-def hash_check(manifest: Manifest, traces: TraceFindings, records: Sequence[RecordHash]) -> BundleCheck:
-    """Traces and records of processes that are not those whose hashes are stated.
+def hash_check(
+    manifest: Manifest, found: Inventory, traces: TraceFindings, records: Sequence[RecordHash]
+) -> BundleCheck:
+    """Traces, records of processes and ceilings that are not those whose hashes are stated.
 
     Args:
         manifest: of the bundle.
+        found: its files.
         traces: what reading them gave.
         records: the hashes of all records.
     """
@@ -65,7 +68,17 @@ def hash_check(manifest: Manifest, traces: TraceFindings, records: Sequence[Reco
         return questions.HASHES.skipped("no trace is there whose hash is stated, and no record has one")
     counts = f"{len(traces.hashed)} of {hashed} traces and {len(stated)} of {len(records)} records"
     aside = "" if len(stated) == len(records) else "; an earlier opscope stated no hash of the others"
-    return questions.HASHES.answered([*traces.hashes, *changed], f"{counts} have the stated SHA-256{aside}")
+    return questions.HASHES.answered(
+        [*traces.hashes, *changed, *_other_ceilings(manifest, found)], f"{counts} have the stated SHA-256{aside}"
+    )
+
+
+def _other_ceilings(manifest: Manifest, found: Inventory) -> Iterator[Problem]:
+    """Ceilings that are not those that were measured; without the file there are none, which is no fault."""
+    for variant, stated in manifest.roofs_sha256.items():
+        path = f"{VARIANTS}/{variant}/{PEAK_RATES}"
+        if not found.fault(path) and (true := sha256_of(found.root / path)) != stated:
+            yield Problem(path, "", f"its SHA-256 is {true:.12}…, {MANIFEST} states {stated:.12}…")
 
 
 def program_check(manifest: Manifest, found: Inventory) -> BundleCheck:

@@ -185,7 +185,7 @@ def _checks(opened: Opened, manifest: Manifest) -> list[BundleCheck]:
         _completeness_check(opened, manifest, unfinished),
         questions.PATHS.answered(path_problems(manifest, found), "all stated paths and all files lie in the bundle"),
         files.file_check(manifest, found),
-        files.hash_check(manifest, findings, list(record_hashes(opened.document.value))),
+        files.hash_check(manifest, found, findings, list(record_hashes(opened.document.value))),
         program,
         files.document_check(documents),
         files.ceilings_check(documents),
