@@ -330,6 +330,36 @@ def _manifests() -> list[bytes]:
     ]
 
 
+def _read_bundle_manifest(data: bytes) -> object:
+    """As the manifest of a bundle, with the hashes of its records."""
+    from opscope.bundle.bundle import MANIFEST, Bundle
+    from opscope.core.errors import BundleError
+
+    directory = _directory() / "bundle"
+    directory.mkdir(exist_ok=True)
+    (directory / MANIFEST).write_bytes(data)
+    with suppress(BundleError):
+        return Bundle.open(directory).record_hashes()
+    return None
+
+
+def _bundle_manifests() -> list[bytes]:
+    return [
+        (
+            b'{"schema":"opscope.bundle/1","opscope":"0.1.0","created":"2026-01-01T00:00:00+00:00","status":"complete",'
+            b'"model":{"name":"m","source":"m.pte","dtype":null,"program":"model/m.pte","etrecord":null,"sha256":"00","size":1,'
+            b'"methods":["forward"],"backends":[]},"plan":{"rounds":1,"runs":1,"warmup":0,"seed":0,"order":[["a"]],'
+            b'"timeout_seconds":1.0},"variants":[{"name":"a","role":"accelerated","ablated":[],"cleared":[],"threads":1}],'
+            b'"target":{"kind":"local","address":""},"environment":{"system":null,"machine":null,"kernel":null,"cpu":null,'
+            b'"logical_cpus":null,"usable_cpus":null,"memory_bytes":null,"hypervisor":null,"governor":null,"features":null,'
+            b'"versions":{}},"repetitions":[{"variant":"a","round":0,"attempt":1,"started":null,"seconds":1.5,'
+            b'"directory":"variants/a/round-00","trace":null,"trace_sha256":null,"inferences":0,"before":{"load_average":1.0,'
+            b'"frequency_mhz":null,"temperature_celsius":null},"after":{"load_average":null,"frequency_mhz":null,'
+            b'"temperature_celsius":null},"measurement":null,"failure":null,"record_sha256":"00"}]}'
+        ),
+    ]
+
+
 def _kit() -> list[bytes]:
     timeline = (
         b"model_id,name,type,delegate_backend,start_us,end_us,duration_ms,pct_total,node_id,run_index,block\n"
@@ -490,6 +520,7 @@ TARGETS = (
     ),
     Target("etrecord-json", "opscope.runtimes.executorch.etrecord.etrecord", _member, _json_members, _JSON),
     Target("kit-csv", "opscope.kit.readers.csv", _read_kit, _kit, _CSV),
+    Target("bundle-manifest", "opscope.bundle.record_hashes", _read_bundle_manifest, _bundle_manifests, _JSON),
     Target("kit-run", "opscope.kit.readers.directory", _read_kit_run, _manifests, _JSON),
     Target(
         "events-csv",

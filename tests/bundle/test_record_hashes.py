@@ -16,7 +16,7 @@ from opscope.api import Settings, profile
 from opscope.bundle.bundle import Bundle
 from opscope.bundle.manifest import Measurement, Repetition
 from opscope.bundle.record_hashes import record_hashes
-from opscope.core.errors import InvalidBundleError
+from opscope.core.errors import InvalidBundleError, TraceFormatError
 from programs import write_tiny_program
 
 
@@ -105,3 +105,11 @@ def test_who_states_new_hashes_is_not_found(bundle: Path) -> None:
     rehash(bundle)
     opscope.report(bundle)
     assert opscope.validate(bundle).valid
+
+
+@pytest.mark.parametrize("content", [b'{"schema":"\xff"}', b"[" * 100_000, b'{"a":' * 100_000])
+def test_a_damaged_manifest_is_said_in_words(content: bytes, tmp_path: Path) -> None:
+    """What fuzzing found: bytes that are no text, and nesting without end."""
+    (tmp_path / "manifest.json").write_bytes(content)
+    with pytest.raises(TraceFormatError, match="the manifest is damaged"):
+        Bundle.open(tmp_path)

@@ -225,7 +225,7 @@ class Bundle:
             content = file.read_bytes()
         try:
             return list(record_hashes(msgspec.json.decode(content)))
-        except msgspec.MsgspecError as error:
+        except _DAMAGE as error:
             raise TraceFormatError(f"the manifest is damaged: {error}", where=file) from error
 
     def relative(self, path: Path) -> str:
@@ -293,6 +293,10 @@ def is_bundle(path: Path) -> bool:
     return (path / MANIFEST).is_file()
 
 
+_DAMAGE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""What decoding raises on damaged JSON, found by fuzzing."""
+
+
 class _Head(msgspec.Struct):
     schema: str = ""
 
@@ -303,7 +307,7 @@ _REMEASURE = "delete the file and measure again with --resume"
 def _decode_roofs(content: bytes, file: Path) -> PeakRates | NoPeakRates:
     try:
         return msgspec.json.decode(content, type=PeakRates | NoPeakRates)
-    except msgspec.MsgspecError as error:
+    except _DAMAGE as error:
         _check_schema(content, PeakRates, file)
         raise BundleError(f"the ceilings are damaged: {error}", where=file, hint=_REMEASURE) from error
 
@@ -322,7 +326,7 @@ def _checked(roofs: PeakRates | NoPeakRates, variant: Variant | None, file: Path
 def _decode(content: bytes, file: Path) -> Manifest:
     try:
         return msgspec.json.decode(content, type=Manifest)
-    except msgspec.MsgspecError as error:
+    except _DAMAGE as error:
         _check_schema(content, Manifest, file)
         raise TraceFormatError(f"the manifest is damaged: {error}", where=file) from error
 
@@ -334,7 +338,7 @@ def _check_schema(content: bytes, kind: type[msgspec.Struct], file: Path) -> Non
         BundleError: it has another version of the schema.
     """
     schema, known = "", str(kind.__struct_config__.tag)
-    with contextlib.suppress(msgspec.MsgspecError):
+    with contextlib.suppress(*_DAMAGE):
         schema = msgspec.json.decode(content, type=_Head).schema
     if schema != known and schema.startswith(f"{known.partition('/')[0]}/"):
         raise BundleError(f"written as {schema}, this opscope knows {known}", where=file, hint="upgrade opscope")
