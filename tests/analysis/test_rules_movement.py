@@ -52,10 +52,10 @@ MOVED = inference(
 )
 
 
-def attributed() -> list[Finding]:
+def attributed(before: str = "input of the model") -> list[Finding]:
     """Findings where the transpose is known to stand between the input and a layer, for which the model did not ask."""
     analysis = analysed(MOVED)
-    change = LayoutChange("partitioner", ["input of the model"], ["stem.0 (Conv2d)"])
+    change = LayoutChange("partitioner", [before], ["stem.0 (Conv2d)"])
     operators = [
         msgspec.structs.replace(o, change=change) if o.name.startswith("Transpose") else o for o in analysis.operators
     ]
@@ -68,6 +68,12 @@ def test_data_movement_names_its_kinds_and_the_layers_that_cause_it() -> None:
     assert "layout 0.150 ms, copy 0.050 ms" in found.evidence
     assert "Transpose (ND, X32) #1 between input of the model and stem.0 (Conv2d) (0.150 ms)" in found.evidence
     assert "channels last" in found.next_step
+
+
+def test_inputs_channels_last_are_advised_only_where_inputs_are_changed() -> None:
+    """A model that takes them so already is changed in its middle, if at all."""
+    steps = [one.next_step for one in attributed("block.1 (Linear)") if one.rule in {"data_movement", "layout_tax"}]
+    assert steps == ["keep operators that want another layout out of the middle"] * 2
 
 
 def test_the_layout_tax_says_that_it_is_part_of_data_movement() -> None:

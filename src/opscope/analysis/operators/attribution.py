@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, NamedTuple
 
-from opscope.analysis.operators.operator_facts import LayoutChange, OperatorFacts, with_origin
+from opscope.analysis.operators.operator_facts import GIVEN, LayoutChange, OperatorFacts, with_origin
 from opscope.core.table.places import OperatorKey
 from opscope.program.cost.cost import GraphCosts, step_cost
 from opscope.program.cost.shapes import Shapes, is_dynamic, propagate, static_inputs
@@ -53,7 +53,7 @@ class Outside:
 
     def given(self, values: Iterable[int]) -> list[str]:
         """Who makes the values that the delegate is given."""
-        return self._names(self._passed(values, self._links.makers), "input of the model")
+        return self._names(self._passed(values, self._links.makers), GIVEN)
 
     def taken(self, values: Iterable[int]) -> list[str]:
         """Who reads the values that the delegate leaves."""

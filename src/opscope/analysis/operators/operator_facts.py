@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from opscope.program.origin import OperatorOrigin
 
 
+GIVEN = "input of the model"
+"""Before a layout change, in place of an operator: what is changed is given by the caller."""
+
+
 class LayoutChange(msgspec.Struct, frozen=True):
     """Why data are moved or converted though the model does not ask for it.
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from opscope.analysis.findings.message import Saving, Severity, finding, not_checked, passed
 from opscope.analysis.findings.rule import declare_rule
 from opscope.analysis.operators.delegates import is_delegated
+from opscope.analysis.operators.operator_facts import GIVEN
 from opscope.analysis.operators.operators import PORTABLE_BACKEND
 from opscope.analysis.rules.evidence import count, longest, places, time_of
 from opscope.core.grouping import grouped
@@ -82,15 +83,22 @@ def _movement_step(operators: Sequence[Operator]) -> str:
     most = max(times, key=lambda kind: times[kind])
     asked = time_of(o for o in operators if o.kind == most and o.change is None)
     if most == "layout" and asked < times[most] / 2:
-        return _UNASKED
+        return _unasked_step(operators)
     return _STEPS.get(most, _STEPS["layout"])
+
+
+def _unasked_step(operators: Sequence[Operator]) -> str:
+    """What helps against layout changes for which the model did not ask: inputs only where those are changed."""
+    ends = [end for operator in operators if operator.change for end in operator.change.before]
+    return f"{_INPUTS}, and {_MIDDLE}" if GIVEN in ends else _MIDDLE
 
 
 _COPIES = (
     "most of it is copying inputs and outputs into and out of the program's memory: pass smaller tensors, or let the "
     "program use the caller's memory: MemoryPlanningPass(alloc_graph_input=False, alloc_graph_output=False) at export"
 )
-_UNASKED = "give the model its inputs channels last, and keep operators that want another layout out of the middle"
+_INPUTS = "give the model its inputs channels last"
+_MIDDLE = "keep operators that want another layout out of the middle"
 _STEPS = {
     "layout": "keep one memory format through the model; drop transposes, or put them where they cancel out",
     "copy": "drop the copies: clone() and contiguous() in the model, and outputs that are only passed on",
@@ -117,7 +125,7 @@ def layout_tax(evidence: Evidence) -> Message:
         return passed(rule, f"layout changes that the model did not ask for take {share_text(share)}{part}")
     title = f"Layout changes that the model did not ask for take {share_text(share)} of the latency"
     told = f"{len(added)} of them, {milliseconds(time_of(added))} ms: {_causes(added)}"
-    return finding(rule, Severity.HIGH, (title, told, _UNASKED), evidence.limit(added), places(added))
+    return finding(rule, Severity.HIGH, (title, told, _unasked_step(added)), evidence.limit(added), places(added))
 
 
 @declare_rule(Severity.MEDIUM, CHURN_SHARE=CHURN_SHARE)
