@@ -173,6 +173,15 @@ def test_portable_operators_are_not_called_activations_that_could_be_cheaper() -
     assert "masking" in portable.next_step
 
 
+@pytest.mark.parametrize(
+    "name", ["cat.out", "convolution.out", "_native_batch_norm_legit_no_training.out", "max.dim_max"]
+)
+def test_no_option_is_to_be_changed_where_there_is_none(name: str) -> None:
+    """What stands in the way is how many tensors there are, or their dimensions."""
+    assert "option" not in advice(f"aten::{name}", Cause.OPTION, None)
+    assert "change the option" in advice("aten::avg_pool2d.out", Cause.OPTION, "ceil_mode is True")
+
+
 def test_kernels_that_are_made_for_language_models_stay() -> None:
     """Nothing that a delegate takes replaces ExecuTorch's own attention with a cache."""
     text = ATTENTION.replace("native_call_where.self_out", "llama::custom_sdpa.out")

@@ -17,6 +17,10 @@ _BY_CAUSE = {
     Cause.NOT_KNOWN: "see why with XnnpackPartitioner(verbose=True)",
 }
 _BY_OPERATOR = {
+    "cat.out": "leave it out where it joins a single tensor; where it joins one with itself, broadcast instead",
+    "convolution.out": "fold the third dimension into the batch where the model allows it: at most two are taken",
+    "_native_batch_norm_legit_no_training.out": "reshape to two, three or four dimensions in front of it",
+    "max.dim_max": "reshape to four dimensions in front of it",
     "expand_copy.out": "it often changes nothing: torch.matmul inserts it; reshape to three dimensions and call "
     "torch.bmm",
     "select_copy.int_out": "take a slice of length one and reshape it: slices are delegated",
