@@ -5,17 +5,19 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import opscope
 from fakes import FakeClock, FakeTarget
 from opscope.api import Profiled, Settings, analyze, compare, content, profile, to_json
 from opscope.bundle.bundle import Bundle
-from opscope.bundle.manifest import Conditions, Failure, FailureKind, Role, Status
+from opscope.bundle.manifest import Conditions, Failure, FailureKind, Role, Status, Target
 from opscope.core.errors import RunError, TraceFormatError, UsageError
 from opscope.core.stats.effect import Verdict
 from opscope.experiment.config_rules import read_own
 from opscope.experiment.planned import Effort
+from opscope.experiment.target import Job, JobOutcome
 from opscope.program.operators.kinds import Category
 from programs import write_tiny_program
 
@@ -233,6 +235,25 @@ def test_settings_that_make_no_sense_are_refused(settings: Settings, tmp_path: P
         profile(str(program), settings=settings, out=tmp_path / "out", target=target)
     assert (caught.value.where or "").startswith("--")
     assert not (tmp_path / "out").exists()
+
+
+def test_outputs_of_an_emulated_run_are_told_of_once(tmp_path: Path) -> None:
+    """The headline compares them, so the quality below does not say that nobody did."""
+
+    class Emulated(FakeTarget):
+        def describe(self) -> Target:
+            return Target("fake", "", emulated=True)
+
+        def execute(self, job: Job, directory: Path) -> JobOutcome:
+            done = super().execute(job, directory)
+            np.savez(directory / "outputs.npz", np.ones(3, np.float32))
+            return done
+
+    run(tmp_path, Emulated(), Settings(rounds=2, runs=2, roofs=False))
+    text = (tmp_path / "out/report.md").read_text()
+    assert "the outputs of accelerated equal those of baseline" in text
+    assert "outputs were not compared" not in text
+    assert "the variants compute the same" in text
 
 
 def test_a_changed_program_is_not_resumed(tmp_path: Path) -> None:

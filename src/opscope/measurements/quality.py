@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
     from opscope.analysis.analysis import Analysis
     from opscope.analysis.compare.compare import Comparison
+    from opscope.analysis.compare.outputs import OutputAgreement
     from opscope.analysis.findings.message import Message
     from opscope.analysis.findings.quality import Quality
     from opscope.analysis.latency.latency import Latency
@@ -21,7 +22,10 @@ if TYPE_CHECKING:
 
 
 def quality_of(
-    manifest: Manifest, analyses: Mapping[str, Analysis], comparisons: Sequence[Comparison]
+    manifest: Manifest,
+    analyses: Mapping[str, Analysis],
+    comparisons: Sequence[Comparison],
+    agreements: Sequence[OutputAgreement] = (),
 ) -> Quality | None:
     """How far an experiment can be trusted; None when nothing was measured.
 
@@ -29,6 +33,7 @@ def quality_of(
         manifest: what ran, on what.
         analyses: of every variant that has a result, by name.
         comparisons: the primary one first.
+        agreements: of outputs of variants whose times are not compared.
     """
     from opscope.analysis.findings.quality import judge
     from opscope.analysis.latency.methods import timed_by_method
@@ -41,7 +46,8 @@ def quality_of(
     measured: dict[str, tuple[Latency, Untraced | None]] = {}
     for name, own in analyses.items():
         measured |= timed_by_method(name, own.latency, own.untraced, own.methods)
-    compared = [comparison.outputs for comparison in comparisons if comparison.outputs is not None]
+    told = [comparison.outputs for comparison in comparisons]
+    compared = [outputs for outputs in (*told, *agreements) if outputs is not None]
     problem = next((outputs.problem for outputs in compared if not outputs.agree), None)
     evidence = evidence_of(
         measured,

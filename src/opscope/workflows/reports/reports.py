@@ -57,6 +57,7 @@ def content_of(bundle: Bundle) -> ReportContent:
     pairs = [(sides[b], sides[c]) for b, c in compared_pairs(manifest) if b in sides and c in sides]
     emulated = manifest.target.emulated
     comparisons = [] if emulated else [comparison_of(*pair) for pair in pairs]
+    agreements = [found for pair in pairs if emulated and (found := _agreement(*pair))]
     shown = foreground([VariantResult(v, analyses.get(v.name)) for v in manifest.variants])
     # What stands out is told by times, and those of an emulated CPU say nothing.
     findings, ruled_out = ([], []) if emulated else findings_of(manifest, sides, analyses, comparisons, shown)
@@ -66,8 +67,8 @@ def content_of(bundle: Bundle) -> ReportContent:
         comparisons=comparisons,
         findings=findings,
         ruled_out=ruled_out,
-        quality=quality_of(manifest, analyses, comparisons),
-        agreements=[found for pair in pairs if emulated and (found := _agreement(*pair))],
+        quality=quality_of(manifest, analyses, comparisons, [found.outputs for found in agreements]),
+        agreements=agreements,
     )
 
 
