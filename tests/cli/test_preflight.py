@@ -10,10 +10,13 @@ from pathlib import Path
 import jsonschema
 import msgspec
 import pytest
+from rich.console import Console
 
 from flat import flat, i32, u8
-from opscope.analysis.preflight.preflight import Preflight
+from opscope.analysis.preflight.parts import MatrixGroup, MatrixWork
+from opscope.analysis.preflight.preflight import MethodPreflight, Preflight
 from opscope.api import features, preflight
+from opscope.program.partition.sme_support import SmeSupport
 from opscope.reports.preflight import headline, preflight_summary
 from programs import tiny_program, write_tiny_program
 from traces import etdump
@@ -179,3 +182,44 @@ def test_a_real_program(toy_program: Path) -> None:
     assert method.matrix.share == pytest.approx(1.0)
     assert method.layout.transposes
     assert not method.dynamic
+
+
+def rows_of_matrix_work(method: MethodPreflight) -> list[str]:
+    """The lines of a method's table of matrix work."""
+    console = Console(width=100)
+    with console.capture() as captured:
+        console.print(preflight_summary(Preflight("x.pte", "0", "r", "p", [method])))
+    table = captured.get().partition("matrix work")[2].partition("\n\n")[0]
+    return [" ".join(line.split()) for line in table.splitlines()[1:]]
+
+
+def worked(program: Path) -> MethodPreflight:
+    """A method with two groups of matrix work that differ in the reason alone."""
+    group = MatrixGroup(
+        verdict=SmeSupport.NOT_ELIGIBLE,
+        form="depthwise convolution",
+        types="f32",
+        operators=2,
+        macs=50,
+        share=0.5,
+        reason="one",
+        source=None,
+        tried=True,
+        advice=None,
+    )
+    groups = [group, msgspec.structs.replace(group, reason="another")]
+    matrix = MatrixWork(100, 0, 0.0, 0.0, 0, groups)
+    return msgspec.structs.replace(preflight(program).methods[0], matrix=matrix)
+
+
+def test_a_table_has_no_two_rows_alike(program: Path) -> None:
+    """Groups that differ in what the table does not show are one row."""
+    assert rows_of_matrix_work(worked(program)) == ["depthwise convolution f32 no 4 100.0 %"]
+
+
+def test_a_machine_without_sme_is_not_spoken_of_as_if_it_had_it(program: Path) -> None:
+    """The answer itself says whose units these are."""
+    assert headline(worked(program), elsewhere=True).endswith(
+        "can run with SME and SME2, which this machine does not have"
+    )
+    assert headline(worked(program)).endswith("can run with SME and SME2")

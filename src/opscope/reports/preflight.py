@@ -8,11 +8,14 @@ from rich.console import Group
 from rich.text import Text
 
 from opscope.analysis.findings.finding import message_of
+from opscope.core.grouping import grouped
 from opscope.core.units import count_text, counted_text, macs_text, share_text, size_text
 from opscope.reports.content.text import plain
 from opscope.reports.terminal import MOST_FINDINGS, message_lines, plain_table
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rich.console import RenderableType
     from rich.table import Table
 
@@ -34,7 +37,7 @@ def preflight_summary(preflight: Preflight, here: str | None = None) -> Renderab
     """
     parts: list[RenderableType] = [Text(f"{plain(preflight.path)} (pte)", style="dim")]
     for method in preflight.methods:
-        parts += _method(method)
+        parts += _method(method, elsewhere=here is not None)
     rules = f"rules of {preflight.acceleration_rules}; the partitioner's of {preflight.partition_rules}"
     parts.append(Text(f"note: nothing was run; {rules}. SME also takes a CPU that has it.", style="dim"))
     if here:
@@ -42,8 +45,13 @@ def preflight_summary(preflight: Preflight, here: str | None = None) -> Renderab
     return Group(*parts)
 
 
-def headline(method: MethodPreflight) -> str:
-    """Whether a method will be accelerated, and what share of it."""
+def headline(method: MethodPreflight, *, elsewhere: bool = False) -> str:
+    """Whether a method will be accelerated, and what share of it.
+
+    Args:
+        method: of a program.
+        elsewhere: whether that goes for other machines than the one on which it was asked.
+    """
     matrix = method.matrix
     name = plain(method.name, _NAME)
     if matrix.share is None or matrix.highest_share is None:
@@ -57,7 +65,8 @@ def headline(method: MethodPreflight) -> str:
         share = f"{share} to {share_text(matrix.highest_share)}"
     bound = "at most " if method.dynamic else ""
     rest = f"; not looked into: {', '.join(_others(method))}" if method.partition.other_backends else ""
-    return f"{name}: {share} of {bound}{macs_text(matrix.macs)} can run with {_KNOWN}{rest}"
+    missing = ", which this machine does not have" if elsewhere else ""
+    return f"{name}: {share} of {bound}{macs_text(matrix.macs)} can run with {_KNOWN}{missing}{rest}"
 
 
 def _others(method: MethodPreflight) -> list[str]:
@@ -81,14 +90,17 @@ def forecast_line(found: Forecast) -> str:
     parts = {row.part: row for row in found.parts}
     first = parts[found.bottleneck]
     before = max(found.parts, key=lambda row: row.share)
-    text = f"with {_KNOWN} most time goes to {first.part.value} ({share_text(first.share_accelerated)})"
+    text = f"on a CPU with {_KNOWN} most time goes to {first.part.value} ({share_text(first.share_accelerated)})"
     if before.part is not first.part:
         text += f", without to {before.part.value} ({share_text(before.share)})"
     return f"prediction by nominal rates: {text}"
 
 
-def _method(method: MethodPreflight) -> list[RenderableType]:
-    lines: list[RenderableType] = [Text(headline(method), style="bold"), Text(partition_line(method))]
+def _method(method: MethodPreflight, *, elsewhere: bool) -> list[RenderableType]:
+    lines: list[RenderableType] = [
+        Text(headline(method, elsewhere=elsewhere), style="bold"),
+        Text(partition_line(method)),
+    ]
     if method.forecast:
         lines.append(Text(forecast_line(method.forecast)))
     lines += [*message_lines(map(message_of, method.findings), MOST_FINDINGS), Text()]
@@ -123,13 +135,21 @@ def _cells(work: GroupWork) -> tuple[str, str, str]:
 
 def _matrix(method: MethodPreflight) -> Table:
     table = plain_table("matrix work", "types", "SME", "count", "share", text={"matrix work", "types", "SME"})
-    for group in method.matrix.groups[:_MOST_ROWS]:
-        table.add_row(group.form, plain(group.types), _verdict(group), str(group.operators), share_text(group.share))
-    rest = method.matrix.groups[_MOST_ROWS:]
+    # Groups differ in reasons, too, which the table does not show: those that look alike are one row of it.
+    rows = grouped(method.matrix.groups, lambda group: (group.form, plain(group.types), _verdict(group)))
+    counted = [(key, *_sums(groups)) for key, groups in rows.items()]
+    for key, count, share in counted[:_MOST_ROWS]:
+        table.add_row(*key, str(count), share_text(share))
+    rest = counted[_MOST_ROWS:]
     if rest:
-        count, share = sum(group.operators for group in rest), sum(group.share for group in rest)
+        count, share = sum(row[1] for row in rest), sum(row[2] for row in rest)
         table.add_row(f"{len(rest)} more sorts", "", "", str(count), share_text(share))
     return table
+
+
+def _sums(groups: Sequence[MatrixGroup]) -> tuple[int, float]:
+    """Operators of groups, and their share."""
+    return sum(group.operators for group in groups), sum(group.share for group in groups)
 
 
 def _verdict(group: MatrixGroup) -> str:
