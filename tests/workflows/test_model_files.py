@@ -16,7 +16,7 @@ from fakes import FakeClock, FakeTarget
 from opscope.api import Settings, profile
 from opscope.core.errors import NotFoundError
 from opscope.runtimes.executorch.etrecord.slim import slim_etrecord
-from opscope.workflows.measure.model_files import bundled_files
+from opscope.workflows.measure.model_files import bundled_files, given_files
 from programs import write_tiny_program
 
 WEIGHTS = {f"{GRAPH}_state_dict": b"\x80\x04weights" * 1000}
@@ -43,6 +43,15 @@ def test_a_damaged_record_costs_no_analysis(tmp_path: Path, content: bytes) -> N
     assert (tmp_path / "out" / "model" / "tiny.etrecord").read_bytes() == content
     assert done.content.manifest.model.etrecord_sha256 == hashlib.sha256(content).hexdigest()
     assert done.content.shown is not None
+
+
+@pytest.mark.parametrize("name", ["tiny.etrecord", "tiny.pte.etrecord"])
+def test_a_record_is_found_beside_its_program(name: str, tmp_path: Path) -> None:
+    """In place of the program's suffix, or behind it; the former first."""
+    program = write_tiny_program(tmp_path)
+    (tmp_path / "tiny.pte.etrecord").write_bytes(b"other")
+    (tmp_path / name).write_bytes(SMALL)
+    assert given_files(program) == [program, tmp_path / name]
 
 
 def test_a_record_that_cannot_be_opened_is_an_error(tmp_path: Path) -> None:

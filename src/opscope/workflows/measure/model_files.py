@@ -78,8 +78,10 @@ def given_files(source: Path, data: Path | None = None) -> list[Path]:
     Raises:
         OpscopeError: the weights are missing, or not those of the program.
     """
-    etrecord = source.with_suffix(RECORD_SUFFIX)
-    found = [source, etrecord] if etrecord.is_file() else [source]
+    # Exporters write the one or the other.
+    beside = (source.with_suffix(RECORD_SUFFIX), source.with_name(f"{source.name}{RECORD_SUFFIX}"))
+    etrecord = next((file for file in beside if file.is_file()), None)
+    found = [source, etrecord] if etrecord else [source]
     weights = program_data(source, data)
     found += [weights] if weights else []
     return [*found, source.with_name(RECORD)] if record_of_export(source) else found
