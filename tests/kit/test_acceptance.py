@@ -260,3 +260,21 @@ def test_what_a_name_without_packed_types_means_depends_on_the_machine(machine, 
     assert told in section
     assert "SME family" not in section
     assert "Which microkernel ran is not known" in section
+
+
+def test_the_checklist_names_what_there_is() -> None:
+    """Commands with options that they have, and as many skills as there are."""
+    pages = (ROOT / "docs/reference/commands.md").read_text(encoding="utf-8")
+    helps = dict(re.findall(r"^## opscope ([\w -]+)\n(.*?)(?=^## |\Z)", pages, re.DOTALL | re.MULTILINE))
+    named = re.findall(r"`opscope ([a-z-]+)([^`]*)`", CHECKLIST)
+    assert len(named) > 10
+    for command, rest in named:
+        own = "".join(text for name, text in helps.items() if name.split()[0] == command)
+        assert own, command
+        for option in re.findall(r"--[a-z-]+", rest):
+            assert option in own, f"opscope {command} {option}"
+    skills = list((ROOT / "src/opscope/skills").glob("*/SKILL.md"))
+    assert len(skills) == 10
+    assert "ten: `opscope skills list`" in CHECKLIST
+    assert "kernels PATH --md" in CHECKLIST
+    assert "a command for it is missing" not in CHECKLIST
