@@ -237,6 +237,14 @@ def test_settings_that_make_no_sense_are_refused(settings: Settings, tmp_path: P
     assert not (tmp_path / "out").exists()
 
 
+def test_no_option_is_advised_that_a_program_does_not_take(tmp_path: Path) -> None:
+    """The number type of a .pte is fixed: the report speaks of exporting the model in another one."""
+    run(tmp_path, FakeTarget())
+    text = (tmp_path / "out/report.md").read_text() + (tmp_path / "out/report.html").read_text()
+    assert "export the model in int8, profile that too and compare" in text
+    assert "--dtype" not in text
+
+
 def test_outputs_of_an_emulated_run_are_told_of_once(tmp_path: Path) -> None:
     """The headline compares them, so the quality below does not say that nobody did."""
 

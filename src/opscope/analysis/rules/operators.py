@@ -171,7 +171,8 @@ def _unhelped_step(pair: PairEvidence, members: Sequence[OperatorChange]) -> str
         return "SME can run them: check in the kernel log that KleidiAI's kernels are there, and their shapes"
     types = number_types(_own(pair, members)) or "these number types"
     without = f"whether the library has faster kernels with {switched_text(pair)} for {types} is not known"
-    return f"{without}: measure the ceilings of both variants (leave --no-roofs out), or compare another --dtype"
+    other = "or export the model in another type and compare"
+    return f"{without}: measure the ceilings of both variants (leave --no-roofs out), {other}"
 
 
 def _unhelped_saving(pair: PairEvidence, members: Sequence[OperatorChange]) -> Saving:

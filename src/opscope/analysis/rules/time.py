@@ -230,7 +230,7 @@ def _relief(members: Sequence[Operator], category: Category, reached: float | No
     return _RELIEF[category]
 
 
-_TYPE = "profile it with --dtype int8 and compare"
+_TYPE = "export the model in int8, profile that too and compare"
 _LESS = {Category.CONVOLUTION: "fewer channels, smaller images", Category.GEMM: "smaller or fewer layers"}
 _RELIEF = {
     Category.DATA_MOVEMENT: "keep one memory format through the model; drop transposes and copies",
