@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -19,6 +20,7 @@ from opscope.experiment.config_rules import read_own
 from opscope.experiment.planned import Effort
 from opscope.experiment.target import Job, JobOutcome
 from opscope.program.operators.kinds import Category
+from opscope.reports.html.page import html, markdown_report
 from programs import write_tiny_program
 
 SMALL = Settings(rounds=6, runs=4, warmup=1)
@@ -243,6 +245,25 @@ def test_no_option_is_advised_that_a_program_does_not_take(tmp_path: Path) -> No
     text = (tmp_path / "out/report.md").read_text() + (tmp_path / "out/report.html").read_text()
     assert "export the model in int8, profile that too and compare" in text
     assert "--dtype" not in text
+
+
+def test_rows_of_two_methods_are_told_apart(tmp_path: Path) -> None:
+    """Operators of one name that two methods call are not two rows that are alike; of one method none is named."""
+    shown = run(tmp_path, FakeTarget(), Settings(rounds=2, runs=2, roofs=False, ablate=("none",))).content
+    operators = markdown_report(shown).partition("## All Operators")[2]
+    assert "forward: " not in operators
+    (result,) = shown.variants
+    assert result.analysis is not None
+    own = result.analysis.operators
+    twice = msgspec.structs.replace(
+        result.analysis, operators=[*own, *(msgspec.structs.replace(o, method="decode") for o in own)]
+    )
+    both = msgspec.structs.replace(shown, variants=[msgspec.structs.replace(result, analysis=twice)])
+    text = markdown_report(both).partition("## All Operators")[2]
+    names = [line.split(" | ")[0] for line in text.splitlines() if line.startswith("| ")]
+    assert len(names) == len(set(names)) == 1 + 2 * len(own)
+    assert "| decode: " in text
+    assert "decode: " in html(both)
 
 
 def test_outputs_of_an_emulated_run_are_told_of_once(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 from statistics import median
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from opscope.analysis.findings.finding import message_of
 from opscope.analysis.findings.quality import messages_of
@@ -45,6 +45,8 @@ from opscope.reports.sections.run import sweep, time_spent
 from opscope.reports.sections.shift import shift_section
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import jinja2
 
     from opscope.analysis.analysis import Analysis
@@ -149,7 +151,19 @@ def _values(content: ReportContent) -> dict[str, Any]:
         "failed": len(manifest.failures()),
         "again": reproduction(manifest),
         "written_by": WRITTEN_BY,
+        "method_of": _method_of(shown),
     }
+
+
+class _OfMethod(Protocol):
+    @property
+    def method(self) -> str: ...
+
+
+def _method_of(shown: Analysis | None) -> Callable[[_OfMethod], str]:
+    """What tells rows of one name in several methods apart: the method, before the name; nothing where there is one."""
+    several = len({operator.method for operator in shown.operators}) > 1 if shown else False
+    return lambda row: f"{row.method}: " if several else ""
 
 
 def _machine(environment: Environment) -> str:
