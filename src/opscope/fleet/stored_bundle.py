@@ -19,7 +19,8 @@ from opscope.fleet.store.log import StoreEntry
 from opscope.fleet.store.rows import BundleLabels, Found, bundle_rows, device_text
 from opscope.fleet.store.schema import framed
 from opscope.fleet.store.tile_rows import TILES_SCHEMA, TileResult, tile_rows
-from opscope.workflows.reports.reports import compared_pairs, content_of, file_name
+from opscope.measurements.sides import compared_pairs
+from opscope.workflows.reports.reports import content_of, file_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -126,3 +126,12 @@ def _variant(bundle: Bundle, name: str | None) -> Variant:
         why = f": acceleration was not switched off in it ({reason})" if reason else ""
         raise NotFoundError(f"the bundle has no variant {name!r}{why}", where=bundle.path, hint=hint)
     return found
+
+
+def compared_pairs(manifest: Manifest) -> list[tuple[str, str]]:
+    """Baseline and candidate of every comparison: at each thread count, everything against the baseline."""
+    pairs = []
+    for baseline in manifest.with_role(Role.BASELINE):
+        others = [v for v in manifest.variants if v.threads == baseline.threads and v.role is not Role.BASELINE]
+        pairs += [(baseline.name, v.name) for v in sorted(others, key=lambda v: v.role is not Role.ACCELERATED)]
+    return pairs

@@ -8,10 +8,10 @@ from rich.console import Group
 from rich.text import Text
 
 from opscope.analysis.findings.message import note
-from opscope.analysis.kernels.kernel_sources import EvidenceKind, KernelState
 from opscope.analysis.kernels.ladder import Answer, EvidenceLevel, evidence_level_counts
 from opscope.core.units import counted_text, share_text
 from opscope.reports.content.text import LONGEST, markdown, markdown_table, plain
+from opscope.reports.sections.operator_kernels import KIND_TEXTS, cell_text
 from opscope.reports.terminal import message_lines, plain_table
 
 if TYPE_CHECKING:
@@ -20,14 +20,9 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-    from opscope.analysis.kernels.kernels import KernelCell, KernelColumn, KernelLine, KernelPair, KernelView
+    from opscope.analysis.kernels.kernels import KernelColumn, KernelLine, KernelPair, KernelView
     from opscope.analysis.kernels.ladder import LevelAnswer, OperatorLadder, VariantLadder
 
-KINDS = {
-    EvidenceKind.COUNTED: "calls counted",
-    EvidenceKind.SAMPLED: "samples",
-    EvidenceKind.REGISTERED: "registered, which is not run",
-}
 _ANSWERS = {Answer.YES: "yes", Answer.NO: "no", Answer.UNKNOWN: "?"}
 _OPERATORS = 20
 _LONG = 200
@@ -50,19 +45,11 @@ def _column_line(number: int, column: KernelColumn) -> str:
     named = ", ".join(part for part in parts if part)
     note = f"; {column.note}" if column.note else ""
     found = counted_text(column.kernels, "kernel")
-    return f"[{number}] {named}: {found}, {KINDS[column.kind]} ({plain(column.path)}){note}"
+    return f"[{number}] {named}: {found}, {KIND_TEXTS[column.kind]} ({plain(column.path)}){note}"
 
 
 def _threads(count: int | None) -> str | None:
     return None if count is None else counted_text(count, "thread")
-
-
-def cell_text(cell: KernelCell) -> str:
-    """A cell of the view: the amount where there is one, else what is known."""
-    if cell.state is KernelState.UNKNOWN:
-        return "?"
-    known = cell.state in {KernelState.COUNTED, KernelState.SAMPLED} and cell.amount is not None
-    return f"{cell.amount:,}" if known else str(cell.state.value)
 
 
 def _kernel_table(view: KernelView) -> Table:
@@ -119,7 +106,7 @@ def _operators(ladder: VariantLadder) -> Table:
 
 
 def _answer(step: LevelAnswer) -> str:
-    return step.isa.value if step.isa else _ANSWERS[step.answer]
+    return step.isa.value if step.isa and step.answer is Answer.YES else _ANSWERS[step.answer]
 
 
 def kernel_markdown(view: KernelView) -> str:

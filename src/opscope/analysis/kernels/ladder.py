@@ -60,6 +60,8 @@ class LevelAnswer(msgspec.Struct, frozen=True):
         detail: what the answer rests on, or why there is none.
         source: where that is from; null without a source.
         isa: the strongest instruction set of kernels that ran; null where none is known to have run.
+        calls: of the kernels that computed, where calls were counted, in all runs together.
+        runs: of the operator, in which these calls were; null where none were counted.
     """
 
     rung: EvidenceLevel
@@ -67,6 +69,8 @@ class LevelAnswer(msgspec.Struct, frozen=True):
     detail: str
     source: str | None = None
     isa: IsaClass | None = None
+    calls: dict[str, int] = {}
+    runs: int | None = None
 
 
 class LadderInputs(NamedTuple):
@@ -121,6 +125,7 @@ Amount = TypeVar("Amount", int, "int | None")
 _PACKED = ("PF", "PQS")
 _DYNAMIC = ("QP",)
 _X86 = "on x86-64 the library's kernels have no exported names"
+_ANYWHERE = "on which CPU it ran is not known"
 
 
 def _unknown(rung: EvidenceLevel, why: str) -> LevelAnswer:
@@ -157,7 +162,7 @@ def in_binary(known: LadderInputs, place: OperatorKey) -> LevelAnswer:
     """Whether the library has such a kernel, by its exported names."""
     rung = EvidenceLevel.IN_BINARY
     if not known.arm:
-        return _unknown(rung, _X86)
+        return _unknown(rung, _X86 if known.machine else _ANYWHERE)
     if known.exported is None:
         return _unknown(rung, "nobody looked into the library: count kernels, or name it with --library")
     names = _names(known, place)
@@ -174,6 +179,8 @@ def selected(known: LadderInputs, row: Operator) -> LevelAnswer:
     source = "operator name in the trace"
     if any(word.startswith(_PACKED) for word in types):
         return LevelAnswer(rung, Answer.YES, f"{', '.join(types)}: packed types, which only the SME family has", source)
+    if known.machine is None:
+        return _unknown(rung, f"{_ANYWHERE}: on Arm types that are not packed speak against SME, on x86-64 for nothing")
     if not known.arm:
         return _unknown(rung, "on x86-64 names are the same whichever instruction set is used")
     if not types:
@@ -207,22 +214,21 @@ def executed(known: LadderInputs, place: OperatorKey) -> LevelAnswer:
 def _why_not_executed(known: LadderInputs) -> str:
     if known.problem:
         return known.problem
-    if not known.arm:
-        return f"{_X86}; a profiler can tell functions and instructions"
     if known.registered:
         return "the log lists what was registered, which is not run"
+    if known.machine and not known.arm:
+        return f"{_X86}; a profiler can tell functions and instructions"
     return "no calls were counted, and no recording was given"
 
 
 def _counted(own: OperatorCalls, source: KernelSource) -> LevelAnswer:
-    sme = _sme(own.calls)
+    sme, computing = _sme(own.calls), _computing(own.calls)
     runs = f"in {counted_text(own.runs, 'run')}"
-    if sme:
-        told = _told(sme)
-        return LevelAnswer(EvidenceLevel.EXECUTED, Answer.YES, f"{told} {runs}", _calls_of(source), _strongest(sme))
     others = f", but {_told(own.calls)}" if own.calls else ""
-    detail = f"no kernel of the SME family {runs}{others}"
-    return LevelAnswer(EvidenceLevel.EXECUTED, Answer.NO, detail, _calls_of(source))
+    answer = Answer.YES if sme else Answer.NO
+    detail = f"{_told(sme)} {runs}" if sme else f"no kernel of the SME family {runs}{others}"
+    isa = _strongest(sme or computing)
+    return LevelAnswer(EvidenceLevel.EXECUTED, answer, detail, _calls_of(source), isa, computing, own.runs)
 
 
 def _told(calls: Mapping[str, int]) -> str:
@@ -231,8 +237,14 @@ def _told(calls: Mapping[str, int]) -> str:
 
 def _sme(calls: Mapping[str, Amount]) -> dict[str, Amount]:
     """Calls of kernels of the SME family that compute; those that only lay data out are left out."""
+    found = {name: parse_symbol(name) for name in _computing(calls)}
+    return {n: calls[n] for n, symbol in found.items() if symbol and symbol.isa in SME_FAMILY}
+
+
+def _computing(calls: Mapping[str, Amount]) -> dict[str, Amount]:
+    """Calls without those of kernels that only lay data out."""
     found = {name: parse_symbol(name) for name in calls}
-    return {n: calls[n] for n, symbol in found.items() if symbol and symbol.isa in SME_FAMILY and not symbol.packs}
+    return {n: calls[n] for n, symbol in found.items() if symbol is None or not symbol.packs}
 
 
 def _strongest(names: Iterable[str]) -> IsaClass | None:

@@ -46,6 +46,22 @@ class IsaClass(str, enum.Enum):
 
 
 SME_FAMILY = (IsaClass.SME2, IsaClass.SME)
+_OF_NEON = (IsaClass.I8MM, IsaClass.DOTPROD, IsaClass.BF16, IsaClass.FP16)
+_NAMES = {
+    IsaClass.AVX512: "AVX-512",
+    IsaClass.OTHER: "another instruction set",
+    IsaClass.SCALAR: "scalar",
+    IsaClass.UNKNOWN: "instruction set not known",
+}
+
+
+def isa_text(isa: IsaClass) -> str:
+    """An instruction set as engineers write it; extensions of NEON with the word NEON before them."""
+    if isa in _OF_NEON:
+        return f"NEON {isa.value}"
+    return _NAMES.get(isa, isa.value.upper())
+
+
 # A word of a name belongs to the first class whose pattern it matches. avx256skx and avx256vnni need AVX512VL.
 _CLASSES: tuple[tuple[IsaClass, re.Pattern[str]], ...] = tuple(
     (isa, re.compile(pattern))

@@ -13,6 +13,7 @@ from opscope.analysis.compare.outputs import OutputAgreement
 from opscope.analysis.findings.finding import Finding, RuledOut
 from opscope.analysis.findings.message import note, warning
 from opscope.analysis.findings.quality import Quality
+from opscope.analysis.kernels.kernels import KernelView
 from opscope.analysis.preflight.contents import KernelSummary
 from opscope.bundle.manifest import Manifest, Role, TracingMode, Variant
 from opscope.core.stats.effect import Verdict
@@ -81,6 +82,7 @@ class ReportContent(msgspec.Struct, frozen=True, tag_field="schema", tag="opscop
         kernel_logs: microkernels that XNNPACK's logs name, where runs left such logs.
         title: of the report, in place of the usual one; null for the usual one.
         agreements: of the outputs of variants that ran on an emulated CPU, whose times are not compared.
+        kernels: what is known of the kernels that ran; null where nobody looked.
     """
 
     manifest: Manifest
@@ -93,6 +95,7 @@ class ReportContent(msgspec.Struct, frozen=True, tag_field="schema", tag="opscop
     kernel_logs: list[KernelSummary] = []
     title: str | None = None
     agreements: list[Agreement] = []
+    kernels: KernelView | None = None
 
     @property
     def primary(self) -> Comparison | None:

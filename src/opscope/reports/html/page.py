@@ -39,6 +39,7 @@ from opscope.reports.content.written_by import WRITTEN_BY
 from opscope.reports.html.sections import category_class, depth_class, fused_text, html_values, width_class
 from opscope.reports.sections.markdown import markdown_values
 from opscope.reports.sections.methods import method_rows, order_sentence, tokens_text
+from opscope.reports.sections.operator_kernels import kernel_section
 from opscope.reports.sections.program import bound_text, boundary_text, layer_text, program_sections, source_text
 from opscope.reports.sections.reproduction import reproduction
 from opscope.reports.sections.run import sweep, time_spent
@@ -130,6 +131,7 @@ def _values(content: ReportContent) -> dict[str, Any]:
         "change": shift_section(content.primary, side_latencies(content.primary, content))
         if content.primary and content.has_split
         else None,
+        "kernel_section": kernel_section(content),
         "categories": category_rows(content),
         "category_sums": closing_rows(content, copies=False) if content.has_split else [],
         "headline_ns": headline_ns(shown) if shown else 0.0,

@@ -9,15 +9,12 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from opscope.analysis.kernels.kernel_sources import counted_source, registered_source, sampled_source
-from opscope.bundle.kernel_evidence import evidence_directory, evidence_runs
-from opscope.core.errors import NotFoundError, TraceFormatError, did_you_mean
+from opscope.core.errors import NotFoundError, TraceFormatError
 from opscope.core.files import head_of
 from opscope.readers.kernel_counts import MAGIC, read_kernel_counts
 
 if TYPE_CHECKING:
     from opscope.analysis.kernels.kernel_sources import KernelSource
-    from opscope.bundle.bundle import Bundle
-    from opscope.bundle.manifest import Variant
     from opscope.kit.readers.run import KitExperiment
     from opscope.program.kernels.names import KernelLog
 
@@ -106,34 +103,3 @@ def _of_experiment(experiment: KitExperiment, directory: Path) -> KernelSource |
         return None
     role = experiment.role.value if experiment.role else None
     return msgspec.structs.replace(found, role=role, threads=experiment.threads)
-
-
-def bundle_sources(bundle: Bundle, label: str | None) -> list[KernelSource]:
-    """What the evidence arm of a bundle tells; runs that failed tell nothing.
-
-    Args:
-        bundle: to look into.
-        label: the variant; None: all of them.
-
-    Raises:
-        NotFoundError: there is no such variant.
-        BundleError: a record is damaged.
-        TraceFormatError: a file of counts is damaged.
-    """
-    if label is not None and bundle.manifest.variant(label) is None:
-        hint = did_you_mean(label, (variant.name for variant in bundle.manifest.variants))
-        raise NotFoundError(f"the bundle has no variant {label!r}", where=bundle.path, hint=hint)
-    found = []
-    for name, run in evidence_runs(bundle).items():
-        variant = bundle.manifest.variant(name)
-        if run.counts and variant and label in {None, name}:
-            path = evidence_directory(bundle, name) / run.counts
-            source = counted_source(read_kernel_counts(path), name, str(path.relative_to(bundle.path)))
-            found.append(of_variant(source, variant))
-    return found
-
-
-def of_variant(source: KernelSource, variant: Variant) -> KernelSource:
-    """A source with the role and the threads of a variant."""
-    role = variant.role.value if variant.role else None
-    return msgspec.structs.replace(source, variant=variant.name, role=role, threads=variant.threads)

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from opscope.bundle.bundle import VARIANTS, Bundle
-from opscope.bundle.manifest import Manifest, Role
 from opscope.core.errors import UsageError, did_you_mean
 from opscope.core.files import write_atomically
 from opscope.core.json import to_json
 from opscope.measurements.analyses import agreement_of, analysis_of, comparison_of
-from opscope.measurements.sides import bundle_side
+from opscope.measurements.sides import bundle_side, compared_pairs
 from opscope.workflows.analyze.sides import is_kit
 
 if TYPE_CHECKING:
@@ -47,6 +46,7 @@ def content(path: str | Path) -> ReportContent:
 
 def content_of(bundle: Bundle) -> ReportContent:
     """What the reports of an open bundle show."""
+    from opscope.measurements.bundle_kernels import AnalysedVariants, bundle_kernels
     from opscope.measurements.findings import findings_of
     from opscope.measurements.quality import quality_of
     from opscope.reports.content.content import ReportContent, VariantResult, foreground
@@ -58,6 +58,7 @@ def content_of(bundle: Bundle) -> ReportContent:
     emulated = manifest.target.emulated
     comparisons = [] if emulated else [comparison_of(*pair) for pair in pairs]
     agreements = [found for pair in pairs if emulated and (found := _agreement(*pair))]
+    switched = {} if manifest.programs else {one.candidate.label: one for one in comparisons}
     shown = foreground([VariantResult(v, analyses.get(v.name)) for v in manifest.variants])
     # What stands out is told by times, and those of an emulated CPU say nothing.
     findings, ruled_out = ([], []) if emulated else findings_of(manifest, sides, analyses, comparisons, shown)
@@ -69,6 +70,7 @@ def content_of(bundle: Bundle) -> ReportContent:
         ruled_out=ruled_out,
         quality=quality_of(manifest, analyses, comparisons, [found.outputs for found in agreements]),
         agreements=agreements,
+        kernels=bundle_kernels(bundle, AnalysedVariants(sides, analyses, switched)),
     )
 
 
@@ -77,15 +79,6 @@ def _agreement(baseline: Side, candidate: Side) -> Agreement | None:
 
     found = agreement_of(baseline, candidate)
     return None if found is None else Agreement(baseline.label, candidate.label, found)
-
-
-def compared_pairs(manifest: Manifest) -> list[tuple[str, str]]:
-    """Baseline and candidate of every comparison: at each thread count, everything against the baseline."""
-    pairs = []
-    for baseline in manifest.with_role(Role.BASELINE):
-        others = [v for v in manifest.variants if v.threads == baseline.threads and v.role is not Role.BASELINE]
-        pairs += [(baseline.name, v.name) for v in sorted(others, key=lambda v: v.role is not Role.ACCELERATED)]
-    return pairs
 
 
 def report(

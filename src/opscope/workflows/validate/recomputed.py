@@ -11,8 +11,8 @@ from opscope.bundle.bundle import MANIFEST, VARIANTS, Bundle
 from opscope.core.errors import OpscopeError
 from opscope.core.json import to_json
 from opscope.measurements.analyses import analysis_of
-from opscope.measurements.sides import bundle_side
-from opscope.workflows.reports.reports import compared_pairs, content_of, file_name
+from opscope.measurements.sides import bundle_side, compared_pairs
+from opscope.workflows.reports.reports import content_of, file_name
 from opscope.workflows.validate.traces import traced_variants
 
 if TYPE_CHECKING:

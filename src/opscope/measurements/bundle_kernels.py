@@ -1,0 +1,213 @@
+"""What a bundle tells of its kernels: what its evidence arm counted, and the ladders of its variants."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from opscope.analysis.analysis import rule_evidence
+from opscope.analysis.kernels.kernel_sources import EvidenceKind, counted_source
+from opscope.analysis.kernels.kernels import KernelFilter, KernelView, kernel_columns, kernel_lines, kernel_pairs
+from opscope.analysis.kernels.ladder import LadderInputs, variant_ladder
+from opscope.bundle.kernel_evidence import evidence_directory, evidence_runs
+from opscope.core.errors import NotFoundError, OpscopeError, did_you_mean
+from opscope.measurements.analyses import analysis_of, comparison_of
+from opscope.measurements.counted_calls import joined_calls
+from opscope.measurements.sides import bundle_side, compared_pairs
+from opscope.readers.kernel_counts import read_kernel_counts
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from opscope.analysis.analysis import Analysis
+    from opscope.analysis.compare.compare import Comparison
+    from opscope.analysis.kernels.kernel_sources import KernelSource
+    from opscope.analysis.kernels.ladder import VariantLadder
+    from opscope.bundle.bundle import Bundle
+    from opscope.bundle.kernel_evidence import EvidenceRun
+    from opscope.bundle.manifest import Manifest, Variant
+    from opscope.measurements.side import Side
+
+
+def bundle_sources(bundle: Bundle, label: str | None) -> list[KernelSource]:
+    """What the evidence arm of a bundle tells; runs that failed tell nothing.
+
+    Args:
+        bundle: to look into.
+        label: the variant; None: all of them.
+
+    Raises:
+        NotFoundError: there is no such variant.
+        BundleError: a record is damaged.
+        TraceFormatError: a file of counts is damaged.
+    """
+    if label is not None and bundle.manifest.variant(label) is None:
+        hint = did_you_mean(label, (variant.name for variant in bundle.manifest.variants))
+        raise NotFoundError(f"the bundle has no variant {label!r}", where=bundle.path, hint=hint)
+    found = []
+    for name, run in evidence_runs(bundle).items():
+        variant = bundle.manifest.variant(name)
+        if run.counts and variant and label in {None, name}:
+            path = evidence_directory(bundle, name) / run.counts
+            source = counted_source(read_kernel_counts(path), name, str(path.relative_to(bundle.path)))
+            found.append(of_variant(source, variant))
+    return found
+
+
+def of_variant(source: KernelSource, variant: Variant) -> KernelSource:
+    """A source with the role and the threads of a variant."""
+    role = variant.role.value if variant.role else None
+    return msgspec.structs.replace(source, variant=variant.name, role=role, threads=variant.threads)
+
+
+class AnalysedVariants(NamedTuple):
+    """The variants of a bundle that have a result, and how they compare.
+
+    Attributes:
+        sides: by name.
+        analyses: of each, by name.
+        comparisons: with the baseline of the same number of threads, by the candidate's name.
+    """
+
+    sides: Mapping[str, Side]
+    analyses: Mapping[str, Analysis]
+    comparisons: Mapping[str, Comparison]
+
+
+def bundle_kernels(bundle: Bundle, known: AnalysedVariants) -> KernelView:
+    """What a report of a bundle shows of kernels; evidence that cannot be used is said in a note.
+
+    Args:
+        bundle: that the report is about.
+        known: what was analysed of it.
+    """
+    try:
+        return _view(bundle, known, bundle_sources(bundle, None), evidence_runs(bundle), [])
+    except OpscopeError as error:
+        return _view(bundle, known, [], {}, [f"what was counted of kernels cannot be used: {error.problem}"])
+
+
+def _view(
+    bundle: Bundle,
+    known: AnalysedVariants,
+    sources: Sequence[KernelSource],
+    runs: Mapping[str, EvidenceRun],
+    notes: list[str],
+) -> KernelView:
+    gathered, every = _Gathered(bundle, known, runs, sources, None), KernelFilter()
+    ladders = _ladders(gathered, None)
+    return KernelView(
+        columns=kernel_columns(sources),
+        kernels=kernel_lines(sources, every),
+        pairs=kernel_pairs(sources, every),
+        ladders=ladders,
+        notes=[*notes, *_problems(ladders)],
+    )
+
+
+def bundle_ladders(
+    bundle: Bundle, label: str | None, sources: Sequence[KernelSource], exported: frozenset[str] | None
+) -> tuple[list[VariantLadder], list[str]]:
+    """The ladders of a bundle's variants, and what could not be had, one sentence each.
+
+    Args:
+        bundle: to look into.
+        label: the variant; None: all of them.
+        sources: what is known of kernels, by the names of variants.
+        exported: kernels of the library that ran; None: as the evidence arm recorded.
+
+    Raises:
+        TraceFormatError: a trace or a file of counts is damaged.
+        BundleError: a record of the evidence arm is damaged.
+    """
+    manifest = bundle.manifest
+    sides = {v.name: bundle_side(bundle, v.name, None) for v in manifest.variants if manifest.completed(v.name)}
+    notes: list[str] = []
+    analyses = {name: analysis_of(side) for name, side in sides.items() if label in {None, name}}
+    known = AnalysedVariants(sides, analyses, _comparisons(manifest, sides, notes))
+    ladders = _ladders(_Gathered(bundle, known, evidence_runs(bundle), sources, exported), label)
+    notes += _problems(ladders)
+    notes += [f"{v.name}: no traced repetition succeeded" for v in manifest.variants if v.name not in sides]
+    return ladders, notes
+
+
+def _ladders(gathered: _Gathered, label: str | None) -> list[VariantLadder]:
+    """Of the variants that have a result, in the order of the plan."""
+    variants = gathered.bundle.manifest.variants
+    wanted = [v for v in variants if label in {None, v.name} and v.name in gathered.variants.analyses]
+    return [variant_ladder(gathered.inputs(variant)) for variant in wanted]
+
+
+def _problems(ladders: Sequence[VariantLadder]) -> list[str]:
+    return [f"{own.variant}: the calls are not given to operators: {own.problem}" for own in ladders if own.problem]
+
+
+class _Gathered(NamedTuple):
+    """What is there of a bundle.
+
+    Attributes:
+        bundle: the bundle.
+        variants: what was analysed of it.
+        runs: of the evidence arm, by variant.
+        sources: what is known of kernels.
+        exported: kernels of the library that was named; None when none was.
+    """
+
+    bundle: Bundle
+    variants: AnalysedVariants
+    runs: Mapping[str, EvidenceRun]
+    sources: Sequence[KernelSource]
+    exported: frozenset[str] | None
+
+    def inputs(self, variant: Variant) -> LadderInputs:
+        """Everything about one variant."""
+        manifest, side = self.bundle.manifest, self.variants.sides[variant.name]
+        run = self.runs.get(variant.name)
+        analysis = self.variants.analyses[variant.name]
+        joined = joined_calls(self.bundle, variant.name, analysis) if run else None
+        own = {source.kind: source for source in self.sources if source.variant == variant.name}
+        return LadderInputs(
+            variant=variant.name,
+            threads=variant.threads,
+            operators=analysis.operators,
+            sme=rule_evidence(side.table, analysis, side.known).sme,
+            machine=manifest.environment.machine,
+            features=_features(manifest, variant),
+            emulated=manifest.target.emulated,
+            switched=_switched(manifest, variant),
+            exported=frozenset(run.library.kernels) if self.exported is None and run else self.exported,
+            calls=joined.operators if joined else None,
+            problem=joined.problem if joined else None,
+            counted=own.get(EvidenceKind.COUNTED),
+            sampled=own.get(EvidenceKind.SAMPLED),
+            registered=own.get(EvidenceKind.REGISTERED),
+            comparison=self.variants.comparisons.get(variant.name),
+        )
+
+
+def _comparisons(manifest: Manifest, sides: Mapping[str, Side], notes: list[str]) -> dict[str, Comparison]:
+    """Every variant against the baseline of the same number of threads, where acceleration was switched."""
+    # Kernels are asked what acceleration does to them; of two programs nothing was switched.
+    if manifest.target.emulated or manifest.programs:
+        return {}
+    found = {}
+    for baseline, candidate in compared_pairs(manifest):
+        if baseline in sides and candidate in sides:
+            try:
+                found[candidate] = comparison_of(sides[baseline], sides[candidate])
+            except OpscopeError as error:
+                notes.append(f"{candidate} is not compared with {baseline}: {error}")
+    return found
+
+
+def _features(manifest: Manifest, variant: Variant) -> frozenset[str] | None:
+    """Feature groups that a variant had; None where that is not known."""
+    features = manifest.environment.features
+    return None if features is None or variant.ablated is None else frozenset(features) - frozenset(variant.ablated)
+
+
+def _switched(manifest: Manifest, variant: Variant) -> tuple[str, ...]:
+    """Groups that are off in some other variant and on in this one, in the order of the manifest; empty for none."""
+    own = variant.ablated or []
+    return tuple(dict.fromkeys(name for v in manifest.variants for name in v.ablated or [] if name not in own))

@@ -1,0 +1,145 @@
+"""What is known of the kernels that ran an operator, in the words of a report: which, how often, and how that is known.
+
+The word for how it is known is the highest question of the evidence ladder that has an answer: a kernel that was
+counted was executed, one that only the operator's name tells was selected, one that only rules tell is eligible.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from opscope.analysis.kernels.ladder import Answer, EvidenceLevel
+from opscope.program.kernels.symbols import isa_text, parse_symbol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from opscope.analysis.kernels.ladder import LevelAnswer, OperatorLadder, VariantLadder
+
+_ORDER = (EvidenceLevel.EXECUTED, EvidenceLevel.SELECTED, EvidenceLevel.ELIGIBLE)
+_SOURCES = {
+    EvidenceLevel.SELECTED: "by the types in its name",
+    EvidenceLevel.ELIGIBLE: "by its types and shape",
+}
+_ACCELERATED = {
+    EvidenceLevel.EXECUTED: "SME family",
+    EvidenceLevel.SELECTED: "SME or SME2, the name does not tell which",
+    EvidenceLevel.ELIGIBLE: "possibly SME or SME2",
+}
+_PLAIN = "NEON or scalar"
+"""What XNNPACK has for 64-bit Arm besides the SME family; it exports the names of hardly any of these."""
+
+
+class UsedKernel(NamedTuple):
+    """What is known of the kernels of one operator in one variant.
+
+    Attributes:
+        kernel: the instruction set in words, or what is known in its place.
+        calls: of the kernels that computed, in one run of the operator; empty where none were counted.
+        level: the question of the evidence ladder that tells it; None where nothing does.
+        evidence: the same in words.
+        accelerated: whether it is a kernel of the SME family.
+    """
+
+    kernel: str
+    calls: tuple[tuple[str, float], ...]
+    level: EvidenceLevel | None
+    evidence: str
+    accelerated: Answer
+
+
+def kernel_use(own: OperatorLadder) -> UsedKernel:
+    """What the ladder of an operator tells of its kernels, by its highest answer."""
+    steps = {step.rung: step for step in own.steps}
+    found = next((steps[rung] for rung in _ORDER if steps[rung].answer is not Answer.UNKNOWN), None)
+    if found is None:
+        return UsedKernel("not known", (), None, steps[EvidenceLevel.EXECUTED].detail, Answer.UNKNOWN)
+    return UsedKernel(_kernel(found), _calls(found), found.rung, _evidence(found), _accelerated(found))
+
+
+def _accelerated(step: LevelAnswer) -> Answer:
+    """What could have been chosen need not have been."""
+    possible = step.rung is EvidenceLevel.ELIGIBLE and step.answer is Answer.YES
+    return Answer.UNKNOWN if possible else step.answer
+
+
+def _kernel(step: LevelAnswer) -> str:
+    if step.calls:
+        return ", ".join(dict.fromkeys(map(_isa, step.calls)))
+    if step.isa:
+        return isa_text(step.isa)
+    return _ACCELERATED[step.rung] if step.answer is Answer.YES else _PLAIN
+
+
+def _isa(name: str) -> str:
+    symbol = parse_symbol(name)
+    return isa_text(symbol.isa) if symbol else name
+
+
+def _calls(step: LevelAnswer) -> tuple[tuple[str, float], ...]:
+    return tuple((name, count / (step.runs or 1)) for name, count in step.calls.items())
+
+
+def _evidence(step: LevelAnswer) -> str:
+    if step.rung is EvidenceLevel.EXECUTED:
+        counted = (step.source or "").startswith("calls counted")
+        return f"{step.rung.value}, {'calls counted' if counted else 'samples of a profiler'}"
+    told = f"{step.rung.value}, {_SOURCES[step.rung]}"
+    return told if step.answer is Answer.YES else f"not {told}"
+
+
+def kernels_text(ladder: VariantLadder, off: str) -> str:
+    """How many convolutions and products of a variant ran kernels of the SME family, and how that is known.
+
+    Args:
+        ladder: of the variant.
+        off: what is switched off in it, in words.
+    """
+    uses, name = [kernel_use(own) for own in ladder.operators], f"{ladder.variant} ({off})"
+    if not uses:
+        return f"{name}: no convolution or product in a delegate"
+    known = [use for use in uses if use.accelerated is not Answer.UNKNOWN]
+    parts = [text for level in _ORDER if (text := _of_level(level, known, len(uses)))]
+    unknown = len(uses) - len(known)
+    if not parts:
+        return f"{name}: which kernels ran its {_products(unknown)} is not known"
+    return f"{name}: {'; '.join([*parts, *([f'of {unknown} it is not known'] if unknown else [])])}"
+
+
+def _of_level(level: EvidenceLevel, known: Sequence[UsedKernel], operators: int) -> str:
+    """What one question tells, of the operators whose kernels it tells; empty where it tells none."""
+    own = [use for use in known if use.level is level]
+    yes = [use for use in own if use.accelerated is Answer.YES]
+    products = f"{len(yes)} of {_products(operators)}"
+    if not own:
+        return ""
+    if level is EvidenceLevel.EXECUTED:
+        calls = names_of(yes)
+        count = f", {calls_text(sum(calls.values()))} calls an inference" if calls else ""
+        return f"{products} ran {' and '.join(dict.fromkeys(map(_isa, calls))) or 'SME'} kernels{count}"
+    if level is EvidenceLevel.SELECTED:
+        return f"XNNPACK selected SME or SME2 kernels for {products}, by the types in their names"
+    return f"no SME kernel can run {len(own)} of {_products(operators)}"
+
+
+def _products(count: int) -> str:
+    return "1 convolution or product" if count == 1 else f"{count} convolutions and products"
+
+
+def calls_text(count: float) -> str:
+    """A number of calls: whole where it is."""
+    return f"{round(count):,}" if count == round(count) else f"{count:,.1f}"
+
+
+def names_of(uses: Iterable[UsedKernel]) -> dict[str, float]:
+    """Calls by the name of the kernel, of several operators together."""
+    found: dict[str, float] = {}
+    for use in uses:
+        for name, count in use.calls:
+            found[name] = found.get(name, 0) + count
+    return found
+
+
+def without_sme(ladder: VariantLadder) -> list[str]:
+    """Layers, or names, of operators that are known to have run without SME."""
+    return [own.module or own.name for own in ladder.operators if kernel_use(own).accelerated is Answer.NO]

@@ -1,0 +1,223 @@
+"""Convolutions and products by the kernels that ran them, with the variants of one number of threads side by side."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from opscope.analysis.kernels.kernel_sources import EvidenceKind, KernelState
+from opscope.analysis.kernels.ladder import Answer, EvidenceLevel, evidence_level_counts
+from opscope.analysis.operators.operators import PORTABLE_BACKEND
+from opscope.core.grouping import grouped
+from opscope.core.table.places import OperatorKey
+from opscope.core.units import counted_text
+from opscope.program.kernels.symbols import isa_text
+from opscope.reports.content.content import off_text, top_operators
+from opscope.reports.content.kernel_use import calls_text, kernel_use, kernels_text, names_of, without_sme
+from opscope.reports.content.text import plain
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from opscope.analysis.kernels.kernels import KernelCell, KernelColumn, KernelView
+    from opscope.analysis.kernels.ladder import OperatorLadder, VariantLadder
+    from opscope.reports.content.content import ReportContent
+    from opscope.reports.content.kernel_use import UsedKernel
+
+_NAMES = 6
+_LONG = 80
+KIND_TEXTS = {
+    EvidenceKind.COUNTED: "calls counted",
+    EvidenceKind.SAMPLED: "samples",
+    EvidenceKind.REGISTERED: "registered, which is not run",
+}
+_COUNT = "count them: opscope kernels BUNDLE --count"
+
+
+class UseCell(NamedTuple):
+    """The kernels of one sort of operator in one variant: instruction set, calls an inference by name, evidence."""
+
+    kernel: str
+    names: list[str]
+    calls: str
+    evidence: str
+    accelerated: bool
+
+
+class OperatorKernels(NamedTuple):
+    """Operators of one sort, whose kernels are the same: what they are, how many, and one cell for each variant."""
+
+    operator: str
+    layers: str
+    number: int
+    cells: list[UseCell | None]
+
+
+class NamedKernel(NamedTuple):
+    """A kernel by name, and what each source tells of it: a number, ``present``, ``absent``, or ``?``."""
+
+    name: str
+    isa: str
+    cells: list[str]
+
+
+class LevelCounts(NamedTuple):
+    """A question of the evidence ladder: yes, no and not known of every variant."""
+
+    level: str
+    cells: list[tuple[int, int, int]]
+
+
+class KernelSection(NamedTuple):
+    """What a report shows of kernels before any time.
+
+    Attributes:
+        variants: whose columns stand side by side, with what is off in them.
+        sentences: what the columns come to, one for each variant, and what is not known.
+        operators: of these variants; empty where nothing tells any kernel.
+        levels: answers by question.
+        sources: of the kernels' names, what each is of and how it knows.
+        kernels: that any source names, the strongest instruction set first.
+        problems: what could not be shown.
+    """
+
+    variants: list[str]
+    sentences: list[str]
+    operators: list[OperatorKernels]
+    levels: list[LevelCounts]
+    sources: list[str]
+    kernels: list[NamedKernel]
+    problems: list[str]
+
+
+def kernel_section(content: ReportContent) -> KernelSection | None:
+    """The kernels of the shown variant and of those it is held against; None where nothing is known of any."""
+    view = content.kernels
+    if view is None:
+        return None
+    ladders = _beside(content, view)
+    known = any(use.level for ladder in ladders for use in map(kernel_use, ladder.operators))
+    return KernelSection(
+        variants=[_named(content, ladder) for ladder in ladders],
+        sentences=_sentences(content, ladders),
+        operators=_operators(ladders) if known else [],
+        levels=_levels(ladders) if known else [],
+        sources=[_source(column) for column in view.columns],
+        kernels=[
+            NamedKernel(line.name, isa_text(line.isa), [cell_text(c) for c in line.cells]) for line in view.kernels
+        ],
+        problems=view.notes,
+    )
+
+
+def _beside(content: ReportContent, view: KernelView) -> list[VariantLadder]:
+    """Of the shown variant, then of those of its number of threads, the baseline last.
+
+    Of two programs only the shown one: their operators are not the same.
+    """
+    shown = content.shown.variant if content.shown else None
+    first = next((ladder for ladder in view.ladders if ladder.variant == shown), None)
+    if first is None:
+        return view.ladders[:1]
+    others = [each for each in view.ladders if each is not first and each.threads == first.threads]
+    return [first, *([] if content.manifest.programs else others)]
+
+
+def _named(content: ReportContent, ladder: VariantLadder) -> str:
+    return f"{plain(ladder.variant, _LONG)} ({_off(content, ladder)})"
+
+
+def _off(content: ReportContent, ladder: VariantLadder) -> str:
+    result = content.result(ladder.variant)
+    return off_text(result.variant) if result else ""
+
+
+def _sentences(content: ReportContent, ladders: Sequence[VariantLadder]) -> list[str]:
+    lines = [f"{kernels_text(ladder, _off(content, ladder))}." for ladder in ladders]
+    counted = {column.variant for column in content.kernels.columns} if content.kernels else set()
+    arm = content.manifest.environment.machine in {"aarch64", "arm64"}
+    if arm and any(ladder.operators and ladder.variant not in counted for ladder in ladders):
+        lines.append(f"No calls were counted, so no kernel is known to have run; {_COUNT}.")
+    return [*lines, *_not_accelerated(content, ladders)]
+
+
+def _not_accelerated(content: ReportContent, ladders: Sequence[VariantLadder]) -> list[str]:
+    """What ran without SME where SME was on, and what no delegate ran."""
+    lines = []
+    if ladders and any(kernel_use(own).accelerated is Answer.YES for own in ladders[0].operators):
+        names = without_sme(ladders[0])
+        lines.append(f"Without SME although it was on: {_listed(names)}.")
+    portable = [row.operator for row in top_operators(content) if row.operator.backend == PORTABLE_BACKEND]
+    if portable:
+        names = list(dict.fromkeys(row.name.removeprefix("native_call_") for row in portable))
+        told = counted_text(len(portable), "operator")
+        lines.append(f"In no delegate, so in portable kernels without any of these: {told} ({_listed(names)}).")
+    return lines
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = ", ".join(plain(name, _LONG) for name in names[:_NAMES]) or "none"
+    return f"{shown} and {len(names) - _NAMES} more" if len(names) > _NAMES else shown
+
+
+def _operators(ladders: Sequence[VariantLadder]) -> list[OperatorKernels]:
+    """Operators whose kernels are the same in every variant are one row; most calls first."""
+    places = list(dict.fromkeys(_place(own) for ladder in ladders for own in ladder.operators))
+    by_place = [{_place(own): own for own in ladder.operators} for ladder in ladders]
+    rows = [[own.get(place) for own in by_place] for place in places]
+    return [_row(group) for group in grouped(rows, _sort).values()]
+
+
+def _place(own: OperatorLadder) -> OperatorKey:
+    return OperatorKey(own.method, own.instruction, own.position)
+
+
+def _sort(row: Sequence[OperatorLadder | None]) -> tuple[object, ...]:
+    """What operators of one row have in common: name without types and number, and kernels and evidence."""
+    uses = [kernel_use(own) if own else None for own in row]
+    known = [(use.kernel, tuple(name for name, _ in use.calls), use.evidence) if use else None for use in uses]
+    return (_operator(row), *known)
+
+
+def _operator(row: Iterable[OperatorLadder | None]) -> str:
+    """The backend's word for it, without layout, types and number, which may differ between variants."""
+    name = next(own.name for own in row if own)
+    front, _, rest = name.partition(" (")
+    algorithm = rest.partition(")")[2].partition(" #")[0].strip()
+    return " ".join(filter(None, (front.partition(" #")[0], algorithm)))
+
+
+def _row(rows: Sequence[Sequence[OperatorLadder | None]]) -> OperatorKernels:
+    layers = [next(own.module or "" for own in row if own) for row in rows]
+    columns = [[own for own in column if own] for column in zip(*rows, strict=True)]
+    cells = [_use_cell([kernel_use(own) for own in column]) if column else None for column in columns]
+    return OperatorKernels(_operator(rows[0]), _listed([name for name in layers if name]), len(rows), cells)
+
+
+def _use_cell(uses: Sequence[UsedKernel]) -> UseCell:
+    first, calls = uses[0], names_of(uses)
+    counted = first.level is EvidenceLevel.EXECUTED and (calls or first.accelerated is Answer.NO)
+    total = calls_text(sum(calls.values())) if calls else "SME: 0" if counted else ""
+    return UseCell(first.kernel, list(calls), total, first.evidence, first.accelerated is Answer.YES)
+
+
+def _levels(ladders: Sequence[VariantLadder]) -> list[LevelCounts]:
+    counts = [evidence_level_counts(ladder) for ladder in ladders]
+    return [
+        LevelCounts(rows[0].rung.value, [(row.yes, row.no, row.unknown) for row in rows])
+        for rows in zip(*counts, strict=True)
+    ]
+
+
+def _source(column: KernelColumn) -> str:
+    role = f", {column.role}" if column.role and column.role != column.variant else ""
+    threads = f", {counted_text(column.threads, 'thread')}" if column.threads is not None else ""
+    note = f"; {column.note}" if column.note else ""
+    return f"{column.variant}{role}{threads}: {KIND_TEXTS[column.kind]}, {column.path}{note}"
+
+
+def cell_text(cell: KernelCell) -> str:
+    """A cell of a table of kernels: the amount where there is one, else what is known."""
+    if cell.state is KernelState.UNKNOWN:
+        return "?"
+    known = cell.state in {KernelState.COUNTED, KernelState.SAMPLED} and cell.amount is not None
+    return f"{cell.amount:,}" if known else str(cell.state.value)
