@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import io
+import re
+
 import msgspec
 import pytest
+from rich.console import Console
 
 from large_content import large_content
 from opscope.analysis.kernels.kernels import KernelView
@@ -13,6 +17,7 @@ from opscope.reports.content.content import ReportContent
 from opscope.reports.content.kernel_use import kernel_use, kernels_text
 from opscope.reports.html.page import html, markdown_report
 from opscope.reports.sections.operator_kernels import kernel_section
+from opscope.reports.terminal import summary
 
 MOPA = "kai_run_matmul_clamp_f32_f32p2vlx1_f32p2vlx1biasf32_sme2_mopa"
 DOTPROD = "kai_run_matmul_clamp_f32_qai8dxp1x8_qsi4c32p4x8_1x4x32_neon_dotprod"
@@ -65,7 +70,7 @@ def test_the_highest_answer_of_the_ladder_is_the_evidence() -> None:
     ]
     assert [use.kernel for use in uses] == [
         "SME2",
-        "SME or SME2, the name does not tell which",
+        "SME or SME2",
         "possibly SME or SME2",
         "not known",
     ]
@@ -100,9 +105,8 @@ def test_a_variant_is_summed_up_by_what_each_operator_shows() -> None:
         operator(2),
     )
     assert kernels_text(both, "all CPU features on") == (
-        "on (all CPU features on): 1 of 3 convolutions and products ran SME2 kernels, 320 calls an inference; XNNPACK "
-        "selected SME or SME2 kernels for 1 of 3 convolutions and products, by the types in their names; of 1 it is "
-        "not known"
+        "on (all CPU features on): 1 of 3 convolutions and products ran SME2 kernels, 320 calls an inference; SME or "
+        "SME2 kernels selected for 1 of 3 convolutions and products; of 1 it is not known"
     )
     assert kernels_text(variant("off", operator(0, counted(NO, {}))), OFF) == (
         "off (sme off): 0 of 1 convolution or product ran SME kernels"
@@ -127,7 +131,7 @@ def test_variants_stand_side_by_side(content: ReportContent) -> None:
         assert "Convolutions and products by kernel" in text
         assert MOPA in text.replace("\\", "")
         assert "2 of 2 convolutions and products ran SME2 kernels" in text
-        assert "0 of 2 convolutions and products ran SME kernels" in text
+        assert "0 of 2 ran SME kernels" in text
 
 
 def test_where_nothing_is_known_there_is_no_table_of_it(content: ReportContent) -> None:
@@ -162,3 +166,42 @@ def test_hostile_names_stay_text(content: ReportContent) -> None:
         assert "<b>|x" not in text
         assert "\x1b" not in text
         assert "\u202e" not in text
+
+
+def emulated(content: ReportContent) -> ReportContent:
+    """The report as an emulated CPU leaves it, with kernels on and off."""
+    on = variant("accelerated", *(operator(n, counted(YES, {MOPA: 640})) for n in (0, 2)))
+    off = variant("baseline", *(operator(n, counted(NO, {})) for n in (0, 2)))
+    target = msgspec.structs.replace(content.manifest.target, kind="qemu-aarch64", emulated=True)
+    manifest = msgspec.structs.replace(content.manifest, target=target)
+    ladders = [msgspec.structs.replace(ladder, emulated=True) for ladder in (on, off)]
+    return msgspec.structs.replace(shown(content, *ladders), manifest=manifest, comparisons=[], findings=[])
+
+
+TIME = re.compile(r"\d\s?(?:ms|us|ns|s)\b|latency|faster|slower|\bms\b")
+
+
+def test_the_first_screen_of_an_emulated_cpu_is_about_kernels(content: ReportContent) -> None:
+    """Which ran on and off, how often, and what was not accelerated; no time of an emulator."""
+    report = emulated(content)
+    page = html(report).split("<section", 2)[1]
+    text = markdown_report(report).split("## Metadata")[0]
+    told = io.StringIO()
+    Console(file=told, width=80).print(summary(report))
+    terminal = " ".join(told.getvalue().split())
+    for screen in (page, text, terminal):
+        assert "2 of 2 convolutions and products ran SME2 kernels, 640 calls an inference" in screen
+        assert "0 of 2 ran SME kernels" in screen
+        assert "In no delegate" in screen
+        assert "its times are not those of any device" in screen
+        assert TIME.findall(screen) == []
+    assert "Convolutions and products by kernel" in page
+    assert "What was not accelerated" in page
+    assert MOPA in page
+
+
+def test_an_emulated_cpu_whose_kernels_are_not_known_shows_what_it_has(content: ReportContent) -> None:
+    """As before: the figures, and that they say nothing."""
+    report = msgspec.structs.replace(emulated(content), kernels=None)
+    assert "Where the time goes" in html(report)
+    assert markdown_report(report).startswith("# tiny: where the time goes\n\n**Ran on an emulated CPU")

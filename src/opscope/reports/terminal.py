@@ -12,6 +12,7 @@ from opscope.analysis.findings.finding import message_of
 from opscope.analysis.findings.message import MessageKind, Severity, note, warning
 from opscope.analysis.findings.quality import Grade
 from opscope.analysis.preflight.contents import KernelSummary, ProgramSummary, RecordSummary
+from opscope.analysis.quality.quality_machine import ON_THE_DEVICE
 from opscope.core.units import counted_text, milliseconds, ratio_text, share_text, size_text, time_text
 from opscope.reports.content.content import (
     NOT_KNOWN,
@@ -34,6 +35,7 @@ from opscope.reports.content.content import (
 from opscope.reports.content.messages import measure_again, quality_sentence, sentence
 from opscope.reports.content.text import plain
 from opscope.reports.sections.methods import MethodRow, method_rows, tokens_text
+from opscope.reports.sections.operator_kernels import kernel_section
 from opscope.reports.sections.program import coverage_sentence, layer_text
 from opscope.reports.sections.shift import closing_changes, shift_section
 
@@ -68,6 +70,15 @@ def summary(content: ReportContent) -> RenderableType:
         Text(" ".join(filter(None, (*_programs(manifest), "on", where))), style="dim"),
         Text(answer.text, style="bold"),
         Text(answer.trust),
+        *(_kernels(content) or _times(content)),
+    ]
+    parts += [Text(f"missing: {line}", style="yellow") for line in missing(content)]
+    return Group(*parts)
+
+
+def _times(content: ReportContent) -> list[RenderableType]:
+    """How long everything takes, how far that can be trusted, and what to do."""
+    return [
         *quality_text(content.quality),
         Text(),
         _variants(content),
@@ -76,8 +87,20 @@ def summary(content: ReportContent) -> RenderableType:
         *first_step(content.quality),
         *message_lines(map(message_of, content.findings), MOST_FINDINGS),
     ]
-    parts += [Text(f"missing: {line}", style="yellow") for line in missing(content)]
-    return Group(*parts)
+
+
+def _kernels(content: ReportContent) -> list[RenderableType]:
+    """Which kernels ran on an emulated CPU, whose times say nothing; empty elsewhere, or where no kernel is known."""
+    section = kernel_section(content) if content.manifest.target.emulated else None
+    if section is None or not section.operators:
+        return []
+    heads = [head for name in section.variants for head in (name.partition(" (")[0], "calls")]
+    table = plain_table("operator", "number", *heads, text={"operator", *heads[::2]})
+    for row in section.operators:
+        cells = [text for cell in row.cells for text in ((cell.kernel, cell.calls) if cell else ("-", ""))]
+        table.add_row(plain(row.operator, _NAME), str(row.number), *cells)
+    told = [*section.not_accelerated, *section.uncounted, f"Times are those of an emulator: {ON_THE_DEVICE}."]
+    return [Text(), table, *map(Text, told)]
 
 
 def _programs(manifest: Manifest) -> Iterator[str | None]:

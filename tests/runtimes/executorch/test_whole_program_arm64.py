@@ -124,7 +124,7 @@ def test_the_report_says_emulated_and_compares_nothing(directory: Path) -> None:
     bundle = profiled("int8", directory)
     opscope("report", bundle, "--format", "html,md,json", name="report")
     text = (bundle / "report.md").read_text(encoding="utf-8")
-    assert "Ran on an emulated CPU: times below are not those of any device" in text
+    assert "Ran on an emulated CPU: its times are not those of any device" in text
     assert "the outputs of accelerated equal those of baseline" in text
     assert "do not trust" in text
     assert "on aarch64, emulated by QEMU's user mode" in text

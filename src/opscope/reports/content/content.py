@@ -18,6 +18,7 @@ from opscope.analysis.preflight.contents import KernelSummary
 from opscope.bundle.manifest import Manifest, Role, TracingMode, Variant
 from opscope.core.stats.effect import Verdict
 from opscope.core.units import counted_text, ratio_of_times, ratio_text, share_text, time_text
+from opscope.reports.content.kernel_use import kernels_text
 from opscope.reports.content.text import plain
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from opscope.analysis.compare.compare import CategoryChange, EndToEnd, MethodChange, OperatorChange
     from opscope.analysis.findings.message import Message
+    from opscope.analysis.kernels.ladder import VariantLadder
     from opscope.analysis.latency.headline import HeadlineSplit
     from opscope.analysis.latency.latency import Latency
     from opscope.analysis.latency.timing import Untraced
@@ -166,7 +168,7 @@ def headline(content: ReportContent) -> Headline:
         if analysis is None:
             return Headline("Nothing was measured: every repetition failed", "see what failed below")
         if content.manifest.target.emulated:
-            return Headline("Ran on an emulated CPU: times below are not those of any device", _agreed(content))
+            return _of_emulated(content)
         return Headline(f"{time_text(headline_ns(analysis))} per {_unit(analysis)}", _why_alone(content))
     if comparison.methods:
         told = [
@@ -175,6 +177,35 @@ def headline(content: ReportContent) -> Headline:
         ]
         return Headline("; ".join(told), f"of all calls together: {trust_text(comparison)}")
     return Headline(_speed(content, comparison.end_to_end, side_latencies(comparison, content)), trust_text(comparison))
+
+
+def _of_emulated(content: ReportContent) -> Headline:
+    """Which kernels ran, where no time says anything."""
+    told, agreed = "Ran on an emulated CPU: its times are not those of any device", _agreed(content)
+    kernels = kernel_answers(content, ladders_beside(content))
+    return Headline("; ".join(kernels), f"{told}; {agreed}") if kernels else Headline(told, agreed)
+
+
+def ladders_beside(content: ReportContent) -> list[VariantLadder]:
+    """Ladders of the shown variant and of those of its number of threads, in the order of the plan behind it.
+
+    Of two programs only the shown one: their operators are not the same.
+    """
+    ladders = content.kernels.ladders if content.kernels else []
+    shown = content.shown.variant if content.shown else None
+    first = next((ladder for ladder in ladders if ladder.variant == shown), None)
+    if first is None:
+        return ladders[:1]
+    others = [each for each in ladders if each is not first and each.threads == first.threads]
+    return [first, *([] if content.manifest.programs else others)]
+
+
+def kernel_answers(content: ReportContent, ladders: Sequence[VariantLadder]) -> list[str]:
+    """How many convolutions and products ran kernels of the SME family, and how that is known: one for each variant."""
+    results = [content.result(ladder.variant) for ladder in ladders]
+    offs = [off_text(result.variant) if result else NOT_KNOWN for result in results]
+    told = enumerate(zip(ladders, offs, strict=True))
+    return [kernels_text(ladder, off, short=number > 0) for number, (ladder, off) in told]
 
 
 def _speed(content: ReportContent, result: EndToEnd, times: tuple[float, float]) -> str:

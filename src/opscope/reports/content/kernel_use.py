@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from opscope.analysis.kernels.ladder import Answer, EvidenceLevel
 from opscope.program.kernels.symbols import isa_text, parse_symbol
+from opscope.reports.content.text import plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -23,9 +24,10 @@ _SOURCES = {
 }
 _ACCELERATED = {
     EvidenceLevel.EXECUTED: "SME family",
-    EvidenceLevel.SELECTED: "SME or SME2, the name does not tell which",
+    EvidenceLevel.SELECTED: "SME or SME2",
     EvidenceLevel.ELIGIBLE: "possibly SME or SME2",
 }
+_NAME = 60
 _PLAIN = "NEON or scalar"
 """What XNNPACK has for 64-bit Arm besides the SME family; it exports the names of hardly any of these."""
 
@@ -88,29 +90,31 @@ def _evidence(step: LevelAnswer) -> str:
     return told if step.answer is Answer.YES else f"not {told}"
 
 
-def kernels_text(ladder: VariantLadder, off: str) -> str:
+def kernels_text(ladder: VariantLadder, off: str, *, short: bool = False) -> str:
     """How many convolutions and products of a variant ran kernels of the SME family, and how that is known.
 
     Args:
         ladder: of the variant.
         off: what is switched off in it, in words.
+        short: without saying what is counted, where the text before this one says it.
     """
-    uses, name = [kernel_use(own) for own in ladder.operators], f"{ladder.variant} ({off})"
+    uses, name = [kernel_use(own) for own in ladder.operators], f"{plain(ladder.variant, _NAME)} ({off})"
     if not uses:
         return f"{name}: no convolution or product in a delegate"
     known = [use for use in uses if use.accelerated is not Answer.UNKNOWN]
-    parts = [text for level in _ORDER if (text := _of_level(level, known, len(uses)))]
+    whole = str(len(uses)) if short else _products(len(uses))
+    parts = [text for level in _ORDER if (text := _of_level(level, known, whole))]
     unknown = len(uses) - len(known)
     if not parts:
         return f"{name}: which kernels ran its {_products(unknown)} is not known"
     return f"{name}: {'; '.join([*parts, *([f'of {unknown} it is not known'] if unknown else [])])}"
 
 
-def _of_level(level: EvidenceLevel, known: Sequence[UsedKernel], operators: int) -> str:
+def _of_level(level: EvidenceLevel, known: Sequence[UsedKernel], whole: str) -> str:
     """What one question tells, of the operators whose kernels it tells; empty where it tells none."""
     own = [use for use in known if use.level is level]
     yes = [use for use in own if use.accelerated is Answer.YES]
-    products = f"{len(yes)} of {_products(operators)}"
+    products = f"{len(yes)} of {whole}"
     if not own:
         return ""
     if level is EvidenceLevel.EXECUTED:
@@ -118,8 +122,8 @@ def _of_level(level: EvidenceLevel, known: Sequence[UsedKernel], operators: int)
         count = f", {calls_text(sum(calls.values()))} calls an inference" if calls else ""
         return f"{products} ran {' and '.join(dict.fromkeys(map(_isa, calls))) or 'SME'} kernels{count}"
     if level is EvidenceLevel.SELECTED:
-        return f"XNNPACK selected SME or SME2 kernels for {products}, by the types in their names"
-    return f"no SME kernel can run {len(own)} of {_products(operators)}"
+        return f"SME or SME2 kernels selected for {products}"
+    return f"no SME kernel can run {len(own)} of {whole}"
 
 
 def _products(count: int) -> str:

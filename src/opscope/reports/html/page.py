@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from opscope.analysis.findings.finding import message_of
 from opscope.analysis.findings.quality import messages_of
+from opscope.analysis.quality.quality_machine import ON_THE_DEVICE
 from opscope.bundle.manifest import Role
 from opscope.core import units
 from opscope.program.operators.kinds import Category
@@ -132,6 +133,7 @@ def _values(content: ReportContent) -> dict[str, Any]:
         if content.primary and content.has_split
         else None,
         "kernel_section": kernel_section(content),
+        "on_the_device": ON_THE_DEVICE,
         "categories": category_rows(content),
         "category_sums": closing_rows(content, copies=False) if content.has_split else [],
         "headline_ns": headline_ns(shown) if shown else 0.0,

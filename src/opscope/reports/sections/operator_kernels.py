@@ -11,14 +11,14 @@ from opscope.core.grouping import grouped
 from opscope.core.table.places import OperatorKey
 from opscope.core.units import counted_text
 from opscope.program.kernels.symbols import isa_text
-from opscope.reports.content.content import off_text, top_operators
-from opscope.reports.content.kernel_use import calls_text, kernel_use, kernels_text, names_of, without_sme
+from opscope.reports.content.content import NOT_KNOWN, kernel_answers, ladders_beside, off_text, top_operators
+from opscope.reports.content.kernel_use import calls_text, kernel_use, names_of, without_sme
 from opscope.reports.content.text import plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from opscope.analysis.kernels.kernels import KernelCell, KernelColumn, KernelView
+    from opscope.analysis.kernels.kernels import KernelCell, KernelColumn
     from opscope.analysis.kernels.ladder import OperatorLadder, VariantLadder
     from opscope.reports.content.content import ReportContent
     from opscope.reports.content.kernel_use import UsedKernel
@@ -72,7 +72,9 @@ class KernelSection(NamedTuple):
 
     Attributes:
         variants: whose columns stand side by side, with what is off in them.
-        sentences: what the columns come to, one for each variant, and what is not known.
+        answers: what the columns come to, one sentence for each variant.
+        not_accelerated: what ran without SME, sentences.
+        uncounted: that nothing was counted where it can be, and how; empty where it was.
         operators: of these variants; empty where nothing tells any kernel.
         levels: answers by question.
         sources: of the kernels' names, what each is of and how it knows.
@@ -81,12 +83,19 @@ class KernelSection(NamedTuple):
     """
 
     variants: list[str]
-    sentences: list[str]
+    answers: list[str]
+    not_accelerated: list[str]
+    uncounted: list[str]
     operators: list[OperatorKernels]
     levels: list[LevelCounts]
     sources: list[str]
     kernels: list[NamedKernel]
     problems: list[str]
+
+    @property
+    def sentences(self) -> list[str]:
+        """What the tables come to."""
+        return [*self.answers, *self.uncounted, *self.not_accelerated]
 
 
 def kernel_section(content: ReportContent) -> KernelSection | None:
@@ -94,11 +103,13 @@ def kernel_section(content: ReportContent) -> KernelSection | None:
     view = content.kernels
     if view is None:
         return None
-    ladders = _beside(content, view)
+    ladders = ladders_beside(content)
     known = any(use.level for ladder in ladders for use in map(kernel_use, ladder.operators))
     return KernelSection(
         variants=[_named(content, ladder) for ladder in ladders],
-        sentences=_sentences(content, ladders),
+        answers=[f"{line}." for line in kernel_answers(content, ladders)],
+        not_accelerated=_not_accelerated(content, ladders),
+        uncounted=_uncounted(content, ladders),
         operators=_operators(ladders) if known else [],
         levels=_levels(ladders) if known else [],
         sources=[_source(column) for column in view.columns],
@@ -109,43 +120,25 @@ def kernel_section(content: ReportContent) -> KernelSection | None:
     )
 
 
-def _beside(content: ReportContent, view: KernelView) -> list[VariantLadder]:
-    """Of the shown variant, then of those of its number of threads, the baseline last.
-
-    Of two programs only the shown one: their operators are not the same.
-    """
-    shown = content.shown.variant if content.shown else None
-    first = next((ladder for ladder in view.ladders if ladder.variant == shown), None)
-    if first is None:
-        return view.ladders[:1]
-    others = [each for each in view.ladders if each is not first and each.threads == first.threads]
-    return [first, *([] if content.manifest.programs else others)]
-
-
 def _named(content: ReportContent, ladder: VariantLadder) -> str:
-    return f"{plain(ladder.variant, _LONG)} ({_off(content, ladder)})"
-
-
-def _off(content: ReportContent, ladder: VariantLadder) -> str:
     result = content.result(ladder.variant)
-    return off_text(result.variant) if result else ""
+    return f"{plain(ladder.variant, _LONG)} ({off_text(result.variant) if result else NOT_KNOWN})"
 
 
-def _sentences(content: ReportContent, ladders: Sequence[VariantLadder]) -> list[str]:
-    lines = [f"{kernels_text(ladder, _off(content, ladder))}." for ladder in ladders]
+def _uncounted(content: ReportContent, ladders: Sequence[VariantLadder]) -> list[str]:
+    """That nothing was counted where it can be."""
     counted = {column.variant for column in content.kernels.columns} if content.kernels else set()
     arm = content.manifest.environment.machine in {"aarch64", "arm64"}
     if arm and any(ladder.operators and ladder.variant not in counted for ladder in ladders):
-        lines.append(f"No calls were counted, so no kernel is known to have run; {_COUNT}.")
-    return [*lines, *_not_accelerated(content, ladders)]
+        return [f"No calls were counted, so no kernel is known to have run; {_COUNT}."]
+    return []
 
 
 def _not_accelerated(content: ReportContent, ladders: Sequence[VariantLadder]) -> list[str]:
     """What ran without SME where SME was on, and what no delegate ran."""
     lines = []
     if ladders and any(kernel_use(own).accelerated is Answer.YES for own in ladders[0].operators):
-        names = without_sme(ladders[0])
-        lines.append(f"Without SME although it was on: {_listed(names)}.")
+        lines.append(f"Without SME although it was on: {_listed(without_sme(ladders[0]))}.")
     portable = [row.operator for row in top_operators(content) if row.operator.backend == PORTABLE_BACKEND]
     if portable:
         names = list(dict.fromkeys(row.name.removeprefix("native_call_") for row in portable))
@@ -201,10 +194,12 @@ def _use_cell(uses: Sequence[UsedKernel]) -> UseCell:
 
 
 def _levels(ladders: Sequence[VariantLadder]) -> list[LevelCounts]:
+    """Answers by question; the one that times would answer is left out where these mean nothing."""
     counts = [evidence_level_counts(ladder) for ladder in ladders]
     return [
         LevelCounts(rows[0].rung.value, [(row.yes, row.no, row.unknown) for row in rows])
         for rows in zip(*counts, strict=True)
+        if rows[0].rung is not EvidenceLevel.FASTER or not ladders[0].emulated
     ]
 
 
