@@ -18,7 +18,7 @@ from kernel_files import FILE
 from kit_files import kernels as kit_kernels
 from kit_files import pair, write_run
 from native_runner import native_cache
-from opscope.api import Settings, analyze, profile
+from opscope.api import Settings, analyze, profile, report
 from opscope.bundle.bundle import Bundle
 from opscope.bundle.kernel_evidence import evidence_directory, evidence_runs
 from opscope.core.errors import BundleError, FeatureError, NotFoundError, TraceFormatError, UsageError
@@ -80,6 +80,32 @@ def test_a_run_of_the_kit_is_shown_with_its_roles(tmp_path: Path) -> None:
     ]
     assert (view.pairs[0].left, view.pairs[0].only_left) == (1, [SME2])
     assert [column.variant for column in kernels([f"{directory}#beta"]).columns] == ["beta"]
+
+
+@pytest.mark.parametrize("name", ["toy_fp32_{0}_t1_kernels.csv", "{0}/kernels.csv", "{0}/toy_{0}_kernels.csv"])
+def test_a_directory_of_lists_alone_is_shown(name: str, tmp_path: Path) -> None:
+    """Lists of kernels that the kit's script wrote where it likes, and no trace beside them."""
+    for experiment, names in (("mac_on", [NEON, SME2]), ("mac_off", [NEON])):
+        file = tmp_path / name.format(experiment)
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(kit_kernels(names))
+    view = kernels([tmp_path])
+    assert [line.name for line in view.kernels] == [SME2, NEON]
+    assert sorted(column.kernels for column in view.columns) == [1, 2]
+    assert run(tmp_path).returncode == 0
+
+
+def test_a_report_of_the_kit_shows_its_lists(tmp_path: Path) -> None:
+    """By name, present or absent, and never as run; NEON is named."""
+    directory = write_run(tmp_path / "run", pairs=[pair("alpha", "beta")])
+    (directory / "alpha" / "toy_fp32_alpha_t1_kernels.csv").write_text(kit_kernels([NEON]))
+    (directory / "beta" / "toy_fp32_beta_t1_kernels.csv").write_text(kit_kernels([NEON, SME2]))
+    assert len(report(directory, ["md", "html"])) == 2
+    text = (directory / "opscope" / "report.md").read_text().replace("\\", "")
+    assert f"| {SME2} | SME2 | absent | present |" in text
+    assert f"| {NEON} | NEON | present | present |" in text
+    assert "1. alpha, baseline, 1 thread: registered, which is not run, alpha/toy_fp32_alpha_t1_kernels.csv" in text
+    assert SME2 in (directory / "opscope" / "report.html").read_text()
 
 
 def test_lists_have_the_columns_of_the_kit_and_are_read_again(tmp_path: Path) -> None:

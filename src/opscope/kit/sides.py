@@ -26,6 +26,7 @@ from opscope.core.errors import NotFoundError, TraceFormatError
 from opscope.core.table import TraceWarning
 from opscope.core.units import time_text
 from opscope.core.version import __version__
+from opscope.kit.kernel_sources import kit_kernels
 from opscope.kit.readers.directory import read_kit
 from opscope.kit.readers.run import KitRole
 from opscope.measurements.analyses import analysis_of, comparison_of
@@ -205,6 +206,7 @@ def kit_content(directory: Path) -> ReportContent:
         quality=quality_of(content.manifest, analyses, comparisons),
         config=run.config,
         kernel_logs=_kernel_logs(run),
+        kernels=kit_kernels(run, analyses, comparisons),
     )
 
 

@@ -138,6 +138,7 @@ _SUFFIXES = {
     ".log": "latency_log",
 }
 _OF_DIRECTORY = {"kernels.csv": "kernels"}
+_MARKS = (SUMMARY, "_timeline.csv", "_kernels.csv")
 _THREADS = re.compile(r"(?P<name>.+)_t(?P<threads>\d{1,4})\Z")
 _FINISHED = re.compile(rb"Model executed successfully \d{1,9} time\(s\) in \d{1,15}(?:\.\d{1,9})? ms", re.IGNORECASE)
 _ANCESTORS = 6
@@ -168,7 +169,10 @@ class _Source(NamedTuple):
 
 
 def is_kit_run(directory: Path) -> bool:
-    """Whether a directory looks like the kit's: its JSON files, or its timelines. A bundle of opscope does not."""
+    """Whether a directory looks like the kit's: its JSON files, its timelines, or its lists of kernels.
+
+    A bundle of opscope does not.
+    """
     if not directory.is_dir():
         return False
     manifest = directory / MANIFEST
@@ -177,7 +181,8 @@ def is_kit_run(directory: Path) -> bool:
         return False
     if any((directory / name).is_file() for name in (METRICS, ANALYSIS)):
         return True
-    marked = any(next(directory.glob(f"{at}*{end}"), None) for at in ("", "*/") for end in (SUMMARY, "_timeline.csv"))
+    marked = any(next(directory.glob(f"{at}*{end}"), None) for at in ("", "*/") for end in _MARKS)
+    marked = marked or any(next(directory.glob(f"*/{name}"), None) for name in _OF_DIRECTORY)
     return marked or any(word in content for word in (b'"results"', b'"executorch"', b'"experiment'))
 
 

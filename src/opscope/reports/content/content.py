@@ -39,6 +39,7 @@ NOT_KNOWN = "not known"
 _WIDE = 0.5
 _ALIKE = 0.02
 """Two ratios that differ by less are told once."""
+_MOST_BESIDE = 3
 
 
 class VariantResult(msgspec.Struct, frozen=True):
@@ -189,7 +190,7 @@ def _of_emulated(content: ReportContent) -> Headline:
 def ladders_beside(content: ReportContent) -> list[VariantLadder]:
     """Ladders of the shown variant and of those of its number of threads, in the order of the plan behind it.
 
-    Of two programs only the shown one: their operators are not the same.
+    Of two programs only the shown one: their operators are not the same. Of very many only the baseline.
     """
     ladders = content.kernels.ladders if content.kernels else []
     shown = content.shown.variant if content.shown else None
@@ -197,15 +198,24 @@ def ladders_beside(content: ReportContent) -> list[VariantLadder]:
     if first is None:
         return ladders[:1]
     others = [each for each in ladders if each is not first and each.threads == first.threads]
+    if len(others) > _MOST_BESIDE:
+        against = content.primary.baseline.label if content.primary else None
+        results = {result.variant.name: result.variant.role for result in content.variants}
+        others = [o for o in others if o.variant == against or results.get(o.variant) is Role.BASELINE][:1]
     return [first, *([] if content.manifest.programs else others)]
 
 
 def kernel_answers(content: ReportContent, ladders: Sequence[VariantLadder]) -> list[str]:
     """How many convolutions and products ran kernels of the SME family, and how that is known: one for each variant."""
-    results = [content.result(ladder.variant) for ladder in ladders]
-    offs = [off_text(result.variant) if result else NOT_KNOWN for result in results]
+    offs = [switched_off(content, ladder) for ladder in ladders]
     told = enumerate(zip(ladders, offs, strict=True))
     return [kernels_text(ladder, off, short=number > 0) for number, (ladder, off) in told]
+
+
+def switched_off(content: ReportContent, ladder: VariantLadder) -> str:
+    """What is off in a variant, in words; empty where that is not known."""
+    result = content.result(ladder.variant)
+    return off_text(result.variant) if result and result.variant.ablated is not None else ""
 
 
 def _speed(content: ReportContent, result: EndToEnd, times: tuple[float, float]) -> str:

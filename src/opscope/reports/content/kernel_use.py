@@ -95,10 +95,10 @@ def kernels_text(ladder: VariantLadder, off: str, *, short: bool = False) -> str
 
     Args:
         ladder: of the variant.
-        off: what is switched off in it, in words.
+        off: what is switched off in it, in words; empty where that is not known.
         short: without saying what is counted, where the text before this one says it.
     """
-    uses, name = [kernel_use(own) for own in ladder.operators], f"{plain(ladder.variant, _NAME)} ({off})"
+    uses, name = [kernel_use(own) for own in ladder.operators], variant_text(ladder.variant, off)
     if not uses:
         return f"{name}: no convolution or product in a delegate"
     known = [use for use in uses if use.accelerated is not Answer.UNKNOWN]
@@ -108,6 +108,11 @@ def kernels_text(ladder: VariantLadder, off: str, *, short: bool = False) -> str
     if not parts:
         return f"{name}: which kernels ran its {_products(unknown)} is not known"
     return f"{name}: {'; '.join([*parts, *([f'of {unknown} it is not known'] if unknown else [])])}"
+
+
+def variant_text(name: str, off: str) -> str:
+    """A variant, and what is switched off in it where that is known."""
+    return f"{plain(name, _NAME)} ({off})" if off else plain(name, _NAME)
 
 
 def _of_level(level: EvidenceLevel, known: Sequence[UsedKernel], whole: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from opscope.analysis.compare.compare import NOT_FASTER, shown_not_faster
 from opscope.analysis.compare.shift import Remaining
@@ -10,7 +10,6 @@ from opscope.analysis.rules.acceleration import CONTEXT, OPERATOR_SHARE, SME
 from opscope.analysis.rules.switched import HEAVY
 from opscope.core.stats.effect import Verdict
 from opscope.core.units import counted_text, milliseconds, ratio_text, share_text
-from opscope.program.kernels.names import parse_kernel
 from opscope.program.operators.kinds import Category
 from opscope.reports.content.content import category_rows, no_difference_text, top_operators, verdict_text
 from opscope.reports.content.messages import measure_again
@@ -26,18 +25,9 @@ if TYPE_CHECKING:
 
 _TOP = 8
 _SORTS = 12
-_KERNELS = 40
 _OPERATORS = 200
 _FILES = 8
 _FEW = 0.005
-
-
-class RegisteredKernel(NamedTuple):
-    """A microkernel that XNNPACK registered: its name, what the name says of SME, and the logs that hold it."""
-
-    name: str
-    family: str
-    logs: str
 
 
 def markdown_values(content: ReportContent) -> dict[str, Any]:
@@ -53,7 +43,6 @@ def markdown_values(content: ReportContent) -> dict[str, Any]:
         "above": sum(1 for row in rows if row.operator.shown_share > OPERATOR_SHARE),
         "sorts": kernel_rows(content)[:_SORTS],
         "kernel_sentences": kernel_sentences(content),
-        "registered": registered(content),
         "most_operators": _OPERATORS,
     }
 
@@ -239,21 +228,6 @@ def _by_switching(content: ReportContent) -> list[str]:
     rest += [f"{undecided} undecidable"] if undecided else []
     told = f"{faster} of {len(heavy)} convolutions and matrix products of delegates are faster"
     return [f"Measured with and without the features, {'; '.join([told, *rest])}."]
-
-
-def registered(content: ReportContent) -> list[RegisteredKernel]:
-    """Kernels of all logs, each once, those of the SME family first."""
-    logs: dict[str, list[str]] = {}
-    for log in content.kernel_logs:
-        for name in log.kernels:
-            logs.setdefault(name, []).append(log.path)
-    rows = [RegisteredKernel(name, _family(name), ", ".join(own)) for name, own in logs.items()]
-    return sorted(rows, key=lambda row: row.family, reverse=True)[:_KERNELS]
-
-
-def _family(name: str) -> str:
-    kernel = parse_kernel(name)
-    return "SME2" if kernel.sme2 else "SME" if kernel.sme else ""
 
 
 def _files(content: ReportContent) -> str:

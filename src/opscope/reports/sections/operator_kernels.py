@@ -11,8 +11,8 @@ from opscope.core.grouping import grouped
 from opscope.core.table.places import OperatorKey
 from opscope.core.units import counted_text
 from opscope.program.kernels.symbols import isa_text
-from opscope.reports.content.content import NOT_KNOWN, kernel_answers, ladders_beside, off_text, top_operators
-from opscope.reports.content.kernel_use import calls_text, kernel_use, names_of, without_sme
+from opscope.reports.content.content import kernel_answers, ladders_beside, switched_off, top_operators
+from opscope.reports.content.kernel_use import calls_text, kernel_use, names_of, variant_text, without_sme
 from opscope.reports.content.text import plain
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _NAMES = 6
 _LONG = 80
+_KERNELS = 40
 KIND_TEXTS = {
     EvidenceKind.COUNTED: "calls counted",
     EvidenceKind.SAMPLED: "samples",
@@ -78,7 +79,9 @@ class KernelSection(NamedTuple):
         operators: of these variants; empty where nothing tells any kernel.
         levels: answers by question.
         sources: of the kernels' names, what each is of and how it knows.
-        kernels: that any source names, the strongest instruction set first.
+        kernels: that any source names, the strongest instruction set first; only so many.
+        further: how many more there are.
+        legend: what stands in the columns of these.
         problems: what could not be shown.
     """
 
@@ -90,6 +93,8 @@ class KernelSection(NamedTuple):
     levels: list[LevelCounts]
     sources: list[str]
     kernels: list[NamedKernel]
+    further: int
+    legend: str
     problems: list[str]
 
     @property
@@ -106,7 +111,7 @@ def kernel_section(content: ReportContent) -> KernelSection | None:
     ladders = ladders_beside(content)
     known = any(use.level for ladder in ladders for use in map(kernel_use, ladder.operators))
     return KernelSection(
-        variants=[_named(content, ladder) for ladder in ladders],
+        variants=[variant_text(ladder.variant, switched_off(content, ladder)) for ladder in ladders],
         answers=[f"{line}." for line in kernel_answers(content, ladders)],
         not_accelerated=_not_accelerated(content, ladders),
         uncounted=_uncounted(content, ladders),
@@ -114,15 +119,12 @@ def kernel_section(content: ReportContent) -> KernelSection | None:
         levels=_levels(ladders) if known else [],
         sources=[_source(column) for column in view.columns],
         kernels=[
-            NamedKernel(line.name, isa_text(line.isa), [cell_text(c) for c in line.cells]) for line in view.kernels
+            NamedKernel(own.name, isa_text(own.isa), list(map(cell_text, own.cells))) for own in view.kernels[:_KERNELS]
         ],
+        further=max(0, len(view.kernels) - _KERNELS),
+        legend=_legend(view.columns),
         problems=view.notes,
     )
-
-
-def _named(content: ReportContent, ladder: VariantLadder) -> str:
-    result = content.result(ladder.variant)
-    return f"{plain(ladder.variant, _LONG)} ({off_text(result.variant) if result else NOT_KNOWN})"
 
 
 def _uncounted(content: ReportContent, ladders: Sequence[VariantLadder]) -> list[str]:
@@ -143,7 +145,7 @@ def _not_accelerated(content: ReportContent, ladders: Sequence[VariantLadder]) -
     if portable:
         names = list(dict.fromkeys(row.name.removeprefix("native_call_") for row in portable))
         told = counted_text(len(portable), "operator")
-        lines.append(f"In no delegate, so in portable kernels without any of these: {told} ({_listed(names)}).")
+        lines.append(f"In no delegate, run by portable kernels: {told} ({_listed(names)}).")
     return lines
 
 
@@ -201,6 +203,18 @@ def _levels(ladders: Sequence[VariantLadder]) -> list[LevelCounts]:
         for rows in zip(*counts, strict=True)
         if rows[0].rung is not EvidenceLevel.FASTER or not ladders[0].emulated
     ]
+
+
+def _legend(columns: Sequence[KernelColumn]) -> str:
+    kinds = {column.kind for column in columns}
+    lines = {
+        EvidenceKind.COUNTED: "numbers are calls in the whole process, those of kernels that only pack data too, and 0 "
+        "is counted and not called",
+        EvidenceKind.SAMPLED: "samples are no calls, and ? may have run between two of them",
+        EvidenceKind.REGISTERED: "present and absent say what the library registered while it was loaded, not what ran",
+    }
+    told = "; ".join(text for kind, text in lines.items() if kind in kinds)
+    return f"{told[:1].upper()}{told[1:]}." if told else ""
 
 
 def _source(column: KernelColumn) -> str:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-import msgspec
 
 from opscope.analysis.kernels.kernel_sources import counted_source, registered_source, sampled_source
 from opscope.core.errors import NotFoundError, TraceFormatError
@@ -15,8 +12,6 @@ from opscope.readers.kernel_counts import MAGIC, read_kernel_counts
 
 if TYPE_CHECKING:
     from opscope.analysis.kernels.kernel_sources import KernelSource
-    from opscope.kit.readers.run import KitExperiment
-    from opscope.program.kernels.names import KernelLog
 
 _HEAD = 1 << 16
 
@@ -38,6 +33,7 @@ def file_source(path: Path, label: str | None) -> KernelSource:
         NotFoundError: there is no such file.
         TraceFormatError: it is none of these, or damaged.
     """
+    from opscope.kit.kernel_sources import log_source
     from opscope.readers.recordings.recording import is_recording, read_recording
     from opscope.runtimes.executorch.xnnpack.log import is_kernel_log, read_kernel_log
 
@@ -66,40 +62,3 @@ def _listed(path: Path, variant: str) -> KernelSource:
 
     rows = kernel_rows(path)
     return registered_source([(r.kernel.whole, r.category, r.registrations) for r in rows], variant, str(path))
-
-
-def log_source(log: KernelLog, variant: str, path: str) -> KernelSource:
-    """What a log of XNNPACK tells."""
-    lines = Counter((entry.kernel.whole, entry.category) for entry in log.entries)
-    return registered_source([(*key, count) for key, count in lines.items()], variant, path)
-
-
-def kit_sources(directory: Path, label: str | None) -> list[KernelSource]:
-    """What the experiments of a run of the kit tell, those with a log or a list of kernels.
-
-    Args:
-        directory: of the run.
-        label: the experiment; None: all of them.
-
-    Raises:
-        NotFoundError: there is no such experiment.
-        TraceFormatError: a file is damaged.
-    """
-    from opscope.kit.readers.directory import read_kit
-
-    run = read_kit(directory)
-    wanted = run.experiments if label is None else (run.experiment(label),)
-    return [source for each in wanted if (source := _of_experiment(each, directory)) is not None]
-
-
-def _of_experiment(experiment: KitExperiment, directory: Path) -> KernelSource | None:
-    files = experiment.files
-    if experiment.kernels is not None and files.kernel_log:
-        found = log_source(experiment.kernels, experiment.name, str(directory / files.kernel_log))
-    elif experiment.kernel_rows and files.kernels:
-        lines = [(row.kernel.whole, row.category, row.registrations) for row in experiment.kernel_rows]
-        found = registered_source(lines, experiment.name, str(directory / files.kernels))
-    else:
-        return None
-    role = experiment.role.value if experiment.role else None
-    return msgspec.structs.replace(found, role=role, threads=experiment.threads)

@@ -13,7 +13,7 @@ from opscope.measurements.bundle_kernels import bundle_ladders, bundle_sources, 
 from opscope.program.kernels.symbols import IsaClass
 from opscope.runtimes.executorch.runners.kernel_evidence import exported_kernels
 from opscope.workflows.analyze.sides import is_kit
-from opscope.workflows.kernels.kernel_sources import file_source, kit_sources, split_label
+from opscope.workflows.kernels.kernel_sources import file_source, split_label
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -79,6 +79,8 @@ def _found(paths: Sequence[str | Path]) -> _Found:
         if not path.is_dir():
             found.sources.append(file_source(path, label))
         elif is_kit(path):
+            from opscope.kit.kernel_sources import kit_sources
+
             own = kit_sources(path, label)
             found.sources.extend(own)
             found.notes.extend([] if own else [f"{path}: no experiment left a log or a list of kernels"])
