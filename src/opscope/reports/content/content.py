@@ -177,7 +177,38 @@ def headline(content: ReportContent) -> Headline:
             for one in comparison.methods
         ]
         return Headline("; ".join(told), f"of all calls together: {trust_text(comparison)}")
-    return Headline(_speed(content, comparison.end_to_end, side_latencies(comparison, content)), trust_text(comparison))
+    speed = _speed(content, comparison.end_to_end, side_latencies(comparison, content))
+    return Headline(speed, _within_processes(content) if one_process_a_side(content) else trust_text(comparison))
+
+
+def one_process_a_side(content: ReportContent) -> bool:
+    """Whether another program, such as the Arm kit, ran one process of each side: it has no rounds to ask for."""
+    comparison = content.primary
+    if comparison is None or content.manifest.plan.timeout_seconds is not None:
+        return False
+    found = comparison.end_to_end
+    return found.baseline_processes == found.candidate_processes == 1
+
+
+_NOT_BETWEEN = "between-process spread unknown"
+
+
+def _within_processes(content: ReportContent) -> str:
+    """How far the inferences of each process spread, where there is one a side."""
+    comparison = content.primary
+    labels = (comparison.candidate.label, comparison.baseline.label) if comparison else ()
+    told = [
+        f"{plain(label, 60)} {_spread(measured_latency(result.analysis))}"
+        for label in labels
+        if (result := content.result(label)) and result.analysis
+    ]
+    return f"one process a side; within it {', '.join(told)}"
+
+
+def _spread(latency: Latency) -> str:
+    if latency.n == 1:
+        return "a single inference"
+    return f"{time_text(latency.min_ns)} to {time_text(latency.max_ns)} in {latency.n} inferences"
 
 
 def _of_emulated(content: ReportContent) -> Headline:
@@ -221,7 +252,8 @@ def switched_off(content: ReportContent, ladder: VariantLadder) -> str:
 def _speed(content: ReportContent, result: EndToEnd, times: tuple[float, float]) -> str:
     candidate, baseline = side_names(content)
     short = baseline.removesuffix(" acceleration")
-    change = _change(result, "slower with it" if short != baseline else "slower")
+    why = _NOT_BETWEEN if one_process_a_side(content) else "too few rounds"
+    change = _change(result, "slower with it" if short != baseline else "slower", why)
     return f"{time_text(times[1])} {candidate}, {time_text(times[0])} {short}: {change}"
 
 
@@ -293,14 +325,14 @@ def _why_alone(content: ReportContent) -> str:
     return "there is no second variant"
 
 
-def _change(result: EndToEnd, slower: str) -> str:
+def _change(result: EndToEnd, slower: str, undecided: str) -> str:
     if result.verdict is Verdict.FASTER:
         return f"{ratio_text(result.speedup)} as fast"
     if result.verdict is Verdict.SLOWER:
         return f"{slower}, {ratio_text(result.speedup)}"
     if result.verdict is Verdict.NO_DIFFERENCE:
         return no_difference_text(result)
-    return f"{ratio_text(result.speedup)}, undecidable: too few rounds"
+    return f"{ratio_text(result.speedup)}, undecidable: {undecided}"
 
 
 def no_difference_text(result: EndToEnd) -> str:

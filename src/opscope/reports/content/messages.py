@@ -31,10 +31,17 @@ def grade_text(grade: Grade) -> str:
     return _WORDS[grade]
 
 
-def quality_sentence(quality: Quality | None) -> str:
-    """The grade, and of the worst reasons what was seen and what to do; empty when nothing was measured."""
+def quality_sentence(quality: Quality | None, *, reasons_told: bool = False) -> str:
+    """The grade, and of the worst reasons what was seen and what to do; empty when nothing was measured.
+
+    Args:
+        quality: of the measurement.
+        reasons_told: the grade alone, where its reason stands beside it.
+    """
     if quality is None:
         return ""
+    if reasons_told:
+        return f"Measurement quality: {grade_text(quality.grade)}"
     reasons = [sentence(told) for told in messages_of(quality) if told.kind is MessageKind.CONCERN]
     rest = len(reasons) - _NAMED
     more = f"; {rest} more below" if rest > 0 else ""

@@ -23,6 +23,7 @@ from opscope.reports.content.content import (
     missing,
     no_split_sentence,
     off_text,
+    one_process_a_side,
     operator_rows,
     resources,
     side_latencies,
@@ -127,8 +128,8 @@ def _values(content: ReportContent) -> dict[str, Any]:
         "limits": limits(content),
         "quality": content.quality,
         "checks": messages_of(content.quality) if content.quality else [],
-        "quality_sentence": quality_sentence(content.quality),
-        "measure_again": measure_again(content.quality),
+        "quality_sentence": quality_sentence(content.quality, reasons_told=one_process_a_side(content)),
+        "measure_again": "" if one_process_a_side(content) else measure_again(content.quality),
         "change": shift_section(content.primary, side_latencies(content.primary, content))
         if content.primary and content.has_split
         else None,

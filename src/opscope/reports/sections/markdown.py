@@ -11,7 +11,13 @@ from opscope.analysis.rules.switched import HEAVY
 from opscope.core.stats.effect import Verdict
 from opscope.core.units import counted_text, milliseconds, ratio_text, share_text
 from opscope.program.operators.kinds import Category
-from opscope.reports.content.content import category_rows, no_difference_text, top_operators, verdict_text
+from opscope.reports.content.content import (
+    category_rows,
+    no_difference_text,
+    one_process_a_side,
+    top_operators,
+    verdict_text,
+)
 from opscope.reports.content.messages import measure_again
 from opscope.reports.sections.kernel_view import kernel_rows
 
@@ -57,6 +63,8 @@ def in_short(content: ReportContent) -> list[str]:
     """What changed, what is slow now, and what to do first."""
     lines = [*_changed(content), *_slow_now(content)] if content.has_split else []
     again = measure_again(content.quality)
+    if one_process_a_side(content):
+        return lines
     if again:
         lines.append(f"Do first: {again[0].lower()}{again[1:]}.")
     elif content.findings:
