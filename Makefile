@@ -17,7 +17,7 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 INSTALL_TORCH := $(PIP) install $(if $(TORCH_INDEX_URL),--index-url $(TORCH_INDEX_URL)) "$(TORCH)"
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-pythons test-arm64 check bench bench-attribution bench-calibration fuzz zoo docs bless clean
+.PHONY: help demo test test-pythons test-arm64 check bench bench-attribution bench-calibration truth fuzz zoo docs bless clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -61,6 +61,9 @@ bench-calibration: $(VENV)/dev.stamp ## how often verdicts are wrong and what th
 
 bench-attribution: $(VENV)/dev.stamp ## attribution of XNNPACK's events against the truth, on models of every kind (20 minutes)
 	$(BIN)/python bench/attribution.py
+
+truth: $(VENV)/dev.stamp ## what opscope says beside what is known to be true: advice, counts, planted changes, disturbance (half an hour)
+	$(BIN)/python bench/truth.py --minutes 14 --write docs/reference/truth.md
 
 fuzz: $(VENV)/dev.stamp ## damage files for FUZZ_SECONDS a reader and look for anything but a proper error
 	$(BIN)/python -m fuzz.run --seconds $(FUZZ_SECONDS)

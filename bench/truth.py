@@ -4,8 +4,8 @@
     python bench/truth.py --minutes 20 --write docs/reference/truth.md
     python bench/truth.py --bundles DIRECTORY                  the bundles are kept, and those that are there count
 
-- Advice that was followed: a model with a flaw, and the same model without it, in one interleaved run. What a finding on
-  the one said that it would save stands beside what the other really saved.
+- Advice that was followed: a model with a flaw, and the same model without it, in one interleaved run. What a finding
+  on the one said that it would save stands beside what the other really saved.
 - Counts and sums: multiplications against PyTorch's own counter, and rows of the split against the latency above them.
 - Planted changes and equal programs, in turns and one after the other: bench/check.py.
 - Disturbance: which calls are marked, against what the kernel saw of each: bench/disturbance.py.
@@ -80,16 +80,6 @@ def _lambda(function: Callable[[Any], Any]) -> Callable[[], Any]:
     return Applied
 
 
-def _convolutions(*, channels_last: bool) -> tuple[Any, Any]:
-    """Convolutions of images, given in either order of their dimensions."""
-    torch.manual_seed(0)
-    model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3, padding=1), torch.nn.ReLU(), torch.nn.Conv2d(8, 3, 1))
-    image = torch.randn(1, 3, 320, 320)
-    if not channels_last:
-        return model, image
-    return model.to(memory_format=torch.channels_last), image.to(memory_format=torch.channels_last)
-
-
 def pairs() -> list[Pair]:
     """Every pair that is examined."""
     chains: dict[str, Callable[[], Any]] = {
@@ -98,8 +88,8 @@ def pairs() -> list[Pair]:
         "LayerNorm between products": lambda: torch.nn.LayerNorm(256),
     }
     found = [Pair(name, "portable_operators", partial(_chain, one), _chain) for name, one in chains.items()]
-    images = [partial(_convolutions, channels_last=given) for given in (False, True)]
-    return [*found, Pair("images given channels first", "layout_tax", images[0], images[1])]
+    moved = _lambda(lambda x: x.view(128, 16, 16).transpose(1, 2).reshape(128, 256))
+    return [*found, Pair("transposed between products", "data_movement", partial(_chain, moved), _chain)]
 
 
 def advice(home: Path, settings: Settings) -> None:
@@ -185,7 +175,7 @@ def main(arguments: Sequence[str]) -> None:
         minutes = [] if asked.minutes is None else ["--minutes", f"{asked.minutes:g}"]
         check.main([*minutes, "--bundles", str(planted)])
         print("## Disturbance\n")
-        disturbance.main([])
+        disturbance.detection()
     if asked.write:
         asked.write.write_text(page.getvalue(), encoding="utf-8")
 
