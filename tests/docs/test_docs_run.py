@@ -72,7 +72,7 @@ VARIES = (
     (
         (
             r"(?:candidate )?(?:faster|slower)|no difference shown(?:, a change beyond # % is excluded)?"
-            r"|undecidable(?:: too few processes)?"
+            r"|undecidable(?:: too few processes|: between-process spread unknown)?"
         ),
         "VERDICT",
     ),

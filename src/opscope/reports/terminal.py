@@ -15,6 +15,7 @@ from opscope.analysis.preflight.contents import KernelSummary, ProgramSummary, R
 from opscope.analysis.quality.quality_machine import ON_THE_DEVICE
 from opscope.core.units import counted_text, milliseconds, ratio_text, share_text, size_text, time_text
 from opscope.reports.content.content import (
+    NOT_BETWEEN,
     NOT_KNOWN,
     category_rows,
     closing_rows,
@@ -252,7 +253,8 @@ _DECIDED = {"faster", "slower"}
 def _undecided(comparison: Comparison) -> str:
     result = comparison.end_to_end
     if result.verdict.value == "undecidable" or result.minimum_detectable is None:
-        return f"{verdict_text(result.verdict)}: too few processes"
+        single = result.baseline_processes == result.candidate_processes == 1
+        return f"{verdict_text(result.verdict)}: {NOT_BETWEEN if single else 'too few processes'}"
     return f"{no_difference_text(result)}; changes below {share_text(result.minimum_detectable)} cannot be seen"
 
 

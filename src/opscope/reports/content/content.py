@@ -39,6 +39,8 @@ NOT_KNOWN = "not known"
 _WIDE = 0.5
 _ALIKE = 0.02
 """Two ratios that differ by less are told once."""
+NOT_BETWEEN = "between-process spread unknown"
+"""Why one process a side decides nothing."""
 _MOST_BESIDE = 3
 
 
@@ -190,9 +192,6 @@ def one_process_a_side(content: ReportContent) -> bool:
     return found.baseline_processes == found.candidate_processes == 1
 
 
-_NOT_BETWEEN = "between-process spread unknown"
-
-
 def _within_processes(content: ReportContent) -> str:
     """How far the inferences of each process spread, where there is one a side."""
     comparison = content.primary
@@ -252,7 +251,7 @@ def switched_off(content: ReportContent, ladder: VariantLadder) -> str:
 def _speed(content: ReportContent, result: EndToEnd, times: tuple[float, float]) -> str:
     candidate, baseline = side_names(content)
     short = baseline.removesuffix(" acceleration")
-    why = _NOT_BETWEEN if one_process_a_side(content) else "too few rounds"
+    why = NOT_BETWEEN if one_process_a_side(content) else "too few rounds"
     change = _change(result, "slower with it" if short != baseline else "slower", why)
     return f"{time_text(times[1])} {candidate}, {time_text(times[0])} {short}: {change}"
 
