@@ -332,3 +332,7 @@ def test_evidence_that_cannot_be_used_is_a_warning_of_the_analysis(counted: Path
     found = analyze(f"{copy}#accelerated")
     assert "evidence_unusable" in [warning.code for warning in found.trace.warnings]
     assert all(row.kernel is None for row in found.operators)
+    report(copy, ["md"])
+    text = (copy / "report.md").read_text()
+    assert "Not shown: what was counted of kernels cannot be used: the record is damaged" in text
+    assert "SME or SME2 kernels selected for 3 of 3 convolutions and products" in text

@@ -13,7 +13,7 @@ from large_content import large_content
 from opscope.analysis.kernels.kernels import KernelView
 from opscope.analysis.kernels.ladder import Answer, EvidenceLevel, LevelAnswer, OperatorLadder, VariantLadder
 from opscope.program.kernels.symbols import IsaClass, isa_text
-from opscope.reports.content.content import ReportContent
+from opscope.reports.content.content import ReportContent, ladders_beside
 from opscope.reports.content.kernel_use import kernel_use, kernels_text
 from opscope.reports.html.page import html, markdown_report
 from opscope.reports.sections.operator_kernels import kernel_section
@@ -205,3 +205,19 @@ def test_an_emulated_cpu_whose_kernels_are_not_known_shows_what_it_has(content: 
     report = msgspec.structs.replace(emulated(content), kernels=None)
     assert "Where the time goes" in html(report)
     assert markdown_report(report).startswith("# tiny: where the time goes\n\n**Ran on an emulated CPU")
+
+
+def test_of_very_many_variants_the_baseline_stands_beside(content: ReportContent) -> None:
+    """A ladder of feature groups has more columns than a page holds; other numbers of threads are never beside."""
+    used = operator(0, counted(YES, {MOPA: 2}))
+    names = ["accelerated", "without_sme2", "without_sme", "without_i8mm", "baseline"]
+    more = msgspec.structs.replace(variant("accelerated_t2", used), threads=2)
+    many = [variant(name, used) for name in names]
+    assert [ladder.variant for ladder in ladders_beside(shown(content, *many, more))] == ["accelerated", "baseline"]
+    few = [variant(name, used) for name in names[1:]]
+    assert [ladder.variant for ladder in ladders_beside(shown(content, many[0], *few[1:], more))] == [
+        "accelerated",
+        "without_sme",
+        "without_i8mm",
+        "baseline",
+    ]
