@@ -29,6 +29,7 @@ from programs import write_tiny_program
 
 SME2 = "xnn_pf32_gemm_minmax_ukernel_32x32__neonsme2"
 NEON = "xnn_f32_gemm_minmax_ukernel_6x8__neonfma_lane_ld128"
+AVX512 = "xnn_f32_gemm_minmax_ukernel_7x16__avx512f_broadcast"
 HOSTILE = "xnn_<script>|`*\x1b[31m\u202e_ukernel__=cmd"
 
 
@@ -134,6 +135,29 @@ def test_hostile_names_stay_text(tmp_path: Path) -> None:
     assert "\u202e" not in text
     names = [row["kernel_name"] for row in csv.DictReader((tmp_path / "x_kernels.csv").read_text().splitlines())]
     assert "'=1+1" in names
+
+
+def test_what_processes_of_a_bundle_registered_is_shown(tmp_path: Path) -> None:
+    """A library with XNNPACK's log: by name and side in the view and in reports, and never as run."""
+    out = tmp_path / "bundle"
+    settings = Settings(rounds=2, runs=4, warmup=1)
+    profile(str(write_tiny_program(tmp_path)), settings=settings, out=out, target=FakeTarget(), clock=FakeClock())
+    opened = Bundle.open(out)
+    for name, names in (("accelerated", [AVX512, NEON]), ("baseline", [NEON])):
+        place = out / opened.manifest.completed(name)[0].directory / "log.txt"
+        place.write_text(log(*names))
+    view = kernels([out])
+    assert [(column.variant, column.kind.value) for column in view.columns] == [
+        ("accelerated", "registered"),
+        ("baseline", "registered"),
+    ]
+    assert view.pairs[0].only_left == [AVX512]
+    assert any("no kernels were counted" in told for told in view.notes)
+    report(out, ["md"])
+    text = (out / "report.md").read_text().replace("\\", "")
+    assert f"| {AVX512} | AVX-512 | present | absent |" in text
+    assert f"| {NEON} | NEON | present | present |" in text
+    assert "registered, which is not run" in text
 
 
 def test_a_bundle_without_counts_says_how_far_its_evidence_goes(bundle: Path, tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +11,7 @@ from opscope.analysis.kernels.kernel_sources import registered_source
 from opscope.analysis.kernels.kernels import KernelFilter, KernelView, kernel_columns, kernel_lines, kernel_pairs
 from opscope.analysis.kernels.ladder import LadderInputs, variant_ladder
 from opscope.kit.readers.directory import read_kit
+from opscope.measurements.kernel_logs import log_source
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -20,13 +20,6 @@ if TYPE_CHECKING:
     from opscope.analysis.compare.compare import Comparison
     from opscope.analysis.kernels.kernel_sources import KernelSource
     from opscope.kit.readers.run import KitExperiment, KitRun
-    from opscope.program.kernels.names import KernelLog
-
-
-def log_source(log: KernelLog, variant: str, path: str) -> KernelSource:
-    """What a log of XNNPACK tells."""
-    lines = Counter((entry.kernel.whole, entry.category) for entry in log.entries)
-    return registered_source([(*key, count) for key, count in lines.items()], variant, path)
 
 
 def kit_sources(directory: Path, label: str | None) -> list[KernelSource]:

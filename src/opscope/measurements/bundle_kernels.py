@@ -14,6 +14,7 @@ from opscope.bundle.kernel_evidence import evidence_directory, evidence_runs
 from opscope.core.errors import NotFoundError, OpscopeError, did_you_mean
 from opscope.measurements.analyses import analysis_of, comparison_of
 from opscope.measurements.counted_calls import joined_calls
+from opscope.measurements.kernel_logs import printed_log
 from opscope.measurements.sides import bundle_side, compared_pairs
 from opscope.readers.kernel_counts import read_kernel_counts
 
@@ -31,7 +32,9 @@ if TYPE_CHECKING:
 
 
 def bundle_sources(bundle: Bundle, label: str | None) -> list[KernelSource]:
-    """What the evidence arm of a bundle tells; runs that failed tell nothing.
+    """What the evidence arm of a bundle tells, and of variants that it does not count, the logs of their processes.
+
+    Runs that failed tell nothing.
 
     Args:
         bundle: to look into.
@@ -45,14 +48,18 @@ def bundle_sources(bundle: Bundle, label: str | None) -> list[KernelSource]:
     if label is not None and bundle.manifest.variant(label) is None:
         hint = did_you_mean(label, (variant.name for variant in bundle.manifest.variants))
         raise NotFoundError(f"the bundle has no variant {label!r}", where=bundle.path, hint=hint)
-    found = []
-    for name, run in evidence_runs(bundle).items():
-        variant = bundle.manifest.variant(name)
-        if run.counts and variant and label in {None, name}:
-            path = evidence_directory(bundle, name) / run.counts
-            source = counted_source(read_kernel_counts(path), name, str(path.relative_to(bundle.path)))
-            found.append(of_variant(source, variant))
-    return found
+    runs = evidence_runs(bundle)
+    wanted = [variant for variant in bundle.manifest.variants if label in {None, variant.name}]
+    found = [(variant, _counted(bundle, runs, variant.name) or printed_log(bundle, variant.name)) for variant in wanted]
+    return [of_variant(source, variant) for variant, source in found if source is not None]
+
+
+def _counted(bundle: Bundle, runs: Mapping[str, EvidenceRun], name: str) -> KernelSource | None:
+    run = runs.get(name)
+    if run is None or not run.counts:
+        return None
+    path = evidence_directory(bundle, name) / run.counts
+    return counted_source(read_kernel_counts(path), name, str(path.relative_to(bundle.path)))
 
 
 def of_variant(source: KernelSource, variant: Variant) -> KernelSource:

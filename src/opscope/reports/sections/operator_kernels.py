@@ -129,7 +129,8 @@ def kernel_section(content: ReportContent) -> KernelSection | None:
 
 def _uncounted(content: ReportContent, ladders: Sequence[VariantLadder]) -> list[str]:
     """That nothing was counted where it can be."""
-    counted = {column.variant for column in content.kernels.columns} if content.kernels else set()
+    columns = content.kernels.columns if content.kernels else []
+    counted = {column.variant for column in columns if column.kind is EvidenceKind.COUNTED}
     arm = content.manifest.environment.machine in {"aarch64", "arm64"}
     if arm and any(ladder.operators and ladder.variant not in counted for ladder in ladders):
         return [f"No calls were counted, so no kernel is known to have run; {_COUNT}."]

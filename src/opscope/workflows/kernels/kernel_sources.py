@@ -33,7 +33,7 @@ def file_source(path: Path, label: str | None) -> KernelSource:
         NotFoundError: there is no such file.
         TraceFormatError: it is none of these, or damaged.
     """
-    from opscope.kit.kernel_sources import log_source
+    from opscope.measurements.kernel_logs import log_source
     from opscope.readers.recordings.recording import is_recording, read_recording
     from opscope.runtimes.executorch.xnnpack.log import is_kernel_log, read_kernel_log
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from opscope.analysis.kernels.kernel_sources import EvidenceKind
 from opscope.analysis.kernels.kernels import KernelFilter, KernelView, kernel_columns, kernel_lines, kernel_pairs
 from opscope.analysis.kernels.ladder import chosen
 from opscope.bundle.bundle import Bundle
@@ -89,7 +90,8 @@ def _found(paths: Sequence[str | Path]) -> _Found:
             own = bundle_sources(bundle, label)
             found.sources.extend(own)
             found.bundles.append((bundle, label))
-            found.notes.extend([] if own else [f"{path}: no kernels were counted; --count does that"])
+            counted = any(source.kind is EvidenceKind.COUNTED for source in own)
+            found.notes.extend([] if counted else [f"{path}: no kernels were counted; --count does that"])
     return found
 
 
