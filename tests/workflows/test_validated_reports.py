@@ -54,10 +54,7 @@ FIGURES = {
     "statistics": (r'<td class="n">', 'id="latency"'),
     "text of a picture": (r"<text[^>]*>", 'class="marks"'),
     "shape of a picture": (r'aria-roledescription="bar"[^>]* d="M', 'class="marks"'),
-    "label of a mark for screen readers": (
-        r'role="graphics-symbol" aria-roledescription="[^"]*" aria-label="[^"]*: ',
-        "",
-    ),
+    "label of a mark for screen readers": (r'<path aria-label="[^"]*, by category: ', 'class="marks"'),
     "width in an icicle": (r'<svg class="[^"]*" x="[^"]*" y="[^"]*" width="', 'class="icicle"'),
     "text under the pointer": (r"<title>stem.0: ", 'class="icicle"'),
     "operator": (r'<td class="n" data-v="\d+">', 'id="operators"'),
