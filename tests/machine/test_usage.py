@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import sys
 import time
@@ -21,12 +22,13 @@ TICK = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 def test_work_of_this_process_is_counted() -> None:
     """CPU time, faults and switches between two readings; nothing falls."""
     before = usage_now()
-    held = bytearray(8 << 20)
+    held = mmap.mmap(-1, 8 << 20)
+    held.write(bytes(8 << 20))
     while time.thread_time_ns() < before.thread_cpu_ns + 20_000_000:
         pass
     time.sleep(0.01)
     found = usage_between(before, usage_now())
-    assert len(held) == 8 << 20
+    held.close()
     assert found.thread_cpu_ns is not None
     assert found.cpu_ns >= found.thread_cpu_ns >= 20_000_000
     assert found.wall_ns >= found.thread_cpu_ns + 9_000_000

@@ -300,13 +300,13 @@ DAMAGES: Sequence[Damage] = (
     Damage(
         "times off the CPU of other calls",
         record("baseline", 1, "measurement.off_cpu_ns", [0, 0], "timed"),
-        "records",
+        "hashes records",
         "has 2 calls, 3 were timed",
     ),
     Damage(
         "a call that was off the CPU for longer than it took",
         record("baseline", 1, "measurement.off_cpu_ns", [0, 10**12, 0], "timed"),
-        "records",
+        "hashes records",
         "is 1,000,000,000,000 ns of a call",
     ),
     Damage(

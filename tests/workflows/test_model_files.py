@@ -81,6 +81,9 @@ def test_a_bundle_tells_the_same_as_with_the_full_record(
         shutil.copytree(bundle, "out")
         if kind == "full":
             shutil.copyfile(record, Path("out/model") / record.name)
+            text = Path("out/manifest.json").read_text()
+            stated = json.loads(text)["model"]["etrecord_sha256"]
+            Path("out/manifest.json").write_text(text.replace(stated, hashlib.sha256(record.read_bytes()).hexdigest()))
         told[kind] = told_by("out")
     sizes = [Path(tmp_path / kind / "out/model" / record.name).stat().st_size for kind in ("slim", "full")]
     assert sizes[0] < sizes[1] / 10

@@ -133,7 +133,7 @@ def test_a_configuration_names_inputs(programs: Path, tmp_path: Path) -> None:
     file.write_text(text + "input = ['float32[5,8]']\n")
     again = opscope("run", file, "--out", tmp_path / "out", "--resume", "--quiet")
     assert again.returncode == 8
-    assert "measured with other inputs" in again.stderr
+    assert "was measured with float32[6,8], not with float32[5,8]" in again.stderr
     file.write_text(text + "input = ['float32[5;8]']\n")
     assert "input[0]: 'float32[5;8]' is no input" in opscope("run", file, "--out", tmp_path / "out").stderr
 

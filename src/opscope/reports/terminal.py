@@ -224,7 +224,7 @@ def comparison_summary(comparison: Comparison) -> RenderableType:
     )
     answer = Text(f"speedup {ratio_text(result.speedup)} {interval}: {verdict}", style="bold")
     note_text = ratio_note(comparison)
-    beside = [Text(f"speedup of process medians{note_text}")] if note_text else []
+    beside = [Text(note_text.removeprefix("; "))] if note_text else []
     split = _changed_operators(comparison) if comparison.has_split else [Text(_NO_SPLIT)]
     return Group(
         *sides,

@@ -350,8 +350,7 @@ def trust_text(comparison: Comparison) -> str:
         return f"no interval: {processes}"
     low, high = result.ci95
     smallest = f"smallest change this could show: {share_text(result.minimum_detectable)}"
-    of = f"of process medians{ratio_note(comparison)}"
-    return f"95 % interval {ratio_text(low)} to {ratio_text(high)}, {of}; {processes}; {smallest}"
+    return f"95 % interval {ratio_text(low)} to {ratio_text(high)}; {processes}; {smallest}{ratio_note(comparison)}"
 
 
 def ratio_note(comparison: Comparison) -> str:
@@ -359,7 +358,9 @@ def ratio_note(comparison: Comparison) -> str:
     ratio = ratio_of_times(*side_latencies(comparison))
     if ratio is None or abs(ratio / comparison.end_to_end.speedup - 1) < _ALIKE:
         return ""
-    return f" (the two latencies, which are of all calls together, have a ratio of {ratio_text(ratio)})"
+    return (
+        f"; speedup and interval are of process medians, the latencies of all calls have a ratio of {ratio_text(ratio)}"
+    )
 
 
 class CategoryRow(NamedTuple):
