@@ -127,19 +127,19 @@ def normal_scores(baseline: Floats, candidate: Floats) -> Signs:
     """Van der Waerden's test: likewise, on normal scores of these ranks."""
     ranks = _ranks(baseline, candidate)
     count = len(ranks)
-    scores = np.array([0.0, *(NormalDist().inv_cdf(rank / (count + 1)) for rank in range(1, count + 1))])
-    return _exchanged(scores[ranks])
+    by_twice = np.array([0.0, *(NormalDist().inv_cdf(twice / 2 / (count + 1)) for twice in range(1, 2 * count + 1))])
+    return _exchanged(by_twice[np.rint(2 * ranks).astype(np.int64)])
 
 
-def _ranks(baseline: Floats, candidate: Floats) -> Signs:
-    """Ranks of the processes' medians, ties broken by place; shape (processes of both sides, experiments)."""
+def _ranks(baseline: Floats, candidate: Floats) -> Floats:
+    """Ranks of the processes' medians, ties shared; shape (processes of both sides, experiments)."""
     medians = np.concatenate([np.median(side, axis=2) for side in (baseline, candidate)], axis=1).T
-    ranks: Signs = medians.argsort(axis=0, kind="stable").argsort(axis=0) + 1
+    below = (medians[:, None] > medians).sum(axis=1)
+    ranks: Floats = below + ((medians[:, None] == medians).sum(axis=1) + 1) / 2
     return ranks
 
 
-def _exchanged(values: NDArray[np.generic]) -> Signs:
-    own = values.astype(np.float64)
+def _exchanged(own: Floats) -> Signs:
     size = len(own) // 2
     found = []
     for start in range(0, own.shape[1], _BATCH):
