@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import io
+import os
 import sys
 import tempfile
 from functools import partial
@@ -30,8 +31,9 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from opscope.api import Settings, check_programs
 from opscope.bundle.bundle import Bundle, is_bundle
+from opscope.core.files import text_of
 from opscope.core.version import __version__
-from opscope.machine.environment import versions
+from opscope.machine.environment import cpu_name, versions
 from opscope.measurements.analyses import analysis_of, comparison_of
 from opscope.measurements.sides import bundle_side
 from opscope.runtimes.executorch.export.live import export_live
@@ -175,18 +177,18 @@ def main(arguments: Sequence[str]) -> None:
         minutes = [] if asked.minutes is None else ["--minutes", f"{asked.minutes:g}"]
         check.main([*minutes, "--bundles", str(planted)])
         print("## Disturbance\n")
+        print("```text")
         disturbance.detection()
+        print("```")
     if asked.write:
         asked.write.write_text(page.getvalue(), encoding="utf-8")
 
 
 def _head() -> None:
+    processor, own = cpu_name(text_of(Path("/proc/cpuinfo"))) or "an unknown CPU", {"opscope": __version__} | versions()
     print("# What opscope says, and what is true\n")
     print("Written by `make truth`: every table is measured, on the machine that it names.\n")
-    own = versions()
-    print(
-        f"opscope {__version__}; " + ", ".join(f"{name} {version}" for name, version in own.items() if version) + "\n"
-    )
+    print(f"{processor}, {os.cpu_count()} CPUs; {', '.join(f'{name} {one}' for name, one in own.items() if one)}\n")
 
 
 if __name__ == "__main__":

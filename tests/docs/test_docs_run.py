@@ -69,6 +69,7 @@ NAMES = (
 )
 """What differs between the model and machine of a page and those of this run."""
 VARIES = (
+    (r"#x as fast|#x, undecidable: too few rounds", "VERDICT"),
     (
         (
             r"(?:candidate )?(?:faster|slower)|no difference shown(?:, a change beyond # % is excluded)?"
@@ -76,7 +77,6 @@ VARIES = (
         ),
         "VERDICT",
     ),
-    (r"#x as fast|#x, undecidable: too few rounds", "VERDICT"),
     (r"Measurement quality: [a-z ]+", "Measurement quality: GRADE"),
 )
 """Answers that may come out otherwise here, in shapes of lines."""
