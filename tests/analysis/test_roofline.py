@@ -8,6 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fakes import rate, round_roofs
+from opscope.analysis.analysis import operator_work
+from opscope.analysis.operators.operators import operators
 from opscope.analysis.roofline.operator_roof import (
     Bound,
     Interval,
@@ -18,6 +20,7 @@ from opscope.analysis.roofline.operator_roof import (
 )
 from opscope.analysis.roofline.roofline import roofline
 from opscope.program.peak_rates.peak_rates import KernelClass, MacPeakRate, MemoryPeakRate, Pattern, PeakRates
+from traces import table
 
 ROOFS = round_roofs()
 GEMM = OperatorWork(
@@ -187,10 +190,16 @@ def test_unpacking_weights_of_few_bits_is_arithmetic() -> None:
     assert roofline([packed], with_weights(50_000_000_000, 1 << 22)).operators[0].bound is Bound.COMPUTE
 
 
+TRACED = "Method::execute 100000\n  DELEGATE_CALL @0 90000\n    Sigmoid (NC) #1 45000"
+
+
 def test_undisturbed_times_decide_what_limits_an_operator() -> None:
     """A mean that disturbed processes made three times as long calls nothing inefficient."""
     disturbed = msgspec.structs.replace(GEMM, time_ns=45_000.0)
-    one = roofline([msgspec.structs.replace(disturbed, undisturbed_ns=15_000.0)], ROOFS).operators[0]
+    (row,) = (row for row in operators(table(TRACED)) if row.position is not None)
+    known = msgspec.structs.replace(row, time_ns=45_000.0, headline_ns=15_000.0, bytes=8, weight_bytes=4)
+    (work,) = operator_work([known], {})
+    one = roofline([msgspec.structs.replace(GEMM, time_ns=work.time_ns)], ROOFS).operators[0]
     assert roofline([disturbed], ROOFS).operators[0].bound is Bound.INEFFICIENT
     assert (one.bound, one.headroom_ns, one.fraction) == (
         Bound.COMPUTE,

@@ -105,9 +105,8 @@ class OperatorWork(msgspec.Struct, frozen=True, kw_only=True):
         activation_bytes: read and written besides weights; null likewise.
         weight_bytes: of constants; null likewise.
         calls: events.
-        time_ns: mean self time, cut off.
+        time_ns: self time on the scale of the headline, where other work disturbed least; cut off.
         uncertainty_ns: the true time lies in [time_ns, time_ns + uncertainty_ns).
-        undisturbed_ns: self time in undisturbed inferences, which is held against ceilings; null: the mean is.
         portable: whether a portable kernel ran it.
         channels: of its output, the last size; null when not known.
     """
@@ -128,14 +127,8 @@ class OperatorWork(msgspec.Struct, frozen=True, kw_only=True):
     calls: float = 1.0
     time_ns: float
     uncertainty_ns: float = 0.0
-    undisturbed_ns: float | None = None
     portable: bool = False
     channels: int | None = None
-
-    @property
-    def held_ns(self) -> float:
-        """The time that is held against ceilings."""
-        return self.time_ns if self.undisturbed_ns is None else self.undisturbed_ns
 
 
 class Placement(msgspec.Struct, frozen=True, kw_only=True):
@@ -222,7 +215,7 @@ def place(work: OperatorWork, roofs: PeakRates, footprint: int) -> Placement:
         bytes_per_s=None if whole is None else _rate(whole, work),
         fraction=None if whole_roof is None else _share(whole_roof, work),
         headroom_ns=None if whole_roof is None else _headroom(whole_roof, work),
-        above_roof=roof is not None and roof > work.held_ns + work.uncertainty_ns,
+        above_roof=roof is not None and roof > work.time_ns + work.uncertainty_ns,
         note="; ".join(time.note for time in (compute, memory) if time.note) or None,
         ceiling=leading.ceiling,
         reason=_shortfall(work, roof or 0.0) if bound is Bound.INEFFICIENT else None,
@@ -362,19 +355,19 @@ def _below(time: float, work: OperatorWork) -> bool:
 
 
 def _share(time: float, work: OperatorWork) -> Interval:
-    longest = work.held_ns + work.uncertainty_ns
-    return Interval(time / longest if longest else 0.0, time / work.held_ns if work.held_ns else None)
+    longest = work.time_ns + work.uncertainty_ns
+    return Interval(time / longest if longest else 0.0, time / work.time_ns if work.time_ns else None)
 
 
 def _rate(count: int, work: OperatorWork) -> Interval | None:
     """Per second; None when there is no time to divide by."""
-    if not work.held_ns + work.uncertainty_ns:
+    if not work.time_ns + work.uncertainty_ns:
         return None
     return _share(count * 1e9, work)
 
 
 def _headroom(roof: float, work: OperatorWork) -> Interval:
-    return Interval(max(0.0, work.held_ns - roof), max(0.0, work.held_ns + work.uncertainty_ns - roof))
+    return Interval(max(0.0, work.time_ns - roof), max(0.0, work.time_ns + work.uncertainty_ns - roof))
 
 
 def _whole(work: OperatorWork) -> int | None:
