@@ -177,11 +177,33 @@ class DeviceError(OpscopeError):
     meaning = "a device cannot be reached, is in use by another host, or refuses to store what it needs"
 
 
+class BusyError(DeviceError):
+    """Another run measures on the machine now.
+
+    Args:
+        problem: what happened.
+        holder: who measures there, in words.
+        where: the machine.
+        hint: what to do.
+    """
+
+    def __init__(self, problem: str, holder: str, *, where: str | Path | None, hint: str) -> None:
+        super().__init__(problem, where=where, hint=hint)
+        self.holder = holder
+
+
 class ClusterError(OpscopeError):
     """The scheduler of other machines, or its workers, cannot be reached or were lost."""
 
     exit_code = 17
     meaning = "a scheduler or its workers cannot be reached or were lost; what was finished is kept"
+
+
+class MemoryLimitError(OpscopeError):
+    """Reading a file, or working on it, takes more memory than may be taken."""
+
+    exit_code = 18
+    meaning = "an input takes more memory than the limit (--max-memory), or than the machine has"
 
 
 class InterruptedRunError(OpscopeError):

@@ -1,20 +1,31 @@
-"""Writing files so that a reader sees the old content or the new one, and that a full disk is said."""
+"""Writing files so that a reader sees the old content or the new one, and that what the system refuses is said.
+
+Everything that opscope writes goes through :func:`write_atomically` or :func:`write_new`; scratch files of its own
+processes are the exception. ``tests/house/test_one_writer.py`` holds the sources against it.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
 import os
-from typing import TYPE_CHECKING
+import stat
+import sys
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
 
 from opscope.core.errors import StorageError
+from opscope.core.refusals import refusal
+from opscope.core.regular_files import open_regular
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
-    from pathlib import Path
 
 
 _BLOCK = 1 << 20
+_LONGEST_STEM = 32
+"""Letters of a file's name in that of its temporary file, which must not be too long where the name itself is not."""
+_DESCRIPTORS = ("/dev/fd", "/proc/self/fd", "/proc/thread-self/fd")
 
 
 @contextlib.contextmanager
@@ -22,13 +33,13 @@ def storage_errors(path: Path) -> Iterator[None]:
     """Turn the operating system's refusals into StorageError with a hint.
 
     Raises:
-        StorageError: naming the path and what the system said.
+        StorageError: naming the path, what the system refused, and what to do about that.
     """
     try:
         yield
     except OSError as error:
-        hint = "free some space or choose another place; what was already measured is kept"
-        raise StorageError(f"cannot be written: {error.strerror or error}", where=path, hint=hint) from error
+        problem, hint = refusal(error, path)
+        raise StorageError(f"cannot be written: {problem}", where=path, hint=hint) from error
 
 
 def text_of(path: Path) -> str:
@@ -39,41 +50,188 @@ def text_of(path: Path) -> str:
         return ""
 
 
-def write_atomically(path: Path, content: bytes | Iterable[bytes]) -> None:
-    """Replace a file by new content in one step, durably.
+def write_atomically(path: Path, content: bytes | Iterable[bytes], *, follow: bool = True) -> None:
+    """Write a file: a regular or new one in one step and durably, anything else directly.
+
+    A file that is there keeps its mode, and its owner where the system allows it. Links are followed, and stay links.
+    A device, a FIFO or an open descriptor (``/dev/stdout``, ``/dev/fd/63`` of a process substitution) holds nothing
+    that could be replaced: it is opened and written to.
 
     Args:
         path: the file; its directory is made when it is missing.
         content: all bytes, or parts of them that are written as they come.
+        follow: False for a file of ours in a directory that somebody else may have filled, such as a bundle: a link or
+            a pipe in its place is replaced, and what it leads to is not touched.
 
     Raises:
-        StorageError: the system refused; the old content is still there.
+        StorageError: the system refused; the old content of a regular file is still there.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with written_atomically(path, follow=follow) as file:
+        file.writelines([content] if isinstance(content, bytes) else content)
+
+
+@contextlib.contextmanager
+def written_atomically(path: Path, *, follow: bool = True) -> Iterator[IO[bytes]]:
+    """A file to write to, as :func:`write_atomically` writes: it comes to its place when the block ends without error.
+
+    Raises:
+        StorageError: the system refused; the old content of a regular file is still there.
+    """
+    with storage_errors(path):
+        real = Path(os.path.realpath(path)) if follow else path
+        with _stream(path) if follow and is_stream(path) else _replacement(real) as file:
+            yield file
+
+
+def write_new(path: Path, content: bytes) -> bool:
+    """Write a file that is not there yet; anything but a regular file is written to directly.
+
+    Args:
+        path: the file; its directory is made when it is missing.
+        content: all bytes.
+
+    Returns:
+        Whether it was written; False: something is there, and stays as it is.
+
+    Raises:
+        StorageError: the system refused; no part of the file is left.
+    """
     with storage_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            with temporary.open("wb") as file:
-                file.writelines([content] if isinstance(content, bytes) else content)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
+            with _stream(path) if is_stream(path) else _created(path) as file:
+                file.write(content)
+        except FileExistsError:
+            return False
+        return True
+
+
+def is_stream(path: Path) -> bool:
+    """Whether a path names what is written to directly: a device, a FIFO, a socket, an open descriptor.
+
+    Raises:
+        OSError: the system refuses to tell, for example since a part of the path is not a directory.
+    """
+    if descriptor_of(path) is not None:
+        return True
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        return False
+    return not stat.S_ISREG(mode) and not stat.S_ISDIR(mode)
+
+
+def descriptor_of(path: Path) -> int | None:
+    """The descriptor of this process that a path stands for, as ``/dev/stdout`` does for 1; None for all others."""
+    homes = {os.path.realpath(home) for home in _DESCRIPTORS}
+    for _ in range(8):  # links to links: /dev/stdout leads to /proc/self/fd/1
+        if path.name.isdecimal() and os.path.lexists(path) and os.path.realpath(path.parent) in homes:
+            return int(path.name)
+        if not os.path.islink(path):  # noqa: PTH114 - Path.is_symlink raises where it may not look
+            return None
+        path = path.parent / os.readlink(path)  # noqa: PTH115 - text, which joins with a directory
+    return None
+
+
+@contextlib.contextmanager
+def _stream(path: Path) -> Iterator[IO[bytes]]:
+    """What is there, neither created nor truncated; an open descriptor goes on where it stands."""
+    descriptor = descriptor_of(path)
+    if descriptor is None:
+        opened = os.open(path, os.O_WRONLY | os.O_NOCTTY)
+    else:
+        for printed in filter(None, (sys.stdout, sys.stderr)):  # None where they were closed
+            printed.flush()
+        opened = os.dup(descriptor)
+    with os.fdopen(opened, "wb") as file:
+        yield file
+
+
+@contextlib.contextmanager
+def _replacement(path: Path) -> Iterator[IO[bytes]]:
+    """A file that takes the place of what is there at the end of the block."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name[:_LONGEST_STEM]}.{os.urandom(4).hex()}.tmp")
+    with _created(temporary, _replaceable(path)) as file:
+        yield file
+    try:
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def _replaceable(path: Path) -> os.stat_result | None:
+    """The file that will be replaced; None where there is none, or what has no content of its own.
+
+    Raises:
+        OSError: it may not be written, or is a directory.
+    """
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        return None
+    if not stat.S_ISREG(found.st_mode) and not stat.S_ISDIR(found.st_mode):
+        return None
+    os.close(os.open(path, os.O_WRONLY))  # replacing asks only the directory whether it may
+    return found
+
+
+@contextlib.contextmanager
+def _created(path: Path, like: os.stat_result | None = None) -> Iterator[IO[bytes]]:
+    """A file that must not be there, with the mode and owner of another; of one that fails nothing is left.
+
+    Raises:
+        FileExistsError: it is there.
+    """
+    with path.open("xb") as file:
+        try:
+            yield file
+            file.flush()
+            if like is not None:
+                _keep_owner_and_mode(file.fileno(), like)
+            os.fsync(file.fileno())
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
+
+
+def _keep_owner_and_mode(file: int, like: os.stat_result) -> None:
+    made = os.fstat(file)
+    for owner in (like.st_uid, -1):
+        if (made.st_uid, made.st_gid) == (like.st_uid, like.st_gid):
+            break
+        with contextlib.suppress(PermissionError):  # only root may give files away; the group may be one of ours
+            os.fchown(file, owner, like.st_gid)
+            break
+    if stat.S_IMODE(made.st_mode) != stat.S_IMODE(like.st_mode):
+        os.fchmod(file, stat.S_IMODE(like.st_mode))
+
+
+def leads_out(name: str) -> bool:
+    """Whether the name of an archive's member, or of a file that another machine sent, is not one below a directory."""
+    climbs = name.startswith("/") or ".." in name.split("/")
+    return climbs or "\\" in name or "\0" in name or name[1:2] == ":"
 
 
 def head_of(path: Path, count: int) -> bytes:
-    """The first bytes of a file, by which formats are told."""
-    with path.open("rb") as file:
+    """The first bytes of a file, by which formats are told; raises as ``opscope.core.regular_files.open_regular``."""
+    with open_regular(path) as file:
         return file.read(count)
 
 
-def sha256_of(path: Path) -> str:
-    """Hash of a file's content, in hexadecimal."""
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
+def blocks_of(path: Path) -> Iterator[bytes]:
+    """The content of a file of any size, in parts; raises as ``opscope.core.regular_files.open_regular``."""
+    with open_regular(path) as file:
         while block := file.read(_BLOCK):
-            digest.update(block)
+            yield block
+
+
+def sha256_of(path: Path) -> str:
+    """Hash of a file's content, in hexadecimal; raises as ``opscope.core.regular_files.open_regular``."""
+    digest = hashlib.sha256()
+    for block in blocks_of(path):
+        digest.update(block)
     return digest.hexdigest()
 
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, TypeAlias
 import msgspec
 import numpy as np
 
+from opscope.core.stats.series import MAD_TO_SIGMA
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -26,7 +28,6 @@ _LEAST_SHARE = 0.1
 # A median that jumps between modes closer than this moves by less than processes of one program differ.
 _LEAST_GAP = 0.05
 _LEAST_SEPARATION = 2.0
-_MAD_TO_SIGMA = 1.4826
 
 
 class Mode(msgspec.Struct, frozen=True):
@@ -149,6 +150,6 @@ def _apart(lower: Floats, upper: Floats, two: list[Mode]) -> bool:
     (1994), section 3: a separation of 2 standard deviations is needed; here they are robust.
     """
     gap = two[1].location - two[0].location
-    widths = [_MAD_TO_SIGMA * float(np.median(np.abs(part - np.median(part)))) for part in (lower, upper)]
+    widths = [MAD_TO_SIGMA * float(np.median(np.abs(part - np.median(part)))) for part in (lower, upper)]
     separated = gap > _LEAST_SEPARATION * math.hypot(*widths) / math.sqrt(2)
     return separated and gap > _LEAST_GAP * two[0].location and min(mode.share for mode in two) >= _LEAST_SHARE

@@ -11,7 +11,8 @@ if TYPE_CHECKING:
 
     Floats: TypeAlias = NDArray[np.float64]
 
-_MAD_TO_SIGMA = 1.4826
+MAD_TO_SIGMA = 1.4826
+"""Standard deviation of normal noise over its median absolute deviation."""
 # Rounding to a step q cannot be seen in a median deviation of 0: then at least half of the samples lie within q/2 of
 # one value, which of normal noise holds up to a standard deviation of 0.74 q.
 _HIDDEN_BY_ROUNDING = 0.74
@@ -43,7 +44,7 @@ def upward_sigma(values: Floats, step: float) -> float:
     """
     middle, upper = np.quantile(values, (0.5, 0.75))
     deviation = max(float(np.median(np.abs(values - middle))), float(upper - middle))
-    return max(_MAD_TO_SIGMA * deviation, _HIDDEN_BY_ROUNDING * step)
+    return max(MAD_TO_SIGMA * deviation, _HIDDEN_BY_ROUNDING * step)
 
 
 def clock_step(values: Floats) -> float:

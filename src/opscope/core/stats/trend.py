@@ -21,6 +21,21 @@ _FEWEST = 10
 _MOST = 128
 
 
+def median_line(values: Floats) -> tuple[float, float]:
+    """Begin and slope, for each sample, of the line by the median slope of all pairs.
+
+    Source: Sen, "Estimates of the Regression Coefficient Based on Kendall's Tau", JASA 63 (1968). Of long series,
+    medians of neighbours stand for the samples.
+
+    Args:
+        values: at least two, in order.
+    """
+    places, medians = binned(values, _MOST)
+    later, earlier = np.tril_indices(len(places), -1)
+    slope = float(np.median((medians[later] - medians[earlier]) / (places[later] - places[earlier])))
+    return float(np.median(medians - slope * places)), slope
+
+
 def trend(values: Floats) -> tuple[float, float] | None:
     """Relative change from begin to end, positive when rising, and the p-value of there being none.
 
@@ -35,14 +50,12 @@ def trend(values: Floats) -> tuple[float, float] | None:
     """
     if len(values) < _FEWEST:
         return None
+    begin, slope = median_line(values)
     places, medians = binned(values, _MOST)
     later, earlier = np.tril_indices(len(places), -1)
-    rises = medians[later] - medians[earlier]
-    slope = float(np.median(rises / (places[later] - places[earlier])))
-    residuals = medians - slope * places
-    begin = float(np.median(residuals))
     change = slope * (len(values) - 1) / begin if begin > 0 else math.inf
-    return change, _p_value(float(np.sign(rises).sum()), medians, residuals)
+    statistic = float(np.sign(medians[later] - medians[earlier]).sum())
+    return change, _p_value(statistic, medians, medians - slope * places)
 
 
 def _p_value(statistic: float, values: Floats, residuals: Floats) -> float:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import errno
 import functools
 import os
 import shutil
@@ -70,9 +71,14 @@ def find_cache() -> Cache:
     return Cache(_temporary(), reason)
 
 
+_THERE = (errno.ENOTEMPTY, errno.EEXIST)
+
+
 @contextlib.contextmanager
 def made_in_place(path: Path) -> Iterator[Path]:
     """Make a file or directory under another name, from which it comes to its place in one step.
+
+    A directory that another process has put there meanwhile stays: whatever is kept is named by what it is made of.
 
     Args:
         path: its place; the directory is made when it is missing.
@@ -88,7 +94,11 @@ def made_in_place(path: Path) -> Iterator[Path]:
         with tempfile.TemporaryDirectory(dir=path.parent) as work:
             made = Path(work) / path.name
             yield made
-            made.replace(path)
+            try:
+                made.replace(path)
+            except OSError as error:
+                if error.errno not in _THERE or not made.is_dir():
+                    raise
 
 
 def home_directory() -> Path | None:

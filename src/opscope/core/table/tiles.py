@@ -81,6 +81,18 @@ class SlotTrace:
     spans: Spans
 
 
+class LostWords(NamedTuple):
+    """A place where a capture lacks words: times from there on are too early by an unknown amount.
+
+    Attributes:
+        cycle: in the tile's own time.
+        why: what shows it, in words.
+    """
+
+    cycle: int
+    why: str
+
+
 @dataclass(frozen=True)
 class TileTrace:
     """What one trace unit of one tile recorded.
@@ -95,6 +107,8 @@ class TileTrace:
         last: the largest time that its trace reaches, 0 without any.
         start_timer: value of the tile's timer at the start of its trace; None where the trace does not tell.
         warnings: what limits this tile's meaning.
+        lost: where the capture lacks words, ascending; only raw words tell.
+        room: whether the buffer had room left behind the trace, so that it did not fill; None where that is not known.
     """
 
     row: int
@@ -106,6 +120,8 @@ class TileTrace:
     last: int
     start_timer: int | None = None
     warnings: tuple[TraceWarning, ...] = ()
+    lost: tuple[LostWords, ...] = ()
+    room: bool | None = None
 
     @property
     def tile(self) -> str:

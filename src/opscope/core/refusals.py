@@ -1,0 +1,52 @@
+"""What the operating system refused when something was to be written: in words, with what to do about it."""
+
+from __future__ import annotations
+
+import errno
+import os
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_MORE_SPACE = "free some space or choose another place; what was already measured is kept"
+_ELSEWHERE = "choose another place; what was already measured is kept"
+_SAID = {
+    errno.EISDIR: ("it is a directory", "name a file, for example one in this directory"),
+    errno.EEXIST: ("something of that name exists", "choose another name"),
+    errno.EROFS: ("the file system is read-only", "choose a place on another file system, or mount it for writing"),
+    errno.ENOSPC: ("no space left on the file system", _MORE_SPACE),
+    errno.EDQUOT: ("the disk quota is used up", _MORE_SPACE),
+    errno.EFBIG: ("it would be larger than files may be", "raise the limit (`ulimit -f`), or choose another place"),
+    errno.ENAMETOOLONG: ("the name is too long", "choose a shorter name"),
+    errno.ELOOP: ("its links lead in a circle", "name the file itself"),
+    errno.EPIPE: ("the program that reads it has ended", "let that program read to the end"),
+}
+"""Problem and hint of a refusal, by the number of the system's error."""
+
+
+def refusal(error: OSError, path: Path) -> tuple[str, str]:
+    """Problem and hint for what the system refused to write.
+
+    Args:
+        error: as it was raised.
+        path: what was to be written; the parts of its path tell which of them is not a directory.
+    """
+    if error.errno in {errno.ENOTDIR, errno.EEXIST} and (file := _not_a_directory(path)):
+        return f"{file} is not a directory", "choose a place in a directory"
+    if error.errno in {errno.EACCES, errno.EPERM}:
+        return "permission denied", f"choose a place that you may write to; {_denying(path)} denies it"
+    return _SAID.get(error.errno or 0, (error.strerror or str(error), _ELSEWHERE))
+
+
+def _not_a_directory(path: Path) -> Path | None:
+    """The first part of a path that is there and no directory."""
+    there = (part for part in reversed(path.parents) if os.path.lexists(part))
+    return next((part for part in there if not os.path.isdir(part)), None)  # noqa: PTH112 - Path.is_dir may raise
+
+
+def _denying(path: Path) -> Path:
+    """What denies it: the file that is there, or the directory that it would be in."""
+    if os.path.lexists(path) and not os.access(path, os.W_OK):
+        return path
+    return next((part for part in path.parents if os.path.lexists(part)), path)
