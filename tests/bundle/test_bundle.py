@@ -87,11 +87,26 @@ def test_each_attempt_gets_a_directory_of_its_own(bundle: Bundle) -> None:
     assert len({first, second, timed}) == 3
 
 
+@pytest.mark.parametrize("name", [".lock", ".reserve", "manifest.json"])
+def test_links_in_a_bundle_lead_no_write_out_of_it(bundle: Bundle, tmp_path: Path, name: str) -> None:
+    """A bundle from elsewhere may hold links to the user's own files."""
+    victim = tmp_path / "victim"
+    own = bundle.path / name
+    victim.write_bytes(own.read_bytes() if own.exists() else b"mine")
+    before = victim.read_bytes()
+    own.unlink(missing_ok=True)
+    own.symlink_to(victim)
+    with bundle.locked():
+        bundle.set_status(Status.INCOMPLETE)
+    assert victim.read_bytes() == before
+    assert Bundle.open(bundle.path).manifest.status is Status.INCOMPLETE
+
+
 def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
     """A write that cannot succeed leaves the old content and no temporary file."""
     path = tmp_path / "file"
     write_atomically(path, b"old")
-    with pytest.raises(StorageError, match="cannot be written"):
+    with pytest.raises(StorageError, match="file is not a directory"):
         write_atomically(path / "below", b"new")
     assert path.read_bytes() == b"old"
     assert [p.name for p in tmp_path.iterdir()] == ["file"]
@@ -102,7 +117,7 @@ def test_the_last_record_is_written_from_the_reserve(bundle: Bundle, monkeypatch
     real_open = Path.open
 
     def full_disk(path: Path, mode: str = "r", *args: object, **kwargs: object) -> object:
-        if "w" in mode and path.name.startswith(".manifest") and (bundle.path / ".reserve").exists():
+        if "x" in mode and path.name.startswith(".manifest") and (bundle.path / ".reserve").exists():
             raise OSError(28, "No space left on device")
         return real_open(path, mode, *args, **kwargs)
 

@@ -451,3 +451,39 @@ def test_what_is_wrong_in_the_kits_file_is_named(config: Any, where: str, proble
         kit(config, tmp_path)
     assert caught.value.where == f"{tmp_path / 'kit.json'}: {where}"
     assert problem in caught.value.problem
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (".".join("a" * 200_000) + " = 1", "nested too deeply"),
+        ("[" + ".".join("a" * 200_000) + "]", "nested too deeply"),
+        ("a = " + "[" * 100_000, "nested too deeply"),
+        ("models = [" + '"a",' * 1_001 + "]", "a list with at most 1000"),
+        (
+            'variants = [{name = "v"}]\ntargets = ["local", "native"]\nthreads = ['
+            + ",".join(map(str, range(1, 65)))
+            + "]\nmodels = ["
+            + ",".join(f'"m{number}"' for number in range(1_000))
+            + "]",
+            r"2,000 experiments \(models x targets x devices\) of 64 variants each are more than 10,000",
+        ),
+    ],
+    ids=["dotted key", "dotted table", "brackets", "many models", "matrix"],
+)
+def test_keys_that_are_too_deep_or_ask_for_too_much_are_refused_at_once(
+    text: str, message: str, tmp_path: Path
+) -> None:
+    """Before time and memory grow with the square of what stands there."""
+    file = tmp_path / "c.toml"
+    file.write_text(text)
+    with pytest.raises(UsageError, match=message):
+        read_experiments(file)
+
+
+def test_a_deep_file_of_json_is_refused(tmp_path: Path) -> None:
+    """As one of TOML is."""
+    file = tmp_path / "c.json"
+    file.write_text('{"a":' * 100_000)
+    with pytest.raises(UsageError, match="nested too deeply"):
+        read_experiments(file)

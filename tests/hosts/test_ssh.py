@@ -6,8 +6,10 @@ stopped and started again, directories that are full or read-only, a second host
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -181,6 +183,49 @@ def test_commands_share_one_connection_that_ends_with_us(fragile: sshd.Sshd) -> 
     assert log.count("Accepted publickey") == 1
     way.close()
     assert waits_for(lambda: not fragile.sessions())
+
+
+# ---- what hangs
+
+
+def _commands() -> list[str]:
+    """The command lines of all processes."""
+    found = []
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            found.append(file.read_bytes().replace(b"\0", b" ").decode("utf-8", "replace"))
+    return found
+
+
+def test_a_port_that_accepts_and_says_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ssh is told how long to wait for the other side's first words; nothing of it is left."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        monkeypatch.setenv(VARIABLE, "-F none -o ConnectTimeout=1")
+        with pytest.raises(DeviceError, match="timed out during banner exchange"):
+            SshShell(parse_address(f"127.0.0.1:{port}")).run(["true"], 20)
+    assert not [command for command in _commands() if f"Port={port}" in command]
+
+
+def test_an_ssh_that_does_not_end_is_ended_with_what_it_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A proxy command that hangs too, whatever ssh itself waits for."""
+    proxy = "sleep 98765"
+    monkeypatch.setenv(VARIABLE, f"-F none -o ConnectTimeout=0 -o 'ProxyCommand={proxy}'")
+    monkeypatch.setattr("opscope.hosts.ssh._CONNECT_SECONDS", 1.0)
+    with pytest.raises(DeviceError, match="no connection within 1 s"):
+        SshShell(parse_address("board")).run(["true"], 20)
+    assert not [command for command in _commands() if proxy in command]
+
+
+def test_a_device_whose_commands_hang_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It lets us in and then says nothing; the shared connection ends with us all the same."""
+    with sshd.running(tmp_path, lines=("ForceCommand sleep 30",)) as server:
+        monkeypatch.setenv(VARIABLE, server.options)
+        way = shell(server)
+        with pytest.raises(DeviceError, match="no answer within 2 s"):
+            way.run(["true"], 2)
+        way.close()
+        assert not [command for command in _commands() if f"{tmp_path}/ssh_config" in command]
 
 
 # ---- guarded commands

@@ -10,7 +10,6 @@ import pytest
 from native_runner import native_target
 from opscope.experiment.target import Job, RunTarget
 from opscope.machine import isa
-from opscope.runtimes.executorch.export.process import export_model
 from opscope.runtimes.executorch.runners.native_jobs import NativeJobs
 from qemu import emulated_x86
 
@@ -29,12 +28,6 @@ SWITCHED = {model: groups for model, groups in GROUPS.items() if groups}
 pytestmark = pytest.mark.runtime
 
 
-@pytest.fixture(scope="module")
-def programs(toy_program: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """toy_cnn in both number types."""
-    return {"fp32": toy_program, "int8": export_model("toy_cnn", "int8", tmp_path_factory.mktemp("int8"))[0]}
-
-
 def output(target: NativeJobs | RunTarget, program: Path, clear: list[str], place: Path) -> np.ndarray:
     """What one inference computes with these fields cleared."""
     place.mkdir()
@@ -44,10 +37,10 @@ def output(target: NativeJobs | RunTarget, program: Path, clear: list[str], plac
 
 
 @pytest.fixture(scope="module")
-def expected(programs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, np.ndarray]:
+def expected(toy_programs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, np.ndarray]:
     """What this machine computes, with all that it has."""
     place = tmp_path_factory.mktemp("native")
-    return {dtype: output(native_target(), program, [], place / dtype) for dtype, program in programs.items()}
+    return {dtype: output(native_target(), program, [], place / dtype) for dtype, program in toy_programs.items()}
 
 
 def assert_close(one: np.ndarray, other: np.ndarray) -> None:
@@ -65,18 +58,18 @@ def test_the_runner_sees_the_features_of_the_cpu_it_runs_on(model: str, groups: 
 @pytest.mark.parametrize("dtype", ["fp32", "int8"])
 @pytest.mark.parametrize("model", GROUPS)
 def test_every_cpu_computes_the_same(
-    model: str, dtype: str, programs: dict[str, Path], expected: dict[str, np.ndarray], tmp_path: Path
+    model: str, dtype: str, toy_programs: dict[str, Path], expected: dict[str, np.ndarray], tmp_path: Path
 ) -> None:
     """The runtime has kernels for each, down to a CPU with SSE3 alone."""
-    assert_close(output(emulated_x86(model), programs[dtype], [], tmp_path / "emulated"), expected[dtype])
+    assert_close(output(emulated_x86(model), toy_programs[dtype], [], tmp_path / "emulated"), expected[dtype])
 
 
 @pytest.mark.parametrize("model", SWITCHED)
 def test_features_can_be_switched_off_there(
-    model: str, programs: dict[str, Path], expected: dict[str, np.ndarray], tmp_path: Path
+    model: str, toy_programs: dict[str, Path], expected: dict[str, np.ndarray], tmp_path: Path
 ) -> None:
     """The strongest group of each is cleared, and the result stays."""
     target = emulated_x86(model)
     fields = frozenset(target.probed.fields)
     clear = isa.cleared_fields("x86_64", [isa.default_ablation("x86_64", fields).name], fields)
-    assert_close(output(target, programs["fp32"], clear, tmp_path / "off"), expected["fp32"])
+    assert_close(output(target, toy_programs["fp32"], clear, tmp_path / "off"), expected["fp32"])

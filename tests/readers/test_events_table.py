@@ -92,6 +92,12 @@ def with_everything() -> EventTable:
     return EventTable.build(columns, Clock.NS, [TraceWarning("limit", "=1, 'quoted'", "\N{GREEK SMALL LETTER ALPHA}")])
 
 
+def test_csv_holds_nothing_that_a_terminal_obeys() -> None:
+    """Whatever the names are: they are escaped, and come back (below)."""
+    text = written(with_everything(), "csv").decode()
+    assert all(line.isprintable() for line in text.split("\n"))
+
+
 @pytest.mark.parametrize("form", READERS)
 @pytest.mark.parametrize(
     "events",

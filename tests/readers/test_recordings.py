@@ -45,7 +45,7 @@ SPIN = f"""
 volatile double x;
 __attribute__((noinline)) void {GEMM}(long n) {{ for (long i = 0; i < n; ++i) x = x * 1.0000001 + 1; }}
 __attribute__((noinline)) void {ADD}(long n) {{ for (long i = 0; i < n; ++i) x = x * 0.99 + 1; }}
-void* work(void* a) {{ {GEMM}(60000000); {ADD}(30000000); return a; }}
+void* work(void* a) {{ {GEMM}(90000000); {ADD}(15000000); return a; }}
 int main() {{
   pthread_t one, other;
   pthread_create(&one, 0, work, 0); pthread_create(&other, 0, work, 0);

@@ -53,3 +53,19 @@ def test_csv_cells_are_no_formulas(start: str) -> None:
     """A cell that a spreadsheet would compute is quoted; others are left alone."""
     assert csv_cell(f"{start}1+1") == f"'{start}1+1"
     assert csv_cell("Add (ND) #1") == "Add (ND) #1"
+
+
+@pytest.mark.parametrize(
+    ("text", "cell"),
+    [
+        ("\x1b[31m", r"'\\x1b[31m"),
+        ("\t=1", r"'\\t=1"),
+        ("a\\b\n", r"'\a\\b\n"),
+        ("\N{RIGHT-TO-LEFT OVERRIDE}x", r"'\\u202ex"),
+        ("a\\b", r"a\b"),
+        ("two words", "two words"),
+    ],
+)
+def test_csv_cells_hold_nothing_that_a_terminal_obeys(text: str, cell: str) -> None:
+    """Behind an apostrophe and a backslash the text is escaped."""
+    assert csv_cell(text) == cell

@@ -212,9 +212,10 @@ def test_a_whole_bundle_has_metrics_of_its_report(bundle: Path) -> None:
     """Of every variant, and of their comparison; one variant has its own and no comparison."""
     whole = b"".join(converted(bundle, "openmetrics")).decode()
     assert 'variant="baseline"' in whole
-    assert 'opscope_speedup_ratio{model="tiny",target="fake",cpu="Test CPU",candidate="accelerated"' in whole
+    labels = 'model="tiny",device="Test CPU, Linux x86_64",target="fake",cpu="Test CPU"'
+    assert f'opscope_speedup_ratio{{{labels},candidate="accelerated"' in whole
     alone = b"".join(converted(f"{bundle}#baseline", "openmetrics")).decode()
-    assert 'model="tiny",target="fake",cpu="Test CPU",variant="baseline",role="baseline",threads="1"' in alone
+    assert f'{labels},variant="baseline",role="baseline",threads="1"' in alone
     assert "speedup" not in alone
     assert 'variant="accelerated"' not in alone
 
@@ -265,9 +266,10 @@ def test_a_run_of_the_kit_is_converted_whole(tmp_path: Path) -> None:
     profiles = json.loads(b"".join(converted(run, "speedscope")))["profiles"]
     assert [own["name"].partition(":")[0] for own in profiles] == ["beta_t1", "alpha_t1"]
     metrics = b"".join(converted(run, "openmetrics")).decode()
-    assert 'opscope_speedup_ratio{model="toy_fp32",target="run of the Arm kit",candidate="beta_t1"' in metrics
-    labels = [e["args"] for e in json.loads(b"".join(converted(run, "perfetto")))["traceEvents"] if e["ph"] == "M"]
-    assert [args["labels"].partition(",")[0] for args in labels if "labels" in args] == ["beta_t1", "alpha_t1"]
+    labels = 'model="toy_fp32",device="unknown CPU",target="run of the Arm kit"'
+    assert f'opscope_speedup_ratio{{{labels},candidate="beta_t1"' in metrics
+    named = [e["args"] for e in json.loads(b"".join(converted(run, "perfetto")))["traceEvents"] if e["ph"] == "M"]
+    assert [args["labels"].partition(",")[0] for args in named if "labels" in args] == ["beta_t1", "alpha_t1"]
 
 
 def test_a_bundle_in_which_nothing_succeeded_has_nothing_to_convert(bundle: Path, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from documents import ROOT
+from exports import served
 from opscope.core.files import sha256_of
 from opscope.measurements.attribution import read_model
 from opscope.measurements.export_record import record_of_export
@@ -65,13 +66,13 @@ def operators(model: ProgramModel) -> dict[str, object]:
 
 
 @pytest.mark.runtime
+@pytest.mark.filterwarnings("ignore")  # torch warns of itself
 def test_exporting_it_anew_gives_the_same_operators(tmp_path: Path) -> None:
     """Not the same bytes: those may change with the version of a package."""
-    from opscope.runtimes.executorch.export.process import export_model
-
     found = operators(read_model(PROGRAM, ETRECORD))
     assert all(found.values())
-    assert operators(read_model(*export_model("mobilenet_v3_small", "fp32", tmp_path))) == found
+    anew = served(tmp_path, "mobilenet_v3_small")
+    assert operators(read_model(anew.program, anew.etrecord)) == found
 
 
 def installed_by(*words: str, venv: Path) -> list[str]:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from exports import served
 from opscope.api import Settings, analyze, content, doctor, features, profile
 from opscope.bundle.bundle import Bundle
 from opscope.bundle.manifest import FailureKind, Role, Status
@@ -25,6 +26,7 @@ from opscope.runtimes.executorch.runners.python import python_here
 
 pytestmark = pytest.mark.runtime
 PROFILE = [sys.executable, "-m", "opscope", "profile", "--no-roofs", "--target", "local"]
+TRACED = ("--traced-only",)
 SMALL = Settings(rounds=2, runs=4, warmup=2, roofs=False)
 
 
@@ -65,11 +67,13 @@ def model():
 """
 
 
+@pytest.mark.filterwarnings("ignore")  # torch warns of itself
 def test_the_copies_of_large_tensors_are_in_the_table(tmp_path: Path) -> None:
     """An add of tensors of 4 MB mostly copies them: a row says so, all rows together are the latency of the answer."""
     (tmp_path / "large.py").write_text(LARGE_ADD)
     once = Settings(rounds=2, runs=6, warmup=2, roofs=False, ablate=("none",))
-    shown = profile(f"{tmp_path}/large.py:model", settings=once, out=tmp_path / "out").content.shown
+    program = served(tmp_path / "program", f"{tmp_path}/large.py:model").program
+    shown = profile(str(program), settings=once, out=tmp_path / "out").content.shown
     assert shown is not None
     assert shown.headline is not None
     assert shown.untraced is not None
@@ -180,12 +184,15 @@ def test_a_crash_in_one_round_leaves_the_others(toy_program: Path, tmp_path: Pat
     assert len(done.content.manifest.repetitions) == 9
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_run_can_be_finished(toy_program: Path, tmp_path: Path, number: int) -> None:
+@pytest.mark.parametrize(("number", "more", "planned"), [(signal.SIGINT, (), 8), (signal.SIGTERM, TRACED, 4)])
+def test_an_interrupted_run_can_be_finished(
+    toy_program: Path, tmp_path: Path, number: int, more: tuple[str, ...], planned: int
+) -> None:
     """Ctrl-C leaves a bundle that says it is incomplete; no process stays behind; resuming finishes it."""
     out = tmp_path / "out"
     command = [*PROFILE, str(toy_program), "--out", str(out)]
-    with subprocess.Popen([*command, "--rounds", "2", "--runs", "3"], stderr=subprocess.PIPE, text=True) as process:
+    effort = ["--rounds", "2", "--runs", "3", *more]
+    with subprocess.Popen([*command, *effort], stderr=subprocess.PIPE, text=True) as process:
         wait_for(lambda: (out / "manifest.json").exists() and Bundle.open(out).manifest.repetitions)
         process.send_signal(number)
         _, errors = process.communicate()
@@ -195,22 +202,23 @@ def test_an_interrupted_run_can_be_finished(toy_program: Path, tmp_path: Path, n
     manifest = Bundle.open(out).manifest
     assert manifest.status is Status.INCOMPLETE
     kept = len(manifest.repetitions)
-    assert 1 <= kept < 8
+    assert 1 <= kept < planned
 
     done = subprocess.run([*command, "--resume", "--quiet"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     manifest = Bundle.open(out).manifest
-    assert (manifest.status, len(manifest.repetitions)) == (Status.COMPLETE, 8)
+    assert (manifest.status, len(manifest.repetitions)) == (Status.COMPLETE, planned)
 
 
-@pytest.mark.parametrize("kept_rounds", [1, 3])
+@pytest.mark.parametrize(("kept_rounds", "more", "planned"), [(1, TRACED, 4), (3, (), 8)])
 def test_a_run_that_was_killed_is_finished_without_repeating_anything(
-    toy_program: Path, tmp_path: Path, kept_rounds: int
+    toy_program: Path, tmp_path: Path, kept_rounds: int, more: tuple[str, ...], planned: int
 ) -> None:
     """SIGKILL leaves no chance to say anything; what was recorded stays as it is, byte for byte."""
     out = tmp_path / "out"
     command = [*PROFILE, str(toy_program), "--out", str(out)]
-    with subprocess.Popen([*command, "--rounds", "2", "--runs", "3"], stderr=subprocess.DEVNULL) as process:
+    effort = ["--rounds", "2", "--runs", "3", *more]
+    with subprocess.Popen([*command, *effort], stderr=subprocess.DEVNULL) as process:
         wait_for(lambda: (out / "manifest.json").exists() and len(Bundle.open(out).manifest.repetitions) >= kept_rounds)
         process.kill()
     before = Bundle.open(out).manifest.repetitions
@@ -218,7 +226,7 @@ def test_a_run_that_was_killed_is_finished_without_repeating_anything(
     assert done.returncode == 0, done.stderr
     manifest = Bundle.open(out).manifest
     assert manifest.repetitions[: len(before)] == before
-    assert (manifest.status, len({rep.place for rep in manifest.repetitions})) == (Status.COMPLETE, 8)
+    assert (manifest.status, len({rep.place for rep in manifest.repetitions})) == (Status.COMPLETE, planned)
 
 
 def wait_for(condition: object, seconds: float = 60.0) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import opscope
+from exports import served
 from fakes import FakeClock, FakeTarget
 from opscope.analysis.gate.gate import Outcome
 from opscope.api import (
@@ -30,7 +31,6 @@ from opscope.core.stats.effect import Verdict
 from opscope.experiment.target import Job
 from opscope.reports.content.content import headline, operator_rows
 from opscope.reports.formats.openmetrics import openmetrics
-from opscope.runtimes.executorch.export.process import export_model
 from programs import tiny_program
 
 DATA = Path(__file__).parents[1] / "data"
@@ -217,15 +217,14 @@ def test_other_methods_are_refused_before_anything_runs(tmp_path: Path) -> None:
 
 
 @pytest.mark.runtime
+@pytest.mark.filterwarnings("ignore")  # torch warns of itself
 def test_other_inputs_are_refused_before_anything_runs(tmp_path: Path) -> None:
     """Two sizes of one model; what both take is accepted, by its sizes and by what was asked for."""
     exported = []
     for rows in (1, 2):
         model = tmp_path / f"rows_{rows}.py"
         model.write_text(f"import torch\n\ndef build():\n    return torch.nn.Linear(4, 4), (torch.zeros({rows}, 4),)\n")
-        directory = tmp_path / str(rows)
-        directory.mkdir()
-        exported.append(export_model(str(model), "fp32", directory)[0])
+        exported.append(served(tmp_path / str(rows), str(model)).program)
     given = {"out": tmp_path / "out", "target": FakeTarget(), "clock": FakeClock(), "settings": SMALL}
     with pytest.raises(MismatchError, match=r"input 0 is float32\[1,4\], there float32\[2,4\]"):
         check_programs(exported[0], exported[1], **given)  # type: ignore[arg-type]

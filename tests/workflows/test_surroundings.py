@@ -452,7 +452,8 @@ def test_nothing_is_written_beside_the_sources(read_only: Path, toy_program: Pat
     refused = opscope("profile", toy_program, "--target", "local", *SHORT, cwd=read_only, **variables)
     assert refused.returncode == 9
     assert "opscope-out" in refused.stderr
-    assert "choose another place" in refused.stderr
+    assert "the file system is read-only" in refused.stderr
+    assert "choose a place on another file system" in refused.stderr
 
 
 # ---- systems that lack something

@@ -11,18 +11,21 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from opscope.bundle.consistency import unusable
 from opscope.bundle.manifest import Manifest, Repetition, Status, TracingMode
 from opscope.bundle.record_hashes import hashed_record, record_hashes
-from opscope.core.errors import BundleError, InvalidBundleError, NotFoundError, StorageError, TraceFormatError, reading
+from opscope.core.errors import BundleError, InvalidBundleError, NotFoundError, StorageError, TraceFormatError
 from opscope.core.files import storage_errors, write_atomically
-from opscope.core.json import to_json
+from opscope.core.input_files import file_bytes
+from opscope.core.json import from_json, to_json
+from opscope.core.printable import shell_command
 from opscope.program.peak_rates.peak_rates import NoPeakRates, PeakRates
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from opscope.bundle.manifest import PlanSlot, Variant
+    from opscope.bundle.manifest import LockRecord, PlanSlot, Variant
     from opscope.bundle.record_hashes import RecordHash
 
 MANIFEST = "manifest.json"
@@ -95,8 +98,7 @@ class Bundle:
         """
         file = path / MANIFEST
         try:
-            with reading(file):
-                content = file.read_bytes()
+            content = file_bytes(file)
         except NotFoundError:
             hint = "give the directory that `opscope profile` wrote"
             raise NotFoundError("not a bundle: there is no manifest.json in it", where=path, hint=hint) from None
@@ -119,6 +121,17 @@ class Bundle:
             StorageError: the system refused.
         """
         self.manifest = msgspec.structs.replace(self.manifest, status=status)
+        self._save()
+
+    def record_lock(self, lock: LockRecord, *, again: bool = False) -> None:
+        """Write down how the machine is held, before anything is measured, and again what became known since.
+
+        Args:
+            lock: how it is held.
+            again: it takes the place of the last one.
+        """
+        locks = self.manifest.locks[:-1] if again else self.manifest.locks
+        self.manifest = msgspec.structs.replace(self.manifest, locks=[*locks, lock])
         self._save()
 
     def attempt_directory(self, place: PlanSlot) -> tuple[Path, int]:
@@ -148,7 +161,7 @@ class Bundle:
         content = to_json(roofs, indent=2)
         if variant in self.manifest.roofs_sha256:
             self._state_roofs(variant, None)  # a run that is killed in between leaves no hash rather than a wrong one
-        write_atomically(self.path / VARIANTS / variant / PEAK_RATES, content)
+        write_atomically(self.path / VARIANTS / variant / PEAK_RATES, content, follow=False)
         self._state_roofs(variant, hashlib.sha256(content).hexdigest())
 
     def _state_roofs(self, variant: str, sha256: str | None) -> None:
@@ -167,8 +180,7 @@ class Bundle:
         """
         file = self.path / VARIANTS / variant / PEAK_RATES
         try:
-            with reading(file):
-                content = file.read_bytes()
+            content = file_bytes(file)
         except NotFoundError:
             return None
         found = _checked(_decode_roofs(content, file), self.manifest.variant(variant), file)
@@ -191,9 +203,8 @@ class Bundle:
         """
         if stated not in {None, sha256} and not self.hashes_checked:
             problem = f"not the file that was measured: its SHA-256 is {sha256[:12]}…, {MANIFEST} states {stated:.12}…"
-            hint = (
-                f"take it from a copy of the bundle, or measure again; `opscope validate {self.path}` says what differs"
-            )
+            asked = shell_command(["opscope", "validate", str(self.path)])
+            hint = f"take it from a copy of the bundle, or measure again; `{asked}` says what differs"
             raise InvalidBundleError(problem, where=self.path / file, hint=hint)
 
     def check_records(self, variant: str) -> None:
@@ -208,9 +219,8 @@ class Bundle:
         for found in self.record_hashes():
             if found.changed and found.variant == variant:
                 problem = f"repetitions[{found.number}] was changed after it was measured: {found.difference}"
-                hint = (
-                    f"take the manifest from a copy of the bundle or measure again; see `opscope validate {self.path}`"
-                )
+                asked = shell_command(["opscope", "validate", str(self.path)])
+                hint = f"take the manifest from a copy of the bundle or measure again; see `{asked}`"
                 raise InvalidBundleError(problem, where=self.path / MANIFEST, hint=hint)
 
     def record_hashes(self) -> list[RecordHash]:
@@ -221,8 +231,7 @@ class Bundle:
             TraceFormatError: it is damaged.
         """
         file = self.path / MANIFEST
-        with reading(file):
-            content = file.read_bytes()
+        content = file_bytes(file)
         try:
             return list(record_hashes(msgspec.json.decode(content)))
         except _DAMAGE as error:
@@ -239,14 +248,14 @@ class Bundle:
         Raises:
             BundleError: another run holds it.
         """
-        with storage_errors(self.path), (self.path / LOCK).open("w") as lock:
+        with storage_errors(self.path), (self.path / LOCK).open("ab") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise BundleError("another run is writing here", where=self.path, hint="wait until it ends") from None
             self.manifest = Bundle.open(self.path).manifest
             reserve = self.path / _RESERVE
-            write_atomically(reserve, b"\0" * _RESERVED)
+            write_atomically(reserve, b"\0" * _RESERVED, follow=False)
             try:
                 yield
             finally:
@@ -255,13 +264,13 @@ class Bundle:
     def _save(self) -> None:
         content = to_json(self.manifest, indent=2)
         try:
-            write_atomically(self.path / MANIFEST, content)
+            write_atomically(self.path / MANIFEST, content, follow=False)
         except StorageError:
             reserve = self.path / _RESERVE
             if not reserve.exists():
                 raise
             reserve.unlink()
-            write_atomically(self.path / MANIFEST, content)
+            write_atomically(self.path / MANIFEST, content, follow=False)
 
 
 def program_home(variant: str) -> str:
@@ -301,12 +310,13 @@ class _Head(msgspec.Struct):
     schema: str = ""
 
 
+_DAMAGED = "take manifest.json from a copy of the bundle, or measure again; `opscope validate` says what is wrong"
 _REMEASURE = "delete the file and measure again with --resume"
 
 
 def _decode_roofs(content: bytes, file: Path) -> PeakRates | NoPeakRates:
     try:
-        return msgspec.json.decode(content, type=PeakRates | NoPeakRates)
+        return from_json(content, PeakRates | NoPeakRates)
     except _DAMAGE as error:
         _check_schema(content, PeakRates, file)
         raise BundleError(f"the ceilings are damaged: {error}", where=file, hint=_REMEASURE) from error
@@ -325,10 +335,14 @@ def _checked(roofs: PeakRates | NoPeakRates, variant: Variant | None, file: Path
 
 def _decode(content: bytes, file: Path) -> Manifest:
     try:
-        return msgspec.json.decode(content, type=Manifest)
+        manifest = from_json(content, Manifest)
     except _DAMAGE as error:
         _check_schema(content, Manifest, file)
-        raise TraceFormatError(f"the manifest is damaged: {error}", where=file) from error
+        raise TraceFormatError(f"the manifest is damaged: {error}", where=file, hint=_DAMAGED) from error
+    problem = next(unusable(manifest), None)
+    if problem:
+        raise TraceFormatError(f"the manifest is damaged: {problem}", where=file, hint=_DAMAGED)
+    return manifest
 
 
 def _check_schema(content: bytes, kind: type[msgspec.Struct], file: Path) -> None:
@@ -339,6 +353,6 @@ def _check_schema(content: bytes, kind: type[msgspec.Struct], file: Path) -> Non
     """
     schema, known = "", str(kind.__struct_config__.tag)
     with contextlib.suppress(*_DAMAGE):
-        schema = msgspec.json.decode(content, type=_Head).schema
+        schema = from_json(content, _Head).schema
     if schema != known and schema.startswith(f"{known.partition('/')[0]}/"):
         raise BundleError(f"written as {schema}, this opscope knows {known}", where=file, hint="upgrade opscope")

@@ -33,6 +33,26 @@ def path_fault(path: str) -> str | None:
     return "is no path" if "\0" in path or "" in parts or "." in parts else None
 
 
+def unusable(manifest: Manifest) -> Iterator[str]:
+    """Why nothing can be read of a bundle: it has no variants, or its paths lead out of it."""
+    if not manifest.variants:
+        yield "it has no variants"
+    for at, path in _paths(manifest):
+        if path is not None and (fault := path_fault(path)):
+            yield f"{at} {fault}"
+
+
+def _paths(manifest: Manifest) -> Iterator[tuple[str, str | None]]:
+    yield "plan.values", manifest.plan.values
+    for number, variant in enumerate(manifest.variants):
+        yield f"variants[{number}].name", variant.name
+    for at, model in manifest.models.items():
+        yield from ((f"{at}.{name}", getattr(model, name)) for name in ("program", "etrecord", "data"))
+    for number, repetition in enumerate(manifest.repetitions):
+        yield f"repetitions[{number}].directory", repetition.directory
+        yield f"repetitions[{number}].trace", repetition.trace
+
+
 def model_problems(manifest: Manifest) -> Iterator[Problem]:
     """What a bundle always says about its model, and this one does not."""
     for at, model in manifest.models.items():

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import msgspec
 
+from opscope.core.json import from_json
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -62,7 +64,7 @@ def examined(content: bytes, *kinds: type[msgspec.Struct]) -> Document:
         return Document(value, None, [fault])
     kind = next(kind for kind in kinds if kind.__struct_config__.tag == value["schema"])
     try:
-        typed = msgspec.json.decode(content, type=kind)
+        typed = from_json(content, kind)
     except msgspec.MsgspecError as error:
         return Document(value, None, [_type_fault(str(error))])
     known = msgspec.json.decode(msgspec.json.encode(typed))

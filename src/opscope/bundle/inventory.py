@@ -11,6 +11,7 @@ from opscope.bundle.bundle import VARIANTS
 from opscope.bundle.consistency import path_fault
 from opscope.bundle.manifest import Status, TracingMode
 from opscope.bundle.validation import Problem
+from opscope.core.input_files import file_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -55,7 +56,7 @@ class Inventory(NamedTuple):
 
     def content(self, path: str) -> bytes:
         """Bytes of a file that has no fault."""
-        return (self.root / path).read_bytes()
+        return file_bytes(self.root / path)
 
 
 def inventory(root: Path) -> Inventory:

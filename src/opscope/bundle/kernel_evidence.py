@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from opscope.bundle.manifest import Failure, Target
-from opscope.core.errors import BundleError, TraceFormatError, reading
+from opscope.core.errors import BundleError, TraceFormatError
 from opscope.core.files import sha256_of, storage_errors, write_atomically
-from opscope.core.json import to_json
+from opscope.core.input_files import file_bytes
+from opscope.core.json import from_json, to_json
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -83,7 +84,7 @@ def save_evidence(bundle: Bundle, run: EvidenceRun) -> None:
     Raises:
         StorageError: the system refused.
     """
-    write_atomically(evidence_directory(bundle, run.variant) / RECORD, to_json(run, indent=2))
+    write_atomically(evidence_directory(bundle, run.variant) / RECORD, to_json(run, indent=2), follow=False)
 
 
 def evidence_runs(bundle: Bundle) -> dict[str, EvidenceRun]:
@@ -105,8 +106,7 @@ def evidence_of(bundle: Bundle, variant: str) -> EvidenceRun | None:
 
 def _decode(file: Path) -> EvidenceRun:
     try:
-        with reading(file):
-            return msgspec.json.decode(file.read_bytes(), type=EvidenceRun)
+        return from_json(file_bytes(file), EvidenceRun)
     except msgspec.MsgspecError as error:
         hint = "count the kernels again with this opscope: opscope kernels BUNDLE --count"
         raise BundleError(f"the record is damaged or from a newer opscope: {error}", where=file, hint=hint) from None

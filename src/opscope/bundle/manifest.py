@@ -5,11 +5,14 @@ from __future__ import annotations
 import enum
 import hashlib
 from pathlib import PurePath
-from typing import NamedTuple
+from typing import Annotated, NamedTuple, TypeAlias
 
 import msgspec
 
 from opscope.core.system.usage import ProcessUsage
+
+Cpus: TypeAlias = Annotated[int, msgspec.Meta(ge=1)]
+"""A number of processors: shares of them are computed."""
 
 
 class Role(str, enum.Enum):
@@ -307,8 +310,8 @@ class Environment(msgspec.Struct, frozen=True):
     machine: str | None
     kernel: str | None
     cpu: str | None
-    logical_cpus: int | None
-    usable_cpus: int | None
+    logical_cpus: Cpus | None
+    usable_cpus: Cpus | None
     memory_bytes: int | None
     hypervisor: bool | None
     governor: str | None
@@ -336,7 +339,7 @@ class Conditions(msgspec.Struct, frozen=True):
     load_average: float | None
     frequency_mhz: float | None
     temperature_celsius: float | None
-    usable_cpus: int | None = None
+    usable_cpus: Cpus | None = None
     phone: PhoneState | None = None
 
 
@@ -484,6 +487,26 @@ class LeftOut(msgspec.Struct, frozen=True):
     trace: str | None = None
 
 
+class LockRecord(msgspec.Struct, frozen=True):
+    """How a run held the machine that it measured.
+
+    Attributes:
+        asked: what was to be done when another run measures there: ``wait``, ``warn`` or ``fail``.
+        held: whether the machine was held, so that another run had to wait for this one.
+        waited_seconds: for another run.
+        waited_for: who measured there when this run began; null for nobody.
+        beside: who measured there at the same time; empty for nobody that is known of.
+        problem: why the machine has no lock; null where it has.
+    """
+
+    asked: str
+    held: bool
+    waited_seconds: float = 0.0
+    waited_for: str | None = None
+    beside: list[str] = []
+    problem: str | None = None
+
+
 class Manifest(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.bundle/1"):
     """Everything about a bundle but the traces themselves.
 
@@ -502,6 +525,8 @@ class Manifest(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.bun
         request: what was asked for, as it was said; null in bundles of earlier versions and of other tools.
         roofs_sha256: hash of the file of measured ceilings by variant; without an entry where there is none, and in
             bundles of earlier versions.
+        locks: how the machine was held, for each time that the bundle was worked on; empty in bundles of earlier
+            versions, and where a target has no lock.
     """
 
     opscope: str
@@ -517,6 +542,7 @@ class Manifest(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.bun
     programs: dict[str, Model] = {}
     request: ExperimentRequest | None = None
     roofs_sha256: dict[str, str] = {}
+    locks: list[LockRecord] = []
 
     def model_of(self, variant: str) -> Model:
         """The program that a variant ran."""

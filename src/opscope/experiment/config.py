@@ -24,6 +24,9 @@ TargetText: TypeAlias = Annotated[
     str, msgspec.Meta(min_length=1, max_length=4096, description=f"One of {forms(KINDS)}.")
 ]
 ThreadList: TypeAlias = Annotated[list[Threads], msgspec.Meta(min_length=1, max_length=64)]
+_CPUS = msgspec.Meta(max_length=4096)
+_MANY = msgspec.Meta(max_length=1000)
+"""Most entries of a list that a person writes."""
 Cpu: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=4095)]
 
 
@@ -40,10 +43,10 @@ class VariantConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     name: Name
-    ablate: list[str] = []
+    ablate: Annotated[list[str], _MANY] = []
     threads: Threads | ThreadList | None = None
     role: Role | None = None
-    affinity: list[Cpu] | None = None
+    affinity: Annotated[list[Cpu], _CPUS] | None = None
     runner: Text | None = None
 
 
@@ -95,20 +98,20 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     schema: Literal["opscope.config/1"] = "opscope.config/1"
     model: Text | None = None
-    models: list[Text] = []
+    models: Annotated[list[Text], _MANY] = []
     dtype: Literal["fp32", "fp16", "int8", "dynamic-int8", "8da4w"] = defaults.DTYPE
     target: TargetText | None = None
-    targets: list[TargetText] = []
-    devices: list[Name] = []
-    input: list[Text] = []
+    targets: Annotated[list[TargetText], _MANY] = []
+    devices: Annotated[list[Name], _MANY] = []
+    input: Annotated[list[Text], _MANY] = []
     inputs: Text | None = None
     data: Text | None = None
-    variants: list[VariantConfig] = []
-    ablate: list[str] = []
+    variants: Annotated[list[VariantConfig], _MANY] = []
+    ablate: Annotated[list[str], _MANY] = []
     ladder: bool = False
     threads: Threads | ThreadList = defaults.THREADS
     oversubscribe: bool = defaults.OVERSUBSCRIBE
-    affinity: list[Cpu] = []
+    affinity: Annotated[list[Cpu], _CPUS] = []
     rounds: Rounds = defaults.ROUNDS
     runs: Runs = defaults.RUNS
     warmup: Warmup = defaults.WARMUP
@@ -121,7 +124,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_rounds: Rounds | None = None
     cooldown_seconds: Seconds = defaults.COOLDOWN_SECONDS
     max_temperature: Celsius | None = defaults.MAX_TEMPERATURE
-    comparisons: list[ComparisonConfig] = []
+    comparisons: Annotated[list[ComparisonConfig], _MANY] = []
     out: Text | None = None
 
 

@@ -8,7 +8,8 @@ from importlib.resources import files
 from string import Template
 from typing import TYPE_CHECKING, Any
 
-from opscope.core.errors import UsageError, did_you_mean, reading
+from opscope.core.errors import UsageError, did_you_mean
+from opscope.core.regular_files import opened
 from opscope.experiment import defaults
 from opscope.hosts.target_kinds import KINDS
 
@@ -50,6 +51,9 @@ if TYPE_CHECKING:
 
 _LARGEST = 1 << 20
 _LONGEST_INTEGER = 18
+_TOO_DEEP = "nested too deeply"
+# Reading a dotted key of TOML takes time that grows with the square of its parts; a line has no more of them than dots.
+_MOST_DOTS = 1000
 
 
 def decoded(file: Path, *, hint: str | None = None) -> Any:  # noqa: ANN401 - typed by the caller
@@ -62,16 +66,17 @@ def decoded(file: Path, *, hint: str | None = None) -> Any:  # noqa: ANN401 - ty
     Raises:
         NotFoundError: there is no such file.
         StorageError: it cannot be read.
+        TraceFormatError: it is no regular file.
         UsageError: it is too large, or no TOML or JSON.
     """
     return _decoded(_text(file, hint), file)
 
 
 def _text(file: Path, hint: str | None) -> str:
-    with reading(file, hint):
-        if file.stat().st_size > _LARGEST:
-            raise UsageError("far too large for a configuration", where=file)
-        content = file.read_bytes()
+    with opened(file, hint) as stream:
+        content = stream.read(_LARGEST + 1)
+    if len(content) > _LARGEST:
+        raise UsageError("far too large for a configuration", where=file)
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -80,6 +85,8 @@ def _text(file: Path, hint: str | None) -> str:
 
 def _decoded(text: str, file: Path) -> Any:  # noqa: ANN401 - what TOML and JSON give is typed by the caller
     toml = file.suffix.lower() == ".toml"
+    if toml and any(line.count(".") > _MOST_DOTS for line in text.splitlines()):
+        raise UsageError(_TOO_DEEP, where=file)
     try:
         return tomllib.loads(text) if toml else json.loads(text, parse_int=_integer)
     except tomllib.TOMLDecodeError as error:
@@ -87,7 +94,7 @@ def _decoded(text: str, file: Path) -> Any:  # noqa: ANN401 - what TOML and JSON
     except json.JSONDecodeError as error:
         raise UsageError(f"no JSON: {error.msg}, line {error.lineno:,}", where=file) from error
     except RecursionError:
-        raise UsageError("nested too deeply", where=file) from None
+        raise UsageError(_TOO_DEEP, where=file) from None
     except ValueError as error:
         raise UsageError(f"no {'TOML' if toml else 'JSON'}: {error}", where=file) from error
 

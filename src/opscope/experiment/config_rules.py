@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from opscope.experiment.config import VariantConfig
 
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.+-]+")
+_MOST_RUNS_OF_VARIANTS = 10_000
 DEFAULT_OUT = "opscope-out"
 DEFAULT_TARGET = LOCAL.name
 CHOICES = {
@@ -50,16 +51,33 @@ def read_own(raw: object, file: Path) -> Experiments:
     _check(config, file)
     models = [config.model] if config.model else config.models
     targets = [config.target] if config.target else config.targets or [DEFAULT_TARGET]
+    devices: list[str | None] = [*dict.fromkeys(config.devices)] or [None]
+    _check_size(config, len(models) * len(targets) * len(devices), file)
     variants = _roles(_expanded(config, file), config)
     if config.until is not None and variants and not _has_pairs(variants):
         hint = 'name them in comparisons, or give a variant role = "baseline"'
         raise wrong(file, "until", "no variant is compared with a baseline", hint)
-    devices: list[str | None] = [*dict.fromkeys(config.devices)] or [None]
     places = [(target, device) for target in targets for device in devices]
     found = [_experiment(config, file, model, place, variants) for model in models for place in places]
     pairs = [pair for experiment in found for pair in _comparisons(config, experiment)]
     out = file.parent / config.out if config.out else Path(DEFAULT_OUT) / file.stem
     return Experiments(file, out, tuple(_uniquely_named(found, file)), tuple(pairs))
+
+
+def _check_size(config: Config, experiments: int, file: Path) -> None:
+    """Refuse a file that asks for more than anybody means to measure, before it is spread out.
+
+    Raises:
+        UsageError: it does; the message says what the product is of.
+    """
+    counts = [thread_list(config.threads if one.threads is None else one.threads) for one in config.variants]
+    variants = sum(map(len, counts)) or len(thread_list(config.threads))
+    if experiments * variants > _MOST_RUNS_OF_VARIANTS:
+        problem = (
+            f"{experiments:,} experiments (models x targets x devices) of {variants:,} variants each are more than "
+            f"{_MOST_RUNS_OF_VARIANTS:,} in all"
+        )
+        raise UsageError(problem, where=file, hint="ask for fewer, or write several files")
 
 
 def _check(config: Config, file: Path) -> None:

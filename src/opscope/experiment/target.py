@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from opscope.experiment.protocol import ProbeAnswer
     from opscope.hosts.host import Host
+    from opscope.hosts.lock import LockRequest, MachineHold
     from opscope.machine.peak_rates_cache import MachineIdentity
     from opscope.program.peak_rates.peak_rates import PeakRates
 
@@ -186,19 +187,25 @@ class RecallingTarget(Protocol):
 class ReservableTarget(Protocol):
     """A target that others could use at the same time, and that must be held while something is measured there."""
 
-    def reserved(self) -> AbstractContextManager[None]:
-        """Hold it for us alone, and leave it as it was found.
+    def reserved(self, request: LockRequest | None = None) -> AbstractContextManager[MachineHold | None]:
+        """Hold it for us alone, and leave it as it was found; see :meth:`opscope.hosts.host.Host.reserved`.
 
         Raises:
-            DeviceError: another host holds it, or it cannot be reached.
+            BusyError: another run measures there.
+            DeviceError: it cannot be reached.
         """
         ...
 
 
-def reserved(target: RunTarget) -> AbstractContextManager[None]:
+def reserved(target: RunTarget, request: LockRequest | None = None) -> AbstractContextManager[MachineHold | None]:
     """Hold a target while something is measured there; nothing to do for one that nobody else uses.
 
+    Args:
+        target: to hold.
+        request: what to do when another run measures there; see :meth:`opscope.hosts.host.Host.reserved`.
+
     Raises:
-        DeviceError: another host holds it, or it cannot be reached.
+        BusyError: another run measures there.
+        DeviceError: it cannot be reached.
     """
-    return target.reserved() if isinstance(target, ReservableTarget) else nullcontext()
+    return target.reserved(request) if isinstance(target, ReservableTarget) else nullcontext()

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from opscope.bundle.manifest import Conditions, Environment, Target
     from opscope.experiment.protocol import ProbeAnswer
     from opscope.experiment.target import Job, JobOutcome, RunTarget
+    from opscope.hosts.lock import LockRequest, MachineHold
     from opscope.machine.peak_rates_cache import MachineIdentity
     from opscope.program.peak_rates.peak_rates import PeakRates
 
@@ -40,9 +41,9 @@ class VariantTargets:
         addresses = dict.fromkeys(one.address for one in told if one.address)
         return msgspec.structs.replace(told[0], address=", ".join(addresses))
 
-    def reserved(self) -> AbstractContextManager[None]:
+    def reserved(self, request: LockRequest | None = None) -> AbstractContextManager[MachineHold | None]:
         """Hold the first target: all others are on the same machine."""
-        return reserved(self._first)
+        return reserved(self._first, request)
 
     def capabilities(self) -> Capabilities:
         """What the first target can and cannot do."""

@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import contextlib
-import getpass
 import hashlib
 import itertools
 import os
-import platform
 import re
 import tempfile
 import time
-from datetime import datetime, timezone
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from opscope.core.errors import DeviceError
 from opscope.core.files import sha256_of
+from opscope.core.system.capped_log import trim_log
 from opscope.hosts.facts import conditions_of, environment_of, parts
 from opscope.hosts.host import PRINTED, ExitStatus, Storage
+from opscope.hosts.lock import DeviceLock, LockRequest, hold_machine
 from opscope.hosts.process import log_tail
 from opscope.hosts.processors import check_processor
-from opscope.hosts.scripts import CONDITIONS, FACTS, GUARD, LOCK, PLACE, START, STORAGE
+from opscope.hosts.scripts import CONDITIONS, FACTS, GUARD, PLACE, START, STORAGE
 from opscope.hosts.shell import safe_path
 
 if TYPE_CHECKING:
@@ -30,91 +29,8 @@ if TYPE_CHECKING:
 
     from opscope.bundle.manifest import Conditions, Environment, Target
     from opscope.hosts.host import GuardedCommand
+    from opscope.hosts.lock import Lock, MachineHold
     from opscope.hosts.shell import RemoteProcess, RemoteShell
-
-
-_LOCK_SECONDS = 60.0
-_BUSY = "wait until that run ends, or stop it; its lock goes with it"
-_REFUSED = "its directory must be writable by everyone, as /tmp is"
-
-
-class Lock(Protocol):
-    """What lets one host at a time use a device."""
-
-    def take(self) -> bool:
-        """Hold the device; whether it was not held by us already, which is so after a connection was lost.
-
-        Raises:
-            DeviceError: another host holds it, or it cannot be reached.
-        """
-        ...
-
-    def release(self) -> None:
-        """Let others have it. May be repeated.
-
-        Raises:
-            DeviceError: it cannot be left as it was found.
-        """
-        ...
-
-
-class DeviceLock:
-    """The lock of a device.
-
-    Args:
-        shell: the way to the device.
-    """
-
-    def __init__(self, shell: RemoteShell) -> None:
-        self._shell, self._holder = shell, _holder()
-        self._process: RemoteProcess | None = None
-
-    def take(self) -> bool:
-        """Hold the device; see :class:`Lock`."""
-        if self._process is not None and self._process.alive():
-            return False
-        self.release()
-        self._process = self._shell.spawn(["sh", "-c", LOCK, "opscope-lock", self._holder])
-        told = self._process.read_line(_LOCK_SECONDS)
-        if told == "taken":
-            return True
-        lost = self._process
-        try:
-            if told is None:
-                lost.wait(0.0)
-            raise self._not_taken(told or "")
-        finally:
-            self.release()
-
-    def release(self) -> None:
-        """Let others have it. May be repeated."""
-        if self._process is not None:
-            self._process.end()
-        self._process = None
-
-    def _not_taken(self, told: str) -> DeviceError:
-        where = _name(self._shell)
-        verdict, _, rest = told.partition(" ")
-        if verdict == "held":
-            return DeviceError(f"the device is in use {rest}", where=where, hint=_BUSY)
-        if verdict == "left":
-            lock, _, who = rest.partition(" ")
-            problem = f"a run that has ended left its lock behind ({who or 'by nobody known'})"
-            return DeviceError(problem, where=where, hint=f"remove it on the device: rm -r {lock}")
-        if verdict == "refused":
-            return DeviceError(f"the device lets us write no lock: {rest}", where=where, hint=_REFUSED)
-        return DeviceError("the device did not say whether it is free", where=where, hint="try again")
-
-
-def _name(shell: RemoteShell) -> str:
-    target = shell.describe()
-    return f"{target.kind}:{target.address}"
-
-
-def _holder() -> str:
-    """Who we are, for another host that finds the device in use."""
-    now = datetime.now(timezone.utc).isoformat(timespec="microseconds")  # fine enough to tell two of one process apart
-    return f"by {getpass.getuser()}@{platform.node()}, process {os.getpid()}, since {now}"
 
 
 _ASK_SECONDS, _END_SECONDS = 60.0, 5.0
@@ -159,7 +75,7 @@ class Device:
         self._kept: set[str] = set()
         self._hashes: dict[tuple[str, int, int], str] = {}
         self._lock = lock or DeviceLock(shell)
-        self._reserved = False
+        self._reserved, self._work = False, _WORK
         self._numbers = itertools.count()
 
     def describe(self) -> Target:
@@ -174,7 +90,7 @@ class Device:
     @property
     def name(self) -> str:
         """The device, for messages."""
-        return _name(self._shell)
+        return self._shell.describe().name
 
     @cached_property
     def base(self) -> str:
@@ -218,21 +134,26 @@ class Device:
         return Storage(self.base, "writable" in lines, free, said[0] if said else "")
 
     @contextlib.contextmanager
-    def reserved(self) -> Iterator[None]:
-        """Hold the device for this host alone; what an earlier run left in its working directory is removed.
+    def reserved(self, request: LockRequest | None = None) -> Iterator[MachineHold]:
+        """Hold the device for this host alone; what earlier runs left in their working directories is removed.
+
+        A run beside another one has a working directory of its own.
 
         Raises:
-            DeviceError: another one holds it.
+            BusyError: another one holds it, and nothing else was asked for.
+            DeviceError: it cannot be held.
         """
-        self._lock.take()
-        self._reserved = True
+        hold = hold_machine(self._lock, request or LockRequest("fail"))
+        alone = hold.held and not hold.beside()
+        self._reserved, self._work = True, _WORK if alone else f"{_WORK}-{os.getpid()}-{time.monotonic_ns()}"
         try:
-            self._clean()
-            yield
+            if alone:
+                self._sh('rm -rf "$1" "$1"-*', f"{self.base}/{_WORK}")
+            yield hold
         finally:
             self._reserved = False
             with contextlib.suppress(DeviceError):
-                self._clean()
+                self._sh('rm -rf "$1"', f"{self.base}/{self._work}")
             self._lock.release()
 
     def check_program(self, program: Path) -> None:
@@ -273,11 +194,12 @@ class Device:
     @contextlib.contextmanager
     def started(self, command: GuardedCommand) -> Iterator[ExitStatus]:
         """Run a command and bring what it leaves; its directory there is removed when the context ends."""
-        work = f"{self.base}/{_WORK}/{next(self._numbers)}"
+        work = f"{self.base}/{self._work}/{next(self._numbers)}"
         ended = self.guarded(self._words(command), work, command.timeout)
         brought = (PRINTED, *self._notes)
         self.pull(work, [name for name in ended.files if name in brought or command.wanted(name)], command.into)
         (command.into / PRINTED).touch()
+        trim_log(command.into / PRINTED)
         status = self._status(ended.code, command)
         try:
             yield status
@@ -341,7 +263,7 @@ class Device:
         Raises:
             DeviceError: the device was lost meanwhile, or is held by another host.
         """
-        if self._reserved and self._lock.take():
+        if self._reserved and self._lock.renew():
             self._kept.clear()  # the connection was lost: the device may have started anew
         guard = ["sh", "-c", GUARD, "opscope", f"{max(1, round(timeout))}", work, *command]
         process = self._shell.spawn(guard)
@@ -366,9 +288,6 @@ class Device:
         plain = [name for name in names if _SHOULD_HAVE.match(name)]
         if plain:
             self._shell.pull(work, plain, into)
-
-    def _clean(self) -> None:
-        self._sh('rm -rf "$1"', f"{self.base}/{_WORK}")
 
     def _parts(self, script: str) -> Mapping[str, str]:
         return parts(self._shell.run(["sh", "-c", script, "opscope"], _ASK_SECONDS).stdout)

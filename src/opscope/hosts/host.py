@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
     from opscope.bundle.manifest import Conditions, Environment, Target
     from opscope.core.system.usage import ProcessUsage
+    from opscope.hosts.lock import LockRequest, MachineHold
 
 PRINTED = "log.txt"
 """File with all that a command printed."""
@@ -117,11 +118,16 @@ class Host(Protocol):
         """
         ...
 
-    def reserved(self) -> AbstractContextManager[None]:
-        """Hold it for us alone and leave it as it was found; nothing to do for this machine.
+    def reserved(self, request: LockRequest | None = None) -> AbstractContextManager[MachineHold]:
+        """Hold it for us alone and leave it as it was found.
+
+        Args:
+            request: what to do when another run measures there. None: nothing is measured now; then another run is no
+                matter on this machine, and an error on a device.
 
         Raises:
-            DeviceError: another host holds it.
+            BusyError: another run measures there.
+            DeviceError: it cannot be held.
         """
         ...
 

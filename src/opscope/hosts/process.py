@@ -13,6 +13,9 @@ import msgspec
 
 from opscope.bundle.manifest import Failure, FailureKind
 from opscope.core.errors import StorageError
+from opscope.core.json import from_json
+from opscope.core.printable import printable
+from opscope.core.system.capped_log import capped_log, last_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -34,7 +37,7 @@ def run_process(
 
     Args:
         command: program and arguments.
-        log: file that takes all it prints.
+        log: file that takes what it prints, see :mod:`opscope.core.system.capped_log`.
         timeout: in seconds.
         environment: variables that it has beside those of this process.
         directory: where it runs; None: where this process does.
@@ -42,7 +45,7 @@ def run_process(
     Raises:
         OSError: the command cannot be started, or the log cannot be written.
     """
-    with log.open("wb") as output:
+    with capped_log(log) as output:
         process = subprocess.Popen(
             command,
             stdout=output,
@@ -79,7 +82,7 @@ def read_answer(code: int | None, answer: Path, log: Path, timeout: float, kind:
     if code < 0 or not answer.exists():
         return unanswered(code, log)
     try:
-        return msgspec.json.decode(answer.read_bytes(), type=kind)
+        return from_json(answer.read_bytes(), kind)
     except msgspec.MsgspecError as error:
         return Failure(FailureKind.EXIT, f"the answer is damaged: {error}", exit_code=code)
 
@@ -104,12 +107,12 @@ def signal_name(number: int) -> str:
 
 def log_tail(log: Path) -> str:
     """The last line that the process printed, for the end of a message; empty when it printed nothing."""
-    text = log.read_bytes()[-_LOG_TAIL:].decode("utf-8", "replace")
+    text = last_bytes(log, _LOG_TAIL).decode("utf-8", "replace")
     line = last_line(text)
     return f"; its last words: {line}" if line else ""
 
 
 def last_line(text: str) -> str:
-    """The last line that is not blank."""
+    """The last line that is not blank, with what a terminal would obey escaped."""
     lines = [line for line in text.strip().splitlines() if line.strip()]
-    return lines[-1].strip() if lines else ""
+    return printable(lines[-1].strip()) if lines else ""

@@ -46,28 +46,68 @@ shift
 exec "$@"
 """
 
-# $1 who we are. The lock is a directory of everyone's, since its making is one step everywhere; in it stand the
-# process that keeps it, the boot it belongs to, and who asked. It goes when standard input ends. One that we left
-# behind when a connection was lost is taken over; so is one whose process is gone, that is older than the boot, or that
-# stays empty. What was moved away is looked at again: another host may have taken the lock meanwhile.
-LOCK = r"""
-trap '' HUP
-umask 022
+_LOCK_PLACE = r"""
 everyones=/tmp
 [ -d /data/local/tmp ] && everyones=/data/local/tmp
 lock=${OPSCOPE_LOCK:-$everyones/opscope.lock}
+"""
+
+# $1 who we are, $2 alone or beside. The lock is a directory of everyone's, since its making is one step everywhere; in
+# it stand the process that keeps it, the boot it belongs to, and who asked. It goes when standard input ends. One that
+# we left behind when a connection was lost is taken over; so is one whose process is gone, that is older than the boot,
+# or that stays empty. One that goes while it is looked at is taken. What was moved away is looked at again: another
+# host may have taken the lock meanwhile.
+# Who measures beside the holder leaves two marks that go with it: one in the lock, which tells the holder, and one next
+# to the lock, which tells those who come later. Marks are links to a text: no other file can be written by making one.
+LOCK = r"""
+trap '' HUP
+umask 022
+@PLACE
 boot=$(cat /proc/sys/kernel/random/boot_id 2>/dev/null || sysctl -n kern.boottime 2>/dev/null)
 lives() {
   if [ -d /proc/self ]; then [ -d "/proc/$1" ]; else ps -p "$1" >/dev/null 2>&1; fi
 }
+mark=
+for word in $boot; do mark=$mark$word; done
+own=$1
+mode=$2
 take() {
-  mkdir "$lock" 2>/dev/null && printf '%s\n%s\n%s\n' "$$" "$boot" "$1" >"$lock/holder"
+  mkdir -m 1777 "$lock" 2>/dev/null && printf '%s\n%s\n%s\n' "$$" "$boot" "$1" >"$lock/holder"
 }
 read_holder() {
   pid= then= who=
   { read -r pid; read -r then; read -r who; } 2>/dev/null <"$1/holder"
 }
-if ! take "$1"; then
+guests() {
+  for guest in "$lock".guest.*; do
+    [ -L "$guest" ] || continue
+    pid=${guest##*.}
+    told=$(readlink "$guest")
+    if [ "$pid" != "$$" ]; then
+      if [ "${told%% *}" = "$mark" ] && lives "$pid"; then
+        echo "${told#* }"
+      else
+        rm -f "$guest"
+      fi
+    fi
+  done
+}
+held() {
+  if [ "$mode" != beside ]; then
+    echo "held $1"
+    exit 1
+  fi
+  ln -s "$own" "$lock/beside.$$" 2>/dev/null
+  echo "beside $1"
+  cat >/dev/null
+  rm -f "$lock.guest.$$"
+  exit 0
+}
+if [ "$mode" = beside ]; then
+  rm -f "$lock.guest.$$"
+  ln -s "$mark $own" "$lock.guest.$$" 2>/dev/null
+fi
+if ! take "$own" && { [ -d "$lock" ] || ! take "$own"; }; then
   if [ ! -d "$lock" ]; then
     echo "refused $lock"
     exit 1
@@ -80,16 +120,14 @@ if ! take "$1"; then
   if [ "$who" = "$1" ]; then
     kill "$pid" 2>/dev/null
   elif [ -n "$pid" ] && [ "$then" = "$boot" ] && lives "$pid"; then
-    echo "held $who"
-    exit 1
+    held "$who"
   fi
   old=$pid
   if mv "$lock" "$lock.$$" 2>/dev/null; then
     read_holder "$lock.$$"
     if [ "$pid" != "$old" ]; then
       mv "$lock.$$" "$lock"
-      echo "held $who"
-      exit 1
+      held "$who"
     fi
     rm -rf "$lock.$$"
   fi
@@ -98,10 +136,31 @@ if ! take "$1"; then
     exit 1
   fi
 fi
+others=$(guests)
+if [ -n "$others" ] && [ "$mode" != beside ]; then
+  rm -rf "$lock"
+  echo "held $(echo "$others" | head -n 1)"
+  exit 1
+fi
+number=0
+[ -n "$others" ] && echo "$others" | while read -r other; do
+  number=$((number + 1))
+  ln -s "$other" "$lock/beside.before$number"
+done
+rm -f "$lock.guest.$$"
 echo taken
 cat >/dev/null
 read_holder "$lock"
 [ "$pid" = "$$" ] && rm -rf "$lock"
+""".replace("@PLACE", _LOCK_PLACE)
+
+# Who measured beside the holder of the lock, a line each.
+BESIDE = f"""
+{_LOCK_PLACE}
+for guest in "$lock"/beside.*; do
+  [ -L "$guest" ] && readlink "$guest"
+done
+exit 0
 """
 
 # What control groups grant of the processors' time: time and period, a line for each group that we are in.

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import queue
 import re
+import signal
 import subprocess
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 from urllib.parse import parse_qsl
@@ -47,7 +49,7 @@ class ResponseLines:
 
 
 def end_process(process: subprocess.Popen[bytes] | None, seconds: float = _END_SECONDS) -> None:
-    """Close the standard input of a process and wait for it; kill it when it has not ended after so many seconds."""
+    """Close the standard input of a process and wait for it; after so many seconds kill it with its group."""
     if process is None:
         return
     if process.stdin is not None:
@@ -56,8 +58,17 @@ def end_process(process: subprocess.Popen[bytes] | None, seconds: float = _END_S
     try:
         process.wait(seconds)
     except subprocess.TimeoutExpired:
-        process.kill()
+        _kill(process)
         process.wait()
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """Kill a process, and what it started where it leads a group of its own, such as the ProxyCommand of ssh."""
+    with contextlib.suppress(ProcessLookupError):
+        if os.getpgid(process.pid) == process.pid:
+            os.killpg(process.pid, signal.SIGKILL)
+        else:
+            process.kill()
 
 
 _SAFE_PATH = re.compile(r"[A-Za-z0-9_./+@%,=:-]*\Z")

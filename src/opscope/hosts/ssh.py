@@ -317,7 +317,11 @@ class SshShell:
         while not socket.exists() and self._master.poll() is None and time.monotonic() < end:
             time.sleep(_POLL_SECONDS)
         if not socket.exists():
+            hung = self._master.poll() is None
             self.close()
+            if hung:
+                problem = f"no connection within {_CONNECT_SECONDS:.0f} s"
+                raise DeviceError(problem, where=self.where, hint=_SLOW)
             raise connection_error(self.where, self._address.host, (self._directory / "errors").read_bytes())
 
     def _options(self, program: str) -> list[str]:

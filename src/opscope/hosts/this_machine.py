@@ -9,19 +9,22 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from opscope.core.errors import UsageError
+from opscope.core.errors import DeviceError, UsageError
+from opscope.core.json import from_json
 from opscope.core.system import launch
 from opscope.core.system.usage import ProcessUsage
 from opscope.hosts.host import PRINTED, ExitStatus, GuardedCommand
+from opscope.hosts.local_shell import LocalShell
+from opscope.hosts.lock import DeviceLock, MachineHold, hold_machine
 from opscope.hosts.process import log_tail, run_process
 from opscope.machine import environment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from opscope.bundle.manifest import Conditions, Environment, Target
+    from opscope.hosts.lock import LockRequest
 
 _LAUNCH = (sys.executable, "-I", "-S", launch.__file__)
 _REPORT = "ended.json"
@@ -80,9 +83,22 @@ class ThisMachine:
     def storage(self) -> None:
         """Nothing is sent."""
 
-    def reserved(self) -> AbstractContextManager[None]:
-        """Nothing to do."""
-        return contextlib.nullcontext()
+    @contextlib.contextmanager
+    def reserved(self, request: LockRequest | None = None) -> Iterator[MachineHold]:
+        """Hold this machine as it was asked for; nothing to do where nothing is measured.
+
+        Raises:
+            BusyError: another run measures here, and that is to be an error.
+            DeviceError: its lock cannot be made, and that is to be an error.
+        """
+        if request is None:
+            yield MachineHold("warn", None)
+            return
+        lock = DeviceLock(LocalShell())
+        try:
+            yield _held(lock, request)
+        finally:
+            lock.release()
 
     def check_program(self, program: Path) -> None:
         """Refuse a file that is not executable.
@@ -116,6 +132,16 @@ class ThisMachine:
         return list(command.words)
 
 
+def _held(lock: DeviceLock, request: LockRequest) -> MachineHold:
+    """The machine, held; where there is no place for a lock, as in a container that is not written to, without."""
+    try:
+        return hold_machine(lock, request)
+    except DeviceError as error:
+        if request.mode == "fail":
+            raise
+        return MachineHold(request.mode, None, problem=error.problem)
+
+
 def _launched(command: GuardedCommand) -> ExitStatus:
     """A program that a small process of ours starts, since it cannot be asked anything itself."""
     report, log = command.into / _REPORT, command.into / PRINTED
@@ -127,7 +153,7 @@ def _launched(command: GuardedCommand) -> ExitStatus:
             return ExitStatus(code)
         if code or not report.exists():
             return ExitStatus(code, f"its launcher ended with code {code}{log_tail(log)}")
-        told = msgspec.json.decode(report.read_bytes(), type=_LaunchReport)
+        told = from_json(report.read_bytes(), _LaunchReport)
     finally:
         report.unlink(missing_ok=True)
     ended = -told.signal if told.signal is not None else told.exit_code

@@ -20,6 +20,7 @@ import polars as pl
 from opscope.core.errors import UsageError
 from opscope.core.table import Clock
 from opscope.reports.content.decimals import decimal
+from opscope.reports.content.text import csv_cell
 from opscope.reports.formats.events_csv import guarded
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ def _statistics(measured: pl.DataFrame, model: str) -> bytes:
 def _identity(model: str) -> list[pl.Expr]:
     """The columns that both kinds of file begin with."""
     return [
-        guarded(pl.lit(model)).alias("model_id"),
+        pl.lit(csv_cell(model)).alias("model_id"),
         guarded(pl.col("name").cast(pl.String)).alias("name"),
         pl.col("scope").cast(pl.String).alias("type"),
         guarded(pl.col("backend").cast(pl.String)).alias("delegate_backend"),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from opscope.core.files import storage_errors, write_atomically
-from opscope.core.json import to_json
+from opscope.core.json import from_json, to_json
 from opscope.core.system.cache import cache_directory
 from opscope.program.peak_rates.peak_rates import Origin, PeakRates
 
@@ -171,7 +171,7 @@ def _decoded(content: bytes, key: PeakRatesKey) -> Recalled:
     if len(content) > LARGEST_FILE:
         return Recalled(None, f"kept ceilings are damaged: more than {LARGEST_FILE} bytes")
     try:
-        kept = msgspec.json.decode(content, type=KeptPeakRates)
+        kept = from_json(content, KeptPeakRates)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         return Recalled(None, f"kept ceilings are damaged: {error}")
     own = kept.roofs.cleared == key.cleared and kept.roofs.threads == key.threads

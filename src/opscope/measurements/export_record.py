@@ -9,6 +9,8 @@ import msgspec
 from opscope.analysis.preflight.exported import ExportRecord
 from opscope.core.errors import TraceFormatError
 from opscope.core.files import sha256_of
+from opscope.core.input_files import file_bytes
+from opscope.core.json import from_json
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,7 +28,7 @@ def record_of_export(program: Path) -> ExportRecord | None:
     if not file.is_file():
         return None
     try:
-        record = msgspec.json.decode(file.read_bytes(), type=ExportRecord)
+        record = from_json(file_bytes(file), ExportRecord)
     except msgspec.MsgspecError as error:
         raise TraceFormatError(f"not the record of an export: {error}", where=file, hint="export again") from error
     return record if record.program.sha256 == sha256_of(program) else None

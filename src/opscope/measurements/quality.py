@@ -153,6 +153,8 @@ def circumstances(manifest: Manifest) -> Circumstances:
         thermal_status=max(statuses, default=None),
         limit_mhz=_limit([phone.limits_mhz for phone in phones]),
         steal=stolen_share(usages),
+        locked=all(lock.held for lock in manifest.locks) if manifest.locks else None,
+        beside=tuple(dict.fromkeys(name for lock in manifest.locks for name in lock.beside)),
     )
 
 

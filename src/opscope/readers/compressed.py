@@ -1,12 +1,18 @@
-"""Traces that are stored compressed: gzip and zstd, recognised by content and bounded in what they may become."""
+"""Traces that are stored compressed: gzip and zstd, recognised by content and bounded in what they may become.
+
+The content may be as large as reading may take memory, see :mod:`opscope.core.system.memory`.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import io
 import zlib
 from typing import TYPE_CHECKING, NamedTuple
 
-from opscope.core.errors import TraceFormatError, reading
+from opscope.core.errors import TraceFormatError
+from opscope.core.regular_files import opened
+from opscope.core.system.memory import limited, memory_limit, too_large
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -17,7 +23,7 @@ _GZIP_WINDOW = 31  # zlib's window of 15 bits, plus 16 for gzip's header
 # A trace of one model repeated a million times compresses well; a file that grows more than this is an attack.
 _MOST_GROWTH = 400
 _ALWAYS_ALLOWED = 1 << 26
-_STEP = 1 << 10
+_ZSTD_STEP, _GZIP_STEP, _GZIP_PART = 1 << 10, 1 << 16, 1 << 24
 _PROBE = 1 << 16
 _HINT = "the file is damaged, or was not made from a trace; uncompress it and give the result"
 
@@ -30,15 +36,16 @@ def is_compressed(data: bytes | memoryview) -> bool:
 class Inflated(NamedTuple):
     """The content of a compressed file, and whether the file ends before it does."""
 
-    data: bytes
+    data: bytes | memoryview
     cut: bool
 
 
-def inflated(data: bytes, path: Path) -> bytes:
+def inflated(data: bytes | memoryview, path: Path) -> bytes | memoryview:
     """The content of a compressed file, or the data themselves when they are not compressed.
 
     Raises:
-        TraceFormatError: the compressed data are damaged, cut off, or would grow beyond all measure.
+        TraceFormatError: the compressed data are damaged, cut off, or grow beyond all measure.
+        MemoryLimitError: they grow beyond what reading may take.
     """
     content, cut = inflated_part(data, path)
     if cut:
@@ -46,15 +53,17 @@ def inflated(data: bytes, path: Path) -> bytes:
     return content
 
 
-def inflated_part(data: bytes, path: Path) -> Inflated:
+def inflated_part(data: bytes | memoryview, path: Path) -> Inflated:
     """The same, of a file that is cut off as much as there is.
 
     Raises:
-        TraceFormatError: the compressed data are damaged, or would grow beyond all measure.
+        TraceFormatError: the compressed data are damaged, or grow beyond all measure.
+        MemoryLimitError: they grow beyond what reading may take.
     """
-    if data[:2] == _GZIP:
-        return _gunzipped(data, path)
-    return _unzstd(data, path) if data[:4] == _ZSTD else Inflated(data, cut=False)
+    if not is_compressed(data):
+        return Inflated(data, cut=False)
+    with limited(path):
+        return _gunzipped(memoryview(data), path) if data[:2] == _GZIP else _unzstd(memoryview(data), path)
 
 
 def first_bytes(path: Path, count: int) -> bytes:
@@ -63,8 +72,9 @@ def first_bytes(path: Path, count: int) -> bytes:
     Raises:
         NotFoundError: there is no such file.
         StorageError: it cannot be read.
+        TraceFormatError: it is no regular file.
     """
-    with reading(path), path.open("rb") as file:
+    with opened(path) as file:
         data = file.read(max(count, _PROBE))
     if data[:2] == _GZIP:
         with contextlib.suppress(zlib.error):
@@ -82,45 +92,76 @@ def _first_of_zstd(data: bytes, count: int) -> bytes:
     return b""
 
 
-def _limit(data: bytes) -> int:
-    return max(_ALWAYS_ALLOWED, len(data) * _MOST_GROWTH)
+class _Content:
+    """What is inflated, part by part.
+
+    Args:
+        path: of the file, for messages.
+        stored: bytes of it.
+    """
+
+    def __init__(self, path: Path, stored: int) -> None:
+        self._path, self._parts = path, io.BytesIO()
+        self._most, self._growth = memory_limit(), max(_ALWAYS_ALLOWED, stored * _MOST_GROWTH)
+
+    def add(self, part: bytes) -> None:
+        """Take over a part.
+
+        Raises:
+            MemoryLimitError: with it there is more than reading may take.
+            TraceFormatError: with it the file grows beyond all measure.
+        """
+        size = self._parts.tell() + len(part)
+        if size > self._growth:
+            problem = f"the file grows more than {_MOST_GROWTH} times when inflated"
+            raise TraceFormatError(problem, where=self._path, hint=_HINT)
+        if size > self._most:
+            raise too_large(self._path)
+        self._parts.write(part)
+
+    def whole(self) -> bytes:
+        """All of it; nothing is copied."""
+        return self._parts.getvalue()
 
 
-def _gunzipped(data: bytes, path: Path) -> Inflated:
-    limit, parts, rest, cut = _limit(data), list[bytes](), data, False
-    while rest:
+def _gunzipped(data: memoryview, path: Path) -> Inflated:
+    content, rest, cut = _Content(path, len(data)), data, False
+    while len(rest):
         stream = zlib.decompressobj(_GZIP_WINDOW)
         try:
-            parts.append(stream.decompress(rest, limit + 1))
+            rest = _gunzip_member(stream, rest, content)
         except zlib.error as error:
             raise TraceFormatError(f"the gzip data are damaged: {error}", where=path, hint=_HINT) from error
-        limit -= len(parts[-1])
-        if limit < 0:
-            raise _too_large(path)
-        rest, cut = stream.unused_data, not stream.eof
-    return Inflated(b"".join(parts), cut)
+        cut = not stream.eof
+    return Inflated(content.whole(), cut)
 
 
-def _unzstd(data: bytes, path: Path) -> Inflated:
+def _gunzip_member(stream: zlib._Decompress, data: memoryview, content: _Content) -> memoryview:
+    """Inflate a member; what is behind it."""
+    for start in range(0, len(data), _GZIP_STEP):
+        step: bytes | memoryview = data[start : start + _GZIP_STEP]
+        while len(step) and not stream.eof:
+            content.add(stream.decompress(step, _GZIP_PART))
+            step = stream.unconsumed_tail
+        if stream.eof:
+            return data[min(start + _GZIP_STEP, len(data)) - len(stream.unused_data) :]
+    content.add(stream.flush())
+    return data[len(data) :]
+
+
+def _unzstd(data: memoryview, path: Path) -> Inflated:
     import zstandard  # noqa: PLC0415 - needed for this format only
 
-    limit, parts, stream = _limit(data), [], zstandard.ZstdDecompressor().decompressobj()
-    # In small steps, since a few bytes can stand for a block of 128 KiB and the stream takes no limit itself.
-    for start in range(0, len(data), _STEP):
-        try:
-            step = data[start : start + _STEP]
-            while step:
+    content, stream = _Content(path, len(data)), zstandard.ZstdDecompressor().decompressobj()
+    try:
+        # In small steps, since a few bytes can stand for a block of 128 KiB and the stream takes no limit itself.
+        for start in range(0, len(data), _ZSTD_STEP):
+            step: bytes | memoryview = data[start : start + _ZSTD_STEP]
+            while len(step):
                 if stream.eof:
                     stream = zstandard.ZstdDecompressor().decompressobj()
-                parts.append(stream.decompress(step))
-                limit -= len(parts[-1])
+                content.add(stream.decompress(step))
                 step = stream.unused_data
-        except zstandard.ZstdError as error:
-            raise TraceFormatError(f"the zstd data are damaged: {error}", where=path, hint=_HINT) from error
-        if limit < 0:
-            raise _too_large(path)
-    return Inflated(b"".join(parts), cut=not stream.eof)
-
-
-def _too_large(path: Path) -> TraceFormatError:
-    return TraceFormatError(f"the file grows more than {_MOST_GROWTH} times when inflated", where=path, hint=_HINT)
+    except zstandard.ZstdError as error:
+        raise TraceFormatError(f"the zstd data are damaged: {error}", where=path, hint=_HINT) from error
+    return Inflated(content.whole(), cut=not stream.eof)

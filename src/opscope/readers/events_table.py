@@ -13,6 +13,9 @@ import msgspec
 import polars as pl
 
 from opscope.core.errors import EmptyTraceError, InvariantError, TraceFormatError
+from opscope.core.json import from_json
+from opscope.core.printable import CSV_ESCAPED, unescaped
+from opscope.core.system.memory import reserve
 from opscope.core.table import Clock, EventTable, TraceWarning
 from opscope.core.table.schema import COLUMNS, SCHEMA
 
@@ -30,6 +33,9 @@ CHECKSUM_KEY = "opscope.sha256"
 """Keys of a Parquet file's metadata."""
 NO_CHECKSUM = b"0" * 64
 
+# polars ends the whole process where it gets no memory, so what it will take is asked for before: a view of text for
+# each cell and a value of its column's type, and the file's bytes as they are and in the table.
+_CELL_BYTES, _COPIES = 24, 2
 _CSV_HEADER = b"process,run,"
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _PARQUET_MAGIC = b"PAR1"
@@ -48,11 +54,13 @@ class EventsCsvReader:
         """All events of the file, with the warm-up that is marked in it.
 
         Raises:
+            MemoryError: the table takes more memory than reading may.
             TraceFormatError: columns are missing, a cell is not of its column's type, or the events contradict each
                 other.
         """
         if bytes(data[-1:]) != b"\n":
             raise TraceFormatError("truncated: the last line has no end", where=path, offset=len(data), hint=_AGAIN)
+        reserve(_CELL_BYTES * (data.count(b",") + data.count(b"\n")) + _COPIES * len(data))
         try:
             cells = pl.read_csv(io.BytesIO(data), infer_schema=False)
         except pl.exceptions.PolarsError as error:
@@ -77,11 +85,14 @@ class EventsParquetReader:
         """All events of the file, with its warnings and the warm-up that is marked in it.
 
         Raises:
+            MemoryError: the table takes more memory than reading may.
             TraceFormatError: it is no table of events, is damaged, or its events contradict each other.
         """
         _check_whole(data, path)
         try:
             metadata = pl.read_parquet_metadata(io.BytesIO(data))
+            rows = pl.scan_parquet(io.BytesIO(data)).select(pl.len()).collect().item()
+            reserve(_CELL_BYTES * len(COLUMNS) * rows + _COPIES * len(data))
             frame = pl.read_parquet(io.BytesIO(data))
         except (pl.exceptions.PolarsError, OSError) as error:
             raise TraceFormatError(f"damaged Parquet: {_first_line(error)}", where=path, hint=_AGAIN) from error
@@ -143,7 +154,7 @@ def _parsed(cells: pl.Series, column: Column, path: Path) -> pl.Series:
     elif column.dtype == pl.Boolean:
         values = text.str.to_lowercase().replace_strict(_TRUTH, default=None, return_dtype=pl.Boolean)
     elif column.dtype == pl.Categorical:
-        values = text.str.strip_prefix("'").cast(column.dtype)
+        values = text.map_batches(_unescaped, return_dtype=pl.String).str.strip_prefix("'").cast(column.dtype)
     else:
         values = text.cast(column.dtype, strict=False)
     parsed = cells.to_frame().select(values).to_series()
@@ -153,6 +164,12 @@ def _parsed(cells: pl.Series, column: Column, path: Path) -> pl.Series:
         problem = f"{_short(cells[row])} is no {column.dtype} (event {row:,}, column {column.name})"
         raise TraceFormatError(problem, where=path, hint=_AGAIN)
     return parsed
+
+
+def _unescaped(text: pl.Series) -> pl.Series:
+    """Texts that were escaped as they were, with the apostrophe of all that are guarded."""
+    names = text.filter(text.str.starts_with(CSV_ESCAPED)).unique().to_list()
+    return text.replace(names, ["'" + unescaped(name[len(CSV_ESCAPED) :]) for name in names]) if names else text
 
 
 def _check_whole(data: bytes, path: Path) -> None:
@@ -182,7 +199,7 @@ def _typed(values: pl.Series, column: Column, path: Path) -> pl.Series:
 
 def _warnings(metadata: dict[str, str], path: Path) -> tuple[TraceWarning, ...]:
     try:
-        return msgspec.json.decode(metadata.get(WARNINGS_KEY, ""), type=tuple[TraceWarning, ...])
+        return from_json(metadata.get(WARNINGS_KEY, ""), tuple[TraceWarning, ...])
     except msgspec.DecodeError as error:
         raise TraceFormatError(f"its warnings cannot be read: {error}", where=path, hint=_AGAIN) from error
 

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from opscope.core.errors import EmptyTraceError, TraceFormatError
+from opscope.core.input_files import file_bytes
 from opscope.program.kernels.calls import KernelCalls, OperatorCalls
-from opscope.readers.registry import file_bytes
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import mmap
+import os
 from typing import TYPE_CHECKING
 
-from opscope.core.errors import reading
+from opscope.core.regular_files import opened
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+_LARGE = 1 << 26
 
 
 def advise_dontneed(data: memoryview, end: int) -> None:
@@ -24,8 +27,23 @@ def mapped_file(path: Path) -> memoryview:
     Raises:
         NotFoundError: there is no such file.
         StorageError: it cannot be read.
+        TraceFormatError: it is no regular file.
     """
-    with reading(path), path.open("rb") as stream:
-        if not path.stat().st_size:
+    with opened(path) as stream:
+        if not os.fstat(stream.fileno()).st_size:
             return memoryview(b"")
         return memoryview(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ))
+
+
+def file_view(path: Path) -> bytes | memoryview:
+    """The bytes of a file: of a small one a copy, which nobody changes, a large one mapped.
+
+    Raises:
+        NotFoundError: there is no such file.
+        StorageError: it cannot be read.
+        TraceFormatError: it is no regular file.
+    """
+    with opened(path) as stream:
+        if os.fstat(stream.fileno()).st_size < _LARGE:
+            return stream.read(_LARGE)
+    return mapped_file(path)

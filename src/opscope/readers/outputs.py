@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from opscope.core.errors import TraceFormatError, reading
+from opscope.core.errors import TraceFormatError
+from opscope.core.input_files import file_bytes
+from opscope.core.system.memory import limited, reserve
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+_MOST_DEFLATED = 1032
+"""Bytes that one byte of deflate can stand for, https://zlib.net/zlib_tech.html."""
 # What numpy and the standard library raise on damaged archives, found by fuzzing.
 _DAMAGE = (
     *(OSError, ValueError, EOFError, AttributeError, KeyError, TypeError, SyntaxError, OverflowError, MemoryError),
@@ -32,16 +36,28 @@ def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
     Raises:
         NotFoundError: there is no such file.
         StorageError: it cannot be read.
-        TraceFormatError: it is damaged, or holds anything but plain arrays.
+        TraceFormatError: it is damaged, holds anything but plain arrays, or is no regular file.
+        MemoryLimitError: the arrays take more memory than reading may.
     """
-    with reading(path):
-        content = path.read_bytes()
+    content = file_bytes(path)
+    with limited(path):
+        reserve(_inflated_size(content))
+        try:
+            with np.load(io.BytesIO(content), allow_pickle=False) as saved:
+                return {name: np.asarray(saved[name]) for name in saved.files}
+        except _DAMAGE as error:
+            hint = "numpy.savez(FILE, first, second, ...) writes such a file"
+            raise TraceFormatError(f"not an .npz of arrays of numbers: {error}", where=path, hint=hint) from error
+
+
+def _inflated_size(content: bytes) -> int:
+    """Bytes that the members say they have, as far as so few stored ones can; 0 where it is no zip file."""
     try:
-        with np.load(io.BytesIO(content), allow_pickle=False) as saved:
-            return {name: np.asarray(saved[name]) for name in saved.files}
-    except _DAMAGE as error:
-        hint = "numpy.savez(FILE, first, second, ...) writes such a file"
-        raise TraceFormatError(f"not an .npz of arrays of numbers: {error}", where=path, hint=hint) from error
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            stated = sum(member.file_size for member in archive.infolist())
+            return min(stated, _MOST_DEFLATED * len(content))
+    except _DAMAGE:
+        return 0
 
 
 def read_outputs(path: Path) -> list[NDArray[Any]] | None:

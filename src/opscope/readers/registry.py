@@ -10,8 +10,10 @@ import hashlib
 import threading
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol, runtime_checkable
 
-from opscope.core.errors import EmptyTraceError, NotFoundError, StorageError, TraceFormatError, reading
+from opscope.core.errors import EmptyTraceError, NotFoundError, StorageError, TraceFormatError
+from opscope.core.system.memory import limited
 from opscope.readers.compressed import first_bytes, inflated
+from opscope.readers.mapped import file_view
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -51,6 +53,22 @@ class Reader(Protocol):
         Raises:
             TraceFormatError: naming file, offset and problem.
         """
+        ...
+
+
+@runtime_checkable
+class MappedReader(Protocol):
+    """A reader that looks at any buffer, so that a large file is mapped and never held; others are given bytes."""
+
+    name: ClassVar[str]
+    takes_views: ClassVar[bool]
+
+    def sniff(self, head: bytes) -> bool:
+        """As of a :class:`Reader`."""
+        ...
+
+    def read(self, data: bytes | memoryview, path: Path) -> EventTable:
+        """As of a :class:`Reader`."""
         ...
 
 
@@ -166,7 +184,7 @@ def _reader_of(start: bytes, candidates: Iterable[Reader | str]) -> Reader | Non
 def _start(path: Path) -> bytes:
     try:
         return first_bytes(path, _START)
-    except (NotFoundError, StorageError):
+    except (NotFoundError, StorageError, TraceFormatError):
         return b""
 
 
@@ -216,10 +234,11 @@ def read_trace(path: Path) -> TraceRead:
     Raises:
         NotFoundError: there is no such file.
         StorageError: it cannot be read.
-        TraceFormatError: it is empty, damaged or of an unknown format.
+        TraceFormatError: it is empty, damaged, of an unknown format, or no regular file.
+        MemoryLimitError: reading it takes more memory than it may.
     """
-    stored = file_bytes(path)
-    if not stored:
+    stored = file_view(path)
+    if not len(stored):
         hint = "the run failed, or its runtime was built without event tracing (executorch before 1.5)"
         raise EmptyTraceError("the file has no bytes", where=path, hint=hint)
     digest = hashlib.sha256()
@@ -227,20 +246,10 @@ def read_trace(path: Path) -> TraceRead:
     beside = threading.Thread(target=digest.update, args=(stored,))
     beside.start()
     try:
-        data = inflated(stored, path)
-        reader = reader_for(data[:_HEAD], path)
-        table = reader.read(data, path)
+        with limited(path):
+            data = inflated(stored, path)
+            reader = reader_for(bytes(data[:_HEAD]), path)
+            table = reader.read(data, path) if isinstance(reader, MappedReader) else reader.read(bytes(data), path)
     finally:
         beside.join()
     return TraceRead(table, reader.name, digest.hexdigest())
-
-
-def file_bytes(path: Path) -> bytes:
-    """All bytes of a file.
-
-    Raises:
-        NotFoundError: there is no such file.
-        StorageError: it cannot be read.
-    """
-    with reading(path):
-        return path.read_bytes()

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rich.console import Group
-from rich.text import Text
 
 from opscope.core.units import counted_text, macs_text, share_text, size_text
+from opscope.reports.content.console import Text
 from opscope.reports.content.text import plain
 from opscope.reports.terminal import plain_table
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rich.console import Group
-from rich.text import Text
 
 from opscope.analysis.findings.message import note
 from opscope.analysis.gate.gate import DESIGN, Outcome, Quantity
 from opscope.core.units import counted_text, milliseconds, ratio_text, share_text, time_text
+from opscope.reports.content.console import Text
 from opscope.reports.content.content import verdict_text
 from opscope.reports.content.messages import quality_sentence
 from opscope.reports.content.text import markdown, markdown_table, plain

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rich.console import Group
-from rich.text import Text
 
 from opscope.analysis.findings.message import note
 from opscope.analysis.kernels.ladder import Answer, EvidenceLevel, evidence_level_counts
 from opscope.core.units import counted_text, share_text
+from opscope.reports.content.console import Text
 from opscope.reports.content.text import LONGEST, markdown, markdown_table, plain
 from opscope.reports.sections.operator_kernels import KIND_TEXTS, cell_text
 from opscope.reports.terminal import message_lines, plain_table

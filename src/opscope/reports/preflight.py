@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rich.console import Group
-from rich.text import Text
 
 from opscope.analysis.findings.finding import message_of
 from opscope.core.grouping import grouped
 from opscope.core.units import count_text, counted_text, macs_text, share_text, size_text
+from opscope.reports.content.console import Text
 from opscope.reports.content.text import plain
 from opscope.reports.terminal import MOST_FINDINGS, message_lines, plain_table
 

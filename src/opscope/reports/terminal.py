@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rich.console import Group
-from rich.table import Table
-from rich.text import Text
 
 from opscope.analysis.findings.finding import message_of
 from opscope.analysis.findings.message import MessageKind, Severity, note, warning
@@ -14,6 +12,7 @@ from opscope.analysis.findings.quality import Grade
 from opscope.analysis.preflight.contents import KernelSummary, ProgramSummary, RecordSummary
 from opscope.analysis.quality.quality_machine import ON_THE_DEVICE
 from opscope.core.units import counted_text, milliseconds, ratio_text, share_text, size_text, time_text
+from opscope.reports.content.console import Text, TextTable
 from opscope.reports.content.content import (
     NOT_BETWEEN,
     NOT_KNOWN,
@@ -203,7 +202,7 @@ def _kernel_parts(kernels: KernelSummary) -> list[RenderableType]:
     return [_counts("category", kernels.categories), *names]
 
 
-def _counts(heading: str, rows: Sequence[Count]) -> Table:
+def _counts(heading: str, rows: Sequence[Count]) -> TextTable:
     table = plain_table(heading, "count")
     for row in rows:
         table.add_row(plain(row.name, 60), str(row.count))
@@ -258,7 +257,7 @@ def _undecided(comparison: Comparison) -> str:
     return f"{no_difference_text(result)}; changes below {share_text(result.minimum_detectable)} cannot be seen"
 
 
-def _variants(content: ReportContent) -> Table:
+def _variants(content: ReportContent) -> TextTable:
     table = plain_table("variant", "median ms", "p90", "mean", "processes", "features", text={"variant", "features"})
     for result in variant_latencies(content):
         latency = result.latency
@@ -285,7 +284,7 @@ def _methods(rows: Sequence[MethodRow]) -> list[RenderableType]:
     return [table, Text()]
 
 
-def _categories(content: ReportContent) -> Table:
+def _categories(content: ReportContent) -> TextTable:
     with_baseline = content.primary is not None
     head = ["category", "baseline ms", "ms", "share", "speedup"] if with_baseline else ["category", "ms", "share"]
     table = plain_table(*head)
@@ -301,7 +300,7 @@ def _categories(content: ReportContent) -> Table:
     return table
 
 
-def _operators(rows: Sequence[Operator], closing: Sequence[ClosingRow]) -> Table:
+def _operators(rows: Sequence[Operator], closing: Sequence[ClosingRow]) -> TextTable:
     """The longest operators, the rest in one line, the framework's own time in another, and what leads to the sum."""
     work = [operator for operator in rows if operator.kind != "framework"]
     known = any(operator.aten or operator.module for operator in work)
@@ -321,7 +320,7 @@ def _operators(rows: Sequence[Operator], closing: Sequence[ClosingRow]) -> Table
     return table
 
 
-def _changes(rows: Sequence[OperatorChange], comparison: Comparison) -> Table:
+def _changes(rows: Sequence[OperatorChange], comparison: Comparison) -> TextTable:
     table = plain_table("operator", "baseline ms", "ms", "saved ms", "verdict", text={"operator", "verdict"})
     for change in rows[:_TOP]:
         sides = [
@@ -381,10 +380,10 @@ def _message(told: Message, number: int) -> list[RenderableType]:
     ]
 
 
-def plain_table(*columns: str, text: set[str] | None = None) -> Table:
+def plain_table(*columns: str, text: set[str] | None = None) -> TextTable:
     """A table without lines; columns of figures stand to the right and never wrap, those in ``text`` to the left."""
     left = text or {columns[0]}
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table = TextTable(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     for column in columns:
         table.add_column(column, justify="left" if column in left else "right", no_wrap=column not in left)
     return table

@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING
 
 from rich.console import Group
 from rich.padding import Padding
-from rich.table import Table
-from rich.text import Text
 
 from opscope.bundle.validation import CheckStatus
 from opscope.core.units import counted_text
+from opscope.reports.content.console import Text, TextTable
 from opscope.reports.content.text import markdown, plain
 
 if TYPE_CHECKING:
@@ -45,7 +44,7 @@ def validation_summary(validation: Validation) -> RenderableType:
 
 
 def _line(check: BundleCheck) -> RenderableType:
-    row = Table.grid(padding=(0, 1, 0, 0))
+    row = TextTable.grid(padding=(0, 1, 0, 0))
     row.add_column(width=8)
     row.add_column(width=_NAME)
     row.add_column()

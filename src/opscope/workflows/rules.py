@@ -26,7 +26,7 @@ class RuleArea(NamedTuple):
     rules: tuple[Rule, ...]
 
 
-MACHINE_CHECKS = (*quality_machine.CHECKS, quality_machine.not_throttled)
+MACHINE_CHECKS = (*quality_machine.CHECKS, quality_machine.not_throttled, quality_machine.one_run)
 
 AREAS = (
     RuleArea("One variant", tuple(map(rule_of, rules.RULES))),

@@ -23,7 +23,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
@@ -35,7 +34,7 @@ import pytest
 import traces
 from opscope.core.table import EventTable
 from opscope.runtimes.executorch.etdump.etdump import EtdumpReader
-from traced_models import MODELS, ROUNDS, TRIPS
+from traced_models import MODELS, ROUNDS, TRIPS, trace
 from traces import Node
 
 pytestmark = [
@@ -49,13 +48,10 @@ COLUMNS = ["run", "block", "name", "chain", "instruction", "delegate_id", "start
 
 @pytest.fixture(scope="session")
 def dumps(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory with NAME.etdump of every model, made by one process."""
+    """A directory with NAME.etdump of every model."""
     directory = tmp_path_factory.mktemp("traced")
-    script = Path(__file__).parents[2] / "support" / "traced_models.py"
-    done = subprocess.run(
-        [sys.executable, str(script), str(directory)], capture_output=True, text=True, check=False, timeout=280
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    for name in MODELS:
+        trace(name, directory)
     return directory
 
 

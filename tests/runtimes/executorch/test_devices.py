@@ -125,9 +125,10 @@ def test_a_device_in_use_is_refused_before_anything_is_written(
 ) -> None:
     """Exit code 16, who uses it, what to do."""
     with target(board).reserved():
-        done = opscope("profile", toy_program, "--target", f"ssh:{board.address}", "--out", tmp_path / "out")
+        words = ["--target", f"ssh:{board.address}", "--lock", "fail", "--out", tmp_path / "out"]
+        done = opscope("profile", toy_program, *words)
     assert done.returncode == 16
-    assert "the device is in use by" in done.stderr
+    assert "the machine is in use by" in done.stderr
     assert "wait until that run ends" in done.stderr
     assert not (tmp_path / "out").exists()
 

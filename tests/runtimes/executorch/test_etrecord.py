@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import pickle
+import stat
 import struct
 import tracemalloc
 import zipfile
@@ -186,6 +187,17 @@ def test_names_that_point_out_of_the_archive_are_refused(read, tmp_path, name):
     with pytest.raises(TraceFormatError, match="points out of the archive"):
         read(archive({name: "x"}))
     assert [path.name for path in tmp_path.iterdir()] == ["model.etrecord"]
+
+
+def test_links_are_refused(read):
+    """A member that is a symbolic link, as Unix zip files have them, leads wherever it likes."""
+    stream = io.BytesIO(archive({}))
+    with zipfile.ZipFile(stream, "a") as file:
+        link = zipfile.ZipInfo("link")
+        link.external_attr = (stat.S_IFLNK | 0o777) << 16
+        file.writestr(link, "/etc/passwd")
+    with pytest.raises(TraceFormatError, match="'link' is a link"):
+        read(stream.getvalue())
 
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")

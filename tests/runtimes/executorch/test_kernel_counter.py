@@ -52,12 +52,11 @@ class Ran(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def programs(toy_program: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """toy_cnn in both number types."""
-    from opscope.runtimes.executorch.export.process import export_model
-
+def programs(request: pytest.FixtureRequest) -> dict[str, Path]:
+    """toy_cnn in both number types, exported only where they can run."""
     arm_target()
-    return {"fp32": toy_program, "int8": export_model("toy_cnn", "int8", tmp_path_factory.mktemp("int8"))[0]}
+    found: dict[str, Path] = request.getfixturevalue("toy_programs")
+    return found
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,6 @@ from opscope.experiment.target import Job
 from opscope.hosts.emulator import VARIABLE, find_emulator
 from opscope.machine import isa
 from opscope.readers.registry import read_trace
-from opscope.runtimes.executorch.export.process import export_model
 from opscope.workflows.analyze.analyses import analyze, compare
 from opscope.workflows.analyze.gate import check
 from opscope.workflows.measure.profiling import Settings, profile
@@ -66,22 +65,16 @@ def test_what_is_no_qemu_is_not_taken_for_one(monkeypatch: pytest.MonkeyPatch) -
         find_emulator()
 
 
-@pytest.fixture(scope="module")
-def small_programs(toy_program: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """toy_cnn in both number types."""
-    return {"fp32": toy_program, "int8": export_model("toy_cnn", "int8", tmp_path_factory.mktemp("int8"))[0]}
-
-
 @runtime
 @pytest.mark.parametrize("dtype", ["fp32", "int8"])
 def test_every_variant_computes_what_x86_computes(
-    dtype: str, small_programs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    dtype: str, toy_programs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """SME2, SME and NEON; and the trace names the kernels of SME where they were there."""
     target = qemu_target(monkeypatch)
     fields = frozenset(target.probe().fields)
     assert {"sme2", "sme", "i8mm"} <= fields
-    job = Job(str(small_programs[dtype]), [], 1, 1, 0, timeout_seconds=250.0)
+    job = Job(str(toy_programs[dtype]), [], 1, 1, 0, timeout_seconds=250.0)
     variants = {"sme2": [], "sme": ["sme2"], "neon": ["sme"], "x86": []}
     outputs, names = {}, {}
     for name, off in variants.items():
@@ -100,13 +93,13 @@ def test_every_variant_computes_what_x86_computes(
 
 
 @pytest.fixture(scope="module")
-def emulated_bundle(small_programs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def emulated_bundle(toy_programs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A profile of an int8 model under QEMU."""
     with pytest.MonkeyPatch.context() as monkeypatch:
         target = qemu_target(monkeypatch)
         out = tmp_path_factory.mktemp("bundle") / "b"
         settings = Settings(target="qemu-aarch64", ablate=("sme",), rounds=1, runs=1, warmup=1, untraced=False)
-        profile(str(small_programs["int8"]), settings=settings, out=out, target=target)
+        profile(str(toy_programs["int8"]), settings=settings, out=out, target=target)
         return out
 
 

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import os
+import stat
 import subprocess
+import zipfile
 from pathlib import Path
 
 import pytest
 
 from native_runner import runtime_of
 from opscope.core.errors import FeatureError, MissingDependencyError
-from opscope.runtimes.executorch.runners.remote_runtime import build_runtime, host_architecture, runtime_libraries
+from opscope.runtimes.executorch.runners.remote_runtime import (
+    build_runtime,
+    host_architecture,
+    runtime_libraries,
+    runtime_version,
+)
 
 runtime = pytest.mark.runtime
 HERE = host_architecture()
@@ -73,8 +80,6 @@ def test_a_wheel_that_cannot_be_had_is_said_with_pips_words(tmp_path: Path, monk
 
 def test_a_damaged_wheel_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file by the right name that is no archive."""
-    from opscope.runtimes.executorch.runners.remote_runtime import runtime_version
-
     wheel = tmp_path / f"executorch-{runtime_version()}-py3-none-manylinux2014_{OTHER}.whl"
     wheel.write_bytes(b"no archive")
     monkeypatch.setenv("PIP_NO_INDEX", "1")
@@ -82,3 +87,33 @@ def test_a_damaged_wheel_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     with pytest.raises(MissingDependencyError, match=r"damaged|cannot be downloaded"):
         runtime_libraries(OTHER, tmp_path / "cache")
     assert not list((tmp_path / "cache" / "wheels").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("name", "mode"),
+    [
+        ("executorch/lib/../../../up.so", stat.S_IFREG),
+        ("/executorch/lib/absolute.so", stat.S_IFREG),
+        ("executorch/lib/link.so", stat.S_IFLNK),
+    ],
+)
+def test_a_wheel_that_points_out_of_itself_is_refused(
+    name: str, mode: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whole, by pip's measure: with its metadata; nothing of it is unpacked."""
+    release = runtime_version()
+    about = f"executorch-{release}.dist-info"
+    tag = f"py3-none-manylinux2014_{OTHER}"
+    member = zipfile.ZipInfo(name)
+    member.external_attr = (mode | 0o777) << 16
+    with zipfile.ZipFile(tmp_path / f"executorch-{release}-{tag}.whl", "w") as archive:
+        archive.writestr(f"{about}/METADATA", f"Metadata-Version: 2.1\nName: executorch\nVersion: {release}\n")
+        archive.writestr(f"{about}/WHEEL", f"Wheel-Version: 1.0\nRoot-Is-Purelib: false\nTag: {tag}\n")
+        archive.writestr(f"{about}/RECORD", "")
+        archive.writestr(member, "x")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
+    with pytest.raises(MissingDependencyError, match="points out of it"):
+        runtime_libraries(OTHER, tmp_path / "cache")
+    assert not list((tmp_path / "cache" / "wheels").iterdir())
+    assert not list(tmp_path.rglob("*.so"))

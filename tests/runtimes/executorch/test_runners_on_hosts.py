@@ -21,12 +21,13 @@ import sshd
 from adb_bench import MISSING, adb_server, plugged
 from native_runner import native_cache, native_target, runtime_of
 from opscope.bundle.manifest import FailureKind, Target, Tensor
-from opscope.core.errors import DeviceError
+from opscope.core.errors import BusyError
 from opscope.experiment.target import Job, RunTarget, capabilities, reserved
 from opscope.hosts.adb.adb import AdbShell
 from opscope.hosts.adb.device import AdbDevice
 from opscope.hosts.device import Device
-from opscope.hosts.host import GuardedCommand, Host
+from opscope.hosts.host import PRINTED, GuardedCommand, Host
+from opscope.hosts.lock import LockRequest
 from opscope.hosts.ssh import VARIABLE, SshShell, parse_address
 from opscope.hosts.this_machine import ThisMachine
 from opscope.readers.registry import read_trace
@@ -188,14 +189,29 @@ def test_a_build_that_hangs_is_ended_with_all_it_started(bench: Bench, tmp_path:
 
 
 def test_a_host_is_held_by_one_at_a_time(bench: Bench) -> None:
-    """A device refuses another host meanwhile and is free afterwards; this machine is nobody else's."""
+    """It refuses another host meanwhile and is free afterwards; where nothing is measured, this machine is not held."""
     if bench.base is None:
         with bench.host.reserved(), bench.again().reserved():
-            return
-    with bench.host.reserved(), pytest.raises(DeviceError, match="in use"), bench.again().reserved():
+            pass
+    asked = LockRequest("fail")
+    with bench.host.reserved(asked), pytest.raises(BusyError, match="in use"), bench.again().reserved(asked):
         pass
-    with bench.again().reserved():
+    with bench.again().reserved(asked):
         pass
+
+
+def test_two_runs_beside_each_other_both_work(bench: Bench, tmp_path: Path) -> None:
+    """The one that came later keeps its files apart, and both are told of the other."""
+    alone, beside = bench.host, bench.again()
+    with alone.reserved(LockRequest("wait")) as first, beside.reserved(LockRequest("warn")) as second:
+        for number, host in enumerate((alone, beside)):
+            (tmp_path / str(number)).mkdir()
+            command = GuardedCommand(["sh", "-c", "echo done"], tmp_path / str(number), 20.0)
+            with host.started(command) as status:
+                assert status.code == 0
+            assert (tmp_path / str(number) / PRINTED).read_text().strip() == "done"
+        assert (first.held, second.held) == (True, False)
+        assert len(first.record().beside) == len(second.record().beside) == 1
 
 
 def test_files_lie_in_one_directory_under_their_names(bench: Bench, tmp_path: Path) -> None:

@@ -76,6 +76,8 @@ class Message(NamedTuple):
         context: what is usual elsewhere, with its source.
         operators: those whose time it is about; empty when it is about none in particular.
         place: where in the trace of an NPU; None elsewhere.
+        subject: which of several things that the rule knows it is about, such as an event of a unit; empty where the
+            rule has one alone.
     """
 
     kind: MessageKind
@@ -88,6 +90,7 @@ class Message(NamedTuple):
     context: str | None = None
     operators: tuple[OperatorKey, ...] = ()
     place: str | None = None
+    subject: str = ""
 
 
 def finding(

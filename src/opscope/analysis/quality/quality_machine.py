@@ -44,6 +44,9 @@ class Circumstances(NamedTuple):
         thermal_status: worst that an Android device told, from 0 (none) to 6 (shutdown); None where none was told.
         limit_mhz: lowest and highest limit of the same CPU's clock, of the one whose limit fell most.
         steal: part of the time of the CPUs that a hypervisor took, while inferences were measured.
+        locked: whether the machine was kept from other runs of opscope, as far as these knew; None where that is not
+            known.
+        beside: other runs of opscope that measured there at the same time.
     """
 
     known: bool
@@ -61,6 +64,8 @@ class Circumstances(NamedTuple):
     thermal_status: int | None = None
     limit_mhz: tuple[float, float] | None = None
     steal: float | None = None
+    locked: bool | None = None
+    beside: tuple[str, ...] = ()
 
 
 def examine_machine(found: Circumstances) -> list[Message]:
@@ -70,6 +75,7 @@ def examine_machine(found: Circumstances) -> list[Message]:
     if not found.known:
         return [complete(found), not_checked("machine", "the machine is not known, nor what else it did meanwhile")]
     own = [not_throttled(found)] if found.thermal_status is not None or found.limit_mhz is not None else []
+    own += [one_run(found)] if found.locked is not None or found.beside else []
     return [*(check(found) for check in CHECKS), *own]
 
 
@@ -180,6 +186,18 @@ def alone(found: Circumstances) -> Message:
     if found.virtual is None:
         return not_checked(check, "whether this is a virtual machine cannot be read")
     return passed(check, "this is no virtual machine")
+
+
+@declare_rule()
+def one_run(found: Circumstances) -> Message:
+    """Other runs of opscope that measured on the machine at the same time; asked only where there is a lock."""
+    check = "one_run"
+    if found.beside:
+        told = f"measured at the same time as another run, by {'; '.join(found.beside)}"
+        return concern(check, Grade.DO_NOT_TRUST, told, "run one after the other; --lock fail refuses a second run")
+    if not found.locked:
+        return not_checked(check, "the machine has no lock, so that another run would not be seen")
+    return passed(check, "no other run of opscope measured on the machine")
 
 
 CHECKS: tuple[Callable[[Circumstances], Message], ...] = (

@@ -14,6 +14,7 @@ from opscope.hosts.adb.guard import Hold, owner_text
 from opscope.hosts.adb.state import read_device, read_state
 from opscope.hosts.device import Device
 from opscope.hosts.host import PRINTED
+from opscope.hosts.lock import DeviceLock
 from opscope.hosts.scripts import START
 
 if TYPE_CHECKING:
@@ -37,7 +38,9 @@ _COME_BACK = "plug it in or switch it on; what was measured is kept, finish with
 
 
 class AdbLock:
-    """The hold on a device, made anew when it was lost.
+    """The lock of a device, and the hold on its settings, made anew when they were lost.
+
+    Settings are those of who holds the lock: a run beside another one leaves them as they are.
 
     Args:
         shell: to the device.
@@ -51,24 +54,58 @@ class AdbLock:
 
     def __init__(self, shell: AdbShell, directory: str, power: Power | None) -> None:
         self._shell, self._directory, self._power = shell, directory, power
+        self._lock = DeviceLock(shell)
         self._hold: Hold | None = None
         self._owner = f"{owner_text()}, {id(self):x}"
         self.found: dict[str, str | None] = {}
         self.restored: dict[str, str | None] = {}
 
-    def take(self) -> bool:
-        """Hold the device and make the settings; see :class:`opscope.hosts.device.Lock`."""
-        if self._hold is not None and self._hold.alive():
-            return False
+    @property
+    def holder(self) -> str | None:
+        """Who holds the device while we measure beside; see :class:`opscope.hosts.lock.Lock`."""
+        return self._lock.holder
+
+    def take(self, *, beside: bool = False) -> None:
+        """Hold the device and make the settings; see :class:`opscope.hosts.lock.Lock`."""
         with contextlib.suppress(DeviceError):
             self.release()
+        self._lock.take(beside=beside)
+        try:
+            self._make_settings()
+        except BaseException:
+            self._lock.release()
+            raise
+
+    def renew(self) -> bool:
+        """Hold it again as before, if that was lost; see :class:`opscope.hosts.lock.Lock`."""
+        held = self._hold is None or self._hold.alive()
+        if held and not self._lock.renew():
+            return False
+        with contextlib.suppress(DeviceError):
+            self._end_settings()
+        self._lock.renew()
+        self._make_settings()
+        return True
+
+    def beside(self) -> list[str]:
+        """Who measured beside us; see :class:`opscope.hosts.lock.Lock`."""
+        return self._lock.beside()
+
+    def release(self) -> None:
+        """Put its settings back and let others have it; see :class:`opscope.hosts.lock.Lock`."""
+        try:
+            self._end_settings()
+        finally:
+            self._lock.release()
+
+    def _make_settings(self) -> None:
+        if self._lock.holder is not None:
+            return
         self._hold = Hold(self._shell, self._directory, self._owner, self._power)
         self.found = self._hold.saved
         self.restored = {**self.restored, **self._hold.restored}
-        return True
 
-    def release(self) -> None:
-        """Put its settings back and let others have it; see :class:`opscope.hosts.device.Lock`."""
+    def _end_settings(self) -> None:
         hold, self._hold = self._hold, None
         if hold is not None:
             hold.end()
@@ -117,7 +154,7 @@ class AdbDevice(Device):
         Raises:
             DeviceError: it does not answer, and does not come back.
         """
-        power = self._power.name if self._power else None
+        power = self._power.name if self._power and self._hold.holder is None else None
         told = self._patiently(lambda: read_device(self._adb, power, features, versions))
         if told.phone is None:
             return told

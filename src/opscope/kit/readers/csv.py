@@ -20,12 +20,12 @@ import msgspec
 import numpy as np
 
 from opscope.core.errors import EmptyTraceError, InvariantError, TraceFormatError, did_you_mean
+from opscope.core.input_files import file_bytes
 from opscope.core.table import Clock, EventTable, Scope, TraceWarning
 from opscope.core.table.segment import coded_from
 from opscope.core.units import share_text, time_text
 from opscope.program.kernels.names import KernelName, parse_kernel
 from opscope.readers.lifecycle import FRAMEWORK, PORTABLE, UNNAMED_DELEGATE, XNNPACK, delegate_by_names
-from opscope.readers.registry import file_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

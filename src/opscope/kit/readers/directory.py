@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypedDict
 import msgspec
 
 from opscope.core.errors import NotFoundError, StorageError, TraceFormatError
+from opscope.core.input_files import file_bytes
 from opscope.core.table import TraceWarning
 from opscope.core.units import share_text, time_text
 from opscope.kit.readers.csv import kernel_rows, stats_rows
@@ -36,7 +37,6 @@ from opscope.kit.readers.run import (
     KitRun,
     StatedMedian,
 )
-from opscope.readers.registry import file_bytes
 from opscope.runtimes.executorch.xnnpack.log import read_kernel_log
 
 if TYPE_CHECKING:

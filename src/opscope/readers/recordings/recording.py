@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opscope.core.errors import EmptyTraceError, TraceFormatError
+from opscope.core.input_files import file_bytes
+from opscope.core.system.memory import limited
 from opscope.readers.compressed import inflated
 from opscope.readers.recordings.perf_script import is_perf_script, parse_perf_script
 from opscope.readers.recordings.sample_text import is_sample, parse_sample
 from opscope.readers.recordings.simpleperf import is_report, is_report_sample, parse_report, parse_report_sample
 from opscope.readers.recordings.xctrace import is_xctrace, parse_xctrace
-from opscope.readers.registry import file_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -44,9 +45,11 @@ def read_recording(path: Path) -> Recording:
     Raises:
         NotFoundError: there is no such file.
         StorageError: it cannot be read.
-        TraceFormatError: it is of no known form, damaged, or holds no sample.
+        TraceFormatError: it is of no known form, damaged, holds no sample, or is no regular file.
+        MemoryLimitError: reading it takes more memory than it may.
     """
-    found = _parse(inflated(file_bytes(path), path), path)
+    with limited(path):
+        found = _parse(bytes(inflated(file_bytes(path), path)), path)
     if not found.functions:
         hint = "record for longer, with a higher frequency, or of the process that runs the model"
         raise EmptyTraceError("the recording holds no samples", where=path, hint=hint)

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import re
-import unicodedata
 from typing import TYPE_CHECKING
+
+from opscope.core.printable import CSV_ESCAPED, escaped, hides, printable
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
 LONGEST = 120
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]<>|~#])")
-GUARDED = "=+-@\t\r\n'"
+GUARDED = "=+-@'"
 """First characters of a text that gets an apostrophe in a CSV cell: formulas, and the apostrophe itself."""
 
 
 def plain(name: str, longest: int = LONGEST) -> str:
-    """A name on one line, without control or direction characters, cut in the middle when it is too long."""
-    visible = "".join(_visible(c) for c in name)
+    """A name on one line, control and direction characters escaped, cut in the middle when it is too long."""
+    visible = printable(name)
     if len(visible) <= longest:
         return visible
     half = (longest - 1) // 2
@@ -42,7 +43,13 @@ def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]], right: Co
 
 
 def csv_cell(value: str) -> str:
-    """A text for a CSV cell that spreadsheets must not take for a formula; it is back without a leading apostrophe."""
+    """A text for a CSV cell that spreadsheets must not take for a formula, and that a terminal can show.
+
+    It is back without a leading apostrophe; behind an apostrophe and a backslash it is escaped, with
+    :func:`opscope.core.printable.unescaped` to get it back.
+    """
+    if hides(value):
+        return CSV_ESCAPED + escaped(value)
     return f"'{value}" if value.startswith(tuple(GUARDED)) else value
 
 
@@ -55,11 +62,3 @@ def distinct(names: Iterable[str]) -> list[str]:
             number, shown = number + 1, f"{name} ({number})"
         found[shown] = None
     return list(found)
-
-
-def _visible(character: str) -> str:
-    """A character as it may stand in a line of text; what has no place there shows that something was there."""
-    category = unicodedata.category(character)
-    if category == "Zs":
-        return " "
-    return "\N{REPLACEMENT CHARACTER}" if category.startswith("C") or category in {"Zl", "Zp"} else character

@@ -1,9 +1,11 @@
-"""All events as one tidy CSV file: one row an event, the columns of the event table.
+r"""All events as one tidy CSV file: one row an event, the columns of the event table.
 
 How cells are written, so that ``opscope.readers.events_table`` gives the same table back:
 
-- A text that starts with one of ``= + - @ '``, a tab or a line break has an apostrophe in front, so that a spreadsheet
-  shows it and computes nothing. Taking one leading apostrophe away gives the text back.
+- A text that starts with one of ``= + - @ '`` has an apostrophe in front, so that a spreadsheet shows it and computes
+  nothing. Taking one leading apostrophe away gives the text back.
+- A text with control or direction characters or ends of lines begins with an apostrophe and a backslash, behind which
+  they are escaped as Python does, backslashes too: ``'\\x1b[31m``.
 - Null is an empty cell; an empty text is ``""``.
 - Bytes are hexadecimal behind ``0x``, so that a spreadsheet takes none for a number.
 - Truth is ``true`` or ``false``.
@@ -21,6 +23,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from opscope.core.printable import CSV_ESCAPED, escaped
 from opscope.core.table import COLUMNS, Clock
 from opscope.readers.events_table import CLOCK_COLUMN
 from opscope.reports.content.text import GUARDED
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
 
 _PART = 1 << 15
 _GUARD = f"^[{re.escape(GUARDED)}]"
+_HIDDEN = r"[\p{C}\p{Zl}\p{Zp}]"
 
 
 def events_csv(table: EventTable) -> Iterator[bytes]:
@@ -48,7 +52,14 @@ def events_csv(table: EventTable) -> Iterator[bytes]:
 
 def guarded(text: pl.Expr) -> pl.Expr:
     """A column of text as :func:`opscope.reports.content.text.csv_cell` writes it; nulls stay."""
-    return pl.when(text.str.contains(_GUARD)).then("'" + text).otherwise(text)
+    hidden = pl.when(text.str.contains(_HIDDEN)).then(text.map_batches(_escaped, return_dtype=pl.String))
+    return hidden.when(text.str.contains(_GUARD)).then("'" + text).otherwise(text)
+
+
+def _escaped(text: pl.Series) -> pl.Series:
+    """Those texts escaped that hold what no terminal shows."""
+    names = text.filter(text.str.contains(_HIDDEN)).unique().to_list()
+    return text.replace(names, [CSV_ESCAPED + escaped(name) for name in names]) if names else text
 
 
 def _cell(column: Column) -> pl.Expr:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from opscope.analysis.findings.message import Severity
 from opscope.analysis.findings.quality import Grade
+from opscope.bundle.device import device_text
 from opscope.bundle.manifest import TracingMode
 from opscope.core.stats.effect import Verdict
 from opscope.reports.content.content import resources
@@ -43,6 +44,18 @@ class Family(NamedTuple):
     kind: str
     unit: str
     help: str
+
+
+class MetricLabels(NamedTuple):
+    """What the person who exports says of a measurement.
+
+    Attributes:
+        device: name of the machine, a label of every series; None: CPU, system and address of the manifest.
+        commit: of what was measured, a label of `opscope_measurement` alone, since each commit would begin new series.
+    """
+
+    device: str | None = None
+    commit: str | None = None
 
 
 class Sample(NamedTuple):
@@ -76,11 +89,12 @@ FAMILIES = (
 )
 
 
-def openmetrics(content: ReportContent) -> bytes:
+def openmetrics(content: ReportContent, given: MetricLabels | None = None) -> bytes:
     """The exposition of everything that a report shows.
 
     Args:
         content: of a bundle or of a run of the Arm kit; times in nanoseconds.
+        given: device and commit; None: not said.
     """
     manifest = content.manifest
     named = _shown(result.variant.name for result in content.variants)
@@ -96,19 +110,22 @@ def openmetrics(content: ReportContent) -> bytes:
     for comparison in content.comparisons:
         samples += _comparison(base, comparison, sides)
     samples += _conclusions(base, content.quality, content.findings)
-    return _text([*samples, *_repetitions(base, manifest)])
+    return _text(_given([*samples, *_repetitions(base, manifest)], given))
 
 
-def openmetrics_of(analysis: Analysis, model: str, manifest: Manifest | None = None) -> bytes:
+def openmetrics_of(
+    analysis: Analysis, model: str, manifest: Manifest | None = None, given: MetricLabels | None = None
+) -> bytes:
     """The exposition of one analysis.
 
     Args:
         analysis: times in nanoseconds.
         model: what was measured.
         manifest: of its bundle; None for a trace alone.
+        given: as in :func:`openmetrics`.
     """
     named = analysis.variant or ""
-    base = _base(manifest, named) if manifest else {"model": model}
+    base = _base(manifest, named) if manifest else {"model": model, "device": ""}
     variant = manifest.variant(analysis.variant or "") if manifest else None
     labels = _labels(base, variant, variant.name) if variant else base | {"variant": analysis.variant or ""}
     info = (
@@ -117,7 +134,15 @@ def openmetrics_of(analysis: Analysis, model: str, manifest: Manifest | None = N
         else {"model": model, "trace_sha256": analysis.trace.sha256 or ""}
     )
     samples = [Sample("opscope_measurement", info, 1, "_info"), *_variant(labels, analysis)]
-    return _text([*samples, *_conclusions(labels, analysis.quality, analysis.findings)])
+    return _text(_given([*samples, *_conclusions(labels, analysis.quality, analysis.findings)], given))
+
+
+def _given(samples: Iterable[Sample], given: MetricLabels | None) -> list[Sample]:
+    """Samples with what was said of them."""
+    device, commit = given or MetricLabels()
+    every = {} if device is None else {"device": device}
+    once = {"opscope_measurement": {"commit": commit or ""}}
+    return [one._replace(labels=one.labels | every | once.get(one.family, {})) for one in samples]
 
 
 def _conclusions(labels: Labels, quality: Quality | None, findings: Sequence[Finding]) -> Iterator[Sample]:
@@ -132,6 +157,7 @@ def _base(manifest: Manifest, variant: str = "") -> Labels:
     """Labels of every series: what ran, of a variant with a program of its own that one, and where."""
     return {
         "model": manifest.model_of(variant).name,
+        "device": device_text(manifest),
         "target": manifest.target.kind,
         "cpu": manifest.environment.cpu or manifest.environment.machine or "",
     }

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-import shlex
 from pathlib import PurePath
 from typing import TYPE_CHECKING, NamedTuple
 
 from opscope.bundle.manifest import Role
+from opscope.core.printable import shell_command
 from opscope.reports.sections.methods import calls_text
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def reproduction(manifest: Manifest) -> Reproduction | None:
         return None
     else:
         words = list(_profile_words(manifest, request))
-    command = shlex.join(words)
+    command = shell_command(words)
     longest = max(map(len, re.findall("`+", command)), default=0)
     return Reproduction(command, "`" * max(_FEWEST_BACKTICKS, longest + 1), note)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from opscope.core.errors import OpscopeError, UsageError
+from opscope.core.printable import shell_command
 
 _PROGRAMS = (".pte", ".bpte")
 
@@ -47,6 +48,6 @@ def check_kinds(candidate: str, against: str, models: Path | None = None) -> boo
         return True  # then it is a misspelt program, which is said where it is looked for
     hint = (
         "give the program that was measured there, and both run in turns; or measure this one like the other with "
-        f"opscope profile {program} --out DIR, and check that bundle"
+        f"{shell_command(['opscope', 'profile', program])} --out DIR, and check that bundle"
     )
     raise UsageError(f"{program} is a program, and {other} was measured before", where="--against", hint=hint)

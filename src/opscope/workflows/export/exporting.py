@@ -18,7 +18,7 @@ from opscope.analysis.preflight.exported import (
     delegation,
 )
 from opscope.core.errors import BundleError, ExportError, OpscopeError, UsageError
-from opscope.core.files import sha256_of, storage_errors, write_atomically
+from opscope.core.files import blocks_of, sha256_of, storage_errors, write_atomically
 from opscope.core.json import to_json
 from opscope.core.version import __version__
 from opscope.machine.clock import SystemClock
@@ -290,8 +290,7 @@ def _kept_log(path: Path, staging: Path, make: Callable[[], ExportRecord]) -> Ex
         log, kept = staging / EXPORT_LOG, path.with_name(f"{path.name}-export.log")
         if not log.exists():
             raise
-        with storage_errors(kept):
-            shutil.copyfile(log, kept)
+        write_atomically(kept, blocks_of(log))
         raise ExportError(error.problem, where=kept, hint=error.hint) from error
 
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from opscope.bundle.bundle import check_free, is_bundle
 from opscope.core.errors import ClusterError, TraceFormatError, did_you_mean
-from opscope.core.files import write_atomically
+from opscope.core.files import leads_out, storage_errors, write_atomically
 from opscope.workflows.measure.model_files import program_source
 from opscope.workflows.measure.run_report import ExperimentResult, RunReport, with_comparisons
 from opscope.workflows.measure.workers import Lost, Where, calls, connected
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from opscope.experiment.planned import Experiment, Experiments
+    from opscope.hosts.lock import LockMode
 
 MACHINE = "opscope"
 _FOLDER = "run"
@@ -36,11 +37,13 @@ class Errand(NamedTuple):
         config: name and content of the file that asked for it.
         experiment: as it was read.
         program: content of the .pte; None for a registered model, which the worker exports.
+        lock: what to do when another run measures on the machine.
     """
 
     config: tuple[str, bytes]
     experiment: Experiment
     program: bytes | None
+    lock: LockMode = "wait"
 
 
 class Brought(NamedTuple):
@@ -57,13 +60,14 @@ class Brought(NamedTuple):
     notes: list[str]
 
 
-def run_on_workers(asked: Experiments, scheduler: str, *, resume: bool) -> RunReport:
+def run_on_workers(asked: Experiments, scheduler: str, *, resume: bool, lock: LockMode = "wait") -> RunReport:
     """Run experiments on workers; what a worker brings is here, whole, before the next result is waited for.
 
     Args:
         asked: the experiments.
         scheduler: its address.
         resume: leave out those whose bundles are there; without it they must not be.
+        lock: what a worker does when another run measures on its machine.
 
     Raises:
         BundleError: a bundle is there already.
@@ -80,7 +84,7 @@ def run_on_workers(asked: Experiments, scheduler: str, *, resume: bool) -> RunRe
         check_free(asked.out / experiment.name)
         program_source(experiment.model, experiment.models)
     _check_owned(wanted, scheduler)
-    errands = [_errand(asked.file, experiment) for experiment in wanted]
+    errands = [_errand(asked.file, experiment)._replace(lock=lock) for experiment in wanted]
     found = {e.name: _there(asked, e) for e in there}
     for errand, brought in zip(errands, calls(Where(scheduler), run_there, errands, needs), strict=True):
         found[errand.experiment.name] = _kept(asked, errand.experiment, brought, notes)
@@ -108,7 +112,7 @@ def run_there(errand: Errand) -> Brought:
             experiment = msgspec.structs.replace(experiment, model=str(program))
         out, notes = Path(work) / _FOLDER, list[str]()
         asked = Experiments(file, out, (experiment,))
-        result = experiment_result(asked, experiment, Means(), notes)
+        result = experiment_result(asked, experiment, Means(lock=errand.lock), notes)
         return Brought(result, dict(_files(out / experiment.name)), notes)
 
 
@@ -160,11 +164,12 @@ def _kept(asked: Experiments, experiment: Experiment, brought: Brought | Lost, n
         return ExperimentResult(experiment.name, str(path), error=brought.reason, exit_code=ClusterError.exit_code)
     notes += brought.notes
     if brought.files:
-        asked.out.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=f".{experiment.name}-", dir=asked.out) as folder:
-            for name, content in brought.files.items():
-                write_atomically(Path(folder) / _FOLDER / _inside(name, path), content)
-            shutil.move(Path(folder) / _FOLDER, path)
+        with storage_errors(path):
+            asked.out.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(prefix=f".{experiment.name}-", dir=asked.out) as folder:
+                for name, content in brought.files.items():
+                    write_atomically(Path(folder) / _FOLDER / _inside(name, path), content)
+                shutil.move(Path(folder) / _FOLDER, path)
     return msgspec.structs.replace(brought.result, path=str(path))
 
 
@@ -174,7 +179,6 @@ def _inside(name: str, path: Path) -> str:
     Raises:
         TraceFormatError: it does not.
     """
-    parts = PurePosixPath(name)
-    if parts.is_absolute() or ".." in parts.parts or "\\" in name:
+    if leads_out(name):
         raise TraceFormatError(f"a worker named a file outside of its bundle: {name!r}", where=path)
     return name

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opscope.core.errors import BundleError
-from opscope.core.files import storage_errors
+from opscope.core.files import write_new as create
 from opscope.experiment.config_files import decoded, template
 from opscope.experiment.config_rules import read_own
 from opscope.kit.config import is_kit_config, read_kit_config
@@ -25,13 +25,8 @@ def write_new(path: Path, text: str) -> None:
         BundleError: it is there; it stays as it is.
         StorageError: the system refused.
     """
-    with storage_errors(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with path.open("x", encoding="utf-8") as file:
-                file.write(text)
-        except FileExistsError:
-            raise BundleError("there is something already", where=path, hint="choose another --out") from None
+    if not create(path, text.encode()):
+        raise BundleError("there is something already", where=path, hint="choose another --out")
 
 
 def read_experiments(file: Path) -> Experiments:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -13,6 +12,7 @@ from opscope.bundle.bundle import MODEL, Bundle, check_free, program_home
 from opscope.bundle.manifest import LeftOut, Manifest, Plan, Status, Tensor
 from opscope.core.errors import BundleError, MissingDependencyError, RunError, UsageError
 from opscope.core.files import sha256_of, write_atomically
+from opscope.core.printable import shell_command
 from opscope.core.version import __version__
 from opscope.experiment.schedule import interleaved
 from opscope.experiment.target import capabilities
@@ -260,7 +260,7 @@ def resumed_bundle(path: Path, model: str, against: str | None = None) -> Bundle
     bundle = Bundle.open(path)
     manifest = bundle.manifest
     if model not in (manifest.model.source, manifest.model.name):
-        hint = shlex.join(["opscope", "profile", manifest.model.source, "--out", str(path), "--resume"])
+        hint = shell_command(["opscope", "profile", manifest.model.source, "--out", str(path), "--resume"])
         raise UsageError(f"the bundle is of {manifest.model.source}, not of {model}", where=path, hint=hint)
     others = [own.source for own in manifest.programs.values()]
     if against is not None and against not in others:

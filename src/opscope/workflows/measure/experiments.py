@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -16,6 +17,7 @@ from opscope.core.files import write_atomically
 from opscope.experiment.engine import run_experiment, silent
 from opscope.experiment.pacing import Rest
 from opscope.experiment.target import reserved
+from opscope.hosts.lock import LockRequest
 from opscope.hosts.target_kinds import AUTO
 from opscope.machine.clock import SystemClock
 from opscope.measurements.results import Profiled
@@ -28,16 +30,21 @@ from opscope.workflows.measure.targets import recorded_target
 from opscope.workflows.reports.reports import REPORT_FORMATS, content_of, write_reports
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from opscope.analysis.compare.compare import Comparison
-    from opscope.bundle.manifest import Repetition
+    from opscope.bundle.manifest import LockRecord, Repetition
     from opscope.experiment.engine import Progress
     from opscope.experiment.planned import Effort, Experiment, Experiments
     from opscope.experiment.target import RunTarget
+    from opscope.hosts.lock import LockMode, MachineHold
     from opscope.machine.clock import TimeSource
     from opscope.reports.content.content import ReportContent
+
+
+def _unheard(text: str) -> None:
+    """A notice that nobody hears."""
 
 
 class Means(NamedTuple):
@@ -49,6 +56,8 @@ class Means(NamedTuple):
         clock: the machine's unless given.
         sleep: how time between processes is spent.
         scheduler: address of a Dask scheduler, whose workers run the experiments; None: this machine does.
+        lock: what to do when another run measures on the machine.
+        notify: hears what is to be known while a run goes on, as sentences.
     """
 
     progress: Progress = silent
@@ -56,6 +65,13 @@ class Means(NamedTuple):
     clock: TimeSource = SystemClock()
     sleep: Callable[[float], None] = time.sleep
     scheduler: str | None = None
+    lock: LockMode = "wait"
+    notify: Callable[[str], None] = _unheard
+
+    @property
+    def lock_request(self) -> LockRequest:
+        """How the machine is to be held."""
+        return LockRequest(self.lock, notify=self.notify)
 
 
 CONFIG = "config"
@@ -79,11 +95,11 @@ def experiment_result(asked: Experiments, experiment: Experiment, means: Means, 
 def _run(asked: Experiments, experiment: Experiment, means: Means) -> Profiled:
     path = asked.out / experiment.name
     target = experiment_target(experiment, path, means)
-    with reserved(target):
+    with reserved(target, means.lock_request) as hold:
         begun = old_bundle(path, experiment, target) if is_bundle(path) else None
         bundle = begun or new_bundle(path, experiment, target, means.clock)
-        write_atomically(path / f"{CONFIG}{asked.file.suffix}", asked.file.read_bytes())
-        return measure(bundle, experiment, target, means)
+        write_atomically(path / f"{CONFIG}{asked.file.suffix}", asked.file.read_bytes(), follow=False)
+        return measure(bundle, experiment, target, means, hold)
 
 
 def experiment_target(experiment: Experiment, path: Path, means: Means) -> RunTarget:
@@ -93,7 +109,9 @@ def experiment_target(experiment: Experiment, path: Path, means: Means) -> RunTa
     return target_of(experiment, given=given)
 
 
-def measure(bundle: Bundle, experiment: Experiment, target: RunTarget, means: Means) -> Profiled:
+def measure(
+    bundle: Bundle, experiment: Experiment, target: RunTarget, means: Means, hold: MachineHold | None = None
+) -> Profiled:
     """Run what a bundle lacks, find the ceilings of its machine, and write its reports.
 
     Args:
@@ -101,6 +119,7 @@ def measure(bundle: Bundle, experiment: Experiment, target: RunTarget, means: Me
         experiment: says how much is measured.
         target: where it runs, held.
         means: of the run.
+        hold: on the machine; None where the target has no lock.
 
     Raises:
         RunError: nothing could be measured.
@@ -111,9 +130,10 @@ def measure(bundle: Bundle, experiment: Experiment, target: RunTarget, means: Me
     rest = Rest(effort, target, means.sleep)
     with bundle.locked():
         remember(bundle, effort)
-        _run_rounds(bundle, effort, target, means, rest)
-        if effort.roofs is not False:
-            measure_peak_rates(bundle, target, means.clock, anew=effort.roofs is True)
+        with _lock_recorded(bundle, hold):
+            _run_rounds(bundle, effort, target, means, rest)
+            if effort.roofs is not False:
+                measure_peak_rates(bundle, target, means.clock, anew=effort.roofs is True)
     content = content_of(bundle)
     if content.shown is None:
         failures = bundle.manifest.failures()
@@ -121,7 +141,30 @@ def measure(bundle: Bundle, experiment: Experiment, target: RunTarget, means: Me
         hint = "the logs beside the manifest say more; `opscope doctor` checks this machine"
         raise RunError(f"nothing could be measured: {reason}", where=bundle.path, hint=hint)
     files = write_reports(bundle.path, content, REPORT_FORMATS)
-    return Profiled(bundle.path, content, files, list(_without_effect(effort, content, rest)))
+    notes = [*_without_effect(effort, content, rest), *_lock_notes(bundle.manifest.locks[-1:])]
+    return Profiled(bundle.path, content, files, notes)
+
+
+@contextlib.contextmanager
+def _lock_recorded(bundle: Bundle, hold: MachineHold | None) -> Iterator[None]:
+    """Write down how the machine is held; at the end, too, since others may have come meanwhile."""
+    if hold is None:
+        yield
+        return
+    bundle.record_lock(hold.record())
+    try:
+        yield
+    finally:
+        bundle.record_lock(hold.record(), again=True)
+
+
+def _lock_notes(locks: Sequence[LockRecord]) -> Iterator[str]:
+    """What is to be known of how the machine was held, one sentence each."""
+    for lock in locks:
+        if lock.beside:
+            yield f"measured at the same time as {'; '.join(lock.beside)}: figures may be wrong, measure again alone"
+        if lock.problem:
+            yield f"another run could not be kept away: {lock.problem}"
 
 
 def _run_rounds(bundle: Bundle, effort: Effort, target: RunTarget, means: Means, rest: Rest) -> None:

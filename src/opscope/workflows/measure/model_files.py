@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from opscope.bundle.bundle import MODEL
 from opscope.bundle.manifest import Model
 from opscope.core.errors import ExportError, TraceFormatError
-from opscope.core.files import sha256_of, storage_errors, write_atomically
+from opscope.core.files import blocks_of, sha256_of, write_atomically
 from opscope.measurements.export_record import RECORD, record_of_export, recorded_tokens
 from opscope.runtimes.executorch.bundled import is_bundled
 from opscope.runtimes.executorch.etrecord.slim import slim_etrecord
@@ -60,9 +59,7 @@ def exported_files(experiment: Experiment, work: Path, out: Path) -> list[Path]:
         record = checked_export(experiment.model, Choice(experiment.dtype), work, experiment.models, None)
     except ExportError as error:
         log = out.with_name(f"{out.name}-export.log")
-        with storage_errors(log):
-            out.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(work / EXPORT_LOG, log)
+        write_atomically(log, blocks_of(work / EXPORT_LOG))
         raise ExportError(error.problem, where=log, hint=error.hint) from error
     etrecord = [record.etrecord.name] if record.etrecord else []
     return [work / name for name in (record.program.name, *etrecord, RECORD, EXPORT_LOG)]

@@ -16,6 +16,7 @@ from opscope.experiment.config_errors import typed_options
 from opscope.experiment.engine import silent
 from opscope.experiment.planned import NOTHING_OFF, Effort, Experiment
 from opscope.experiment.target import reserved
+from opscope.hosts.lock import LockMode
 from opscope.hosts.target_kinds import AUTO
 from opscope.machine.clock import SystemClock
 from opscope.workflows.measure.experiment_bundle import new_bundle, resumed_bundle, target_of
@@ -25,7 +26,7 @@ from opscope.workflows.measure.resuming import check_agreement
 from opscope.workflows.measure.targets import recorded_target
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection
     from datetime import datetime
 
     from opscope.bundle.bundle import Bundle
@@ -72,6 +73,8 @@ class Settings(msgspec.Struct, frozen=True):
         max_rounds: most rounds that these two may lead to; None: four times ``rounds``.
         cooldown_seconds: rest between two processes.
         max_temperature: in degrees Celsius; the next process waits until the machine is cooler, where it can tell.
+        lock: when another run measures on the machine: ``wait`` for it, at most 60 s, and then measure beside it;
+            ``warn``: measure beside it at once; ``fail``: end with an error. Runs beside each other say so.
     """
 
     target: str = AUTO.name
@@ -97,6 +100,7 @@ class Settings(msgspec.Struct, frozen=True):
     input_specs: tuple[str, ...] = ()
     input_file: str | None = None
     data: str | None = None
+    lock: LockMode = "wait"
 
 
 def default_directory(model: str, now: datetime) -> Path:
@@ -116,6 +120,7 @@ def profile(  # noqa: PLR0913 - the one call a notebook makes; all but the first
     target: RunTarget | None = None,
     clock: TimeSource | None = None,
     named: Collection[str] = (),
+    notify: Callable[[str], None] | None = None,
 ) -> Profiled:
     """Profile a model with acceleration on and off, and write the bundle with its reports.
 
@@ -133,12 +138,16 @@ def profile(  # noqa: PLR0913 - the one call a notebook makes; all but the first
         clock: None: the machine's.
         named: options of the command line that the settings come from, such as ``--seed``: with ``resume`` one that
             contradicts the bundle is an error, and so is ``--dtype`` for a program that is exported already.
+        notify: hears that another run is waited for, as sentences; None: nobody does.
 
     Raises:
         UsageError: an option contradicts the bundle or the model; the message names both values.
+        BusyError: another run measures on the machine, and ``settings.lock`` is ``fail``.
         OpscopeError: of the kind that fits; what was measured before it is kept in ``out``.
     """
-    settings, means = settings or Settings(), Means(progress, target, clock or SystemClock())
+    settings = settings or Settings()
+    means = Means(progress, target, clock or SystemClock(), lock=settings.lock)
+    means = means if notify is None else means._replace(notify=notify)
     name = str(model) if isinstance(model, str | Path) else type(model).__name__
     path = default_directory(name, means.clock.now()) if out is None else Path(out)
     source = _source(model, inputs, settings, path)
@@ -152,9 +161,9 @@ def profile(  # noqa: PLR0913 - the one call a notebook makes; all but the first
     # A run is finished where it began.
     given = recorded_target(begun.manifest.target) if begun and target is None else target
     place = target_of(experiment, given=given)
-    with reserved(place):
+    with reserved(place, means.lock_request) as hold:
         bundle = begun or new_bundle(path, experiment, place, means.clock)
-        return measure(bundle, experiment, place, means)
+        return measure(bundle, experiment, place, means, hold)
 
 
 def _check_dtype(source: str, settings: Settings, begun: Bundle | None, named: Collection[str]) -> None:

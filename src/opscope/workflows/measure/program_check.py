@@ -21,6 +21,8 @@ from opscope.workflows.measure.targets import recorded_target
 from opscope.workflows.measure.variants import NEW, OLD
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from opscope.analysis.gate.gate import GateReport
     from opscope.experiment.engine import Progress
     from opscope.experiment.target import RunTarget
@@ -52,6 +54,7 @@ def check_programs(  # noqa: PLR0913 - all but the programs are by name
     progress: Progress = silent,
     target: RunTarget | None = None,
     clock: TimeSource | None = None,
+    notify: Callable[[str], None] | None = None,
 ) -> ProgramCheck:
     """Measure two programs in one interleaved experiment, and judge the one by the other.
 
@@ -69,14 +72,17 @@ def check_programs(  # noqa: PLR0913 - all but the programs are by name
         progress: hears of every repetition.
         target: where to run; None: as ``settings.target`` says.
         clock: None: the machine's.
+        notify: hears that another run is waited for, as sentences; None: nobody does.
 
     Raises:
+        BusyError: another run measures on the machine, and ``settings.lock`` is ``fail``.
         MismatchError: the programs do not take the same inputs, or the target is emulated.
         UsageError: a setting makes no sense for two programs.
         OpscopeError: of the kind that fits; what was measured before it is kept in ``out``.
     """
     settings = settings or Settings()
-    means = Means(progress, target, clock or SystemClock())
+    means = Means(progress, target, clock or SystemClock(), lock=settings.lock)
+    means = means if notify is None else means._replace(notify=notify)
     path = default_directory(str(candidate), means.clock.now()) if out is None else Path(out)
     _check_settings(settings)
     begun = resumed_bundle(path, str(candidate), str(against)) if resume else None
@@ -84,8 +90,8 @@ def check_programs(  # noqa: PLR0913 - all but the programs are by name
     experiment = msgspec.structs.replace(planned, against=str(against), ablate=(NOTHING_OFF,))
     given = recorded_target(begun.manifest.target) if begun and target is None else target
     place = target_of(experiment, given=given)
-    with reserved(place):
-        done = measure(begun or new_bundle(path, experiment, place, means.clock), experiment, place, means)
+    with reserved(place, means.lock_request) as hold:
+        done = measure(begun or new_bundle(path, experiment, place, means.clock), experiment, place, means, hold)
     report = check_sides(f"{path}#{NEW}", f"{path}#{OLD}", threshold=threshold, budget=budget)
     return ProgramCheck(report, done)
 

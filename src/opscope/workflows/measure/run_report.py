@@ -94,5 +94,5 @@ def _compare(pair: PlannedComparison, baseline: ExperimentResult, candidate: Exp
     left, right = Bundle.open(Path(baseline.path)), Bundle.open(path)
     compared = comparison_of(bundle_side(left, pair.baseline[1], None), bundle_side(right, pair.candidate[1], None))
     name = f"comparisons/{pair.candidate[1]}-against-{pair.baseline[1]}.json"
-    write_atomically(path / name, to_json(compared))
+    write_atomically(path / name, to_json(compared), follow=False)
     return compared

@@ -11,6 +11,7 @@ import msgspec
 from opscope.bundle.bundle import Bundle, check_free, is_bundle
 from opscope.bundle.manifest import ConfigRequest
 from opscope.core.errors import (
+    BusyError,
     DeviceError,
     FeatureError,
     NotFoundError,
@@ -122,7 +123,7 @@ def run(  # noqa: PLR0913 - the one call a notebook makes; all but the first are
     if chosen.scheduler is not None:
         from opscope.workflows.measure.cluster import run_on_workers
 
-        return run_on_workers(asked, chosen.scheduler, resume=resume)
+        return run_on_workers(asked, chosen.scheduler, resume=resume, lock=chosen.lock)
     _check(asked, chosen, resume=resume)
     notes = [*asked.notes, *filter(None, [temporary_cache()])]
     results = [experiment_result(asked, e, chosen, notes) for e in asked.experiments if not e.evidence]
@@ -202,7 +203,8 @@ def _check(asked: Experiments, means: Means, *, resume: bool) -> None:
             target = experiment_target(experiment, path, means)
         except UsageError as error:
             raise UsageError(error.problem, where=f"{asked.file}: target", hint=error.hint) from error
-        with contextlib.suppress(*(_OF_ONE_DEVICE if several else ())), reserved(target):
+        later = (BusyError,) if means.lock != "fail" else ()  # the experiment waits for it, or runs beside
+        with contextlib.suppress(*(_OF_ONE_DEVICE if several else ()), *later), reserved(target):
             variants, _ = variants_of(experiment, target)
             if not is_bundle(path) and any((variant.threads or 1) > 1 for variant in variants):
                 check_threads(variants, target.environment(), oversubscribe=experiment.effort.oversubscribe)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from opscope.bundle.bundle import Bundle, is_bundle
 from opscope.core.errors import BundleError, RunError, UsageError, did_you_mean
-from opscope.core.files import head_of, write_atomically
+from opscope.core.files import head_of, is_stream, write_atomically
 from opscope.core.table import Clock
 from opscope.workflows.analyze.sides import is_kit, side_of
 
@@ -51,11 +51,15 @@ class ConvertOptions(NamedTuple):
         program: the .pte of a trace; a bundle has its own.
         etrecord: of the same export.
         by: what flame graphs are built from, ``operator`` or ``module``; None: operators.
+        device: name of the machine in openmetrics; None: CPU, system and address.
+        commit: of what was measured, in openmetrics; None: not said.
     """
 
     program: str | Path | None = None
     etrecord: str | Path | None = None
     by: str | None = None
+    device: str | None = None
+    commit: str | None = None
 
 
 class Request(NamedTuple):
@@ -68,6 +72,8 @@ class Request(NamedTuple):
         warmup: as in :func:`opscope.api.analyze`.
         files: the program that the user named.
         by: what flame graphs are built from.
+        device: as in ``ConvertOptions``.
+        commit: likewise.
     """
 
     path: str
@@ -76,6 +82,8 @@ class Request(NamedTuple):
     warmup: Warmup
     files: ProgramFiles | None
     by: str
+    device: str | None = None
+    commit: str | None = None
 
 
 def convert(
@@ -155,8 +163,11 @@ def _request(path: str | Path, to: str, warmup: Warmup, options: ConvertOptions 
     if to not in _OF_PROGRAMS and (given.program or given.etrecord):
         hint = f"the formats that show it: {', '.join(_OF_PROGRAMS)}"
         raise UsageError(f"{to} says nothing about the program", where="--program", hint=hint)
+    if to != "openmetrics" and (given.device or given.commit):
+        raise UsageError(f"{to} has no place for it", where="--device, --commit", hint="openmetrics carries both")
     files = program_files(given.program, given.etrecord)
-    return Request(str(path), to, _stem(str(path)), warmup, files, given.by or _BY_DEFAULT)
+    by = given.by or _BY_DEFAULT
+    return Request(str(path), to, _stem(str(path)), warmup, files, by, given.device, given.commit)
 
 
 def _check_by(to: str, by: str) -> None:
@@ -187,7 +198,7 @@ def _target(request: Request, suffix: str, out: Path | None) -> Path:
 
 def _check_new(targets: list[Path]) -> None:
     for target in targets:
-        if target.exists():
+        if target.exists() and not is_stream(target):
             hint = "replace it with --force, or choose another place with --out"
             raise BundleError("the output exists", where=target, hint=hint)
 
@@ -286,10 +297,11 @@ def _tables(request: Request) -> dict[str, Content]:
 
 
 def _openmetrics(request: Request) -> dict[str, Content]:
-    from opscope.reports.formats.openmetrics import openmetrics, openmetrics_of
+    from opscope.reports.formats.openmetrics import MetricLabels, openmetrics, openmetrics_of
 
+    given = MetricLabels(request.device, request.commit)
     if _is_whole(request):
-        return {".openmetrics.txt": openmetrics(_report(request))}
+        return {".openmetrics.txt": openmetrics(_report(request), given)}
     side = _checked(_side(request))
     if side.table.clock is not Clock.NS:
         problem = f"its metrics are in seconds, and this trace counts {side.table.clock.value}"
@@ -297,7 +309,7 @@ def _openmetrics(request: Request) -> dict[str, Content]:
     from opscope.measurements.analyses import analysis_of
 
     manifest = side.bundle.manifest if side.bundle else None
-    return {".openmetrics.txt": openmetrics_of(analysis_of(side), request.stem, manifest)}
+    return {".openmetrics.txt": openmetrics_of(analysis_of(side), request.stem, manifest, given)}
 
 
 def _model_explorer(request: Request) -> dict[str, Content]:

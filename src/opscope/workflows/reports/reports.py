@@ -108,7 +108,7 @@ def report(
     place = Path(path)
     usual = place / KIT_REPORTS if is_kit(place) else place
     shown = msgspec.structs.replace(content(place), title=title or None)
-    return write_reports(Path(out) if out else usual, shown, formats)
+    return write_reports(Path(out) if out else usual, shown, formats, follow=out is not None)
 
 
 def check_formats(formats: Sequence[str]) -> None:
@@ -122,8 +122,15 @@ def check_formats(formats: Sequence[str]) -> None:
             raise UsageError(f"no report format {name!r}", where="--format", hint=did_you_mean(name, REPORT_FORMATS))
 
 
-def write_reports(directory: Path, shown: ReportContent, formats: Sequence[str]) -> list[Path]:
-    """Write reports of these formats into a directory; see :func:`report`."""
+def write_reports(directory: Path, shown: ReportContent, formats: Sequence[str], *, follow: bool = False) -> list[Path]:
+    """Write reports of these formats into a directory; see :func:`report`.
+
+    Args:
+        directory: the bundle, or another.
+        shown: the content.
+        formats: as for :func:`report`.
+        follow: write to where links in the directory lead, as in one that the user named; a bundle may be somebody's.
+    """
     from opscope.reports.html.page import html, markdown_report
 
     files: dict[str, bytes] = {}
@@ -133,13 +140,13 @@ def write_reports(directory: Path, shown: ReportContent, formats: Sequence[str])
         files["report.md"] = markdown_report(shown).encode()
     if "html" in formats:
         files["report.html"] = html(shown).encode()
-    return write_files(directory, files)
+    return write_files(directory, files, follow=follow)
 
 
-def write_files(directory: Path, files: Mapping[str, bytes]) -> list[Path]:
+def write_files(directory: Path, files: Mapping[str, bytes], *, follow: bool = True) -> list[Path]:
     """Write files of these names, and say where they are."""
     for name, text in files.items():
-        write_atomically(directory / name, text)
+        write_atomically(directory / name, text, follow=follow)
     return [directory / name for name in files]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -19,6 +18,7 @@ from opscope.bundle.record_hashes import record_hashes
 from opscope.bundle.structure import DocumentStructure, file_roles, role_problems, shape, shape_problems
 from opscope.bundle.validation import CheckStatus, Problem, Validation
 from opscope.core.errors import BundleError, NotFoundError
+from opscope.core.printable import shell_command
 from opscope.core.version import __version__
 from opscope.workflows.validate.files import derived_documents, document_kind
 
@@ -154,7 +154,7 @@ def _filled(check: BundleCheck, path: str, written: str | None) -> BundleCheck:
     if check.action is None:
         return check
     action = check.action.replace("{written}", written or "an unknown version").replace("{checked}", __version__)
-    return msgspec.structs.replace(check, action=action.replace("{bundle}", path))
+    return msgspec.structs.replace(check, action=action.replace("{bundle}", shell_command([path])))
 
 
 def _manifest_checks(opened: Opened) -> list[BundleCheck]:
@@ -218,9 +218,9 @@ def _finishing(found: Inventory, manifest: Manifest) -> str:
     if config is not None:
         return f"finish it with `opscope run FILE --resume`, where FILE is the one that {config} is a copy of"
     for old in manifest.programs.values():
-        names = " --against ".join(shlex.quote(source) for source in (manifest.model.source, old.source))
+        names = " --against ".join(shell_command([source]) for source in (manifest.model.source, old.source))
         return f"finish it with `opscope check {names} --out {{bundle}} --resume`"
-    return f"finish it with `opscope profile {shlex.quote(manifest.model.source)} --out {{bundle}} --resume`"
+    return f"finish it with `opscope profile {shell_command([manifest.model.source])} --out {{bundle}} --resume`"
 
 
 def _variants_outside(manifest: Manifest, found: Inventory) -> dict[str, str]:

@@ -174,21 +174,22 @@ class EtdumpReader:
 
     name: ClassVar[str] = "etdump"
     suffixes: ClassVar[tuple[str, ...]] = (".etdump",)
+    takes_views: ClassVar[bool] = True
 
     def sniff(self, head: bytes) -> bool:
         """Whether a file starts like an ETDump."""
         return _origin(head) is not None
 
-    def read(self, data: bytes, path: Path) -> EventTable:
+    def read(self, data: bytes | memoryview, path: Path) -> EventTable:
         """All events of a file.
 
         Raises:
             EmptyTraceError: the file holds no event.
             TraceFormatError: the file is truncated, damaged or no ETDump.
         """
-        if not data:
+        if not len(data):
             raise EmptyTraceError("the file has no bytes", where=path, hint=_NO_TRACER)
-        origin = _origin(data[: _PREFIX + _HEADER])
+        origin = _origin(bytes(data[: _PREFIX + _HEADER]))
         if origin is None:
             raise TraceFormatError(
                 "not an ETDump: the identifier ED00 is missing",

@@ -5,11 +5,13 @@ Beside the JSON an ETRecord holds pickles. They are never opened: unpickling run
 
 from __future__ import annotations
 
+import stat
 import zipfile
 import zlib
 from typing import TYPE_CHECKING, final
 
 from opscope.core.errors import NotFoundError, StorageError, TraceFormatError
+from opscope.core.files import leads_out
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -117,8 +119,10 @@ class Archive:
 
     def _check_member(self, info: zipfile.ZipInfo) -> None:
         name = info.orig_filename
-        if name.startswith("/") or ".." in name.split("/") or set(name) & set("\\:\0"):
+        if leads_out(name) or ":" in name:
             raise self.error(f"the name {_shown(name)} points out of the archive", info.header_offset)
+        if stat.S_ISLNK(info.external_attr >> 16):
+            raise self.error(f"{_shown(name)} is a link", info.header_offset)
         if info.header_offset < 0:
             raise self.error(f"{_shown(name)} is said to stand before the start of the file")
         if info.flag_bits & _ENCRYPTED:

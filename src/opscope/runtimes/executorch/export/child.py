@@ -19,6 +19,7 @@ import msgspec
 import numpy as np
 
 from opscope.core.errors import ExportError, OpscopeError, UsageError
+from opscope.core.files import written_atomically
 from opscope.program.structure.exported import TensorSpec
 from opscope.runtimes.executorch.export.choices import QUANTISED, Choice
 from opscope.runtimes.executorch.export.export_errors import place_of
@@ -98,7 +99,7 @@ def graph_outputs(programs: Mapping[str, Any], methods: Mapping[str, EagerMethod
 
 def save_outputs(path: Path, arrays: Sequence[Array]) -> None:
     """Keep outputs in a file of numpy's, in their order."""
-    with path.open("wb") as file:
+    with written_atomically(path) as file:
         np.savez(file, *arrays)
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import msgspec
 
 from opscope.core.errors import ExportError, OpscopeError, UsageError, did_you_mean
+from opscope.core.files import write_atomically
 from opscope.program.structure.exported import ExportedMethod, TensorSpec
 from opscope.runtimes.executorch.export.choices import (
     DYNAMIC,
@@ -309,7 +310,7 @@ def export(model: EagerModel, name: str, choice: Choice, places: Places, heard: 
             lowered.save(str(places.program))
             problem = record_written(lowered, places.etrecord)
             graph = msgspec.json.encode(model_graph(name, choice.dtype, programs))
-            places.graph.write_bytes(msgspec.json.format(graph, indent=1) + b"\n")
+            write_atomically(places.graph, msgspec.json.format(graph, indent=1) + b"\n")
     return Lowered(methods, programs, problem)
 
 

@@ -12,7 +12,10 @@ import msgspec
 
 from opscope.core import errors
 from opscope.core.errors import ExportError, MissingDependencyError, OpscopeError
+from opscope.core.json import from_json
+from opscope.core.system.capped_log import capped_log, last_bytes
 from opscope.core.system.interpreter import module_command
+from opscope.hosts.process import last_line
 from opscope.runtimes.executorch.export.choices import Choice, check_choice
 from opscope.runtimes.executorch.export.protocol import ExportFinished, ExportRequest, ExportStep, Line, Refusal
 from opscope.runtimes.executorch.export.sources import models_directory, source_of
@@ -26,6 +29,7 @@ EXPORT_LOG = "export.log"
 _REQUEST = "request.json"
 _NEEDED = ("torch", "executorch")
 _ABORTED = 6
+_LOG_TAIL = 1 << 12
 
 
 class Exported(msgspec.Struct, frozen=True):
@@ -115,7 +119,7 @@ def _answered(asked: Path, log: Path, model: str, heard: StepProgress) -> Export
     """
     command = [*module_command("opscope.runtimes.executorch.export.child"), str(asked)]
     at, last = "starting", None
-    with log.open("wb") as errors_, _process(command, errors_) as process:
+    with capped_log(log) as errors_, _process(command, errors_) as process:
         for line in _lines(process):
             last = line
             if isinstance(line, ExportStep):
@@ -146,7 +150,7 @@ def _lines(process: subprocess.Popen[bytes]) -> Iterator[Line]:
     assert process.stdout is not None  # noqa: S101 - it was asked for
     for line in process.stdout:
         with contextlib.suppress(msgspec.MsgspecError):  # half a line of a process that was ended
-            yield msgspec.json.decode(line, type=Line)
+            yield from_json(line, Line)
 
 
 def _refused(model: str, refusal: Refusal, log: Path) -> OpscopeError:
@@ -159,8 +163,8 @@ def _refused(model: str, refusal: Refusal, log: Path) -> OpscopeError:
 
 def _ended(model: str, at: str, code: int, log: Path) -> ExportError:
     ending = f"was ended by signal {-code}" if code < 0 else f"ended with code {code}"
-    said = [line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
-    last = f": {said[-1].strip()[:300]}" if said else ""
+    said = last_line(last_bytes(log, _LOG_TAIL).decode("utf-8", "replace"))
+    last = f": {said[:300]}" if said else ""
     hint = "an operator refused its inputs: try --dtype fp32" if code == -_ABORTED else "is there enough memory?"
     problem = f"{model} could not be exported: the process {ending} while {at}{last}"
     return ExportError(problem, where=log, hint=f"{hint} The log says more")

@@ -87,7 +87,7 @@ def write_model(directory: Path, name: str) -> Path:
         BundleError: there is such a file already.
         StorageError: it cannot be written.
     """
-    from opscope.core.files import write_atomically
+    from opscope.core.files import write_new
 
     if not name.isidentifier() or name.startswith("_"):
         hint = "letters, digits and _, not a digit or _ first; for example my_model"
@@ -95,9 +95,8 @@ def write_model(directory: Path, name: str) -> Path:
     if known(name):
         raise UsageError(f"{name!r} is a registered model", where="NAME", hint="choose another name")
     file = directory / f"{name}.py"
-    if file.exists():
+    if not write_new(file, TEMPLATE.format(name=name, title=name.replace("_", " ")).encode()):
         raise BundleError("the file exists and is left as it is", where=file, hint="edit it, or choose another name")
-    write_atomically(file, TEMPLATE.format(name=name, title=name.replace("_", " ")).encode())
     return file
 
 

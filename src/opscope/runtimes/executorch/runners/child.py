@@ -22,7 +22,7 @@ import numpy as np
 
 from opscope.bundle.manifest import Measurement, Tensor
 from opscope.core.errors import FeatureError, MissingDependencyError, OpscopeError, RunError, StorageError
-from opscope.core.files import write_atomically
+from opscope.core.files import write_atomically, written_atomically
 from opscope.core.system.launch import end_with_parent, own_peak
 from opscope.experiment.protocol import ProbeAnswer, ProbeRefusal, RunAnswer, RunRequest
 from opscope.experiment.tensors import random_inputs
@@ -278,7 +278,7 @@ def _call(
 
 def _save_outputs(path: str | None, arrays: list[Any]) -> None:
     if path is not None:
-        with Path(path).open("wb") as file:
+        with written_atomically(Path(path)) as file:
             np.savez(file, *arrays)
 
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from opscope.bundle.manifest import Conditions, Target
     from opscope.core.errors import OpscopeError
     from opscope.hosts.host import Host
+    from opscope.hosts.lock import LockRequest, MachineHold
 
 
 class HostedTarget:
@@ -30,9 +31,9 @@ class HostedTarget:
         """Kind and address, for the manifest."""
         return self._host.describe()
 
-    def reserved(self) -> AbstractContextManager[None]:
+    def reserved(self, request: LockRequest | None = None) -> AbstractContextManager[MachineHold]:
         """Hold the host for us alone."""
-        return self._host.reserved()
+        return self._host.reserved(request)
 
     def conditions(self) -> Conditions:
         """The state of the machine now.

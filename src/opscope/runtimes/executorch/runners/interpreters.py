@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from opscope.core.errors import MissingDependencyError
+from opscope.core.json import from_json
 from opscope.core.system.interpreter import FILE, PACKAGE, module_command, module_words
 from opscope.hosts.process import log_tail
 from opscope.machine import environment
@@ -180,7 +181,7 @@ class DevicePython:
     def _versions(self) -> dict[str, str]:
         told = self._device.output_of(*self.start(CHILD), "versions", timeout=_ASK_SECONDS)
         try:
-            return msgspec.json.decode(told, type=dict[str, str])
+            return from_json(told, dict[str, str])
         except msgspec.MsgspecError:
             return {}
 

@@ -9,8 +9,9 @@ import msgspec
 
 from opscope.bundle.kernel_evidence import EvidenceRun, KernelLibrary, evidence_directory, save_evidence
 from opscope.bundle.manifest import Failure, FailureKind
-from opscope.core.errors import FeatureError, NotFoundError, TraceFormatError
+from opscope.core.errors import FeatureError, TraceFormatError
 from opscope.core.files import sha256_of, storage_errors
+from opscope.core.input_files import file_bytes
 from opscope.core.system.elf import read_symbols
 from opscope.experiment.protocol import TRACE
 from opscope.experiment.target import Job, capabilities
@@ -73,13 +74,11 @@ def exported_kernels(library: Path) -> list[str]:
     """Names of kernels that a library exports.
 
     Raises:
-        NotFoundError: it cannot be read.
-        TraceFormatError: it is damaged, or no library for Linux or Android.
+        NotFoundError: there is no such file.
+        StorageError: it cannot be read.
+        TraceFormatError: it is damaged, no regular file, or no library for Linux or Android.
     """
-    try:
-        symbols = read_symbols(library.read_bytes(), library)
-    except OSError as error:
-        raise NotFoundError(f"cannot be read: {error.strerror}", where=library) from None
+    symbols = read_symbols(file_bytes(library), library)
     if symbols is None:
         hint = f"name the library that ran, such as {_LIBRARY}; symbols are read of 64-bit ELF files"
         raise TraceFormatError("not an ELF library", where=library, hint=hint)

@@ -13,6 +13,7 @@ import numpy as np
 
 from opscope.bundle.manifest import Failure, FailureKind, Measurement, Tensor
 from opscope.core.errors import DeviceError, FeatureError, RunError
+from opscope.core.files import written_atomically
 from opscope.experiment.protocol import LOG, OUTPUTS, TRACE, ProbeAnswer
 from opscope.experiment.target import JobOutcome
 from opscope.machine.cpu_reading import CPUID_LEAVES
@@ -158,7 +159,7 @@ class NativeJobs:
             return JobOutcome(failure=Failure(FailureKind.MASK, "the runner cleared other features than asked"))
         began = time.perf_counter_ns()
         arrays, digest = read_outputs(heard.outputs, work)
-        with (directory / OUTPUTS).open("wb") as file:
+        with written_atomically(directory / OUTPUTS) as file:
             np.savez(file, *arrays)
         spent = time.perf_counter_ns() - began
         return JobOutcome(

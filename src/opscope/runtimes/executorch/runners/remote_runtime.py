@@ -7,6 +7,7 @@ import os
 import platform
 import shlex
 import shutil
+import stat
 import subprocess
 import sys
 import zipfile
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from opscope.core.errors import FeatureError, MissingDependencyError
-from opscope.core.files import sha256_of
+from opscope.core.files import leads_out, sha256_of
 from opscope.core.system.cache import cache_directory, made_in_place
 from opscope.core.system.interpreter import module_command
 from opscope.hosts.process import last_line
@@ -101,10 +102,14 @@ def _unpack(wheel: Path, into: Path) -> None:
     """Take libraries and headers out of a wheel.
 
     Raises:
-        MissingDependencyError: it is damaged.
+        MissingDependencyError: it is damaged, or a member of it points out of it.
     """
     try:
         with zipfile.ZipFile(wheel) as archive:
+            for member in archive.infolist():
+                if leads_out(member.orig_filename) or stat.S_ISLNK(member.external_attr >> 16):
+                    problem = f"its member {member.orig_filename!r} points out of it"
+                    raise MissingDependencyError(problem, where=wheel, hint=_NO_WHEEL)
             archive.extractall(into, [name for name in archive.namelist() if name.startswith(_PARTS)])
     except zipfile.BadZipFile:
         raise MissingDependencyError("the wheel is damaged", where=wheel, hint="download it again") from None

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from opscope.bundle.manifest import Tensor
+from opscope.core.files import written_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -58,7 +59,7 @@ class RunnerOutputs(NamedTuple):
     def save(self, path: Path) -> None:
         """Write them as .npz, as every target does; nothing when they could not be read."""
         if self.arrays:
-            with path.open("wb") as file:
+            with written_atomically(path) as file:
                 np.savez(file, *self.arrays)
 
 

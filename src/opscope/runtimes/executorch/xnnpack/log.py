@@ -13,8 +13,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from opscope.core.input_files import file_bytes
 from opscope.program.kernels.names import KernelEntry, KernelLog, parse_kernel
-from opscope.readers.registry import file_bytes
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -1,0 +1,252 @@
+"""The advisory lock of a machine that is measured: whoever leads to it, one run at a time measures there.
+
+The lock lies on that machine, so that callers on several computers exclude each other, and so do a run here and one
+that comes by ssh. It binds nobody: a run may measure beside another one, and then both records say so.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import os
+import platform
+import time
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias
+
+from opscope.bundle.manifest import LockRecord
+from opscope.core.errors import BusyError, DeviceError
+from opscope.hosts.scripts import BESIDE, LOCK
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from opscope.bundle.manifest import Target
+    from opscope.hosts.shell import Finished, RemoteProcess
+
+LockMode: TypeAlias = Literal["wait", "warn", "fail"]
+"""What to do when another run measures there: wait for it a while, measure beside it, or end with an error."""
+LOCK_SECONDS = 60.0
+"""How long is waited for another run."""
+_ANSWER_SECONDS, _POLL_SECONDS = 60.0, 1.0
+_BUSY = "wait until that run ends, or stop it; its lock goes with it"
+_REFUSED = "its directory must be writable by everyone, as /tmp is"
+
+
+def _unheard(text: str) -> None:
+    """A notice that nobody hears."""
+
+
+class LockRequest(NamedTuple):
+    """How a machine is to be held.
+
+    Attributes:
+        mode: what to do when another run measures there.
+        seconds: how long to wait for it.
+        notify: hears that it is waited, and that it was waited in vain.
+        monotonic: clock, in seconds.
+        sleep: waits so many seconds.
+    """
+
+    mode: LockMode = "wait"
+    seconds: float = LOCK_SECONDS
+    notify: Callable[[str], None] = _unheard
+    monotonic: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+
+
+class Lock(Protocol):
+    """What lets one run at a time measure on a machine."""
+
+    @property
+    def holder(self) -> str | None:
+        """Who holds the machine while we measure beside; None when we hold it."""
+        ...
+
+    def take(self, *, beside: bool = False) -> None:
+        """Hold the machine.
+
+        Args:
+            beside: where another run holds it, measure beside it, and let it know.
+
+        Raises:
+            BusyError: another run measures there.
+            DeviceError: the machine cannot be reached, or its lock cannot be made.
+        """
+        ...
+
+    def renew(self) -> bool:
+        """Hold it again as before, if that was lost; whether it was, which is so after a connection was lost.
+
+        Raises:
+            DeviceError: as of :meth:`take`.
+        """
+        ...
+
+    def beside(self) -> list[str]:
+        """Who measured beside us since the lock was taken."""
+        ...
+
+    def release(self) -> None:
+        """Let others have it. May be repeated.
+
+        Raises:
+            DeviceError: it cannot be left as it was found.
+        """
+        ...
+
+
+class LockShell(Protocol):
+    """A way to a machine, as far as its lock needs one; see :class:`opscope.hosts.shell.RemoteShell`."""
+
+    def describe(self) -> Target:
+        """Kind and address, for messages."""
+        ...
+
+    def run(self, command: Sequence[str], timeout: float) -> Finished:
+        """Run a command and wait for its end."""
+        ...
+
+    def spawn(self, command: Sequence[str]) -> RemoteProcess:
+        """Start a command whose standard input stays open as long as the connection stands."""
+        ...
+
+
+class DeviceLock:
+    """The lock of a machine that a shell leads to.
+
+    Args:
+        shell: the way to it.
+
+    Attributes:
+        holder: as of :class:`Lock`.
+    """
+
+    def __init__(self, shell: LockShell) -> None:
+        self._shell, self._own = shell, _own_name()
+        self._process: RemoteProcess | None = None
+        self._beside = False
+        self.holder: str | None = None
+
+    def take(self, *, beside: bool = False) -> None:
+        """Hold the machine; see :class:`Lock`."""
+        self.release()
+        self._beside = beside
+        mode = "beside" if beside else "alone"
+        self._process = self._shell.spawn(["sh", "-c", LOCK, "opscope-lock", self._own, mode])
+        told = self._process.read_line(_ANSWER_SECONDS)
+        verdict, _, rest = (told or "").partition(" ")
+        if verdict in {"taken", "beside"}:
+            self.holder = rest if verdict == "beside" else None
+            return
+        lost = self._process
+        try:
+            if told is None:
+                lost.wait(0.0)
+            raise self._not_taken(verdict, rest)
+        finally:
+            self.release()
+
+    def renew(self) -> bool:
+        """Hold it again as before, if that was lost; see :class:`Lock`."""
+        if self._process is not None and self._process.alive():
+            return False
+        self.take(beside=self._beside)
+        return True
+
+    def beside(self) -> list[str]:
+        """Who measured beside us; see :class:`Lock`."""
+        found = {self.holder} if self.holder else set[str]()
+        with contextlib.suppress(DeviceError):
+            done = self._shell.run(["sh", "-c", BESIDE, "opscope-beside"], _ANSWER_SECONDS)
+            found |= set(filter(None, done.stdout.decode("utf-8", "replace").splitlines()))
+        return sorted(found - {self._own})
+
+    def release(self) -> None:
+        """Let others have it. May be repeated."""
+        if self._process is not None:
+            self._process.end()
+        self._process = None
+
+    def _not_taken(self, verdict: str, rest: str) -> DeviceError:
+        where = self._shell.describe().name
+        if verdict == "held":
+            return BusyError(f"the machine is in use {rest}", rest.removeprefix("by "), where=where, hint=_BUSY)
+        if verdict == "left":
+            lock, _, who = rest.partition(" ")
+            problem = f"a run that has ended left its lock behind ({who or 'by nobody known'})"
+            return DeviceError(problem, where=where, hint=f"remove it there: rm -r {lock}")
+        if verdict == "refused":
+            return DeviceError(f"no lock can be written there: {rest}", where=where, hint=_REFUSED)
+        return DeviceError("the machine did not say whether it is free", where=where, hint="try again")
+
+
+def _own_name() -> str:
+    """Who we are, for another run that finds the machine in use."""
+    now = datetime.now(timezone.utc).isoformat(timespec="microseconds")  # fine enough to tell two of one process apart
+    try:
+        user = getpass.getuser()
+    except (OSError, KeyError):  # no name for this user's number
+        user = str(os.getuid())
+    return f"by {user}@{platform.node()}, process {os.getpid()}, since {now}"
+
+
+class MachineHold:
+    """A machine on which is measured, alone or beside another run.
+
+    Args:
+        asked: what was to be done when another run measures there.
+        lock: that was taken; None where none can be.
+        waited: for another run, in seconds.
+        busy: who measured there at first; None for nobody.
+        problem: why there is no lock.
+
+    Attributes:
+        held: whether the machine is ours.
+    """
+
+    def __init__(
+        self, asked: LockMode, lock: Lock | None, waited: float = 0.0, busy: str | None = None, problem: str = ""
+    ) -> None:
+        self._asked, self._lock, self._waited, self._busy, self._problem = asked, lock, waited, busy, problem
+        self.held = lock is not None and lock.holder is None
+
+    def beside(self) -> list[str]:
+        """Who measured there at the same time, as far as is known by now."""
+        return [told.removeprefix("by ") for told in self._lock.beside()] if self._lock else []
+
+    def record(self) -> LockRecord:
+        """What the manifest says of it, as far as is known by now."""
+        return LockRecord(
+            asked=self._asked,
+            held=self.held,
+            waited_seconds=round(self._waited, 1),
+            waited_for=self._busy,
+            beside=self.beside(),
+            problem=self._problem or None,
+        )
+
+
+def hold_machine(lock: Lock, request: LockRequest) -> MachineHold:
+    """Take the lock of a machine as it was asked for.
+
+    Raises:
+        BusyError: another run measures there, and that is to be an error.
+        DeviceError: the machine cannot be reached, or its lock cannot be made.
+    """
+    began, busy = request.monotonic(), None
+    while True:
+        waited = request.monotonic() - began
+        left = request.seconds - waited if request.mode == "wait" else 0.0
+        try:
+            lock.take(beside=busy is not None and left <= 0)
+            if busy and lock.holder:
+                request.notify(f"measuring beside {lock.holder.removeprefix('by ')}: figures may be wrong")
+            return MachineHold(request.mode, lock, waited if busy and request.mode == "wait" else 0.0, busy)
+        except BusyError as error:
+            if request.mode == "fail":
+                raise
+            if busy is None and left > 0:
+                request.notify(f"{error.where} is in use by {error.holder}: waiting, for at most {request.seconds:g} s")
+            busy = busy or error.holder
+        request.sleep(max(0.0, min(_POLL_SECONDS, left)))

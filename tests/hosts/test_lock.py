@@ -1,0 +1,245 @@
+"""One run at a time measures on a machine, whatever leads to it; runs beside each other know of each other."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import sshd
+from opscope.bundle.manifest import Target
+from opscope.core.errors import BusyError, DeviceError
+from opscope.hosts.device import Device
+from opscope.hosts.local_shell import LocalShell
+from opscope.hosts.lock import DeviceLock, LockRequest, hold_machine
+from opscope.hosts.ssh import VARIABLE, SshShell, parse_address
+from opscope.hosts.this_machine import ThisMachine
+
+HERE = Target("native", "")
+_SECONDS = 10.0
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A lock of this test alone."""
+    lock = tmp_path / "opscope.lock"
+    monkeypatch.setenv("OPSCOPE_LOCK", str(lock))
+    return lock
+
+
+def lock() -> DeviceLock:
+    """The lock of this machine, for one run more."""
+    return DeviceLock(LocalShell())
+
+
+class Time:
+    """A clock that only sleeping moves, and what happens while somebody sleeps."""
+
+    def __init__(self, **events: object) -> None:
+        self.now, self.events, self.said = 0.0, events, []
+
+    def sleep(self, seconds: float) -> None:
+        """Move on."""
+        self.now += max(seconds, 0.01)
+        for at in list(self.events):
+            if self.now >= float(at.removeprefix("at")):
+                self.events.pop(at)()
+
+    def request(self, mode: str) -> LockRequest:
+        """A request that lives in this time."""
+        return LockRequest(mode, 60.0, self.said.append, lambda: self.now, self.sleep)
+
+
+def test_a_free_machine_is_held_and_left_free(place: Path) -> None:
+    """Nothing is waited for, nobody is beside; nothing is left behind."""
+    with ThisMachine(HERE).reserved(LockRequest("wait")) as hold:
+        record = hold.record()
+        assert place.is_dir()
+    assert (record.held, record.waited_seconds, record.waited_for, record.beside) == (True, 0.0, None, [])
+    assert list(place.parent.iterdir()) == []
+
+
+def test_a_second_run_is_refused_with_fail() -> None:
+    """The message names who measures; the exit code is that of a device that cannot be used."""
+    first = lock()
+    first.take()
+    with pytest.raises(BusyError, match=f"in use by .*process {os.getpid()}, since 20") as caught:
+        hold_machine(lock(), LockRequest("fail"))
+    assert (caught.value.exit_code, caught.value.where) == (16, "this machine")
+    assert "wait until that run ends" in str(caught.value.hint)
+    first.release()
+
+
+def test_a_second_run_waits_until_the_first_ends() -> None:
+    """It then holds the machine alone, and its record says for whom it waited and how long."""
+    first, second = lock(), lock()
+    first.take()
+    course = Time(at3=first.release)
+    hold = hold_machine(second, course.request("wait"))
+    record = hold.record()
+    assert record.held
+    assert record.beside == []
+    assert 3.0 <= record.waited_seconds < 5.0
+    assert f"process {os.getpid()}" in str(record.waited_for)
+    assert [said.partition(": waiting")[2] for said in course.said] == [", for at most 60 s"]
+    second.release()
+
+
+def test_after_a_minute_it_measures_beside_and_both_know() -> None:
+    """The first run is told, too: its figures were disturbed as much."""
+    first, second, course = lock(), lock(), Time()
+    alone = hold_machine(first, LockRequest("wait"))
+    beside = hold_machine(second, course.request("wait"))
+    assert (beside.held, beside.record().waited_seconds) == (False, 60.0)
+    assert course.said[-1].startswith("measuring beside ")
+    assert len(beside.record().beside) == len(alone.record().beside) == 1
+    assert alone.record().held
+    second.release()
+    assert len(alone.record().beside) == 1, "what has been is not forgotten"
+    first.release()
+
+
+def test_warn_measures_beside_at_once() -> None:
+    """Nothing is waited for."""
+    first, second, course = lock(), lock(), Time()
+    first.take()
+    record = hold_machine(second, course.request("warn")).record()
+    assert (record.held, record.waited_seconds, len(record.beside)) == (False, 0.0, 1)
+    assert len(course.said) == 1
+    first.release()
+    second.release()
+
+
+def test_of_three_runs_each_knows_the_two_others() -> None:
+    """Also the two that hold nothing."""
+    every = [lock() for _ in range(3)]
+    holds = [hold_machine(one, Time().request("warn")) for one in every]
+    assert [(hold.held, len(hold.record().beside)) for hold in holds] == [(True, 2), (False, 2), (False, 2)]
+    for one in every:
+        one.release()
+
+
+def test_a_run_that_measures_beside_keeps_the_machine_from_a_third() -> None:
+    """Also when the first one has gone: who comes then is not alone, and either waits or says so."""
+    first, second, third = lock(), lock(), lock()
+    first.take()
+    hold_machine(second, Time().request("warn"))
+    first.release()
+    with pytest.raises(BusyError):
+        third.take()
+    record = hold_machine(third, Time().request("warn")).record()
+    assert (record.held, len(record.beside)) == (True, 1)
+    second.release()
+    third.release()
+    third.take()
+    assert third.beside() == []
+    third.release()
+
+
+def test_a_lock_that_cannot_be_made_is_said(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a container without a writable /tmp: the run goes on and its record has the reason, unless with fail."""
+    monkeypatch.setenv("OPSCOPE_LOCK", str(place.parent / "missing" / "lock"))
+    with ThisMachine(HERE).reserved(LockRequest("wait")) as hold:
+        assert not hold.held
+        assert "no lock can be written" in str(hold.record().problem)
+    with pytest.raises(DeviceError, match="no lock can be written"), ThisMachine(HERE).reserved(LockRequest("fail")):
+        pass
+
+
+_HOLDER = """
+import sys, time
+from opscope.hosts.local_shell import LocalShell
+from opscope.hosts.lock import DeviceLock, LockRequest, hold_machine
+hold_machine(DeviceLock(LocalShell()), LockRequest(sys.argv[1]))
+print("here", flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("mode", ["wait", "warn"])
+def test_a_run_that_is_killed_keeps_nobody_out(mode: str) -> None:
+    """Whether it held the machine or measured beside: SIGKILL leaves nothing that lasts."""
+    first = lock()
+    if mode == "warn":
+        first.take()
+    with subprocess.Popen([sys.executable, "-c", _HOLDER, mode], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"here\n"
+        with pytest.raises(BusyError):
+            lock().take()
+        process.send_signal(signal.SIGKILL)
+    first.release()
+    assert _eventually_free()
+
+
+def _eventually_free() -> bool:
+    end = time.monotonic() + _SECONDS
+    while time.monotonic() < end:
+        again = lock()
+        try:
+            again.take()
+        except BusyError:
+            time.sleep(0.05)
+            continue
+        again.release()
+        return True
+    return False
+
+
+def test_a_mark_of_a_process_that_is_gone_counts_for_nothing(place: Path) -> None:
+    """It is swept away, as is one of an earlier boot."""
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    for number in (gone.pid, os.getpid()):
+        place.with_name(f"{place.name}.guest.{number}").symlink_to("an-earlier-boot by somebody")
+    held = lock()
+    held.take()
+    assert held.beside() == []
+    assert [path.name for path in place.parent.iterdir()] == [place.name]
+    held.release()
+
+
+@pytest.fixture
+def board(tmp_path: Path, place: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[sshd.Sshd]:
+    """This machine as another one sees it: a server of ssh with the same lock."""
+    server = sshd.Sshd(tmp_path / "sshd", {"OPSCOPE_LOCK": str(place)})
+    monkeypatch.setenv(VARIABLE, server.options)
+    yield server
+    server.stop()
+
+
+def device(server: sshd.Sshd) -> Device:
+    """The device, for one host more."""
+    place = parse_address(server.address)
+    return Device(SshShell(place), place.directory)
+
+
+def test_a_run_here_and_one_that_comes_by_ssh_exclude_each_other(board: sshd.Sshd) -> None:
+    """The machine that is measured is the same, whoever leads to it."""
+    with ThisMachine(HERE).reserved(LockRequest("wait")), pytest.raises(BusyError), device(board).reserved():
+        pass
+    with device(board).reserved(LockRequest("wait")) as there:
+        assert there.held
+        with pytest.raises(BusyError), ThisMachine(HERE).reserved(LockRequest("fail")):
+            pass
+
+
+def test_two_hosts_beside_each_other_have_directories_of_their_own(board: sshd.Sshd) -> None:
+    """One that begins or ends removes nothing of the other."""
+    first, second = device(board), device(board)
+    with first.reserved(LockRequest("wait")) as alone:
+        (board.home / "work").mkdir()
+        (board.home / "work" / "mine").touch()
+        with second.reserved(LockRequest("warn")) as beside:
+            assert not beside.held
+            assert second.guarded(["true"], f"{second.base}/{second._work}/0", 5.0).code == 0
+            assert len([path for path in board.home.iterdir() if path.name.startswith("work")]) == 2
+        assert (board.home / "work" / "mine").exists()
+        assert len(alone.record().beside) == 1
+    assert [path for path in board.home.iterdir() if path.name.startswith("work")] == []
