@@ -131,6 +131,23 @@ def test_bad_input_has_its_own_code(tmp_path: Path, words: list[str], code: int,
         assert json.loads((tmp_path / "found.json").read_text())["findings"]
 
 
+def test_that_cores_start_apart_is_said_and_hidden_only_when_asked(tmp_path: Path) -> None:
+    """One of two starts 20,000 cycles later: it counts, unless the first calls shall be one moment."""
+    cores = [Gemm(fill=0), Gemm(fill=0, column=1, begin=20_001)]
+    saved(tmp_path / "t.json", *(core.tile() for core in cores))
+    words = "t.json --M 8 --K 128 --N 64 --m 8 --k 32 --n 32 --row 1 --col 2 --warmup 0 --iterations 3".split()
+    asked = ([], ["--align", "first-call"])
+    real, aligned = (" ".join(run("aie", *words, *more, directory=tmp_path).stdout.split()) for more in asked)
+
+    assert (
+        "an iteration takes 21,839 cycles from the first start to the last end, since the cores start up to 20,000 "
+        "cycles apart; each core by itself takes at most 1,839, even to 100.0 %"
+    ) in real
+    assert "tile 2,0 starts first, tile 2,1 last; all traces count as started at one moment" in real
+    assert "an iteration takes 1,839 cycles on all cores, which are even to 100.0 %" in aligned
+    assert "apart" not in aligned
+
+
 def test_the_published_flags_alone_name_trace_and_directory(tmp_path: Path) -> None:
     """As the published tool is called: it finds its trace, and writes beside it."""
     place = tmp_path / "outputs" / "npu1-gemm_48_128_32-1_row_1_col" / "traces"
@@ -142,6 +159,40 @@ def test_the_published_flags_alone_name_trace_and_directory(tmp_path: Path) -> N
     core = json.loads((place / "tile2,0.json").read_text())
     assert (core["expected_total_iterations"], core["performance_window"]) == (1, [0])
     assert json.loads((place / "index.json").read_text())["hwid"] == "npu1"
+
+
+@pytest.mark.parametrize(
+    ("words", "rate"),
+    [
+        ("", "GMAC/s at an assumed 1250 MHz; "),
+        ("--no-assumed-clock", None),
+        ("--arch npu2", "at an assumed 1800 MHz; "),
+    ],
+)
+def test_streams_line_needs_no_clock(tmp_path: Path, words: str, rate: str | None) -> None:
+    """Its hardware model stands in --hwid; the clock that is assumed is said on the terminal, or none is."""
+    place = tmp_path / "outputs" / "single_core-gemm_48_128_32-1_row_1_col" / "traces"
+    saved(place / "trace_mm_48_128_32.json", Gemm(outputs=3).tile())
+    flags = FLAGS.replace("--row 2 --col 2", "--row 1 --col 1").replace("npu1", "single_core").split()
+    done = run("aie", *flags, *words.split(), directory=tmp_path)
+    best = json.loads((place / "aggregate_perf.json").read_text())["best"]
+
+    assert done.returncode == 0, done.stderr
+    assert ("gmacs_per_second" in best) is (rate is not None)
+    assert "GMAC/s" not in done.stdout if rate is None else rate in done.stdout
+
+
+def test_a_prediction_of_streams_stands_under_the_answer(tmp_path: Path) -> None:
+    """Given by its file; a file without one is a wrong option."""
+    saved(tmp_path / "t.json", Gemm().tile())
+    (tmp_path / "slots.yaml").write_text("totals:\n  latency_per_iteration: 900\n  overlap: 400\n  iter_step: 500\n")
+    (tmp_path / "notes.txt").write_text("hello\n")
+    done = run("aie", "t.json", "--predicted", "slots.yaml", directory=tmp_path)
+    other = run("aie", "t.json", "--predicted", "notes.txt", directory=tmp_path)
+
+    assert done.returncode == 0, done.stderr
+    assert ["iteration", "step", "500", "513", "-2.53", "%"] in [line.split() for line in done.stdout.splitlines()]
+    assert (other.returncode, "no latency of Stream's cost model" in other.stderr) == (2, True)
 
 
 def test_several_traces_are_a_sweep(tmp_path: Path) -> None:

@@ -19,7 +19,8 @@ from opscope.npu.analysis.array import ArrayCore, ArrayView, array_view
 from opscope.npu.analysis.bound import bound
 from opscope.npu.analysis.calls import pair_calls
 from opscope.npu.analysis.cycles import account
-from opscope.npu.analysis.iterations import find_iterations
+from opscope.npu.analysis.damage import find_damage
+from opscope.npu.analysis.iterations import find_iterations, without_damaged
 from opscope.npu.analysis.kinds import find_kinds, multiplying
 from opscope.npu.analysis.prediction import against, cost_model, repeated_calls, repeated_iterations
 from opscope.npu.analysis.rates import iteration_rates, rate
@@ -34,7 +35,8 @@ MODEL = cost_model(iteration_step=100, overlap=1, latency_per_iteration=90, tota
 
 def looked_at(tile: TileTrace, said: RunSpecification) -> ArrayCore:
     """All that is said of one core, checked for what must hold of any."""
-    calls = pair_calls(tile).calls
+    pairing = pair_calls(tile)
+    calls = pairing.calls
     kinds = find_kinds(tile, calls)
     work = multiplying(tile, calls, kinds, said)
     rated, paced = rate(tile, calls, work, said), bound(tile, calls, work, said)
@@ -48,11 +50,15 @@ def looked_at(tile: TileTrace, said: RunSpecification) -> ArrayCore:
     assert rated.coverage is None or 0 < rated.coverage <= 1
     assert rated.reason is None or rated.gmac_per_s is None
     assert all(port.partial_cycles is None or 0 <= port.partial_cycles < port.transfer_cycles for port in paced.ports)
-    advice = advise(tile, work, rated)
+    damage = find_damage(tile, pairing, kinds, iterations)
+    iterations = without_damaged(iterations, [own.cycle for own in damage.lost])
+    assert all(0 <= own.cycle <= own.last_cycle for own in damage.lost)
+    assert damage.missing_calls >= 0
+    advice = advise(tile, work, rated, damage)
     assert all(step.reach > 1 for step in advice.steps)
     assert MODEL is not None
     msgspec.json.encode([rated, paced, advice, roofline(rated, paced, said), against(MODEL, repeated_calls(work, "x"))])
-    return ArrayCore(tile, calls, work, account(tile, calls), iterations, rated)
+    return ArrayCore(tile, calls, work, account(tile, calls), iterations, rated, damage.lost)
 
 
 def together(cores: list[ArrayCore], said: RunSpecification) -> ArrayView:

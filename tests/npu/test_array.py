@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from aie_gemm import NPU1_GEMM, Gemm, capture, read, traced
-from aie_traces import Span
-from opscope.core.table.tiles import TileTrace
-from opscope.npu.analysis.array import ArrayCore, ArrayView, align, array_view, heat_map
+from aie_gemm import NAMES, NPU1_GEMM, Gemm, capture, read, traced
+from aie_traces import Span, words_text
+from opscope.core.table.tiles import TileTrace, Unit
+from opscope.npu.analysis.array import AlignAt, ArrayCore, ArrayView, align, array_view, heat_map
 from opscope.npu.analysis.calls import CallSpans, pair_calls
 from opscope.npu.analysis.cycles import account
 from opscope.npu.analysis.iterations import Iteration, Iterations
@@ -17,6 +19,7 @@ from opscope.npu.analysis.kinds import find_kinds, multiplying
 from opscope.npu.analysis.prediction import against, cost_model, repeated_iterations
 from opscope.npu.analysis.rates import rate
 from opscope.npu.analysis.specification import RunSpecification, run_specification
+from opscope.npu.readers.words import read_words
 from opscope.program.cost.gemm import tiling
 
 MACS = 8 * 32 * 32
@@ -54,15 +57,64 @@ def known(tile: TileTrace, said: RunSpecification, each: int = 4) -> ArrayCore:
     return ArrayCore(tile, calls, work, account(tile, calls), grouped(calls, each), rate(tile, calls, work, said))
 
 
-def viewed(*cores: Gemm, said: RunSpecification = SMALL) -> ArrayView:
+def viewed(*cores: Gemm, said: RunSpecification = SMALL, at: AlignAt = "auto", each: int = 4) -> ArrayView:
     """All cores of a trace together."""
-    return array_view([known(tile, said) for tile in traced(*cores)], said)
+    return array_view([known(tile, said, each) for tile in traced(*cores)], said, at)
 
 
-def test_timers_that_started_at_different_times_are_aligned_on_the_first_call() -> None:
-    """A 4 x 4 array whose timers differ: aligned, all tiles do the same at the same time."""
-    found = viewed(*ARRAY)
-    assert found.alignment.event == "INSTR_EVENT_0"
+def from_words(cores: Sequence[Gemm], timers: Sequence[int]) -> tuple[TileTrace, ...]:
+    """The cores, written as raw words with these values of their timers and read."""
+    tiles = [core.tile()._replace(timer=timer) for core, timer in zip(cores, timers, strict=True)]
+    return read_words(words_text(tiles), Path("words.txt"), {Unit.CORE: NAMES}).tiles
+
+
+def test_that_a_core_starts_later_is_real() -> None:
+    """One of two starts 20,000 cycles later: together they take 56,384 cycles, and the rate is over all of them."""
+    core = PLAIN._replace(outputs=1, each=71, call=474)
+    found = viewed(core, core._replace(column=1, begin=core.begin + 20_000), each=71)
+    alone, window = 36_384, 56_384
+
+    assert (found.alignment.by, found.alignment.event) == ("trace_start", None)
+    assert {shift.cycles for shift in found.alignment.shifts} == {0}
+    assert [one.runtime_cycles for one in found.iterations] == [window]
+    assert [(one.longest_cycles, one.start_skew_cycles) for one in found.iterations] == [(alone, 20_000)]
+    assert found.median_start_skew_cycles == 20_000
+    assert found.window_cycles == window
+    assert found.mac_per_cycle == pytest.approx(2 * 71 * MACS / window)
+    assert found.utilisation == pytest.approx(2 * 71 * MACS / window / (2 * 128))
+    assert found.in_call == pytest.approx(71 * 474 / window)
+    apart = next(one for one in found.findings if one.rule == "cores_start_apart")
+    assert "20,000 cycles apart" in apart.title
+    assert "tile 2,1 last" in apart.evidence
+    assert "JSON holds none" in apart.evidence
+
+
+def test_timers_of_raw_words_place_the_tiles() -> None:
+    """Both traces look alike, but the timers say that the second one started 1,500 cycles later."""
+    found = array_view(
+        [known(tile, SMALL) for tile in from_words((PLAIN, PLAIN._replace(column=1)), (257_436, 258_936))], SMALL
+    )
+    assert found.alignment.by == "timer"
+    assert [shift.cycles for shift in found.alignment.shifts] == [0, 1500]
+    assert found.alignment.start_spread_cycles == 1500
+    assert {one.runtime_cycles for one in found.iterations} == {3 * 513 + 300 + 1500}
+    assert {one.starts_last for one in found.iterations} == {"2,1"}
+
+
+def test_timers_that_have_nothing_to_do_with_each_other_place_nothing() -> None:
+    """By them one trace would begin when the other was long over: both count as started at one moment."""
+    found = array_view(
+        [known(tile, SMALL) for tile in from_words((PLAIN, PLAIN._replace(column=1)), (5, 9_000_000))], SMALL
+    )
+    assert found.alignment.by == "trace_start"
+    assert {shift.cycles for shift in found.alignment.shifts} == {0}
+    assert "their timers differ by 8,999,995 cycles, more than a trace lasts" in found.alignment.reason
+
+
+def test_first_calls_are_one_moment_only_when_asked() -> None:
+    """A 4 x 4 array of which each core starts a little later: aligned, all do the same at the same time."""
+    found = viewed(*ARRAY, at="first-call")
+    assert (found.alignment.event, found.alignment.by) == ("INSTR_EVENT_0", "first_call")
     shifts = [shift.cycles for shift in found.alignment.shifts]
     assert shifts == [-(7 * row + 3 * column) for row in range(4) for column in range(4)]
     assert [one.number for one in found.iterations] == [1, 2, 3]
@@ -71,7 +123,7 @@ def test_timers_that_started_at_different_times_are_aligned_on_the_first_call() 
     assert (found.balance, found.slowest) == (1.0, None)
 
 
-def test_a_broadcast_is_a_better_anchor_than_the_first_call() -> None:
+def test_a_broadcast_that_was_traced_proves_one_moment() -> None:
     """A tile that really starts later is seen to: the first common event is one that reaches all at once."""
     cores = [PLAIN, PLAIN._replace(column=1, begin=401)]
     tiles = [core.tile() for core in cores]
@@ -130,17 +182,17 @@ def test_a_tile_with_more_work_is_slow_for_that_reason() -> None:
 
 
 def test_the_rate_of_the_array_is_the_work_of_all_in_the_runtime() -> None:
-    """Sixteen tiles with four calls each; unknown without sizes."""
+    """Sixteen tiles with four calls each, of which the last starts 30 cycles after the first; unknown without sizes."""
     found = viewed(*ARRAY)
-    assert found.iterations[0].mac_per_cycle == pytest.approx(16 * 4 * MACS / (3 * 513 + 300))
+    assert found.iterations[0].mac_per_cycle == pytest.approx(16 * 4 * MACS / (3 * 513 + 300 + 30))
     assert viewed(*ARRAY, said=run_specification()).iterations[0].mac_per_cycle is None
 
 
 def test_a_cost_model_of_iterations_against_an_array() -> None:
-    """The common iterations of all cores in aligned time: each starts four periods after the one before."""
+    """The common iterations of all cores: each starts four periods after the one before."""
     model = cost_model(iteration_step=2000, total=6000)
     assert model is not None
-    step, total = against(model, repeated_iterations(viewed(*ARRAY))).rows
+    step, total = against(model, repeated_iterations(viewed(*ARRAY, at="first-call"))).rows
     assert (step.measured, step.error_cycles, step.n) == (4 * 513, 2000 - 4 * 513, 2)
     assert (total.measured, total.n) == (11 * 513 + 300, 3)
 
@@ -166,18 +218,18 @@ def test_a_map_of_places_that_no_array_has_stays_small() -> None:
 
 def test_cores_that_do_not_match_the_flags_are_said() -> None:
     """Two cores where sixteen were given, and two where one was."""
-    (fewer,) = viewed(*ARRAY[:2]).findings
+    (fewer,) = viewed(*ARRAY[:2], at="first-call").findings
     assert (fewer.rule, fewer.evidence) == ("cores_do_not_match", "2 cores traced, 4 x 4 given")
-    (more,) = viewed(*ARRAY[:2], said=run_specification(tiling=tiling((8, 32, 32)))).findings
+    (more,) = viewed(*ARRAY[:2], said=run_specification(tiling=tiling((8, 32, 32))), at="first-call").findings
     assert "more cores" in more.title
-    assert viewed(*ARRAY).findings == ()
+    assert viewed(*ARRAY, at="first-call").findings == ()
 
 
 def test_traces_without_a_common_event_keep_their_times() -> None:
-    """A tile without calls shares no moment with the others."""
+    """A tile without calls shares no moment with the others, even where first calls were asked for."""
     tile = PLAIN.tile()
     silent = tile._replace(column=1, spans=tuple(span for span in tile.spans if span.slot == 1))
-    found = align(read(tile, silent))
+    found = align(read(tile, silent), "first-call")
     assert (found.event, [shift.cycles for shift in found.shifts]) == (None, [0, 0])
     assert align([]).event is None
 

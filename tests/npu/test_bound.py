@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from aie_gemm import NPU1_GEMM, NPU2_GEMM, Gemm, capture, traced
+from aie_gemm import NPU1_GEMM, NPU2_GEMM, Gemm, capture, read, traced
+from aie_stalls import Caller
 from opscope.core.table.tiles import TileTrace
-from opscope.npu.analysis.bound import TileBound, bound
+from opscope.npu.analysis.bound import Gain, TileBound, bound
 from opscope.npu.analysis.calls import pair_calls
 from opscope.npu.analysis.kinds import find_kinds, multiplying
 from opscope.npu.analysis.rates import rate
@@ -104,6 +105,78 @@ def test_code_between_the_calls_is_named_as_such() -> None:
     idle = judged(traced(Gemm(call=40, vector=20, transfers=(10, 20, 10), fill=0))[0], run_specification())
     assert idle.by == "not explained"
     assert "runs code between the calls" in idle.findings[0].next_step
+
+
+def test_few_periods_name_no_stream() -> None:
+    """Periods of 105, 536 and 257 cycles, and a port that was busy in as many as the median: chance can do that."""
+    core = Caller((105, 536, 257), call=60, vector=40, waits=(40, 470, 190), moves=(105, 536, 130))
+    found = judged(read(core.tile())[0], run_specification())
+
+    assert (found.by, found.port, found.gain) == ("not explained", None, None)
+    assert (found.predicted_period_cycles, found.measured_period_cycles, found.measured.n) == (257, 257, 3)
+    assert found.measured.ci95_median is None
+    assert found.findings[0].title == "the pace is not explained, n = 3: too few periods to name a stream"
+    assert found.findings[0].evidence.endswith("needs 257 cycles for each call; periods of 105 to 536 cycles")
+    assert found.findings[0].next_step.startswith("trace more calls: 7 ")
+
+
+@pytest.mark.parametrize(("calls", "by"), [(6, "not explained"), (7, "PORT_RUNNING_1")])
+def test_seven_calls_are_the_fewest_that_name_a_stream(calls: int, by: str) -> None:
+    """Six periods are the fewest of which the median has a 95 % interval."""
+    found = judged(traced(Gemm(outputs=1, each=calls))[0], run_specification())
+
+    assert found.by == by
+    assert (found.measured.ci95_median is None) is (by == "not explained")
+
+
+def test_periods_that_scatter_name_no_stream() -> None:
+    """Ten periods from 105 to 900 cycles: their median goes with the port's mean, and hardly any of them does."""
+    periods = (105, 536, 257, 250, 900, 130, 260, 255, 110, 700)
+    moves = (105, 500, 257, 250, 300, 130, 260, 255, 110, 300)
+    found = judged(read(Caller(periods, call=60, vector=40, moves=moves).tile())[0], run_specification())
+
+    assert (found.by, found.gain) == ("not explained", None)
+    assert "n = 10: the periods scatter too much for one stream" in found.findings[0].title
+    assert found.findings[0].evidence.endswith("the middle half lies from 160 to 467")
+
+
+def test_a_port_that_is_idle_while_the_core_waits_sets_no_pace() -> None:
+    """It moves data in the long periods, and is idle in the usual ones, in which the core waits for a lock."""
+    core = Caller((300,) * 10 + (900,) * 3, call=60, vector=40, waits=(230,) * 10, moves=(90,) * 10 + (900,) * 3)
+    found = judged(read(core.tile())[0], run_specification())
+
+    assert found.by == "not explained"
+    assert "n = 13: the core waits while PORT_RUNNING_0 is idle" in found.findings[0].title
+    assert "waits 210 of 300 cycles for a lock meanwhile" in found.findings[0].evidence
+    busy = core._replace(periods=(300,) * 12, waits=(230,) * 12, moves=(300,) * 12)
+    assert judged(read(busy.tile())[0], run_specification()).by == "PORT_RUNNING_0"
+
+
+@pytest.mark.parametrize("event", ["LOCK_STALL", "MEMORY_STALL", "STREAM_STALL", "CASCADE_STALL"])
+def test_a_call_that_mostly_waits_is_bound_by_what_it_waits_for(event: str) -> None:
+    """Of 1,000 cycles it waits 670; where it waits 300 the call itself sets the pace."""
+    name = event.lower().replace("_", " ")
+    long, short = (judged(read(Caller(stalls={event: cycles}).tile())[0], run_specification()) for cycles in (670, 300))
+
+    assert (long.by, long.port, long.call_cycles) == (f"{name} in calls", None, 1000)
+    assert long.reason.endswith(f"67.0 % of the cycles in calls are {name}")
+    assert short.by == "call"
+
+
+def test_a_stream_that_calls_wait_for_inside_sets_their_pace() -> None:
+    """The kernel acquires its buffers within its marks, so that call and transfer take equally long."""
+    core = Caller(stalls={"LOCK_STALL": 700}, moves=(1000,) * 11)
+    found = judged(read(core.tile())[0], run_specification())
+
+    assert (found.by, found.call_cycles) == ("PORT_RUNNING_0", 1000)
+    assert judged(read(core._replace(moves=(500,) * 11).tile())[0], run_specification()).by == "lock stall in calls"
+
+
+def test_a_bound_on_the_speedup_has_an_interval() -> None:
+    """Calls of 300 every 513 cycles, with an output tile of which the first call is late by 26."""
+    assert judged(traced(Gemm())[0], SMALL).gain == Gain(513 / 300, (513 / 300, 513 / 300), 11)
+    found = judged(traced(Gemm(rest=26))[0], SMALL).gain
+    assert found == Gain(513 / 300, (513 / 300, 539 / 300), 11)
 
 
 def test_calls_faster_than_their_data_contradict_the_sizes() -> None:

@@ -54,6 +54,33 @@ def test_a_sequence_of_kinds_that_repeats_is_an_iteration() -> None:
     ]
 
 
+def test_calls_that_are_missing_before_the_end_are_a_gap() -> None:
+    """One of five repetitions lacks a call, between the two calls that are nearer than any others."""
+    found = found_in(sequence("zmmmm zmmm zmmmm zmmmm zmm"))
+    (gap,) = found.gaps
+    assert (gap.missing, gap.at_start) == (1, False)
+    assert gap.why == "iteration 2 has 3 working calls, 4 are usual"
+
+
+def test_work_that_is_uneven_is_no_gap() -> None:
+    """Every other repetition has a call less: that is what the program does."""
+    assert found_in(sequence("zmmmm zmmm zmmmm zmmm zmmmm zmmm zmmmm")).gaps == ()
+
+
+def test_one_run_that_differs_makes_no_longer_period() -> None:
+    """Four repetitions, one with a call more: not two repetitions of twice the length."""
+    found = found_in(sequence("zmmmm zmmmmm zmmmm zmmmm"))
+    assert found.pattern == "zero-fill, 4 x kernel 1"
+    assert [gap.missing for gap in found.gaps] == [-1]
+
+
+def test_a_lost_call_does_not_shift_the_iterations_behind_waits() -> None:
+    """Calls of one kind, four an iteration, of which one is missing: the waits tell where the others begin."""
+    found = found_in(sequence("mmmm | mmm | mmmm | mmmm"), each=4)
+    assert told(found) == [(0, 3, "measured"), (4, 6, "partial"), (7, 10, "measured"), (11, 14, "measured")]
+    assert "the waits for a lock tell where they begin" in found.reason
+
+
 def test_a_first_repetition_without_its_zero_fill_is_partial() -> None:
     """All its working calls are there, and the one before them is not."""
     found = found_in(sequence("mmmm zmmmm zmmmm z"))

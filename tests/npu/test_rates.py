@@ -13,7 +13,8 @@ from opscope.npu.analysis.calls import pair_calls
 from opscope.npu.analysis.iterations import Iteration
 from opscope.npu.analysis.kinds import MacCalls, find_kinds, multiplying
 from opscope.npu.analysis.rates import MacRate, iteration_rates, rate
-from opscope.npu.analysis.specification import RunSpecification, inconsistencies, run_specification
+from opscope.npu.analysis.specification import RunSpecification, assumed_clock, inconsistencies, run_specification
+from opscope.npu.devices import aie_devices
 from opscope.program.cost.gemm import tiling
 
 TILE, WHOLE = (8, 32, 32), (8, 128, 96)
@@ -200,11 +201,56 @@ def test_rates_of_iterations() -> None:
     assert iteration_rates([absurd], work, SMALL) == (None,)
 
 
+@pytest.mark.parametrize(
+    ("arch", "hwid", "mhz", "low", "high"),
+    [
+        ("npu1", None, 1600, 800, 1600),
+        ("npu2", None, 1800, 792, 1800),
+        ("npu2_4col", None, 1800, 792, 1800),
+        (None, "single_core", 1250, 792, 1800),
+        (None, "single_col", 1250, 792, 1800),
+        ("npu1", "single_core", 1600, 800, 1600),
+    ],
+)
+def test_a_clock_is_assumed_by_device_or_model(
+    arch: str | None, hwid: str | None, mhz: int, low: int, high: int
+) -> None:
+    """A device's is the level that its driver sets; Stream's models have no device, and their own tool's clock."""
+    device = aie_devices().named(arch) if arch else None
+    found = assumed_clock(device, hwid)
+
+    assert found is not None
+    assert (found.mhz, found.low_mhz, found.high_mhz) == (mhz, low, high)
+
+
+def test_no_clock_is_assumed_of_unknown_hardware() -> None:
+    """Neither a device nor a name that is known."""
+    assert assumed_clock(None, None) is None
+    assert assumed_clock(None, "my board") is None
+
+
+def test_a_rate_at_an_assumed_clock_carries_its_range() -> None:
+    """Low and high stay those of the device's levels; a clock that is given takes the place of all three."""
+    device = aie_devices().named("npu1")
+    assumed = assumed_clock(device, None)
+    tile = traced(Gemm())[0]
+    calls = pair_calls(tile).calls
+    said = run_specification(tiling=SMALL.tiling, arch="npu1", dtype="bf16", assumed=assumed)
+    given = run_specification(tiling=SMALL.tiling, arch="npu1", dtype="bf16", clock_mhz=1000, assumed=assumed)
+    one, other = (rate(tile, calls, worked(tile, spec), spec) for spec in (said, given))
+
+    assert one.gmac_per_s is not None
+    assert one.mac_per_cycle is not None
+    assert (one.gmac_per_s.low_mhz, one.gmac_per_s.high_mhz, one.gmac_per_s.assumed_mhz) == (800, 1600, 1600)
+    assert one.gmac_per_s.assumed == pytest.approx(one.mac_per_cycle * 1.6)
+    assert other.gmac_per_s is not None
+    assert (other.gmac_per_s.high_mhz, other.gmac_per_s.assumed_mhz, given.assumed_clock) == (1000, None, None)
+
+
 def test_doubts_about_options() -> None:
-    """More cores than the device has, tiles beyond its memory, a type without a peak, a clock that is no level."""
-    said = run_specification(tiling=tiling((512, 512, 512), None, (9, 1)), arch="npu1", dtype="bfp16", clock_mhz=1250)
+    """Tiles beyond the memory of a core, a type without a peak, a clock that is no level."""
+    said = run_specification(tiling=tiling((512, 512, 512)), arch="npu1", dtype="bfp16", clock_mhz=1250)
     assert [finding.rule for finding in inconsistencies(said)] == [
-        "more_cores_than_device",
         "tile_exceeds_memory",
         "no_peak",
         "clock_is_no_level",

@@ -18,7 +18,7 @@ from opscope import analyze, read
 from opscope.api import convert
 from opscope.core.errors import EmptyTraceError, NotFoundError, OpscopeError, StorageError, TraceFormatError
 from opscope.core.table import TraceWarning
-from opscope.core.table.tiles import TileTraceSet, Unit
+from opscope.core.table.tiles import TileTrace, TileTraceSet, Unit
 from opscope.npu.devices import aie_devices
 from opscope.npu.readers import json_text as aie_json_text
 from opscope.npu.readers.files import read_tiles
@@ -253,6 +253,7 @@ SAID = {
     "unknown event": ([event("INSTR_FANCY", 2000, "B", tid=6)], ["events_unknown"]),
     "another name": ([event("INSTR_LOAD", 2000, "B", tid=2)], ["slots_renamed"]),
     "slot 12": ([event("INSTR_LOAD", 2000, "B", tid=12)], ["slots_beyond"]),
+    "half a cycle": ([event("LOCK_STALL", 2000.5, "B", tid=3)], ["times_fractional"]),
     "no time": ([{"name": "LOCK_STALL", "ph": "B", "pid": 0, "tid": 3}], ["events_unreadable"]),
     "huge time": ([event("LOCK_STALL", 1 << 80, "B", tid=3)], ["events_unreadable"]),
     "more than the timer has": ([event("LOCK_STALL", 1 << 56, "B", tid=3)], ["events_unreadable"]),
@@ -272,6 +273,43 @@ def test_what_is_odd_is_said(more: list[dict], expected: list[str]) -> None:
     assert codes(found) == expected
     assert found.tiles[0].spans >= 4
     assert all(isinstance(warning, TraceWarning) and warning.hint for warning in found.all_warnings)
+
+
+def ending(*last: tuple[int, int, str]) -> TileTrace:
+    """A core with one call, then these events: slot, cycle, and whether it is a begin."""
+    names = ("INSTR_EVENT_0", "INSTR_EVENT_1", "INSTR_VECTOR", "LOCK_STALL")
+    tile = Tile("core", 2, 4, names, [Span(0, 10, 11), Span(1, 90, 91), Span(3, 120, None)])
+    more = [event(names[slot], ts, phase, tid=slot) for slot, ts, phase in last]
+    return read_json(json.dumps([*records([tile]), *more]).encode(), PATH).tiles[0]
+
+
+@pytest.mark.parametrize("held", [[], [(3, 121, "E")]])
+def test_zeros_behind_the_buffer_that_a_decoder_took_for_a_call_are_left_out(held: list[tuple[int, int, str]]) -> None:
+    """A begin of slot 0, one cycle after all else: what was active ends there, and no second call has begun."""
+    found = ending(*held, (0, 121, "B"))
+    starts = found.slot("INSTR_EVENT_0")
+    assert starts is not None
+    assert starts.spans.start.tolist() == [10]
+    assert found.last == (121 if held else 120)
+    (warning,) = found.warnings
+    assert warning.code == "padding_as_event"
+    assert "begin of INSTR_EVENT_0" in warning.message
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        [(0, 122, "B")],
+        [(1, 121, "B")],
+        [(0, 121, "B"), (0, 122, "E")],
+        [(2, 121, "B"), (0, 121, "B")],
+    ],
+)
+def test_a_last_event_that_may_be_real_is_kept(last: list[tuple[int, int, str]]) -> None:
+    """Two cycles later, of another slot, with an end, or beside another begin."""
+    found = ending(*last)
+    assert found.warnings == ()
+    assert found.slots[last[-1][0]].spans.start.tolist()[-1] in {121, 122}
 
 
 def test_two_units_of_one_name_are_kept_apart() -> None:
@@ -300,7 +338,7 @@ REFUSED = {
     "cut in the metadata": (trace()[:60], "no AI Engine tile is named in it; the file is cut off"),
     "cut before the list": (b'{"traceEve', "cut off"),
     "no event": (trace(tiles=(CORE._replace(spans=()),)), "no events"),
-    "no whole time": (trace().replace(b'"ts": ', b'"ts": 0.'), "none of its events can be read: 8 lack"),
+    "no whole time": (trace().replace(b'"ts": ', b'"ts": 0.'), "the times of 8 have fractions, such as 0.1"),
     "complete events only": (trace().replace(b'"B"', b'"X"').replace(b'"E"', b'"X"'), "8 records that are neither"),
     "no span": (trace().replace(b'"ph": "B"', b'"ph": "E"'), "none of its 8 events makes a span"),
     "damage": (trace().replace(b'"ts": 900', b'"ts": 9x0'), r"no JSON: .*at byte 886"),

@@ -262,6 +262,70 @@ def test_lost_packets_leave_decoding_in_step() -> None:
     assert {end - start for _, start, end in spans_of(found)[:-1]} == {3}
 
 
+def lost_in(words: list[int]) -> dict[str, list[int]]:
+    """Cycles at which each unit lacks words."""
+    tiles = read_words(text_of(words), PATH).tiles
+    return {tile.unit.value: [lost.cycle for lost in tile.lost] for tile in tiles}
+
+
+def test_where_words_are_lost_is_a_cycle_of_the_unit_that_lost_them() -> None:
+    """The other unit of the buffer lost nothing; a whole packet leaves no trace in the words."""
+    words = words_of([LONG, OTHER])
+    assert lost_in(words) == {"core": [], "mem": []}
+    whole = read_words(text_of(words), PATH).tiles[1]
+    hit = lost_in(words[: 8 * 9 + 5] + words[8 * 9 + 6 :])
+    assert hit["core"] == []
+    (cycle,) = hit["mem"]
+    ends = [end for _, _, end in spans_of(whole)]
+    assert any(abs(cycle - end) < 60 for end in ends)
+    assert 300 < cycle < 1000
+    assert lost_in(words[: 8 * 9] + words[8 * 10 :]) == {"core": [], "mem": []}
+
+
+def test_words_of_nobody_may_be_of_every_unit() -> None:
+    """A header that is lost: which unit's packet it was is not known, so no unit's times are sure."""
+    words = words_of([LONG, OTHER])
+    found = lost_in(words[: 8 * 6] + words[8 * 6 + 1 :])
+    assert [len(cycles) for cycles in found.values()] == [1, 1]
+
+
+def test_a_trace_without_its_start_lacks_its_first_packet() -> None:
+    """The Start command stands in the first packet of a unit, with the timer; nothing else shows that loss."""
+    words = words_of([LONG])
+    (tile,) = read_words(text_of(words[8:]), PATH).tiles
+    assert tile.lost == ((0, "its first packet, which holds the Start command, is missing"),)
+    assert tile.start_timer is None
+
+
+def test_room_behind_the_last_packet_shows_that_the_buffer_did_not_fill() -> None:
+    """Zero words are left; without them nothing is known, since some tools leave them out."""
+    words = words_of([LONG])
+    assert [read_words(text_of(words + [0] * n), PATH).tiles[0].room for n in (0, 7, 8, 400)] == [
+        None,
+        None,
+        True,
+        True,
+    ]
+
+
+@pytest.mark.parametrize("place", [0, 8 * 6, 8 * 9])
+@pytest.mark.parametrize("bit", [0, 4, 6, 18, 30])
+def test_a_header_with_a_wrong_bit_between_two_headers_is_read_as_what_it_must_be(place: int, bit: int) -> None:
+    """Its packet stays with its unit, and a warning says so."""
+    words = words_of([LONG, OTHER])
+    damaged = [word ^ 1 << bit if at == place else word for at, word in enumerate(words)]
+    found, whole = (read_words(text_of(given), PATH) for given in (damaged, words))
+    assert [spans_of(tile) for tile in found.tiles] == [spans_of(tile) for tile in whole.tiles]
+    assert [warning.code for warning in found.warnings] == ["headers_damaged", "slots_unnamed"]
+
+
+def test_a_wrong_bit_that_two_headers_are_as_far_from_is_not_guessed() -> None:
+    """The headers of core and memory module differ in one bit and the parity: its packet is left out, and said."""
+    words = words_of([LONG, OTHER])
+    damaged = [word ^ 1 << 31 if at == 8 * 6 else word for at, word in enumerate(words)]
+    assert [len(cycles) for cycles in lost_in(damaged).values()] == [1, 1]
+
+
 def test_a_truncated_buffer_is_read_as_far_as_it_goes() -> None:
     """A file that ends inside a packet, in text inside a word; a warning says that more was recorded."""
     text = words_text([LONG])

@@ -7,17 +7,20 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
 from aie_gemm import Gemm
+from aie_stalls import Caller
 from aie_traces import Span, Tile, records
 from chromium import COMMAND, Chromium
 from opscope.npu.analysis.sweep import SweepRow, sweep
 from opscope.npu.reports.answer import answer, iteration_lines, told
-from opscope.npu.reports.drawing import Cell, Lane, covered, heat_map, timeline
+from opscope.npu.reports.drawing import Cell, Lane, covered, heat_map, map_legend, timeline
 from opscope.npu.reports.page import call_sequences, tiles_html, tiles_markdown
-from opscope.npu.reports.sweep import sweep_html, sweep_markdown, sweep_sentence
+from opscope.npu.reports.pictures import array_map
+from opscope.npu.reports.sweep import sweep_html, sweep_markdown, sweep_picture, sweep_sentence
 from opscope.npu.reports.terminal import tiles_summary
 from opscope.npu.workflows.aie import TilesRequest, analyze_tiles
 
@@ -56,6 +59,27 @@ def test_the_answer_names_what_sets_the_pace(tmp_path: Path) -> None:
     assert found.pace.startswith("pace: bound by the B input stream; a call every 513 cycles, 512 predicted")
     assert "100.0 % of the calls of the whole run" in found.seen
     assert analysis.findings[0].rule == "stream_sets_pace"
+
+
+def test_a_core_that_waits_in_its_calls_is_not_busy(tmp_path: Path) -> None:
+    """It is in calls nearly always, and waits in two thirds of that time."""
+    examined = analyze_tiles(saved(tmp_path / "t.json", Caller(stalls={"LOCK_STALL": 670}).tile())).examined
+    found = answer(examined.analysis)
+
+    assert found.headline == (
+        "The core is waiting most of the time: 99.1 % of the cycles are in kernel calls, and 67.0 % of these are stalls"
+    )
+    assert found.pace.startswith("pace: bound by lock stall in calls; a call every 1,010 cycles")
+    assert "of the cycles; 67.0 % of these stalled" in tiles_html(examined)
+
+
+def test_a_pace_that_is_not_explained_says_by_how_many_periods(tmp_path: Path) -> None:
+    """In the answer and in the tables."""
+    core = Caller((105, 536, 257), call=60, vector=40, waits=(40, 470, 190), moves=(105, 536, 130))
+    examined = analyze_tiles(saved(tmp_path / "t.json", core.tile())).examined
+
+    assert answer(examined.analysis).pace.startswith("pace: not explained, n = 3; a call every 257 cycles")
+    assert all("not explained, n = 3" in text for text in (tiles_html(examined), tiles_markdown(examined)))
 
 
 def test_what_was_not_traced_is_not_said_to_be_nothing(tmp_path: Path) -> None:
@@ -134,6 +158,76 @@ def test_the_array_is_drawn_as_it_lies() -> None:
     assert int(low) > int(high)
 
 
+def opacities(*values: float) -> list[float]:
+    """How strong cells of these values are drawn."""
+    cells = [Cell(2, column, value, "", "") for column, value in enumerate(values)]
+    return [float(found) for found in re.findall(r'fill-opacity="([\d.]+)"', heat_map(cells, "cores"))]
+
+
+def test_the_heat_map_has_one_scale_for_every_array() -> None:
+    """From 0 to the peak: an evenly slow array is pale, and a small difference looks small."""
+    alone, beside = opacities(0.3), opacities(0.3, 0.9)
+
+    assert alone[0] == beside[0] < 0.4 < beside[1]
+    assert opacities(0.50, 0.51)[1] - opacities(0.50, 0.51)[0] < 0.01
+    assert opacities(0.0, 1.0) == [0.06, 0.9]
+
+
+def test_the_legend_of_the_heat_map_has_its_colours() -> None:
+    """What stands for 0 and for 100 % are the strengths of such cells."""
+    found = re.findall(r'fill-opacity="([\d.]+)"', map_legend("of the peak"))
+
+    assert [float(found[0]), float(found[-1])] == opacities(0.0, 1.0)
+    assert "100 % of the peak" in map_legend("of the peak")
+
+
+def test_cores_are_coloured_by_one_figure(tmp_path: Path) -> None:
+    """The share of the peak where all have it, else that of the cycles in calls, for all of them."""
+    rows = analyze_tiles(saved(tmp_path / "t.json", *array()), SIZES).analysis.working
+    mixed = [msgspec.structs.replace(rows[0], utilisation=None), *rows[1:]]
+
+    assert "100 % of the peak" in (array_map(rows) or "")
+    assert "100 % of the cycles in calls" in (array_map(mixed) or "")
+
+
+def test_names_of_lanes_are_text_beside_the_picture() -> None:
+    """However narrow the picture, they keep their width; every second number of the axis can be left out."""
+    stretch = np.array([2]), np.array([5])
+    found = timeline([Lane("B input stream", "#000000", *stretch)], (0, 1000), "calls")
+    names, picture = found.split("<svg", 1)
+
+    assert "<span>B input stream</span><span>cycle</span>" in names
+    assert "B input stream" not in picture
+    assert re.findall(r'<text class="minor"[^>]*>([\d,]+)<', picture) == ["250", "750"]
+    assert re.findall(r"<text x[^>]*>([\d,]+)<", picture) == ["0", "500", "1,000"]
+
+
+def axis(*heights: int | None) -> list[str]:
+    """The numbers under the picture of a sweep, from the left; of each product its M, None where that is not known."""
+    rows = [
+        SweepRow(label=f"{place}.json", path="", M=height, K=256, N=64, utilisation=0.3)
+        for place, height in enumerate(heights)
+    ]
+    texts = re.findall(r'<text text-anchor="middle"[^>]*>([^<]+)</text>', sweep_picture(sweep(rows)) or "")
+    return [text for text in texts if re.fullmatch(r"[\d.]+[kM]?", text)]
+
+
+def test_a_sweep_over_products_has_them_on_its_axis() -> None:
+    """Their work, in three digits, and nothing where no product is."""
+    assert axis(32, 64, 256) == ["524k", "1.05M", "4.19M"]
+
+
+def test_a_sweep_over_many_products_has_round_numbers_on_its_axis() -> None:
+    """Where the products' own labels have no room."""
+    assert axis(*range(32, 272, 8)) == ["500k", "1M", "2M", "5M"]
+
+
+def test_a_sweep_of_one_product_or_of_none_counts_its_traces() -> None:
+    """From 1, in whole numbers, each at its place."""
+    assert axis(256, 256, 256) == ["1", "2", "3"]
+    assert axis(None, None) == ["1", "2"]
+
+
 def test_an_empty_lane_draws_nothing() -> None:
     """No stretch, no box."""
     none = np.empty(0, np.int64)
@@ -203,3 +297,43 @@ def test_the_first_screen_answers_in_a_browser(tmp_path: Path, chromium: Chromiu
     for selector in (".headline", ".tiles", "svg.bars", "svg.map", "ol.findings li"):
         assert chromium.value(f"({bottom})({json.dumps(selector)})") <= 800, selector
     assert chromium.value("document.documentElement.scrollWidth") <= 1280
+
+
+_OVERLAPS = """[...document.querySelectorAll("svg.timeline, svg.map")].some((picture) => {
+  const shown = [...picture.querySelectorAll("text")].map((text) => text.getBoundingClientRect());
+  const boxes = shown.filter((box) => box.width > 0);
+  return boxes.some((a, i) => boxes.some((b, j) => j > i && a.top === b.top && a.left < b.right && b.left < a.right));
+})"""
+_CUT = """[...document.querySelectorAll(".names span")].filter((name) => name.scrollWidth > name.clientWidth).length"""
+_OUTSIDE = """[...document.querySelectorAll(".names, .lines text")].filter(
+  (one) => one.getBoundingClientRect().left < 0 || one.getBoundingClientRect().right > innerWidth).length"""
+
+
+@pytest.mark.skipif(COMMAND is None, reason="needs chromium")
+@pytest.mark.parametrize("width", [360, 1280])
+def test_names_and_axes_are_readable_on_any_screen(tmp_path: Path, chromium: Chromium, width: int) -> None:
+    """No name is cut, no number stands on another or outside the page, on a phone as on a desk, with nine digits."""
+    late = [Gemm(begin=10**8, row=row, column=column).tile() for row in range(2, 6) for column in range(2)]
+    examined = analyze_tiles(saved(tmp_path / "t.json", *late), SIZES).examined
+    page = tmp_path / "report.html"
+    page.write_text(tiles_html(examined), encoding="utf-8")
+    chromium.view(width, 800)
+    chromium.open(page)
+
+    assert chromium.value("document.querySelectorAll('.timeline .names span').length") > 8
+    assert chromium.value(_CUT) == 0
+    assert chromium.value(_OUTSIDE) == 0
+    assert chromium.value(_OVERLAPS) is False
+
+
+def test_rates_in_seconds_are_of_the_window_of_all_cores(tmp_path: Path) -> None:
+    """As those in cycles: of two cores of which one starts later, neither stands for the whole."""
+    core = Gemm()
+    tiles = [core.tile(), core._replace(column=1, begin=core.begin + 20_000).tile()]
+    said = msgspec.structs.replace(SIZES, clock_mhz=1000.0)
+    analysis = analyze_tiles(saved(tmp_path / "t.json", *tiles), said).analysis
+    assert analysis.mac_per_cycle is not None
+    assert analysis.gmac_per_s is not None
+    assert analysis.gmac_per_s.low == pytest.approx(analysis.mac_per_cycle)
+    assert analysis.working[0].mac_per_cycle is not None
+    assert analysis.mac_per_cycle < analysis.working[0].mac_per_cycle

@@ -11,7 +11,15 @@ import pytest
 
 from aie_gemm import CAPTURES as GEMMS
 from aie_gemm import NPU1_GEMM, Gemm
-from aie_published import Clean, Flags, expected_aggregate, expected_core, expected_details
+from aie_published import (
+    Clean,
+    Flags,
+    expected_aggregate,
+    expected_core,
+    expected_details,
+    stream_plot_rate,
+    stream_runtimes,
+)
 from aie_traces import json_text
 from opscope.npu.workflows.aie import TilesRequest, analyze_tiles, published
 
@@ -42,7 +50,7 @@ def asked(flags: Flags, **more: object) -> TilesRequest:
         "warmup": flags.warmup,
         "iterations": flags.iterations,
         "clock_mhz": 1250.0,
-        "hwid": "npu",
+        "hwid": "lab",
     }
     return TilesRequest(**(words | SIZES | more))
 
@@ -67,10 +75,10 @@ def test_a_clean_run_has_the_published_values(tmp_path: Path, cores: list[Clean]
         assert found[f"{core['tile_name']}.json"] == core
     assert list(found[f"{expected[0]['tile_name']}.json"]) == list(expected[0])
     assert found["aggregate_perf.json"] == expected_aggregate(expected, flags)
-    assert found["details.md"] == expected_details("npu", expected, flags)
+    assert found["details.md"] == expected_details("lab", expected, flags)
     out = str(tmp_path / "out")
     assert found["index.json"] == {
-        "hwid": "npu",
+        "hwid": "lab",
         "M": flags.M,
         "K": flags.K,
         "N": flags.N,
@@ -88,18 +96,108 @@ def test_a_clean_run_has_the_published_values(tmp_path: Path, cores: list[Clean]
 
 
 def test_without_a_clock_there_is_no_rate_in_seconds(tmp_path: Path) -> None:
-    """The published tool supposes 1.25 GHz, which no device has; here cycles stay, and GMAC/s are null."""
+    """Of unknown hardware none is assumed: rates of cores are null, that of the system is left out with the reason."""
     flags = Flags(16, 24, 8, 1, 1, 1, 3)
     found = written(tmp_path, [Clean()], asked(flags, clock_mhz=None))
+    system = found["aggregate_perf.json"]
 
     rows = found["tile2,0.json"]["iterations"]
     assert [row["gmacs_per_second"] for row in rows] == [None] * 4
     assert [row["total_span_cycles"] for row in rows] == [
         row["total_span_cycles"] for row in expected_core(0, Clean(), flags)["iterations"]
     ]
-    assert found["aggregate_perf.json"]["average"]["gmacs_per_second"] is None
-    assert found["aggregate_perf.json"]["best"]["runtime_cycles"] == min(r["total_span_cycles"] for r in rows[1:])
+    assert set(system["average"]) == {"runtime_cycles"}
+    assert set(system["best"]) == {"iteration_index", "runtime_cycles"}
+    assert system["best"]["runtime_cycles"] == min(r["total_span_cycles"] for r in rows[1:])
+    assert "gmacs_per_second is left out: the clock is not known" in system["note"]
     assert found["index.json"]["clock_GHz"] is None
+
+
+@pytest.mark.parametrize(
+    ("said", "mhz", "low", "high"),
+    [
+        ({"hwid": "npu1"}, 1600, 800, 1600),
+        ({"hwid": "lab", "arch": "npu2"}, 1800, 792, 1800),
+        ({"hwid": "single_core"}, 1250, 792, 1800),
+        ({"hwid": "single_col"}, 1250, 792, 1800),
+        ({"hwid": "whole_array_strix"}, 1800, 792, 1800),
+    ],
+)
+def test_an_assumed_clock_is_marked_in_every_file(
+    tmp_path: Path, said: dict[str, str], mhz: int, low: int, high: int
+) -> None:
+    """Rates are made from it, and each file that has one says so, with the range and why this clock."""
+    flags = Flags(16, 24, 8, 1, 1, 1, 3)
+    found = written(tmp_path, [Clean()], asked(flags, clock_mhz=None, **said))
+    marks = [found[name]["assumed_clock"] for name in ("tile2,0.json", "aggregate_perf.json", "index.json")]
+    best = found["aggregate_perf.json"]["best"]
+
+    assert best["gmacs_per_second"] == pytest.approx(16 * 24 * 8 * mhz / 1e3 / best["runtime_cycles"])
+    assert found["index.json"]["clock_GHz"] == mhz / 1e3
+    assert [(own["mhz"], own["low_mhz"], own["high_mhz"]) for own in marks] == [(mhz, low, high)] * 3
+    assert f"GMAC/s at an assumed clock of {mhz} MHz ({low} to {high} MHz)" in found["details.md"]
+
+
+def test_no_clock_is_assumed_where_that_is_asked_for(tmp_path: Path) -> None:
+    """The name of the hardware still counts for all else."""
+    asking = asked(Flags(16, 24, 8, 1, 1, 1, 3), clock_mhz=None, hwid="npu1", assume_clock=False)
+    found = written(tmp_path, [Clean()], asking)
+
+    assert found["index.json"]["clock_GHz"] is None
+    assert "assumed_clock" not in found["index.json"]
+    assert "gmacs_per_second" not in found["aggregate_perf.json"]["best"]
+    assert "assumed" not in found["details.md"]
+
+
+def test_streams_hardware_has_the_rates_of_its_own_scripts(tmp_path: Path) -> None:
+    """Without --clock-mhz: the same arithmetic at the same clock, in every file, and the mark besides."""
+    flags = Flags(16, 24, 8, 1, 1, 1, 3)
+    found = written(tmp_path, [Clean()], asked(flags, clock_mhz=None, hwid="single_core"))
+    core, system = found["tile2,0.json"], found["aggregate_perf.json"]
+    del core["assumed_clock"], system["assumed_clock"]
+
+    assert core == expected_core(0, Clean(), flags)
+    assert system == expected_aggregate([core], flags)
+
+
+@pytest.mark.parametrize(
+    ("said", "cores", "best"),
+    [
+        ({"clock_mhz": 1250.0}, 1, 1250),
+        ({"clock_mhz": None, "hwid": "single_core"}, 1, 1250),
+        ({"clock_mhz": None, "hwid": "npu2"}, 1, 1800),
+        ({"clock_mhz": None}, 1, 0),
+        ({"clock_mhz": None, "hwid": "npu2", "assume_clock": False}, 1, 0),
+        ({"clock_mhz": 1250.0, "row": 2, "M": 32}, 2, 0),
+        ({"clock_mhz": 1250.0, "row": None, "col": None}, 1, 0),
+    ],
+)
+def test_streams_plot_reads_a_number(tmp_path: Path, said: dict[str, Any], cores: int, best: int) -> None:
+    """Its float() never meets a null: the rate at the clock of these MHz, or 0.0 where it was left out."""
+    found = written(tmp_path, [Clean()], asked(Flags(16, 24, 8, cores, 1, 1, 3), **said))
+    fastest = found["aggregate_perf.json"]["best"]["runtime_cycles"]
+
+    rate = stream_plot_rate(found["aggregate_perf.json"])
+    assert rate == pytest.approx(16 * 24 * 8 * best / 1e3 / fastest)
+
+
+def test_streams_plot_survives_a_run_without_common_iterations(tmp_path: Path) -> None:
+    """There is no best one, and no list to look through: it gets no number, and no error."""
+    cores = [Clean(iterations=4), Clean(iterations=1, row=3)]
+    found = written(tmp_path, cores, asked(Flags(16, 24, 16, 2, 1, 1, 3)))
+
+    assert stream_plot_rate(found["aggregate_perf.json"]) is None
+
+
+def test_streams_own_aggregate_of_our_cores_is_ours(tmp_path: Path) -> None:
+    """From the files of the cores it reads indices and spans, whatever else is null in them."""
+    cores = [Clean(row=2), Clean(row=3, first=140)]
+    found = written(tmp_path, cores, asked(Flags(32, 24, 8, 2, 1, 1, 3), clock_mhz=None))
+    runtimes = stream_runtimes([found["tile2,0.json"], found["tile3,0.json"]])
+
+    own = found["aggregate_perf.json"]
+    assert runtimes == {row["iteration_index"]: row["runtime_cycles"] for row in own["per_iteration"]}
+    assert list(runtimes) == own["iterations_considered"] == [1, 2, 3]
 
 
 def test_fewer_iterations_than_expected_are_said(tmp_path: Path) -> None:
@@ -126,11 +224,16 @@ def test_a_zero_fill_is_a_call_of_its_own(tmp_path: Path) -> None:
 
 
 def test_cores_without_a_trace_leave_the_rate_of_the_system_open(tmp_path: Path) -> None:
-    """The whole product over the time of one core of four would be four times too much, or too little: nobody knows."""
+    """The whole product over the time of one core of four says nothing; what the traced core did in it is beside it."""
     found = written(tmp_path, [Clean()], asked(Flags(32, 24, 16, 2, 2, 1, 3)))
+    core, system = found["tile2,0.json"], found["aggregate_perf.json"]
 
-    assert found["tile2,0.json"]["iterations"][1]["gmacs_per_second"] is not None
-    assert found["aggregate_perf.json"]["average"]["gmacs_per_second"] is None
+    assert core["iterations"][1]["gmacs_per_second"] is not None
+    assert "gmacs_per_second" not in system["best"]
+    assert "gmacs_per_second is left out: 1 of 4 cores were traced" in system["note"]
+    measured = [core["iterations"][index]["gmacs_per_second"] for index in (1, 2, 3)]
+    assert [row["gmacs_per_second_traced_cores"] for row in system["per_iteration"]] == pytest.approx(measured)
+    assert system["average"]["gmacs_per_second_traced_cores"] == pytest.approx(sum(measured) / 3)
     assert any("1 core traced, 2 x 2 given" in note for note in found["index.json"]["notes"])
 
 

@@ -275,16 +275,43 @@ def test_without_a_core_or_a_call_there_is_nothing_to_judge(tmp_path: Path) -> N
     problems = [missing(analyze_tiles(saved(tmp_path / f"{one.unit}.json", one))) for one in (mem, idle)]
 
     assert [type(problem) for problem in problems] == [EmptyTraceError] * 2
-    assert ["no core was traced" in str(problems[0]), "no kernel call" in str(problems[1])] == [True, True]
+    assert ["no core was traced" in str(problems[0]), "no slot for INSTR_EVENT_0" in str(problems[1])] == [True, True]
 
 
 def test_more_cores_than_were_given_do_not_match(tmp_path: Path) -> None:
     """Fewer may be: not every core need be traced."""
     path = saved(tmp_path / "t.json", *(Gemm(row=row).tile() for row in (2, 3, 4)))
-    asked = [msgspec.structs.replace(SIZES, M=48 * 6, row=rows) for rows in (2, 3, 6)]
+    asked = [msgspec.structs.replace(SIZES, M=48 * 12, row=rows) for rows in (2, 3, 4)]
     found = [missing(analyze_tiles(path, request)) for request in asked]
 
     assert [type(one) for one in found] == [MismatchError, type(None), type(None)]
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        ({"col": 5, "N": 160}, "1 x 5 cores .* were given, npu1 has 4 x 4"),
+        ({"row": 5, "M": 240}, "5 x 1 cores"),
+        ({"col": 5, "N": 160, "arch": None, "hwid": "npu1_4col"}, "npu1 has 4 x 4"),
+    ],
+)
+def test_a_device_refuses_cores_that_it_does_not_have(tmp_path: Path, words: dict[str, Any], problem: str) -> None:
+    """Given by --row and --col; the same is fine on a larger array."""
+    path = saved(tmp_path / "t.json", Gemm().tile())
+    with pytest.raises(UsageError, match=problem):
+        analyze_tiles(path, TilesRequest(**(PRODUCT | words)))
+    if "col" in words:
+        assert analyze_tiles(path, TilesRequest(**(PRODUCT | words | {"arch": "npu2"}))).analysis.tiles
+
+
+def test_a_device_refuses_traces_of_columns_that_it_does_not_have(tmp_path: Path) -> None:
+    """NPU1 counts its columns from 0 to 4; a tile in column 5 was traced elsewhere."""
+    last, beyond = (saved(tmp_path / f"{column}.json", Gemm(column=column).tile()) for column in (4, 5))
+
+    assert analyze_tiles(last, SIZES).analysis.tiles
+    with pytest.raises(MismatchError, match="tile 2,5 is in the trace, npu1 has columns 0 to 4"):
+        analyze_tiles(beyond, SIZES)
+    assert analyze_tiles(beyond, msgspec.structs.replace(SIZES, arch="npu2")).analysis.tiles
 
 
 def test_a_cost_model_stands_against_the_calls(tmp_path: Path) -> None:
@@ -400,13 +427,13 @@ def test_a_sweep_is_one_table(tmp_path: Path) -> None:
             tmp_path / f"npu1-gemm_{rows * 32}_256_64-1_row_1_col/traces/trace_mm_{rows * 32}_256_64.json",
             Gemm(outputs=rows, call=1400, vector=1030, transfers=(1024, 2048, 1024)).tile(),
         )
-        for rows in (4, 1, 2)
+        for rows in (8, 2, 4)
     ]
     swept = sweep_tiles(paths, TilesRequest(m=32, k=64, n=64, dtype="bf16"))
     jsonschema.validate(json.loads(to_json(swept.sweep)), msgspec.json.schema(Sweep))
     rows = swept.sweep.rows
 
-    assert [(row.M, row.K, row.N) for row in rows] == [(32, 256, 64), (64, 256, 64), (128, 256, 64)]
+    assert [(row.M, row.K, row.N) for row in rows] == [(64, 256, 64), (128, 256, 64), (256, 256, 64)]
     assert [row.bound_by for row in rows] == ["B input stream"] * 3
     assert all(row.utilisation and row.utilisation < 1 for row in rows)
     assert [row.coverage for row in rows] == [1.0] * 3

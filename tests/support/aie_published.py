@@ -157,3 +157,29 @@ def expected_details(hwid: str, cores: list[dict[str, Any]], flags: Flags) -> st
             )
             lines.append("| " + " | ".join(map(str, cells)) + " |")
     return "\n".join([*lines, "", "</details>", ""])
+
+
+def stream_plot_rate(aggregate: dict[str, Any]) -> float | None:
+    """What Stream's plot of one core against one column takes from ``aggregate_perf.json``.
+
+    The best iteration's rate, 0 where it has none; without a best one the largest of all iterations. No null is taken.
+    Source: read_aggregate_perf_gmacs in scripts/analysis/plot_single_core_vs_single_col.py of KULeuven-MICAS/stream,
+    where it is caught, and the bar is missing.
+    """
+    best = aggregate.get("best")
+    if best is not None:
+        return float(best.get("gmacs_per_second", 0.0))
+    rates = [float(row.get("gmacs_per_second", 0.0)) for row in aggregate.get("per_iteration", [])]
+    return max(rates, default=None)
+
+
+def stream_runtimes(cores: list[dict[str, Any]]) -> dict[int, int]:
+    """What Stream's aggregate takes from the files of the cores: the longest span of each iteration that all measured.
+
+    Source: compute_and_write_aggregate in scripts/analysis/postprocess_aie_trace.py, likewise.
+    """
+    measured = [set(core["performance_window"]) & set(range(len(core["iterations"]))) for core in cores]
+    return {
+        index: max(int(core["iterations"][index]["total_span_cycles"]) for core in cores)
+        for index in sorted(set.intersection(*measured))
+    }

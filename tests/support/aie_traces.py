@@ -245,6 +245,7 @@ def is_whole(value: object) -> bool:
 def plain_spans(listed: list) -> dict[tuple, list[tuple]]:
     """Spans of every pid, tid and name that a list of records holds, one record after the other."""
     last: dict[int, int] = defaultdict(int)
+    final: dict[int, tuple] = {}
     events: dict[tuple, list[tuple[int, bool]]] = defaultdict(list)
     for record in listed:
         if not isinstance(record, dict) or record.get("ph") not in ("B", "E"):
@@ -257,6 +258,9 @@ def plain_spans(listed: list) -> dict[tuple, list[tuple]]:
             continue
         last[pid] = max(last[pid], ts) if pid in last else ts
         events[pid, tid, record["name"]].append((ts, record["ph"] == "B"))
+        final[pid] = pid, tid, record["name"]
+    for pid in last:
+        _drop_padding(pid, events, final, last)
     found: dict[tuple, list[tuple]] = {}
     for key, own in events.items():
         spans, opened = [], None
@@ -269,6 +273,16 @@ def plain_spans(listed: list) -> dict[tuple, list[tuple]]:
             spans.append((opened, max(opened, last[key[0]]), True))
         found[key] = [span for span in spans if span[0] <= span[1]]
     return {key: spans for key, spans in found.items() if spans}
+
+
+def _drop_padding(pid: int, events: dict[tuple, list[tuple[int, bool]]], final: dict[int, tuple], last: dict) -> None:
+    """A last event that is a begin of slot 0, alone in its cycle with ends, one after all else, was never traced."""
+    time = last[pid]
+    own = [event for key, listed in events.items() if key[0] == pid for event in listed]
+    ends_so = final[pid][1] == 0 and events[final[pid]][-1] == (time, True) and own.count((time, True)) == 1
+    if ends_so and any(ts == time - 1 for ts, _ in own):
+        events[final[pid]].pop()
+        last[pid] = max(ts for key, listed in events.items() if key[0] == pid for ts, _ in listed)
 
 
 def spans_read(tiles: Iterable) -> dict[tuple, list[tuple]]:

@@ -11,6 +11,8 @@ from typing import TypeVar
 
 import msgspec
 
+from opscope.core.json import from_json
+
 _Table = TypeVar("_Table")
 
 
@@ -58,6 +60,9 @@ class AieDevice(msgspec.Struct, frozen=True):
         stream_bytes_per_cycle: what one stream port moves in a cycle.
         clock_mhz: levels that the driver sets the array's clock to, lowest first; a level may have several values.
         mac_per_cycle: multiply-accumulates of one core in a cycle, by type of the operands.
+        array_columns: columns of the array, from 0; a program need not use all of them. Null in analyses of opscope
+            0.1, as is the next.
+        assumed_clock_mhz: the level that the driver sets unless a program asks for another.
     """
 
     name: str
@@ -70,6 +75,8 @@ class AieDevice(msgspec.Struct, frozen=True):
     stream_bytes_per_cycle: int
     clock_mhz: tuple[tuple[int, ...], ...]
     mac_per_cycle: dict[str, int]
+    array_columns: int | None = None
+    assumed_clock_mhz: int | None = None
 
     @property
     def clock_levels(self) -> list[int]:
@@ -83,14 +90,25 @@ class AieDevices(msgspec.Struct, frozen=True):
     Attributes:
         source: where the numbers come from.
         devices: oldest first.
+        names_source: where the further names come from.
+        names: further names of the arrays.
+        models_source: where the models come from, and their clock.
+        models: names of hardware models that are of no one array.
+        models_clock_mhz: clock that their tool supposes.
     """
 
     source: str
     devices: tuple[AieDevice, ...]
+    names_source: str
+    names: dict[str, str]
+    models_source: str
+    models: tuple[str, ...]
+    models_clock_mhz: int
 
     def named(self, name: str) -> AieDevice | None:
         """The array of this name; None when it is not known."""
-        return next((device for device in self.devices if device.name == name), None)
+        own = self.names.get(name, name)
+        return next((device for device in self.devices if device.name == own), None)
 
 
 @cache
@@ -106,4 +124,4 @@ def aie_devices() -> AieDevices:
 
 
 def _read(name: str, kind: type[_Table]) -> _Table:
-    return msgspec.json.decode(pkgutil.get_data("opscope.npu", f"data/{name}") or b"", type=kind)
+    return from_json(pkgutil.get_data("opscope.npu", f"data/{name}") or b"", kind)

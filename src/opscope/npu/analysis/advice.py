@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from opscope.core.table.nesting import Ints
     from opscope.core.table.tiles import SlotTrace, Spans, TileTrace
+    from opscope.npu.analysis.damage import TraceDamage
     from opscope.npu.analysis.kinds import MacCalls
     from opscope.npu.analysis.rates import MacRate
 
@@ -219,21 +220,24 @@ class TraceAdvice(msgspec.Struct, frozen=True, kw_only=True):
     findings: tuple[TileFinding, ...] = ()
 
 
-def advise(tile: TileTrace, work: MacCalls | None = None, rate: MacRate | None = None) -> TraceAdvice:
+def advise(
+    tile: TileTrace, work: MacCalls | None = None, rate: MacRate | None = None, damage: TraceDamage | None = None
+) -> TraceAdvice:
     """Advice on the tracing of a tile.
 
     Args:
         tile: any unit.
         work: of a core, its calls that multiply.
         rate: of a core, with the coverage where it is known.
+        damage: of a core, what it lost before the end.
     """
     seen = levels(tile)
     whole = traffic(seen)
     coverage = rate.coverage if rate else None
-    cut, why = _end(work, rate)
+    cut, why = _end(work, rate, damage)
     used = [_cost(slot, seen, whole) for slot in tile.slots if len(slot.spans.start)]
     costs = tuple(sorted(used, key=lambda cost: -cost.bytes))
-    steps = _steps(seen, whole, costs, coverage) if cut is not False else ()
+    steps = () if cut is False or (cut and tile.room) else _steps(seen, whole, costs, coverage)
     return TraceAdvice(
         cut=cut,
         why=why,
@@ -247,16 +251,29 @@ def advise(tile: TileTrace, work: MacCalls | None = None, rate: MacRate | None =
     )
 
 
-def _end(work: MacCalls | None, rate: MacRate | None) -> tuple[bool | None, str]:
-    """Whether a trace ends too early, and what says so."""
+def _end(work: MacCalls | None, rate: MacRate | None, damage: TraceDamage | None) -> tuple[bool | None, str]:
+    """Whether a trace ends too early, and what says so; calls that are missing before the end do not."""
     coverage = rate.coverage if rate else None
     if rate is not None and coverage is not None and coverage < 1:
-        return True, f"{rate.calls:,} of {rate.calls_needed:,} calls are in it ({share_text(coverage)})"
+        seen = f"{rate.calls:,} of {rate.calls_needed:,} calls are in it ({share_text(coverage)})"
+        return _missing(seen, (rate.calls_needed or 0) - rate.calls, damage, begun=bool(work and work.begun))
     if work is not None and work.begun:
         return True, "it ends within a call"
     if coverage is not None:
         return False, "all calls that the product needs are in it"
     return None, "how many calls there should be is not known: give M, K, N, m, k, n, row and col"
+
+
+def _missing(seen: str, missing: int, damage: TraceDamage | None, *, begun: bool) -> tuple[bool | None, str]:
+    """The same where calls are missing."""
+    before = damage.missing_calls if damage else 0
+    if before >= missing:
+        return False, f"{seen}; the others are missing before its end"
+    if before:
+        return True, f"{seen}, of which {before:,} are missing before its end"
+    if damage and damage.lost and not begun:
+        return None, f"{seen}, and packets were lost: whether the end is missing is not known"
+    return True, seen
 
 
 def _cost(slot: SlotTrace, seen: Levels, whole: TraceTraffic) -> SlotCost:
@@ -309,6 +326,10 @@ def _enough(step: Unslot) -> bool:
 
 
 def _cut(tile: TileTrace, why: str, steps: tuple[Unslot, ...], costs: tuple[SlotCost, ...]) -> Message:
+    if tile.room:
+        title = "the trace ends before the work does, though its buffer had room"
+        step = "tracing was stopped before the end, or the last packets were not flushed: look at the stop event"
+        return tile_finding("trace_cut", Severity.MEDIUM, title, why, place(tile), step)
     title = "the trace ends before the work does: the buffer was probably full"
     dearest = ", ".join(f"{cost.event} {share_text(cost.share)}" for cost in costs[:3])
     evidence = f"{why}; share of its bytes that would be saved without each event: {dearest}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from statistics import median
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
 import numpy as np
@@ -13,6 +13,7 @@ from opscope.analysis.findings.message import Message, Severity
 from opscope.core.units import counted_text, share_text
 from opscope.npu.analysis.calls import START
 from opscope.npu.analysis.cycles import split_spans
+from opscope.npu.analysis.damage import where_text
 from opscope.npu.analysis.findings import TileFinding, published, tile_finding
 
 if TYPE_CHECKING:
@@ -22,13 +23,17 @@ if TYPE_CHECKING:
     from opscope.core.table.tiles import TileTrace
     from opscope.npu.analysis.calls import CallSpans
     from opscope.npu.analysis.cycles import CycleAccount
+    from opscope.npu.analysis.damage import LostPackets
     from opscope.npu.analysis.iterations import Iterations
     from opscope.npu.analysis.kinds import MacCalls
     from opscope.npu.analysis.rates import MacRate
     from opscope.npu.analysis.specification import RunSpecification
 
 
-_AT_ONCE = ("BROADCAST", "USER_EVENT")
+AlignAt = Literal["auto", "trace-start", "first-call"]
+"""What counts as one moment: whatever proves a common time, the starts of all traces, or the first calls."""
+Moment = Literal["broadcast", "timer", "trace_start", "first_call"]
+_BROADCAST = "BROADCAST"
 """How events begin that reach all tiles at once, but for a few cycles a hop."""
 
 
@@ -37,7 +42,8 @@ class TimerOffset(msgspec.Struct, frozen=True):
 
     Attributes:
         tile: as ``ROW,COL``.
-        cycles: added; 0 for the tile whose common event came first by its own timer, else below 0.
+        cycles: added. By timers, 0 for the tile whose trace started first, else above 0; by an event, 0 for the tile
+            where it came first in its trace, else below 0.
     """
 
     tile: str
@@ -48,56 +54,110 @@ class TimeAlignment(msgspec.Struct, frozen=True):
     """The common time of several tiles.
 
     Attributes:
-        event: whose first occurrence counts as one moment; null when there is none, and times stay as they are.
+        event: whose first occurrence counts as one moment; null when there is none.
         shifts: of the tiles, in their order.
-        reason: why this event, and what that assumes.
+        reason: why this, and what it assumes.
+        by: ``broadcast``: an event that reached all tiles at once; ``timer``: the timers that the raw words hold;
+            ``trace_start``: all traces count as started at one moment; ``first_call``: the first calls do.
+        start_spread_cycles: from the first start of a trace to the last, by the tiles' timers; null without timers.
     """
 
     event: str | None
     shifts: tuple[TimerOffset, ...]
     reason: str
+    by: Moment = "trace_start"
+    start_spread_cycles: int | None = None
 
 
-def align(tiles: Sequence[TileTrace]) -> TimeAlignment:
-    """Align tiles on the first occurrence of an event that all of them have.
+def align(tiles: Sequence[TileTrace], at: AlignAt = "auto") -> TimeAlignment:
+    """Put tiles into one time.
 
-    An event that reaches all tiles at once is best: a broadcast or a user event. Without one it is the start of the
-    first call; that some tile really started later is then lost.
+    That one tile starts later than another is real until something proves otherwise: traces are started by one
+    broadcast, so their times are a common time already. A broadcast that was traced everywhere, or the timers that the
+    raw words hold, place them exactly.
 
     Args:
         tiles: in any order.
+        at: what counts as one moment; ``first-call`` removes every real difference between the starts.
     """
+    spread = _spread(tiles)
+    if len(tiles) < 2:  # noqa: PLR2004 - one tile has no others
+        found = _by_start(tiles, spread)
+    elif at == "auto":
+        found = _by_broadcast(tiles) or _by_timer(tiles, spread) or _by_start(tiles, spread)
+    elif at == "first-call":
+        found = _by_first_call(tiles) or _by_start(tiles, spread)
+    else:
+        found = _by_start(tiles, spread)
+    return msgspec.structs.replace(found, start_spread_cycles=spread)
+
+
+def _by_broadcast(tiles: Sequence[TileTrace]) -> TimeAlignment | None:
     firsts = [_firsts(tile) for tile in tiles]
-    event = _anchor(firsts)
-    if event is None:
-        shifts = tuple(TimerOffset(tile.tile, 0) for tile in tiles)
-        return TimeAlignment(None, shifts, "no broadcast, user event or call is in the traces of all tiles")
+    common = set(firsts[0]).intersection(*firsts[1:]) if firsts else set()
+    at_once = [name for name in common if name.startswith(_BROADCAST)]
+    if not at_once:
+        return None
+    event = min(at_once, key=lambda name: (firsts[0][name], name))
+    reason = f"{event} is in the traces of {_every(tiles)}, and reaches them at once but for a few cycles a hop"
+    return _at_event(tiles, firsts, event, reason, "broadcast")
+
+
+def _by_first_call(tiles: Sequence[TileTrace]) -> TimeAlignment | None:
+    firsts = [_firsts(tile) for tile in tiles]
+    if not firsts or any(START not in own for own in firsts):
+        return None
+    reason = f"the first {START} of {_every(tiles)} count as one moment, as asked: that one starts later is not seen"
+    return _at_event(tiles, firsts, START, reason, "first_call")
+
+
+def _at_event(
+    tiles: Sequence[TileTrace], firsts: Sequence[dict[str, int]], event: str, reason: str, by: Moment
+) -> TimeAlignment:
     earliest = min(own[event] for own in firsts)
     shifts = tuple(TimerOffset(tile.tile, earliest - own[event]) for tile, own in zip(tiles, firsts, strict=True))
-    return TimeAlignment(event, shifts, _reason(event, len(tiles)))
+    return TimeAlignment(event, shifts, reason, by)
+
+
+def _spread(tiles: Sequence[TileTrace]) -> int | None:
+    """From the first start of a trace to the last, by their timers; None where one is not known."""
+    timers = [tile.start_timer for tile in tiles if tile.start_timer is not None]
+    return max(timers) - min(timers) if timers and len(timers) == len(tiles) else None
+
+
+def _by_timer(tiles: Sequence[TileTrace], spread: int | None) -> TimeAlignment | None:
+    """By the timers, unless the traces would then not overlap: those timers were not started together."""
+    if spread is None or _unrelated(tiles, spread):
+        return None
+    first = min(tile.start_timer or 0 for tile in tiles)
+    shifts = tuple(TimerOffset(tile.tile, (tile.start_timer or 0) - first) for tile in tiles)
+    reason = f"the timers of {_every(tiles)} place them: their traces start {spread:,} cycles apart"
+    return TimeAlignment(None, shifts, reason, "timer")
+
+
+def _unrelated(tiles: Sequence[TileTrace], spread: int) -> bool:
+    return spread > min(tile.last for tile in tiles)
+
+
+def _by_start(tiles: Sequence[TileTrace], spread: int | None) -> TimeAlignment:
+    assumed = "all traces count as started at one moment, as one broadcast starts them"
+    why = "timers are not in the trace (JSON holds none), so that one was started later is not seen"
+    if spread is not None:
+        why = f"their timers differ by {spread:,} cycles"
+        if _unrelated(tiles, spread):
+            why += ", more than a trace lasts, so they do not run together"
+    shifts = tuple(TimerOffset(tile.tile, 0) for tile in tiles)
+    return TimeAlignment(None, shifts, f"{assumed}; {why}" if len(tiles) > 1 else "a single tile has its own time")
+
+
+def _every(tiles: Sequence[TileTrace]) -> str:
+    return f"{'all ' if len(tiles) > 1 else ''}{counted_text(len(tiles), 'tile')}"
 
 
 def _firsts(tile: TileTrace) -> dict[str, int]:
     """First cycle of each event that occurs."""
     used = [slot for slot in tile.slots if len(slot.spans.start)]
     return {slot.name: int(slot.spans.start.min()) for slot in reversed(used)}
-
-
-def _anchor(firsts: Sequence[dict[str, int]]) -> str | None:
-    """The event that comes first among those that reach all at once; else the first call; None without either."""
-    common = set(firsts[0]).intersection(*firsts[1:]) if firsts else set()
-    at_once = [name for name in common if name.startswith(_AT_ONCE)]
-    fallback = START if START in common else None
-    return min(at_once, key=lambda name: (firsts[0][name], name), default=fallback)
-
-
-def _reason(event: str, tiles: int) -> str:
-    seen = f"{event} is in the traces of {'all ' if tiles > 1 else ''}{counted_text(tiles, 'tile')}"
-    if event == START:
-        return (
-            f"{seen}: the first calls count as simultaneous, since no event was traced that reaches all tiles at once"
-        )
-    return f"{seen}, and reaches them at once but for a few cycles a hop"
 
 
 ALIKE = 0.01
@@ -197,10 +257,11 @@ class ArrayCore(NamedTuple):
     account: CycleAccount
     iterations: Iterations
     rate: MacRate
+    lost: tuple[LostPackets, ...] = ()
 
 
 class SystemIteration(msgspec.Struct, frozen=True, kw_only=True):
-    """An iteration of all tiles together, in aligned time.
+    """An iteration of all tiles together, in their common time.
 
     Attributes:
         number: of the iteration.
@@ -213,6 +274,7 @@ class SystemIteration(msgspec.Struct, frozen=True, kw_only=True):
         last_tile: that ends last.
         balance: mean cycles of the tiles as a share of the longest; 1 when all take the same.
         mac_per_cycle: of all tiles together, in the runtime; null without sizes, or when a tile has no rate.
+        starts_last: tile that starts last.
     """
 
     number: int
@@ -225,6 +287,7 @@ class SystemIteration(msgspec.Struct, frozen=True, kw_only=True):
     last_tile: str
     balance: float
     mac_per_cycle: float | None
+    starts_last: str = ""
 
 
 class TileTimes(msgspec.Struct, frozen=True):
@@ -245,12 +308,24 @@ class TileTimes(msgspec.Struct, frozen=True):
     ends_last: int
 
 
-class ArrayView(msgspec.Struct, frozen=True, kw_only=True):
-    """All cores of a trace together.
+class LeftOutCore(msgspec.Struct, frozen=True):
+    """A core that is not compared with the others.
 
     Attributes:
-        alignment: common time of the cores.
-        iterations: those measured and complete on all cores.
+        tile: as ``ROW,COL``.
+        reason: why.
+    """
+
+    tile: str
+    reason: str
+
+
+class ArrayView(msgspec.Struct, frozen=True, kw_only=True):
+    """All cores of a trace together; one that lost packets only in the heat map, since its times are not sure.
+
+    Attributes:
+        alignment: common time of the cores that are compared.
+        iterations: those measured and complete on all cores that are compared.
         median_runtime_cycles: of these; null without any.
         balance: mean over the tiles of their median cycles, as a share of the largest; null likewise.
         tiles: each in the common iterations; empty likewise.
@@ -258,6 +333,13 @@ class ArrayView(msgspec.Struct, frozen=True, kw_only=True):
         heat_map: figures by row and column.
         reason: which iterations these are, or why there are none.
         findings: what does not fit.
+        median_start_skew_cycles: of the iterations, from the first start of a core to the last; null without any.
+        window_cycles: from the first call's start on any core to the last call's end, in the common time; null without
+            cores that are compared.
+        mac_per_cycle: of all these cores together in that window; null when one has no rate.
+        utilisation: the same as a fraction of their peaks together; null likewise.
+        in_call: share of the cycles of all these cores in that window that is within calls; null without cores.
+        left_out: cores that are not compared.
     """
 
     alignment: TimeAlignment
@@ -269,22 +351,33 @@ class ArrayView(msgspec.Struct, frozen=True, kw_only=True):
     heat_map: HeatMap
     reason: str
     findings: tuple[TileFinding, ...] = ()
+    median_start_skew_cycles: float | None = None
+    window_cycles: int | None = None
+    mac_per_cycle: float | None = None
+    utilisation: float | None = None
+    in_call: float | None = None
+    left_out: tuple[LeftOutCore, ...] = ()
 
 
-def array_view(cores: Sequence[ArrayCore], said: RunSpecification) -> ArrayView:
+def array_view(cores: Sequence[ArrayCore], said: RunSpecification, at: AlignAt = "auto") -> ArrayView:
     """All cores together.
 
     Args:
         cores: of a trace, in any order.
         said: rows and columns that should be there, where they are known.
+        at: what counts as one moment on all of them.
     """
-    alignment = align([core.tile for core in cores])
-    numbers, reason = _common(cores)
-    each = [_Own.of(core, numbers) for core in cores] if numbers else []
+    left_out = tuple(_left_out(core) for core in cores if core.lost) if len(cores) > 1 else ()
+    sure = [core for core in cores if not core.lost] if left_out else list(cores)
+    alignment = align([core.tile for core in sure], at)
+    numbers, reason = _common(sure) if len(sure) > 1 or not left_out else ([], _nothing_to_compare(sure))
+    each = [_Own.of(core, numbers) for core in sure] if numbers else []
     shifts = [shift.cycles for shift in alignment.shifts]
     system = tuple(_system(place, number, each, shifts, said) for place, number in enumerate(numbers))
     last = Counter(one.last_tile for one in system)
     times = tuple(_times(own, last[own.core.tile.tile]) for own in each)
+    window = _window(sure, shifts) if len(sure) > 1 or not left_out else None
+    rate, used = _whole_rate(sure, window)
     return ArrayView(
         alignment=alignment,
         iterations=system,
@@ -294,8 +387,59 @@ def array_view(cores: Sequence[ArrayCore], said: RunSpecification) -> ArrayView:
         slowest=slowest({own.core.tile.tile: (own.core.tile, own.core.calls, own.start, own.end) for own in each}),
         heat_map=heat_map(cores, {own.tile: own.median_cycles for own in times}),
         reason=reason,
-        findings=published(_findings(cores, said)),
+        findings=published((*_findings(cores, said), *_apart(system, alignment), *_unsure(left_out))),
+        median_start_skew_cycles=median(one.start_skew_cycles for one in system) if system else None,
+        window_cycles=window,
+        mac_per_cycle=rate,
+        utilisation=used,
+        in_call=sum(core.account.in_call.total for core in sure) / (window * len(sure)) if window else None,
+        left_out=left_out,
     )
+
+
+def _left_out(core: ArrayCore) -> LeftOutCore:
+    more = f" and in {counted_text(len(core.lost) - 1, 'more place')}" if len(core.lost) > 1 else ""
+    return LeftOutCore(core.tile.tile, f"packets of it were lost or damaged {where_text(core.lost[0])}{more}")
+
+
+def _nothing_to_compare(sure: Sequence[ArrayCore]) -> str:
+    left = f"only those of tile {sure[0].tile.tile} are" if sure else "none are"
+    return f"packets of the other cores were lost, so that their times are not sure; {left}"
+
+
+def _unsure(left_out: Sequence[LeftOutCore]) -> list[Message]:
+    """That cores are not in the figures of all cores together."""
+    return [
+        tile_finding(
+            "core_left_out",
+            Severity.MEDIUM,
+            f"tile {own.tile} is left out of the figures of all cores",
+            f"{own.reason}: its later times are not sure",
+            f"tile {own.tile}",
+            "capture again, so that no packet is dropped",
+        )
+        for own in left_out
+    ]
+
+
+def _window(cores: Sequence[ArrayCore], shifts: Sequence[int]) -> int | None:
+    """From the first start of a call to the last end on all cores, in the common time; None without calls."""
+    spans = [
+        (int(core.calls.start[0]) + shift, int(core.calls.end[-1]) + shift)
+        for core, shift in zip(cores, shifts, strict=True)
+        if len(core.calls)
+    ]
+    return max(end for _, end in spans) - min(start for start, _ in spans) if spans else None
+
+
+def _whole_rate(cores: Sequence[ArrayCore], window: int | None) -> tuple[float | None, float | None]:
+    """Multiply-accumulates a cycle of all cores in a window, and as a fraction of their peaks."""
+    macs = [core.rate.macs for core in cores if core.rate.macs is not None]
+    if not window or len(macs) < len(cores):
+        return None, None
+    peaks = [core.rate.peak for core in cores if core.rate.peak]
+    found = sum(macs) / window
+    return found, found / sum(peaks) if len(peaks) == len(cores) else None
 
 
 class _Own(NamedTuple):
@@ -354,6 +498,7 @@ def _system(
         last_tile=each[ends.index(max(ends))].core.tile.tile,
         balance=_balance(spans),
         mac_per_cycle=_system_rate(place, each, said, runtime),
+        starts_last=each[starts.index(max(starts))].core.tile.tile,
     )
 
 
@@ -386,6 +531,26 @@ def _findings(cores: Sequence[ArrayCore], said: RunSpecification) -> list[Messag
     evidence = f"{counted_text(len(cores), 'core')} traced, {wanted} given"
     severity = Severity.MEDIUM if many else Severity.INFO
     return [tile_finding("cores_do_not_match", severity, title, evidence, "array", step)]
+
+
+APART = 0.01
+"""Share of an iteration by which cores may start at different times and still start together."""
+APART_MUCH = 0.1
+"""Share from which it is worth doing something about it."""
+
+
+def _apart(system: Sequence[SystemIteration], alignment: TimeAlignment) -> list[Message]:
+    """That the cores start their iterations at different times."""
+    skew = median(one.start_skew_cycles for one in system) if system else 0
+    runtime = median(one.runtime_cycles for one in system) if system else 0
+    if not runtime or skew <= APART * runtime:
+        return []
+    first, late = system[0], Counter(one.starts_last for one in system).most_common(1)[0][0]
+    title = f"the cores start an iteration {skew:,.0f} cycles apart, {share_text(skew / runtime)} of its runtime"
+    evidence = f"tile {first.first_tile} starts first, tile {late} last; {alignment.reason}"
+    step = "find out what the late core waits for; --align first-call shows them as if they started together"
+    severity = Severity.MEDIUM if skew >= APART_MUCH * runtime else Severity.INFO
+    return [tile_finding("cores_start_apart", severity, title, evidence, "array", step)]
 
 
 _WIDEST = 64

@@ -2,22 +2,31 @@
 
 Data move while the core computes, so a call and each port's transfer overlap, and the longest of them is the period
 from one call to the next. That prediction stands beside the period that was measured, with what is left between them.
+
+A port is blamed only by enough periods that agree, and that nothing in the trace contradicts. A call that mostly waits
+is bound by what it waits for.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 import numpy as np
 
 from opscope.analysis.findings.message import Message, Severity
-from opscope.core.units import share_text
-from opscope.npu.analysis.cycles import split_spans
+from opscope.core.stats.ratio import FEWEST, ratio_interval
+from opscope.core.stats.summary import summarise
+from opscope.core.units import range_text, share_text
+from opscope.npu.analysis.activity import Activity, activity, cover
+from opscope.npu.analysis.cycles import SpanSplit, split_by
 from opscope.npu.analysis.findings import place, tile_finding
 from opscope.npu.analysis.ports import Port, ports
+from opscope.npu.analysis.waits import STALLS, stall_step
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from opscope.core.table.nesting import Ints
     from opscope.core.table.tiles import TileTrace
     from opscope.npu.analysis.calls import CallSpans
@@ -30,6 +39,8 @@ CALL = "call"
 """The verdict when the call itself takes longest."""
 NOTHING_TRACED = "not explained"
 """The verdict when nothing in the trace takes as long as the period."""
+IN_CALLS = " in calls"
+"""How verdicts end that name what a call waits for."""
 
 
 class Period(msgspec.Struct, frozen=True):
@@ -42,6 +53,7 @@ class Period(msgspec.Struct, frozen=True):
         p90: what nine in ten stay below.
         min: shortest.
         max: longest.
+        ci95_median: 95 % interval of the median, free of any distribution; null with fewer than six periods.
     """
 
     n: int
@@ -50,14 +62,30 @@ class Period(msgspec.Struct, frozen=True):
     p90: float
     min: int
     max: int
+    ci95_median: tuple[float, float] | None = None
+
+
+class Gain(msgspec.Struct, frozen=True):
+    """How many times as fast calls could follow each other at most, if what they wait for took no time.
+
+    Attributes:
+        at_most: period over what would be left of it.
+        ci95: its 95 % interval; null with fewer than six periods.
+        n: periods that it rests on.
+    """
+
+    at_most: float
+    ci95: tuple[float, float] | None
+    n: int
 
 
 class TileBound(msgspec.Struct, frozen=True, kw_only=True):
     """What sets the pace of a tile.
 
     Attributes:
-        by: the verdict: ``call``, the stream of an operand (``B input stream``), the name of a port whose operand is
-            not known, or ``not explained``; null when there is no prediction.
+        by: the verdict: ``call``, a stall that takes most of the call (``lock stall in calls``), the stream of an
+            operand (``B input stream``), the name of a port whose operand is not known, or ``not explained``; null when
+            there is no prediction.
         port: event of the port behind the verdict; null when it is another.
         call_cycles: median duration of the calls that multiply, with the zero-fill or other call before each where
             most periods have one; null without any.
@@ -67,6 +95,7 @@ class TileBound(msgspec.Struct, frozen=True, kw_only=True):
         measured_period_cycles: the median period; null likewise.
         residual_cycles: measured less predicted; null likewise.
         reason: how the verdict was reached, or why there is none.
+        gain: without the port that sets the pace; null when none does.
         findings: what contradicts or limits it.
     """
 
@@ -79,10 +108,56 @@ class TileBound(msgspec.Struct, frozen=True, kw_only=True):
     measured_period_cycles: float | None = None
     residual_cycles: float | None = None
     reason: str
+    gain: Gain | None = None
     findings: tuple[Message, ...] = ()
 
+    @property
+    def is_known(self) -> bool:
+        """Whether something is known to set the pace."""
+        return self.by not in {None, NOTHING_TRACED}
 
-def bound(tile: TileTrace, calls: CallSpans, work: MacCalls, said: RunSpecification) -> TileBound:
+    @property
+    def is_call(self) -> bool:
+        """Whether it is the call, or what the call waits for."""
+        return self.is_known and self.port is None
+
+
+class _Paced(NamedTuple):
+    """Multiplying calls, and the periods between their starts; arrays of shape (periods,) unless said otherwise.
+
+    Attributes:
+        call: median duration, with that of other calls in a period.
+        calls: durations of the calls that begin the periods.
+        spent: cycles of all multiplying calls, by category.
+        start: of the periods.
+        end: of the periods.
+        known: activity of the tile.
+        measured: the periods described.
+    """
+
+    call: float
+    calls: Ints
+    spent: SpanSplit
+    start: Ints
+    end: Ints
+    known: Activity
+    measured: Period
+
+    @property
+    def waits(self) -> float:
+        """Median cycles of a call in which it waits for others: for buffers, streams or neighbours."""
+        spent = self.spent
+        return float(np.median(spent.lock_stall + spent.stream_stall + spent.cascade_stall))
+
+
+def bound(
+    tile: TileTrace,
+    calls: CallSpans,
+    work: MacCalls,
+    said: RunSpecification,
+    known: Activity | None = None,
+    around: Sequence[TileTrace] = (),
+) -> TileBound:
     """The verdict on what sets the pace of a tile.
 
     Args:
@@ -91,16 +166,25 @@ def bound(tile: TileTrace, calls: CallSpans, work: MacCalls, said: RunSpecificat
         work: those that multiply.
         said: tiling, device and type, as far as they are known; without them ports have no operands, and count by the
             cycles that they were busy in a period.
+        known: activity of the tile, where it is at hand.
+        around: all units of the trace; advice looks there before it asks for more.
     """
     moved = ports(tile, work, said.tiling, said.stream_bytes, said.dtype)
     call, measured = work.median_cycles, _period(work.start)
     if call is None or measured is None:
         reason = work.reason if call is None else "a single call multiplies, so there is no period to measure"
         return TileBound(call_cycles=call, ports=moved, reason=reason)
-    found = _verdict(call + _others(calls, work), moved, measured)
-    if found.by != NOTHING_TRACED:
-        return found
-    return msgspec.structs.replace(found, findings=(_residual(tile, calls, found, measured),))
+    known = known or activity(tile)
+    paced = _Paced(
+        call=call + _others(calls, work),
+        calls=(work.end - work.start)[:-1],
+        spent=split_by(known, work.start, work.end),
+        start=work.start[:-1],
+        end=work.start[1:],
+        known=known,
+        measured=measured,
+    )
+    return _verdict(tile, calls, paced, moved, around)
 
 
 def _others(calls: CallSpans, work: MacCalls) -> float:
@@ -114,26 +198,124 @@ def _period(start: Ints) -> Period | None:
     if not len(periods):
         return None
     p10, median, p90 = np.percentile(periods, [10, 50, 90]).tolist()
-    return Period(len(periods), median, p10, p90, int(periods.min()), int(periods.max()))
+    interval = summarise(periods.tolist()).ci95_median
+    return Period(len(periods), median, p10, p90, int(periods.min()), int(periods.max()), interval)
 
 
-def _verdict(call: float, moved: tuple[Port, ...], measured: Period) -> TileBound:
+def _verdict(
+    tile: TileTrace, calls: CallSpans, paced: _Paced, moved: tuple[Port, ...], around: Sequence[TileTrace]
+) -> TileBound:
     slowest = max(moved, key=lambda port: port.cycles_per_call or 0.0, default=None)
     needed = (slowest.cycles_per_call or 0.0) if slowest else 0.0
-    predicted, paced = max(call, needed), slowest if needed > call else None
-    residual = measured.median - predicted
-    explained = abs(residual) <= EXPLAINED * measured.median
-    return TileBound(
-        by=(paced.label if paced else CALL) if explained else NOTHING_TRACED,
-        port=paced.name if paced and explained else None,
-        call_cycles=call,
+    measured = paced.measured
+    found = TileBound(
+        by=NOTHING_TRACED,
+        call_cycles=paced.call,
         ports=moved,
-        predicted_period_cycles=predicted,
+        predicted_period_cycles=max(paced.call, needed),
         measured=measured,
         measured_period_cycles=measured.median,
-        residual_cycles=residual,
-        reason=_reason(call, paced, moved),
+        residual_cycles=measured.median - max(paced.call, needed),
+        reason=_reason(paced.call, slowest if needed > paced.call else None, moved),
     )
+    doubt = None
+    if slowest is not None and needed > paced.call - paced.waits and _explains(needed, measured):
+        doubt = _doubt(tile, slowest, needed, paced, around)
+        if doubt is None:
+            return _by_port(found, slowest, paced)
+    if needed <= paced.call and _explains(paced.call, measured):
+        return _by_call(found, paced)
+    unexplained = _doubted(tile, doubt) if doubt else _residual(tile, calls, found, paced, around)
+    why = f"{found.reason}; {doubt.title}" if doubt else found.reason
+    return msgspec.structs.replace(found, reason=why, findings=(unexplained,))
+
+
+def _explains(predicted: float, measured: Period) -> bool:
+    return abs(measured.median - predicted) <= EXPLAINED * measured.median
+
+
+def _by_port(found: TileBound, paced: Port, periods: _Paced) -> TileBound:
+    """The port sets the pace; without it the longest of the others would."""
+    rest = max((port.cycles_per_call or 0.0 for port in found.ports if port is not paced), default=0.0)
+    left = max(periods.call, rest)
+    each = (periods.end - periods.start) / np.maximum(periods.calls, max(rest, 1.0))
+    at_most, interval = periods.measured.median / left, summarise(each.tolist()).ci95_median
+    if interval is not None:
+        interval = min(interval[0], at_most), max(interval[1], at_most)
+    gain = Gain(at_most, interval, periods.measured.n)
+    reason = _reason(periods.call, paced, found.ports)
+    return msgspec.structs.replace(found, by=paced.label, port=paced.name, reason=reason, gain=gain)
+
+
+def _by_call(found: TileBound, paced: _Paced) -> TileBound:
+    """The call sets the pace: what it waits for, where that takes more of it than all work."""
+    spent = msgspec.structs.asdict(paced.spent.total())
+    most = max(STALLS, key=lambda stall: spent[stall])
+    if spent[most] <= spent["vector"] + spent["other"]:
+        return msgspec.structs.replace(found, by=CALL)
+    share = share_text(spent[most] / sum(spent.values()))
+    reason = f"{found.reason}; {share} of the cycles in calls are {stall_name(most)}"
+    return msgspec.structs.replace(found, by=f"{stall_name(most)}{IN_CALLS}", reason=reason)
+
+
+def stall_name(category: str) -> str:
+    """A category of stalls in words: ``lock stall``."""
+    return category.replace("_", " ")
+
+
+class _Doubt(NamedTuple):
+    """Why a port that takes as long as the period may not set the pace."""
+
+    title: str
+    evidence: str
+    next_step: str
+    subject: str
+
+
+def _doubt(tile: TileTrace, port: Port, needed: float, paced: _Paced, around: Sequence[TileTrace]) -> _Doubt | None:
+    """Too few periods, too wide a spread, or a port that is idle while the core waits; None without a doubt."""
+    measured = paced.measured
+    seen = f"{port.name} needs {needed:,.0f} cycles for each call; periods of {_spread(measured)} cycles"
+    if measured.n < FEWEST:
+        title = f"the pace is not explained, n = {measured.n}: too few periods to name a stream"
+        step = f"trace more calls: {FEWEST + 1} that multiply are the fewest that can tell"
+        return _Doubt(title, seen, step, "too few periods")
+    first, third = np.percentile(paced.end - paced.start, [25, 75]).tolist()
+    if max(abs(first - needed), abs(third - needed)) > EXPLAINED * measured.median:
+        title = f"the pace is not explained, n = {measured.n}: the periods scatter too much for one stream"
+        middle = f"the middle half lies from {first:,.0f} to {third:,.0f}"
+        return _Doubt(title, f"{seen}, {middle}", _SCATTER, "scattered periods")
+    idle = _idle_waits(tile, port, paced)
+    if idle <= EXPLAINED * measured.median:
+        return None
+    title = f"the pace is not explained, n = {measured.n}: the core waits while {port.name} is idle"
+    waited = f"in the median period the core waits {idle:,.0f} of {measured.median:,.0f} cycles for a lock meanwhile"
+    return _Doubt(title, f"{seen}; {waited}", stall_step("lock_stall", tile, around), "idle port")
+
+
+_SCATTER = "look at what differs between periods: the timeline shows which stream or lock the long ones wait for"
+
+
+def _idle_waits(tile: TileTrace, port: Port, paced: _Paced) -> float:
+    """Cycles of the median period in which the core waits for a lock and the port moves nothing."""
+    waits = paced.known.covers.get("lock_stall")
+    if waits is None:
+        return 0.0
+    spans = next(slot.spans for slot in tile.slots if slot.number == port.slot and slot.name == port.name)
+    moving = cover(spans.start, spans.end)
+    waited = waits.end - waits.start - moving.within(waits.start, waits.end)
+    before = np.concatenate([[0], np.cumsum(waited)])
+    each = np.diff(before[np.searchsorted(waits.start, np.append(paced.start, paced.end[-1]))])
+    return float(np.median(each))
+
+
+def _spread(measured: Period) -> str:
+    return range_text(f"{measured.min:,}", f"{measured.max:,}")
+
+
+def _doubted(tile: TileTrace, doubt: _Doubt) -> Message:
+    words = doubt.title, doubt.evidence, place(tile), doubt.next_step
+    return tile_finding("period_not_explained", Severity.MEDIUM, *words)._replace(subject=doubt.subject)
 
 
 def _reason(call: float, paced: Port | None, moved: tuple[Port, ...]) -> str:
@@ -146,28 +328,89 @@ def _reason(call: float, paced: Port | None, moved: tuple[Port, ...]) -> str:
     return f"{longest}, every port that was traced needs less for each call"
 
 
-def _residual(tile: TileTrace, calls: CallSpans, found: TileBound, measured: Period) -> Message:
-    left = found.residual_cycles or 0.0
+def _residual(
+    tile: TileTrace, calls: CallSpans, found: TileBound, paced: _Paced, around: Sequence[TileTrace]
+) -> Message:
+    left, measured = found.residual_cycles or 0.0, paced.measured
     title = "calls follow each other faster than their data could arrive"
     step = "the size, type or number of ports is another: check m, k, n, dtype and arch"
+    spread = f"median of {measured.n}, {_spread(measured) if measured.min < measured.max else 'all equal'}"
     evidence = (
-        f"predicted {found.predicted_period_cycles:g} cycles, measured {measured.median:g} (median of {measured.n}): "
+        f"predicted {found.predicted_period_cycles:,.0f} cycles, measured {measured.median:,.0f} ({spread}): "
         f"{share_text(abs(left) / max(measured.median, 1.0))} of it is {'left over' if left > 0 else 'missing'}"
     )
     if left > 0:
         title = "neither the calls nor the ports that were traced explain the period"
-        spent = split_spans(tile, calls.end[:-1], calls.start[1:]).total()
+        spent = split_by(paced.known, calls.end[:-1], calls.start[1:]).total()
         shares = {name: cycles / max(spent.total, 1) for name, cycles in msgspec.structs.asdict(spent).items()}
         most = max(shares, key=lambda name: shares[name])
         evidence += f"; of the cycles between calls {share_text(shares[most])} are {most.replace('_', ' ')}"
-        step = _STEPS.get(most, _STEPS["other"])
-    return tile_finding("period_not_explained", Severity.MEDIUM, title, evidence, place(tile), step)
+        step = stall_step(most, tile, around) if most in STALLS else _CODE
+    told = tile_finding("period_not_explained", Severity.MEDIUM, title, evidence, place(tile), step)
+    return told._replace(subject="" if left > 0 else "too short")
 
 
-_STEPS = {
-    "lock_stall": "the core waits for buffers: trace the ports of all operands, and the memory tile behind them",
-    "stream_stall": "the core waits for a stream: trace the tile at its other end",
-    "cascade_stall": "the core waits for its neighbour in the cascade: trace that core as well",
-    "memory_stall": "the core waits for its data memory: trace CONFLICT_DM_BANK_0 to 7 of its memory module",
-    "other": "the core runs code between the calls: look at the loop around the kernel, its locks and its addresses",
-}
+_CODE = "the core runs code between the calls: look at the loop around the kernel, its locks and its addresses"
+
+
+class CallStall(msgspec.Struct, frozen=True):
+    """What the calls of a core wait for.
+
+    Attributes:
+        stall: category of its cycles, as in the account of cycles.
+        cycles: in calls.
+        share: of the cycles in calls.
+        gain: without it, at most; null when a stream is known to set the pace, which then hides it.
+    """
+
+    stall: str
+    cycles: int
+    share: float
+    gain: Gain | None
+
+
+def call_stalls(calls: CallSpans, work: MacCalls, known: Activity, found: TileBound) -> tuple[CallStall, ...]:
+    """The stalls in calls, the largest first; none where none was seen.
+
+    Args:
+        calls: all of the tile.
+        work: those that multiply.
+        known: activity of the tile.
+        found: what sets their pace.
+    """
+    if not len(calls):
+        return ()
+    spent, inside = split_by(known, calls.start, calls.end)._asdict(), int(calls.durations.sum())
+    cycles = {stall: int(spent[stall].sum()) for stall in STALLS}
+    return tuple(
+        CallStall(stall, own, own / inside, gain_without(calls, work, spent[stall], found))
+        for stall, own in sorted(cycles.items(), key=lambda stalled: -stalled[1])
+        if own
+    )
+
+
+def gain_without(calls: CallSpans, work: MacCalls, cycles: Ints, found: TileBound) -> Gain | None:
+    """What is to be gained without some cycles of the calls; None when a stream is known to set the pace.
+
+    The ports' transfers between the first multiplying call and the last stay, so no more is promised than they allow.
+    The interval is that of a ratio of sums over the periods from call to call.
+
+    Args:
+        calls: all of the tile.
+        work: those that multiply.
+        cycles: of each call; shape (calls,).
+        found: what sets their pace.
+    """
+    if found.port is not None:
+        return None
+    periods = np.append(calls.start[1:], calls.end[-1]) - calls.start
+    needed = max((min(port.cycles_per_call or 0.0, port.busy_per_call or 0.0) for port in found.ports), default=0.0)
+    left = (periods - cycles).astype(np.float64)
+    moving = np.where(work.multiplies, needed, 0.0)
+    moving[np.flatnonzero(work.multiplies)[-1:]] = 0.0
+    if left.sum() < moving.sum():
+        left = moving
+    if left.sum() <= 0:
+        return None
+    at_most = float(periods.sum() / left.sum())
+    return Gain(at_most, ratio_interval(periods.astype(np.float64), left), len(calls))

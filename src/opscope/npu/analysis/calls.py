@@ -251,8 +251,8 @@ _LOST = "look for lost packets, and for a path through the kernel that leaves ou
 _STEPS = {
     PairingRule.END_MISSING: _LOST,
     PairingRule.START_MISSING: _LOST,
-    PairingRule.START_REPEATED: "call event0() once a call, at its start",
-    PairingRule.END_REPEATED: "call event1() once a call, at its end",
+    PairingRule.START_REPEATED: "call event0() once a call, at its start; look for lost packets where few have two",
+    PairingRule.END_REPEATED: "call event1() once a call, at its end; look for lost packets where few have two",
     PairingRule.ENDS_INSIDE: "a larger trace buffer, or fewer events, reaches further",
     PairingRule.BEGINS_INSIDE: "start the trace before the first call",
     PairingRule.BACKWARDS: "times run backwards here: decode the raw words again",
@@ -315,7 +315,10 @@ START = "INSTR_EVENT_0"
 """Event that the kernel raises at the start of a call, by event0()."""
 END = "INSTR_EVENT_1"
 """Event at the end of a call, by event1()."""
-_TRACE_BOTH = f"give {START} and {END} a slot each, and call event0() and event1() around the kernel"
+UNNAMED = "SLOT "
+"""How slots of raw words are called for which no events were named."""
+_NAME = "name them in order: --slots NAME,NAME,..."
+_CALL_BOTH = "check that the kernel ran, and that it calls event0() at its start and event1() at its end"
 
 
 @dataclass(frozen=True)
@@ -349,6 +352,8 @@ class Pairing(msgspec.Struct, frozen=True):
         ambiguous: calls among the paired whose start or end may be another one, which was dropped; they last from the
             last start to the first end.
         findings: one for each anomaly, with its place; many of one kind are counted together from the 21st on.
+        broken: cycle and reason of the anomalies between other calls that the kernel cannot be blamed for, since
+            hardly any call has one: there packets were lost, repeated or swapped.
     """
 
     calls: CallSpans
@@ -356,6 +361,7 @@ class Pairing(msgspec.Struct, frozen=True):
     dropped: int
     ambiguous: int
     findings: tuple[Message, ...] = ()
+    broken: tuple[tuple[int, str], ...] = ()
 
 
 def pair_calls(tile: TileTrace) -> Pairing:
@@ -373,7 +379,23 @@ def pair_calls(tile: TileTrace) -> Pairing:
         dropped=len(marks.time) - 2 * len(calls),
         ambiguous=listed.ambiguous,
         findings=(*findings_of(tile, marks, found, listed), *_remarks(tile, (start, end), marks, calls)),
+        broken=tuple(_broken(marks, listed, len(calls))),
     )
+
+
+_FEW, _FEW_SHARE, _FEW_OF = 3, 0.05, 4
+"""Anomalies, their share of the calls, and calls for each of a few, up to which they are damage to the trace."""
+
+
+def _broken(marks: Marks, listed: Anomalies, calls: int) -> Iterator[tuple[int, str]]:
+    """Anomalies that are neither at an edge of the trace nor frequent."""
+    edges = [_CODES[rule] for rule in _MINOR]
+    inner = np.flatnonzero(~np.isin(listed.rule, edges))
+    if len(inner) > max(min(_FEW, calls // _FEW_OF), _FEW_SHARE * calls):
+        return
+    for number in inner.tolist():
+        rule = list(PairingRule)[int(listed.rule[number])]
+        yield int(marks.time[listed.mark[number]]), _TITLES[rule].partition(":")[0]
 
 
 def _slot(tile: TileTrace, event: str) -> SlotTrace | None:
@@ -385,19 +407,28 @@ def _slot(tile: TileTrace, event: str) -> SlotTrace | None:
 
 def _without_calls(tile: TileTrace, only: SlotTrace | None) -> Pairing:
     none = np.empty(0, np.int64)
-    missing = " and ".join(event for event in (START, END) if tile.slot(event) is None)
+    lacking = [event for event in (START, END) if tile.slot(event) is None]
+    missing, each = " and ".join(lacking), " each" if len(lacking) > 1 else ""
     title = f"no calls can be told: {missing} was not traced"
+    step = f"give {missing} a slot{each}, and call event0() and event1() around the kernel"
+    if unnamed(tile):
+        title, step = "no calls can be told: the events of its slots are not named", _NAME
     traced = ", ".join(slot.name[:40] for slot in tile.slots) or "nothing"
-    found = tile_finding("calls_not_traced", Severity.HIGH, title, f"traced: {traced}", place(tile), _TRACE_BOTH)
+    found = tile_finding("calls_not_traced", Severity.HIGH, title, f"traced: {traced}", place(tile), step)
     return Pairing(CallSpans(none, none), 0, len(only.spans.start) if only else 0, 0, (found,))
+
+
+def unnamed(tile: TileTrace) -> bool:
+    """Whether it is of raw words, for which no events were named."""
+    return bool(tile.slots) and all(slot.name.startswith(UNNAMED) for slot in tile.slots)
 
 
 def _remarks(tile: TileTrace, slots: tuple[SlotTrace, SlotTrace], marks: Marks, calls: CallSpans) -> Iterator[Message]:
     """What is odd about the starts and ends as a whole."""
     if not len(calls):
         seen = f"{len(slots[0].spans.start):,} starts and {len(slots[1].spans.start):,} ends"
-        title = "no start of a call has an end"
-        yield tile_finding("calls_none", Severity.HIGH, title, seen, place(tile), _TRACE_BOTH)
+        title = "no start of a call has an end" if len(marks.time) else f"no call: {START} and {END} never occurred"
+        yield tile_finding("calls_none", Severity.HIGH, title, seen, place(tile), _CALL_BOTH)
     for slot in slots:
         yield from _held(tile, slot)
         yield from _second_slot(tile, slot)
@@ -409,7 +440,7 @@ def _remarks(tile: TileTrace, slots: tuple[SlotTrace, SlotTrace], marks: Marks, 
     if len(empty):
         where = place(tile, f"call {empty[0] + 1}", f"cycle {calls.start[empty[0]]}")
         title = "calls start and end in the same cycle"
-        yield tile_finding("call_without_cycles", Severity.MEDIUM, title, f"{len(empty):,} calls", where, _TRACE_BOTH)
+        yield tile_finding("call_without_cycles", Severity.MEDIUM, title, f"{len(empty):,} calls", where, _CALL_BOTH)
 
 
 def _held(tile: TileTrace, slot: SlotTrace) -> Iterator[Message]:

@@ -16,7 +16,7 @@ import numpy as np
 from opscope.core.stats.effect import Verdict, adjust_for_many, interval_of, unpaired_effects
 from opscope.core.units import counted_text
 from opscope.npu.analysis.activity import EVENTS
-from opscope.npu.analysis.tiles_result import mean_known
+from opscope.npu.analysis.stalls import STALLS, cycles_per_call, cycles_per_iteration, has_gaps
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,14 +29,31 @@ FEWEST = 4
 ITERATION = "cycles of an iteration"
 PERIOD = "period of calls"
 _CYCLES, _SHARE, _RATE = "cycles", "share", "MAC/cycle"
+PER_ITERATION, PER_CALL = "cycles/iteration", "cycles/call"
+"""Units of stalls: what a core waits in an iteration, or for each multiplying call where iterations do not compare."""
+_DIFFERENCES = (_SHARE, PER_ITERATION, PER_CALL)
+"""Units that are compared by their difference: such figures can be 0 and have no ratio then."""
+
+_NOT_JUDGED = (
+    "stalls are shares without a verdict: opscope 0.1 wrote an analysis, without the stalls of each iteration; write "
+    "it again with opscope aie TRACE --out DIR"
+)
 
 
 class TilesSide(msgspec.Struct, frozen=True):
-    """One side: its name, where it came from, and how many traces it has."""
+    """One side of a comparison.
+
+    Attributes:
+        label: its name, which differs from that of the other side.
+        path: where it came from.
+        traces: how many it has, copies not counted.
+        copies: files that hold a trace which another file of the side holds as well.
+    """
 
     label: str
     path: str
     traces: int
+    copies: int = 0
 
 
 class FigureChange(msgspec.Struct, frozen=True):
@@ -44,16 +61,18 @@ class FigureChange(msgspec.Struct, frozen=True):
 
     Attributes:
         name: of the figure.
-        unit: ``cycles``, ``share`` or ``MAC/cycle``.
+        unit: ``cycles``, ``share``, ``MAC/cycle``, ``cycles/iteration`` or ``cycles/call``.
         baseline: mean over the traces of the side; geometric for cycles and rates.
         candidate: likewise.
         ratio: baseline / candidate of cycles, candidate / baseline of rates: above 1 the candidate is better; null for
-            shares.
+            shares and stalls, which can be 0.
         change: candidate less baseline.
-        ci95: 95 % interval of the ratio, of shares that of the change; null with fewer than two traces a side.
-        verdict: whether the candidate is better; corrected for the number of figures but for the first.
-        minimum_detectable: smallest relative change, of shares the smallest change, that such data would show in 80 of
-            100 experiments; null likewise.
+        ci95: 95 % interval of the ratio, of shares and stalls that of the change; null with fewer than two traces a
+            side.
+        verdict: whether the candidate is better; corrected for the number of figures but for the first. Shares have
+            the verdict of the cycles behind them, since a share also changes with the total.
+        minimum_detectable: smallest relative change, of shares and stalls the smallest change, that such data would
+            show in 80 of 100 experiments; null likewise.
     """
 
     name: str
@@ -79,6 +98,9 @@ class TilesComparison(msgspec.Struct, frozen=True, tag_field="schema", tag="opsc
         stalls: parts of the windows that cores waited, by what for.
         rates: multiply-accumulates a cycle and core; empty where the sizes are not known.
         notes: what limits the meaning of the figures.
+        stall_cycles: cycles that a core waited from the start of an iteration to the next, or for each multiplying call
+            where the sides have no iterations in common; the stalls are judged by these. Empty where a side does not
+            tell. Only within iterations where a trace has a single one.
     """
 
     baseline: TilesSide
@@ -89,6 +111,7 @@ class TilesComparison(msgspec.Struct, frozen=True, tag_field="schema", tag="opsc
     stalls: list[FigureChange]
     rates: list[FigureChange]
     notes: list[str]
+    stall_cycles: list[FigureChange] = []
 
 
 class ComparedFigure(NamedTuple):
@@ -116,24 +139,28 @@ def compare_tiles(
     if main is None:
         return None
     kinds = _kinds(baseline, candidate)
-    stalls = _stalls(baseline, candidate)
+    waits = _stalls(baseline, candidate, PER_CALL if iteration is None else PER_ITERATION)
     rate = _asked(
         "MAC/cycle of a core",
         _RATE,
-        [[mean_known(row.mac_per_cycle for row in one.working) for one in side] for side in (baseline, candidate)],
+        [[one.mac_per_cycle for one in side] for side in (baseline, candidate)],
     )
     rates = [rate] if rate else []
-    rows = _changes([*kinds, *([period] if period else []), *stalls, *rates])
+    rows = _changes([*kinds, *([period] if period else []), *waits, *rates])
     count, after = len(kinds), len(kinds) + bool(period)
+    stall_cycles = rows[after : after + len(waits)]
+    stalls = _shares(baseline, candidate, stall_cycles)
+    notes = _notes(baseline, candidate, main, labels)
     return TilesComparison(
         baseline=labels[0],
         candidate=labels[1],
         overall=_change(main, _effect(main), None),
         kinds=rows[:count],
         period=rows[count] if period else None,
-        stalls=rows[after : after + len(stalls)],
-        rates=rows[after + len(stalls) :],
-        notes=_notes(baseline, candidate, main),
+        stalls=stalls,
+        rates=rows[after + len(waits) :],
+        notes=[*notes, _NOT_JUDGED] if len(stalls) > len(stall_cycles) else notes,
+        stall_cycles=stall_cycles,
     )
 
 
@@ -186,18 +213,39 @@ def _of_kinds(analysis: TilesAnalysis) -> dict[str, float]:
     return {name: median(own) for name, own in found.items()}
 
 
-def _stalls(baseline: Sequence[TilesAnalysis], candidate: Sequence[TilesAnalysis]) -> list[ComparedFigure]:
-    """Parts of the windows of all cores; what some core did not trace is left out."""
+def _stalls(baseline: Sequence[TilesAnalysis], candidate: Sequence[TilesAnalysis], unit: str) -> list[ComparedFigure]:
+    """Cycles of each stall that all traces tell; empty where they do not."""
+    sides = baseline, candidate
+    gaps = all(has_gaps(one) for side in sides for one in side)
+
+    def cycles(analysis: TilesAnalysis, category: str) -> float | None:
+        per_iteration = unit == PER_ITERATION
+        return cycles_per_iteration(analysis, category, gaps) if per_iteration else cycles_per_call(analysis, category)
+
+    asked = (_asked(_words(own), unit, [[cycles(one, own) for one in side] for side in sides]) for own in STALLS)
+    return [one for one in asked if one is not None]
+
+
+def _words(category: str) -> str:
+    return category.replace("_", " ")
+
+
+def _shares(
+    baseline: Sequence[TilesAnalysis], candidate: Sequence[TilesAnalysis], judged: Sequence[FigureChange]
+) -> list[FigureChange]:
+    """Parts of the windows of all cores, with the verdicts of the cycles; what some core did not trace is left out."""
+    verdicts = {change.name: change.verdict for change in judged}
     found = []
-    for category in EVENTS:
-        if category != "vector":
-            sides = [[_stall(one, category) for one in side] for side in (baseline, candidate)]
-            own = _asked(category.replace("_", " "), _SHARE, sides)
-            found += [own] if own else []
+    for category in STALLS:
+        sides = [[_share(one, category) for one in side] for side in (baseline, candidate)]
+        own = _asked(_words(category), _SHARE, sides)
+        if own is not None:
+            verdict = verdicts.get(own.name, Verdict.UNDECIDABLE)
+            found.append(msgspec.structs.replace(_change(own, _effect(own), None), verdict=verdict))
     return found
 
 
-def _stall(analysis: TilesAnalysis, category: str) -> float | None:
+def _share(analysis: TilesAnalysis, category: str) -> float | None:
     rows = analysis.working
     if not rows or any(EVENTS[category] in row.not_traced for row in rows):
         return None
@@ -220,7 +268,7 @@ def _effect(asked: ComparedFigure) -> Effect | None:
     if not asked.baseline or not asked.candidate:
         return None
     sides = [np.array(values, np.float64)[:, None] for values in (asked.baseline, asked.candidate)]
-    if asked.unit == _SHARE:
+    if asked.unit in _DIFFERENCES:
         return unpaired_effects(*sides)[0]
     logs = [np.log(np.maximum(side, 1e-9)) for side in sides]
     return unpaired_effects(*(logs if asked.unit == _CYCLES else [-side for side in logs]))[0]
@@ -231,49 +279,69 @@ def _change(asked: ComparedFigure, effect: Effect | None, corrected: float | Non
     change = None if before is None or after is None else after - before
     if effect is None:
         return FigureChange(asked.name, asked.unit, before, after, None, change, None, Verdict.UNDECIDABLE, None)
-    shares = asked.unit == _SHARE
+    differences = asked.unit in _DIFFERENCES
     interval = interval_of(effect)
     if interval is not None:
         low, high = interval
-        interval = (-high, -low) if shares else (math.exp(low), math.exp(high))
+        interval = (-high, -low) if differences else (math.exp(low), math.exp(high))
     smallest = effect.minimum_detectable
     return FigureChange(
         name=asked.name,
         unit=asked.unit,
         baseline=before,
         candidate=after,
-        ratio=None if shares else math.exp(effect.estimate),
+        ratio=None if differences else math.exp(effect.estimate),
         change=change,
         ci95=interval,
         verdict=effect.verdict(corrected),
-        minimum_detectable=smallest if smallest is None or shares else math.expm1(smallest),
+        minimum_detectable=smallest if smallest is None or differences else math.expm1(smallest),
     )
 
 
 def _typical(values: Sequence[float], unit: str) -> float | None:
     if not values:
         return None
-    if unit == _SHARE:
+    if unit in _DIFFERENCES:
         return sum(values) / len(values)
     return math.exp(sum(math.log(max(value, 1e-9)) for value in values) / len(values))
 
 
-def _notes(baseline: Sequence[TilesAnalysis], candidate: Sequence[TilesAnalysis], main: ComparedFigure) -> list[str]:
-    found = []
+def _notes(
+    baseline: Sequence[TilesAnalysis],
+    candidate: Sequence[TilesAnalysis],
+    main: ComparedFigure,
+    labels: tuple[TilesSide, TilesSide],
+) -> list[str]:
+    found = [
+        f"{counted_text(side.copies, 'file')} of {side.label} {'is a copy' if side.copies == 1 else 'are copies'} of "
+        "another: each trace counts once"
+        for side in dict.fromkeys(labels)
+        if side.copies
+    ]
     fewest = min(len(baseline), len(candidate))
     if fewest < FEWEST:
         found.append(
             f"{counted_text(fewest, 'trace')} on a side: runs differ by themselves, and {FEWEST} traces a side are "
             "the fewest that can decide"
         )
-    if [one.trace.sha256 for one in baseline] == [one.trace.sha256 for one in candidate]:
-        found.append("both sides are the same traces: there is nothing to compare")
+    found += _shared(baseline, candidate)
     if main.name == PERIOD:
         found.append("no iterations of the same calls are whole on both sides, so the period of calls is compared")
     found += _other_work(baseline, candidate)
     if any(not one.trace.complete for one in (*baseline, *candidate)):
         found.append("part of a trace is missing; what is whole is compared")
     return found
+
+
+def _shared(baseline: Sequence[TilesAnalysis], candidate: Sequence[TilesAnalysis]) -> list[str]:
+    """That a trace is on both sides, which are not independent then."""
+    sides = [{one.trace.sha256 for one in side} for side in (baseline, candidate)]
+    if sides[0] == sides[1]:
+        return ["both sides are the same traces: there is nothing to compare"]
+    both = len(sides[0] & sides[1])
+    return [f"{counted_text(both, 'trace')} on both sides: verdicts suppose that the sides are independent"] * bool(
+        both
+    )
 
 
 def _other_work(baseline: Sequence[TilesAnalysis], candidate: Sequence[TilesAnalysis]) -> list[str]:

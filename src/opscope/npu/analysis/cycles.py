@@ -9,10 +9,11 @@ import numpy as np
 
 from opscope.analysis.findings.message import Message, Severity
 from opscope.npu.analysis.activity import EVENTS, Activity, activity
+from opscope.npu.analysis.calls import unnamed
 from opscope.npu.analysis.findings import place, tile_finding
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from opscope.core.table.nesting import Ints
     from opscope.core.table.tiles import TileTrace
@@ -113,6 +114,18 @@ def split_by(known: Activity, starts: Ints, ends: Ints) -> SpanSplit:
     return SpanSplit(**found, other=ends - starts - sum(found.values()))
 
 
+def split_each(tile: TileTrace, starts: Sequence[int], ends: Sequence[int]) -> list[CycleSplit]:
+    """Cycles of each span of time by category.
+
+    Args:
+        tile: whose events tell.
+        starts: first cycle of each span.
+        ends: first cycle after it, not smaller.
+    """
+    found = split_spans(tile, np.array(starts, np.int64), np.array(ends, np.int64))
+    return [CycleSplit(*map(int, own)) for own in zip(*found, strict=True)]
+
+
 def account(tile: TileTrace, calls: CallSpans, known: Activity | None = None) -> CycleAccount:
     """Account for every cycle from the start of the first call to the end of the last.
 
@@ -127,7 +140,7 @@ def account(tile: TileTrace, calls: CallSpans, known: Activity | None = None) ->
     between = _without(window, inside)
     missing = tuple(event for category, event in EVENTS.items() if category not in known.covers)
     claimed = known.claims.cycles(int(calls.start[0]), int(calls.end[-1])) if len(calls) else {}
-    findings = (*_missing(tile, missing), *_claimed(tile, claimed), *_outside(tile, inside, between))
+    findings = (*_missing(tile, missing), *_claimed(tile, claimed, known, calls), *_outside(tile, inside, between))
     return CycleAccount(
         window_cycles=window.total,
         in_call=inside,
@@ -144,22 +157,26 @@ def _without(whole: CycleSplit, part: CycleSplit) -> CycleSplit:
 
 
 def _missing(tile: TileTrace, missing: tuple[str, ...]) -> Iterator[Message]:
-    if missing:
+    if missing and not unnamed(tile):
         title = f"{', '.join(missing)} not traced: such cycles are counted as other"
         traced = f"traced: {', '.join(slot.name[:40] for slot in tile.slots)}"
         step = "give them a slot where other cycles are many"
         yield tile_finding("cycle_events_missing", Severity.INFO, title, traced, place(tile), step)
 
 
-def _claimed(tile: TileTrace, claimed: dict[tuple[str, ...], int]) -> Iterator[Message]:
+def _claimed(
+    tile: TileTrace, claimed: dict[tuple[str, ...], int], known: Activity, calls: CallSpans
+) -> Iterator[Message]:
     if claimed:
+        inside = (known.claims.end > calls.start[0]) & (known.claims.start < calls.end[-1])
+        where = place(tile, f"cycle {int(known.claims.start[inside].min())}")
         title = "events overlap that exclude each other; such cycles are counted for the first of them only"
         seen = "; ".join(
             f"{cycles:,} cycles of {' and '.join(EVENTS[category] for category in categories)}"
             for categories, cycles in claimed.items()
         )
         step = "decode the raw words again: a lost packet or an event without end does this"
-        yield tile_finding("cycles_claimed_twice", Severity.MEDIUM, title, seen, place(tile), step)
+        yield tile_finding("cycles_claimed_twice", Severity.MEDIUM, title, seen, where, step)
 
 
 def _outside(tile: TileTrace, inside: CycleSplit, between: CycleSplit) -> Iterator[Message]:

@@ -24,6 +24,8 @@ class TileFinding(msgspec.Struct, frozen=True):
         evidence: the figures it rests on.
         place: tile and, where there is one, call and cycle, such as ``tile 2,4, after call 37, cycle 81234``.
         next_step: what to do.
+        subject: which of several things that the rule knows it is about, such as an event of a unit; empty where the
+            rule has one alone. Reports show findings of one rule and subject on several tiles once.
     """
 
     rule: str
@@ -32,6 +34,7 @@ class TileFinding(msgspec.Struct, frozen=True):
     evidence: str
     place: str
     next_step: str
+    subject: str = ""
 
 
 def place(tile: TileTrace, *parts: str) -> str:
@@ -47,11 +50,12 @@ def tile_finding(rule: str, severity: Severity, title: str, evidence: str, where
 def published(messages: Iterable[Message]) -> tuple[TileFinding, ...]:
     """Findings as documents hold them, in the order given."""
     return tuple(
-        TileFinding(told.rule, told.severity, told.title, told.evidence, told.place or "", told.next_step)
+        TileFinding(told.rule, told.severity, told.title, told.evidence, told.place or "", told.next_step, told.subject)
         for told in messages
     )
 
 
 def message_of(found: TileFinding) -> Message:
     """What a document holds, as the message that it was made from."""
-    return tile_finding(found.rule, found.severity, found.title, found.evidence, found.place, found.next_step)
+    words = found.title, found.evidence, found.place, found.next_step
+    return tile_finding(found.rule, found.severity, *words)._replace(subject=found.subject)

@@ -60,7 +60,7 @@ def gate_tiles(comparison: TilesComparison, threshold: float, mismatches: Sequen
     """
     shown = _slowdown(comparison.overall)
     outcome, reason = judge(shown, threshold)
-    figures = [*comparison.kinds, *comparison.stalls, *comparison.rates]
+    figures = [*comparison.kinds, *(comparison.stall_cycles or comparison.stalls), *comparison.rates]
     return TilesGate(
         outcome=outcome,
         let_through=outcome is Outcome.PASSED,

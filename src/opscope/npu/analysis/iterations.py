@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 
 from opscope.analysis.findings.message import Message, Severity
+from opscope.core.units import counted_text
 from opscope.npu.analysis.activity import EVENTS, event_cover
 from opscope.npu.analysis.findings import place, tile_finding
 from opscope.npu.analysis.pattern import find_pattern
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from opscope.core.table.nesting import Ints
-    from opscope.core.table.tiles import TileTrace
+    from opscope.core.table.tiles import SlotTrace, TileTrace
     from opscope.npu.analysis.calls import CallSpans
     from opscope.npu.analysis.kinds import Kinds
     from opscope.npu.analysis.pattern import CallPattern
@@ -114,8 +115,21 @@ def by_tiling(kinds: Kinds, each: int, pattern: CallPattern | None, long: Ints) 
         starts = _by_count(kinds, each)
         counted = f"{each:,} working calls"
     starts = _behind_waits(starts, kinds, long)
+    between = _between_waits(starts, kinds, each, long)
+    if between is not None:
+        starts, counted = between, f"{counted}, and the waits for a lock tell where they begin,"
     work = _work(kinds, starts)
     return IterationSplit("tiling", starts, work, each, work == each, f"the tiling gives {counted} for each iteration")
+
+
+def _between_waits(starts: Ints, kinds: Kinds, each: int, long: Ints) -> Ints | None:
+    """Starts behind long waits, where these divide most of the calls as the tiling does and counting does not."""
+    if not len(np.setdiff1d(long, starts)):
+        return None
+    behind = np.concatenate([[0], long])
+    behind = behind if kinds.work[: long[0]].any() else long
+    whole = int((_work(kinds, behind) == each).sum())
+    return behind if whole > 1 and 2 * whole >= len(behind) else None
 
 
 def _by_repetitions(pattern: CallPattern, each: int) -> Ints:
@@ -179,8 +193,31 @@ def by_pattern(kinds: Kinds, pattern: CallPattern, long: Ints) -> IterationSplit
 
 
 Phase = Literal["warmup", "measured", "extra", "partial"]
+_TWICE = 2
+"""Iterations that must end alike for the end of the trace to be recognised as one."""
+_RARE = 3
+"""Iterations with the usual number of calls for each without, from which on that one is damage."""
 _SHOWN = 20
 """Partial iterations that get a finding of their own."""
+
+
+class CallGap(msgspec.Struct, frozen=True):
+    """Calls that are missing before the end of a trace, or too many there.
+
+    Attributes:
+        missing: working calls that are; below 0 there are too many.
+        cycle: the earliest that the first of them can be: end of the call before, else start of the iteration that
+            lacks them, of the first that of the trace.
+        last_cycle: the latest that they can be: start of the call behind them, else of the next iteration.
+        at_start: whether they may be missing since the trace began late.
+        why: in words.
+    """
+
+    missing: int
+    cycle: int
+    last_cycle: int
+    at_start: bool
+    why: str
 
 
 class Iteration(msgspec.Struct, frozen=True):
@@ -212,6 +249,7 @@ class Iterations(msgspec.Struct, frozen=True):
     """All repetitions that a tile's calls form.
 
     Attributes:
+        gaps: of those before the last that lack working calls, or have too many; empty where most differ.
         iterations: in order of time; empty where nothing tells them apart.
         by: what they were found by.
         reason: why these, or why none, and whether LOCK_STALL supports it, in words.
@@ -226,6 +264,7 @@ class Iterations(msgspec.Struct, frozen=True):
     expected: int | None
     pattern: str | None = None
     findings: tuple[Message, ...] = ()
+    gaps: tuple[CallGap, ...] = ()
 
 
 def find_iterations(
@@ -261,16 +300,111 @@ def find_iterations(
         split = by_stalls(kinds, long, gaps, expected) or (by_pattern(kinds, pattern, long) if pattern else None)
     if split is None:
         reason = _nothing(calls, kinds, (gaps, long))
-        return Iterations((), None, reason, expected, findings=tuple(_unexpected(tile, (), expected)))
+        return Iterations((), None, reason, expected, findings=tuple(_unexpected(tile, (), expected, ())))
     found = _iterations(calls, kinds, split, (warmup, expected))
+    uneven = tuple(_gaps((tile, calls, kinds), found, split, expected))
     return Iterations(
         iterations=found,
         by=split.by,
         reason="; ".join(_reasons(calls, found, split, gaps)),
         expected=expected,
         pattern=pattern.words if pattern else None,
-        findings=tuple(_findings(tile, found, split, expected, (pattern, long))),
+        findings=tuple(_findings(tile, (found, uneven), split, expected, (pattern, long))),
+        gaps=uneven,
     )
+
+
+def without_damaged(found: Iterations, cycles: Sequence[int]) -> Iterations:
+    """The same with iterations that a loss of packets lies in as incomplete, so that they are not measured."""
+    if not cycles:
+        return found
+    at = np.sort(np.array(cycles, np.int64))
+    rows = tuple(_if_damaged(row, at) for row in found.iterations)
+    return msgspec.structs.replace(found, iterations=rows)
+
+
+def _if_damaged(row: Iteration, cycles: Ints) -> Iteration:
+    if np.searchsorted(cycles, row.end) == np.searchsorted(cycles, row.start, side="right"):
+        return row
+    phase: Phase = "partial" if row.phase == "measured" else row.phase
+    return msgspec.structs.replace(row, complete=False, phase=phase)
+
+
+def _gaps(
+    seen: tuple[TileTrace, CallSpans, Kinds], found: Sequence[Iteration], split: IterationSplit, expected: int | None
+) -> Iterator[CallGap]:
+    """Those that have not the working calls of the others; of the last only if its end is seen.
+
+    None where that is not rare and no tiling says how many there must be: then the work itself is uneven.
+    """
+    tile, calls, kinds = seen
+    whole = split.whole
+    alike = sum(row.work_calls == whole for row in found)
+    uneven = sum(row.work_calls != whole for row in found[1:-1])
+    if not whole or not alike or (split.by != "tiling" and alike < _RARE * uneven):
+        return
+    counted, odd = _units([row.work_calls for row in found], whole, expected), _odd_steps(calls, kinds, found)
+    ended = len(found) if _end_seen(tile, calls, found) else len(found) - 1
+    for row, units in zip(found[:ended], counted, strict=False):
+        missing = units * whole - row.work_calls
+        if missing:
+            what = f"{units * whole:,} in {counted_text(units, 'iteration')}" if units > 1 else f"{whole:,}"
+            why = f"iteration {row.number} has {row.work_calls:,} working calls, {what} are usual"
+            last = found[row.number].start if row.number < len(found) else tile.last
+            yield _gap(calls, odd, row, CallGap(missing, row.start, last, row.number == 1 and units == 1, why))
+
+
+def _gap(calls: CallSpans, odd: Mask, row: Iteration, gap: CallGap) -> CallGap:
+    """With its place: the one odd step in or behind the iteration, else all of it; of the first, from the start on."""
+    places = row.first_call + np.flatnonzero(odd[row.first_call : row.last_call + 1])
+    if len(places) == 1:
+        at = int(places[0])
+        return CallGap(gap.missing, int(calls.end[at]), int(calls.start[at + 1]), at_start=False, why=gap.why)
+    return msgspec.structs.replace(gap, cycle=0) if gap.at_start else gap
+
+
+def _end_seen(tile: TileTrace, calls: CallSpans, found: Sequence[Iteration]) -> bool:
+    """Whether the trace ends as its iterations do: with an event behind the last call, and behind no other call."""
+    lasts = [own.last_call for own in found[:-1] if own.complete]
+    if len(lasts) < _TWICE:
+        return False
+    others = np.setdiff1d(np.arange(len(calls) - 1), [own.last_call for own in found])
+    return any(_ends_iterations(slot, calls, lasts, others) for slot in tile.slots)
+
+
+def _ends_iterations(slot: SlotTrace, calls: CallSpans, lasts: Sequence[int], others: Ints) -> bool:
+    begins = np.sort(slot.spans.start)
+    behind = np.searchsorted(begins, calls.start[1:]) - np.searchsorted(begins, calls.end[:-1])
+    only_there = behind[lasts].all() and len(others) and not behind[others].any()
+    return bool(only_there and (begins >= calls.end[-1]).any())
+
+
+def _odd_steps(calls: CallSpans, kinds: Kinds, found: Sequence[Iteration]) -> Mask:
+    """Which calls are as far from the next as none of these kinds in a whole iteration; shape (calls - 1,)."""
+    steps, follows = np.diff(calls.start), kinds.labels[:-1] * len(kinds.kinds) + kinds.labels[1:]
+    follows[[own.last_call for own in found[:-1]]] = -1
+    whole = np.zeros(len(steps), bool)
+    for own in found:
+        whole[own.first_call : own.last_call + 1] = own.complete
+    keys, place = np.unique(follows, return_inverse=True)
+    least, most = np.full(len(keys), np.iinfo(np.int64).max), np.full(len(keys), -1)
+    np.minimum.at(least, place[whole], steps[whole])
+    np.maximum.at(most, place[whole], steps[whole])
+    odd: Mask = (steps < least[place]) | (steps > most[place])
+    return odd
+
+
+def _units(work: Sequence[int], whole: int, expected: int | None) -> list[int]:
+    """How many iterations each group of calls stands for, so that all together are those expected."""
+    least = [max(calls // whole, 1) for calls in work]
+    order = sorted(range(len(work)), key=lambda at: least[at] * whole - work[at])
+    beyond = [at for at in order if work[at] > least[at] * whole]
+    if expected is None:
+        beyond = [at for at in beyond if 2 * (work[at] - least[at] * whole) > whole]
+    more = len(beyond) if expected is None else expected - sum(least)
+    for at in beyond[: max(more, 0)]:
+        least[at] += 1
+    return least
 
 
 def _iterations(
@@ -323,13 +457,13 @@ def _reasons(calls: CallSpans, found: Sequence[Iteration], split: IterationSplit
 
 def _findings(
     tile: TileTrace,
-    found: Sequence[Iteration],
+    iterations: tuple[Sequence[Iteration], Sequence[CallGap]],
     split: IterationSplit,
     expected: int | None,
     evidence: tuple[CallPattern | None, Ints],
 ) -> Iterator[Message]:
-    pattern, long = evidence
-    yield from _unexpected(tile, found, expected)
+    (found, uneven), (pattern, long) = iterations, evidence
+    yield from _unexpected(tile, found, expected, uneven)
     yield from _partial(tile, found, split)
     if split.by == "tiling" and pattern and split.whole % pattern.work_calls:
         title = "the tiling does not fit the sequence of kinds that the calls repeat"
@@ -345,7 +479,9 @@ def _findings(
         yield tile_finding("tiling_against_stalls", Severity.MEDIUM, title, seen, where, step)
 
 
-def _unexpected(tile: TileTrace, found: Sequence[Iteration], expected: int | None) -> Iterator[Message]:
+def _unexpected(
+    tile: TileTrace, found: Sequence[Iteration], expected: int | None, uneven: Sequence[CallGap]
+) -> Iterator[Message]:
     complete = sum(own.complete for own in found)
     if expected is None or expected == len(found) == complete:
         return
@@ -357,6 +493,8 @@ def _unexpected(tile: TileTrace, found: Sequence[Iteration], expected: int | Non
         if fewer
         else "those beyond the expected ones are marked as extra; check the numbers of iterations and the tiling"
     )
+    if uneven:
+        step = "look at the places where calls are missing, or are too many, before the end"
     yield tile_finding("iterations_unexpected", Severity.MEDIUM, title, seen, place(tile), step)
 
 
@@ -369,6 +507,8 @@ def _partial(tile: TileTrace, found: Sequence[Iteration], split: IterationSplit)
         title = f"iteration {own.number} is partial"
         calls = own.last_call - own.first_call + 1
         seen = f"{own.work_calls:,} of {split.whole:,} working calls, {calls:,}{every} calls with zero-fills"
+        if own.work_calls > split.whole:
+            seen = f"{own.work_calls:,} working calls, where {split.whole:,} are usual"
         where = place(tile, f"calls {own.first_call + 1} to {own.last_call + 1}", f"cycle {own.start}")
         step = "it is at an edge of the trace and is not measured" if edge else "look for lost packets; not measured"
         severity = Severity.INFO if edge else Severity.MEDIUM

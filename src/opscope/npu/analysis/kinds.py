@@ -212,11 +212,13 @@ class Kinds:
         kinds: those found, the one with the most cycles first; none without calls.
         labels: kind of each call as its place in ``kinds``; shape (calls,).
         findings: what limits this.
+        lacking: start and reason of the calls between others that lack vector cycles of their kind's constant.
     """
 
     kinds: tuple[CallKind, ...]
     labels: Ints
     findings: tuple[Message, ...] = ()
+    lacking: tuple[tuple[int, str], ...] = ()
 
     @property
     def work(self) -> NDArray[np.bool_]:
@@ -264,7 +266,15 @@ def find_kinds(tile: TileTrace, calls: CallSpans, known: Activity | None = None)
     for number, group in enumerate(groups):
         labels[group.calls] = number
     kinds = _named(groups, calls.durations, lengths)
-    return Kinds(kinds, labels, tuple(_findings(tile, calls, groups, counts)))
+    return Kinds(kinds, labels, tuple(_findings(tile, calls, groups, counts)), tuple(_lacks(calls, groups, counts)))
+
+
+def _lacks(calls: CallSpans, groups: Sequence[CallGroup], vector: Ints | None) -> Iterator[tuple[int, str]]:
+    """Calls that lack vector cycles, but for the first and the last of the trace."""
+    for group in groups:
+        for call in group.partial[(group.partial > 0) & (group.partial < len(calls) - 1)].tolist():
+            seen = 0 if vector is None else int(vector[call])
+            yield int(calls.start[call]), f"call {call + 1} has {seen:,} of its kernel's {group.vector:,} vector cycles"
 
 
 def _named(groups: Sequence[CallGroup], durations: Ints, lengths: Ints) -> tuple[CallKind, ...]:

@@ -24,6 +24,8 @@ _PERIODS = 2
 """Periods that must be there."""
 _FITS = 2 / 3
 """Share of the runs that a period must explain."""
+_OFTEN = 3
+"""Periods that must be there for a single run that differs to be damage, not part of a longer period."""
 _AS_GOOD = 0.98
 """Share of the best fit from which a shorter period is preferred."""
 
@@ -97,12 +99,17 @@ def _period(runs: Runs) -> int | None:
     fits = []
     for period in range(2, longest + 1):
         fits.append((period, _fit(some, period)))
-        if fits[-1][1] >= _AS_GOOD:
-            break
+        if fits[-1][1] >= _AS_GOOD or _but_for_one(fits[-1][1], period, len(some.first)):
+            return period
     best = max((fit for _, fit in fits), default=0.0)
     if best < _FITS:
         return None
     return next(period for period, fit in fits if fit >= _AS_GOOD * best)
+
+
+def _but_for_one(fit: float, period: int, runs: int) -> bool:
+    """Whether a period that is there several times explains all runs but one."""
+    return runs >= _OFTEN * period and round((1 - fit) * runs) <= 1
 
 
 def _fit(runs: Runs, period: int) -> float:

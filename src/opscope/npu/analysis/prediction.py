@@ -3,6 +3,10 @@
 The model: an iteration takes ``latency_per_iteration`` cycles; the next one starts ``iteration_step`` cycles after it
 did, and so overlaps its end by ``overlap`` = latency - step. All ``iterations`` take ``total``: the latency, and a step
 for each further one.
+
+Only like is held against like. Where the latency is a sum over the slots of a schedule, those of transfers included, no
+trace of cores has anything of the kind: neither the latency, nor the overlap, nor a total that holds one latency. The
+step is the period, and the total without its latency is the time from the first start to the last.
 """
 
 from __future__ import annotations
@@ -38,6 +42,7 @@ class CostModel(msgspec.Struct, frozen=True, kw_only=True):
         latency_per_iteration: of one iteration; null likewise.
         total: of all iterations; null likewise.
         iterations: how many there are; null likewise.
+        of_slots: whether the latency is a sum over the slots of a schedule, transfers included, as Stream's is.
     """
 
     iteration_step: float | None = None
@@ -45,6 +50,7 @@ class CostModel(msgspec.Struct, frozen=True, kw_only=True):
     latency_per_iteration: float | None = None
     total: float | None = None
     iterations: int | None = None
+    of_slots: bool = False
 
     @property
     def step(self) -> float | None:
@@ -95,12 +101,14 @@ class Prediction(msgspec.Struct, frozen=True):
     Attributes:
         of: what counts as an iteration.
         rows: one for each number that was given.
-        findings: what in the model contradicts itself.
+        findings: what in the model contradicts itself, or the run.
+        of_slots: whether the model's latency is a sum over the slots of a schedule, transfers included.
     """
 
     of: str
     rows: tuple[Against, ...]
     findings: tuple[TileFinding, ...] = ()
+    of_slots: bool = False
 
 
 class Repeated(NamedTuple):
@@ -119,11 +127,12 @@ class Repeated(NamedTuple):
     follows: tuple[bool, ...]
 
 
-def cost_model(*, iterations: int | None = None, **numbers: float | None) -> CostModel | None:
+def cost_model(*, iterations: int | None = None, of_slots: bool = False, **numbers: float | None) -> CostModel | None:
     """Numbers of a cost model, checked; None when none is given.
 
     Args:
         iterations: how many.
+        of_slots: whether the latency is a sum over the slots of a schedule.
         numbers: the others of :class:`CostModel`, in cycles; an overlap may be negative.
 
     Raises:
@@ -133,7 +142,7 @@ def cost_model(*, iterations: int | None = None, **numbers: float | None) -> Cos
         _check(name, value, least=-_MOST if name == "overlap" else 1)
     _check("iterations", iterations, least=1)
     if any(value is not None for value in numbers.values()):
-        return CostModel(iterations=iterations, **numbers)
+        return CostModel(iterations=iterations, of_slots=of_slots, **numbers)
     if iterations is None:
         return None
     named = ", ".join(name for name in CostModel.__struct_fields__ if name != "iterations")
@@ -159,13 +168,16 @@ def repeated_calls(work: MacCalls, tile: str) -> Repeated:
     return Repeated(f"multiplying calls of tile {tile}", starts, ends, (True,) * len(starts))
 
 
-def against(model: CostModel, seen: Repeated) -> Prediction:
+def against(model: CostModel, seen: Repeated, needed: int | None = None) -> Prediction:
     """The numbers of a model against what was seen.
 
     Args:
         model: with at least one number.
         seen: what its iterations are.
+        needed: how many of these the whole product takes; None when that is not known.
     """
+    if model.of_slots:
+        return _of_slots(model, seen, needed)
     rows = (
         _median("iteration_step", model.iteration_step, _steps(seen), "from one start to the next"),
         _median("overlap", model.overlap, _overlaps(seen), "end less the next start; below 0 there is a gap"),
@@ -173,6 +185,59 @@ def against(model: CostModel, seen: Repeated) -> Prediction:
         _total(model, seen),
     )
     return Prediction(seen.what, tuple(row for row in rows if row is not None), published(_contradictions(model)))
+
+
+_OF_SLOTS = "counts all slots of the schedule, transfers included; a trace of cores holds no such time"
+_WITH_LATENCY = "holds one such latency; from first to last start leaves it out"
+_FIRST_TO_LAST = "first_to_last_start"
+
+
+def _of_slots(model: CostModel, seen: Repeated, needed: int | None) -> Prediction:
+    """A model whose latency is a sum over slots: its step against the period, and the steps of all its iterations."""
+    other = list(_other_iteration(model, seen, needed))
+    steps = [] if other else _steps(seen)
+    reason = other[0].title if other else None
+    rows = (
+        _median("iteration_step", model.step, steps, "from one start to the next", reason),
+        _row_without("overlap", model.overlap, _OF_SLOTS),
+        _row_without("latency_per_iteration", model.latency_per_iteration, _OF_SLOTS),
+        _row_without("total", model.total, _WITH_LATENCY),
+        _first_to_last(model, seen, steps, reason),
+    )
+    findings = published([*other, *_contradictions(model)])
+    return Prediction(seen.what, tuple(row for row in rows if row is not None), findings, of_slots=True)
+
+
+def _row_without(quantity: str, predicted: float | None, note: str) -> Against | None:
+    """A number that nothing is held against."""
+    return None if predicted is None else Against(quantity=quantity, predicted=predicted, note=note)
+
+
+def _first_to_last(model: CostModel, seen: Repeated, steps: list[int], reason: str | None) -> Against | None:
+    """From the start of the first iteration to that of the last: all of the total but one latency."""
+    if model.total is None or model.latency_per_iteration is None:
+        return None
+    predicted, count = model.total - model.latency_per_iteration, model.count
+    if not steps or count is None:
+        words = reason or "how many iterations the model has is not known" if count is None else _TOO_FEW
+        return Against(quantity=_FIRST_TO_LAST, predicted=predicted, note=words)
+    have = len(seen.start)
+    if have == count and all(seen.follows):
+        note = f"measured, {counted_text(have, 'iteration')}"
+        return _row(_FIRST_TO_LAST, predicted, seen.start[-1] - seen.start[0], have, note=note)
+    note = f"extrapolated: {count - 1:,} steps of the median of {counted_text(len(steps), 'step')} in the trace"
+    return _row(_FIRST_TO_LAST, predicted, (count - 1) * median(steps), have, note=note, extrapolated=True)
+
+
+def _other_iteration(model: CostModel, seen: Repeated, needed: int | None) -> Iterable[Message]:
+    """That an iteration of the model is not one of those that were seen, since the product takes another number."""
+    count = model.count
+    if count is None or needed is None or count == needed:
+        return
+    title = "the cost model's iteration is another than the one that was traced, so its step is not compared"
+    evidence = f"the model has {count:,} iterations, the product takes {needed:,} {seen.what}"
+    step = "check that the model is of this product, tiling and number of cores, or say --predicted-per"
+    yield tile_finding("cost_model_other_iteration", Severity.MEDIUM, title, evidence, "options", step)
 
 
 def _latencies(seen: Repeated) -> list[int]:
@@ -189,12 +254,16 @@ def _overlaps(seen: Repeated) -> list[int]:
     return [end - later for end, later, follows in pairs if follows]
 
 
-def _median(quantity: str, predicted: float | None, values: list[int], note: str) -> Against | None:
+_TOO_FEW = "the trace has too few whole iterations to measure it"
+
+
+def _median(
+    quantity: str, predicted: float | None, values: list[int], note: str, reason: str | None = None
+) -> Against | None:
     if predicted is None:
         return None
     if not values:
-        reason = "the trace has too few whole iterations to measure it"
-        return Against(quantity=quantity, predicted=predicted, note=reason)
+        return Against(quantity=quantity, predicted=predicted, note=reason or _TOO_FEW)
     return _row(quantity, predicted, median(values), len(values), note=f"median: {note}")
 
 

@@ -35,6 +35,8 @@ class GmacRange(msgspec.Struct, frozen=True):
         low_mhz: of the array.
         high_mhz: likewise.
         basis: where the clock comes from.
+        assumed: at the clock that is assumed, between the two; null where one was given, or none is assumed.
+        assumed_mhz: that clock; null likewise.
     """
 
     low: float
@@ -42,6 +44,8 @@ class GmacRange(msgspec.Struct, frozen=True):
     low_mhz: float
     high_mhz: float
     basis: str
+    assumed: float | None = None
+    assumed_mhz: float | None = None
 
 
 class MacRate(msgspec.Struct, frozen=True, kw_only=True):
@@ -213,13 +217,20 @@ def _other_type(tile: TileTrace, known: MacRate, said: RunSpecification) -> list
 
 
 def _gmac_range(mac_per_cycle: float | None, said: RunSpecification) -> GmacRange | None:
+    """The rate in seconds at the clock that was given, else over all that it may be, with that at an assumed one."""
     if mac_per_cycle is None:
         return None
+    assumed = said.assumed_clock
     if said.clock_mhz is not None:
         low, high, basis = said.clock_mhz, said.clock_mhz, "the clock that was given"
     elif said.device is not None:
         low, high = min(said.device.clock_levels), max(said.device.clock_levels)
         basis = f"no clock was given: the lowest and the highest level of the driver of {said.device.name}"
+    elif assumed is not None:
+        low, high, basis = assumed.low_mhz, assumed.high_mhz, f"no clock was given: {assumed.source}"
     else:
         return None
-    return GmacRange(mac_per_cycle * low / 1e3, mac_per_cycle * high / 1e3, low, high, basis)
+    found = GmacRange(mac_per_cycle * low / 1e3, mac_per_cycle * high / 1e3, low, high, basis)
+    if assumed is None:
+        return found
+    return msgspec.structs.replace(found, assumed=mac_per_cycle * assumed.mhz / 1e3, assumed_mhz=assumed.mhz)

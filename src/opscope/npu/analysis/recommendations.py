@@ -1,4 +1,4 @@
-"""What to do about what holds a core back: its streams, its kernel, its memory banks, its neighbours, or the DMAs.
+"""What to do about what holds a core back: its streams, its kernel, what its calls wait for, or its neighbours.
 
 A remedy for a core says how much there is to gain at most: the period that would be left if what it is about took no
 time.
@@ -6,19 +6,24 @@ time.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from opscope.analysis.findings.message import Message, Severity
-from opscope.core.units import rate_text, ratio_text, share_text
-from opscope.npu.analysis.bound import CALL, NOTHING_TRACED
+from opscope.core.units import rate_text, share_text
+from opscope.npu.analysis.bound import gain_without
+from opscope.npu.analysis.cycles import split_by
 from opscope.npu.analysis.findings import place, tile_finding
+from opscope.npu.analysis.waits import bank_step, stall_step
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from opscope.core.table.tiles import TileTrace
+    from opscope.npu.analysis.activity import Activity
     from opscope.npu.analysis.array import ArrayView
-    from opscope.npu.analysis.bound import TileBound
+    from opscope.npu.analysis.bound import CallStall, Gain, TileBound
+    from opscope.npu.analysis.calls import CallSpans
     from opscope.npu.analysis.cycles import CycleAccount
     from opscope.npu.analysis.kinds import MacCalls
     from opscope.npu.analysis.rates import MacRate
@@ -27,6 +32,8 @@ LARGE_GAIN = 1.2
 """A remedy that could make calls follow each other so many times as fast matters much."""
 MEMORY_STALLS = 0.05
 """Share of the cycles in calls from which stalls of the data memory are worth a look."""
+CALL_STALLS = 0.05
+"""Likewise waits for locks, streams and the cascade."""
 SCALAR = 0.2
 """Share of the cycles in calls without vector instruction or stall from which the kernel's code is worth a look."""
 WEAK_VECTOR = 0.6
@@ -40,31 +47,37 @@ _REUSE = {
 
 BEHIND = 0.05
 """How much longer than the others' the iterations of the slowest core must be for it to be worth a look."""
-WAITING = 0.1
-"""Share of a unit's trace from which waiting of a DMA is worth a look."""
-_WAITS = {
-    "STALLED_LOCK": ("a lock", "its buffers are full or empty: look at the core or DMA on their other side"),
-    "STREAM_STARVATION": ("data from its stream", "what sends to it is slower: follow the stream to its source"),
-    "STREAM_BACKPRESSURE": ("its stream to take data", "what receives from it is slower: follow the stream to its end"),
-    "MEMORY_STARVATION": ("data from memory", "the memory is slower: spread buffers over banks, or over memory tiles"),
-    "MEMORY_BACKPRESSURE": ("memory to take data", "the memory is slower: spread buffers over banks, or memory tiles"),
-}
-"""Ends of the names of a DMA's waiting events: what it waits for, and what to do."""
 
 
 class Seen(NamedTuple):
-    """What is known of a core when it is asked what to do."""
+    """What is known of a core when it is asked what to do.
+
+    Attributes:
+        tile: its trace.
+        calls: all of it.
+        work: those that multiply.
+        account: of its cycles.
+        rate: of them.
+        bound: what sets their pace.
+        known: when the core did what.
+        stalls: what its calls wait for.
+        around: all units of the trace.
+    """
 
     tile: TileTrace
+    calls: CallSpans
     work: MacCalls
     account: CycleAccount
     rate: MacRate
     bound: TileBound
+    known: Activity
+    stalls: tuple[CallStall, ...]
+    around: Sequence[TileTrace] = ()
 
 
 def recommendations(seen: Seen) -> tuple[Message, ...]:
     """What to do, as findings; none where nothing that was traced holds the core back."""
-    return (*_no_vector(seen), *_stream(seen), *_memory(seen), *_scalar(seen), *_vector(seen))
+    return (*_no_vector(seen), *_stream(seen), *_stalls(seen), *_scalar(seen), *_vector(seen))
 
 
 def _no_vector(seen: Seen) -> Iterator[Message]:
@@ -83,40 +96,74 @@ def _no_vector(seen: Seen) -> Iterator[Message]:
 def _stream(seen: Seen) -> Iterator[Message]:
     """That the transfer of an operand takes longer than the call that uses it."""
     found = seen.bound
-    if found.by in {None, CALL, NOTHING_TRACED} or found.call_cycles is None or found.measured_period_cycles is None:
-        return
     paced = next((port for port in found.ports if port.name == found.port), None)
-    if paced is None or paced.cycles_per_call is None:
+    if paced is None or paced.cycles_per_call is None or found.gain is None or found.measured_period_cycles is None:
         return
-    others = [port.cycles_per_call or 0.0 for port in found.ports if port is not paced]
-    left = max(found.call_cycles, *others) if others else found.call_cycles
-    gain = found.measured_period_cycles / left
+    gain = found.gain.at_most
     title = f"the {paced.label if paced.operands else paced.name + ' stream'} sets the pace, not the kernel"
     evidence = (
-        f"it needs {paced.cycles_per_call:,.0f} cycles for each call, the call takes {found.call_cycles:,.0f}; "
-        f"without it a call could follow every {left:,.0f} cycles instead of {found.measured_period_cycles:,.0f}: "
-        f"at most {ratio_text(gain)} as fast"
+        f"it needs {paced.cycles_per_call:,.0f} cycles for each call, the call takes {found.call_cycles:,.0f}; without "
+        f"it a call could follow every {found.measured_period_cycles / gain:,.0f} cycles instead of "
+        f"{found.measured_period_cycles:,.0f}: {gain_text(found.gain)}"
     )
     steps = [_REUSE[operand] for operand in paced.operands if operand in _REUSE]
     step = "; or ".join([*steps, "split it over two ports, or use a narrower type"])
     severity = Severity.HIGH if gain >= LARGE_GAIN else Severity.MEDIUM
-    yield tile_finding("stream_sets_pace", severity, title, evidence, place(seen.tile), step)
+    told = tile_finding("stream_sets_pace", severity, title, evidence, place(seen.tile), step)
+    yield told._replace(subject=paced.label)
 
 
-def _memory(seen: Seen) -> Iterator[Message]:
-    """That calls wait for the core's own data memory."""
-    split = seen.account.in_call
-    if not split.total or "MEMORY_STALL" in seen.account.missing:
-        return
-    share = split.memory_stall / split.total
-    if share < MEMORY_STALLS:
-        return
-    title = f"calls wait for the data memory in {share_text(share)} of their cycles"
-    evidence = f"{split.memory_stall:,} of {split.total:,} cycles in calls; {_worth(seen, split.memory_stall)}"
-    step = (
-        "put buffers that are read in the same cycle into different banks; trace CONFLICT_DM_BANK_0 to 7 of the memory"
-    )
-    yield tile_finding("memory_stalls", _kernel_severity(seen), title, evidence, place(seen.tile), step)
+def gain_text(gain: Gain) -> str:
+    """A gain in words, with the digits that its interval leaves it."""
+    if gain.ci95 is None:
+        return f"at most about {gain.at_most:.1f}x as fast (n = {gain.n}, too few for an interval)"
+    low, high = gain.ci95
+    digits = 2 if high - low < _TWO_DIGITS else 1
+    ends = [f"{max(end, 1.0):.{digits}f}x" for end in (low, high)]
+    between = f"95 % interval {ends[0]} to {ends[1]}, " if ends[0] != ends[1] else ""
+    return f"at most {gain.at_most:.{digits}f}x as fast ({between}n = {gain.n})"
+
+
+_TWO_DIGITS = 0.1
+"""Width of an interval from which on the second decimal of a gain says nothing."""
+
+
+class _CallStallRule(NamedTuple):
+    """Rule of a stall in calls: its name, what the core waits for, and what to do besides looking for its cause."""
+
+    rule: str
+    what: str
+    step: str
+
+
+_IN_CALLS = {
+    "lock_stall": _CallStallRule("lock_stalls", "a lock", "acquire buffers before event0(), to see the work alone"),
+    "stream_stall": _CallStallRule("stream_stalls", "a stream", "let a DMA fill buffers while the kernel computes"),
+    "cascade_stall": _CallStallRule("cascade_stalls", "the cascade", "give the cores of the cascade equal work"),
+    "memory_stall": _CallStallRule(
+        "memory_stalls", "the data memory", "put buffers that are read in the same cycle into different banks"
+    ),
+}
+
+
+def _stalls(seen: Seen) -> Iterator[Message]:
+    """What calls wait for, the largest first."""
+    for own in seen.stalls:
+        if own.share < (MEMORY_STALLS if own.stall == "memory_stall" else CALL_STALLS):
+            continue
+        rule = _IN_CALLS[own.stall]
+        title = f"calls wait for {rule.what} in {share_text(own.share)} of their cycles"
+        evidence = f"{own.cycles:,} of {seen.account.in_call.total:,} cycles in calls; {_worth(seen, own.gain)}"
+        look = bank_step if own.stall == "memory_stall" else partial(stall_step, own.stall)
+        step = f"{rule.step}; {look(seen.tile, seen.around)}"
+        yield tile_finding(rule.rule, _stall_severity(own), title, evidence, place(seen.tile), step)
+
+
+def _stall_severity(own: CallStall) -> Severity:
+    """By what is to be gained; it matters little while a stream is known to set the pace."""
+    if own.gain is None:
+        return Severity.INFO
+    return Severity.HIGH if own.gain.at_most >= LARGE_GAIN else Severity.MEDIUM
 
 
 def _scalar(seen: Seen) -> Iterator[Message]:
@@ -129,7 +176,9 @@ def _scalar(seen: Seen) -> Iterator[Message]:
         return
     unseen = f" (not traced: {', '.join(seen.account.missing)})" if seen.account.missing else ""
     title = f"calls issue no vector instruction in {share_text(share)} of their cycles, and no stall is seen"
-    evidence = f"{split.other:,} of {split.total:,} cycles in calls{unseen}; {_worth(seen, split.other)}"
+    cycles = split_by(seen.known, seen.calls.start, seen.calls.end).other
+    worth = _worth(seen, gain_without(seen.calls, seen.work, cycles, seen.bound))
+    evidence = f"{split.other:,} of {split.total:,} cycles in calls{unseen}; {worth}"
     step = "look for scalar code, loop set-up and loops that are not pipelined in the kernel's listing"
     yield tile_finding("scalar_cycles", _kernel_severity(seen), title, evidence, place(seen.tile), step)
 
@@ -145,17 +194,18 @@ def _vector(seen: Seen) -> Iterator[Message]:
     yield tile_finding("weak_vector_cycles", _kernel_severity(seen), title, evidence, place(seen.tile), step)
 
 
-def _worth(seen: Seen, cycles: int) -> str:
+def _worth(seen: Seen, gain: Gain | None) -> str:
     """What removing cycles from the calls would bring."""
-    if seen.bound.by == CALL:
-        left = seen.account.window_cycles - cycles
-        return f"at most {ratio_text(seen.account.window_cycles / left)} as fast without them" if left > 0 else ""
-    return "no gain while something else sets the pace"
+    if gain is None:
+        port = next((port.label for port in seen.bound.ports if port.name == seen.bound.port), "another")
+        return f"no gain while the {port.removesuffix(' stream')} stream sets the pace"
+    unknown = "" if seen.bound.is_call else "; what sets the pace is not known"
+    return f"{gain_text(gain)} without them{unknown}"
 
 
 def _kernel_severity(seen: Seen) -> Severity:
     """What is in the call matters when the call sets the pace."""
-    return Severity.MEDIUM if seen.bound.by == CALL else Severity.INFO
+    return Severity.MEDIUM if seen.bound.is_call else Severity.INFO
 
 
 def array_recommendations(view: ArrayView) -> tuple[Message, ...]:
@@ -168,18 +218,3 @@ def array_recommendations(view: ArrayView) -> tuple[Message, ...]:
     evidence = f"{late.median_cycles:,.0f} cycles against {late.others_cycles:,.0f}: {late.why}"
     step = "give it less work, or find out what feeds and empties it differently from its neighbours"
     return (tile_finding("slowest_tile", Severity.MEDIUM, title, evidence, f"tile {late.tile}", step),)
-
-
-def unit_recommendations(tile: TileTrace) -> Iterator[Message]:
-    """What to do about DMAs of a unit that wait for much of its trace."""
-    for slot in tile.slots:
-        ending = next((end for end in _WAITS if slot.name.startswith("DMA_") and slot.name.endswith(end)), None)
-        cycles = int((slot.spans.end - slot.spans.start).sum())
-        if ending is None or not cycles or cycles < WAITING * tile.last:
-            continue
-        what, step = _WAITS[ending]
-        name = slot.name.removesuffix(f"_{ending}")
-        title = f"{name} waits for {what} in {share_text(cycles / tile.last)} of the trace"
-        evidence = f"{slot.name}: {cycles:,} of {tile.last:,} cycles"
-        where = place(tile, f"its {tile.unit.value} trace")
-        yield tile_finding("dma_waits", Severity.INFO, title, evidence, where, step)

@@ -21,6 +21,43 @@ _FASTEST_MHZ = 10_000.0
 _PLACE = "options"
 
 
+class AssumedClock(msgspec.Struct, frozen=True):
+    """A clock that nobody gave, so that rates in seconds can be given and marked as made from it.
+
+    Attributes:
+        mhz: that is assumed.
+        low_mhz: lowest that the array can have.
+        high_mhz: highest.
+        source: why this one.
+    """
+
+    mhz: float
+    low_mhz: float
+    high_mhz: float
+    source: str
+
+
+def assumed_clock(device: AieDevice | None, hwid: str | None) -> AssumedClock | None:
+    """The clock to assume of a run; None where neither device nor the name of its hardware tell one.
+
+    Args:
+        device: that it ran on.
+        hwid: name of its hardware.
+    """
+    known = aie_devices()
+    if device is not None:
+        if device.assumed_clock_mhz is None:
+            return None
+        levels = device.clock_levels
+        why = f"the level that the amdxdna driver sets on {device.name} unless a program asks for another"
+        return AssumedClock(device.assumed_clock_mhz, min(levels), max(levels), why)
+    if hwid not in known.models:
+        return None
+    levels = [level for one in known.devices for level in one.clock_levels]
+    why = f"the clock that Stream's scripts suppose; {hwid} is no device, so the range is that of all devices"
+    return AssumedClock(known.models_clock_mhz, min(levels), max(levels), why)
+
+
 class RunSpecification(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of a run besides its trace; made by :func:`run_specification`, which checks it.
 
@@ -30,6 +67,7 @@ class RunSpecification(msgspec.Struct, frozen=True, kw_only=True):
         dtype: of the operands; null likewise.
         clock_mhz: of the array during the run; null likewise.
         runs: how often the whole product was computed, warm-up included; null likewise.
+        assumed_clock: in place of the clock that was not given; null with a clock, or where none is to be assumed.
     """
 
     tiling: Tiling | None = None
@@ -37,6 +75,7 @@ class RunSpecification(msgspec.Struct, frozen=True, kw_only=True):
     dtype: str | None = None
     clock_mhz: float | None = None
     runs: int | None = None
+    assumed_clock: AssumedClock | None = None
 
     @property
     def peak(self) -> int | None:
@@ -64,6 +103,7 @@ def run_specification(
     dtype: str | None = None,
     clock_mhz: float | None = None,
     runs: int | None = None,
+    assumed: AssumedClock | None = None,
 ) -> RunSpecification:
     """What is known of a run, checked.
 
@@ -73,9 +113,11 @@ def run_specification(
         dtype: of the operands.
         clock_mhz: of the array.
         runs: of the whole product, warm-up included.
+        assumed: clock that counts where none is given.
 
     Raises:
-        UsageError: the device or type is not known, or the clock or number of runs cannot be.
+        UsageError: the device or type is not known, the clock or number of runs cannot be, or the device does not have
+            that many cores.
     """
     if clock_mhz is not None and not 0 < clock_mhz <= _FASTEST_MHZ:
         raise UsageError(f"a clock of {clock_mhz:g} MHz cannot be", hint="give the array's clock in MHz, such as 1267")
@@ -83,16 +125,41 @@ def run_specification(
         raise UsageError(f"{runs} runs leave nothing to analyse", hint="count warm-up and measured iterations")
     if dtype is not None and dtype not in dtypes():
         raise UsageError(f"the type of operands '{dtype}' is not known", hint=did_you_mean(dtype, dtypes()))
+    device = _device(arch)
+    _fits(tiling, device)
+    return RunSpecification(
+        tiling=tiling,
+        device=device,
+        dtype=dtype,
+        clock_mhz=clock_mhz,
+        runs=runs,
+        assumed_clock=assumed if clock_mhz is None else None,
+    )
+
+
+def _device(arch: str | None) -> AieDevice | None:
     device = None if arch is None else aie_devices().named(arch)
     if arch is not None and device is None:
         names = [known.name for known in aie_devices().devices]
         raise UsageError(f"the architecture '{arch}' is not known", hint=did_you_mean(arch, names))
-    return RunSpecification(tiling=tiling, device=device, dtype=dtype, clock_mhz=clock_mhz, runs=runs)
+    return device
+
+
+def _fits(tiling: Tiling | None, device: AieDevice | None) -> None:
+    """Refuse more cores than the device has."""
+    if tiling is None or device is None:
+        return
+    if tiling.rows > device.core_rows or tiling.columns > device.core_columns:
+        raise UsageError(
+            f"{tiling.rows} x {tiling.columns} cores (rows x columns) were given, {device.name} has "
+            f"{device.core_rows} x {device.core_columns}",
+            hint="check --row, --col and --arch",
+        )
 
 
 def inconsistencies(said: RunSpecification) -> tuple[Message, ...]:
     """What in it does not fit together: each as a finding."""
-    return (*_calls(said), *_cores(said), *_memory(said), *_peak(said), *_clock(said))
+    return (*_calls(said), *_memory(said), *_peak(said), *_clock(said))
 
 
 def _calls(said: RunSpecification) -> Iterator[Message]:
@@ -101,20 +168,6 @@ def _calls(said: RunSpecification) -> Iterator[Message]:
         title = "the sizes of the product do not divide into tiles"
         step = "check M, K, N, m, k, n, row and col; without them coverage is not known"
         yield tile_finding("sizes_do_not_divide", Severity.MEDIUM, title, tiling.problem, _PLACE, step)
-
-
-def _cores(said: RunSpecification) -> Iterator[Message]:
-    tiling, device = said.tiling, said.device
-    if tiling is None or device is None:
-        return
-    if tiling.rows > device.core_rows or tiling.columns > device.core_columns:
-        title = f"{device.name} does not have that many cores"
-        evidence = (
-            f"{tiling.rows} rows and {tiling.columns} columns were given, "
-            f"it has {device.core_rows} and {device.core_columns}"
-        )
-        step = "check row, col and arch"
-        yield tile_finding("more_cores_than_device", Severity.MEDIUM, title, evidence, _PLACE, step)
 
 
 def _memory(said: RunSpecification) -> Iterator[Message]:

@@ -9,12 +9,12 @@ import msgspec
 
 from opscope.npu.analysis.activity import EVENTS
 from opscope.npu.analysis.rates import GmacRange
-from opscope.npu.analysis.tiles_result import all_known, mean_known
+from opscope.npu.analysis.tiles_result import all_known
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opscope.npu.analysis.tiles_result import TileRow, TilesAnalysis
+    from opscope.npu.analysis.tiles_result import TilesAnalysis
 
 
 class SweepRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,7 +34,7 @@ class SweepRow(msgspec.Struct, frozen=True, kw_only=True):
         mac_per_cycle: of a core, mean over the cores.
         utilisation: the same as a fraction of the peak.
         coverage: least over the cores.
-        gmac_per_s: of a core; a range where the clock is not known.
+        gmac_per_s: of a core; a range where the clock is not known, with that at an assumed one.
         iteration_cycles: median of the iterations of all cores together.
         period_cycles: from one multiplying call to the next, median over the cores.
         call_cycles: that such a call takes, likewise.
@@ -101,11 +101,11 @@ def sweep_row(label: str, analysis: TilesAnalysis) -> SweepRow:
     return msgspec.structs.replace(
         row,
         cores=len(rows),
-        in_calls=sum(one.cycles.in_call.total for one in rows) / window,
-        mac_per_cycle=mean_known(one.mac_per_cycle for one in rows),
-        utilisation=mean_known(one.utilisation for one in rows),
+        in_calls=analysis.in_call_share,
+        mac_per_cycle=analysis.mac_per_cycle,
+        utilisation=analysis.utilisation,
         coverage=min(all_known(one.coverage for one in rows), default=None),
-        gmac_per_s=_range(rows),
+        gmac_per_s=analysis.gmac_per_s,
         iteration_cycles=analysis.array.median_runtime_cycles if analysis.array else None,
         period_cycles=median(one.bound.measured_period_cycles for one in paced if one.bound) if paced else None,
         call_cycles=median(one.bound.call_cycles for one in paced if one.bound) if paced else None,
@@ -121,11 +121,3 @@ def _sizes(label: str, analysis: TilesAnalysis) -> SweepRow:
         return SweepRow(label=label, path=trace.path, complete=trace.complete)
     sizes = {name: getattr(own, name) for name in ("M", "K", "N", "m", "k", "n")}
     return SweepRow(label=label, path=trace.path, complete=trace.complete, **sizes)
-
-
-def _range(rows: Sequence[TileRow]) -> GmacRange | None:
-    known = all_known(row.gmac_per_s for row in rows)
-    if not known:
-        return None
-    low, high = (sum(getattr(one, end) for one in known) / len(known) for end in ("low", "high"))
-    return msgspec.structs.replace(known[0], low=low, high=high)

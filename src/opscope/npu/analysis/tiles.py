@@ -11,18 +11,19 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from opscope.analysis.findings.message import Message, Severity
-from opscope.npu.analysis.activity import activity
+from opscope.npu.analysis.activity import Activity, activity
 from opscope.npu.analysis.advice import TraceAdvice, advise
-from opscope.npu.analysis.array import ArrayCore, ArrayView, array_view
-from opscope.npu.analysis.bound import TileBound, bound
+from opscope.npu.analysis.array import AlignAt, ArrayCore, ArrayView, array_view
+from opscope.npu.analysis.bound import CallStall, TileBound, bound, call_stalls
 from opscope.npu.analysis.calls import Pairing, pair_calls
-from opscope.npu.analysis.cycles import CycleAccount, CycleSplit, account
+from opscope.npu.analysis.cycles import CycleAccount, CycleSplit, account, split_each
+from opscope.npu.analysis.damage import TraceDamage, find_damage
 from opscope.npu.analysis.findings import message_of, published, tile_finding
-from opscope.npu.analysis.iterations import Iterations, find_iterations
+from opscope.npu.analysis.iterations import Iterations, find_iterations, without_damaged
 from opscope.npu.analysis.kinds import Kinds, MacCalls, find_kinds, multiplying
 from opscope.npu.analysis.prediction import CostModel, Prediction, against, repeated_calls, repeated_iterations
 from opscope.npu.analysis.rates import MacRate, iteration_rates, rate
-from opscope.npu.analysis.recommendations import Seen, array_recommendations, recommendations, unit_recommendations
+from opscope.npu.analysis.recommendations import Seen, array_recommendations, recommendations
 from opscope.npu.analysis.roofline import TileRoofline, roofline
 from opscope.npu.analysis.specification import RunSpecification, inconsistencies
 from opscope.npu.analysis.tiles_result import (
@@ -36,16 +37,18 @@ from opscope.npu.analysis.tiles_result import (
     TilesAnalysis,
     TilesSource,
 )
+from opscope.npu.analysis.waits import WAITING, CoreWait, core_wait, wait_findings, waiting_core
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from opscope.core.table.events import TraceWarning
     from opscope.core.table.tiles import SlotTrace, TileTrace, TileTraceSet
     from opscope.npu.analysis.iterations import Iteration
     from opscope.npu.analysis.kinds import CallKind
 
-_SEVERE = {"truncated", "no_core_trace", "times_backwards"}
+_SEVERE = {"truncated", "no_core_trace", "times_backwards", "times_fractional"}
+_HARMLESS = {"padding_as_event"}
 _OF_CALLS = (
     *("mac_per_cycle", "utilisation", "coverage", "bound", "iterations_by", "expected_iterations", "roofline"),
     *("in_call_mac_per_cycle", "peak_mac_per_cycle", "gmac_per_s", "macs", "calls_needed"),
@@ -63,6 +66,7 @@ class TilesTerms(NamedTuple):
         measured: iterations after them; None: all.
         model: numbers of a cost model; None: there are none.
         model_of_calls: whether an iteration of that model is a single call, not a whole product.
+        align: what counts as one moment on all cores.
     """
 
     said: RunSpecification
@@ -71,6 +75,7 @@ class TilesTerms(NamedTuple):
     measured: int | None = None
     model: CostModel | None = None
     model_of_calls: bool = False
+    align: AlignAt = "auto"
 
 
 class TracedCore(NamedTuple):
@@ -86,6 +91,10 @@ class TracedCore(NamedTuple):
     bound: TileBound
     roofline: TileRoofline
     advice: TraceAdvice
+    damage: TraceDamage
+    known: Activity
+    stalls: tuple[CallStall, ...]
+    only_waits: CoreWait | None
 
 
 class Examined(NamedTuple):
@@ -109,19 +118,20 @@ def analyse_tiles(traces: TileTraceSet, source: TilesSource, terms: TilesTerms) 
         source: where it came from.
         terms: what is asked.
     """
-    cores = {id(tile): examine(tile, terms) for tile in traces.cores}
+    cores = {id(tile): examine(tile, terms, traces.tiles) for tile in traces.cores}
     rows = [_row(tile, cores.get(id(tile)), terms.said) for tile in traces.tiles]
     array = _array(tuple(cores.values()), terms)
     prediction = _prediction(tuple(cores.values()), array, terms)
     found = [
+        *(waiting_core(core.tile, core.only_waits, traces.tiles) for core in cores.values() if core.only_waits),
         *(_warned(warning) for warning in traces.all_warnings),
         *inconsistencies(terms.said),
         *_cores(traces, terms),
         *(map(message_of, array.findings) if array and terms.cores_known else ()),
         *(array_recommendations(array) if array else ()),
         *(map(message_of, prediction.findings) if prediction else ()),
-        *(one for core in cores.values() for one in _of_core(core)),
-        *(one for tile in traces.tiles for one in unit_recommendations(tile)),
+        *wait_findings(traces.tiles, cores_wait=any(map(_waits, cores.values()))),
+        *(one for core in cores.values() for one in _of_core(core, traces.tiles)),
     ]
     analysis = TilesAnalysis(
         trace=source,
@@ -142,21 +152,35 @@ def _prediction(cores: tuple[TracedCore, ...], array: ArrayView | None, terms: T
     if not terms.model_of_calls:
         return against(terms.model, repeated_iterations(array))
     slow = max(working, key=lambda core: core.bound.measured_period_cycles or 0.0)
-    return against(terms.model, repeated_calls(slow.work, slow.tile.tile))
+    tiling = terms.said.tiling
+    needed = tiling.calls_per_core if tiling and terms.cores_known else None
+    return against(terms.model, repeated_calls(slow.work, slow.tile.tile), needed)
 
 
 def _array(cores: tuple[TracedCore, ...], terms: TilesTerms) -> ArrayView | None:
     """All cores that have calls together."""
     own = [
-        ArrayCore(core.tile, core.pairing.calls, core.work, core.account, core.iterations, core.rate)
+        ArrayCore(core.tile, core.pairing.calls, core.work, core.account, core.iterations, core.rate, core.damage.lost)
         for core in cores
         if core.pairing.paired
     ]
-    return array_view(own, terms.said) if own else None
+    return array_view(own, terms.said, terms.align) if own else None
 
 
-def examine(tile: TileTrace, terms: TilesTerms) -> TracedCore:
-    """What the trace of a core tells."""
+def _waits(core: TracedCore) -> bool:
+    """Whether a core waits for buffers or streams."""
+    cycles, window = Cycles(core.account.in_call, core.account.between_calls), core.account.window_cycles
+    return core.only_waits is not None or cycles.of("lock_stall") + cycles.of("stream_stall") > WAITING * window
+
+
+def examine(tile: TileTrace, terms: TilesTerms, around: Sequence[TileTrace] = ()) -> TracedCore:
+    """What the trace of a core tells.
+
+    Args:
+        tile: the core's trace.
+        terms: what is asked.
+        around: all units of the trace.
+    """
     said = terms.said
     pairing = pair_calls(tile)
     calls = pairing.calls
@@ -165,7 +189,9 @@ def examine(tile: TileTrace, terms: TilesTerms) -> TracedCore:
     work = multiplying(tile, calls, kinds, said)
     each = said.tiling.calls_per_core if said.tiling and terms.cores_known else None
     iterations = find_iterations(tile, calls, kinds.counting(work.kinds), each, terms.warmup, terms.measured)
-    rated, paced = rate(tile, calls, work, said), bound(tile, calls, work, said)
+    damage = find_damage(tile, pairing, kinds, iterations)
+    iterations = without_damaged(iterations, [own.cycle for own in damage.lost if own.cycle == own.last_cycle])
+    rated, paced = rate(tile, calls, work, said), bound(tile, calls, work, said, known, around)
     return TracedCore(
         tile=tile,
         pairing=pairing,
@@ -176,7 +202,11 @@ def examine(tile: TileTrace, terms: TilesTerms) -> TracedCore:
         rate=rated,
         bound=paced,
         roofline=roofline(rated, paced, said),
-        advice=advise(tile, work, rated),
+        advice=advise(tile, work, rated, damage),
+        damage=damage,
+        known=known,
+        stalls=call_stalls(calls, work, known, paced),
+        only_waits=core_wait(tile, pairing.paired),
     )
 
 
@@ -194,17 +224,21 @@ def _cores(traces: TileTraceSet, terms: TilesTerms) -> Iterator[Message]:
         yield tile_finding("cores_not_given", Severity.INFO, title, evidence, "all tiles", "give --row and --col")
 
 
-def _of_core(core: TracedCore) -> Iterator[Message]:
+def _of_core(core: TracedCore, around: Sequence[TileTrace]) -> Iterator[Message]:
+    yield from core.damage.findings
     yield from core.pairing.findings
     for part in (core.kinds, core.iterations, core.account, core.rate, core.bound):
         yield from part.findings
     yield from map(message_of, core.advice.findings)
-    yield from recommendations(Seen(core.tile, core.work, core.account, core.rate, core.bound))
+    own = core.tile, core.pairing.calls, core.work, core.account, core.rate, core.bound, core.known, core.stalls
+    yield from recommendations(Seen(*own, around))
 
 
 def _warned(warning: TraceWarning) -> Message:
     """A reader's warning as a finding."""
     severity = Severity.HIGH if warning.code in _SEVERE else Severity.MEDIUM
+    if warning.code in _HARMLESS:
+        severity = Severity.INFO
     return tile_finding(warning.code, severity, warning.message, "seen while the file was read", "file", warning.hint)
 
 
@@ -241,6 +275,9 @@ def _row(tile: TileTrace, core: TracedCore | None, said: RunSpecification) -> Ti
         last_cycle=tile.last,
         slots=slots,
         advice=msgspec.structs.replace(core.advice, findings=()),
+        lost_packets=core.damage.lost,
+        call_stalls=core.stalls,
+        only_waits=core.only_waits,
     )
 
 
@@ -265,6 +302,9 @@ def _silent(tile: TileTrace, slots: list[SlotRow]) -> TileRow:
         last_cycle=tile.last,
         slots=slots,
         advice=msgspec.structs.replace(advise(tile), findings=()),
+        lost_packets=(),
+        call_stalls=(),
+        only_waits=None,
         **unknown,
     )
 
@@ -296,13 +336,19 @@ def _bound(found: TileBound) -> BoundRow | None:
     residual, call, period = found.residual_cycles, found.call_cycles, found.measured
     if by is None or predicted is None or measured is None or residual is None or call is None or period is None:
         return None
-    return BoundRow(by, predicted, measured, residual, call, found.port, period, found.ports, found.reason)
+    return BoundRow(by, predicted, measured, residual, call, found.port, period, found.ports, found.reason, found.gain)
 
 
 def _iterations(core: TracedCore, said: RunSpecification) -> list[IterationRow]:
     rows = core.iterations.iterations
     rates = iteration_rates(rows, core.work, said)
-    return [_iteration(row, found, core, said) for row, found in zip(rows, rates, strict=True)]
+    starts, ends = [row.start for row in rows], [row.end for row in rows]
+    splits = split_each(core.tile, starts, ends)
+    gaps = [*split_each(core.tile, ends[:-1], starts[1:]), None][: len(rows)]
+    found = [_iteration(row, rate, core, said) for row, rate in zip(rows, rates, strict=True)]
+    return [
+        msgspec.structs.replace(row, split=split, gap=gap) for row, split, gap in zip(found, splits, gaps, strict=True)
+    ]
 
 
 def _iteration(row: Iteration, found: float | None, core: TracedCore, said: RunSpecification) -> IterationRow:

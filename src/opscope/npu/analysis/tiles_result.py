@@ -8,14 +8,16 @@ import msgspec
 
 from opscope.npu.analysis.advice import TraceAdvice
 from opscope.npu.analysis.array import ArrayView
-from opscope.npu.analysis.bound import Period
+from opscope.npu.analysis.bound import CallStall, Gain, Period
 from opscope.npu.analysis.cycles import CycleSplit
+from opscope.npu.analysis.damage import LostPackets
 from opscope.npu.analysis.findings import TileFinding
 from opscope.npu.analysis.ports import Port
 from opscope.npu.analysis.prediction import Prediction
 from opscope.npu.analysis.rates import GmacRange
 from opscope.npu.analysis.roofline import TileRoofline
 from opscope.npu.analysis.specification import RunSpecification
+from opscope.npu.analysis.waits import CoreWait
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -112,6 +114,8 @@ class IterationRow(msgspec.Struct, frozen=True):
         cycles: from start to end.
         macs: of its calls that multiply; null without a tiling.
         mac_per_cycle: from start to end; null likewise, and where it would be above the peak.
+        split: cycles by what the core did in them; null in analyses of opscope 0.1.
+        gap: cycles from the end to the start of the next iteration, likewise; null for the last one.
     """
 
     number: int
@@ -125,13 +129,16 @@ class IterationRow(msgspec.Struct, frozen=True):
     cycles: int
     macs: int | None
     mac_per_cycle: float | None
+    split: CycleSplit | None = None
+    gap: CycleSplit | None = None
 
 
 class BoundRow(msgspec.Struct, frozen=True):
     """What sets the pace of the calls that multiply.
 
     Attributes:
-        by: ``call``, the stream of an operand, the name of a port, or ``not explained``.
+        by: ``call``, a stall that takes most of the call (``lock stall in calls``), the stream of an operand, the name
+            of a port, or ``not explained``.
         predicted_period_cycles: the longest of the call and each port's transfers.
         measured_period_cycles: the median period.
         residual_cycles: measured less predicted.
@@ -140,6 +147,7 @@ class BoundRow(msgspec.Struct, frozen=True):
         period: all measured periods.
         ports: that were traced and used.
         reason: how the verdict was reached.
+        gain: without the port that sets the pace, at most; null when none does.
     """
 
     by: str
@@ -151,6 +159,7 @@ class BoundRow(msgspec.Struct, frozen=True):
     period: Period
     ports: tuple[Port, ...]
     reason: str
+    gain: Gain | None = None
 
 
 class SlotRow(msgspec.Struct, frozen=True):
@@ -193,6 +202,9 @@ class TileRow(msgspec.Struct, frozen=True):
         last_cycle: that its trace reaches.
         slots: what was traced.
         advice: whether the trace ends too early, and what to change in the tracing.
+        lost_packets: where packets were lost or damaged, as far as the trace shows; times from there on are not sure.
+        call_stalls: what calls wait for, the largest first.
+        only_waits: what a core without a call waits for in nearly all of its trace; null for all others.
     """
 
     tile: str
@@ -222,6 +234,9 @@ class TileRow(msgspec.Struct, frozen=True):
     last_cycle: int
     slots: list[SlotRow]
     advice: TraceAdvice
+    lost_packets: tuple[LostPackets, ...] = ()
+    call_stalls: tuple[CallStall, ...] = ()
+    only_waits: CoreWait | None = None
 
 
 class TilesAnalysis(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.tiles/1"):
@@ -248,6 +263,47 @@ class TilesAnalysis(msgspec.Struct, frozen=True, tag_field="schema", tag="opscop
         """The cores with calls."""
         return [row for row in self.tiles if row.window_cycles]
 
+    @property
+    def in_call_share(self) -> float:
+        """Part of the cycles of the working cores that is within calls, of several in the window of them all."""
+        array, rows = self._together, self.working
+        if array is not None and array.in_call is not None:
+            return array.in_call
+        return sum(row.cycles.in_call.total for row in rows) / sum(row.window_cycles for row in rows)
+
+    @property
+    def mac_per_cycle(self) -> float | None:
+        """Of a core, mean over the working ones, of several in the window of them all; None when one has no rate."""
+        array, rows = self._together, self.working
+        if array is not None and array.mac_per_cycle is not None:
+            return array.mac_per_cycle / len(rows)
+        return mean_known(row.mac_per_cycle for row in rows)
+
+    @property
+    def gmac_per_s(self) -> GmacRange | None:
+        """The same in seconds; None, too, where no clock is known."""
+        found = mean_range(row.gmac_per_s for row in self.working)
+        alone, together = mean_known(row.mac_per_cycle for row in self.working), self.mac_per_cycle
+        if found is None or not alone or together is None:
+            return found
+        part = together / alone
+        assumed = None if found.assumed is None else found.assumed * part
+        return msgspec.structs.replace(found, low=found.low * part, high=found.high * part, assumed=assumed)
+
+    @property
+    def utilisation(self) -> float | None:
+        """The same as a fraction of the peak."""
+        array = self._together
+        if array is not None and array.utilisation is not None:
+            return array.utilisation
+        return mean_known(row.utilisation for row in self.working)
+
+    @property
+    def _together(self) -> ArrayView | None:
+        """The array, where it is more than one core and all that work are in it."""
+        whole = self.array is not None and not self.array.left_out
+        return self.array if whole and len(self.working) > 1 else None
+
 
 def all_known(values: Iterable[Known | None]) -> list[Known]:
     """The values; none of them when one is not known."""
@@ -260,3 +316,12 @@ def mean_known(values: Iterable[float | None]) -> float | None:
     """Mean of the values; None when one is not known."""
     known = all_known(values)
     return sum(known) / len(known) if known else None
+
+
+def mean_range(values: Iterable[GmacRange | None]) -> GmacRange | None:
+    """Mean of the rates of cores at the same clock; None when one is not known."""
+    known = all_known(values)
+    if not known:
+        return None
+    low, high = (sum(getattr(one, end) for one in known) / len(known) for end in ("low", "high"))
+    return msgspec.structs.replace(known[0], low=low, high=high, assumed=mean_known(one.assumed for one in known))

@@ -117,6 +117,8 @@ class UnitEvents(NamedTuple):
         unknown: bytes that begin no command.
         repeats_lost: repeats without a frame before them.
         repeats_of_idle: repeats that stand behind an Event_Sync.
+        lost: time at each of the places where words are missing.
+        begun: whether the first command is Start, or there is none.
     """
 
     spans: tuple[Spans, ...]
@@ -127,18 +129,24 @@ class UnitEvents(NamedTuple):
     unknown: int
     repeats_lost: int
     repeats_of_idle: int
+    lost: tuple[int, ...] = ()
+    begun: bool = True
 
 
 class TooManySpansError(ValueError):
     """Repeats stand for more spans than a trace of this size can hold."""
 
 
-def decode_events(words: Words, lost_before: Mask) -> UnitEvents:
+_NOWHERE = np.empty(0, np.int64)
+
+
+def decode_events(words: Words, lost_before: Mask, lost_at: Ints = _NOWHERE) -> UnitEvents:
     """The spans of one unit.
 
     Args:
         words: its payload in order; shape (words,).
         lost_before: words before which something is missing: commands do not continue across; shape (words,).
+        lost_at: words at which the time is wanted, since some of the unit are missing there.
 
     Raises:
         TooManySpansError: repeats stand for more spans than is plausible.
@@ -150,7 +158,10 @@ def decode_events(words: Words, lost_before: Mask) -> UnitEvents:
     starts = at[kind == _START]
     timer = int.from_bytes(data[starts[0] + 1 : starts[0] + 8].tobytes(), "big") if len(starts) else None
     repeats = _repeats(kind)
-    frames = _frames(_prolonged(_steps(data, at, first), repeats, max(_MOST_SPANS, _SPANS_A_WORD * len(words))))
+    steps = _steps(data, at, first)
+    lost = _times_at(at, steps, repeats, lost_at * _WORD)
+    meant = kind[(kind != _NOTHING) & (kind != _UNKNOWN)]
+    frames = _frames(_prolonged(steps, repeats, max(_MOST_SPANS, _SPANS_A_WORD * len(words))))
     return UnitEvents(
         spans=tuple(_spans(frames, slot) for slot in range(SLOTS)),
         last=frames.last,
@@ -160,7 +171,20 @@ def decode_events(words: Words, lost_before: Mask) -> UnitEvents:
         unknown=int((kind == _UNKNOWN).sum()),
         repeats_lost=len(repeats.lost),
         repeats_of_idle=repeats.of_idle,
+        lost=tuple(lost.tolist()),
+        begun=not len(meant) or int(meant[0]) == _START,
     )
+
+
+def _times_at(at: Ints, steps: _Steps, repeats: _Repeats, places: Ints) -> Ints:
+    """Time at bytes of the payload, after the commands before them."""
+    spent = steps.cycles.copy()
+    spent[repeats.lost] = 0
+    again = steps.idle[repeats.frame] > 0
+    spent[repeats.at[again]] = steps.idle[repeats.at[again]] * steps.cycles[repeats.frame[again]]
+    time = np.concatenate([[0], np.cumsum(spent)])
+    found: Ints = time[np.searchsorted(at, places)]
+    return found
 
 
 def _commands(data: Bytes, lost_before: Mask) -> tuple[Ints, int]:

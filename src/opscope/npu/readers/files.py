@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 from opscope.core.errors import EmptyTraceError, TraceFormatError
+from opscope.core.system.memory import limited
 from opscope.core.table.events import TraceWarning
 from opscope.readers.compressed import inflated_part, is_compressed
 from opscope.readers.mapped import mapped_file
@@ -66,7 +67,8 @@ def read_tiles(path: Path, slots: Slots | None = None) -> TilesRead:
         NotFoundError: there is no such file.
         StorageError: it cannot be read.
         EmptyTraceError: it is empty, or no tile has events.
-        TraceFormatError: it is damaged, of another format, or names no tile.
+        TraceFormatError: it is damaged, of another format, names no tile, or is no regular file.
+        MemoryLimitError: reading it takes more memory than it may.
     """
     stored = mapped_file(path)
     if not len(stored):
@@ -76,7 +78,8 @@ def read_tiles(path: Path, slots: Slots | None = None) -> TilesRead:
     beside = threading.Thread(target=_hash, args=(path, digest))
     beside.start()
     try:
-        traces = _read(stored, path, slots)
+        with limited(path):
+            traces = _read(stored, path, slots)
     finally:
         beside.join()
     return TilesRead(traces, digest.hexdigest())
@@ -91,7 +94,7 @@ def _hash(path: Path, digest: hashlib._Hash) -> None:
 def _read(stored: memoryview, path: Path, slots: Slots | None) -> TileTraceSet:
     if not is_compressed(stored):
         return _decoded(stored, path, slots)
-    content, cut = inflated_part(bytes(stored), path)
+    content, cut = inflated_part(stored, path)
     if cut and len(content) < _HEAD:
         raise TraceFormatError(_CUT.message, where=path, offset=len(stored), hint=_CUT.hint)
     traces = _decoded(memoryview(content), path, slots)

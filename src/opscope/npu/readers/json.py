@@ -164,6 +164,9 @@ def _gather(values: Values, into: Gathered) -> Position:
 def _no_events(gathered: Gathered, path: Path) -> TraceFormatError:
     """The error of a trace of which no event can be used."""
     unreadable, others = gathered.counts["unreadable"], gathered.counts["other_records"]
+    if gathered.fraction is not None:
+        problem = f"none of its events can be read: the times of {gathered.counts['fractional']:,} have fractions, "
+        return TraceFormatError(f"{problem}such as {gathered.fraction:g}", where=path, hint=_SCALED)
     if unreadable:
         problem = f"none of its events can be read: {unreadable:,} lack a name, or a whole ts, pid or tid"
         return TraceFormatError(problem, where=path, hint="times are cycles, as mlir-aie writes them, not microseconds")
@@ -238,6 +241,10 @@ def _orders(gathered: Gathered, columns: EventColumns) -> dict[int, _Order]:
 
 
 def _trace(pid: int, tile: _TileName, events: list[tuple[int, str, SlotEvents]], order: _Order) -> TileTrace:
+    invented = _invented(events, order)
+    if invented is not None:
+        events = _without_last(events, invented)
+        order = order._replace(last=max(int(own.time.max(initial=0)) for _, _, own in events))
     made = [(number, name, paired(own, order.last)) for number, name, own in events]
     slots = sorted(
         (
@@ -255,8 +262,42 @@ def _trace(pid: int, tile: _TileName, events: list[tuple[int, str, SlotEvents]],
         recorded=tile.recorded,
         slots=tuple(slots),
         last=order.last,
-        warnings=tuple(_tile_warnings(tile, order, slots, [found for _, _, found in made])),
+        warnings=(
+            *_tile_warnings(tile, order, slots, [found for _, _, found in made]),
+            *([] if invented is None else [_padding_warning(tile, events[invented][1])]),
+        ),
     )
+
+
+def _invented(events: list[tuple[int, str, SlotEvents]], order: _Order) -> int | None:
+    """Which slot's last event stands for zeros behind the end of the buffer; None when none does.
+
+    Older decoders read a zero byte as "slot 0 is active in one cycle": the trace then ends with a begin of slot 0, one
+    cycle after all else, in which what is still active ends.
+    """
+    used = [place for place, (_, _, own) in enumerate(events) if len(own.time)]
+    place = max(used, key=lambda place: int(events[place][2].order[-1]), default=None)
+    if place is None or events[place][0] != 0:
+        return None
+    own, last = events[place][2], order.last
+    at_end = sum(int((each.begin & (each.time == last)).sum()) for _, _, each in events)
+    before = max(int(each.time[each.time < last].max(initial=-1)) for _, _, each in events)
+    alone = bool(own.begin[-1]) and int(own.time[-1]) == last and at_end == 1
+    return place if alone and 0 <= before == last - 1 else None
+
+
+def _without_last(events: list[tuple[int, str, SlotEvents]], place: int) -> list[tuple[int, str, SlotEvents]]:
+    number, name, own = events[place]
+    kept = SlotEvents(own.time[:-1], own.begin[:-1], own.order[:-1])
+    return [*events[:place], (number, name, kept), *events[place + 1 :]]
+
+
+def _padding_warning(tile: _TileName, name: str) -> TraceWarning:
+    message = (
+        f"{tile.recorded}: its last event, a begin of {name} one cycle after all others, is no event: older decoders "
+        "read zeros behind the end of the buffer as that; left out"
+    )
+    return TraceWarning("padding_as_event", message, "nothing to do; a decoder of today does not write it")
 
 
 def _tile_warnings(tile: _TileName, order: _Order, slots: list[SlotTrace], found: list[Paired]) -> list[TraceWarning]:
@@ -273,6 +314,9 @@ def _tile_warnings(tile: _TileName, order: _Order, slots: list[SlotTrace], found
     return [*warnings, *unknown_events(tile.recorded, tile.unit, slots)]
 
 
+_SCALED = (
+    "times are whole cycles, as mlir-aie writes them; these were scaled, perhaps to microseconds: give the original"
+)
 _EMPTY = "the trace buffer was empty, or the file is cut off"
 _ODD = "the tool that wrote the file decoded it differently, or the file was edited"
 
@@ -285,7 +329,7 @@ def _warnings(
         (
             gathered.counts["unreadable"],
             "events_unreadable",
-            "events lack a name, a time of whole cycles or a slot; left out",
+            "events lack a name, a time or a slot; left out",
         ),
         (gathered.counts["other_records"], "other_records", "records are neither begin, end nor metadata; left out"),
         (gathered.counts["renamed"], "metadata_repeated", "names are given again and differ; the last one counts"),
@@ -293,6 +337,10 @@ def _warnings(
         (len(places) - len(set(places)), "tiles_repeated", "units of tiles occur more than once; kept apart by pid"),
     )
     warnings = [TraceWarning(code, f"{count:,} {what}", _ODD) for count, code, what in counts if count]
+    if gathered.fraction is not None:
+        count = gathered.counts["fractional"]
+        message = f"{count:,} events have times with fractions, such as {gathered.fraction:g}; left out"
+        warnings.insert(0, TraceWarning("times_fractional", message, _SCALED))
     if end.cut:
         message = (
             f"the list of events has no end: {gathered.events:,} events are whole, "

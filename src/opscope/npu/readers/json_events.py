@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from math import isfinite
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import msgspec
@@ -79,6 +80,7 @@ class Gathered:
         processes: what each process is called; the last name counts.
         threads: what each slot is called; likewise.
         counts: records that are no events of a slot, and contradictions, by kind.
+        fraction: the first time that is not a whole cycle; None without one.
     """
 
     def __init__(self) -> None:
@@ -86,6 +88,7 @@ class Gathered:
         self.processes: dict[int, str] = {}
         self.threads: dict[tuple[int, int], str] = {}
         self.counts: Counter[str] = Counter()
+        self.fraction: float | None = None
         self._parts: list[EventColumns] = []
 
     @property
@@ -122,6 +125,10 @@ class Gathered:
             self._other(record)
             return None
         time, pid, tid = whole(record.ts), whole(record.pid), whole(record.tid)
+        if isinstance(record.ts, float) and time is None and isfinite(record.ts) and abs(record.ts) < _LARGEST:
+            self.counts["fractional"] += 1
+            self.fraction = record.ts if self.fraction is None else self.fraction
+            return None
         if time is None or not 0 <= time < TIMER or pid is None or tid is None or not isinstance(record.name, str):
             self.counts["unreadable"] += 1
             return None

@@ -39,6 +39,7 @@ class UnitWords(NamedTuple):
         unit: which one.
         words: its payload, in order.
         lost_before: words before which something is missing.
+        lost_at: places among the words at which some of this unit are missing, or may be; ascending.
     """
 
     row: int
@@ -46,6 +47,7 @@ class UnitWords(NamedTuple):
     unit: Unit
     words: Words
     lost_before: Mask
+    lost_at: Ints
 
 
 class Framing(NamedTuple):
@@ -58,6 +60,8 @@ class Framing(NamedTuple):
         orphans: words that belong to no packet, and are not padding.
         adopted: words without a header that were given to the only unit there is.
         cut: whether the last packet is incomplete.
+        repaired: headers with one wrong bit that stand between two others; read as the one that they must be.
+        room: whether zero words are left behind the last packet.
     """
 
     units: tuple[UnitWords, ...]
@@ -66,6 +70,8 @@ class Framing(NamedTuple):
     orphans: int
     adopted: int
     cut: bool
+    repaired: int
+    room: bool
 
 
 class _Span(NamedTuple):
@@ -101,7 +107,36 @@ def is_header(words: Words) -> Mask:
 
 def framed(words: Words) -> Framing:
     """The units of a buffer and their payload; zero words between packets are padding."""
-    return _framing(words, list(_Walk(words).stretches()))
+    words, repaired = _repaired(words)
+    return _framing(words, list(_Walk(words).stretches()))._replace(repaired=repaired)
+
+
+def _repaired(words: Words) -> tuple[Words, int]:
+    """Words in which headers with one wrong bit are right again, and how many.
+
+    Such a word stands where a header must: eight words behind one or at the beginning, and eight before one, padding or
+    the end. It differs in one bit from exactly one of the headers that were seen.
+    """
+    header = is_header(words)
+    behind, before = np.zeros(len(words), bool), np.ones(len(words), bool)
+    behind[:1], behind[PACKET:] = True, header[:-PACKET]
+    before[:-PACKET] = header[PACKET:] | (words[PACKET:] == 0)
+    wrong = np.flatnonzero(~header & behind & before & (words > 0))
+    known = np.unique(words[:-PACKET][header[:-PACKET] & header[PACKET:]])
+    found = [(int(at), near) for at in wrong for near in [_one_bit_off(words[at], known)] if near is not None]
+    if not found:
+        return words, 0
+    words = words.copy()
+    for at, near in found:
+        words[at] = near
+    return words, len(found)
+
+
+def _one_bit_off(word: np.uint32, known: Words) -> int | None:
+    """The only header that differs in one bit; None where there is none, or several."""
+    apart = known ^ word
+    near = known[(apart & (apart - np.uint32(1))) == 0]
+    return int(near[0]) if len(near) == 1 else None
 
 
 class _Walk:
@@ -208,21 +243,41 @@ def _framing(words: Words, stretches: list[_Span]) -> Framing:
     headed = np.repeat(np.array([stretch.headed for stretch in stretches], bool), counts)
     broken = np.zeros(total, bool)
     broken[begins] = [stretch.broken for stretch in stretches]
+    short = np.zeros(total, bool)
+    short[begins] = [stretch.short for stretch in stretches]
     unit = np.full(total, _NOBODY, np.int64)
     unit[headed] = _unit_of(words[at[headed]])
     owners = list(dict.fromkeys(unit[headed].tolist()))
     loose = int(size[~headed].sum())
+    least = _PAYLOAD if len(owners) == 1 else PACKET
     if len(owners) == 1:
         unit[~headed] = owners[0]
     last = stretches[-1] if stretches else None
     return Framing(
-        units=tuple(_unit(words, owner, at, size, broken, unit == owner) for owner in owners),
+        units=tuple(
+            _unit(words, (at, size, broken), owner, unit == owner)._replace(
+                lost_at=_lost_at(size, unit == owner, (unit == owner) & short, ~headed & (size < least))
+            )
+            for owner in owners
+        ),
         packets=int(headed.sum()),
         short=sum(stretch.short for stretch in stretches),
         orphans=loose if len(owners) != 1 else 0,
         adopted=loose if len(owners) == 1 else 0,
         cut=last is not None and last.headed and last.at + PACKET > len(words),
+        repaired=0,
+        room=last is not None and last.at + last.packets * PACKET + PACKET <= len(words),
     )
+
+
+def _lost_at(size: Ints, own: Mask, short: Mask, headless: Mask) -> Ints:
+    """Places among a unit's words: behind its short packets, and where words stand that some packet has lost.
+
+    Words without a header may be of any unit. The only unit gets all of them, so that seven in a row lack nothing.
+    """
+    before = np.cumsum(size * own) - size * own
+    places: Ints = np.unique(np.concatenate([(before + size)[short], before[headless]]))
+    return places
 
 
 def _unit_of(headers: Words) -> Ints:
@@ -231,13 +286,13 @@ def _unit_of(headers: Words) -> Ints:
     return (kind << 12 | row << 7 | column).astype(np.int64)
 
 
-def _unit(words: Words, owner: int, at: Ints, size: Ints, broken: Mask, own: Mask) -> UnitWords:
-    at, size, broken = at[own], size[own], broken[own]
+def _unit(words: Words, packets: tuple[Ints, Ints, Mask], owner: int, own: Mask) -> UnitWords:
+    at, size, broken = packets[0][own], packets[1][own], packets[2][own]
     parts = _payload(words, at, size)
     lost = np.zeros(len(parts), bool)
     begins = np.cumsum(size) - size
     lost[begins[broken & (size > 0)]] = True
-    return UnitWords(owner >> 7 & 0x1F, owner & 0x7F, _UNITS[owner >> 12], parts, lost)
+    return UnitWords(owner >> 7 & 0x1F, owner & 0x7F, _UNITS[owner >> 12], parts, lost, np.empty(0, np.int64))
 
 
 def _payload(words: Words, at: Ints, size: Ints) -> Words:

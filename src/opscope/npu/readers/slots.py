@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from opscope.core.errors import UsageError, did_you_mean
+from opscope.core.input_files import file_bytes
+from opscope.core.json import from_json
 from opscope.core.table.tiles import SLOTS, UNUSED, Unit
 from opscope.npu.devices import event_names
-from opscope.readers.registry import file_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -68,7 +69,7 @@ def read_slots(path: Path) -> Slots:
 
 def _from_json(data: bytes, where: str) -> Slots:
     try:
-        value = msgspec.json.decode(data, type=dict[str, list[str]] | list[str])
+        value = from_json(data, dict[str, list[str]] | list[str])
     except msgspec.MsgspecError as error:
         raise UsageError(f"not a list of slots: {error}", where=where, hint=_HINT) from None
     found: dict[Unit, tuple[str, ...]] = {}

@@ -6,13 +6,14 @@ Which event a slot stands for is not in the words: it comes from the design, so 
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from opscope.core.errors import EmptyTraceError, TraceFormatError
 from opscope.core.table.events import TraceWarning
-from opscope.core.table.tiles import UNUSED, SlotTrace, TileTrace, TileTraceSet, Unit
+from opscope.core.table.tiles import UNUSED, LostWords, SlotTrace, TileTrace, TileTraceSet, Unit
 from opscope.npu.devices import event_names
 from opscope.npu.readers.events import TooManySpansError, decode_events
 from opscope.npu.readers.packets import PACKET, framed, is_header
@@ -89,7 +90,8 @@ def read_words(data: bytes | memoryview, path: Path, slots: Slots | None = None)
     framing = framed(words)
     if not framing.units:
         raise TraceFormatError("no trace packet: no word is a header", where=path, hint=_DAMAGED)
-    tiles = tuple(_tile(pid, unit, slots or {}, path) for pid, unit in enumerate(framing.units))
+    room = True if framing.room else None
+    tiles = tuple(replace(_tile(pid, unit, slots or {}, path), room=room) for pid, unit in enumerate(framing.units))
     if not any(tile.spans for tile in tiles):
         hint = "nothing that the slots select happened, or tracing was stopped at once"
         raise EmptyTraceError("the packets hold no events", where=path, hint=hint)
@@ -151,7 +153,7 @@ def _tokens(data: bytes, path: Path) -> tuple[Words, bool]:
 
 def _tile(pid: int, unit: UnitWords, slots: Slots, path: Path) -> TileTrace:
     try:
-        events = decode_events(unit.words, unit.lost_before)
+        events = decode_events(unit.words, unit.lost_before, unit.lost_at)
     except TooManySpansError as error:
         tile = f"{unit.row},{unit.column}"
         raise TraceFormatError(f"{unit.unit.value} of tile {tile}: {error}", where=path, hint=_DAMAGED) from error
@@ -167,9 +169,18 @@ def _tile(pid: int, unit: UnitWords, slots: Slots, path: Path) -> TileTrace:
         recorded=recorded,
         slots=tuple(named),
         last=events.last,
-        start_timer=events.start_timer,
+        start_timer=events.start_timer if events.begun else None,
         warnings=(*_tile_warnings(recorded, events), *unknown),
+        lost=tuple(_lost(events)),
     )
+
+
+def _lost(events: UnitEvents) -> Iterator[LostWords]:
+    """Where words of a unit are missing."""
+    if not events.begun:
+        yield LostWords(0, "its first packet, which holds the Start command, is missing")
+    for cycle in events.lost:
+        yield LostWords(cycle, "words of a packet are missing, or its header is")
 
 
 def _named(names: Sequence[str], events: UnitEvents) -> Iterator[SlotTrace]:
@@ -186,7 +197,13 @@ def _warnings(framing: Framing, *, cut: bool) -> list[TraceWarning]:
     few = f"{short:,} of {framing.packets:,} packets have fewer than seven words: some were lost"
     taken = f"{adopted:,} words without a header were taken for the only unit's"
     left = f"{orphans:,} words without a header belong to no unit and were left out"
-    counts = (short, "words_lost", few), (adopted, "headers_lost", taken), (orphans, "words_without_unit", left)
+    mended = f"{framing.repaired:,} headers have a wrong bit; each was read as the only header that it can be"
+    counts = (
+        (short, "words_lost", few),
+        (framing.repaired, "headers_damaged", mended),
+        (adopted, "headers_lost", taken),
+        (orphans, "words_without_unit", left),
+    )
     found = [TraceWarning(code, message, _CAPTURE) for count, code, message in counts if count]
     if framing.cut or cut:
         message = "the file ends inside a packet: what was recorded behind it is missing"

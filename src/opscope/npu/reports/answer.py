@@ -10,8 +10,11 @@ import msgspec
 from opscope.core.grouping import grouped
 from opscope.core.units import counted_text, rate_text, share_text
 from opscope.npu.analysis.activity import EVENTS
+from opscope.npu.analysis.array import APART
+from opscope.npu.analysis.bound import NOTHING_TRACED
+from opscope.npu.analysis.calls import END, START, UNNAMED
 from opscope.npu.analysis.findings import message_of
-from opscope.npu.analysis.tiles_result import all_known, mean_known
+from opscope.npu.analysis.tiles_result import all_known
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,8 +22,9 @@ if TYPE_CHECKING:
     from opscope.analysis.findings.message import Message
     from opscope.npu.analysis.array import ArrayView
     from opscope.npu.analysis.findings import TileFinding
+    from opscope.npu.analysis.prediction import Against
     from opscope.npu.analysis.rates import GmacRange
-    from opscope.npu.analysis.tiles_result import TileRow, TilesAnalysis
+    from opscope.npu.analysis.tiles_result import BoundRow, TileRow, TilesAnalysis
 
 CATEGORY_NAMES = {
     "vector": "vector instructions",
@@ -32,6 +36,8 @@ CATEGORY_NAMES = {
 }
 """Categories of cycles in words, in the order in which they are shown."""
 STALLS = ("lock_stall", "memory_stall", "stream_stall", "cascade_stall")
+STALLED = 0.2
+"""Share of the cycles in calls from which their stalls count as waiting, and are said."""
 _BUSY, _IDLE = 0.8, 0.4
 _SMALL = 0.005
 
@@ -63,9 +69,9 @@ def answer(analysis: TilesAnalysis) -> TilesSummary:
     """The answers for all cores of a trace together."""
     rows = analysis.working
     if not rows:
-        return TilesSummary(_no_answer(analysis), "", "", "", "")
+        return TilesSummary(headline(analysis), "", "", "", "")
     together = f"together: {array_sentence(analysis.array)}" if analysis.array and len(rows) > 1 else ""
-    return TilesSummary(headline(rows), stalls_text(rows), pace_text(analysis), together, seen_text(rows))
+    return TilesSummary(headline(analysis), stalls_text(rows), pace_text(analysis), together, seen_text(analysis))
 
 
 def share(rows: Sequence[TileRow], *names: str) -> float:
@@ -73,21 +79,52 @@ def share(rows: Sequence[TileRow], *names: str) -> float:
     return sum(row.cycles.of(name) for row in rows for name in names) / sum(row.window_cycles for row in rows)
 
 
-def in_call_share(rows: Sequence[TileRow]) -> float:
-    """Part of the windows that is within calls."""
-    return sum(row.cycles.in_call.total for row in rows) / sum(row.window_cycles for row in rows)
+def stalled_share(rows: Sequence[TileRow]) -> float:
+    """Part of the cycles in calls in which the cores wait."""
+    stalled = sum(getattr(row.cycles.in_call, name) for row in rows for name in STALLS)
+    return float(stalled) / max(sum(row.cycles.in_call.total for row in rows), 1)
 
 
-def headline(rows: Sequence[TileRow]) -> str:
-    """Are they busy, and how far from the peak."""
-    inside = in_call_share(rows)
-    word = "busy" if inside >= _BUSY else "idle most of the time" if inside < _IDLE else "busy part of the time"
-    cores = "The core is" if len(rows) == 1 else f"The {len(rows)} cores are"
-    return f"{cores} {word}: {share_text(inside)} of the cycles are in kernel calls{_achieved(rows)}"
+def headline(analysis: TilesAnalysis) -> str:
+    """Which cores only wait; are the others busy, and how far from the peak, in the window of them all."""
+    rows, waiting = analysis.working, [row for row in analysis.tiles if row.only_waits]
+    idle = _only_wait(waiting, sum(row.unit == "core" for row in analysis.tiles)) if waiting else ""
+    if not rows:
+        return idle or _no_answer(analysis)
+    if idle:
+        silent = any(row.unit == "core" and not row.window_cycles and not row.only_waits for row in analysis.tiles)
+        others = f"the {len(rows)} with calls" if silent else f"the other{'' if len(rows) == 1 else f' {len(rows)}'}"
+        return f"{idle}; {others} {_busy(analysis)}"
+    return f"The core {_busy(analysis)}" if len(rows) == 1 else f"The {len(rows)} cores {_busy(analysis)}"
 
 
-def _achieved(rows: Sequence[TileRow]) -> str:
-    rate, used = mean_known(row.mac_per_cycle for row in rows), mean_known(row.utilisation for row in rows)
+def _only_wait(rows: Sequence[TileRow], cores: int) -> str:
+    """Cores that do nothing else, with what the first of them waits for."""
+    found = rows[0].only_waits
+    if found is None:
+        return ""
+    traced = "all of its events" if found.share is None else f"{share_text(found.share)} of its trace"
+    calls = {"none": "no call", "begun": "its call does not end", "not traced": "calls were not traced"}[found.calls]
+    said = f"{CATEGORY_NAMES[found.stall]} in {traced}, {calls}"
+    if cores == 1:
+        return f"The core only waits: {said}"
+    tiles = f"tile {rows[0].tile}{'' if len(rows) == 1 else f' and {len(rows) - 1} more'}"
+    return f"{len(rows)} of {cores} cores only wait{'s' if len(rows) == 1 else ''} ({tiles}): {said}"
+
+
+def _busy(analysis: TilesAnalysis) -> str:
+    """How busy they are: waiting within a call is not work."""
+    inside, waits = analysis.in_call_share, stalled_share(analysis.working)
+    waits = waits if waits >= STALLED else 0.0
+    work, low = inside * (1 - waits), "idle" if inside < _IDLE else "waiting"
+    word = "busy" if work >= _BUSY else f"{low} most of the time" if work < _IDLE else "busy part of the time"
+    of_these = f", and {share_text(waits)} of these are stalls" if waits else ""
+    verb = "is" if len(analysis.working) == 1 else "are"
+    return f"{verb} {word}: {share_text(inside)} of the cycles are in kernel calls{of_these}{_achieved(analysis)}"
+
+
+def _achieved(analysis: TilesAnalysis) -> str:
+    rows, rate, used = analysis.working, analysis.mac_per_cycle, analysis.utilisation
     if rate is None:
         return ""
     said = f"; {rate_text(rate)} MAC a cycle{'' if len(rows) == 1 else ' a core'}"
@@ -116,10 +153,16 @@ def pace_text(analysis: TilesAnalysis) -> str:
     found = row.bound
     if found is None:
         return f"pace{of}: not known, {row.bound_reason}"
+    verdict = verdict_text(found) if found.by == NOTHING_TRACED else by_text(found.by)
     return (
-        f"pace{of}: {by_text(found.by)}; a call every {found.measured_period_cycles:,.0f} cycles, "
+        f"pace{of}: {verdict}; a call every {found.measured_period_cycles:,.0f} cycles, "
         f"{found.predicted_period_cycles:,.0f} predicted, the call itself takes {found.call_cycles:,.0f}"
     )
+
+
+def verdict_text(found: BoundRow) -> str:
+    """A verdict in a cell of a table; without an explanation how many periods there are."""
+    return f"{found.by}, n = {found.period.n}" if found.by == NOTHING_TRACED else found.by
 
 
 def by_text(by: str) -> str:
@@ -143,22 +186,53 @@ def array_sentence(array: ArrayView) -> str:
     """What an iteration takes on all cores, how even they are, and who is slowest."""
     if array.median_runtime_cycles is None:
         return f"no runtime of the whole, {array.reason}"
-    text = f"an iteration takes {array.median_runtime_cycles:,.0f} cycles on all cores"
-    if array.balance is not None:
-        text += f", which are even to {share_text(array.balance)}"
+    text = f"{_without(array)}{_runtime(array, array.median_runtime_cycles)}{_array_rate(array)}"
     if array.slowest is None:
         return f"{text}; none is slower than the others"
     late = array.slowest
     return f"{text}; tile {late.tile} is slowest, {late.excess_cycles:,.0f} cycles behind the others: {late.why}"
 
 
-def seen_text(rows: Sequence[TileRow]) -> str:
-    """How much of the run the trace holds."""
+def _without(array: ArrayView) -> str:
+    """Which cores the figures are not of."""
+    if not array.left_out:
+        return ""
+    tiles = [own.tile for own in array.left_out]
+    more = f" and {len(tiles) - 3} more" if len(tiles) > 3 else ""  # noqa: PLR2004 - as many as fit a line
+    return f"without tile {', '.join(tiles[:3])}{more}, whose times are not sure, "
+
+
+def _runtime(array: ArrayView, cycles: float) -> str:
+    """An iteration from the first start to the last end; where the cores start far apart, each by itself as well."""
+    skew, even = array.median_start_skew_cycles or 0.0, share_text(array.balance or 0.0)
+    if skew <= APART * cycles:
+        supposed = " if their traces started together" if array.alignment.by == "trace_start" else ""
+        return f"an iteration takes {cycles:,.0f} cycles on all cores{supposed}, which are even to {even}"
+    alone = median(one.longest_cycles for one in array.iterations)
+    return (
+        f"an iteration takes {cycles:,.0f} cycles from the first start to the last end, since the cores start up to "
+        f"{skew:,.0f} cycles apart; each core by itself takes at most {alone:,.0f}, even to {even}"
+    )
+
+
+def _array_rate(array: ArrayView) -> str:
+    """All cores together; empty where that is not known."""
+    if array.mac_per_cycle is None or array.window_cycles is None:
+        return ""
+    said = f"; {rate_text(array.mac_per_cycle)} MAC a cycle together in {array.window_cycles:,} cycles"
+    return said if array.utilisation is None else f"{said}, {share_text(array.utilisation)} of their peak"
+
+
+def seen_text(analysis: TilesAnalysis) -> str:
+    """How much of the run the trace holds, and of which cores it has no calls."""
+    rows = analysis.working
     calls = f"{sum(row.calls.paired for row in rows):,} calls"
     dropped = sum(row.calls.dropped for row in rows)
     odd = f", {counted_text(dropped, 'event')} of no call" if dropped else ""
     known = all_known(row.coverage for row in rows)
     covered = f"; {share_text(min(known))} of the calls of the whole run" if known else ""
+    silent = [row for row in analysis.tiles if row.unit == "core" and not row.window_cycles and not row.only_waits]
+    covered += f"; no calls of {counted_text(len(silent), 'more core')} ({without_calls(silent).why})" if silent else ""
     return f"seen: {calls}{odd} in {sum(row.window_cycles for row in rows) // len(rows):,} cycles{covered}"
 
 
@@ -188,15 +262,42 @@ def range_text(found: GmacRange | None) -> str:
     """A rate in GMAC/s with the clock that it supposes; empty where it is not known."""
     if found is None:
         return ""
+    if found.assumed is None or found.assumed_mhz is None:
+        return f"{gmac_text(found)} GMAC/s {clock_text(found)}"
+    span = msgspec.structs.replace(found, assumed=None, assumed_mhz=None)
+    return (
+        f"{rate_text(found.assumed)} GMAC/s at an assumed {found.assumed_mhz:g} MHz; "
+        f"{gmac_text(span)} {clock_text(span)}"
+    )
+
+
+def gmac_text(found: GmacRange) -> str:
+    """The rate alone; at an assumed clock with the range of what it can be."""
     if found.low == found.high:
-        return f"{rate_text(found.low)} GMAC/s at {found.low_mhz:g} MHz"
-    return f"{rate_text(found.low)} to {rate_text(found.high)} GMAC/s at {found.low_mhz:g} to {found.high_mhz:g} MHz"
+        return rate_text(found.low)
+    span = f"{rate_text(found.low)} to {rate_text(found.high)}"
+    return span if found.assumed is None else f"{rate_text(found.assumed)} ({span})"
+
+
+def clock_text(found: GmacRange) -> str:
+    """The clock of a rate, or the range of it; an assumed one says so."""
+    if found.low_mhz == found.high_mhz:
+        return f"at {found.low_mhz:g} MHz"
+    span = f"{found.low_mhz:g} to {found.high_mhz:g} MHz"
+    return f"at {span}" if found.assumed_mhz is None else f"at an assumed {found.assumed_mhz:g} MHz ({span})"
+
+
+def measured_text(row: Against) -> str:
+    """What was measured against a number of a cost model; an extrapolated one says so wherever it stands."""
+    if row.measured is None:
+        return "not compared"
+    return f"extrapolated {row.measured:,.0f}" if row.extrapolated else f"{row.measured:,.0f}"
 
 
 def told(findings: Sequence[TileFinding]) -> list[Message]:
-    """Findings as reports show them: the same of several tiles once, in the order of the first."""
+    """Findings as reports show them: those of one rule and subject once for all tiles, in the order of the first."""
     whole = {"file", "options", "all tiles"}
-    groups = grouped(findings, lambda found: (found.rule, found.title if found.place in whole else ""))
+    groups = grouped(findings, lambda found: (found.rule, found.subject, found.title if found.place in whole else ""))
     return [message_of(own[0])._replace(place=_places(own)) for own in groups.values()]
 
 
@@ -237,4 +338,43 @@ def _no_answer(analysis: TilesAnalysis) -> str:
     cores = [row for row in analysis.tiles if row.unit == "core"]
     if not cores:
         return "No core was traced: whether the cores are busy is not known"
-    return "No kernel call in the trace: whether the cores are busy is not known"
+    lacking = without_calls(cores)
+    return (
+        f"{lacking.problem[:1].upper()}{lacking.problem[1:]} ({lacking.why}): whether the cores are busy is not known"
+    )
+
+
+class CallsMissing(NamedTuple):
+    """Why cores have no calls.
+
+    Attributes:
+        problem: whether there are none, or none was traced.
+        why: what says so.
+        hint: what to do.
+    """
+
+    problem: str
+    why: str
+    hint: str
+
+
+def without_calls(cores: Sequence[TileRow]) -> CallsMissing:
+    """Why cores have no calls: their marks have no slot, have no name, did not occur, or do not pair."""
+    events = [{slot.event: slot.spans for slot in row.slots} for row in cores]
+    lacking = [event for event in (START, END) if any(event not in own for own in events)]
+    names = {name for own in events for name in own}
+    if names and all(name.startswith(UNNAMED) for name in names):
+        return CallsMissing(
+            _NOT_TRACED, "the events of its slots are not named", "name them in order: --slots NAME,NAME"
+        )
+    if lacking:
+        missing = " and ".join(lacking)
+        return CallsMissing(_NOT_TRACED, f"no slot for {missing}", f"trace {missing} of the cores as well")
+    if any(own[event] for own in events for event in (START, END)):
+        return CallsMissing(_NO_CALL, f"no {START} is followed by an {END}", _MARK)
+    return CallsMissing(_NO_CALL, f"{START} and {END} were traced and never occurred", _MARK)
+
+
+_NO_CALL, _NOT_TRACED = "no kernel call in the trace", "kernel calls are not known"
+_NAME = "name them in order: --slots NAME,NAME,..."
+_MARK = "check that the kernel ran, and that it calls event0() at its start and event1() at its end"

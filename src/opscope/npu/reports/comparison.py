@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rich.console import Group
-from rich.text import Text
 
 from opscope.analysis.findings.message import note
 from opscope.analysis.gate.gate import Outcome
+from opscope.core.stats.effect import Verdict
 from opscope.core.units import counted_text, rate_text, ratio_text, share_text
+from opscope.npu.analysis.compare import PER_CALL, PER_ITERATION
+from opscope.reports.content.console import Text
 from opscope.reports.content.content import verdict_text
 from opscope.reports.content.text import markdown, plain
 from opscope.reports.formats.junit import Case, junit_document
@@ -17,6 +19,8 @@ from opscope.reports.gate import slowdown_text
 from opscope.reports.terminal import message_lines, plain_table
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rich.console import RenderableType
     from rich.table import Table
 
@@ -25,6 +29,7 @@ if TYPE_CHECKING:
 
 _NAME = 40
 _LONG = 600
+_SIDE = 36
 _HEAD = ("figure", "baseline", "candidate", "change", "95 % interval", "verdict")
 
 
@@ -33,10 +38,11 @@ def tiles_comparison_summary(comparison: TilesComparison) -> RenderableType:
     found = comparison.overall
     notes = message_lines(map(note, comparison.notes))
     return Group(
-        *(Text(_side(*side)) for side in _sides(comparison, found)),
+        *_side_lines(comparison, found),
         Text(comparison_sentence(comparison), style="bold"),
         Text(),
         _table([row for row in _rows(comparison) if row is not found]),
+        *(Text(line, style="dim") for line in _stalls_line(comparison.stall_cycles)),
         *notes,
     )
 
@@ -49,7 +55,7 @@ def comparison_sentence(comparison: TilesComparison) -> str:
     if found.verdict.value == "undecidable":
         words = f"{words}: too few traces"
     elif found.verdict.value == "no_difference" and found.minimum_detectable is not None:
-        words = f"{words}; changes below {share_text(found.minimum_detectable)} cannot be seen"
+        words = f"{words}; minimum detectable change: {share_text(found.minimum_detectable)}"
     else:
         words = f"candidate {words}"
     return f"speedup {ratio_text(found.ratio or 1.0)} {interval} by {found.name}: {words}"
@@ -61,37 +67,53 @@ def value_text(value: float | None, unit: str) -> str:
         return "-"
     if unit == "share":
         return share_text(value)
-    return f"{value:,.0f}" if unit == "cycles" else rate_text(value)
+    return rate_text(value) if unit == "MAC/cycle" else f"{value:,.0f}"
 
 
-def _sides(found: TilesComparison | TilesGate, figure: FigureChange) -> tuple[tuple[str, TilesSide, float | None], ...]:
-    return ("baseline", found.baseline, figure.baseline), ("candidate", found.candidate, figure.candidate)
+def _side_lines(found: TilesComparison | TilesGate, figure: FigureChange) -> list[Text]:
+    """Both sides, each with its figure; names are cut where they differ all the same."""
+    sides = (("baseline", found.baseline, figure.baseline), ("candidate", found.candidate, figure.candidate))
+    cut = {plain(side.label, _SIDE) for _, side, _ in sides}
+    longest = _SIDE if len(cut) > 1 or found.baseline.label == found.candidate.label else _LONG
+    return [Text(_side(name, side, value, longest)) for name, side, value in sides]
 
 
-def _side(name: str, side: TilesSide, value: float | None) -> str:
+def _side(name: str, side: TilesSide, value: float | None, longest: int) -> str:
     traces = counted_text(side.traces, "trace")
-    return f"{name:<10} {value_text(value, 'cycles'):>12} cycles  {plain(side.label, 40)}, {traces}"
+    return f"{name:<10} {value_text(value, 'cycles'):>12} cycles  {plain(side.label, longest)}, {traces}"
 
 
 def _rows(comparison: TilesComparison) -> list[FigureChange]:
     period = [comparison.period] if comparison.period and comparison.period.name != comparison.overall.name else []
-    return [*period, *comparison.kinds, *comparison.stalls, *comparison.rates]
+    return [*period, *comparison.kinds, *(comparison.stall_cycles or comparison.stalls), *comparison.rates]
 
 
 def _cells(row: FigureChange) -> tuple[str, str, str, str, str, str]:
-    """Change of shares in points, else as a ratio."""
+    """Change of shares in points, of stalls in cycles, else as a ratio."""
     values = value_text(row.baseline, row.unit), value_text(row.candidate, row.unit)
-    if row.unit == "share":
-        change = "-" if row.change is None else f"{_points(row.change)} points"
-        interval = "" if row.ci95 is None else f"[{_points(row.ci95[0])}, {_points(row.ci95[1])}]"
-    else:
-        change = "-" if row.ratio is None else ratio_text(row.ratio)
-        interval = "" if row.ci95 is None else f"[{ratio_text(row.ci95[0])}, {ratio_text(row.ci95[1])}]"
-    return (row.name, *values, change, interval, verdict_text(row.verdict))
+    words = {"share": _points, "cycles": ratio_text, "MAC/cycle": ratio_text}.get(row.unit, _signed)
+    differs = row.change if row.ratio is None else row.ratio
+    change = "-" if differs is None else words(differs)
+    interval = "" if row.ci95 is None else f"[{words(row.ci95[0])}, {words(row.ci95[1])}]"
+    verdict = "none shown" if row.verdict is Verdict.NO_DIFFERENCE else verdict_text(row.verdict)
+    return (row.name, *values, change, interval, verdict)
+
+
+def _stalls_line(stalls: Sequence[FigureChange]) -> list[str]:
+    """What the stalls of a table count; empty where it has none in cycles."""
+    counted = {
+        PER_ITERATION: "Stalls: cycles waited from the start of an iteration to the next; less is better.",
+        PER_CALL: "Stalls: cycles waited for each multiplying call; less is better.",
+    }
+    return [counted[unit] for unit in dict.fromkeys(row.unit for row in stalls) if unit in counted]
 
 
 def _points(share: float) -> str:
-    return f"{round(share * 100, 1) + 0.0:+.1f}"
+    return f"{round(share * 100, 1) + 0.0:+.1f} pt"
+
+
+def _signed(cycles: float) -> str:
+    return f"{round(cycles) + 0:+,d}"
 
 
 def _table(rows: list[FigureChange]) -> Table:
@@ -116,12 +138,12 @@ def tiles_gate_sentence(report: TilesGate) -> str:
 def tiles_gate_summary(report: TilesGate) -> RenderableType:
     """What a person reads after `opscope check` of traces of tiles."""
     parts: list[RenderableType] = [Text(tiles_gate_sentence(report), style="bold")]
-    parts += [Text(_side(*side)) for side in _sides(report, report.figure)]
+    parts += _side_lines(report, report.figure)
     parts.append(Text(f"{report.outcome.value}: {report.reason}"))
     if report.advice:
         parts.append(Text(f"next: {report.advice}"))
     if report.slower:
-        parts += [Text(), _table(report.slower)]
+        parts += [Text(), _table(report.slower), *(Text(line, style="dim") for line in _stalls_line(report.slower))]
     return Group(*parts, *message_lines(map(note, _notes(report))))
 
 
@@ -131,14 +153,17 @@ def tiles_gate_markdown(report: TilesGate) -> str:
     lines += [f"| side | path | {report.figure.name} | traces |", "| --- | --- | ---: | ---: |"]
     lines += [
         f"| {name} | {markdown(side.path)} | {value_text(value, 'cycles')} | {side.traces} |"
-        for name, side, value in _sides(report, report.figure)
+        for name, side, value in (
+            ("baseline", report.baseline, report.figure.baseline),
+            ("candidate", report.candidate, report.figure.candidate),
+        )
     ]
     lines += ["", f"{report.reason[:1].upper()}{report.reason[1:]}.", ""]
     lines += [f"Next: {report.advice}.", ""] if report.advice else []
     if report.slower:
         lines += ["### What became worse", "", f"| {' | '.join(_HEAD)} |", "| --- | ---: | ---: | ---: | ---: | --- |"]
         lines += [f"| {' | '.join(map(markdown, _cells(row)))} |" for row in report.slower]
-        lines.append("")
+        lines += ["", *_stalls_line(report.slower), ""]
     notes = _notes(report)
     lines += ["### Notes", "", *(f"- {markdown(one, _LONG)}" for one in notes), ""] if notes else []
     return "\n".join(lines)

@@ -1,6 +1,8 @@
 """Pictures of AI Engine tiles as SVG: where the cycles go, the array, and what happened when.
 
-Places are in per cent, so a picture is as wide as its page. Colours are those of the stalls in every picture.
+Places are in per cent, so a picture is as wide as its page. Names of lines stand beside a picture as text of the page,
+in a column that is as wide as they need, on a narrow screen as on a wide one. Colours are those of the stalls in every
+picture.
 """
 
 from __future__ import annotations
@@ -34,14 +36,16 @@ KIND_COLOURS = ("#4c78a8", "#f58518", "#54a69f", "#b279a2", "#e45756", "#9d9d9d"
 """Colours of kinds of kernels, in their order."""
 _BETWEEN = 0.5
 """Opacity of cycles between calls."""
-_BAR, _GAP, _LABEL = 20, 6, 9.0
+_BAR, _GAP = 20, 6
 _BINS = 1000
 _LEVELS = 4
 _LANE = 18
 _CELL_HEIGHT = 46
 _LEAST = 0.0005
-_LABELLED = 0.055
-_ALIKE = 0.02
+_LABELLED, _ROOMY = 0.055, 0.1
+_FAINTEST, _STRONGEST = 0.06, 0.9
+_FEWEST_COLUMNS = 4
+_SHORT = 9
 
 
 class BarSegment(NamedTuple):
@@ -75,15 +79,14 @@ class Lane(NamedTuple):
 def bars(rows: Sequence[tuple[str, Sequence[BarSegment]]], title: str) -> str:
     """One bar a row, its segments side by side."""
     height = len(rows) * (_BAR + _GAP)
-    inside = (part for place, row in enumerate(rows) for part in _bar(place * (_BAR + _GAP), *row))
-    return _svg("bars", title, height, inside)
+    inside = (part for place, (_, segments) in enumerate(rows) for part in _bar(place * (_BAR + _GAP), segments))
+    return _beside("bars", [name for name, _ in rows], _svg("bars", title, height, inside))
 
 
-def _bar(top: int, label: str, segments: Sequence[BarSegment]) -> Iterator[str]:
-    yield _text(_LABEL - 0.6, top + 14, plain(label, 14), anchor="end")
-    left, scale = _LABEL, (100 - _LABEL)
+def _bar(top: int, segments: Sequence[BarSegment]) -> Iterator[str]:
+    left = 0.0
     for segment in segments:
-        width = segment.share * scale
+        width = segment.share * 100
         if segment.share >= _LEAST:
             opacity = f' fill-opacity="{_BETWEEN}"' if segment.pale else ""
             title = escape(f"{segment.label}: {share_text(segment.share)}")
@@ -92,48 +95,49 @@ def _bar(top: int, label: str, segments: Sequence[BarSegment]) -> Iterator[str]:
                 f"{opacity}><title>{title}</title></rect>"
             )
         if segment.share >= _LABELLED:
-            yield _text(
-                left + width / 2,
-                top + 14,
-                f"{segment.share * 100:.0f} %",
-                "middle",
-                "currentColor" if segment.pale else "#000000",
-            )
+            colour = "currentColor" if segment.pale else "#000000"
+            roomy = segment.share >= _ROOMY
+            yield _text(left + width / 2, top + 14, f"{segment.share * 100:.0f} %", "middle", colour, minor=not roomy)
         left += width
 
 
 def heat_map(cells: Sequence[Cell], title: str) -> str:
-    """The array as it lies on the chip: row 0 at the bottom, columns from left to right; the stronger the larger."""
+    """The array as it lies on the chip: row 0 at the bottom, columns from left to right; the stronger the nearer to 1.
+
+    The scale is the same for every trace, so that an array that is evenly slow looks slow.
+    """
     rows = sorted({cell.row for cell in cells}, reverse=True)
     columns = list(range(min(cell.column for cell in cells), max(cell.column for cell in cells) + 1))
-    width = (100 - _LABEL) / max(len(columns), 4)
-    inside = [_text(_LABEL - 0.6, place * _CELL_HEIGHT + 26, f"row {row}", "end") for place, row in enumerate(rows)]
+    width = 100 / max(len(columns), _FEWEST_COLUMNS)
     bottom = len(rows) * _CELL_HEIGHT + 14
-    inside += [
-        _text(_LABEL + (place + 0.5) * width, bottom, f"column {column}", "middle")
-        for place, column in enumerate(columns)
-    ]
-    known = [cell.value for cell in cells if cell.value is not None]
-    scale = (min(known), max(known)) if known else (0.0, 0.0)
+    inside = [_text((place + 0.5) * width, bottom, str(column), "middle") for place, column in enumerate(columns)]
     for cell in cells:
-        left = _LABEL + columns.index(cell.column) * width
-        inside.append(_cell(cell, left, rows.index(cell.row) * _CELL_HEIGHT, width, scale))
-    return _svg("map", title, bottom + 6, inside)
+        left = columns.index(cell.column) * width
+        inside.append(_cell(cell, left, rows.index(cell.row) * _CELL_HEIGHT, width))
+    names = [*(f"row {row}" for row in rows), "column"]
+    return _beside("map", names, _svg("map", title, bottom + 6, inside))
 
 
-def _strength(value: float | None, scale: tuple[float, float]) -> float:
-    """Opacity of a value between the smallest and the largest; all alike where these hardly differ."""
-    low, high = scale
-    if value is None:
-        return 0.0
-    return 0.9 if high - low <= _ALIKE * high else 0.25 + 0.65 * (value - low) / (high - low)
+def map_legend(full: str) -> str:
+    """The colours of a heat map from 0 to 100 %, as a line of markup.
+
+    Args:
+        full: what 100 % is.
+    """
+    steps = [0.0, 0.25, 0.5, 0.75, 1.0]
+    names = [*(f"{step * 100:.0f} %" for step in steps[:-1]), f"100 % {full}"]
+    return _chips((name, COLOURS["vector"], _strength(step)) for name, step in zip(names, steps, strict=True))
 
 
-def _cell(cell: Cell, left: float, top: int, width: float, scale: tuple[float, float]) -> str:
-    opacity = _strength(cell.value, scale)
+def _strength(value: float | None) -> float:
+    """Opacity of a value from 0 to 1."""
+    return 0.0 if value is None else _FAINTEST + (_STRONGEST - _FAINTEST) * min(max(value, 0.0), 1.0)
+
+
+def _cell(cell: Cell, left: float, top: int, width: float) -> str:
     box = (
         f'<rect x="{left + 0.15:.3f}%" y="{top + 1}" width="{width - 0.3:.3f}%" height="{_CELL_HEIGHT - 2}" '
-        f'fill="{COLOURS["vector"]}" fill-opacity="{opacity:.3f}" stroke="{INK}" stroke-opacity="0.4">'
+        f'fill="{COLOURS["vector"]}" fill-opacity="{_strength(cell.value):.3f}" stroke="{INK}" stroke-opacity="0.4">'
         f"<title>{escape(cell.title)}</title></rect>"
     )
     return box + _text(left + width / 2, top + 27, cell.text, "middle", colour="currentColor")
@@ -144,32 +148,30 @@ def timeline(lanes: Sequence[Lane], span: tuple[int, int], title: str) -> str:
     height = len(lanes) * (_LANE + 3)
     inside = [part for place, lane in enumerate(lanes) for part in _lane(place * (_LANE + 3), lane, span)]
     inside += _axis(span, height)
-    return _svg("timeline", title, height + 20, inside)
+    names = [*(lane.label for lane in lanes), "cycle"]
+    return _beside("timeline", names, _svg("timeline", title, height + 20, inside))
 
 
 def _lane(top: int, lane: Lane, span: tuple[int, int]) -> Iterator[str]:
-    yield _text(_NAME - 0.6, top + 13, plain(lane.label, 18), anchor="end")
     levels = np.ceil(covered(lane.start, lane.end, span, _BINS) * _LEVELS).astype(np.int64)
     edges = np.flatnonzero(np.concatenate([[True], levels[1:] != levels[:-1], [True]]))
-    scale = (100 - _NAME) / _BINS
+    scale = 100 / _BINS
     for first, last in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
         level = int(levels[first])
         if level:
             yield (
-                f'<rect x="{_NAME + first * scale:.2f}%" y="{top}" width="{(last - first) * scale:.2f}%" '
+                f'<rect x="{first * scale:.2f}%" y="{top}" width="{(last - first) * scale:.2f}%" '
                 f'height="{_LANE}" fill="{lane.colour}" fill-opacity="{level / _LEVELS:g}"/>'
             )
 
 
-_NAME = 14.0
-
-
 def _axis(span: tuple[int, int], top: int) -> Iterator[str]:
+    """Five cycles under the lanes; a narrow screen shows three of them, or both ends where they are long."""
     for part in range(5):
-        x = _NAME + (100 - _NAME) * part / 4
+        text = f"{span[0] + (span[1] - span[0]) * part // 4:,}"
         anchor = {0: "start", 4: "end"}.get(part, "middle")
-        unit = " cycles" if part == 0 else ""
-        yield _text(x, top + 14, f"{span[0] + (span[1] - span[0]) * part // 4:,}{unit}", anchor)
+        minor = part % 2 == 1 or (part == 2 and len(text) > _SHORT)  # noqa: PLR2004 - the one in the middle
+        yield _text(25.0 * part, top + 14, text, anchor, minor=minor)
 
 
 def covered(start: Ints, end: Ints, span: tuple[int, int], bins: int) -> NDArray[np.float64]:
@@ -186,16 +188,33 @@ def covered(start: Ints, end: Ints, span: tuple[int, int], bins: int) -> NDArray
 
 def legend(names: Iterable[tuple[str, str]]) -> str:
     """Colours with their names, as a line of markup."""
+    return _chips((name, colour, 1.0) for name, colour in names)
+
+
+def _chips(names: Iterable[tuple[str, str, float]]) -> str:
     chips = (
         f'<span><svg class="key" width="11" height="11" aria-hidden="true"><rect width="11" height="11" '
-        f'fill="{colour}"/></svg> {escape(name)}</span>'
-        for name, colour in names
+        f'fill="{colour}"{_opacity(opacity)}/></svg> {escape(name)}</span>'
+        for name, colour, opacity in names
     )
     return f'<div class="legend">{"".join(chips)}</div>'
 
 
-def _text(x: float, y: float, text: str, anchor: str = "start", colour: str = INK) -> str:
-    return f'<text x="{x:.2f}%" y="{y:g}" text-anchor="{anchor}" font-size="12" fill="{colour}">{escape(text)}</text>'
+def _opacity(value: float) -> str:
+    return "" if value == 1 else f' fill-opacity="{value:.3f}"'
+
+
+def _beside(kind: str, names: Sequence[str], picture: str) -> str:
+    """A picture with the names of its lines, from the top, in a column to the left."""
+    lines = "".join(f"<span>{escape(plain(name, 24))}</span>" for name in names)
+    return f'<div class="lines {kind}"><div class="names">{lines}</div>{picture}</div>'
+
+
+def _text(x: float, y: float, text: str, anchor: str = "start", colour: str = INK, *, minor: bool = False) -> str:
+    """A text; a minor one is left out on a narrow screen."""
+    kind = ' class="minor"' if minor else ""
+    place = f'x="{x:.2f}%" y="{y:g}" text-anchor="{anchor}"'
+    return f'<text{kind} {place} font-size="12" fill="{colour}">{escape(text)}</text>'
 
 
 def _svg(kind: str, title: str, height: int, inside: Iterable[str]) -> str:

@@ -11,21 +11,25 @@ import numpy as np
 from opscope.core import units
 from opscope.core.units import share_text
 from opscope.npu.analysis.activity import EVENTS
-from opscope.npu.analysis.tiles_result import all_known, mean_known
+from opscope.npu.analysis.tiles_result import all_known
 from opscope.npu.reports import pictures as aie_pictures
 from opscope.npu.reports.answer import (
     CATEGORY_NAMES,
+    STALLED,
     STALLS,
     answer,
     array_sentence,
     category_cells,
-    in_call_share,
+    clock_text,
     iteration_lines,
+    measured_text,
     range_text,
     share,
     shown_core,
+    stalled_share,
     told,
     units_text,
+    verdict_text,
 )
 from opscope.npu.reports.drawing import COLOURS, legend
 from opscope.reports.content.template import environment
@@ -152,7 +156,9 @@ def _environment() -> jinja2.Environment:
             "share": lambda value: NOT_KNOWN if value is None else units.share_text(value),
             "rate": lambda value: NOT_KNOWN if value is None else units.rate_text(value),
             "ratio": units.ratio_text,
+            "measured": measured_text,
             "signed": lambda value: f"{value * 100:+.2f} %",
+            "verdict": verdict_text,
             "gmac": lambda row: range_text(row.gmac_per_s) or NOT_KNOWN,
             "cells": category_cells,
             "capitalize_first": lambda text: text[:1].upper() + text[1:],
@@ -222,31 +228,31 @@ def _shifts(examined: Examined) -> dict[str, int]:
 
 def _aligned(analysis: TilesAnalysis) -> str:
     """What the times of a picture of all cores count from."""
-    if analysis.array is None or analysis.array.alignment.event is None or len(analysis.working) == 1:
+    if analysis.array is None or len(analysis.working) == 1:
         return ""
-    event = analysis.array.alignment.event
-    return f"; in the picture of all cores they are shifted so that the first {event} is one moment"
+    alignment = analysis.array.alignment
+    if alignment.event is not None:
+        return f"; in the picture of all cores they are shifted so that the first {alignment.event} is one moment"
+    return "; in the picture of all cores they are shifted by the tiles' timers" if alignment.by == "timer" else ""
 
 
 def _figures(analysis: TilesAnalysis) -> list[Figure]:
     """Busy, stalled, achieved, paced, seen."""
     rows = analysis.working
     of_all = "of the cycles" if len(rows) == 1 else f"of the cycles of {len(rows)} cores"
+    stalled = f"; {share_text(stalled_share(rows))} of these stalled" if stalled_share(rows) >= STALLED else ""
     worst = max(STALLS, key=lambda name: share(rows, name))
     figures = [
-        Figure("in kernel calls", units.share_text(in_call_share(rows)), of_all),
+        Figure("in kernel calls", units.share_text(analysis.in_call_share), f"{of_all}{stalled}"),
         Figure("vector instructions", *_traced(rows, "vector")),
         Figure(CATEGORY_NAMES[worst], units.share_text(share(rows, worst)), "the largest stall that was traced"),
     ]
     row = shown_core(analysis)
-    mean = mean_known(one.mac_per_cycle for one in rows)
+    mean = analysis.mac_per_cycle
     if mean is not None:
         peak = f"of {row.peak_mac_per_cycle} at peak" if row.peak_mac_per_cycle else "peak not known"
         figures.append(Figure("MAC a cycle", units.rate_text(mean), f"{peak}, a core"))
-    if row.gmac_per_s and row.gmac_per_s.low == row.gmac_per_s.high:
-        gmac = [one.gmac_per_s.low for one in rows if one.gmac_per_s]
-        at = f"a core, at {row.gmac_per_s.low_mhz:g} MHz"
-        figures.append(Figure("GMAC/s", units.rate_text(sum(gmac) / len(gmac)), at))
+    figures += _in_seconds(analysis)
     if row.bound:
         period, call = row.bound.measured_period_cycles, row.bound.call_cycles
         figures.append(Figure("period of calls", f"{period:,.0f}", f"cycles; the call takes {call:,.0f}"))
@@ -254,6 +260,15 @@ def _figures(analysis: TilesAnalysis) -> list[Figure]:
     if covered:
         figures.append(Figure("coverage", units.share_text(min(covered)), "of the run's calls"))
     return figures
+
+
+def _in_seconds(analysis: TilesAnalysis) -> list[Figure]:
+    """The rate in seconds, of a core, where a clock was given or is assumed."""
+    found = analysis.gmac_per_s
+    if found is None or (found.low != found.high and found.assumed is None):
+        return []
+    value = found.low if found.assumed is None else found.assumed
+    return [Figure("GMAC/s", units.rate_text(value), f"a core, {clock_text(found)}")]
 
 
 def _traced(rows: Sequence[TileRow], category: str) -> tuple[str, str]:
@@ -278,8 +293,18 @@ def _given(given: RunSpecification) -> list[tuple[str, str]]:
         found.append(("one call", f"m {tiling.m}, k {tiling.k}, n {tiling.n}: {tiling.macs_per_call:,} MAC"))
         found.append(("cores that compute", f"{tiling.rows} x {tiling.columns}"))
     found.append(("architecture", _device(given) or "not given"))
-    found.append(("clock", f"{given.clock_mhz:g} MHz" if given.clock_mhz else "not given"))
+    found.append(("clock", _clock(given)))
     return found
+
+
+def _clock(given: RunSpecification) -> str:
+    assumed = given.assumed_clock
+    if given.clock_mhz:
+        return f"{given.clock_mhz:g} MHz"
+    if assumed is None:
+        return "not given"
+    span = f"{assumed.low_mhz:g} to {assumed.high_mhz:g} MHz"
+    return f"not given; assumed {assumed.mhz:g} MHz of {span}: {assumed.source}"
 
 
 def _map_note(rows: Sequence[TileRow]) -> str:

@@ -2,7 +2,8 @@
 
 ``<tile>.json`` for each core, ``details.md``, ``index.json``, ``aggregate_perf.json``. Where its arithmetic holds, on
 a clean, complete trace of one kind of kernel whose iterations are apart by lock stalls, the values are the same;
-where they differ, docs/reference/aie-published-files.md says why.
+where they differ, docs/reference/aie-published-files.md says why. Fields that the published tool does not have are
+written where they say something: of a run that it describes rightly, the files are the same.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
+from msgspec import UNSET, UnsetType
 
 from opscope.npu.analysis.calls import END
+from opscope.npu.analysis.specification import AssumedClock
 from opscope.reports.content.text import distinct, plain
 
 if TYPE_CHECKING:
@@ -31,6 +34,7 @@ BOUNDARY_FACTOR = 20.0
 _NO_CORES = "No cores to aggregate."
 _NO_COMMON = "No common perf iterations across all cores."
 _COMMON = "Only iterations present on all cores are considered."
+_LEFT_OUT = "gmacs_per_second is left out"
 _DETAIL_HEAD = ("Tile", "Iter", "Phase", "Kernels", "Avg cycles", "Min", "Max", "Total span", "GMAC/s")
 
 
@@ -50,7 +54,7 @@ class PublishedIteration(msgspec.Struct, frozen=True):
 
 
 class PublishedCore(msgspec.Struct, frozen=True):
-    """``<tile>.json``."""
+    """``<tile>.json``; ``assumed_clock`` stands in it when its rates are made from one."""
 
     pid: int
     tile_name: str
@@ -61,25 +65,37 @@ class PublishedCore(msgspec.Struct, frozen=True):
     mismatch_note: str | None
     iterations: list[PublishedIteration]
     performance_window: list[int]
+    assumed_clock: AssumedClock | UnsetType = UNSET
 
 
 class PublishedSystemIteration(msgspec.Struct, frozen=True):
-    """An iteration of all cores: the longest span of any of them."""
+    """An iteration of all cores: the longest span of any of them.
+
+    A rate that is not known is left out, since the published tool's scripts read what is there by ``float()``.
+
+    Attributes:
+        iteration_index: from 0.
+        runtime_cycles: the longest span.
+        gmacs_per_second: of the whole product in that time.
+        gmacs_per_second_traced_cores: of the work of the cores in the trace; where the one above is not known.
+    """
 
     iteration_index: int
     runtime_cycles: int
-    gmacs_per_second: float | None
+    gmacs_per_second: float | UnsetType = UNSET
+    gmacs_per_second_traced_cores: float | UnsetType = UNSET
 
 
 class Average(msgspec.Struct, frozen=True):
-    """Means over iterations."""
+    """Means over iterations; rates as there."""
 
     runtime_cycles: float
-    gmacs_per_second: float | None
+    gmacs_per_second: float | UnsetType = UNSET
+    gmacs_per_second_traced_cores: float | UnsetType = UNSET
 
 
 class Aggregate(msgspec.Struct, frozen=True):
-    """``aggregate_perf.json`` of cores that have measured iterations in common."""
+    """``aggregate_perf.json`` of cores with measured iterations in common; ``note`` says why a rate is left out."""
 
     iterations_considered: list[int]
     count: int
@@ -88,6 +104,7 @@ class Aggregate(msgspec.Struct, frozen=True):
     worst: PublishedSystemIteration
     per_iteration: list[PublishedSystemIteration]
     note: str
+    assumed_clock: AssumedClock | UnsetType = UNSET
 
 
 class NoAggregate(msgspec.Struct, frozen=True):
@@ -115,6 +132,7 @@ class Index(msgspec.Struct, frozen=True):
     clock_GHz: float | None  # noqa: N815 - the published name
     notes: list[str]
     details_md: str | None
+    assumed_clock: AssumedClock | UnsetType = UNSET
 
 
 def published_files(examined: Examined, run: Index) -> dict[str, bytes]:
@@ -153,6 +171,7 @@ def published_core(core: TracedCore, row: TileRow, run: Index) -> PublishedCore:
         mismatch_note=_note(row),
         iterations=rows,
         performance_window=[own.iteration_index for own in rows if own.phase == "perf"],
+        assumed_clock=run.assumed_clock,
     )
 
 
@@ -190,17 +209,39 @@ def aggregate(cores: Sequence[PublishedCore], run: Index) -> Aggregate | NoAggre
     if not common:
         return NoAggregate(_NO_COMMON)
     rows = [_system(cores, index, run) for index in common]
-    cycles = [row.runtime_cycles for row in rows]
-    rates = [row.gmacs_per_second for row in rows if row.gmacs_per_second is not None]
+    reason = _no_rate(cores, run)
+    if reason is None and any(row.gmacs_per_second is UNSET for row in rows):
+        reason = "the work of an iteration is not known of every core"
     return Aggregate(
         iterations_considered=common,
         count=len(common),
-        average=Average(sum(cycles) / len(cycles), sum(rates) / len(rates) if len(rates) == len(rows) else None),
+        average=_average(rows),
         best=min(rows, key=lambda row: row.runtime_cycles),
         worst=max(rows, key=lambda row: row.runtime_cycles),
         per_iteration=rows,
-        note=_COMMON,
+        note=_COMMON if reason is None else f"{_COMMON} {_LEFT_OUT}: {reason}.",
+        assumed_clock=run.assumed_clock,
     )
+
+
+def _average(rows: Sequence[PublishedSystemIteration]) -> Average:
+    names = ("gmacs_per_second", "gmacs_per_second_traced_cores")
+    rates = {name: [getattr(row, name) for row in rows] for name in names}
+    known = {name: sum(own) / len(own) for name, own in rates.items() if UNSET not in own}
+    return Average(sum(row.runtime_cycles for row in rows) / len(rows), **known)
+
+
+def _no_rate(cores: Sequence[PublishedCore], run: Index) -> str | None:
+    """Why the rate of the whole product is not known; None when nothing keeps it from being."""
+    if run.clock_GHz is None:
+        return "the clock is not known; give --clock-mhz, or the device by --hwid or --arch"
+    if run.M is None or run.K is None or run.N is None:
+        return "the sizes of the product are not given by --M, --K and --N"
+    if run.rows is None or run.cols is None:
+        return "the cores that share the product are not given by --row and --col"
+    if len(cores) != run.rows * run.cols:
+        return f"{len(cores)} of {run.rows * run.cols} cores were traced"
+    return None
 
 
 def details_markdown(cores: Sequence[PublishedCore], run: Index) -> str:
@@ -213,7 +254,16 @@ def details_markdown(cores: Sequence[PublishedCore], run: Index) -> str:
     name = escape(plain(run.hwid or ""))
     head = f"<details><summary><strong>[{name}] {sizes}</strong></summary>\n\n"
     rule = "|".join("-" * (len(name) + 2) for name in _DETAIL_HEAD)
-    return f"{head}| {' | '.join(_DETAIL_HEAD)} |\n|{rule}|\n{''.join(rows)}\n</details>\n"
+    table = f"| {' | '.join(_DETAIL_HEAD)} |\n|{rule}|\n{''.join(rows)}"
+    return f"{head}{table}{_clock_line(run.assumed_clock)}\n</details>\n"
+
+
+def _clock_line(assumed: AssumedClock | UnsetType) -> str:
+    """That the rates are made from a clock that was not measured; empty where they are not."""
+    if assumed is UNSET:
+        return ""
+    clock = f"{assumed.mhz:g} MHz ({assumed.low_mhz:g} to {assumed.high_mhz:g} MHz)"
+    return f"\nGMAC/s at an assumed clock of {clock}: {assumed.source}.\n"
 
 
 def _iteration(start: Ints, end: Ints, index: int, row: IterationRow, clock: float | None) -> PublishedIteration:
@@ -243,13 +293,16 @@ def _boundaries(tile: TileTrace, middle: float | None) -> int:
 
 
 def _system(cores: Sequence[PublishedCore], index: int, run: Index) -> PublishedSystemIteration:
-    """The iteration of this index on all cores; its rate is that of the whole product, so all cores must be there."""
+    """The iteration of this index on all cores; the whole product has a rate only where all cores were traced."""
     rows = [core.iterations[index] for core in cores]
     runtime = max(row.total_span_cycles for row in rows)
-    whole = run.rows is not None and run.cols is not None and len(cores) == run.rows * run.cols
-    known = whole and all(row.gmacs_per_second is not None for row in rows)
+    done = [row.gmacs_per_second * row.total_span_cycles for row in rows if row.gmacs_per_second is not None]
+    if len(done) < len(rows) or runtime <= 0:
+        return PublishedSystemIteration(index, runtime)
+    if _no_rate(cores, run) is not None:
+        return PublishedSystemIteration(index, runtime, gmacs_per_second_traced_cores=sum(done) / runtime)
     product = None if run.M is None or run.K is None or run.N is None else run.M * run.K * run.N
-    return PublishedSystemIteration(index, runtime, _rate(product, run.clock_GHz, runtime) if known else None)
+    return PublishedSystemIteration(index, runtime, _rate(product, run.clock_GHz, runtime) or UNSET)
 
 
 def _rate(macs: int | None, clock: float | None, cycles: int) -> float | None:

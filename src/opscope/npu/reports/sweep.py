@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import math
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import altair as alt
 from rich.console import Group
-from rich.text import Text
 
 from opscope.analysis.findings.message import note
 from opscope.core.units import counted_text, rate_text, share_text
-from opscope.npu.reports.answer import by_text, range_text
+from opscope.npu.reports.answer import by_text, clock_text, gmac_text
 from opscope.npu.reports.page import whole_page
+from opscope.reports.content.console import Text
 from opscope.reports.content.template import environment
 from opscope.reports.content.text import plain
 from opscope.reports.html.pictures import INK, drawn, rows_of
 from opscope.reports.terminal import message_lines, plain_table
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import jinja2
     from rich.console import RenderableType
 
@@ -29,6 +33,10 @@ _WIDTH, _HEIGHT = 860, 320
 _LONG = 600
 _BOUNDS = ("#4c78a8", "#f58518", "#54a69f", "#b279a2", "#e45756", "#9d9d9d")
 _MOST_LABELS = 24
+_LEFT, _RIGHT = 0.05, 0.16
+"""Room beside the smallest and the largest product, as a share of the logarithmic reach."""
+_APART = 0.07
+_FEW_POWERS = 4
 
 
 def sweep_summary(found: Sweep) -> RenderableType:
@@ -65,15 +73,10 @@ def sweep_picture(found: Sweep) -> str | None:
     points = [point for place, row in enumerate(found.rows) if (point := _point(row, place, shares))]
     if not points:
         return None
-    sized = all(point["macs"] for point in points)
-    title = "multiply-accumulates of the whole product" if sized else "trace, in the order of the table"
-    x = alt.X(
-        "macs:Q" if sized else "place:Q",
-        scale=alt.Scale(type="log", nice=False, padding=90) if sized else alt.Scale(nice=False, padding=90),
-        axis=alt.Axis(format="~s") if sized else alt.Axis(tickMinStep=1, format="d"),
-        title=title,
-    )
-    y = alt.Y("value:Q", scale=alt.Scale(zero=True), title="% of the peak" if shares else "MAC a cycle and core")
+    macs = sorted({point["macs"] for point in points if point["macs"]})
+    x = _work_axis(macs) if _spread(points, macs) else _place_axis([point["place"] for point in points])
+    top = alt.Scale(domain=[0, 100]) if shares else alt.Scale(zero=True)
+    y = alt.Y("value:Q", scale=top, title="% of the peak" if shares else "MAC a cycle and core")
     names = list(dict.fromkeys(point["bound"] for point in points))
     scale = alt.Scale(domain=names, range=[_BOUNDS[number % len(_BOUNDS)] for number in range(len(names))])
     legend = alt.Legend(orient="top", labelLimit=260, columnPadding=30)
@@ -81,6 +84,42 @@ def sweep_picture(found: Sweep) -> str | None:
     dots = dots.encode(x=x, y=y, color=alt.Color("bound:N", scale=scale, title=None, legend=legend))
     labels = alt.Chart(rows_of(points[:_MOST_LABELS])).mark_text(align="left", dx=8, dy=-6, color=INK, fontSize=11)
     return drawn(alt.layer(dots, labels.encode(x=x, y=y, text="label:N")).properties(width=_WIDTH, height=_HEIGHT))
+
+
+def _spread(points: Rows, macs: Sequence[int]) -> bool:
+    """Whether each point has a product of known work, and these are several."""
+    return len(macs) > 1 and all(point["macs"] for point in points)
+
+
+def _work_axis(macs: Sequence[int]) -> alt.X:
+    """The work of the products, with room for the labels to the right.
+
+    Args:
+        macs: of the products, smallest first, at least two.
+    """
+    reach = math.log(macs[-1] / macs[0])
+    domain = [macs[0] * math.exp(-_LEFT * reach), macs[-1] * math.exp(_RIGHT * reach)]
+    axis = alt.Axis(values=_ticks(macs, reach), format=".3~s", labelOverlap=False)
+    scale = alt.Scale(type="log", nice=False, domain=domain)
+    return alt.X("macs:Q", scale=scale, axis=axis, title="multiply-accumulates of the whole product, logarithmic")
+
+
+def _ticks(macs: Sequence[int], reach: float) -> list[float]:
+    """The products themselves where their labels have room, else one, two and five of each power of ten."""
+    apart = min(math.log(after / before) for before, after in pairwise(macs))
+    if apart >= _APART * reach:
+        return list(map(float, macs))
+    powers = range(math.floor(math.log10(macs[0])), math.ceil(math.log10(macs[-1])) + 1)
+    steps = (1, 2, 5) if len(powers) <= _FEW_POWERS else (1,)
+    return [step * 10.0**power for power in powers for step in steps]
+
+
+def _place_axis(places: Sequence[int]) -> alt.X:
+    """The traces by their number in the table, each with a tick while they are few."""
+    ticks = list(places) if len(places) <= _MOST_LABELS else None
+    axis = alt.Axis(values=ticks, format="d", tickMinStep=1) if ticks else alt.Axis(format="d", tickMinStep=1)
+    scale = alt.Scale(nice=False, zero=False, domain=[min(places) - 0.5, max(places) + 1])
+    return alt.X("place:Q", scale=scale, axis=axis, title="trace, in the order of the table")
 
 
 def _point(row: SweepRow, place: int, shares: bool) -> dict[str, Any] | None:
@@ -104,7 +143,7 @@ def sweep_html(found: Sweep) -> str:
 
 
 def _values(found: Sweep) -> dict[str, Any]:
-    clocks = dict.fromkeys(range_text(row.gmac_per_s).partition("GMAC/s ")[2] for row in found.rows if row.gmac_per_s)
+    clocks = dict.fromkeys(clock_text(row.gmac_per_s) for row in found.rows if row.gmac_per_s)
     return {"rows": found.rows, "notes": found.notes, "sentence": sweep_sentence(found), "clocks": "; ".join(clocks)}
 
 
@@ -116,7 +155,7 @@ def _environment() -> jinja2.Environment:
             "rate": _rate,
             "share": _share,
             "whole": _whole,
-            "gmac": lambda row: range_text(row.gmac_per_s).partition(" GMAC/s")[0],
+            "gmac": lambda row: gmac_text(row.gmac_per_s) if row.gmac_per_s else "",
         }
     )
 

@@ -5,18 +5,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rich.console import Group
-from rich.text import Text
 
+from opscope.core.grouping import grouped
 from opscope.core.units import rate_text, share_text
+from opscope.npu.analysis.activity import EVENTS
 from opscope.npu.reports.answer import (
     CATEGORY_NAMES,
     answer,
     category_cells,
     iteration_lines,
+    measured_text,
+    range_text,
     shown_core,
     told,
     units_text,
+    verdict_text,
 )
+from opscope.reports.content.console import Text
 from opscope.reports.content.text import plain
 from opscope.reports.terminal import message_lines, plain_table
 
@@ -47,15 +52,15 @@ def tiles_summary(analysis: TilesAnalysis) -> RenderableType:
     ]
     parts += message_lines(told(analysis.findings), _MOST_FINDINGS)
     if rows:
-        parts += [Text(), _cycles(rows), Text(), _rates(rows), Text(), *_kinds(analysis), Text()]
+        parts += [Text(), _cycles(rows), Text(), _rates(rows), *_seconds(analysis), Text(), *_kinds(analysis), Text()]
         parts += [Text(plain(line, _LONG)) for line in iteration_lines(rows)[:_FEW]]
     if analysis.prediction:
-        parts += [Text(), _prediction(analysis.prediction)]
+        parts += [Text(), *_prediction(analysis.prediction)]
     return Group(*parts)
 
 
 def _cycles(rows: Sequence[TileRow]) -> Table:
-    """Where the cycles went; of one core in calls and between them."""
+    """Where the cycles went; of one core in calls and between them, of several with a dash for what was not traced."""
     if len(rows) > 1:
         return _cycles_of_all(rows)
     table = plain_table("cycles", "in calls", "between", "all", "share")
@@ -68,7 +73,10 @@ def _cycles_of_all(rows: Sequence[TileRow]) -> Table:
     heads = ("tile", "cycles", "in calls", *(name.removesuffix("_stall") for name in CATEGORY_NAMES))
     table = plain_table(*heads)
     for row in rows[:_MOST_TILES]:
-        shares = [share_text(row.cycles.of(name) / row.window_cycles) for name in CATEGORY_NAMES]
+        shares = [
+            "-" if EVENTS.get(name) in row.not_traced else share_text(row.cycles.of(name) / row.window_cycles)
+            for name in CATEGORY_NAMES
+        ]
         inside = share_text(row.cycles.in_call.total / row.window_cycles)
         table.add_row(row.tile, f"{row.window_cycles:,}", inside, *shares)
     return _more(table, rows)
@@ -87,9 +95,17 @@ def _rates(rows: Sequence[TileRow]) -> Table:
             _rate(row.in_call_mac_per_cycle),
             "" if found is None else f"{found.measured_period_cycles:,.0f}",
             "" if found is None else f"{found.predicted_period_cycles:,.0f}",
-            "not known" if found is None else plain(found.by, 24),
+            "not known" if found is None else plain(verdict_text(found), 24),
         )
     return _more(table, rows)
+
+
+def _seconds(analysis: TilesAnalysis) -> list[RenderableType]:
+    """The rate in seconds with its clock, of several cores the mean; empty where no clock is known."""
+    found = analysis.gmac_per_s
+    if found is None:
+        return []
+    return [Text(f"{'' if len(analysis.working) == 1 else 'a core: '}{range_text(found)}")]
 
 
 def _rate(value: float | None) -> str:
@@ -112,14 +128,19 @@ def _kinds(analysis: TilesAnalysis) -> list[RenderableType]:
     return [table, *([Text(f"kinds of {rest} more tiles are in the report: --out DIR", style="dim")] if rest else [])]
 
 
-def _prediction(found: Prediction) -> Table:
-    head = (f"cost model, per {found.of}", "predicted", "measured", "error")
-    table = plain_table(*head)
+def _prediction(found: Prediction) -> list[RenderableType]:
+    """Numbers of a cost model; what nothing is held against says why below."""
+    table = plain_table("figure", "predicted", "measured", "error")
     for row in found.rows:
-        measured = "not known" if row.measured is None else f"{row.measured:,.0f}"
-        error = row.note if row.error is None else f"{row.error * 100:+.2f} %"
-        table.add_row(row.quantity.replace("_", " "), f"{row.predicted:,.0f}", measured, error)
-    return table
+        error = "" if row.error is None else f"{row.error * 100:+.2f} %"
+        table.add_row(row.quantity.replace("_", " "), f"{row.predicted:,.0f}", measured_text(row), error)
+    told = grouped([row for row in found.rows if row.measured is None], lambda row: row.note)
+    names = {note: ", ".join(row.quantity.replace("_", " ") for row in rows) for note, rows in told.items()}
+    return [
+        Text(f"cost model, per {found.of}", style="dim"),
+        table,
+        *(Text(f"{name}: {note}") for note, name in names.items()),
+    ]
 
 
 def _more(table: Table, rows: Sequence[TileRow]) -> Table:

@@ -13,14 +13,19 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from opscope.core.errors import OpscopeError
+    from opscope.core.table.tiles import TileTraceSet
+    from opscope.npu.analysis.prediction import CostModel
+    from opscope.npu.analysis.specification import RunSpecification
     from opscope.npu.analysis.tiles import Examined, TilesTerms
     from opscope.npu.analysis.tiles_result import TilesAnalysis
+    from opscope.npu.devices import AieDevice
     from opscope.npu.readers.words import Slots
 
 _SIZES = "give --M --K --N together, --m --k --n together, and --row with --col"
 _MOST_ITERATIONS = 1 << 24
 _LIMITS = {
-    *("truncated", "no_core_trace", "times_backwards", "tiles_repeated", "above_peak"),
+    *("truncated", "no_core_trace", "times_backwards", "times_fractional", "tiles_repeated", "above_peak"),
+    *("packets_lost", "core_left_out", "time_jumps"),
     *("cores_do_not_match", "cores_not_given", "sizes_do_not_divide", "several_multiplying_kinds"),
 }
 """Findings that the published files, which have no place for findings, must tell in their notes."""
@@ -38,7 +43,8 @@ class TilesRequest(msgspec.Struct, frozen=True, kw_only=True):
         n: columns of B in one call.
         row: rows of cores that compute.
         col: columns of cores that compute.
-        hwid: name of the hardware; one of an architecture names that as well.
+        hwid: name of the hardware; one of a device names its architecture as well, and one of a device or of Stream's
+            models a clock to assume.
         warmup: iterations to set aside.
         iterations: iterations after them that are measured.
         slots: of raw words, lists of event names as ``opscope.npu.readers.slots`` has them.
@@ -46,12 +52,17 @@ class TilesRequest(msgspec.Struct, frozen=True, kw_only=True):
         dtype: of the operands.
         arch: architecture, whose peak counts.
         clock_mhz: of the array during the run.
+        assume_clock: whether a clock is assumed where none is given.
         predicted_step: a cost model's cycles from the start of an iteration to that of the next.
         predicted_overlap: its cycles in which two iterations run.
         predicted_latency: its cycles of an iteration.
         predicted_total: its cycles of all iterations.
         predicted_iterations: how many iterations that are.
-        predicted_per: what the cost model calls an iteration: ``iteration``, the whole product, or ``call``.
+        predicted_per: what the cost model calls an iteration: ``iteration``, the whole product, or ``call``; None: a
+            call of ``predicted``, else the whole product.
+        predicted: file of Stream's with the latencies of its cost model, in place of the numbers above.
+        align: what counts as one moment on all cores: ``auto``, a broadcast that was traced everywhere, else the
+            timers of raw words, else the starts of the traces; ``trace-start`` or ``first-call``, these.
     """
 
     M: int | None = None
@@ -70,12 +81,15 @@ class TilesRequest(msgspec.Struct, frozen=True, kw_only=True):
     dtype: str | None = None
     arch: str | None = None
     clock_mhz: float | None = None
+    assume_clock: bool = True
     predicted_step: float | None = None
     predicted_overlap: float | None = None
     predicted_latency: float | None = None
     predicted_total: float | None = None
     predicted_iterations: int | None = None
-    predicted_per: Literal["iteration", "call"] = "iteration"
+    predicted_per: Literal["iteration", "call"] | None = None
+    predicted: Path | None = None
+    align: Literal["auto", "trace-start", "first-call"] = "auto"
 
 
 class Tiles(NamedTuple):
@@ -116,9 +130,20 @@ def analyze_tiles(path: str | Path, request: TilesRequest = _NOTHING) -> Tiles:
         raise NotFoundError("it is a directory, not a trace", where=place, hint="name the trace in it")
     found = read_tiles(place, _slots(request))
     traces = found.traces
+    _on(terms.said.device, traces, place)
     whole = all(warning.code != "truncated" for warning in traces.all_warnings)
     source = TilesSource(str(path), traces.format, found.sha256, traces.clock.value, traces.events, whole)
     return Tiles(analyse_tiles(traces, source, terms), request)
+
+
+def _on(device: AieDevice | None, traces: TileTraceSet, path: Path) -> None:
+    """Refuse tiles in columns that the device does not have."""
+    if device is None or device.array_columns is None:
+        return
+    beyond = next((tile for tile in traces.tiles if tile.column >= device.array_columns), None)
+    if beyond is not None:
+        problem = f"tile {beyond.tile} is in the trace, {device.name} has columns 0 to {device.array_columns - 1}"
+        raise MismatchError(problem, where=path, hint="check --arch and --hwid against the device that was traced")
 
 
 def missing(tiles: Tiles) -> OpscopeError | None:
@@ -129,9 +154,10 @@ def missing(tiles: Tiles) -> OpscopeError | None:
         hint = "trace a core as well, with INSTR_EVENT_0 and INSTR_EVENT_1"
         return EmptyTraceError("no core was traced, so there are no kernel calls to judge", where=path, hint=hint)
     if not any(row.calls.paired for row in cores):
-        problem = "no kernel call in the trace: no INSTR_EVENT_0 is followed by an INSTR_EVENT_1"
-        hint = "mark the kernel with event0() and event1(), and trace both events; of raw words name the --slots"
-        return EmptyTraceError(problem, where=path, hint=hint)
+        from opscope.npu.reports.answer import without_calls
+
+        lacking = without_calls(cores)
+        return EmptyTraceError(f"{lacking.problem}: {lacking.why}", where=path, hint=lacking.hint)
     row, col = tiles.request.row, tiles.request.col
     if row is not None and col is not None and len(cores) > row * col:
         problem = f"{len(cores)} cores were traced, --row {row} --col {col} are {row * col}"
@@ -200,11 +226,18 @@ def published(tiles: Tiles, out: str) -> dict[str, bytes]:
         output_dir=out,
         warmup=request.warmup,
         iterations=request.iterations,
-        clock_GHz=None if request.clock_mhz is None else request.clock_mhz / 1e3,
+        clock_GHz=_gigahertz(tiles.analysis.given),
         notes=[f"{one.title}: {one.evidence}" for one in tiles.analysis.findings if one.rule in _LIMITS],
         details_md=None,
+        assumed_clock=tiles.analysis.given.assumed_clock or msgspec.UNSET,
     )
     return published_files(tiles.examined, run)
+
+
+def _gigahertz(given: RunSpecification) -> float | None:
+    """The clock that was given, else the assumed one; None without either."""
+    mhz = given.assumed_clock.mhz if given.assumed_clock else given.clock_mhz
+    return None if mhz is None else mhz / 1e3
 
 
 def _slots(request: TilesRequest) -> Slots | None:
@@ -223,8 +256,7 @@ def _terms(request: TilesRequest) -> TilesTerms:
     Raises:
         UsageError: part of the sizes is missing, or a value cannot be.
     """
-    from opscope.npu.analysis.prediction import cost_model
-    from opscope.npu.analysis.specification import run_specification
+    from opscope.npu.analysis.specification import assumed_clock, run_specification
     from opscope.npu.analysis.tiles import TilesTerms
     from opscope.npu.devices import aie_devices
     from opscope.program.cost.gemm import tiling
@@ -239,19 +271,48 @@ def _terms(request: TilesRequest) -> TilesTerms:
     if cores is not None and min(cores) < 1:
         raise UsageError(f"{cores[0]} x {cores[1]} cores cannot be", where="--row --col", hint=_SIZES)
     made = None if tile is None else tiling(_three(tile), _three(whole) if whole else None, _two(cores or [1, 1]))
-    named = [device.name for device in aie_devices().devices]
-    arch = request.arch or (request.hwid if request.hwid in named else None)
+    own = aie_devices().named(request.arch or request.hwid or "")
+    arch = request.arch or (own.name if own else None)
+    assumed = assumed_clock(own, request.hwid) if request.assume_clock else None
     warmup, measured = request.warmup or 0, request.iterations
     runs = None if measured is None else warmup + measured
-    said = run_specification(tiling=made, arch=arch, dtype=request.dtype, clock_mhz=request.clock_mhz, runs=runs)
-    model = cost_model(
+    said = run_specification(
+        tiling=made, arch=arch, dtype=request.dtype, clock_mhz=request.clock_mhz, runs=runs, assumed=assumed
+    )
+    of_calls = (request.predicted_per or ("call" if request.predicted else "iteration")) == "call"
+    return TilesTerms(said, cores is not None, warmup, measured, _model(request), of_calls, request.align)
+
+
+def _model(request: TilesRequest) -> CostModel | None:
+    """The cost model, as given in numbers or by a file of Stream's.
+
+    Raises:
+        UsageError: both are given, or a number cannot be.
+    """
+    from opscope.npu.analysis.prediction import cost_model
+    from opscope.npu.readers.stream_model import read_stream_model
+
+    given = cost_model(
         iteration_step=request.predicted_step,
         overlap=request.predicted_overlap,
         latency_per_iteration=request.predicted_latency,
         total=request.predicted_total,
         iterations=request.predicted_iterations,
     )
-    return TilesTerms(said, cores is not None, warmup, measured, model, request.predicted_per == "call")
+    if request.predicted is None:
+        return given
+    if given is not None:
+        hint = "give the file, or the numbers by --predicted-step and the others"
+        raise UsageError("the numbers of the cost model are in the file already", where="--predicted", hint=hint)
+    found = read_stream_model(request.predicted)
+    return cost_model(
+        iteration_step=found.step,
+        overlap=found.overlap,
+        latency_per_iteration=found.latency,
+        total=found.total,
+        iterations=found.iterations,
+        of_slots=True,
+    )
 
 
 def _all(values: Sequence[int | None]) -> list[int] | None:

@@ -15,8 +15,11 @@ from opscope.core.errors import (
     TraceFormatError,
     UsageError,
 )
+from opscope.core.files import labels
+from opscope.core.input_files import file_bytes
+from opscope.core.json import from_json
 from opscope.readers.compressed import first_bytes
-from opscope.readers.registry import file_bytes, trace_reader, traces_in
+from opscope.readers.registry import trace_reader, traces_in
 from opscope.runtimes.executorch.etdump.etdump import EtdumpReader
 
 if TYPE_CHECKING:
@@ -82,7 +85,7 @@ def _files_in(directory: Path) -> list[Path]:
 
 
 def tiles_side(path: str | Path) -> TilesTraces:
-    """The side that a path names.
+    """The side that a path names; files that hold the same trace count once.
 
     Raises:
         NotFoundError: there is no such file or directory, or no trace in it.
@@ -95,7 +98,9 @@ def tiles_side(path: str | Path) -> TilesTraces:
     if not files:
         raise NotFoundError("no traces in this directory", where=place, hint="give a trace, or a directory of traces")
     analyses = [_analysis(file) for file in files]
-    return TilesTraces(TilesSide(place.name or str(place), str(path), len(analyses)), analyses)
+    once = list({one.trace.sha256: one for one in reversed(analyses)}.values())[::-1]
+    side = TilesSide(place.name or str(place), str(path), len(once), len(analyses) - len(once))
+    return TilesTraces(side, once)
 
 
 def _analysis(path: Path) -> TilesAnalysis:
@@ -115,7 +120,7 @@ def written_analysis(path: Path) -> TilesAnalysis | None:
     if not path.is_file() or not _is_analysis(first_bytes(path, 2 * _HEAD)):
         return None
     try:
-        return msgspec.json.decode(file_bytes(path), type=TilesAnalysis)
+        return from_json(file_bytes(path), TilesAnalysis)
     except msgspec.MsgspecError as error:
         hint = "write it again with opscope aie TRACE --out DIR"
         raise TraceFormatError(f"not an analysis of tiles: {error}", where=path, hint=hint) from error
@@ -128,7 +133,21 @@ def tiles_comparison(baseline: str | Path, candidate: str | Path) -> TilesCompar
         MismatchError: one of the two is something else.
         EmptyTraceError: a side has no two calls that multiply, so there is nothing to compare.
     """
-    return _compared(_side_of(baseline), _side_of(candidate))
+    return _compared(*_sides_of(baseline, candidate))
+
+
+def _sides_of(baseline: str | Path, candidate: str | Path) -> tuple[TilesTraces, TilesTraces]:
+    """Both sides, with labels that differ unless it is one path."""
+    sides = _side_of(baseline), _side_of(candidate)
+    places = Path(baseline), Path(candidate)
+    if places[0].resolve() == places[1].resolve():
+        return sides
+    first, second = labels(places)
+    return _labelled(sides[0], first), _labelled(sides[1], second)
+
+
+def _labelled(side: TilesTraces, label: str) -> TilesTraces:
+    return side._replace(side=msgspec.structs.replace(side.side, label=label))
 
 
 def _side_of(path: str | Path) -> TilesTraces:
@@ -165,7 +184,7 @@ def check_tiles(
 
     if budget is not None:
         raise UsageError("budgets are limits of operators, and traces of tiles have none", where="--budget")
-    sides = _side_of(against), _side_of(candidate)
+    sides = _sides_of(against, candidate)
     problems = _mismatches(*sides)
     if problems and not force:
         hint = "capture both in the same way, or let them be compared all the same with --force"

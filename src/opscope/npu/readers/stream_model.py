@@ -1,0 +1,147 @@
+"""What Stream (KULeuven-MICAS/stream) writes of the schedule that its cost model chose: the latency of its iterations.
+
+Three files hold it:
+
+- ``slot_latency_breakdown.yaml``: a block ``totals``, written by yaml.safe_dump in block style;
+- the schedule's intermediate representation, in JSON or YAML: a block ``latency``;
+- ``steady_state_trace.json`` and its compact form: an object ``otherData``.
+
+The latency of an iteration is the sum over all slots of the schedule, those in which data is moved as well as those in
+which cores compute. The next iteration starts a step later, which is the latency less the overlap. Only these numbers
+are read; of YAML, one block of numbers, so that no parser of all of YAML is needed.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from opscope.core.errors import UsageError
+from opscope.core.input_files import file_bytes
+from opscope.core.json import from_json
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_HINT = "give slot_latency_breakdown.yaml or steady_state_trace.json of Stream's output, or a file with a latency block"
+_BLOCK = re.compile(rb"^(totals|latency):[ \t]*\r?\n((?:[ \t][^\r\n]*(?:\r?\n|\Z))+)", re.MULTILINE)
+_LINE = re.compile(rb"^[ \t]+(\w{1,60}):[ \t]*([^\r\n#]{1,60}?)[ \t]*(?:#[^\r\n]*)?\r?$", re.MULTILINE)
+_NOTHING = {b"null", b"~", b"None"}
+
+
+class StreamModel(NamedTuple):
+    """Latencies of a schedule of Stream's, in cycles; None where the file does not say.
+
+    Attributes:
+        step: from the start of an iteration to that of the next.
+        overlap: latency less step.
+        latency: of an iteration: the sum over all slots, transfers included.
+        total: of all iterations.
+        iterations: how many there are.
+    """
+
+    step: float | None = None
+    overlap: float | None = None
+    latency: float | None = None
+    total: float | None = None
+    iterations: int | None = None
+
+
+class _Totals(msgspec.Struct):
+    latency_per_iteration: float | None = None
+    overlap: float | None = None
+    iter_step: float | None = None
+    total_latency: float | None = None
+
+
+class _Latency(msgspec.Struct):
+    total: float | None = None
+    per_iteration: float | None = None
+    overlap_between_iterations: float | None = None
+
+
+class _Trace(msgspec.Struct):
+    total_iterations: int | None = None
+    latency_per_iteration_cycles: float | None = None
+    overlap_cycles: float | None = None
+    iter_step_cycles: float | None = None
+    total_latency_cycles: float | None = None
+
+
+class _File(msgspec.Struct, rename={"other_data": "otherData"}):
+    totals: _Totals | None = None
+    latency: _Latency | None = None
+    other_data: _Trace | None = None
+
+
+def read_stream_model(path: Path) -> StreamModel:
+    """The latencies in a file of Stream's.
+
+    Raises:
+        NotFoundError: there is no such file.
+        StorageError: it cannot be read.
+        UsageError: it holds none, or one that is no number of cycles.
+    """
+    data = file_bytes(path)
+    file = _from_json(data, path) if data.lstrip()[:1] == b"{" else _from_yaml(data, path)
+    found = _model(file)
+    if all(value is None for value in found):
+        raise UsageError("no latency of Stream's cost model is in the file", where=path, hint=_HINT)
+    return found
+
+
+def _from_json(data: bytes, path: Path) -> _File:
+    try:
+        return from_json(data, _File)
+    except msgspec.MsgspecError as error:
+        raise UsageError(f"not a file of Stream's: {error}", where=path, hint=_HINT) from None
+
+
+def _from_yaml(data: bytes, path: Path) -> _File:
+    blocks = {match[1]: match[2] for match in _BLOCK.finditer(data)}
+    if b"totals" in blocks:
+        return _File(totals=_Totals(**_numbers(blocks[b"totals"], _Totals.__struct_fields__, path)))
+    if b"latency" in blocks:
+        return _File(latency=_Latency(**_numbers(blocks[b"latency"], _Latency.__struct_fields__, path)))
+    return _File()
+
+
+def _numbers(block: bytes, names: tuple[str, ...], path: Path) -> dict[str, float | None]:
+    """The numbers of these names in a block."""
+    lines = ((line[1].decode("ascii", "replace"), line[2]) for line in _LINE.finditer(block))
+    return {name: _number(name, said, path) for name, said in lines if name in names}
+
+
+def _number(name: str, said: bytes, path: Path) -> float | None:
+    if said in _NOTHING:
+        return None
+    try:
+        return float(said)
+    except ValueError:
+        problem = f"{name} is {said.decode('utf-8', 'replace')}, not a number of cycles"
+        raise UsageError(problem, where=path, hint=_HINT) from None
+
+
+def _model(file: _File) -> StreamModel:
+    """The numbers, and the step from the two that make it where it is not there itself."""
+    if file.totals is not None:
+        own = file.totals
+        return _stepped(StreamModel(own.iter_step, own.overlap, own.latency_per_iteration, own.total_latency))
+    if file.latency is not None:
+        short = file.latency
+        return _stepped(StreamModel(None, short.overlap_between_iterations, short.per_iteration, short.total))
+    if file.other_data is not None:
+        trace = file.other_data
+        numbers = (trace.iter_step_cycles, trace.overlap_cycles, trace.latency_per_iteration_cycles)
+        return _stepped(StreamModel(*numbers, trace.total_latency_cycles, trace.total_iterations))
+    return StreamModel()
+
+
+def _stepped(found: StreamModel) -> StreamModel:
+    if found.step is not None or found.latency is None or found.overlap is None:
+        return found
+    step = found.latency - found.overlap
+    return found._replace(step=step if math.isfinite(step) else None)
