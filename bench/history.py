@@ -2,11 +2,15 @@
 
 Simulated series have a known truth. Real ones are experiments of identical variants that were run on one machine for
 hours (``bench/data/identical_variants.npz``): each experiment is taken for a run, its latency for the run's figure.
+With ``OTAVA_PYTHON``, the Python of an environment that has `apache-otava`, the same series are given to Apache Otava.
 """
 
 from __future__ import annotations
 
 import math
+import os
+import subprocess
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -17,6 +21,7 @@ from opscope.analysis.gate.gate import DEFAULT_THRESHOLD
 from opscope.core.stats.changes import SHORTEST_SERIES, level_changes
 from opscope.core.stats.effect import Verdict
 from opscope.core.stats.prediction import FEWEST, predict
+from opscope.core.stats.segments import segments
 from opscope.fleet.analysis.history_gate import current_level
 
 if TYPE_CHECKING:
@@ -29,6 +34,9 @@ _LENGTHS = (12, 20, 50, 100)
 _SCATTER = 0.02
 _STEPS = (0.03, 0.05, 0.1, 0.2)
 _NEAR = 2
+_NIGHTS = 30
+_NIGHTLY = 500
+_SCATTERS = (0.003, 0.01, 0.02)
 
 
 def normal(generator: np.random.Generator, count: int) -> Floats:
@@ -58,7 +66,8 @@ SHAPES: dict[str, Callable[[np.random.Generator, int], Floats]] = {
 
 def main() -> None:
     """Print the tables."""
-    print(f"series with a change that is none, of {_SERIES} of each sort")
+    _nightly()
+    print(f"\nlevels of a gate: series with a change that is none, of {_SERIES} of each sort")
     print(f"{'scatter of 2 %':<20}" + "".join(f"{f'{count} runs':>12}" for count in _LENGTHS))
     for name, shape in SHAPES.items():
         shares = [_changed(shape, count) for count in _LENGTHS]
@@ -74,6 +83,73 @@ def main() -> None:
         print(f"{name:<20}" + "".join(f"{f'{slower:.1%}, {failed:.1%}':>18}" for slower, failed in pairs))
     if DATA.exists():
         _real()
+
+
+def _nightly() -> None:
+    """Shares of histories of thirty nights in which `opscope history` tells a change, beside Apache Otava's."""
+    print(f"histories of {_NIGHTS} nights with a change, of {_NIGHTLY}; scatter of the nights: 0.3, 1 and 2 %")
+    made = {f"{name}, {noise}, {scatter}": _nights(name, noise, scatter) for name, noise, scatter in _cells()}
+    otava = _otava(made)
+    print(f"{'':<34}{'opscope':>24}{'Apache Otava':>24}")
+    for name in _COURSES:
+        for noise in SHAPES:
+            keys = [f"{name}, {noise}, {scatter}" for scatter in _SCATTERS]
+            ours = [sum(_changes(row) for row in made[key]) / _NIGHTLY for key in keys]
+            theirs = [otava.get(key) for key in keys]
+            shown = "".join(f"{share:>8.1%}" for share in ours)
+            beside = "".join("     n/a" if share is None else f"{share:>8.1%}" for share in theirs)
+            print(f"{f'{name}, {noise}':<34}{shown}{beside}")
+
+
+def _drift(size: float) -> Floats:
+    return math.log1p(size) * np.arange(_NIGHTS) / (_NIGHTS - 1)
+
+
+def _step(size: float, nights: int) -> Floats:
+    return math.log1p(size) * (np.arange(_NIGHTS) >= _NIGHTS - nights)
+
+
+_COURSES: dict[str, Floats] = {
+    "no change": np.zeros(_NIGHTS),
+    "drift of 6 %": _drift(0.06),
+    "drift of 10 %": _drift(0.1),
+    "drift of 20 %": _drift(0.2),
+    "step of 3 %": _step(0.03, 15),
+    "step of 5 %": _step(0.05, 15),
+    "step of 3 % six nights ago": _step(0.03, 6),
+    "step of 5 % six nights ago": _step(0.05, 6),
+}
+
+
+def _cells() -> Iterator[tuple[str, str, float]]:
+    for name in _COURSES:
+        for noise in SHAPES:
+            for scatter in _SCATTERS:
+                yield name, noise, scatter
+
+
+def _nights(name: str, noise: str, scatter: float) -> Floats:
+    """Series, one a row; the same for both tools."""
+    generator = np.random.default_rng(list(f"{name}{noise}{scatter}".encode()))
+    rows = [_COURSES[name] + SHAPES[noise](generator, _NIGHTS) * scatter / _SCATTER for _ in range(_NIGHTLY)]
+    return 100 * np.exp(np.array(rows))
+
+
+def _changes(values: Floats) -> bool:
+    found = segments(values)
+    return len(found) > 1 or found[0].drifts
+
+
+def _otava(made: dict[str, Floats]) -> dict[str, float]:
+    python = os.environ.get("OTAVA_PYTHON")
+    if not python:
+        return {}
+    with tempfile.TemporaryDirectory() as work:
+        path = Path(work) / "series.npz"
+        np.savez(path, **made)
+        script = Path(__file__).with_name("otava_changes.py")
+        done = subprocess.run([python, str(script), str(path)], check=True, capture_output=True, text=True)
+    return {name: float(share) for name, share in (line.split("\t") for line in done.stdout.splitlines())}
 
 
 def _real() -> None:

@@ -1,26 +1,34 @@
-"""A store of 10,000 bundles: time, memory, files and bytes; how soon the views answer; and what Dask workers add.
+"""A store of a fleet: time, memory, files and bytes; how soon views and the report answer; what Dask workers add.
 
-The bundles are made from one that a fake target was profiled with for real: 200 operators, 5 rounds, 2 variants, of 8
-models on 6 devices. Everything that is timed runs in processes of its own, as a user would run it.
+Bundles are made from one that a fake target was profiled with for real: 200 operators, 5 rounds, 2 variants. A night is
+one bundle of each model on each device, 300 models on 40 devices unless told otherwise. Larger stores are filled with
+generated rows, through the same writer, so that what they take is the store's part. Everything that is timed runs in
+processes of its own, as a user would run it. Beside the time on the clock stands that of the processor, which means
+something on a machine that others use as well.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "tests" / "support"))
 
 from dask_cluster import Cluster
-from many_bundles import Mint, fleet
+from many_bundles import Made, Mint
 from opscope.api import query_store, store_entries
+from opscope.fleet.store.log import snapshot
+from opscope.fleet.store.place import place_of
 from opscope.fleet.store.schema import TABLES
+from stored_rows import stored_rows
 
 _OPERATORS, _ROUNDS, _RUNS = 200, 5, 10
 _ON_WORKERS = 16
@@ -35,72 +43,126 @@ QUESTIONS = {
     "kernels": "SELECT operator, kernel, device, sum(time_ns) FROM kernels GROUP BY ALL",
     "tiles": "SELECT device, avg(utilisation) FROM tiles GROUP BY ALL",
 }
+_ONE = "SELECT category, sum(time_ns) FROM operators WHERE model = 'model-7' AND device = 'device 3' GROUP BY ALL"
+
+
+class Cost(NamedTuple):
+    """What a command took: seconds on the clock and of the processor, and its peak memory in MiB."""
+
+    seconds: float
+    processor: float
+    peak: float
 
 
 def main() -> None:
     """Print the figures."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--bundles", type=int, default=10_000)
-    bundles = parser.parse_args().bundles
-    with tempfile.TemporaryDirectory(prefix="opscope-bench-") as directory:
+    parser.add_argument("--models", type=int, default=300)
+    parser.add_argument("--devices", type=int, default=40)
+    parser.add_argument("--nights", type=int, default=30, help="nights of generated rows behind the first")
+    parser.add_argument("--operators", type=int, default=20, help="operators of a generated bundle")
+    parser.add_argument("--large", type=int, default=1_000_000, help="bundles of the largest store of generated rows")
+    parser.add_argument("--in", dest="folder", type=Path, help="directory to work in, which needs some gigabytes")
+    parser.add_argument("--parts", default="night,nights,workers", help="any of these")
+    asked = parser.parse_args()
+    print(f"load when it began: {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors", flush=True)
+    with tempfile.TemporaryDirectory(prefix="opscope-bench-", dir=asked.folder) as directory:
         work = Path(directory)
-        paths = _made(work, bundles)
-        store = work / "store"
-        print(f"\n{'bundles':>10}{'added':>8}{'s':>9}{'ms each':>9}{'peak MiB':>10}{'files':>8}{'MB':>8}")
-        there = 0
-        for count in _steps(bundles):
-            _add(store, paths[count - 1].parent, there, count)
-            there = count
-        before = _seconds(_run, "store", "compact", "--store", store)
-        print(f"compact: {before:.1f} s; then {_size(store)}")
+        mint = Mint(work / "shared", _OPERATORS, _ROUNDS, _RUNS)
+        if "night" in asked.parts.split(","):
+            _night(work, mint, asked.models, asked.devices)
+        if "nights" in asked.parts.split(","):
+            _nights(work, asked)
+        if "workers" in asked.parts.split(","):
+            _workers(work, [mint.make(work / f"some/{n:02d}", Made(n, hours=n)) for n in range(_ON_WORKERS)])
+    print(f"load when it ended: {os.getloadavg()[0]:.1f}")
+
+
+def _night(work: Path, mint: Mint, models: int, devices: int) -> None:
+    """One night of bundles, from disk to report."""
+    bundles = [
+        Made(number, f"model-{number % models}", f"device {number // models}", number / 1e3, 1.0 + number % 7 / 10)
+        for number in range(models * devices)
+    ]
+    start = time.perf_counter()
+    for made in bundles:
+        mint.make(work / "night" / f"{made.number:06d}", made)
+    print(
+        f"{len(bundles)} bundles of {models} models on {devices} devices, made in {time.perf_counter() - start:.0f} s"
+    )
+    store = work / "store"
+    _tell_head()
+    _tell("add", _cost("store", "add", work / "night", "--store", store, "--quiet"), len(bundles), store)
+    _tell("add again", _cost("store", "add", work / "night", "--store", store, "--quiet"), len(bundles), store)
+    _tell("report", _cost("store", "report", "--store", store, "--out", work / "fleet", "--quiet"), 1, store)
+    page = (work / "fleet" / "fleet.html").stat().st_size
+    print(f"fleet.html: {page / 1e6:.1f} MB")
+    _tell("compact", _cost("store", "compact", "--store", store, "--quiet"), 1, store)
+    _tell("verify", _cost("store", "verify", "--store", store, "--quiet"), 1, store)
+    _ask(store)
+    shutil.rmtree(work / "night")
+
+
+def _nights(work: Path, asked: argparse.Namespace) -> None:
+    """Nights of generated rows: whether adding stays flat, and how a large store answers."""
+    store, night = work / "generated", asked.models * asked.devices
+    print(f"\ngenerated rows, {asked.operators} operators a variant, {night} bundles a night")
+    _tell_head()
+    for number in range(asked.nights):
+        cost = _generated(store, number * night, night, asked)
+        if number in {0, 4, 9, 14, 19, 24, asked.nights - 1}:
+            _tell(f"night {number + 1}", cost, night, store)
+        if number == 8:  # noqa: PLR2004 - the first night with more than 100,000 bundles of 12,000 a night
+            _ask(store)
+    there = asked.nights * night
+    if asked.large > there:
+        _tell("the rest", _generated(store, there, asked.large - there, asked), asked.large - there, store)
         _ask(store)
-        print(f"verify: {_seconds(_run, 'store', 'verify', '--store', store):.1f} s")
-        _workers(work, paths[:_ON_WORKERS])
 
 
-def _made(work: Path, count: int) -> list[Path]:
-    start = time.perf_counter()
-    mint = Mint(work / "shared", _OPERATORS, _ROUNDS, _RUNS)
-    profiled = time.perf_counter() - start
-    folder = {made.number: next(step for step in _steps(count) if made.number < step) for made in fleet(count)}
-    paths = [mint.make(work / f"until {folder[made.number]}" / f"{made.number:05d}", made) for made in fleet(count)]
-    each = sum(file.stat().st_size for file in paths[0].rglob("*") if file.is_file())
-    seconds = time.perf_counter() - start
-    print(f"{count} bundles of {each / 1e6:.2f} MB in {seconds:.0f} s, {profiled:.1f} of them profiling")
-    return paths
+def _generated(store: Path, first: int, count: int, asked: argparse.Namespace) -> Cost:
+    words = [sys.executable, str(Path(__file__).with_name("store_rows.py")), str(store)]
+    return _cost_of([*words, *map(str, (first, count, asked.models, asked.devices, asked.operators))])
 
 
-def _steps(count: int) -> list[int]:
-    """Numbers of bundles at which the store is looked at."""
-    return sorted({max(1, count // 10), max(1, count // 3), count})
+def _tell_head() -> None:
+    print(f"{'':<12}{'s':>9}{'ms each':>9}{'cpu s':>9}{'ms each':>9}{'peak MiB':>10}{'files':>8}{'count':>8}{'MB':>9}")
 
 
-def _add(store: Path, folder: Path, there: int, count: int) -> None:
-    """Add the bundles of a folder, in a process of its own, and print what that took."""
-    start = time.perf_counter()
-    peak = _peak("store", "add", folder, "--store", store, "--quiet")
-    seconds, added = time.perf_counter() - start, count - there
-    files, size = _size_of(store)
-    row = f"{count:>10}{added:>8}{seconds:>9.1f}{seconds / added * 1e3:>9.1f}{peak:>10.0f}{files:>8}{size / 1e6:>8.1f}"
-    print(row, flush=True)
+def _tell(name: str, cost: Cost, bundles: int, store: Path) -> None:
+    """A line: time for each bundle; files that are there, those that count, and their bytes."""
+    counting = snapshot(place_of(str(store))).files
+    each = [f"{part:>9.1f}{part / bundles * 1e3:>9.2f}" for part in cost[:2]]
+    there = sum(1 for path in store.rglob("*") if path.is_file())
+    size = sum(file.size for file in counting) / 1e6
+    print(f"{name:<12}{each[0]}{each[1]}{cost.peak:>10.0f}{there:>8}{len(counting):>8}{size:>9.1f}", flush=True)
 
 
 def _ask(store: Path) -> None:
-    print(f"\n{'view':<12}{'rows':>12}{'ms, first':>12}{'ms, then':>12}   answer")
+    print(f"\n{'view':<12}{'rows':>13}{'ms, count':>11}{'ms, first':>11}{'ms, then':>11}{'cpu ms':>9}   answer")
     for name in TABLES:
-        rows = query_store(f"SELECT count(*) FROM {name}", store).rows[0][0]  # noqa: S608 - a name of ours
-        times = [_seconds(query_store, QUESTIONS[name], store) for _ in range(_ASKED)]
-        answer = len(query_store(QUESTIONS[name], store).rows)
-        print(f"{name:<12}{rows:>12,}{times[0] * 1e3:>12.0f}{min(times) * 1e3:>12.0f}   {answer} rows")
-    listing = _seconds(store_entries, store)
-    print(f"{'list':<12}{len(store_entries(store)):>12,}{listing * 1e3:>12.0f}")
+        count = f"SELECT count(*) FROM {name}"  # noqa: S608 - a name of ours
+        rows = query_store(count, store).rows[0][0]
+        counted = min(_seconds(query_store, count, store) for _ in range(_ASKED))
+        _tell_answer(name, QUESTIONS[name], store, f"{rows:>13,}{counted * 1e3:>11.0f}")
+    _tell_answer("one series", _ONE, store, " " * 24)
+    print(
+        f"{'list':<12}{len(store_entries(store)):>13,}{'':>11}{_seconds(store_entries, store) * 1e3:>11.0f}", flush=True
+    )
+
+
+def _tell_answer(name: str, sql: str, store: Path, before: str) -> None:
+    began = time.process_time()
+    times = [_seconds(query_store, sql, store) for _ in range(_ASKED)]
+    processor = (time.process_time() - began) / _ASKED
+    answer = len(query_store(sql, store).rows)
+    figures = f"{times[0] * 1e3:>11.0f}{min(times) * 1e3:>11.0f}{processor * 1e3:>9.0f}"
+    print(f"{name:<12}{before}{figures}   {answer} rows", flush=True)
 
 
 def _workers(work: Path, paths: list[Path]) -> None:
     """The same bundles analysed from their traces here, on one worker and on two; the stores must hold the same."""
-    folder = work / "some"
-    for path in paths:
-        shutil.copytree(path, folder / path.name, copy_function=_link)
+    folder = paths[0].parent
     print(f"\n{len(paths)} bundles analysed{'s':>9}{'same as here':>16}")
     here = _filled(work, folder, "here", [])
     for count in (1, 2):
@@ -110,41 +172,29 @@ def _workers(work: Path, paths: list[Path]) -> None:
 
 def _filled(work: Path, folder: Path, name: str, options: list[str], same: list[object] | None = None) -> list[object]:
     store = work / f"store {name}"
-    seconds = _seconds(_run, "store", "add", folder, "--store", store, "--recompute", "--quiet", *options)
-    held = [query_store(f"SELECT * FROM {table} ORDER BY ALL", store).rows for table in TABLES]  # noqa: S608
+    seconds = _seconds(_cost, "store", "add", folder, "--store", store, "--recompute", "--quiet", *options)
+    held: list[object] = [stored_rows(store, table) for table in TABLES]
     print(f"{name:<16}{seconds:>15.1f}{'' if same is None else str(held == same):>16}", flush=True)
     return held
 
 
-def _size(store: Path) -> str:
-    files, size = _size_of(store)
-    return f"{files} files, {size / 1e6:.1f} MB"
+def _cost(*words: object) -> Cost:
+    """What a command of opscope took."""
+    return _cost_of([str(_BIN / "opscope"), *map(str, words)])
 
 
-def _size_of(store: Path) -> tuple[int, int]:
-    files = [file for file in store.rglob("*") if file.is_file()]
-    return len(files), sum(file.stat().st_size for file in files)
-
-
-def _link(source: str, target: str) -> None:
-    Path(target).hardlink_to(source)
-
-
-def _run(*words: object) -> None:
-    subprocess.run([_BIN / "opscope", *map(str, words)], check=True, stdout=subprocess.DEVNULL)
-
-
-def _peak(*words: object) -> float:
-    """Peak memory of a command in MiB."""
+def _cost_of(words: list[str]) -> Cost:
     script = (
-        "import json, resource, subprocess, sys\n"
-        "subprocess.run(sys.argv[1:], check=True)\n"
-        "print(json.dumps(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss))"
+        "import json, resource, subprocess, sys, time\n"
+        "start = time.perf_counter()\n"
+        "subprocess.run(sys.argv[1:], check=True, stdout=subprocess.DEVNULL)\n"
+        "used = resource.getrusage(resource.RUSAGE_CHILDREN)\n"
+        "print(json.dumps([time.perf_counter() - start, used.ru_utime + used.ru_stime, used.ru_maxrss]))"
     )
-    command = [sys.executable, "-c", script, str(_BIN / "opscope"), *map(str, words)]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", script, *words], check=True, capture_output=True, text=True)
+    seconds, processor, peak = json.loads(done.stdout)
     unit = 1 if sys.platform == "darwin" else 1024  # getrusage(2): bytes on macOS, KiB on Linux
-    return float(json.loads(done.stdout)) * unit / 2**20
+    return Cost(seconds, processor, peak * unit / 2**20)
 
 
 def _seconds(function: object, *arguments: object) -> float:

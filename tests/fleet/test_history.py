@@ -117,6 +117,28 @@ def test_commits_stand_in_order_of_their_first_runs() -> None:
     assert [point.value for point in in_order(mixed, Order.COMMIT)] == [1.0, 3.0, 2.0]
 
 
+def test_a_clock_that_is_wrong_does_not_reorder_a_history(mint: Mint, tmp_path: Path) -> None:
+    """Nights in the order in which they were added, though the board began one in 1970 and one next year."""
+    store = tmp_path / "store"
+    hours = [0.0, 24.0, -490_000.0, 9_000.0, 96.0]
+    for number, when in enumerate(hours):
+        add_to_store([mint.make(tmp_path / f"{number}", Made(number, hours=when, factor=1.0 + number))], store)
+    (found,) = stored_history("latency", store, where="variant=accelerated").series
+    assert [point.created[:4] for point in found.points] == ["2026", "2026", "1970", "2027", "2026"]
+    assert [round(point.value / found.points[0].value) for point in found.points] == [1, 2, 3, 4, 5]
+
+
+def test_runs_that_are_added_together_stand_by_their_own_clocks(mint: Mint, tmp_path: Path) -> None:
+    """Also old runs that are filled in later, which stand before those that were there."""
+    store = tmp_path / "store"
+    made = [mint.make(tmp_path / f"{number}", Made(number, hours=-number)) for number in range(4)]
+    add_to_store(made[:2], store)
+    add_to_store(made[2:], store, given=BundleLabels(backfill=True))
+    (found,) = stored_history("latency", store, where="variant=accelerated").series
+    times = [point.created for point in found.points]
+    assert (len(times), times) == (4, sorted(times))
+
+
 def test_series_that_differ_in_anything_are_apart() -> None:
     """Another device is another series, and its runs do not look like a change."""
     other = SUBJECT._replace(device="another")

@@ -13,7 +13,7 @@ import pytest
 
 from dask_cluster import ADDRESS, READY, Cluster, Process
 from many_bundles import Mint, fleet
-from opscope.api import add_to_store, query_store, store_entries, verify_store
+from opscope.api import add_to_store, store_entries, verify_store
 from opscope.bundle.bundle import Bundle
 from opscope.bundle.manifest import Status
 from opscope.core.errors import ClusterError, UsageError
@@ -21,6 +21,7 @@ from opscope.fleet.store.schema import TABLES
 from opscope.workflows.measure.workers import Where, calls
 from programs import write_tiny_program
 from runners import GOOD, write_runner
+from stored_rows import stored_rows
 
 BIN = Path(sys.executable).parent / "opscope"
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "run-on-more-than-one-machine.md"
@@ -85,8 +86,7 @@ def test_workers_store_what_this_process_stores(cluster: Cluster, bundles: Path,
     assert done.returncode == 11
     assert here.skipped[0].problem in errors
     for name in TABLES:
-        sql = f"SELECT * FROM {name} ORDER BY ALL"
-        assert query_store(sql, tmp_path / "there").rows == query_store(sql, tmp_path / "here").rows
+        assert stored_rows(tmp_path / "there", name) == stored_rows(tmp_path / "here", name)
 
 
 def test_each_experiment_runs_on_the_worker_that_owns_its_device(cluster: Cluster, tmp_path: Path) -> None:
@@ -185,7 +185,7 @@ def test_a_worker_killed_while_bundles_are_added_loses_none(bundles: Path, tmp_p
         done = command(
             "store", "add", bundles, "--store", tmp_path / "s", "--scheduler", cluster.address, "--recompute"
         )
-        while done.poll() is None and not (tmp_path / "s/store.json").exists():
+        while done.poll() is None and not (tmp_path / "s/_delta_log").exists():
             time.sleep(0.01)
         time.sleep(0.5)
         cluster.workers[0].kill()
@@ -201,7 +201,7 @@ def test_a_scheduler_lost_while_bundles_are_added_takes_nothing(bundles: Path, t
         done = command(
             "store", "add", bundles, "--store", tmp_path / "s", "--scheduler", cluster.address, "--recompute"
         )
-        while done.poll() is None and not (tmp_path / "s/store.json").exists():
+        while done.poll() is None and not (tmp_path / "s/_delta_log").exists():
             time.sleep(0.01)
         time.sleep(0.5)
         cluster.scheduler.kill()

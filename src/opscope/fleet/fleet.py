@@ -94,7 +94,7 @@ def fleet_report(
 
 
 def _newest(place: StoreLocation, chosen: RunFilter) -> list[tuple[Any, ...]]:
-    order = f"(PARTITION BY {_CONFIGURATION} ORDER BY created DESC, bundle)"
+    order = f"(PARTITION BY {_CONFIGURATION} ORDER BY placed DESC, created DESC, bundle)"
     counted = f"count(*) OVER (PARTITION BY {_CONFIGURATION}) AS runs, row_number() OVER {order} AS place"
     runs = f"(SELECT * FROM runs {chosen.where}) WHERE kind = 'bundle'"  # noqa: S608 - names of ours; values are bound
     sql = f"SELECT {_COLUMNS} FROM (SELECT *, {counted} FROM {runs}) WHERE place = 1 ORDER BY ALL"  # noqa: S608 - same
@@ -138,7 +138,7 @@ def _named(rows: Sequence[tuple[Any, ...]]) -> list[FleetRun]:
 def _sorts(place: StoreLocation, runs: Sequence[FleetRun]) -> list[SortTime]:
     if not runs:
         return []
-    marks = ", ".join("?" * len({run.bundle for run in runs}))
     columns = "bundle, variant, operator, category, backend, sum(share), sum(time_ns)"
-    sql = f"SELECT {columns} FROM kernels WHERE bundle IN ({marks}) GROUP BY ALL ORDER BY ALL"  # noqa: S608 - bound
-    return [SortTime(*row) for row in ask(place, sql, sorted({run.bundle for run in runs})).rows]
+    chosen = "bundle IN (SELECT unnest(?))"  # a join: a mark for each bundle would be compared one by one
+    sql = f"SELECT {columns} FROM kernels WHERE {chosen} GROUP BY ALL ORDER BY ALL"  # noqa: S608 - names of ours
+    return [SortTime(*row) for row in ask(place, sql, [sorted({run.bundle for run in runs})]).rows]

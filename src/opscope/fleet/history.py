@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from opscope.core.errors import NotFoundError, UsageError, did_you_mean
+import msgspec
+
+from opscope.core.errors import NotFoundError, RegressionError, UsageError, did_you_mean
+from opscope.core.files import write_atomically
+from opscope.core.input_files import file_bytes
+from opscope.core.json import from_json
+from opscope.core.units import counted_text
 from opscope.fleet.analysis.history import FigureUnit, History, Metric, Order, Point, Subject, history
+from opscope.fleet.analysis.known_changes import (
+    KnownChanges,
+    acknowledged,
+    new_for_the_worse,
+    seen_since,
+    with_known,
+)
 from opscope.fleet.store.place import place_of
 from opscope.fleet.store.querying import ask
+from opscope.fleet.store.rows import moment
 from opscope.fleet.stored_runs import RUNTIME, RunFilter, run_filter
 from opscope.fleet.stores import store_address
+from opscope.machine.clock import SystemClock
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from opscope.machine.clock import TimeSource
 
 NOT_KNOWN = "not known"
 
@@ -54,6 +70,8 @@ def stored_history(
     *,
     by: str = "date",
     where: str = "",
+    since: str = "",
+    known: str | Path | None = None,
 ) -> History:
     """A figure over the runs of a store, one series for each model, device and variant, with changes of level.
 
@@ -62,9 +80,11 @@ def stored_history(
         store: directory or URL; see ``opscope.fleet.stores.store_address``.
         by: ``date``, ``commit``, ``version`` (of executorch) or ``version:PACKAGE``.
         where: filter, see ``opscope.fleet.stored_runs.run_filter``.
+        since: only changes that were seen on this date or later; all runs are judged. Empty: all changes.
+        known: file of acknowledged changes, which bear their notes; it may be missing.
 
     Raises:
-        UsageError: the metric, the order or the filter is unknown.
+        UsageError: the metric, the order, the filter or the date is unknown, or the file is no such file.
         NotFoundError: no run fits.
         OpscopeError: of the kind that fits when there is no store that can be read.
     """
@@ -72,20 +92,84 @@ def stored_history(
     chosen = run_filter(where)
     address = store_address(store)
     asked, values = _metric(metric)
-    columns = f"{_SUBJECT}, r.bundle, r.created, {label}, {asked.expression}"
+    columns = f"{_SUBJECT}, r.bundle, r.created, r.placed, {label}, {asked.expression}"
     runs = f"(SELECT * FROM runs {chosen.where}) AS r {asked.beside}"  # noqa: S608 - names of ours; values are bound
-    sql = f"SELECT {columns} FROM {runs} WHERE r.kind = 'bundle' ORDER BY r.created DESC, r.bundle"  # noqa: S608 - same
+    sql = f"SELECT {columns} FROM {runs} WHERE r.kind = 'bundle' ORDER BY r.placed DESC, r.created DESC, r.bundle DESC"  # noqa: S608 - same
     rows = ask(place_of(address), sql, (*chosen.values, *values)).rows
     if not rows:
         hint = "`opscope store list` shows what there is"
         raise NotFoundError("no run of the store fits", where=where or address, hint=hint)
-    known = [row for row in rows if row[-1] is not None]
-    if not known:
+    known_rows = [row for row in rows if row[-1] is not None]
+    if not known_rows:
         hint = "`opscope store query` shows the names in use"
         raise NotFoundError(f"no run has the figure {metric}", where=address, hint=hint)
-    found = _newest(known, chosen)
+    found = _newest(known_rows, chosen)
     shown = Metric(metric, asked.unit, asked.higher_is_better)
-    return history(address, shown, order, found, len(rows) - len(known))
+    judged = history(address, shown, order, found, len(rows) - len(known_rows))
+    marked = judged if known is None else with_known(judged, read_known(Path(known)))
+    return seen_since(marked, _since(since)) if since else marked
+
+
+def acknowledge_changes(found: History, known: str | Path, note: str, clock: TimeSource | None = None) -> int:
+    """Write the changes of a history to the file of acknowledged ones.
+
+    Args:
+        found: a history that was found with this file.
+        known: the file; made when it is missing.
+        note: why they are in order, or what is done about them.
+        clock: that says when; None: the machine's.
+
+    Returns:
+        How many were added.
+
+    Raises:
+        UsageError: the file is there and is no such file.
+        StorageError: it cannot be written.
+    """
+    path, before = Path(known), read_known(Path(known))
+    when = (clock or SystemClock()).now().isoformat(timespec="seconds")
+    after = acknowledged(found, before, note, when)
+    if len(after.changes) > len(before.changes):
+        write_atomically(path, msgspec.json.format(msgspec.json.encode(after), indent=1) + b"\n")
+    return len(after.changes) - len(before.changes)
+
+
+def read_known(path: Path) -> KnownChanges:
+    """The acknowledged changes of a file; none where it is missing.
+
+    Raises:
+        UsageError: it is no such file.
+        StorageError: it cannot be read.
+    """
+    if not path.exists():
+        return KnownChanges()
+    try:
+        return from_json(file_bytes(path), KnownChanges)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        hint = "it is written by `opscope history ... --acknowledge NOTE`"
+        raise UsageError(f"not a file of acknowledged changes: {error}", where=path, hint=hint) from error
+
+
+def check_new_changes(found: History) -> None:
+    """Raise when a change for the worse is not acknowledged.
+
+    Raises:
+        RegressionError: naming how many there are.
+    """
+    new = new_for_the_worse(found)
+    if new:
+        changes = counted_text(len(new), "change")
+        hint = "look at them; --acknowledge NOTE --known FILE takes them as known"
+        raise RegressionError(
+            f"{changes} for the worse that nobody has acknowledged", where=found.metric.name, hint=hint
+        )
+
+
+def _since(text: str) -> str:
+    found = moment(text)
+    if found is None:
+        raise UsageError(f"{text!r} is not a date", where="--since", hint="--since 2026-01-31")
+    return found.isoformat()
 
 
 def _newest(rows: list[tuple[Any, ...]], chosen: RunFilter) -> list[tuple[Subject, Point]]:
@@ -101,9 +185,11 @@ def _newest(rows: list[tuple[Any, ...]], chosen: RunFilter) -> list[tuple[Subjec
 
 
 def _point(row: tuple[Any, ...]) -> Point:
-    bundle, created, label, value = row[8:]
+    bundle, created, placed, label, value = row[8:]
     moment = created.isoformat(timespec="seconds") if created is not None else ""
-    return Point(bundle, moment, NOT_KNOWN if label is None else str(label), float(value))
+    return Point(
+        bundle, moment, NOT_KNOWN if label is None else str(label), float(value), placed.isoformat() if placed else ""
+    )
 
 
 def _order(by: str) -> tuple[Order, str]:

@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING, Any
 from opscope.analysis.compare.compare import ComparedSide
 from opscope.analysis.gate.gate import DEFAULT_THRESHOLD, Terms
 from opscope.bundle.bundle import is_bundle
+from opscope.bundle.device import device_text
 from opscope.bundle.manifest import TracingMode
 from opscope.core.errors import MismatchError, NotFoundError, UsageError, did_you_mean
 from opscope.fleet.analysis.history_gate import Candidate, Predecessors, history_gate
-from opscope.fleet.store.log import snapshot
 from opscope.fleet.store.place import place_of
 from opscope.fleet.store.querying import ask
-from opscope.fleet.store.rows import device_text
 from opscope.fleet.stored_bundle import origin_of, read_found
-from opscope.fleet.stored_runs import run_filter
+from opscope.fleet.stored_runs import ORDER, run_filter
 from opscope.fleet.stores import store_address
 from opscope.measurements.sides import usual_variant
 
@@ -121,8 +120,9 @@ def _alike(manifest: Manifest, variant: Variant, arm: str, text: str, chosen: Ru
 
 def _runs(place: StoreLocation, chosen: RunFilter, found: Found) -> Sequence[tuple[Any, ...]]:
     """Bundle, latency, program and variant of the runs that fit, oldest first; without the candidate itself."""
-    own = {e.bundle for e in snapshot(place).entries() if e.origin == origin_of(found.manifest)} | {found.bundle}
-    sql = f"SELECT bundle, latency_ns, program_sha256, variant FROM runs {chosen.where} ORDER BY created, bundle"  # noqa: S608 - names of ours; values are bound
+    itself = ask(place, "SELECT bundle FROM bundles WHERE origin = ?", [origin_of(found.manifest)]).rows
+    own = {row[0] for row in itself} | {found.bundle}
+    sql = f"SELECT bundle, latency_ns, program_sha256, variant FROM runs {chosen.where} ORDER BY {ORDER}"  # noqa: S608 - names of ours; values are bound
     rows = [row for row in ask(place, sql, chosen.values).rows if row[0] not in own and row[1]]
     return rows[-chosen.last :] if chosen.last else rows
 
@@ -133,9 +133,8 @@ def _operators(
     """Times of the operators of some runs, by place and bundle."""
     found: dict[tuple[str, int | None, int | None, str], dict[str, float]] = {}
     if rows:
-        marks = ", ".join("?" * len(rows))
-        where = f"WHERE variant = ? AND bundle IN ({marks})"
+        where = "WHERE variant = ? AND bundle IN (SELECT unnest(?))"
         sql = f"SELECT method, instruction, position, name, bundle, time_ns FROM operators {where}"  # noqa: S608 - same
-        for *at, bundle, time_ns in ask(place, sql, (variant, *(row[0] for row in rows))).rows:
+        for *at, bundle, time_ns in ask(place, sql, (variant, [row[0] for row in rows])).rows:
             found.setdefault((at[0], at[1], at[2], at[3]), {})[bundle] = float(time_ns)
     return found

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import hashlib
 from datetime import datetime, timezone
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import msgspec
 
 from opscope.analysis.analysis import Analysis
-from opscope.analysis.compare.compare import Comparison
 from opscope.bundle.bundle import MANIFEST, VARIANTS, Bundle, is_bundle
+from opscope.bundle.device import device_text
 from opscope.bundle.lock import is_held
 from opscope.core.errors import BundleError, NotFoundError, OpscopeError, StorageError, TraceFormatError
 from opscope.core.files import sha256_of
-from opscope.fleet.store.log import StoreEntry
-from opscope.fleet.store.rows import BundleLabels, Found, bundle_rows, device_text
+from opscope.core.json import from_json
+from opscope.fleet.store.entries import StoreEntry
+from opscope.fleet.store.rows import BundleLabels, Found, StoredComparison, bundle_rows
 from opscope.fleet.store.schema import framed
 from opscope.fleet.store.tile_rows import TILES_SCHEMA, TileResult, tile_rows
 from opscope.measurements.sides import compared_pairs
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 ANALYSIS = "analysis.json"
 _RESTORE = "take the file from a copy of the bundle, or leave the bundle out"
-_Document = TypeVar("_Document", Analysis, Comparison)
+_Document = TypeVar("_Document", Analysis, StoredComparison)
 
 
 class BundleRequest(NamedTuple):
@@ -74,7 +75,7 @@ def bundles_in(path: Path) -> list[Path]:
         return [path]
     if not path.exists():
         raise NotFoundError("no such file or directory", where=path, hint="give bundles, or directories of them")
-    found = sorted(_below(path)) if path.is_dir() else []
+    found = sorted(_below(path, {path.resolve()})) if path.is_dir() else []
     if not found:
         hint = "give what `opscope profile`, `opscope run` or `opscope aie --out` wrote, or a directory of such"
         raise NotFoundError("no bundle, and none below", where=path, hint=hint)
@@ -123,7 +124,9 @@ def read_found(path: Path, *, recompute: bool = False) -> Found:
     if analyses is None or comparisons is None:
         content = content_of(bundle)
         analyses = {result.variant.name: result.analysis for result in content.variants if result.analysis}
-        comparisons = content.comparisons
+        comparisons = [
+            StoredComparison(one.baseline, one.candidate, one.end_to_end, one.outputs) for one in content.comparisons
+        ]
     return Found(name, str(path), manifest, analyses, comparisons)
 
 
@@ -147,7 +150,7 @@ def _of_bundle(path: Path, asked: BundleRequest) -> Ready:
 def _of_tiles(path: Path, given: BundleLabels) -> Ready:
     file = path / ANALYSIS
     try:
-        found = msgspec.json.decode(file.read_bytes(), type=TileResult)
+        found = from_json(file.read_bytes(), TileResult)
         written = datetime.fromtimestamp(file.stat().st_mtime, timezone.utc).isoformat(timespec="seconds")
     except OSError as error:
         raise NotFoundError("no bundle, and no result of a trace of tiles", where=path) from error
@@ -178,19 +181,44 @@ def origin_of(manifest: Manifest) -> str:
     return hashlib.sha256(msgspec.json.encode(kept)).hexdigest()
 
 
+class _Inside:
+    """What lies in a directory, also when links are followed.
+
+    Args:
+        path: of it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._plain: dict[PurePosixPath, bool] = {PurePosixPath(): True}
+
+    def holds(self, name: str) -> bool:
+        """Whether the file of that name within the directory lies in it; one that is not there does, too."""
+        part = PurePosixPath(name)
+        if not part.is_absolute() and ".." not in part.parts and self._is_plain(part):
+            return True
+        return (self._path / name).resolve().is_relative_to(self._path.resolve())
+
+    def _is_plain(self, part: PurePosixPath) -> bool:
+        """Whether no part of a name is a link, so that resolving the whole path, step by step, is not needed."""
+        if part not in self._plain:
+            self._plain[part] = self._is_plain(part.parent) and not (self._path / part).is_symlink()
+        return self._plain[part]
+
+
 def _check_traces(path: Path, manifest: Manifest) -> None:
     """Make sure that the traces that count are there and whole.
 
     Raises:
         TraceFormatError: one is not.
     """
-    inside = path.resolve()
+    inside = _Inside(path)
     for variant in manifest.variants:
         for repetition in manifest.completed(variant.name):
             if repetition.trace is None:
                 continue
             file = path / repetition.trace
-            if not file.resolve().is_relative_to(inside):
+            if not inside.holds(repetition.trace):
                 raise TraceFormatError("a trace outside of its bundle", where=file, hint=_RESTORE)
             try:
                 same = sha256_of(file) == repetition.trace_sha256
@@ -219,13 +247,13 @@ def _held_analyses(path: Path, manifest: Manifest) -> dict[str, Analysis] | None
     return found
 
 
-def _held_comparisons(path: Path, manifest: Manifest, analyses: dict[str, Analysis]) -> list[Comparison] | None:
+def _held_comparisons(path: Path, manifest: Manifest, analyses: dict[str, Analysis]) -> list[StoredComparison] | None:
     """Comparisons with the baseline that the bundle holds; None when one is missing."""
     wanted = [pair for pair in compared_pairs(manifest) if analyses.keys() >= set(pair)]
     found = []
     for number, (baseline, candidate) in enumerate(wanted):
         name = f"comparisons/{file_name(candidate)}-against-{file_name(baseline)}.json"
-        one = _document(path / ("comparison.json" if number == 0 else name), Comparison)
+        one = _document(path / ("comparison.json" if number == 0 else name), StoredComparison)
         if one is None or (one.baseline.label, one.candidate.label) != (baseline, candidate):
             return None
         found.append(one)
@@ -234,18 +262,21 @@ def _held_comparisons(path: Path, manifest: Manifest, analyses: dict[str, Analys
 
 def _document(file: Path, kind: type[_Document]) -> _Document | None:
     try:
-        return msgspec.json.decode(file.read_bytes(), type=kind)
+        return from_json(file.read_bytes(), kind)
     except (OSError, UnicodeDecodeError, msgspec.MsgspecError):
         return None
 
 
-def _below(path: Path) -> Iterator[Path]:
-    for child in path.iterdir():
-        if child.is_dir() and not child.is_symlink():
-            if is_bundle(child) or _holds_tiles(child):
-                yield child
-            else:
-                yield from _below(child)
+def _below(path: Path, seen: set[Path]) -> Iterator[Path]:
+    """Bundles below a directory. Links are followed; what several lead to is found once, so circles end."""
+    for child in sorted(path.iterdir()):
+        if not child.is_dir() or child.resolve() in seen:
+            continue
+        seen.add(child.resolve())
+        if is_bundle(child) or _holds_tiles(child):
+            yield child
+        else:
+            yield from _below(child, seen)
 
 
 def _holds_tiles(path: Path) -> bool:

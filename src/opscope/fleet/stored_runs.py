@@ -15,6 +15,8 @@ _COLUMNS = ("model", "device", "variant", "role", "dtype", "threads", "target", 
 _OTHERS = ("version", "since", "until", "last")
 KEYS = (*_COLUMNS, *_OTHERS)
 _NEXT = re.compile(rf",\s*(?=(?:{'|'.join(KEYS)}|[A-Za-z_]+)=)")
+ORDER = "placed, created, bundle"
+"""Oldest first: by when runs were added, and those that were added together by their own clocks."""
 RUNTIME = "executorch"
 """The package whose version is meant by `version`."""
 _CONDITIONS = {

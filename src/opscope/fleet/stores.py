@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,10 +13,10 @@ import msgspec
 from opscope.core.errors import ClusterError, InterruptedRunError, NotFoundError, OpscopeError
 from opscope.fleet.store import compaction, log
 from opscope.fleet.store.checking import StoreCheck, verify
-from opscope.fleet.store.log import StoreEntry
+from opscope.fleet.store.entries import StoreEntry, entries, known, next_place
 from opscope.fleet.store.migration import Migrated, migrate
 from opscope.fleet.store.place import place_of
-from opscope.fleet.store.querying import QueryResult, ask
+from opscope.fleet.store.querying import QueryResult, QueryStream, ask, ask_snapshot, streamed
 from opscope.fleet.store.rows import BundleLabels
 from opscope.fleet.store.writing import Batch
 from opscope.fleet.stored_bundle import BundleRequest, Refused, bundles_in, content_id, ready
@@ -97,7 +98,7 @@ def add_to_store(
     Args:
         paths: bundles, results of `opscope aie --out`, or directories with such below them.
         store: directory or URL; see ``store_address``.
-        given: name of the device, and commit.
+        given: name of the device, commit, and whether they are old runs.
         where: bundles are analysed; None: in this process.
         recompute: analyse the traces, also where a bundle has the analyses already.
         progress: hears how many of how many are done.
@@ -111,27 +112,63 @@ def add_to_store(
     place = place_of(store_address(store))
     found = list(dict.fromkeys(bundle for path in paths for bundle in bundles_in(Path(path))))
     log.create(place)
-    known = _known(place)
     skipped: list[Skipped] = []
-    asked = list(_new(found, known, given or BundleLabels(), skipped, recompute=recompute))
-    added = list(_stored(place, asked, where or Where(), skipped, progress))
+    named = _named(found, skipped)
+    now = log.snapshot(place)
+    there = known(place, now, list(named))
+    labels = given or BundleLabels()
+    asked = [
+        BundleRequest(str(path.absolute()), labels, recompute) for name, path in named.items() if name not in there
+    ]
+    filling = _Filling(place, None if labels.backfill else next_place(place, now))
+    added = list(filling.stored(asked, where or Where(), skipped, progress))
     return AddReport(place.address, added, len(found) - len(added) - len(skipped), skipped)
 
 
 def store_entries(store: str | Path | None = None) -> list[StoreEntry]:
-    """The bundles of a store, in order of time."""
-    return log.snapshot(place_of(store_address(store))).entries()
-
-
-def query_store(sql: str, store: str | Path | None = None) -> QueryResult:
-    """The answer of a store to a query; see ``opscope.fleet.store.querying.ask``."""
-    return ask(place_of(store_address(store)), sql)
-
-
-def remove_from_store(bundles: Sequence[str], store: str | Path | None = None) -> RemoveReport:
-    """Take bundles out of a store, by their hashes or the beginnings of them."""
+    """The bundles of a store, in the order of histories."""
     place = place_of(store_address(store))
-    return RemoveReport(place.address, compaction.remove(place, bundles))
+    return entries(place, log.snapshot(place))
+
+
+def query_store(sql: str, store: str | Path | None = None, *, as_of: str | None = None) -> QueryResult:
+    """The answer of a store to a query.
+
+    Args:
+        sql: see ``opscope.fleet.store.querying.ask``.
+        store: directory or URL; see ``store_address``.
+        as_of: an earlier version: its number, or a moment in ISO 8601; None: what the store holds now.
+    """
+    place = place_of(store_address(store))
+    return ask(place, sql) if as_of is None else ask_snapshot(place, log.snapshot(place, as_of), sql)
+
+
+@contextmanager
+def query_stream(
+    sql: str, store: str | Path | None = None, *, as_of: str | None = None, limit: int | None = None
+) -> Iterator[QueryStream]:
+    """The answer of a store to a query, a part at a time, in the memory of one part.
+
+    Args:
+        sql: see ``opscope.fleet.store.querying.ask``.
+        store: directory or URL; see ``store_address``.
+        as_of: see :func:`query_store`.
+        limit: at most so many rows; None: all.
+    """
+    place = place_of(store_address(store))
+    with streamed(place, log.snapshot(place, as_of), sql, limit=limit) as stream:
+        yield stream
+
+
+def remove_from_store(
+    bundles: Sequence[str], store: str | Path | None = None, *, older_than: int | None = None
+) -> RemoveReport:
+    """Take bundles out of a store: by their hashes or the beginnings of them, and those that are too many days old.
+
+    Their rows are in no file of the store afterwards, so that its earlier versions cannot be asked any more.
+    """
+    place = place_of(store_address(store))
+    return RemoveReport(place.address, compaction.remove(place, bundles, older_than))
 
 
 def compact_store(store: str | Path | None = None) -> Compacted:
@@ -140,60 +177,81 @@ def compact_store(store: str | Path | None = None) -> Compacted:
 
 
 def verify_store(store: str | Path | None = None) -> StoreCheck:
-    """Read every file of a store and compare it with what was promised."""
+    """Read every file of a store and compare it with what was written."""
     return verify(place_of(store_address(store)))
 
 
-def migrate_store(store: str | Path | None = None) -> Migrated:
-    """Bring a store of an older opscope to the version of this one."""
-    return migrate(place_of(store_address(store)))
+def migrate_store(
+    store: str | Path | None = None,
+    to: str | Path | None = None,
+    *,
+    progress: Callable[[int, int], None] = _silent,
+) -> Migrated:
+    """Copy a store of an older opscope to a new one.
+
+    Args:
+        store: the old one, which stays as it is.
+        to: the new one; None: beside the old one, with ``-2`` behind its name.
+        progress: hears how many of how many bundles are there.
+    """
+    address = store_address(store)
+    return migrate(place_of(address), place_of(str(to or f"{address.rstrip('/')}-2")), progress)
 
 
-def _known(place: StoreLocation) -> set[str]:
-    now = log.snapshot(place)
-    return {one.bundle for source in now.sources() for one in source.entries}
-
-
-def _new(
-    found: Sequence[Path], known: set[str], given: BundleLabels, skipped: list[Skipped], *, recompute: bool
-) -> Iterator[BundleRequest]:
-    """What is not in the store yet; of two paths with the same content the first."""
-    seen = set(known)
+def _named(found: Sequence[Path], skipped: list[Skipped]) -> dict[str, Path]:
+    """Bundles by their hashes; of two paths with the same content the first."""
+    named: dict[str, Path] = {}
     for path in found:
         try:
             name = content_id(path)
         except OpscopeError as error:
             skipped.append(Skipped(str(path), str(error), error.hint))
             continue
-        if name not in seen:
-            seen.add(name)
-            yield BundleRequest(str(path.absolute()), given, recompute)
+        named.setdefault(name, path)
+    return named
 
 
-def _stored(
-    place: StoreLocation,
-    asked: Sequence[BundleRequest],
-    where: Where,
-    skipped: list[Skipped],
-    progress: Callable[[int, int], None],
-) -> Iterator[StoreEntry]:
-    """Store what becomes ready, batch by batch; what was stored."""
-    batch, began = Batch(), time.monotonic()
-    try:
-        for number, (one, result) in enumerate(zip(asked, calls(where, ready, asked), strict=True), start=1):
-            found = _here_instead(one, result)
-            if isinstance(found, Refused):
-                skipped.append(Skipped(found.path, found.problem, found.hint))
-            else:
-                batch.add(found.entry, found.frames)
-            if batch.full or time.monotonic() - began > _COMMIT_SECONDS:
-                yield from _written(place, batch)
-                batch, began = Batch(), time.monotonic()
-            progress(number, len(asked))
-    except (InterruptedRunError, KeyboardInterrupt, ClusterError):
-        batch.write(place)
-        raise
-    yield from _written(place, batch)
+class _Filling:
+    """Bundles on their way into a store.
+
+    Args:
+        place: of the store.
+        at: where they stand in histories, ISO 8601; None: each where it began.
+    """
+
+    def __init__(self, place: StoreLocation, at: str | None) -> None:
+        self._place, self._at = place, at
+        self._batch, self._began = Batch(), time.monotonic()
+
+    def stored(
+        self,
+        asked: Sequence[BundleRequest],
+        where: Where,
+        skipped: list[Skipped],
+        progress: Callable[[int, int], None],
+    ) -> Iterator[StoreEntry]:
+        """Store what becomes ready, batch by batch; what was stored."""
+        try:
+            for number, (one, result) in enumerate(zip(asked, calls(where, ready, asked), strict=True), start=1):
+                found = _here_instead(one, result)
+                if isinstance(found, Refused):
+                    skipped.append(Skipped(found.path, found.problem, found.hint))
+                else:
+                    at = self._at or found.entry.created or found.entry.added
+                    self._batch.add(msgspec.structs.replace(found.entry, placed=at), found.frames)
+                if self._batch.full or time.monotonic() - self._began > _COMMIT_SECONDS:
+                    yield from self._written()
+                progress(number, len(asked))
+        except (InterruptedRunError, KeyboardInterrupt, ClusterError):
+            self._batch.write(self._place)
+            raise
+        yield from self._written()
+
+    def _written(self) -> list[StoreEntry]:
+        stored = self._batch.write(self._place)
+        self._batch, self._began = Batch(), time.monotonic()
+        compaction.compact_loose(self._place)
+        return stored
 
 
 def _here_instead(asked: BundleRequest, result: Ready | Refused | Lost) -> Ready | Refused:
@@ -203,11 +261,3 @@ def _here_instead(asked: BundleRequest, result: Ready | Refused | Lost) -> Ready
     if isinstance(result, Refused) and result.exit_code == NotFoundError.exit_code:
         return ready(asked)
     return result
-
-
-def _written(place: StoreLocation, batch: Batch) -> list[StoreEntry]:
-    batch.write(place)
-    now = log.snapshot(place)
-    if sum(len(commit.files) for commit in now.commits.values()) > compaction.LOOSE_FILES:
-        compaction.compact(place)
-    return batch.entries

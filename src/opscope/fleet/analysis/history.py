@@ -1,4 +1,4 @@
-"""A figure over many runs of one thing on one machine: its points in order, and where its level changed."""
+"""A figure over many runs of one thing on one machine: its points in order, its steps, drifts and outliers."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import msgspec
 import numpy as np
 
 from opscope.core.grouping import grouped
-from opscope.core.stats.changes import SHORTEST_SERIES, TOLERANCE, level_changes
 from opscope.core.stats.effect import interval_of, unpaired_effects
+from opscope.core.stats.segments import FEWEST_RUNS, SMALLEST_CHANGE, SeriesSegment, outliers, segments
 from opscope.core.units import counted_text
 
 if TYPE_CHECKING:
@@ -71,12 +71,15 @@ class Point(msgspec.Struct, frozen=True):
         created: when it began, ISO 8601, UTC.
         label: its date, commit or version.
         value: of the figure.
+        placed: where it stands among the others, ISO 8601: when it was added to the store; empty where it stands by
+            the time when it began.
     """
 
     bundle: str
     created: str
     label: str
     value: float
+    placed: str = ""
 
 
 class LevelChange(msgspec.Struct, frozen=True):
@@ -86,12 +89,13 @@ class LevelChange(msgspec.Struct, frozen=True):
         index: first point of the new level, from 0.
         label: of it.
         before: of the point before it.
-        from_value: median of the level before.
-        to_value: median of the level after.
-        ratio: after / before, of geometric means.
-        ci95: its 95 % interval; null where a level has too few points.
+        from_value: median of the level before; what it had drifted to where it drifted.
+        to_value: median of the level after; where it drifts, what it begins with.
+        ratio: after / before, of geometric means; of the two values where one of them drifts.
+        ci95: its 95 % interval; null where a level has too few points, or drifts.
         better: whether the new level is a better one.
         runs: points of the two levels.
+        acknowledged: note of the person who looked at it; null where nobody has.
     """
 
     index: int
@@ -103,6 +107,49 @@ class LevelChange(msgspec.Struct, frozen=True):
     ci95: tuple[float, float] | None
     better: bool
     runs: tuple[int, int]
+    acknowledged: str | None = None
+
+
+class LevelDrift(msgspec.Struct, frozen=True):
+    """Where the level rose or fell from run to run.
+
+    Attributes:
+        index: first point of the drift, from 0.
+        first: label of it.
+        last: label of the last point of it.
+        from_value: what the drift begins with, by the median slope of all pairs of points.
+        to_value: what it ends with.
+        ratio: end / begin.
+        better: whether the end is better.
+        runs: points of the drift.
+        acknowledged: note of the person who looked at it; null where nobody has.
+    """
+
+    index: int
+    first: str
+    last: str
+    from_value: float
+    to_value: float
+    ratio: float
+    better: bool
+    runs: int
+    acknowledged: str | None = None
+
+
+class Outlier(msgspec.Struct, frozen=True):
+    """A run that stands apart from those before and after it.
+
+    Attributes:
+        index: of the point, from 0.
+        label: of it.
+        value: of it.
+        ratio: its value / what its level or drift has there.
+    """
+
+    index: int
+    label: str
+    value: float
+    ratio: float
 
 
 class Series(msgspec.Struct, frozen=True):
@@ -112,9 +159,13 @@ class Series(msgspec.Struct, frozen=True):
         subject: what they are runs of.
         points: in order.
         changes: in order; empty when none was found, or nothing was judged.
-        level: median since the last change.
-        scatter: standard deviation of the logarithms since then; null with fewer than two points.
+        level: median since the last change; where it drifts, what it has drifted to.
+        scatter: standard deviation of the logarithms since then, around the drift where there is one, without outliers;
+            null with fewer than two points.
         not_judged: why changes were not looked for; null when they were.
+        drifts: in order.
+        outliers: in order.
+        segments: levels and drifts in order; one level where changes were not looked for.
     """
 
     subject: Subject
@@ -123,10 +174,19 @@ class Series(msgspec.Struct, frozen=True):
     level: float
     scatter: float | None
     not_judged: str | None = None
+    drifts: list[LevelDrift] = []
+    outliers: list[Outlier] = []
+    segments: list[SeriesSegment] = []
+
+    def newest(self) -> str:
+        """When the newest change was seen: that of the first run of a new level, or of the last one of a drift."""
+        seen = [self.points[change.index] for change in self.changes]
+        seen += [self.points[drift.index + drift.runs - 1] for drift in self.drifts]
+        return max((point.placed or point.created for point in seen), default="")
 
     def current(self) -> list[Point]:
-        """Points since the last change."""
-        return self.points[self.changes[-1].index if self.changes else 0 :]
+        """Points since the last change, or of the last drift."""
+        return self.points[self.segments[-1].first if self.segments else 0 :]
 
 
 class History(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.history/1"):
@@ -164,7 +224,7 @@ def history(
     groups = grouped(points, lambda pair: pair[0])
     ordered = sorted(groups.items(), key=lambda group: tuple(str(part) for part in group[0]))
     found = [series(subject, in_order([point for _, point in own], order), metric) for subject, own in ordered]
-    return History(store, metric, order, TOLERANCE, found, left_out)
+    return History(store, metric, order, SMALLEST_CHANGE, found, left_out)
 
 
 def series(subject: Subject, points: Sequence[Point], metric: Metric) -> Series:
@@ -177,24 +237,37 @@ def series(subject: Subject, points: Sequence[Point], metric: Metric) -> Series:
     """
     values = np.array([point.value for point in points], np.float64)
     reason = _not_judged(values)
-    borders = [] if reason else level_changes(values)
-    ends = [0, *borders, len(values)]
-    parts = [values[first:end] for first, end in itertools.pairwise(ends)]
-    changes = [
-        _change(points, index, (before, after), metric)
-        for index, before, after in zip(borders, parts, parts[1:], strict=False)
-    ]
-    last = parts[-1]
-    scatter = float(np.log(last).std(ddof=1)) if len(last) > 1 and bool((last > 0).all()) else None
-    return Series(subject, list(points), changes, float(np.median(last)), scatter, reason)
+    if reason:
+        level = float(np.median(values))
+        scatter = float(np.log(values).std(ddof=1)) if len(values) > 1 and bool((values > 0).all()) else None
+        whole = [SeriesSegment(0, len(values), level, level)]
+        return Series(subject, list(points), [], level, scatter, reason, segments=whole)
+    found = segments(values)
+    last = found[-1]
+    apart = outliers(values, found)
+    residuals = np.log(values[last.first :] / last.fitted())
+    usual = np.delete(residuals, [place - last.first for place in apart if place >= last.first])
+    return Series(
+        subject,
+        list(points),
+        _changes(points, values, found, metric),
+        last.ends,
+        float(usual.std(ddof=1)),
+        drifts=[_drift(points, segment, metric) for segment in found if segment.drifts],
+        outliers=_outliers(points, values, found, apart),
+        segments=found,
+    )
 
 
 def in_order(points: Sequence[Point], order: Order) -> list[Point]:
     """Points by date; or by version or commit, where all runs of one stand together.
 
+    By date means in the order in which runs were added, and those that were added together by the times when they
+    began: a device whose clock is wrong would put its runs where they do not belong.
+
     Versions stand in the order of their numbers, commits in that of their first runs: a store knows no ancestry.
     """
-    by_date = sorted(points, key=lambda point: (point.created, point.bundle))
+    by_date = sorted(points, key=lambda point: (point.placed or point.created, point.created, point.bundle))
     if order is Order.DATE:
         return by_date
     if order is Order.VERSION:
@@ -217,34 +290,68 @@ def _sort_of_character(character: str) -> int:
 
 
 def _not_judged(values: NDArray[np.float64]) -> str | None:
-    if len(values) < SHORTEST_SERIES:
+    if len(values) < FEWEST_RUNS:
         few = counted_text(len(values), "run")
-        return f"{few}: at least {SHORTEST_SERIES} are needed to tell a change of level from scatter"
+        return f"{few}: at least {FEWEST_RUNS} are needed to tell a change of level from scatter"
     if not bool((values > 0).all()):
         return "some values are zero, so that ratios mean nothing"
     return None
 
 
+def _changes(
+    points: Sequence[Point], values: NDArray[np.float64], found: Sequence[SeriesSegment], metric: Metric
+) -> list[LevelChange]:
+    """Steps between neighbouring segments; where a drift begins or ends without one, there is none."""
+    return [
+        _change(points, values, pair, metric)
+        for pair in itertools.pairwise(found)
+        if max(pair[0].ends / pair[1].begins, pair[1].begins / pair[0].ends) > 1 + SMALLEST_CHANGE
+    ]
+
+
 def _change(
-    points: Sequence[Point],
-    index: int,
-    levels: tuple[NDArray[np.float64], ...],
-    metric: Metric,
+    points: Sequence[Point], values: NDArray[np.float64], pair: tuple[SeriesSegment, SeriesSegment], metric: Metric
 ) -> LevelChange:
-    before, after = levels
-    effect = unpaired_effects(np.log(after)[:, None], np.log(before)[:, None])[0]
-    ratio = _exp(effect.estimate)
+    before, after = pair
+    ratio, ci95 = after.begins / before.ends, None
+    if not before.drifts and not after.drifts:
+        sides = [np.log(values[side.first : side.end])[:, None] for side in (after, before)]
+        effect = unpaired_effects(*sides)[0]
+        ratio, ci95 = _exp(effect.estimate), interval_of(effect, _exp)
     return LevelChange(
-        index=index,
-        label=points[index].label,
-        before=points[index - 1].label,
-        from_value=float(np.median(before)),
-        to_value=float(np.median(after)),
+        index=after.first,
+        label=points[after.first].label,
+        before=points[after.first - 1].label,
+        from_value=before.ends,
+        to_value=after.begins,
         ratio=ratio,
-        ci95=interval_of(effect, _exp),
+        ci95=ci95,
         better=(ratio > 1) is metric.higher_is_better,
-        runs=(len(before), len(after)),
+        runs=(before.end - before.first, after.end - after.first),
     )
+
+
+def _drift(points: Sequence[Point], segment: SeriesSegment, metric: Metric) -> LevelDrift:
+    return LevelDrift(
+        index=segment.first,
+        first=points[segment.first].label,
+        last=points[segment.end - 1].label,
+        from_value=segment.begins,
+        to_value=segment.ends,
+        ratio=segment.ends / segment.begins,
+        better=(segment.ends > segment.begins) is metric.higher_is_better,
+        runs=segment.end - segment.first,
+    )
+
+
+def _outliers(
+    points: Sequence[Point], values: NDArray[np.float64], found: list[SeriesSegment], apart: list[int]
+) -> list[Outlier]:
+    expected = np.concatenate([segment.fitted() for segment in found])
+    return [
+        Outlier(place, points[place].label, float(values[place]), float(values[place] / expected[place]))
+        for place in apart
+    ]
 
 
 def _exp(value: float) -> float:

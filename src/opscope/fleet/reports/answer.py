@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
+import textwrap
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 import polars as pl
-from rich.table import Table
-from rich.text import Text
 
+from opscope.reports.content.console import Text, TextConsole, TextTable
 from opscope.reports.content.text import csv_cell, distinct, plain
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     Rows: TypeAlias = Sequence[tuple[Any, ...]]
 
@@ -23,7 +24,7 @@ _LARGE = 1e5
 _NUMBERS = ("INT", "DOUBLE", "FLOAT", "DECIMAL", "REAL")
 
 
-def answer_table(columns: Sequence[str], types: Sequence[str], rows: Rows) -> Table:
+def answer_table(columns: Sequence[str], types: Sequence[str], rows: Rows) -> TextTable:
     """The answer for a terminal; numbers are to the right, what is not known is empty.
 
     Args:
@@ -31,7 +32,7 @@ def answer_table(columns: Sequence[str], types: Sequence[str], rows: Rows) -> Ta
         types: of the columns, as SQL calls them.
         rows: cells in the order of the columns.
     """
-    table = Table(box=None, pad_edge=False, header_style="bold")
+    table = TextTable(box=None, pad_edge=False, header_style="bold")
     for name, kind in zip(columns, types, strict=True):
         table.add_column(Text(plain(name)), justify="right" if _is_number(kind) else "left", overflow="fold")
     for row in rows:
@@ -40,34 +41,53 @@ def answer_table(columns: Sequence[str], types: Sequence[str], rows: Rows) -> Ta
 
 
 def answer_bytes(columns: Sequence[str], types: Sequence[str], rows: Rows, form: str) -> bytes:
-    """The answer as the content of a file.
+    """The answer as the content of a file; see :func:`answer_parts`."""
+    return b"".join(answer_parts(columns, types, [rows] if rows else [], form))
+
+
+def answer_parts(columns: Sequence[str], types: Sequence[str], parts: Iterable[Rows], form: str) -> Iterator[bytes]:
+    """The answer as the content of a file, piece by piece: CSV and JSON hold no more than one part at a time.
 
     Args:
         columns: names.
         types: of the columns, as SQL calls them.
-        rows: cells in the order of the columns.
+        parts: some rows at a time; cells in the order of the columns.
         form: ``csv``, ``json``, ``parquet``, or ``table`` for text.
     """
     if form == "json":
-        names = distinct(columns)
-        objects = [dict(zip(names, row, strict=True)) for row in rows]
-        return msgspec.json.format(msgspec.json.encode(objects, enc_hook=str), indent=1) + b"\n"
-    if form == "parquet":
-        return _parquet(distinct(columns), rows)
-    if form == "csv":
-        return _csv(columns, rows)
-    from rich.console import Console
+        yield from _json(distinct(columns), parts)
+    elif form == "csv":
+        yield from _csv(columns, parts)
+    else:
+        rows = [row for part in parts for row in part]
+        yield _parquet(distinct(columns), rows) if form == "parquet" else _table(columns, types, rows)
 
-    console = Console(file=io.StringIO(), width=10_000, highlight=False)
+
+def _table(columns: Sequence[str], types: Sequence[str], rows: Rows) -> bytes:
+    console = TextConsole(io.StringIO(), width=10_000)
     console.print(answer_table(columns, types, rows))
     return "".join(f"{line.rstrip()}\n" for line in console.file.getvalue().splitlines()).encode()  # type: ignore[attr-defined] # it is the StringIO above
 
 
-def _csv(columns: Sequence[str], rows: Rows) -> bytes:
+def _json(columns: Sequence[str], parts: Iterable[Rows]) -> Iterator[bytes]:
+    """An array of objects, one below the other."""
+    before = b"["
+    for row in itertools.chain.from_iterable(parts):
+        one = msgspec.json.encode(dict(zip(columns, row, strict=True)), enc_hook=str)
+        yield before + b"\n" + textwrap.indent(msgspec.json.format(one, indent=1).decode(), " ").encode()
+        before = b","
+    yield b"[]\n" if before == b"[" else b"\n]\n"
+
+
+def _csv(columns: Sequence[str], parts: Iterable[Rows]) -> Iterator[bytes]:
+    yield _lines([[csv_cell(name) for name in columns]])
+    for part in parts:
+        yield _lines([csv_cell(value) if isinstance(value, str) else value for value in row] for row in part)
+
+
+def _lines(rows: Iterable[Sequence[Any]]) -> bytes:
     out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow([csv_cell(name) for name in columns])
-    writer.writerows([csv_cell(value) if isinstance(value, str) else value for value in row] for row in rows)
+    csv.writer(out, lineterminator="\n").writerows(rows)
     return out.getvalue().encode(errors="replace")
 
 

@@ -44,14 +44,19 @@ def heat_class(run: FleetRun | None) -> str:
 def _values(fleet: Fleet) -> dict[str, Any]:
     return {
         "fleet": fleet,
-        "maps": [
-            (variant, [(device, [fleet.run(device, model, variant) for model in fleet.models]) for device in devices])
-            for variant in fleet.variants
-            for devices in [[d for d in fleet.devices if any(fleet.run(d, m, variant) for m in fleet.models)]]
-        ],
+        "maps": [(variant, _map(fleet, variant)) for variant in fleet.variants],
         "dominant": fleet.dominant[:_DOMINANT],
         "facts": _facts(fleet),
     }
+
+
+def _map(fleet: Fleet, variant: str) -> list[tuple[str, list[FleetRun | None]]]:
+    """The devices that ran a variant, each with its run of every model."""
+    runs = {(run.device, run.model): run for run in fleet.runs if run.variant == variant}
+    devices = {device for device, _ in runs}
+    return [
+        (device, [runs.get((device, model)) for model in fleet.models]) for device in fleet.devices if device in devices
+    ]
 
 
 def _facts(fleet: Fleet) -> list[str]:

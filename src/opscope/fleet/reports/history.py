@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import altair as alt
 from rich.console import Group
-from rich.text import Text
 
 from opscope.analysis.findings.message import note
 from opscope.core import units
 from opscope.fleet.analysis.history import FigureUnit
+from opscope.reports.content.console import Text
 from opscope.reports.content.template import environment
 from opscope.reports.content.text import plain
 from opscope.reports.html.pictures import INK, drawn, rows_of
@@ -22,24 +22,25 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from opscope.fleet.analysis.history import History, LevelChange, Metric, Series
+    from opscope.fleet.analysis.history import History, LevelChange, LevelDrift, Metric, Series
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _WIDEST = 60
 _PICTURE_WIDTH, _PICTURE_HEIGHT = 760, 200
 _MOST_POINTS = 1_000
+_MOST_OUTLIERS = 5
 
 
 def history_summary(history: History) -> RenderableType:
     """What a person reads after `opscope history`."""
     parts: list[RenderableType] = []
-    for one in history.series:
+    for one in changed_first(history):
         parts += [
             Text(subject_text(one), style="bold"),
             Text(f"  {_line(one)}"),
             Text(f"  {level_text(history.metric, one)}"),
         ]
-        parts += [Text(f"  {change_text(history, change)}") for change in one.changes]
+        parts += [Text(f"  {line}") for line in changes_text(history, one)]
         parts.append(Text())
     if history.left_out:
         parts += message_lines([note(f"{units.counted_text(history.left_out, 'run')} without this figure")])
@@ -54,9 +55,13 @@ def history_html(history: History) -> str:
             "title": subject_text(one),
             "level": level_text(history.metric, one),
             "picture": picture(history, one),
-            "changes": [_cells(history.metric, change) for change in one.changes],
+            "changes": [_cells(history.metric, change) for change in reversed(one.changes)],
+            "notes": [
+                *(drift_text(history.metric, drift) for drift in reversed(one.drifts)),
+                *([outliers_text(history.metric, one)] if one.outliers else []),
+            ],
         }
-        for one in history.series
+        for one in changed_first(history)
     ]
     values = {
         "history": history,
@@ -65,6 +70,21 @@ def history_html(history: History) -> str:
         "tolerance": units.share_text(history.tolerance),
     }
     return environment({}).get_template("history.html.j2").render(values, style=style, policy=policy(style))
+
+
+def changed_first(history: History) -> list[Series]:
+    """The series that changed, the newest change first, and the others in their order."""
+    changed = [one for one in history.series if one.changes or one.drifts]
+    steady = [one for one in history.series if not (one.changes or one.drifts)]
+    return sorted(changed, key=lambda one: one.newest(), reverse=True) + steady
+
+
+def changes_text(history: History, series: Series) -> list[str]:
+    """Steps and drifts of a series, the newest first, then its outliers: a sentence each."""
+    placed = [(change.index, change_text(history, change)) for change in series.changes]
+    placed += [(drift.index, drift_text(history.metric, drift)) for drift in series.drifts]
+    told = [text for _, text in sorted(placed, key=lambda one: one[0], reverse=True)]
+    return [*told, outliers_text(history.metric, series)] if series.outliers else told
 
 
 def subject_text(series: Series) -> str:
@@ -91,7 +111,9 @@ def level_text(metric: Metric, series: Series) -> str:
     told = f"{value_text(metric, series.level)} over {runs}{scatter}"
     if series.not_judged:
         return f"{told}; changes were not looked for: {series.not_judged}"
-    return f"{told}; {'level since the last change' if series.changes else 'no change of level'}"
+    if series.segments[-1].drifts:
+        return f"{told}, still drifting"
+    return f"{told}; {'level since the last change' if len(series.segments) > 1 else 'no change of level'}"
 
 
 def change_text(history: History, change: LevelChange) -> str:
@@ -102,7 +124,32 @@ def change_text(history: History, change: LevelChange) -> str:
     word = "better" if change.better else "worse"
     place = f"between {plain(change.before)} and {plain(change.label)}"
     runs = f"{change.runs[0]} and {change.runs[1]} runs"
-    return f"{word}: {values}, {_percent(change.ratio)}{ends}, {place} ({runs})"
+    known = _known_text(change.acknowledged)
+    return f"{word}: {values}, {_percent(change.ratio)}{ends}, {place} ({runs}){known}"
+
+
+def drift_text(metric: Metric, drift: LevelDrift) -> str:
+    """A drift in one sentence."""
+    word = "better" if drift.better else "worse"
+    values = f"{value_text(metric, drift.from_value)} to {value_text(metric, drift.to_value)}"
+    place = f"from {plain(drift.first)} to {plain(drift.last)}"
+    runs = units.counted_text(drift.runs, "run")
+    known = _known_text(drift.acknowledged)
+    return f"{word}: drifts from {values}, {_percent(drift.ratio)}, {place} ({runs}){known}"
+
+
+def _known_text(note: str | None) -> str:
+    return "" if note is None else f"; known: {plain(note)}"
+
+
+def outliers_text(metric: Metric, series: Series) -> str:
+    """The outliers of a series in one sentence, the newest first."""
+    told = [
+        f"{plain(one.label)} ({value_text(metric, one.value)}, {_percent(one.ratio)})"
+        for one in reversed(series.outliers[-_MOST_OUTLIERS:])
+    ]
+    more = len(series.outliers) - len(told)
+    return f"outliers: {', '.join(told)}{f' and {more} earlier' if more else ''}"
 
 
 def picture(history: History, series: Series) -> str:
@@ -114,17 +161,22 @@ def picture(history: History, series: Series) -> str:
         for number, point in enumerate(series.points)
         if number % step == 0
     ]
-    ends = [0, *(change.index for change in series.changes), len(series.points)]
-    values = [*(change.from_value for change in series.changes), series.level]
     levels = [
-        {"number": first - 0.5, "end": end - 0.5, "value": value / scale}
-        for first, end, value in zip(ends, ends[1:], values, strict=False)
+        {
+            "number": one.first - 0.5,
+            "end": one.end - 0.5,
+            "value": one.begins / scale,
+            "last": one.ends / scale,
+        }
+        for one in series.segments
     ]
     axis = alt.Axis(labels=False, ticks=False, title=f"runs by {history.order.value}, {_ends(series)}", grid=False)
     x = alt.X("number:Q", axis=axis, scale=alt.Scale(nice=False, zero=False))
     y = alt.Y("value:Q", title=title, scale=alt.Scale(zero=False, nice=True))
     dots = alt.Chart(rows_of(points)).mark_circle(size=26, opacity=0.75, color="#4c78a8").encode(x=x, y=y)
-    lines = alt.Chart(rows_of(levels)).mark_rule(strokeWidth=2.4, color="#f58518").encode(x=x, x2="end:Q", y=y)
+    lines = (
+        alt.Chart(rows_of(levels)).mark_rule(strokeWidth=2.4, color="#f58518").encode(x=x, x2="end:Q", y=y, y2="last:Q")
+    )
     layers = [dots, lines]
     if series.changes:
         marks = [
@@ -138,14 +190,20 @@ def picture(history: History, series: Series) -> str:
 
 
 def _scale(metric: Metric) -> tuple[float, str]:
+    name = _in_a_title(plain(metric.name, 40))
     if metric.unit is FigureUnit.TIME:
-        return 1e6, f"{plain(metric.name, 40)}, ms"
-    return (float(1 << 20), f"{metric.name}, MiB") if metric.unit is FigureUnit.SIZE else (1.0, metric.name)
+        return 1e6, f"{name}, ms"
+    return (float(1 << 20), f"{name}, MiB") if metric.unit is FigureUnit.SIZE else (1.0, name)
+
+
+def _in_a_title(text: str) -> str:
+    r"""Text for a title of a picture, which Vega reads as part of an expression: there ``\x1b`` is a character."""
+    return text.replace("\\", "\N{REVERSE SOLIDUS OPERATOR}")
 
 
 def _ends(series: Series) -> str:
     first, last = series.points[0].label, series.points[-1].label
-    return plain(first, 40) if first == last else f"{plain(first, 40)} to {plain(last, 40)}"
+    return _in_a_title(plain(first, 40) if first == last else f"{plain(first, 40)} to {plain(last, 40)}")
 
 
 def _line(series: Series) -> str:
@@ -169,7 +227,7 @@ def _cells(metric: Metric, change: LevelChange) -> Sequence[str]:
         _percent(change.ratio),
         ends,
         f"{change.runs[0]}, {change.runs[1]}",
-        "better" if change.better else "worse",
+        f"{'better' if change.better else 'worse'}{_known_text(change.acknowledged)}",
     )
 
 

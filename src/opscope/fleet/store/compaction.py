@@ -1,34 +1,35 @@
-"""Compaction of many small files into few, and removal of bundles: what makes a new generation."""
+"""Small files into few large ones, and bundles out of a store: files are written anew, and one commit replaces them."""
 
 from __future__ import annotations
 
-import io
-import time
+import itertools
 from typing import TYPE_CHECKING, NamedTuple
 
-import msgspec
-import polars as pl
-
-from opscope.core.errors import NotFoundError, TraceFormatError
-from opscope.fleet.store.log import DATA, Generation, commit_paths, generation_path, next_generation, snapshot
-from opscope.fleet.store.schema import TABLES
-from opscope.fleet.store.writing import MOST_ROWS, write_file
+from opscope.core.errors import StorageError
+from opscope.core.files import sha256_of
+from opscope.fleet.store.entries import chosen, older
+from opscope.fleet.store.log import TRIES, File, OvertakenError, commit, snapshot, vacuum
+from opscope.fleet.store.querying import duckdb_module, parquet_of, query_errors, quoted
+from opscope.fleet.store.schema import EVERY, KEYS, REPLACED, stored_names
+from opscope.fleet.store.writing import ROW_GROUP, path_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from typing import TypeAlias
+    from collections.abc import Collection, Iterable, Iterator, Sequence
+    from pathlib import Path
 
-    from opscope.fleet.store.log import File, Snapshot, StoreEntry
+    from opscope.fleet.store.entries import StoreEntry
+    from opscope.fleet.store.log import Snapshot
     from opscope.fleet.store.place import StoreLocation
 
-    _Lessened: TypeAlias = tuple[File, frozenset[str]]
-    """A file, and bundles whose rows in it do not count."""
-
-LOOSE_FILES = 2_000
-"""Files of commits beside the newest generation from which `add` compacts them."""
-_EMPTY = msgspec.json.encode(Generation()) + b"\n"
-_LEFTOVER_SECONDS = 86_400.0
-"""Files that nothing names may belong to a process that has not committed yet; none takes a day."""
+LARGE = 500_000
+"""Rows from which a file is compacted no further, so that neither memory nor time grows with the store."""
+LOOSE_FILES = 96
+"""Smaller files from which `add` compacts."""
+_TIER = 4
+"""`add` leaves a file alone that has so many times the rows of all smaller ones: so rows are rewritten seldom."""
+_KEPT_HOURS = 168
+"""Files that count no more stay so long, for those who are reading and for earlier versions: Delta Lake's own week."""
+_MEMORY = "128MB"
 
 
 class Compacted(NamedTuple):
@@ -37,7 +38,7 @@ class Compacted(NamedTuple):
     Attributes:
         before: files that were read together.
         after: files that took their place.
-        leftovers: files of processes that were killed, which were deleted.
+        leftovers: files that were deleted: of processes that were killed, and of versions that are a week old.
     """
 
     before: int
@@ -45,36 +46,34 @@ class Compacted(NamedTuple):
     leftovers: int
 
 
-class _Rewritten(NamedTuple):
-    kept: list[File]
-    new: list[File]
-    old: list[File]
-
-
 def compact(place: StoreLocation) -> Compacted:
-    """Read small files of a partition together into one; nothing changes for those who query.
+    """Read small files of a table and month together into one; nothing changes for those who query.
 
-    Files of 200,000 rows or more stay as they are, so that neither memory nor time grows with the store. Afterwards
-    files are deleted that no commit names and that are older than a day.
+    Bundles that were replaced go out of the files. Then files are deleted that have not counted for a week.
 
     Raises:
         OpscopeError: of the kind that fits; the store is as it was.
     """
-    while True:
-        now = snapshot(place)
-        rewritten = _compacted(place, now)
-        if not rewritten.old and not now.commits:
-            return Compacted(0, 0, _sweep(place, now))
-        if _put(place, now, now.entries(), rewritten):
-            return Compacted(len(rewritten.old), len(rewritten.new), _sweep(place, snapshot(place)))
+    purged = _purge(place)
+    before, after = _compact_all(place, tiered=False)
+    gone = vacuum(place, _KEPT_HOURS, unnamed=True)
+    return Compacted(purged[0] + before, purged[1] + after, len(gone))
 
 
-def remove(place: StoreLocation, bundles: Iterable[str]) -> list[StoreEntry]:
-    """Take bundles out of a store; their rows are gone from its files then.
+def compact_loose(place: StoreLocation) -> None:
+    """The same when there are many small files; of them only those that are alike in size."""
+    if sum(1 for file in snapshot(place).files if file.rows < LARGE) > LOOSE_FILES:
+        _compact_all(place, tiered=True)
+        vacuum(place, _KEPT_HOURS, unnamed=False)
+
+
+def remove(place: StoreLocation, bundles: Iterable[str], older_than: int | None = None) -> list[StoreEntry]:
+    """Take bundles out of a store; their rows are gone from its files then, those of earlier versions too.
 
     Args:
         place: of the store.
         bundles: hashes, or beginnings of them that fit one bundle only.
+        older_than: with all bundles whose place in history is more days ago.
 
     Returns:
         The bundles that were removed.
@@ -83,125 +82,163 @@ def remove(place: StoreLocation, bundles: Iterable[str]) -> list[StoreEntry]:
         NotFoundError: there is no such bundle, or several begin so; nothing was removed.
     """
     asked = list(bundles)
-    while True:
+
+    def found(now: Snapshot) -> list[StoreEntry]:
+        words = [chosen(place, now, word) for word in asked]
+        aged = [] if older_than is None else older(place, now, older_than)
+        return list({one.bundle: one for one in (*words, *aged)}.values())
+
+    out: list[StoreEntry] = []
+    for _ in range(TRIES):
         now = snapshot(place)
-        out = [chosen(now.entries(), word) for word in asked]
-        origins = {one.origin for one in out}
-        left = [one for one in now.entries() if one.origin not in origins]
-        rewritten = _without(place, now, out)
-        if _put(place, now, left, rewritten):
-            return out
+        out = found(now)
+        if not out or _without(place, now, {one.bundle for one in out}):
+            break
+    else:
+        raise _too_busy(place)
+    if out:
+        _purge(place)
+        vacuum(place, 0, unnamed=False)
+        vacuum(place, _KEPT_HOURS, unnamed=True)  # those that the log has forgotten since
+    return out
 
 
-def chosen(entries: Iterable[StoreEntry], word: str) -> StoreEntry:
-    """The bundle whose hash begins with a word.
+def _purge(place: StoreLocation) -> tuple[int, int]:
+    """Take bundles out that were replaced; how many files were read, and how many took their place."""
+    for _ in range(TRIES):
+        now = snapshot(place)
+        marks = now.of(REPLACED.name)
+        if not marks:
+            return 0, 0
+        gone = _bundles_in(place, marks)
+        changed = _without(place, now, gone, marks)
+        if changed:
+            return changed
+    raise _too_busy(place)
 
-    Raises:
-        NotFoundError: there is none, or several.
-    """
-    found = [one for one in entries if word and one.bundle.startswith(word)]
-    if len(found) != 1:
-        problem = "several bundles begin with this" if found else "there is no such bundle in the store"
-        raise NotFoundError(problem, where=word, hint="`opscope store list` shows all of them")
-    return found[0]
+
+def _without(
+    place: StoreLocation, now: Snapshot, bundles: Collection[str], also: Sequence[File] = ()
+) -> tuple[int, int] | None:
+    """Write the files that hold some bundles anew, without them; None when somebody was faster."""
+    old = [file for file in now.files if file.table != REPLACED.name]
+    old = list(_holding(place, old, bundles))
+    new = [made for file in old if (made := _rewritten(place, [file], bundles)) is not None]
+    if _replaced_by(place, now, new, [*old, *also], data=True):
+        return len(old) + len(also), len(new)
+    return None
 
 
-def read_file(place: StoreLocation, file: File) -> pl.DataFrame:
-    """Rows of a file.
+def _compact_all(place: StoreLocation, *, tiered: bool) -> tuple[int, int]:
+    """Small files of each table and month in as few as their size allows; how many there were, and are."""
+    for _ in range(TRIES):
+        now = snapshot(place)
+        groups = list(_small(now, tiered=tiered))
+        if not groups:
+            return 0, 0
+        old = [file for group in groups for file in group]
+        new = [made for group in groups if (made := _rewritten(place, group)) is not None]
+        if _replaced_by(place, now, new, old, data=False):
+            return len(old), len(new)
+    raise _too_busy(place)
 
-    Raises:
-        TraceFormatError: it is missing or damaged.
-    """
-    where = f"{place.address}/{file.path}"
-    hint = "take the file from a copy of the store, or remove its bundles and add them again"
+
+def _small(now: Snapshot, *, tiered: bool) -> Iterator[list[File]]:
+    """Files that become one."""
+    found: dict[tuple[str, str], list[File]] = {}
+    for file in now.files:
+        if file.rows < LARGE:
+            found.setdefault((file.table, file.month), []).append(file)
+    for small in found.values():
+        yield from (group for group in _groups(alike(small) if tiered else small) if len(group) > 1)
+
+
+def _replaced_by(place: StoreLocation, now: Snapshot, new: list[File], old: list[File], *, data: bool) -> bool:
+    """Let new files count for old ones. Others may add meanwhile; False when one of the old ones counts no more."""
+    done = False
     try:
-        frame = pl.read_parquet(io.BytesIO(place.read(file.path)))
-    except FileNotFoundError:
-        raise TraceFormatError("a file of the store is missing", where=where, hint=hint) from None
-    except (pl.exceptions.PolarsError, OSError) as error:
-        raise TraceFormatError(f"a file of the store is damaged: {error}", where=where, hint=hint) from error
-    return frame.select(list(TABLES[file.table].polars))
+        for _ in range(TRIES):
+            if not set(old) <= set(now.files):
+                return False
+            try:
+                commit(place, now, new, old, data=data)
+            except OvertakenError:
+                now = snapshot(place)
+                continue
+            done = True
+            return True
+        raise _too_busy(place)
+    finally:
+        if not done:
+            for file in new:
+                place.delete(file.path)
 
 
-def _compacted(place: StoreLocation, now: Snapshot) -> _Rewritten:
-    """Small files of a partition in one, and no rows that do not count."""
-    result = _Rewritten([], [], [])
-    for files in _partitions(now).values():
-        small = [(file, without) for file, without in files if without or file.rows < MOST_ROWS]
-        worth = len(small) > 1 or any(without for _, without in small)
-        _rewrite(place, files, small if worth else [], result)
-    return result
-
-
-def _without(place: StoreLocation, now: Snapshot, out: Iterable[StoreEntry]) -> _Rewritten:
-    """The files without the rows of some bundles; others stay as they are."""
-    gone: dict[tuple[str, str, str], frozenset[str]] = {}
-    for one in out:
-        for variant in one.variants:
-            partition = (one.model, one.device, variant)
-            gone[partition] = gone.get(partition, frozenset()) | {one.bundle}
-    result = _Rewritten([], [], [])
-    for (_, partition), files in _partitions(now).items():
-        lessened = [(file, without | gone.get(partition, frozenset())) for file, without in files]
-        _rewrite(place, lessened, [pair for pair in lessened if pair[1]], result)
-    return result
-
-
-def _partitions(now: Snapshot) -> dict[tuple[str, tuple[str, str, str]], list[_Lessened]]:
-    """Files of each table and partition, with the bundles whose rows in them do not count."""
-    groups: dict[tuple[str, tuple[str, str, str]], list[_Lessened]] = {}
-    for part in now.parts():
-        for file in part.files:
-            groups.setdefault((file.table, file.partition), []).append((file, part.without))
-    return groups
-
-
-def _rewrite(place: StoreLocation, files: list[_Lessened], chosen_ones: list[_Lessened], result: _Rewritten) -> None:
-    """Write some files of a partition anew, together; note what is kept, new and old."""
-    old = [file for file, _ in chosen_ones]
-    result.kept.extend(file for file, _ in files if file not in old)
-    result.old.extend(old)
-    result.new.extend(_merged(place, chosen_ones))
-
-
-def _merged(place: StoreLocation, files: list[_Lessened]) -> list[File]:
-    """The rows of files of one partition in as few new ones as their size allows."""
-    found: list[File] = []
-    waiting: list[pl.DataFrame] = []
-    rows = 0
-    for file, without in files:
-        frame = read_file(place, file)
-        frame = frame.filter(~pl.col("bundle").is_in(list(without))) if without else frame
-        waiting, rows = [*waiting, frame], rows + frame.height
-        if rows >= MOST_ROWS:
-            found.append(write_file(place, files[0][0].table, files[0][0].partition, pl.concat(waiting)))
-            waiting, rows = [], 0
-    if rows:
-        found.append(write_file(place, files[0][0].table, files[0][0].partition, pl.concat(waiting)))
+def alike(files: list[File]) -> list[File]:
+    """The smaller ones of some files: without those that are much larger than all smaller ones together."""
+    found = sorted(files, key=lambda one: one.rows)
+    below = list(itertools.accumulate((one.rows for one in found), initial=0))
+    while found and found[-1].rows > _TIER * below[len(found) - 1]:
+        found.pop()
     return found
 
 
-def _put(place: StoreLocation, now: Snapshot, entries: list[StoreEntry], rewritten: _Rewritten) -> bool:
-    """Make the next generation, then delete what it replaces; False when another one was made in the meantime."""
-    there = commit_paths(place)
-    still = [path for path in now.generation.dropped if path in there]
-    made = Generation(entries, [*rewritten.kept, *rewritten.new], [*still, *now.commits])
-    if not next_generation(place, now.number + 1, made):
-        for file in rewritten.new:
-            place.delete(file.path)
-        return False
-    for path in (*now.commits, *still, *(file.path for file in rewritten.old)):
-        place.delete(path)
-    if now.number:
-        # Its number stays taken: somebody who has slept since must not make it a second time.
-        place.write(generation_path(now.number), _EMPTY)
-    return True
+def _groups(files: list[File]) -> Iterator[list[File]]:
+    """Files that become one, each group with about as many rows as a large file has."""
+    group: list[File] = []
+    for file in files:
+        group.append(file)
+        if sum(one.rows for one in group) >= LARGE:
+            yield group
+            group = []
+    if group:
+        yield group
 
 
-def _sweep(place: StoreLocation, now: Snapshot) -> int:
-    """Delete old files that nothing names; their number."""
-    known, oldest = {file.path for file in now.files()}, time.time() - _LEFTOVER_SECONDS
-    lost = [path for path, (_, changed) in place.files(DATA).items() if path not in known and changed < oldest]
-    for path in lost:
-        place.delete(path)
-    return len(lost)
+def _rewritten(place: StoreLocation, files: list[File], without: Collection[str] = ()) -> File | None:
+    """The rows of some files of a table and month in a new one, in order; None when no row is left."""
+    table, month = files[0].table, files[0].month
+    where = "WHERE bundle NOT IN (SELECT unnest(?))" if without else ""
+    names = stored_names(EVERY[table])
+    order = ", ".join(name for name in (*KEYS[1:], "bundle") if name in EVERY[table].names)
+    rows = f"SELECT {names} FROM {parquet_of(place, [f.path for f in files])} {where} ORDER BY {order}"  # noqa: S608
+    with place.working() as folder:
+        made = folder / "made.parquet"
+        form = f"FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE {ROW_GROUP}"
+        sql = f"COPY ({rows}) TO {quoted(str(made))} ({form})"
+        ((count,),) = _asked(place, folder, sql, [sorted(without)] if without else [])
+        if not count:
+            return None
+        path, size = path_of(table, month, sha256_of(made)), made.stat().st_size
+        place.adopt(made, path)
+    return File(path, table, month, int(count), size)
+
+
+def _holding(place: StoreLocation, files: Sequence[File], bundles: Collection[str]) -> Iterator[File]:
+    """Those of some files that hold rows of some bundles."""
+    by_url = {place.url(file.path): file for file in files}
+    for table in sorted({file.table for file in files}):
+        own = parquet_of(place, [file.path for file in files if file.table == table], ", filename = true")
+        sql = f"SELECT DISTINCT filename FROM {own} WHERE bundle IN (SELECT unnest(?)) ORDER BY ALL"  # noqa: S608
+        with place.working() as folder:
+            yield from (by_url[name] for (name,) in _asked(place, folder, sql, [sorted(bundles)]))
+
+
+def _bundles_in(place: StoreLocation, files: Sequence[File]) -> set[str]:
+    sql = f"SELECT bundle FROM {parquet_of(place, [file.path for file in files])}"  # noqa: S608 - quoted paths
+    with place.working() as folder:
+        return {name for (name,) in _asked(place, folder, sql, [])}
+
+
+def _asked(place: StoreLocation, folder: Path, sql: str, values: list[list[str]]) -> list[tuple[str, ...]]:
+    """The answer of a connection that may write into a folder, and keeps there what its memory does not hold."""
+    duckdb = duckdb_module()
+    settings = {"memory_limit": _MEMORY, "temp_directory": str(folder), "threads": "2"}
+    with duckdb.connect(config=settings) as connection, query_errors(place):
+        if place.file_system() is not None:
+            connection.register_filesystem(place.file_system())
+        return list(connection.execute(sql, values).fetchall())
+
+
+def _too_busy(place: StoreLocation) -> StorageError:
+    return StorageError("it changes faster than it can be rewritten", where=place.address, hint="try again")

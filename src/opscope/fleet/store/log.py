@@ -1,251 +1,275 @@
-"""What a store holds, by the files that say so: commits, and generations that hold many of them.
+"""What a store holds: one Delta table, whose log says which files count in which version.
 
-A bundle is in the store from the moment its commit appears, one file, whole. Commits are never changed. From time to
-time they are taken up by a generation, a numbered file which can be made only once: whoever comes second reads the
-first one's and tries again with the next number. What the newest generation does not know is in the commits beside it.
+All tables of a store are parts of one Delta table, kept apart by its partition ``table_name``. So whatever is added,
+removed or compacted is one commit, and is there as a whole or not at all. Each commit is a transaction of one
+application, of which Delta Lake lets only one win when two were prepared on the same version: the other one looks at
+the store again before it tries again.
 """
 
 from __future__ import annotations
 
-import re
-import secrets
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from opscope.core.errors import BundleError, NotFoundError, StorageError, TraceFormatError
-from opscope.fleet.store.schema import SCHEMA
+from opscope.core.errors import BundleError, MissingDependencyError, NotFoundError, UsageError
+from opscope.core.json import from_json
+from opscope.fleet.store.place import EXTRA, storage_error
+from opscope.fleet.store.schema import PARTITION, SCHEMA, STORED
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from opscope.fleet.store.place import StoreLocation
 
-HEAD = "store.json"
-COMMITS, GENERATIONS, DATA = "commits", "generations", "data"
+FORMER_HEAD = "store.json"
+"""The first file of a store of an opscope that had a log of its own."""
+LOG = "_delta_log"
+TRIES = 100
+"""How often a commit is prepared again when others were faster."""
 _FAMILY = "opscope.store/"
-_Document = TypeVar("_Document", bound=msgspec.Struct)
-_TRIES = 100
-_NUMBER = re.compile(rf"{GENERATIONS}/(\d{{12}})\.json\Z")
-_COMMIT = re.compile(rf"{COMMITS}/[0-9a-f]{{16}}\.json\Z")
+_SCHEMA_KEY = "opscope.schema"
+_APPLICATION = "opscope.store"
+_CONFIGURATION = {
+    _SCHEMA_KEY: SCHEMA,
+    "delta.checkpointInterval": "20",
+    "delta.dataSkippingNumIndexedCols": "0",  # a log without values: what is removed is in no statistics either
+}
 
 
-class File(msgspec.Struct, frozen=True):
-    """A Parquet file.
+class File(NamedTuple):
+    """A Parquet file that counts.
 
     Attributes:
         path: within the store.
         table: whose rows it holds.
-        partition: model, device and variant of all its rows.
+        month: of its bundles.
         rows: how many.
         size: in bytes.
-        sha256: of its content.
     """
 
     path: str
     table: str
-    partition: tuple[str, str, str]
+    month: str
     rows: int
     size: int
-    sha256: str
 
 
-class StoreEntry(msgspec.Struct, frozen=True):
-    """A bundle that the store holds.
+class Snapshot(NamedTuple):
+    """A store at one version.
 
     Attributes:
-        bundle: its hash, by which it is known.
-        origin: hash of what stays the same when a run is resumed: of two bundles of one origin the fuller one counts.
-        repetitions: that succeeded.
-        model: its name.
-        device: its name.
-        variants: their names.
-        created: when the run began, ISO 8601.
-        added: when it was added, likewise.
-        source: where it was.
-        kind: ``bundle`` or ``tiles``.
+        version: number of its last commit.
+        files: that count.
+        delta: the Delta table.
+        past: whether an earlier version was asked for, whose files may be deleted.
     """
 
-    bundle: str
-    origin: str
-    repetitions: int
-    model: str
-    device: str
-    variants: tuple[str, ...]
-    created: str
-    added: str
-    source: str
-    kind: str = "bundle"
-
-
-class Commit(msgspec.Struct, frozen=True):
-    """Bundles that were added in one step, and their files."""
-
-    entries: list[StoreEntry]
+    version: int
     files: list[File]
+    delta: Any
+    past: bool = False
+
+    def of(self, table: str) -> list[File]:
+        """Files of a table."""
+        return [file for file in self.files if file.table == table]
 
 
-class Generation(msgspec.Struct, frozen=True):
-    """Everything up to some moment.
-
-    Attributes:
-        entries: bundles.
-        files: with their rows.
-        dropped: commits that it has taken up, or were removed: they count no more where they are still there.
-    """
-
-    entries: list[StoreEntry] = []
-    files: list[File] = []
-    dropped: list[str] = []
-
-
-class Head(msgspec.Struct, frozen=True):
-    """The first file of a store: the version of all others."""
+class FormerHead(msgspec.Struct, frozen=True):
+    """The first file of a store of an older opscope: its version."""
 
     schema: str
 
 
-class StorePart(NamedTuple):
-    """Files, and bundles whose rows in them do not count."""
-
-    files: tuple[File, ...]
-    without: frozenset[str]
-
-
-class Snapshot(NamedTuple):
-    """A store at one moment.
-
-    Attributes:
-        number: of its newest generation; 0 when there is none.
-        generation: it.
-        commits: beside it, by path.
-    """
-
-    number: int
-    generation: Generation
-    commits: dict[str, Commit]
-
-    def sources(self) -> list[Generation | Commit]:
-        """What says which bundles and files there are, in a fixed order."""
-        return [self.generation, *(own for _, own in sorted(self.commits.items()))]
-
-    def entries(self) -> list[StoreEntry]:
-        """Bundles that count: of each origin the fullest, in order of time."""
-        known: dict[str, StoreEntry] = {}
-        for one in (entry for source in self.sources() for entry in source.entries):
-            other = known.get(one.origin)
-            if other is None or (one.repetitions, one.bundle) > (other.repetitions, other.bundle):
-                known[one.origin] = one
-        return sorted(known.values(), key=lambda one: (one.created, one.bundle))
-
-    def files(self) -> list[File]:
-        """Every file."""
-        return [file for part in self.parts() for file in part.files]
-
-    def parts(self) -> list[StorePart]:
-        """All files, with the bundles whose rows in them do not count: those of each file, in a fixed order.
-
-        Rows do not count where a fuller bundle of the same origin is there, or where the bundle stands in an earlier
-        part: two processes may add one at the same moment.
-        """
-        counting, seen = {one.bundle for one in self.entries()}, set[str]()
-        found = []
-        for source in self.sources():
-            names = {one.bundle for one in source.entries}
-            found.append(StorePart(tuple(source.files), frozenset(names & seen | names - counting)))
-            seen |= names
-        return found
-
-
-def snapshot(place: StoreLocation) -> Snapshot:
-    """What a store holds now.
-
-    Raises:
-        NotFoundError: there is no store.
-        BundleError: it is of another version.
-        StorageError: it changes faster than it can be read.
-        TraceFormatError: a file of it is damaged.
-    """
-    check_version(place)
-    for _ in range(_TRIES):
-        numbers = generation_numbers(place)
-        number = max(numbers, default=0)
-        try:
-            generation = _decoded(place, generation_path(number), Generation) if number else Generation()
-            paths = [p for p in sorted(place.files(COMMITS)) if _COMMIT.match(p) and p not in set(generation.dropped)]
-            commits = {path: _decoded(place, path, Commit) for path in paths}
-        except FileNotFoundError:
-            continue  # compacted while it was being read: there is a newer generation
-        if max(generation_numbers(place), default=0) == number:
-            return Snapshot(number, generation, commits)
-    raise StorageError("it changes faster than it can be read", where=place.address, hint="try again")
-
-
-def check_version(place: StoreLocation) -> None:
-    """Make sure that a store can be read.
-
-    Raises:
-        NotFoundError: there is no store.
-        BundleError: it is of another version.
-    """
-    schema = version_of(place)
-    if schema != SCHEMA:
-        problem = f"written as {schema}, this opscope knows {SCHEMA}"
-        known = schema.removeprefix(_FAMILY)
-        older = known.isdecimal() and int(known) < int(SCHEMA.removeprefix(_FAMILY))
-        hint = f"opscope store migrate --store {place.address}" if older else "upgrade opscope; nothing was changed"
-        raise BundleError(problem, where=place.address, hint=hint)
-
-
-def version_of(place: StoreLocation) -> str:
-    """Schema of a store, whichever version it is.
-
-    Raises:
-        NotFoundError: there is no store.
-        TraceFormatError: its first file is damaged.
-    """
-    try:
-        return _decoded(place, HEAD, Head).schema
-    except FileNotFoundError:
-        hint = "make one with `opscope store add PATH...`, or name another with --store"
-        raise NotFoundError("there is no store", where=place.address, hint=hint) from None
+class OvertakenError(Exception):
+    """Somebody else has committed since the snapshot was taken; nothing was changed."""
 
 
 def create(place: StoreLocation) -> None:
-    """Make a store where there is none; two at once make one."""
-    if not place.exists(HEAD):
-        place.write_new(HEAD, msgspec.json.encode(Head(SCHEMA)) + b"\n")
+    """Make a store where there is none; two at once make one.
+
+    Raises:
+        BundleError: there is a store of another version.
+        StorageError: the system refused.
+    """
+    deltalake = _deltalake()
+    if former_version(place) is not None:
+        raise _other_version(place, str(former_version(place)))
+    fields = [
+        deltalake.Field(name, deltalake.schema.PrimitiveType(kind))
+        for name, kind in ((*((name, "string") for name in PARTITION), *((n, k.delta) for n, k in STORED.items())))
+    ]
+    with _faults(place):
+        if deltalake.DeltaTable.is_deltatable(place.uri, place.options):
+            return
+        try:
+            deltalake.DeltaTable.create(
+                place.uri,
+                deltalake.Schema(fields),
+                mode="ignore",
+                partition_by=list(PARTITION),
+                name="opscope",
+                configuration=_CONFIGURATION,
+                storage_options=place.options,
+                raise_if_key_not_exists=False,
+            )
+        except deltalake.exceptions.CommitFailedError:
+            return  # somebody else has made it at the same moment
 
 
-def commit(place: StoreLocation, found: Commit) -> str:
-    """Let bundles be in the store, whose files are there already; the path of the commit."""
-    while True:
-        path = f"{COMMITS}/{secrets.token_hex(8)}.json"
-        if place.write_new(path, msgspec.json.encode(found) + b"\n"):
-            return path
+def snapshot(place: StoreLocation, as_of: str | None = None) -> Snapshot:
+    """What a store holds now, or held.
+
+    Args:
+        place: of the store.
+        as_of: a version, or a moment in ISO 8601; None: now.
+
+    Raises:
+        NotFoundError: there is no store.
+        BundleError: it is of another version of opscope.
+        UsageError: it has no such version.
+        StorageError: it cannot be reached.
+    """
+    delta = _opened(place)
+    schema = str(delta.metadata().configuration.get(_SCHEMA_KEY) or "a Delta table of another program")
+    if schema != SCHEMA:
+        raise _other_version(place, schema)
+    if as_of is not None:
+        _go_back(place, delta, as_of)
+    with _faults(place):
+        table = delta.get_add_actions(flatten=True)
+        names = ("path", "partition.table_name", "partition.month", "num_records", "size_bytes")
+        files = [File(*row) for row in zip(*(table.column(name).to_pylist() for name in names), strict=True)]
+    return Snapshot(delta.version(), sorted(files), delta, past=as_of is not None)
 
 
-def next_generation(place: StoreLocation, number: int, found: Generation) -> bool:
-    """Make the generation of that number; False when somebody else has made it in the meantime."""
-    return place.write_new(generation_path(number), msgspec.json.encode(found) + b"\n")
+def commit(place: StoreLocation, now: Snapshot, new: Sequence[File], old: Sequence[File] = (), *, data: bool) -> None:
+    """Let files count, and others count no more, in one step.
+
+    Args:
+        place: of the store.
+        now: the snapshot that was looked at.
+        new: files, which are there already.
+        old: files of the snapshot.
+        data: whether rows come or go; compaction says no, so that who follows the changes need not read them.
+
+    Raises:
+        OvertakenError: somebody has committed since.
+        StorageError: the system refused.
+    """
+    deltalake = _deltalake()
+    from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
+
+    moment = time.time_ns() // 1_000_000
+    actions: list[Any] = [RemoveAction(file.path, data, moment, file.size, _partition(file)) for file in old]
+    actions += [AddAction(file.path, file.size, _partition(file), moment, data, _statistics(file)) for file in new]
+    number = (now.delta.transaction_version(_APPLICATION) or 0) + 1
+    own = CommitProperties(app_transactions=[Transaction(_APPLICATION, number)])
+    with _faults(place):
+        try:
+            now.delta.create_write_transaction(
+                actions, "append", now.delta.schema(), list(PARTITION), commit_properties=own
+            )
+        except deltalake.exceptions.CommitFailedError as error:
+            raise OvertakenError from error
 
 
-def generation_path(number: int) -> str:
-    """Path of a generation."""
-    return f"{GENERATIONS}/{number:012d}.json"
+def vacuum(place: StoreLocation, hours: int, *, unnamed: bool) -> list[str]:
+    """Delete files that count no more in any version of the last hours; their paths.
+
+    Args:
+        place: of the store.
+        hours: 0: also those that the commit before this one named.
+        unnamed: also files as old that no version names: of processes that were killed.
+    """
+    with _faults(place):
+        return list(
+            _opened(place).vacuum(retention_hours=hours, dry_run=False, enforce_retention_duration=False, full=unnamed)
+        )
 
 
-def generation_numbers(place: StoreLocation) -> list[int]:
-    """Numbers of the generations that are there."""
-    return [int(match[1]) for match in map(_NUMBER.match, place.files(GENERATIONS)) if match]
+def former_files(place: StoreLocation, now: Snapshot) -> set[str]:
+    """Paths of files that counted in an earlier version, where they are kept."""
+    with _faults(place):
+        return set(now.delta.vacuum(retention_hours=0, dry_run=True, enforce_retention_duration=False))
 
 
-def commit_paths(place: StoreLocation) -> set[str]:
-    """Commits that are there, those that a generation has taken up too."""
-    return {path for path in place.files(COMMITS) if _COMMIT.match(path)}
+def former_version(place: StoreLocation) -> str | None:
+    """Schema of a store of an opscope that had a log of its own; None where there is no such store.
 
-
-def _decoded(place: StoreLocation, path: str, kind: type[_Document]) -> _Document:
+    Raises:
+        BundleError: its first file is damaged.
+    """
     try:
-        return msgspec.json.decode(place.read(path), type=kind)
+        return from_json(place.read(FORMER_HEAD), FormerHead).schema
+    except FileNotFoundError:
+        return None
     except msgspec.MsgspecError as error:
-        hint = "take it from a copy of the store, or add its bundles to a new one"
-        raise TraceFormatError(f"damaged: {error}", where=f"{place.address}/{path}", hint=hint) from error
+        raise BundleError(f"damaged: {error}", where=f"{place.address}/{FORMER_HEAD}") from error
+
+
+def _opened(place: StoreLocation) -> Any:  # noqa: ANN401 - the package may be absent
+    deltalake = _deltalake()
+    with _faults(place):
+        try:
+            return deltalake.DeltaTable(place.uri, storage_options=place.options)
+        except deltalake.exceptions.TableNotFoundError:
+            pass
+    former = former_version(place)
+    if former is not None:
+        raise _other_version(place, former)
+    hint = "make one with `opscope store add PATH...`, or name another with --store"
+    raise NotFoundError("there is no store", where=place.address, hint=hint)
+
+
+def _other_version(place: StoreLocation, schema: str) -> BundleError:
+    known = schema.removeprefix(_FAMILY)
+    older = known.isdecimal() and int(known) < int(SCHEMA.removeprefix(_FAMILY))
+    migrate = f"opscope store migrate --store {place.address} --to {place.address}-2"
+    problem = f"written as {schema}, this opscope knows {SCHEMA}"
+    return BundleError(problem, where=place.address, hint=migrate if older else "upgrade opscope; nothing was changed")
+
+
+def _go_back(place: StoreLocation, delta: Any, as_of: str) -> None:  # noqa: ANN401 - likewise
+    deltalake = _deltalake()
+    try:
+        delta.load_as_version(int(as_of) if as_of.isdecimal() else as_of)
+    except (deltalake.exceptions.DeltaError, ValueError, OverflowError) as error:
+        hint = f"a number from 0 to {delta.version()}, or a moment such as 2026-01-31T12:00:00Z"
+        raise UsageError(f"the store has no version {as_of!r}", where=place.address, hint=hint) from error
+
+
+def _partition(file: File) -> dict[str, str | None]:
+    return {"table_name": file.table, "month": file.month}
+
+
+def _statistics(file: File) -> str:
+    return msgspec.json.encode({"numRecords": file.rows}).decode()
+
+
+@contextmanager
+def _faults(place: StoreLocation) -> Iterator[None]:
+    """Turn what Delta Lake says of the storage below it into errors of ours.
+
+    Raises:
+        StorageError: the storage refused, or the log cannot be read.
+    """
+    deltalake = _deltalake()
+    try:
+        yield
+    except deltalake.exceptions.TableNotFoundError:
+        raise
+    except (OSError, deltalake.exceptions.DeltaError) as error:
+        raise storage_error(error, place.address) from error
+
+
+def _deltalake() -> Any:  # noqa: ANN401 - the module, which may be absent
+    try:
+        import deltalake
+        import deltalake.exceptions
+        import deltalake.schema
+    except ImportError:
+        raise MissingDependencyError("deltalake is not installed", where="store", hint=EXTRA) from None
+    return deltalake

@@ -1,12 +1,14 @@
-"""Where a store is: a directory, or any place that fsspec knows. Files appear whole or not at all."""
+"""Where a store is: a directory, or a place in object storage. Files appear whole or not at all."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import secrets
-from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, Protocol
+import re
+import tempfile
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from opscope.core.errors import MissingDependencyError, StorageError, UsageError
 from opscope.core.files import storage_errors, write_atomically
@@ -15,7 +17,20 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 EXTRA = "pip install 'opscope[store]'"
+SCHEMES = ("s3", "gs", "az")
+"""Kinds of object storage: of S3's protocol, Google Cloud Storage, Azure Blob Storage."""
 _URL = "://"
+_RETRIES, _RETRY_SECONDS = 3, 20
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_BRANCH = re.compile(r"\s*\n\s*(?:↳\s*)?")
+_WORKING = "rewriting"
+
+
+class StoredFile(NamedTuple):
+    """A file: its size in bytes, and the time of its last change in seconds since the epoch."""
+
+    size: int
+    changed: float
 
 
 class StoreLocation(Protocol):
@@ -23,6 +38,10 @@ class StoreLocation(Protocol):
 
     address: str
     """As the user named it."""
+    uri: str
+    """As Delta Lake takes it."""
+    options: dict[str, str]
+    """Likewise: how to reach it."""
 
     def read(self, path: str) -> bytes:
         """Content of a file; FileNotFoundError when it is not there."""
@@ -30,14 +49,14 @@ class StoreLocation(Protocol):
     def write(self, path: str, content: bytes) -> None:
         """Make or replace a file in one step."""
 
-    def write_new(self, path: str, content: bytes) -> bool:
-        """Make a file in one step; False when there is one already, which stays as it is."""
+    def adopt(self, file: Path, path: str) -> None:
+        """Make a file of a finished one that lies in a working directory."""
 
     def delete(self, path: str) -> None:
         """Remove a file; one that is not there is no error."""
 
-    def files(self, folder: str) -> dict[str, tuple[int, float]]:
-        """Every file below a folder: path, size in bytes, and time of the last change in seconds since the epoch."""
+    def files(self, folder: str) -> dict[str, StoredFile]:
+        """Every file below a folder, by its path; of the store, with an empty text."""
 
     def exists(self, path: str) -> bool:
         """Whether there is such a file."""
@@ -45,8 +64,11 @@ class StoreLocation(Protocol):
     def url(self, path: str) -> str:
         """The file as DuckDB finds it."""
 
-    def file_system(self) -> Any:  # noqa: ANN401 - fsspec's classes are not annotated
+    def file_system(self) -> Any:  # noqa: ANN401 - classes of a package that may be absent
         """What DuckDB needs to be told of before; None for a directory."""
+
+    def working(self) -> contextlib.AbstractContextManager[Path]:
+        """A directory for files that are being made, which is gone afterwards."""
 
 
 class Directory:
@@ -59,6 +81,7 @@ class Directory:
     def __init__(self, path: Path) -> None:
         self.address = str(path)
         self._root = path.absolute()
+        self.uri, self.options = str(self._root), dict[str, str]()
 
     def read(self, path: str) -> bytes:
         """See ``StoreLocation``."""
@@ -74,34 +97,20 @@ class Directory:
         """See ``StoreLocation``."""
         write_atomically(self._root / path, content)
 
-    def write_new(self, path: str, content: bytes) -> bool:
-        """See ``StoreLocation``: a hard link to a finished file, which fails when the name is taken (link(2))."""
-        file = self._root / path
-        temporary = file.with_name(f".{file.name}.{secrets.token_hex(4)}.tmp")
-        write_atomically(temporary, content)
-        with storage_errors(file):
-            try:
-                os.link(temporary, file)
-            except FileExistsError:
-                return False
-            finally:
-                temporary.unlink(missing_ok=True)
-        return True
+    def adopt(self, file: Path, path: str) -> None:
+        """See ``StoreLocation``."""
+        target = self._root / path
+        with storage_errors(target):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            file.replace(target)
 
     def delete(self, path: str) -> None:
-        """See ``StoreLocation``; folders that are empty then go with it."""
+        """See ``StoreLocation``."""
         file = self._root / path
         with storage_errors(file):
             file.unlink(missing_ok=True)
-        for folder in file.parents:
-            if folder == self._root:
-                break
-            try:
-                folder.rmdir()
-            except OSError:  # not empty, or gone already
-                break
 
-    def files(self, folder: str) -> dict[str, tuple[int, float]]:
+    def files(self, folder: str) -> dict[str, StoredFile]:
         """See ``StoreLocation``."""
         found = {}
         for directory, _, names in os.walk(self._root / folder):
@@ -109,7 +118,7 @@ class Directory:
                 file = Path(directory) / name
                 with contextlib.suppress(FileNotFoundError):
                     state = file.stat()
-                    found[file.relative_to(self._root).as_posix()] = (state.st_size, state.st_mtime)
+                    found[file.relative_to(self._root).as_posix()] = StoredFile(state.st_size, state.st_mtime)
         return found
 
     def exists(self, path: str) -> bool:
@@ -123,106 +132,179 @@ class Directory:
     def file_system(self) -> None:
         """See ``StoreLocation``."""
 
+    @contextlib.contextmanager
+    def working(self) -> Iterator[Path]:
+        """See ``StoreLocation``: within the store, so that a finished file is only renamed."""
+        folder = self._root / _WORKING
+        with storage_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            made = tempfile.TemporaryDirectory(dir=folder)
+        with made as name:
+            yield Path(name)
+        with contextlib.suppress(OSError):  # somebody else is at work in it
+            folder.rmdir()
+
 
 class Remote:
-    """A store at a place that fsspec knows.
+    """A store in object storage.
 
     Args:
         address: its URL.
 
     Raises:
-        MissingDependencyError: fsspec, or the package for this kind of URL, is not installed.
-        UsageError: fsspec knows no such kind of URL.
+        MissingDependencyError: obstore is not installed.
+        UsageError: the URL names no kind of object storage that is known.
     """
 
     def __init__(self, address: str) -> None:
+        self.address = self.uri = address.rstrip("/")
+        self._scheme = address.partition(_URL)[0]
+        if self._scheme not in SCHEMES:
+            hint = f"give a directory, or a URL that begins with one of {', '.join(f'{one}://' for one in SCHEMES)}"
+            raise UsageError(f"no kind of storage {self._scheme!r}", where=address, hint=hint)
+        # Without encryption only where the user's own endpoint is such: a server in the same house, or a test.
+        self._plain = os.environ.get("AWS_ENDPOINT_URL", "").startswith("http://")
+        self.options = {"max_retries": str(_RETRIES), "retry_timeout": f"{_RETRY_SECONDS}s"}
+        if self._plain:
+            self.options["allow_http"] = "true"
         try:
-            import fsspec
+            from obstore.store import from_url
         except ImportError:
-            raise MissingDependencyError("fsspec is not installed", where=address, hint=EXTRA) from None
-        try:
-            self._fs, root = fsspec.core.url_to_fs(address)
-        except ImportError as error:
-            raise MissingDependencyError(str(error), where=address, hint="install that package") from None
-        except ValueError as error:
-            raise UsageError(str(error), where=address, hint="give a directory, or a URL that fsspec knows") from None
-        self.address = address
-        self._root = str(root).rstrip("/")
+            raise MissingDependencyError("obstore is not installed", where=address, hint=EXTRA) from None
+        with storage_faults(self.address):
+            self._store: Any = from_url(self.uri, **self._settings())
 
     def read(self, path: str) -> bytes:
         """See ``StoreLocation``."""
-        with self._errors(path):
-            return bytes(self._fs.cat_file(self._at(path)))
+        import obstore
+
+        with storage_faults(f"{self.address}/{path}"):
+            return bytes(obstore.get(self._store, path).bytes())
 
     def write(self, path: str, content: bytes) -> None:
         """See ``StoreLocation``: object stores replace an object in one step."""
-        with self._errors(path):
-            self._make_folder(path)
-            self._fs.pipe_file(self._at(path), content)
+        import obstore
 
-    def write_new(self, path: str, content: bytes) -> bool:
-        """See ``StoreLocation``: the put-if-absent of the object store, by fsspec's mode ``create``."""
-        with self._errors(path):
-            self._make_folder(path)
-            try:
-                self._fs.pipe_file(self._at(path), content, mode="create")
-            except FileExistsError:
-                return False
-        return True
+        with storage_faults(f"{self.address}/{path}"):
+            obstore.put(self._store, path, content)
+
+    def adopt(self, file: Path, path: str) -> None:
+        """See ``StoreLocation``."""
+        import obstore
+
+        with storage_faults(f"{self.address}/{path}"):
+            obstore.put(self._store, path, file)
 
     def delete(self, path: str) -> None:
         """See ``StoreLocation``."""
-        with self._errors(path), contextlib.suppress(FileNotFoundError):
-            self._fs.rm_file(self._at(path))
+        import obstore
 
-    def files(self, folder: str) -> dict[str, tuple[int, float]]:
+        with storage_faults(f"{self.address}/{path}"), contextlib.suppress(FileNotFoundError):
+            obstore.delete(self._store, path)
+
+    def files(self, folder: str) -> dict[str, StoredFile]:
         """See ``StoreLocation``."""
-        with self._errors(folder):
-            self._fs.invalidate_cache()
-            found = self._fs.find(self._at(folder), detail=True)
-        length = len(self._root) + 1
-        return {name[length:]: (int(about["size"] or 0), _changed(about)) for name, about in found.items()}
+        import obstore
+
+        with storage_faults(f"{self.address}/{folder}"):
+            found = [one for page in obstore.list(self._store, prefix=folder or None) for one in page]
+        return {str(one["path"]): StoredFile(one["size"], one["last_modified"].timestamp()) for one in found}
 
     def exists(self, path: str) -> bool:
         """See ``StoreLocation``."""
-        with self._errors(path):
-            return bool(self._fs.isfile(self._at(path)))
+        import obstore
+
+        with storage_faults(f"{self.address}/{path}"):
+            try:
+                obstore.head(self._store, path)
+            except FileNotFoundError:
+                return False
+        return True
 
     def url(self, path: str) -> str:
         """See ``StoreLocation``."""
-        return str(self._fs.unstrip_protocol(self._at(path)))
+        return f"{self.address}/{path}"
 
-    def file_system(self) -> Any:  # noqa: ANN401 - see ``Place``
+    def file_system(self) -> Any:  # noqa: ANN401 - see ``StoreLocation``
         """See ``StoreLocation``."""
-        return self._fs
-
-    def _at(self, path: str) -> str:
-        return f"{self._root}/{path}"
-
-    def _make_folder(self, path: str) -> None:
-        self._fs.makedirs(str(PurePosixPath(self._at(path)).parent), exist_ok=True)
+        try:
+            from obstore.fsspec import FsspecStore
+        except ImportError:
+            raise MissingDependencyError("fsspec is not installed", where=self.address, hint=EXTRA) from None
+        return FsspecStore(self._scheme, **self._settings())
 
     @contextlib.contextmanager
-    def _errors(self, path: str) -> Iterator[None]:
-        try:
-            yield
-        except FileNotFoundError:
-            raise
-        except OSError as error:
-            where = f"{self.address}/{path}"
-            raise StorageError(f"cannot be reached: {error}", where=where, hint="what was stored is kept") from error
+    def working(self) -> Iterator[Path]:
+        """See ``StoreLocation``."""
+        with tempfile.TemporaryDirectory(prefix="opscope-") as name:
+            yield Path(name)
+
+    def _settings(self) -> dict[str, Any]:
+        retries = {"max_retries": _RETRIES, "retry_timeout": timedelta(seconds=_RETRY_SECONDS)}
+        return {"client_options": {"allow_http": True} if self._plain else None, "retry_config": retries}
 
 
 def place_of(address: str) -> StoreLocation:
-    """The place that an address names: a URL of fsspec, or else a directory."""
+    """The place that an address names: a URL of object storage, or else a directory."""
     if address.startswith("file://"):
         return Directory(Path(address.removeprefix("file://")))
     return Remote(address) if _URL in address else Directory(Path(address))
 
 
-def _changed(about: dict[str, Any]) -> float:
-    for name in ("mtime", "LastModified", "last_modified", "created"):
-        value = about.get(name)
-        if value is not None:
-            return float(value.timestamp() if hasattr(value, "timestamp") else value)
-    return 0.0
+@contextlib.contextmanager
+def storage_faults(where: str) -> Iterator[None]:
+    """Say of what object storage refuses why, and what to do; an object that is not there stays a FileNotFoundError.
+
+    Raises:
+        StorageError: it could not be reached, or refused.
+    """
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except _refusals() as error:
+        raise storage_error(error, where) from error
+
+
+def storage_error(error: Exception, where: str) -> StorageError:
+    """What a storage library said, in one line, with the step that fits."""
+    text = " ".join(_BRANCH.sub(": ", _COLOUR.sub("", str(error))).split())
+    hint = next((advice for words, advice in _ADVICE if words.search(text)), "what was stored is kept")
+    return StorageError(f"the storage refused: {text[:_LONGEST]}", where=where, hint=hint)
+
+
+_LONGEST = 300
+_ADVICE = tuple(
+    (re.compile(words, re.IGNORECASE), advice)
+    for words, advice in (
+        (
+            r"latest/api/token|latest/meta-data|metadata\.google|credential|Account must be specified|token request",
+            "there are no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or those of your storage",
+        ),
+        (
+            r"NoSuchBucket|bucket does not exist|ContainerNotFound",
+            "make the bucket first, or name another one",
+        ),
+        (
+            r"\b40[13]\b|forbidden|denied|unauthorized|InvalidAccessKeyId|SignatureDoesNotMatch",
+            "these credentials may not do that: check AWS_ACCESS_KEY_ID and the rights on the bucket",
+        ),
+        (
+            r"connect|dns|resolve|timed? ?out|URL scheme is not allowed",
+            "nobody answers there: check AWS_ENDPOINT_URL, AWS_REGION and the network",
+        ),
+        (
+            r"no space|disk full|file too large|read-only",
+            "free some space or choose another place; what was stored is kept",
+        ),
+    )
+)
+
+
+def _refusals() -> tuple[type[Exception], ...]:
+    """Errors by which a storage refuses: the system's, and those of obstore where that is installed."""
+    try:
+        from obstore.exceptions import BaseError
+    except ImportError:
+        return (OSError,)
+    return OSError, BaseError

@@ -1,4 +1,4 @@
-"""Questions to a store in SQL: DuckDB on its files, through one view a table."""
+"""Questions to a store in SQL: DuckDB on the files of a version, through one view a table."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import contextlib
 import re
 from typing import TYPE_CHECKING, Any
 
-from opscope.core.errors import MissingDependencyError, TraceFormatError, UsageError
+from opscope.core.errors import MissingDependencyError, NotFoundError, TraceFormatError, UsageError
 from opscope.fleet.store.log import snapshot
 from opscope.fleet.store.place import EXTRA
-from opscope.fleet.store.schema import TABLES
+from opscope.fleet.store.schema import EVERY, REPLACED, read_as
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     import duckdb
 
-    from opscope.fleet.store.log import Snapshot, StorePart
+    from opscope.fleet.store.log import Snapshot
     from opscope.fleet.store.place import StoreLocation
     from opscope.fleet.store.schema import Table
 
@@ -25,6 +25,8 @@ _HINT = "the views and their columns: `opscope store views`"
 _PARQUET = re.compile(r"magic bytes|parquet", re.IGNORECASE)
 """How errors of DuckDB tell that a file is no Parquet file, whatever their kind."""
 _TRIES = 3
+_FETCHED = 10_000
+"""Rows that are held at once while an answer is passed on."""
 
 
 class QueryResult:
@@ -40,8 +42,44 @@ class QueryResult:
         self.columns, self.types, self.rows = columns, types, rows
 
 
+class QueryStream:
+    """What a query gives, a part at a time.
+
+    Attributes:
+        columns: names.
+        types: of the columns, as SQL calls them.
+        cut: whether more rows were there than were to be given; known when all parts were taken.
+    """
+
+    def __init__(self, place: StoreLocation, running: duckdb.DuckDBPyConnection, limit: int | None) -> None:
+        described = running.description or []
+        self.columns, self.types = [c[0] for c in described], [str(c[1]) for c in described]
+        self.cut = False
+        self._place, self._running, self._limit = place, running, limit
+
+    def parts(self) -> Iterator[list[tuple[Any, ...]]]:
+        """Rows, some thousands at a time.
+
+        Raises:
+            UsageError: a value cannot be computed.
+            TraceFormatError: a file of the store is missing or damaged.
+        """
+        left = self._limit
+        while left is None or left > 0:
+            part = self._fetched(_FETCHED if left is None else min(_FETCHED, left))
+            if not part:
+                return
+            left = None if left is None else left - len(part)
+            yield part
+        self.cut = bool(self._fetched(1))
+
+    def _fetched(self, count: int) -> list[tuple[Any, ...]]:
+        with query_errors(self._place):
+            return list(self._running.fetchmany(count))
+
+
 def ask(place: StoreLocation, sql: str, values: Sequence[Any] = ()) -> QueryResult:
-    """The answer to one query.
+    """The whole answer to one query.
 
     Args:
         place: of the store.
@@ -54,74 +92,134 @@ def ask(place: StoreLocation, sql: str, values: Sequence[Any] = ()) -> QueryResu
         OpscopeError: of the kind that fits when there is no store that can be read.
     """
     for _ in range(_TRIES - 1):
-        with contextlib.suppress(_MissingFileError):
-            return _asked(place, sql, values)  # a file may be compacted while it is asked for
-    return _asked(place, sql, values)
+        with contextlib.suppress(_MissingFileError):  # a removal deletes files while they are asked for
+            return ask_snapshot(place, snapshot(place), sql, values)
+    return ask_snapshot(place, snapshot(place), sql, values)
+
+
+def ask_snapshot(place: StoreLocation, now: Snapshot, sql: str, values: Sequence[Any] = ()) -> QueryResult:
+    """The answer of one version of a store; see :func:`ask`."""
+    with streamed(place, now, sql, values) as stream:
+        return QueryResult(stream.columns, stream.types, [row for part in stream.parts() for row in part])
+
+
+@contextlib.contextmanager
+def streamed(
+    place: StoreLocation, now: Snapshot, sql: str, values: Sequence[Any] = (), limit: int | None = None
+) -> Iterator[QueryStream]:
+    """The answer of one version of a store, a part at a time; see :func:`ask`.
+
+    Args:
+        place: of the store.
+        now: the version.
+        sql: see :func:`ask`.
+        values: see :func:`ask`.
+        limit: at most so many rows; None: all.
+    """
+    with _kept(place, now), connected(place, now, sql) as connection:
+        with query_errors(place):
+            kinds = [statement.type.name for statement in connection.extract_statements(sql)]
+            if len(kinds) != 1 or kinds[0] not in {"SELECT", "EXPLAIN"}:
+                raise UsageError("a store answers one query at a time, and changes nothing", where="SQL", hint=_HINT)
+            connection.execute(sql, list(values))
+        yield QueryStream(place, connection, limit)
+
+
+@contextlib.contextmanager
+def query_errors(place: StoreLocation) -> Iterator[None]:
+    """Tell mistakes in a query from files that cannot be read.
+
+    Raises:
+        UsageError: the query is wrong.
+        TraceFormatError: a file of the store is missing or damaged.
+    """
+    duckdb = duckdb_module()
+    try:
+        yield
+    except duckdb.Error as error:
+        if isinstance(error, duckdb.IOException) or _PARQUET.search(str(error)):
+            raise _damage(place, error) from error
+        raise UsageError(_first_line(error), where="SQL", hint=_HINT) from error
+
+
+@contextlib.contextmanager
+def connected(place: StoreLocation, now: Snapshot, sql: str) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A connection that sees the views which a query names, and no other file."""
+    duckdb = duckdb_module()
+    connection = duckdb.connect(config={"memory_limit": _MEMORY})
+    try:
+        if place.file_system() is not None:
+            connection.register_filesystem(place.file_system())
+        try:
+            for table in EVERY.values():
+                if re.search(rf"\b{table.name}\b", sql, re.IGNORECASE):
+                    connection.execute(f"CREATE VIEW {table.name} AS {_select(place, table, now)}")
+            connection.execute(f"SET allowed_directories = [{quoted(place.url(''))}]")
+            connection.execute("SET enable_external_access = false")
+            connection.execute("SET lock_configuration = true")
+        except duckdb.Error as error:
+            raise _damage(place, error) from error
+        yield connection
+    finally:
+        connection.close()
+
+
+def parquet_of(place: StoreLocation, paths: Sequence[str], options: str = "") -> str:
+    """Some files of a store as a table of SQL."""
+    return f"read_parquet([{', '.join(quoted(place.url(path)) for path in paths)}], hive_partitioning = false{options})"
+
+
+def quoted(value: str) -> str:
+    """A text as SQL writes it."""
+    return "'" + value.replace("'", "''") + "'"
+
+
+def duckdb_module() -> Any:  # noqa: ANN401 - the module, which may be absent
+    """The package duckdb.
+
+    Raises:
+        MissingDependencyError: it is not installed.
+    """
+    try:
+        import duckdb
+    except ImportError:
+        raise MissingDependencyError("duckdb is not installed", where="store", hint=EXTRA) from None
+    return duckdb
+
+
+def _select(place: StoreLocation, table: Table, now: Snapshot) -> str:
+    """The rows of a table that count, from all files that have some."""
+    paths = [file.path for file in now.of(table.name)]
+    if not paths:
+        empty = ", ".join(f'NULL::{column.type.sql} AS "{column.name}"' for column in table.columns)
+        return f"SELECT {empty} WHERE false"
+    rows = f"SELECT {read_as(table)} FROM {parquet_of(place, paths)}"  # noqa: S608 - names of ours, quoted paths
+    replaced = [file.path for file in now.of(REPLACED.name)]
+    if not replaced or table is REPLACED:
+        return rows
+    return f"{rows} WHERE bundle NOT IN (SELECT bundle FROM {parquet_of(place, replaced)})"  # noqa: S608 - likewise
 
 
 class _MissingFileError(TraceFormatError):
     """A file that a snapshot names is not there."""
 
 
-def _asked(place: StoreLocation, sql: str, values: Sequence[Any]) -> QueryResult:
-    duckdb = _duckdb()
-    with connected(place, snapshot(place), sql) as connection:
-        try:
-            kinds = [statement.type.name for statement in connection.extract_statements(sql)]
-            if len(kinds) != 1 or kinds[0] not in {"SELECT", "EXPLAIN"}:
-                raise UsageError("a store answers one query at a time, and changes nothing", where="SQL", hint=_HINT)
-            connection.execute(sql, list(values))
-            described = connection.description or []
-            return QueryResult([c[0] for c in described], [str(c[1]) for c in described], connection.fetchall())
-        except duckdb.Error as error:
-            if isinstance(error, duckdb.IOException) or _PARQUET.search(str(error)):
-                raise _damage(place, error) from error
-            raise UsageError(_first_line(error), where="SQL", hint=_HINT) from error
-
-
 @contextlib.contextmanager
-def connected(place: StoreLocation, now: Snapshot, sql: str) -> Iterator[duckdb.DuckDBPyConnection]:
-    """A connection that sees the views which a query names, and no other file."""
-    duckdb = _duckdb()
-    connection = duckdb.connect(config={"memory_limit": _MEMORY})
+def _kept(place: StoreLocation, now: Snapshot) -> Iterator[None]:
+    """Say of an earlier version that its files are not kept any more.
+
+    Raises:
+        NotFoundError: likewise.
+    """
     try:
-        if place.file_system() is not None:
-            connection.register_filesystem(place.file_system())
-        parts = now.parts()
-        for table in TABLES.values():
-            if re.search(rf"\b{table.name}\b", sql, re.IGNORECASE):
-                connection.execute(f"CREATE VIEW {table.name} AS {_select(place, table, parts)}")
-        connection.execute(f"SET allowed_directories = [{_text(place.url(''))}]")
-        connection.execute("SET enable_external_access = false")
-        connection.execute("SET lock_configuration = true")
-        yield connection
-    except duckdb.Error as error:
-        raise _damage(place, error) from error
-    finally:
-        connection.close()
-
-
-def _select(place: StoreLocation, table: Table, parts: Sequence[StorePart]) -> str:
-    """The rows of a table that count, from all files that have some."""
-    groups: dict[frozenset[str], list[str]] = {}
-    for part in parts:
-        paths = [place.url(file.path) for file in part.files if file.table == table.name]
-        if paths:
-            groups.setdefault(part.without, []).extend(paths)
-    columns = ", ".join(f'"{column.name}"' for column in table.columns)
-    if not groups:
-        empty = ", ".join(f'NULL::{column.type.sql} AS "{column.name}"' for column in table.columns)
-        return f"SELECT {empty} WHERE false"
-    return " UNION ALL ".join(
-        f"SELECT {columns} FROM read_parquet([{', '.join(map(_text, paths))}])"  # noqa: S608 - quoted
-        + (f" WHERE bundle NOT IN ({', '.join(map(_text, sorted(without)))})" if without else "")
-        for without, paths in groups.items()
-    )
-
-
-def _text(value: str) -> str:
-    """A text as SQL writes it."""
-    return "'" + value.replace("'", "''") + "'"
+        yield
+    except _MissingFileError as error:
+        if not now.past:
+            raise
+        hint = "files are kept for a week after they were compacted, and until a bundle is removed"
+        raise NotFoundError(
+            f"the files of version {now.version} are deleted", where=place.address, hint=hint
+        ) from error
 
 
 def _damage(place: StoreLocation, error: Exception) -> TraceFormatError:
@@ -133,11 +231,3 @@ def _damage(place: StoreLocation, error: Exception) -> TraceFormatError:
 
 def _first_line(error: Exception) -> str:
     return str(error).strip().partition("\n")[0]
-
-
-def _duckdb() -> Any:  # noqa: ANN401 - the module, which may be absent
-    try:
-        import duckdb
-    except ImportError:
-        raise MissingDependencyError("duckdb is not installed", where="store", hint=EXTRA) from None
-    return duckdb

@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 import numpy as np
 
+from opscope.analysis.compare.compare import ComparedSide, EndToEnd
+from opscope.analysis.compare.outputs import OutputAgreement
+from opscope.bundle.device import device_text
 from opscope.bundle.manifest import TracingMode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from opscope.analysis.analysis import Analysis
-    from opscope.analysis.compare.compare import Comparison
     from opscope.analysis.latency.latency import Latency
     from opscope.analysis.operators.operators import Operator
     from opscope.bundle.manifest import Manifest, Repetition, Variant
@@ -31,10 +33,22 @@ class BundleLabels(NamedTuple):
     Attributes:
         device: name of the machine in the store; None: CPU, system and address of the manifest.
         commit: of the program or of what made it; None: not said.
+        backfill: it is an old run, which stands in histories where it began. Otherwise it stands behind all others,
+            since clocks of devices may be wrong; runs that are added together, by the times when they began.
     """
 
     device: str | None = None
     commit: str | None = None
+    backfill: bool = False
+
+
+class StoredComparison(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.comparison/1"):
+    """As much of a comparison as the tables hold: decoding the rest takes as long as all else of a bundle."""
+
+    baseline: ComparedSide
+    candidate: ComparedSide
+    end_to_end: EndToEnd
+    outputs: OutputAgreement | None
 
 
 class Found(NamedTuple):
@@ -52,7 +66,7 @@ class Found(NamedTuple):
     source: str
     manifest: Manifest
     analyses: Mapping[str, Analysis]
-    comparisons: Sequence[Comparison]
+    comparisons: Sequence[StoredComparison]
 
 
 def bundle_rows(found: Found, given: BundleLabels) -> dict[str, list[Row]]:
@@ -72,14 +86,6 @@ def bundle_rows(found: Found, given: BundleLabels) -> dict[str, list[Row]]:
             rows["findings"] += [key + cells for cells in _findings(analysis)]
             rows["kernels"] += [key + cells for cells in _kernels(analysis.operators)]
     return rows
-
-
-def device_text(manifest: Manifest) -> str:
-    """Name of a bundle's machine: CPU, system, architecture, and the address where the target has one."""
-    environment = manifest.environment
-    place = " ".join(filter(None, (environment.system, environment.machine)))
-    name = ", ".join(filter(None, (environment.cpu or "unknown CPU", place)))
-    return f"{name} ({manifest.target.address})" if manifest.target.address else name
 
 
 def moment(text: str | None) -> datetime | None:
@@ -119,6 +125,7 @@ def _run(found: Found, variant: Variant, given: BundleLabels) -> Row:
         *_figures(analysis, [*manifest.completed(variant.name), *manifest.completed(variant.name, TracingMode.TIMED)]),
         *_comparison(found.comparisons, variant),
         analysis.quality.grade.value if analysis and analysis.quality else None,
+        None,  # its place in histories is said when it is stored
     )
 
 
@@ -136,7 +143,7 @@ def _figures(analysis: Analysis | None, done: Sequence[Repetition]) -> Row:
     return (arm, shown.median_ns, shown.mean_ns, *quantiles, *ends, shown.cv, *machine)
 
 
-def _comparison(comparisons: Sequence[Comparison], variant: Variant) -> Row:
+def _comparison(comparisons: Sequence[StoredComparison], variant: Variant) -> Row:
     own = next((one for one in comparisons if one.candidate.label == variant.name), None)
     if own is None:
         return (None,) * 6

@@ -16,18 +16,20 @@ if TYPE_CHECKING:
     Rows: TypeAlias = Mapping[str, Sequence[Row]]
     """Rows of each table by its name; cells in the order of the table's columns."""
 
-SCHEMA = "opscope.store/1"
+SCHEMA = "opscope.store/2"
 """Of the whole store: its layout and these columns. A change of either is a new version with a migration."""
+PARTITION = ("table_name", "month")
+"""What files are kept apart by: the table, and the month in which its bundles were placed, such as ``2026-11``."""
 
 
 class Type(enum.Enum):
-    """Types of columns: as SQL and as Polars call them."""
+    """Types of columns: as SQL, Polars and Delta Lake call them."""
 
-    TEXT = ("VARCHAR", pl.String)
-    INTEGER = ("BIGINT", pl.Int64)
-    NUMBER = ("DOUBLE", pl.Float64)
-    TRUTH = ("BOOLEAN", pl.Boolean)
-    MOMENT = ("TIMESTAMP", pl.Datetime("us"))
+    TEXT = ("VARCHAR", pl.String, "string")
+    INTEGER = ("BIGINT", pl.Int64, "long")
+    NUMBER = ("DOUBLE", pl.Float64, "double")
+    TRUTH = ("BOOLEAN", pl.Boolean, "boolean")
+    MOMENT = ("TIMESTAMP", pl.Datetime("us"), "timestamp")
 
     @property
     def sql(self) -> str:
@@ -38,6 +40,11 @@ class Type(enum.Enum):
     def polars(self) -> Any:  # noqa: ANN401 - a class or an instance, as Polars takes both
         """Its type in Polars."""
         return self.value[1]
+
+    @property
+    def delta(self) -> str:
+        """Its name in Delta Lake, where moments are instants in UTC."""
+        return str(self.value[2])
 
 
 class StoreColumn(NamedTuple):
@@ -56,13 +63,19 @@ class Table(NamedTuple):
     columns: tuple[StoreColumn, ...]
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the columns."""
+        return tuple(column.name for column in self.columns)
+
+    @property
     def polars(self) -> dict[str, Any]:
         """Names and types as Polars takes them."""
         return {column.name: column.type.polars for column in self.columns}
 
     def frame(self, rows: Sequence[Row]) -> pl.DataFrame:
         """Rows as a data frame of exactly these columns."""
-        return pl.DataFrame(list(rows), schema=self.polars, orient="row")
+        cells = zip(*rows, strict=True) if rows else ((),) * len(self.columns)
+        return pl.DataFrame([pl.Series(c.name, own, c.type.polars) for c, own in zip(self.columns, cells, strict=True)])
 
 
 def framed(rows: Rows, where: str) -> dict[str, pl.DataFrame]:
@@ -82,8 +95,6 @@ def framed(rows: Rows, where: str) -> dict[str, pl.DataFrame]:
 
 
 KEYS = ("bundle", "model", "device", "variant")
-PARTITION = KEYS[1:]
-"""What files are kept apart by."""
 _T, _I, _N, _B, _M = Type.TEXT, Type.INTEGER, Type.NUMBER, Type.TRUTH, Type.MOMENT
 _KEYS = (
     StoreColumn("bundle", _T, "hash of the bundle's manifest, by which it is known in the store"),
@@ -131,6 +142,7 @@ _RUNS = (
     StoreColumn("verdict", _T, "faster, slower, no_difference or undecidable"),
     StoreColumn("outputs_agree", _B, "whether its outputs are those of the baseline within the tolerance"),
     StoreColumn("grade", _T, "how far its latencies can be trusted, by the measurement itself"),
+    StoreColumn("placed", _M, "where it stands in a history, UTC: when it was added; with `--backfill`, `created`"),
 )
 _LATENCY = (
     StoreColumn("arm", _T, "`untraced` or `traced`"),
@@ -222,3 +234,70 @@ TABLES: dict[str, Table] = {
         Table("tiles", "one trace unit of one AI Engine tile", (*_KEYS, *_TILES)),
     )
 }
+
+BUNDLES = Table(
+    "bundles",
+    "one bundle",
+    (
+        *_KEYS[:3],
+        StoreColumn("kind", _T, "`bundle`, or `tiles` for a trace of AI Engine tiles"),
+        StoreColumn("origin", _T, "hash of what stays the same when a run is resumed"),
+        StoreColumn("repetitions", _I, "that succeeded"),
+        StoreColumn("variants", _T, "JSON array: names of its variants"),
+        StoreColumn("created", _M, "when the run began, UTC"),
+        StoreColumn("added", _M, "when it was added, UTC"),
+        StoreColumn("placed", _M, "as in `runs`"),
+        StoreColumn("source", _T, "where the bundle was when it was added"),
+    ),
+)
+REPLACED = Table(
+    "replaced", "one bundle that a fuller one of the same run has replaced: it does not count", (*_KEYS[:1],)
+)
+EVERY = {**TABLES, BUNDLES.name: BUNDLES, REPLACED.name: REPLACED}
+"""The tables that have views, and those by which the store knows what it holds."""
+
+
+def _stored_types() -> dict[str, Type]:
+    """Types of the columns of all tables in one: of a name with two numeric types the wider one."""
+    found: dict[str, Type] = {}
+    for column in (column for table in EVERY.values() for column in table.columns):
+        if found.setdefault(column.name, column.type) is not column.type:
+            found[column.name] = Type.NUMBER
+    return found
+
+
+STORED = _stored_types()
+"""Columns as the files hold them. The tables are parts of one Delta table, where a name has one type."""
+
+
+def as_stored(table: Table, frame: pl.DataFrame) -> pl.DataFrame:
+    """Rows of a table with the types that its files have."""
+    return frame.select(_stored(column.name, STORED[column.name]) for column in table.columns)
+
+
+def stored_types(table: Table) -> dict[str, Any]:
+    """Names and types of the columns of a table's files, as Polars reads them."""
+    return dict(as_stored(table, pl.DataFrame(schema=table.polars)).schema)
+
+
+def _stored(name: str, kind: Type) -> pl.Expr:
+    column = pl.col(name)
+    return column.dt.replace_time_zone("UTC") if kind is Type.MOMENT else column.cast(kind.polars)
+
+
+def stored_names(table: Table) -> str:
+    """The columns of a table's files as SQL selects them, as they are."""
+    return ", ".join(f'"{name}"' for name in table.names)
+
+
+def read_as(table: Table) -> str:
+    """The columns of a table's files as SQL selects them, with the types of the table."""
+    return ", ".join(_read(column) for column in table.columns)
+
+
+def _read(column: StoreColumn) -> str:
+    if column.type is Type.MOMENT:  # without a time zone, for which DuckDB would need an extension
+        return f'make_timestamp(epoch_us("{column.name}")) AS "{column.name}"'
+    if STORED[column.name] is not column.type:
+        return f'"{column.name}"::{column.type.sql} AS "{column.name}"'
+    return f'"{column.name}"'

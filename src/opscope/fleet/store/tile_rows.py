@@ -107,7 +107,7 @@ def tile_rows(found: TileResult, bundle: str, source: str, given: BundleLabels, 
     key = bundle, model, device, found.given.dtype or "tiles"
     run = ("tiles", moment(created), given.commit, None, "{}", None, found.given.dtype)
     nothing_more = (None,) * 9
-    figures = (None,) * 20
+    figures = (None,) * 21
     return {
         "runs": [(*key, *run, *nothing_more, source, "complete", *figures)],
         "tiles": [key + _tile(tile) for tile in found.tiles],

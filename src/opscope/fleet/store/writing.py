@@ -1,29 +1,30 @@
-"""Rows into Parquet files: one for each table and each model, device and variant."""
+"""Bundles into a store: their rows as Parquet files, one a table and month, and one commit for all of them."""
 
 from __future__ import annotations
 
 import hashlib
 import io
-import re
 import secrets
-from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
-from urllib.parse import quote
 
 import polars as pl
 
-from opscope.fleet.store.log import DATA, Commit, File, StoreEntry, commit
-from opscope.fleet.store.schema import PARTITION, TABLES
+from opscope.core.errors import StorageError
+from opscope.fleet.store.entries import entry_rows, relatives, replaced_rows
+from opscope.fleet.store.log import TRIES, File, OvertakenError, commit, snapshot
+from opscope.fleet.store.rows import moment
+from opscope.fleet.store.schema import BUNDLES, EVERY, KEYS, REPLACED, TABLES, as_stored
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Mapping
 
+    from opscope.fleet.store.entries import StoreEntry
     from opscope.fleet.store.place import StoreLocation
 
-_LONGEST_NAME = 80
-_UNSAFE = re.compile(r"\A\.*\Z")
-MOST_ROWS = 200_000
-"""Rows of a batch, and of a file that is compacted no further: what bounds memory."""
+MOST_ROWS = 120_000
+"""Rows of a batch: what bounds its memory."""
+ROW_GROUP = 50_000
+"""Rows that a query can pass over together, when they are of other models."""
 
 
 class Batch:
@@ -40,7 +41,11 @@ class Batch:
 
     def add(self, entry: StoreEntry, frames: Mapping[str, pl.DataFrame]) -> None:
         """One more bundle, with its rows by the names of their tables; nothing is written yet."""
-        self.entries.append(entry)
+        self.add_many([entry], frames)
+
+    def add_many(self, entries: Iterable[StoreEntry], frames: Mapping[str, pl.DataFrame]) -> None:
+        """The same for several bundles, whose rows stand together."""
+        self.entries.extend(entries)
         for name, own in frames.items():
             self._frames[name].append(own)
             self._rows += own.height
@@ -50,52 +55,113 @@ class Batch:
         """Whether it should be written before more is added."""
         return self._rows >= MOST_ROWS
 
-    def write(self, place: StoreLocation) -> str | None:
-        """Write the files, then the commit; the path of the commit, None when there is nothing to write.
+    def write(self, place: StoreLocation) -> list[StoreEntry]:
+        """Write the files, then the commit.
+
+        A bundle that is there already, or of whose run a fuller one is there, is left out. When somebody else commits
+        in between, what is there is looked up again.
+
+        Returns:
+            The bundles that are in the store now.
 
         Raises:
             StorageError: the system refused; nothing of the batch is in the store.
         """
-        if not self.entries:
-            return None
+        wanted: tuple[list[StoreEntry], list[str]] = [], []
         files: list[File] = []
+        for _ in range(TRIES if self.entries else 0):
+            now = snapshot(place)
+            found = _to_store(self.entries, relatives(place, now, self.entries))
+            if found != wanted or not files:
+                _delete(place, files)
+                wanted, files = found, self._files(place, *found)
+            if not files:
+                return []
+            try:
+                commit(place, now, files, data=True)
+            except OvertakenError:
+                continue
+            return wanted[0]
+        if self.entries:
+            raise StorageError("others write faster than this can", where=place.address, hint="try again")
+        return []
+
+    def _files(self, place: StoreLocation, kept: list[StoreEntry], replaced: list[str]) -> list[File]:
+        """Write the rows of some bundles; all files or none."""
+        files: list[File] = []
+        months: dict[str, list[StoreEntry]] = {}
+        for one in kept:
+            months.setdefault(one.month, []).append(one)
         try:
-            for name, frames in self._frames.items():
-                for file in write_partitions(place, name, pl.concat(frames)) if frames else ():
-                    files.append(file)  # noqa: PERF402 - those that are written are known when the next one fails
+            for month, own in months.items():
+                files.append(write_file(place, BUNDLES.name, month, entry_rows(own)))
+                every = len(own) == len(self.entries)
+                for name, frames in self._frames.items():
+                    rows = _rows_of(frames, None if every else own, self.entries)
+                    if rows is not None:
+                        files.append(write_file(place, name, month, rows))
+            if replaced:
+                files.append(write_file(place, REPLACED.name, kept[0].month, replaced_rows(replaced)))
         except BaseException:
-            for file in files:
-                place.delete(file.path)
+            _delete(place, files)
             raise
-        # From here on nothing is deleted: when writing the commit fails, nobody knows whether it is there.
-        return commit(place, Commit(self.entries, files))
+        return files
 
 
-def write_partitions(place: StoreLocation, table: str, frame: pl.DataFrame) -> Iterator[File]:
-    """Write rows of one table, each partition to a file of its own."""
-    for values, own in frame.partition_by(PARTITION, as_dict=True, maintain_order=True).items():
-        yield write_file(place, table, (str(values[0]), str(values[1]), str(values[2])), own)
-
-
-def write_file(place: StoreLocation, table: str, partition: tuple[str, str, str], frame: pl.DataFrame) -> File:
-    """Write rows of one partition to a file of a new name."""
-    content = parquet(frame)
-    folders = [f"{name}={folder_name(value)}" for name, value in zip(PARTITION, partition, strict=True)]
-    path = str(PurePosixPath(DATA, table, *folders, f"{secrets.token_hex(8)}.parquet"))
-    place.write(path, content)
-    return File(path, table, partition, frame.height, len(content), hashlib.sha256(content).hexdigest())
-
-
-def parquet(frame: pl.DataFrame) -> bytes:
-    """A data frame as Parquet."""
+def write_file(place: StoreLocation, table: str, month: str, frame: pl.DataFrame) -> File:
+    """Write rows of one table to a file of a new name, which holds the hash of its content."""
+    keys = [name for name in KEYS[1:] if name in frame.columns]
+    ordered = frame.sort(keys, maintain_order=True) if keys else frame
     buffer = io.BytesIO()
-    frame.write_parquet(buffer, compression="zstd", statistics=True)
-    return buffer.getvalue()
+    as_stored(EVERY[table], ordered).write_parquet(buffer, compression="zstd", row_group_size=ROW_GROUP)
+    content = buffer.getvalue()
+    path = path_of(table, month, hashlib.sha256(content).hexdigest())
+    place.write(path, content)
+    return File(path, table, month, frame.height, len(content))
 
 
-def folder_name(value: str) -> str:
-    """A value as a part of a path: escaped as in a URL; one that is too long, or no name, is replaced by its hash."""
-    name = quote(value, safe=" ,()+@")
-    if len(name) > _LONGEST_NAME or _UNSAFE.match(name):
-        return f"sha256-{hashlib.sha256(value.encode(errors='surrogatepass')).hexdigest()[:16]}"
-    return name
+def path_of(table: str, month: str, sha256: str) -> str:
+    """Path of a new file. Two processes may write the same content, of which one is deleted: so no two names agree."""
+    return f"table_name={table}/month={month}/{sha256}-{secrets.token_hex(4)}.parquet"
+
+
+def hash_in(path: str) -> str | None:
+    """Hash of the content that a file had when it was written; None for a file of another program."""
+    name = path.rpartition("/")[2].partition("-")[0]
+    return name if len(name) == hashlib.sha256().digest_size * 2 else None
+
+
+def _to_store(own: list[StoreEntry], there: Mapping[str, StoreEntry]) -> tuple[list[StoreEntry], list[str]]:
+    """Of some bundles those that count, and the stored ones whose place they take."""
+    fullest: dict[str, StoreEntry] = {}
+    for one in own:
+        if _fullness(one) > _fullness(fullest.get(one.origin) or there.get(one.origin)):
+            fullest[one.origin] = one
+    kept = [one for one in own if fullest.get(one.origin) is one]
+    return kept, [there[one.origin].bundle for one in kept if one.origin in there]
+
+
+def _fullness(one: StoreEntry | None) -> tuple[int, str]:
+    return (-1, "") if one is None else (one.repetitions, one.bundle)
+
+
+def _rows_of(frames: list[pl.DataFrame], own: list[StoreEntry] | None, every: list[StoreEntry]) -> pl.DataFrame | None:
+    """Rows of one table and of some bundles, None: of all; None when there are none.
+
+    Nothing is copied that need not be: the rows of a batch are most of the memory that adding takes.
+    """
+    if not frames:
+        return None
+    rows = pl.concat(frames)
+    if own is not None:
+        rows = rows.filter(pl.col("bundle").is_in([one.bundle for one in own]))
+    if "placed" in rows.columns:
+        places = {one.bundle: moment(one.placed) for one in every}
+        said = pl.Series([places[bundle] for bundle in rows["bundle"]], dtype=pl.Datetime("us"))
+        rows = rows.with_columns(pl.coalesce("placed", said).alias("placed"))
+    return rows if rows.height else None
+
+
+def _delete(place: StoreLocation, files: list[File]) -> None:
+    for file in files:
+        place.delete(file.path)
