@@ -1,19 +1,23 @@
-"""Which lines of the readers have run, at a cost that falls as fewer are left to be seen."""
+"""Which lines of opscope have run, at a cost that falls as fewer are left to be seen."""
 
 from __future__ import annotations
 
 import sys
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import opscope
+
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from types import CodeType, FrameType
 
-_PACKAGE = "/opscope/read/"
+_PACKAGE = str(Path(opscope.__file__).parent)
 
 
 class Lines:
-    """Lines of ``opscope.read`` that have run; :meth:`taken` tells how many were new since the last call.
+    """Lines of the package that have run; :meth:`taken` tells how many were new since the last call.
 
     Python 3.12 reports each line once and never again. Before, functions all of whose lines were seen run untraced.
     """
@@ -30,8 +34,19 @@ class Lines:
             monitoring.use_tool_id(monitoring.COVERAGE_ID, "opscope fuzz")
             monitoring.register_callback(monitoring.COVERAGE_ID, monitoring.events.LINE, self._line)
             monitoring.set_events(monitoring.COVERAGE_ID, monitoring.events.LINE)
+            monitoring.restart_events()  # lines that an earlier watch saw are reported again
         else:
             sys.settrace(self._call)
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Do not watch meanwhile, where watching costs time for lines that are not ours, too."""
+        watch = sys.gettrace()
+        sys.settrace(None)
+        try:
+            yield
+        finally:
+            sys.settrace(watch)
 
     def stop(self) -> None:
         """Watch no longer."""
@@ -48,7 +63,7 @@ class Lines:
         return new
 
     def _line(self, code: CodeType, line: int) -> object:
-        if _of_a_reader(code):
+        if _of_the_package(code):
             self.seen.add((code.co_filename, line))
         return sys.monitoring.DISABLE  # type: ignore[attr-defined,unused-ignore] # from Python 3.12
 
@@ -57,7 +72,7 @@ class Lines:
         missing = self._missing.get(code)
         if missing is None:
             lines = {line for _, _, line in code.co_lines() if line} - {code.co_firstlineno}
-            missing = self._missing[code] = lines if _of_a_reader(code) else set()
+            missing = self._missing[code] = lines if _of_the_package(code) else set()
         return self._trace if missing else None
 
     def _trace(self, frame: FrameType, event: str, _value: object) -> Callable[..., Any]:
@@ -67,5 +82,5 @@ class Lines:
         return self._trace
 
 
-def _of_a_reader(code: CodeType) -> bool:
-    return _PACKAGE in code.co_filename
+def _of_the_package(code: CodeType) -> bool:
+    return code.co_filename.startswith(_PACKAGE)

@@ -38,7 +38,8 @@ def main(arguments: list[str] | None = None) -> int:
         return max(_worker([name, "-", str(options.input.resolve())], capture=False).wait() for name in names)
     found = 0
     for name in names:
-        report = fuzz_target(name, options.seed, Effort(options.seconds, options.least), findings)
+        effort = Effort(options.seconds, options.least)
+        report = fuzz_target(name, options.seed, effort, findings, keeping=options.keep)
         found += len(report.findings)
         print(_line(name, report), flush=True)
         for path, what in report.findings:
@@ -53,6 +54,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1, help="decides what is tried")
     parser.add_argument("--target", action="append", help="one of the targets, or MODULE:OBJECT; may be repeated")
     parser.add_argument("--findings", type=Path, default=FINDINGS, help="directory for failing inputs")
+    parser.add_argument("--keep", action="store_true", help="write the inputs worth keeping into fuzz/corpus")
     parser.add_argument("--input", type=Path, help="read this file once and say what comes of it")
     return parser.parse_args(arguments)
 
@@ -61,14 +63,15 @@ def _line(name: str, report: Report) -> str:
     rate = report.inputs / report.seconds if report.seconds else 0.0
     return (
         f"{name}: {report.inputs:,} inputs in {report.seconds:.0f} s ({rate:,.0f} a second), "
-        f"{report.refused:,} refused, corpus {report.corpus:,}, {report.lines:,} lines covered, "
+        f"{report.refused:,} refused, {report.built:,} built, corpus {report.corpus:,}, "
+        f"{report.lines:,} lines covered, "
         f"{len(report.findings)} findings"
     )
 
 
-def fuzz_target(name: str, seed: int, effort: Effort, findings: Path) -> Report:
+def fuzz_target(name: str, seed: int, effort: Effort, findings: Path, *, keeping: bool = False) -> Report:
     """Fuzz one target. A worker that dies leaves its input as a finding, and another one goes on."""
-    total, crashes = Report(), 0
+    total, crashes, keep = Report(), 0, ["keep"] * keeping
     end = time.monotonic() + effort.seconds
     with tempfile.TemporaryDirectory(prefix="opscope-fuzz-") as directory:
         shared = Path(directory) / "current"
@@ -76,7 +79,7 @@ def fuzz_target(name: str, seed: int, effort: Effort, findings: Path) -> Report:
         while crashes < _MOST_CRASHES and (total.inputs < effort.least or time.monotonic() < end):
             began = time.monotonic()
             left = str(end - began), str(effort.least - total.inputs)
-            process = _worker([name, str(shared), f"{seed}.{crashes}", *left, str(findings)])
+            process = _worker([name, str(shared), f"{seed}.{crashes}", *left, str(findings), *keep])
             output, failure = _watched(process, Current(shared))
             if failure is None:
                 _add(total, Report(**json.loads(output.splitlines()[-1])))
@@ -93,6 +96,7 @@ def _add(total: Report, part: Report) -> None:
     total.inputs += part.inputs
     total.seconds += part.seconds
     total.refused += part.refused
+    total.built += part.built
     total.corpus, total.lines = max(total.corpus, part.corpus), max(total.lines, part.lines)
     total.findings += [(path, what) for path, what in part.findings]
 

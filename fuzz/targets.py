@@ -21,10 +21,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from fuzz import aie_tiles
+from fuzz import aie_commands, aie_tiles, etdump_tree
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from fuzz.structure import Structure
 
     Read: TypeAlias = Callable[[bytes], object]
     Seeds: TypeAlias = Callable[[], list[bytes]]
@@ -57,6 +59,7 @@ class Target:
         read: reads an input; a TraceFormatError is the right answer to a damaged one.
         seeds: valid inputs to start from.
         tokens: pieces of the format, for damage that keeps it half right.
+        structure: how inputs are built from what they mean, where that is known; else they are changed as bytes.
     """
 
     name: str
@@ -64,6 +67,7 @@ class Target:
     read: Read
     seeds: Seeds
     tokens: tuple[bytes, ...] = ()
+    structure: Structure | None = None
 
     @property
     def available(self) -> bool:
@@ -467,6 +471,7 @@ TARGETS = (
         _read_etdump,
         _traces,
         (b"ED00", b"\0" * 8, b"Method::execute"),
+        etdump_tree.STRUCTURE,
     ),
     Target("pte", "opscope.runtimes.executorch.pte", _read_program, _programs, (b"ET12", b"eh00", b"\0" * 8)),
     Target(
@@ -537,7 +542,14 @@ TARGETS = (
         (b"PAR1",),
     ),
     Target("aie-json", "opscope.npu.readers.json", aie_tiles.read_json, aie_tiles.json_traces, _TILES_JSON),
-    Target("aie-words", "opscope.npu.readers.words", aie_tiles.read_words, aie_tiles.words_traces, _TILES_WORDS),
+    Target(
+        "aie-words",
+        "opscope.npu.readers.words",
+        aie_tiles.read_words,
+        aie_tiles.words_traces,
+        _TILES_WORDS,
+        aie_commands.STRUCTURE,
+    ),
     Target(
         "compressed", "opscope.readers.compressed", _read_compressed, _compressed, (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
     ),

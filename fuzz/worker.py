@@ -22,6 +22,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from fuzz.corpus import MOST_BYTES, MOST_INPUTS, keep, kept
 from fuzz.coverage import Lines
 from fuzz.mutate import LARGEST, mutated
 from fuzz.targets import target_named
@@ -38,6 +39,7 @@ MEMORY = 512 << 20
 """Bytes that reading one input may take beyond what the process had before."""
 
 _REFUSED_SHARE = 0.2
+_BUILT_SHARE = 0.7
 _MINIMISING_SECONDS = 5.0
 _HEAD = struct.Struct("<QQ")
 CURRENT_BYTES = _HEAD.size + LARGEST
@@ -69,6 +71,7 @@ class Report:
         corpus: inputs that showed something new.
         lines: lines of the readers that ran.
         refused: inputs that ended in a TraceFormatError.
+        built: inputs that were changed as what they mean, not as bytes.
         findings: file and problem of each kind of failure.
     """
 
@@ -77,6 +80,7 @@ class Report:
     corpus: int = 0
     lines: int = 0
     refused: int = 0
+    built: int = 0
     findings: list[tuple[str, str]] = field(default_factory=list)
 
 
@@ -98,16 +102,36 @@ class Current:
         return number, self._map[_HEAD.size : _HEAD.size + length]
 
 
+class Input(NamedTuple):
+    """An input.
+
+    Attributes:
+        data: its bytes.
+        meaning: what they were written from, see :mod:`fuzz.structure`; None for what is bytes alone.
+    """
+
+    data: bytes
+    meaning: object = None
+
+
 @dataclass
 class Corpus:
     """Inputs that showed something new, apart by whether they were read: damage to a refused one rarely goes deeper."""
 
-    whole: list[bytes]
-    refused: list[bytes] = field(default_factory=list)
+    whole: list[Input]
+    refused: list[Input] = field(default_factory=list)
 
-    def chosen(self, rng: random.Random) -> bytes:
+    def chosen(self, rng: random.Random) -> Input:
         """One of them, mostly one that was read."""
         return rng.choice(self.refused if self.refused and rng.random() < _REFUSED_SHARE else self.whole)
+
+    def next(self, rng: random.Random, target: Target) -> Input:
+        """A changed copy of one of them."""
+        one, other = self.chosen(rng), self.chosen(rng)
+        if target.structure is None or one.meaning is None or rng.random() > _BUILT_SHARE:
+            return Input(mutated(rng, one.data, other.data, target.tokens))
+        meaning = target.structure.changed(rng, one.meaning, one.meaning if other.meaning is None else other.meaning)
+        return Input(target.structure.written(meaning)[:LARGEST], meaning)
 
 
 class Executor:
@@ -180,33 +204,62 @@ def _place(error: BaseException) -> str:
     return f"{type(error).__name__}{where}"
 
 
-def fuzz(target: Target, seed: str, effort: Effort, current: Current, findings: Path) -> Report:
+def fuzz(target: Target, seed: str, effort: Effort, current: Current, findings: Path) -> tuple[Report, Corpus]:
     """Fuzz a target so long and with so many inputs; every kind of failure is written down once."""
     # Seeds are arbitrary text: reproducible damage, not secrets.
     rng, report, lines, executor = random.Random(seed), Report(), Lines(), Executor(target)  # noqa: S311
-    corpus, known, failed = Corpus(target.seeds()), set(), set()
-    pending = list(corpus.whole)
-    seeds, began = len(pending), time.monotonic()
+    corpus, known, failed = Corpus(_seeds(target)), set(), set()
+    pending = [*map(Input, kept(target.name)), *corpus.whole]
+    begun, began = len(pending), time.monotonic()
     lines.start()
     while pending or report.inputs < effort.least or time.monotonic() - began < effort.seconds:
-        data = pending.pop() if pending else mutated(rng, corpus.chosen(rng), corpus.chosen(rng), target.tokens)
-        current.put(report.inputs, data)
-        kind, what = executor.outcome(data)
+        with lines.paused():
+            made = pending.pop() if pending else corpus.next(rng, target)
+        current.put(report.inputs, made.data)
+        kind, what = executor.outcome(made.data)
         report.inputs += 1
         report.refused += kind == "refused"
-        if report.inputs == seeds:
+        report.built += made.meaning is not None
+        if report.inputs == begun:
             executor.limit_memory()
         if kind == "failed" and what not in failed:
             failed.add(what)
-            smaller = minimised(executor, data, what)
+            smaller = minimised(executor, made.data, what)
             report.findings.append((write_finding(findings, target.name, smaller, what), what))
         elif kind != "failed" and (lines.taken() or (kind, what) not in known):
             known.add((kind, what))
-            (corpus.whole if kind == "read" else corpus.refused).append(data)
+            (corpus.whole if kind == "read" else corpus.refused).append(made)
     lines.stop()
     report.seconds, report.lines = time.monotonic() - began, len(lines.seen)
     report.corpus = len(corpus.whole) + len(corpus.refused)
-    return report
+    return report, corpus
+
+
+def _seeds(target: Target) -> list[Input]:
+    """The valid inputs of a target, and those that its structure starts from."""
+    structure = target.structure
+    built = [Input(structure.written(value), value) for value in structure.starts()] if structure else []
+    return [*map(Input, target.seeds()), *built]
+
+
+def distilled(target: Target, corpus: Corpus) -> list[bytes]:
+    """Inputs of a corpus worth keeping: the shortest ones that reach new lines or new messages, one after the other."""
+    lines, executor, known = Lines(), Executor(target), set()
+    found, size = list[bytes](), 0
+    lines.start()
+    for seed in _seeds(target):
+        known.add(executor.outcome(seed.data))
+    lines.taken()
+    for data in sorted({made.data for made in (*corpus.whole, *corpus.refused)}, key=lambda data: (len(data), data)):
+        if len(found) == MOST_INPUTS or size + len(data) > MOST_BYTES:
+            break
+        outcome = executor.outcome(data)
+        if lines.taken() or outcome not in known:
+            known.add(outcome)
+            found.append(data)
+            size += len(data)
+    lines.stop()
+    return found
 
 
 def minimised(executor: Executor, data: bytes, what: str) -> bytes:
@@ -251,8 +304,11 @@ def main(arguments: list[str]) -> int:
         kind, what = executor.outcome(Path(rest[0]).read_bytes())
         print(kind, what)
         return int(kind == "failed")
-    seed, seconds, least, findings = rest
-    report = fuzz(target, seed, Effort(float(seconds), int(least)), Current(Path(current)), Path(findings))
+    seed, seconds, least, findings, *keeping = rest
+    effort = Effort(float(seconds), int(least))
+    report, corpus = fuzz(target, seed, effort, Current(Path(current)), Path(findings))
+    if keeping:
+        keep(name, distilled(target, corpus))
     print(json.dumps(asdict(report)))
     return 0
 

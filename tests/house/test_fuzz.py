@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import os
+import random
 import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
+from opscope.core.errors import TraceFormatError
+
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT))
 fuzzed = pytest.importorskip("fuzz.targets", reason="the fuzzer is not part of a source distribution")
+corpus = pytest.importorskip("fuzz.corpus", reason="the fuzzer is not part of a source distribution")
 
 
 def run(*options: str) -> subprocess.CompletedProcess[str]:
@@ -82,3 +87,39 @@ def test_an_unknown_target_is_refused() -> None:
     done = run("--target", "etdumb", "--seconds", "1")
     assert done.returncode != 0
     assert "etdump" in done.stderr
+
+
+def test_lines_that_an_input_reaches_are_seen(tmp_path: Path) -> None:
+    """Otherwise nothing tells which damage leads on, and fuzzing is blind."""
+    done = run("--target", "etdump", "--seconds", "0", "--least", "30", "--findings", str(tmp_path))
+    assert int(re.search(r"(\d+) lines covered", done.stdout)[1]) > 200
+
+
+@pytest.mark.parametrize("name", [name for name, target in fuzzed.targets().items() if target.structure])
+def test_structures_are_mostly_read_and_often_refused(name: str) -> None:
+    """Both go deep: what is whole and odd is read, and what contradicts itself is refused by its meaning."""
+    target, rng = fuzzed.target_named(name), random.Random(7)
+    structure, outcomes = target.structure, Counter()
+    values = list(structure.starts())
+    for value in values:
+        target.read(structure.written(value))
+    for _ in range(60):
+        changed = structure.changed(rng, rng.choice(values), rng.choice(values))
+        try:
+            target.read(structure.written(changed))
+            outcomes["read"] += 1
+        except TraceFormatError:
+            outcomes["refused"] += 1
+    assert outcomes["read"] > 20
+    assert outcomes["refused"] > 0
+
+
+def test_what_is_kept_is_small() -> None:
+    """The corpus stands in the repository: some tens of KB, and no target has more than its share."""
+    archives = list(corpus.DIRECTORY.glob("*.zip"))
+    assert {path.stem for path in archives} <= set(fuzzed.targets())
+    assert 0 < sum(path.stat().st_size for path in archives) < 100_000
+    for path in archives:
+        inputs = corpus.kept(path.stem)
+        assert 0 < len(inputs) <= corpus.MOST_INPUTS
+        assert sum(map(len, inputs)) <= corpus.MOST_BYTES
