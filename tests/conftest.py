@@ -1,11 +1,16 @@
-"""Fixtures shared by the tests, and the switch that writes expected reports anew."""
+"""Fixtures shared by the tests, what a session begins with, and the switch that writes expected reports anew."""
 
 from __future__ import annotations
 
+import os
+import sys
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+
+from session_files import begin_session, end_session
 
 HAS_RUNTIME = find_spec("executorch") is not None and find_spec("torch") is not None
 
@@ -15,12 +20,52 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--bless", action="store_true", help="write the expected reports anew")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip tests of the real runtime where it is not installed, and say so."""
+def pytest_configure(config: pytest.Config) -> None:
+    """The process that starts the workers makes the directory that they share.
+
+    Bytecode is kept, also where PYTHONDONTWRITEBYTECODE is set, as in many containers: else each of the hundreds of
+    processes that the tests start compiles opscope anew, and each worker rewrites every assertion.
+    """
+    sys.dont_write_bytecode = False
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    if not _is_worker(config):
+        begin_session()
+        config.option.loadscopereorder = False  # xdist would begin with the files of the most tests, not the longest
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """It removes that directory when all of them have ended."""
+    if not _is_worker(config):
+        end_session()
+
+
+def _is_worker(config: pytest.Config) -> bool:
+    return hasattr(config, "workerinput")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Skip tests of the real runtime where it is not installed, and say so; workers get files with such tests first."""
     skip = pytest.mark.skip(reason="needs torch and executorch: pip install 'opscope[executorch]'")
     for item in items:
         if item.get_closest_marker("runtime") and not HAS_RUNTIME:
             item.add_marker(skip)
+    if _is_worker(config):
+        _longest_first(items)
+
+
+def _longest_first(items: list[pytest.Item]) -> None:
+    """Tests of the real runtime take most of the time: begun last, they would leave the other workers idle."""
+    long = {item.path for item in items if item.get_closest_marker("runtime")}
+    items.sort(key=lambda item: item.path not in long)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_lock(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """This machine's lock of the tests of one process: they keep nobody from measuring, and nobody keeps them."""
+    lock = tmp_path_factory.mktemp("lock") / "opscope.lock"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OPSCOPE_LOCK", str(lock))
+        yield lock
 
 
 @pytest.fixture
@@ -32,8 +77,16 @@ def small_repeats(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="session")
-def toy_program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """toy_cnn, exported once by the real exporter."""
-    from opscope.runtimes.executorch.export.process import export_model
+def toy_program() -> Path:
+    """toy_cnn, exported once by the real exporter; its .etrecord lies beside it."""
+    from exports import shared_export
 
-    return export_model("toy_cnn", "fp32", tmp_path_factory.mktemp("toy"))[0]
+    return shared_export("toy_cnn", "fp32")
+
+
+@pytest.fixture(scope="session")
+def toy_programs(toy_program: Path) -> dict[str, Path]:
+    """toy_cnn in both number types, likewise."""
+    from exports import shared_export
+
+    return {"fp32": toy_program, "int8": shared_export("toy_cnn", "int8")}

@@ -1,4 +1,4 @@
-"""Exports by the real exporter, in the process of the test."""
+"""Exports by the real exporter: in the process of the test, or once for all tests of a session."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from opscope.runtimes.executorch.export.choices import Choice
 from opscope.runtimes.executorch.export.process import Exported
 from opscope.runtimes.executorch.export.protocol import ExportFinished, ExportRequest
 from opscope.workflows.export.exporting import checked
+from session_files import made_once
 
 
 def served(directory: Path, model: str, dtype: str = "fp32", backend: str = "xnnpack") -> Exported:
@@ -25,3 +26,11 @@ def served(directory: Path, model: str, dtype: str = "fp32", backend: str = "xnn
 def record_of(directory: Path, model: str, dtype: str = "fp32", backend: str = "xnnpack") -> ExportRecord:
     """The record of such an export."""
     return checked(served(directory, model, dtype, backend), model, Choice(dtype, backend))
+
+
+def shared_export(model: str, dtype: str) -> Path:
+    """The .pte of a registered model, exported in a process of its own, once in a session; the record is beside it."""
+    from opscope.runtimes.executorch.export.process import export_model
+
+    directory = made_once(f"programs/{model}-{dtype}", lambda place: export_model(model, dtype, place))
+    return next(directory.glob("*.pte"))

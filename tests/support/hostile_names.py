@@ -12,3 +12,17 @@ HOSTILE = (
     "quote \" and ' and & and </td></table>",
     "line\nbreak\x07",
 )
+TERMINAL = (
+    "[/x]",
+    "[f32]",
+    "[link=http://x]y[/link]",
+    ":smile:",
+    "\x1b[31m",
+    "\x9b2J",
+    "\N{RIGHT-TO-LEFT OVERRIDE}",
+    "=cmd|' /C calc'!A0",
+    "<script>",
+    "up\nerror: all is lost",
+    "y" * 10_000,
+)
+"""Names that want to be markup, a link, a colour, another line, a formula or a picture where they are printed."""

@@ -1,11 +1,7 @@
-"""The native runner, built once for all tests into a directory of their own, never into the user's cache."""
+"""The native runner, built once for all tests into the directory of their session, never into the user's cache."""
 
 from __future__ import annotations
 
-import atexit
-import functools
-import shutil
-import tempfile
 from pathlib import Path
 
 import pytest
@@ -16,14 +12,14 @@ from opscope.hosts.ssh import SshShell, parse_address
 from opscope.runtimes.executorch.runners.native import NativeTarget, native_here, native_on
 from opscope.runtimes.executorch.runners.native_build import build_runner, find_compiler
 from opscope.runtimes.executorch.runners.remote_runtime import RuntimeFolder, build_runtime
+from session_files import session_directory
 from sshd import Sshd
 
 
-@functools.cache
 def native_cache() -> Path:
-    """Where the tests' runner is kept."""
-    directory = Path(tempfile.mkdtemp(prefix="opscope-test-"))
-    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    """Where the tests' runner is kept, for all workers: opscope puts what it builds there in one step."""
+    directory = session_directory() / "native"
+    directory.mkdir(exist_ok=True)
     return directory
 
 

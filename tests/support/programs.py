@@ -9,11 +9,11 @@ import flatbuffers
 _KERNEL_CALL, _DELEGATE_CALL = 1, 2
 
 
-def tiny_program() -> bytes:
+def tiny_program(method: str = "forward", portable: str = "aten::add", delegate: str = "XnnpackBackend") -> bytes:
     """The program as a file without segments; a reader finds its method, operator and delegate."""
     builder = flatbuffers.Builder(512)
-    name, operator, overload = (builder.CreateString(text) for text in ("forward", "aten::add", "out"))
-    backend = builder.CreateString("XnnpackBackend")
+    name, operator, overload = (builder.CreateString(text) for text in (method, portable, "out"))
+    backend = builder.CreateString(delegate)
     operators = _tables(builder, [_table(builder, [(0, operator), (1, overload)])])
     delegates = _tables(builder, [_table(builder, [(0, backend)])])
     instructions = _tables(builder, [_instruction(builder, _DELEGATE_CALL), _instruction(builder, _KERNEL_CALL)])

@@ -1,13 +1,10 @@
-"""Tiny models of every kind, exported and run for real: ``python tests/support/traced_models.py DIRECTORY``.
+"""Tiny models of every kind, exported and run for real through the runtime's Python bindings.
 
-One process exports all of them and runs each through the runtime's Python bindings, because importing torch costs more
-than everything else. It leaves NAME.etdump for each name in ``MODELS``. Heavy imports stay inside the functions, so
-that a test can read the list without torch.
+Heavy imports stay inside the functions, so that a test can read the list without torch.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -189,7 +186,7 @@ MODELS = {
 
 
 def trace(name: str, directory: Path) -> None:
-    """Export a model and write the trace of ``ROUNDS`` rounds of its calls."""
+    """Export a model and write the trace of ``ROUNDS`` rounds of its calls: NAME.etdump beside NAME.pte."""
     import torch
     from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
     from executorch.exir import to_edge_transform_and_lower
@@ -221,8 +218,3 @@ def run(program: Path, calls: list[tuple[str, tuple[Any, ...]]]) -> None:
         for method, inputs in calls:
             module.run_method(method, inputs)
     module.write_etdump_result_to_file(str(program.with_suffix(".etdump")))
-
-
-if __name__ == "__main__":
-    for each in MODELS:
-        trace(each, Path(sys.argv[1]))

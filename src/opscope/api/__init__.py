@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from opscope.core.json import to_json
     from opscope.fleet.fleet import fleet_report, stored_fleet
-    from opscope.fleet.history import stored_history
+    from opscope.fleet.history import acknowledge_changes, check_new_changes, stored_history
     from opscope.fleet.history_gate import check_history
     from opscope.fleet.stores import (
         AddReport,
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         compact_store,
         migrate_store,
         query_store,
+        query_stream,
         remove_from_store,
         store_entries,
         verify_store,
@@ -69,12 +70,14 @@ __all__ = [
     "Skill",
     "Tiles",
     "TilesRequest",
+    "acknowledge_changes",
     "add_to_store",
     "analyze",
     "analyze_tiles",
     "check",
     "check_history",
     "check_kinds",
+    "check_new_changes",
     "check_programs",
     "combined",
     "combined_report",
@@ -97,6 +100,7 @@ __all__ = [
     "preflight",
     "profile",
     "query_store",
+    "query_stream",
     "read",
     "remove_from_store",
     "report",
@@ -120,7 +124,7 @@ _MODULES = {
         "fleet_report",
         "stored_fleet",
     ),
-    "opscope.fleet.history": ("stored_history",),
+    "opscope.fleet.history": ("acknowledge_changes", "check_new_changes", "stored_history"),
     "opscope.fleet.history_gate": ("check_history",),
     "opscope.fleet.stores": (
         "AddReport",
@@ -129,6 +133,7 @@ _MODULES = {
         "compact_store",
         "migrate_store",
         "query_store",
+        "query_stream",
         "remove_from_store",
         "store_entries",
         "verify_store",

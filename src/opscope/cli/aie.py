@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from opscope.cli.output import JsonOption, QuietOption, show, write_json
+from opscope.cli.output import JsonOption, QuietOption, say, show, write_json
 
 if TYPE_CHECKING:
     from opscope.npu.workflows.aie import Tiles, TilesRequest
@@ -29,7 +29,12 @@ def command(
     n: Annotated[int | None, typer.Option("--n", help="Columns of B in one kernel call.")] = None,
     row: Annotated[int | None, typer.Option(help="Rows of cores that compute.")] = None,
     col: Annotated[int | None, typer.Option(help="Columns of cores that compute.")] = None,
-    hwid: Annotated[str | None, typer.Option(help="Name of the hardware, for the report.")] = None,
+    hwid: Annotated[
+        str | None,
+        typer.Option(
+            help="Name of the hardware: npu1, npu2, one of mlir-aie's or Stream's devices, or any for the report."
+        ),
+    ] = None,
     warmup: Annotated[int | None, typer.Option(help="Iterations to set aside.")] = None,
     iterations: Annotated[int | None, typer.Option(help="Iterations that are measured after them.")] = None,
     slots: Annotated[
@@ -43,7 +48,19 @@ def command(
     dtype: Annotated[str | None, typer.Option(help="Type of the operands: int8, int16, bf16 or bfp16.")] = None,
     arch: Annotated[str | None, typer.Option(metavar="npu1|npu2", help="Whose peak counts.")] = None,
     clock_mhz: Annotated[
-        float | None, typer.Option(metavar="MHZ", help="Clock of the array during the run; else rates are per cycle.")
+        float | None,
+        typer.Option(metavar="MHZ", help="Clock of the array during the run. [default: assumed, by --arch or --hwid]"),
+    ] = None,
+    no_assumed_clock: Annotated[
+        bool, typer.Option("--no-assumed-clock", help="Without --clock-mhz give rates in seconds as a range only.")
+    ] = False,
+    predicted: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="What Stream predicted, to hold against the trace: slot_latency_breakdown.yaml, "
+            "steady_state_trace.json, or a file with its latency block.",
+        ),
     ] = None,
     predicted_step: Annotated[
         float | None, typer.Option(metavar="CYCLES", help="A cost model's iteration step, to hold against the trace.")
@@ -59,8 +76,18 @@ def command(
     ] = None,
     predicted_iterations: Annotated[int | None, typer.Option(metavar="N", help="How many these are.")] = None,
     predicted_per: Annotated[
-        Literal["iteration", "call"], typer.Option(help="Its iteration: the whole product, or one kernel call.")
-    ] = "iteration",
+        Literal["iteration", "call"] | None,
+        typer.Option(
+            help="Its iteration: the whole product, or one kernel call. [default: iteration; of a FILE, call]"
+        ),
+    ] = None,
+    align: Annotated[
+        Literal["auto", "trace-start", "first-call"],
+        typer.Option(
+            help="What counts as one moment on all cores: auto, a traced broadcast, else the timers of raw words, else "
+            "the starts of the traces; first-call hides that cores start at different times."
+        ),
+    ] = "auto",
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Write reports and the published tool's files there.")
     ] = None,
@@ -94,12 +121,15 @@ def command(
         dtype=dtype,
         arch=arch,
         clock_mhz=clock_mhz,
+        assume_clock=not no_assumed_clock,
+        predicted=predicted,
         predicted_step=predicted_step,
         predicted_overlap=predicted_overlap,
         predicted_latency=predicted_latency,
         predicted_total=predicted_total,
         predicted_iterations=predicted_iterations,
         predicted_per=predicted_per,
+        align=align,
     )
     chosen = _traces(traces, request)
     if len(chosen) == 1:
@@ -182,4 +212,5 @@ def _name(written: list[Path], first: str) -> None:
     """Say where the report is, and how many files stand beside it."""
     report = next((path for path in written if path.name == first), None)
     if report is not None:
-        typer.echo(f"\n{report} and {len(written) - 1} more files")
+        say()
+        say(f"{report} and {len(written) - 1} more files")

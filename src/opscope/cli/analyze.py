@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from opscope.cli.output import JsonOption, QuietOption, WarmupOption, note_unhashed, show, warmup_count, write_json
+from opscope.cli.output import JsonOption, QuietOption, WarmupOption, note_unhashed, say, show, warmup_count, write_json
 
 if TYPE_CHECKING:
     from opscope.api import Inspected
@@ -51,7 +51,7 @@ def command(
 
         for number, value in enumerate(found):
             if number:
-                typer.echo()
+                say()
             show(inspected_summary(value))
         note_unhashed(paths)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
@@ -20,11 +19,15 @@ from opscope.cli.output import (
     RemoteDeviceOption,
     WarmupOption,
     note_unhashed,
+    notice,
+    output_target,
+    say,
     show,
     split_words,
     warmup_count,
     write,
 )
+from opscope.core.printable import shell_command
 from opscope.experiment import defaults
 
 if TYPE_CHECKING:
@@ -69,9 +72,14 @@ def command(
     warmup: WarmupOption = None,
     json: JsonOption = None,
     markdown: Annotated[
-        str | None, typer.Option(metavar="FILE|-", help="Write Markdown for a pull request or a job's summary.")
+        str | None,
+        typer.Option(
+            metavar="FILE|-", help="Write Markdown for a pull request or a job's summary.", callback=output_target
+        ),
     ] = None,
-    junit: Annotated[str | None, typer.Option(metavar="FILE|-", help="Write JUnit XML.")] = None,
+    junit: Annotated[
+        str | None, typer.Option(metavar="FILE|-", help="Write JUnit XML.", callback=output_target)
+    ] = None,
     quiet: QuietOption = False,
     out: Annotated[
         Path | None,
@@ -127,6 +135,10 @@ def command(
     input_file: Annotated[
         Path | None, typer.Option("--inputs", metavar="FILE.npz", help="Of programs: arrays with the inputs of both.")
     ] = None,
+    lock: Annotated[
+        Literal["wait", "warn", "fail"] | None,
+        typer.Option(help="Of programs: when another run measures on the machine, as of `opscope profile`."),
+    ] = None,
     models: ModelsOption = None,
 ) -> None:
     """Fail when a candidate is slower than its baseline by more than a threshold.
@@ -165,6 +177,7 @@ def command(
         "--methods": methods,
         "--input": input_specs or None,
         "--inputs": input_file,
+        "--lock": lock,
         "--models": models,
     }
     if against.startswith("store:"):
@@ -236,6 +249,7 @@ def _settings(given: Mapping[str, Any], warmup: str | None) -> Settings:
         "methods": None if given["--methods"] is None else split_words(given["--methods"]),
         "input_specs": None if given["--input"] is None else tuple(given["--input"]),
         "input_file": None if given["--inputs"] is None else str(given["--inputs"]),
+        "lock": given["--lock"],
         "models": None if given["--models"] is None else str(given["--models"]),
     }
     # A gate asks for a difference: ceilings tell nothing of it, and take seconds.
@@ -270,14 +284,15 @@ def _measured(
                 threshold=threshold,
                 budget=budget,
                 progress=progress,
+                notify=notice,
             )
     except (KeyboardInterrupt, InterruptedRunError):
         words = ["opscope", "check", programs.candidate, "--against", programs.against, "--out", str(out), "--resume"]
         begun = (out / "manifest.json").exists()
-        hint = f"finish it with: {shlex.join(words)}" if begun else "nothing was measured yet"
+        hint = f"finish it with: {shell_command(words)}" if begun else "nothing was measured yet"
         raise InterruptedRunError("interrupted; what was finished is kept", where=out, hint=hint) from None
     if not quiet:
-        typer.echo(f"report: {done.profiled.path / 'report.html'}", err=True)
+        say(f"report: {done.profiled.path / 'report.html'}", err=True)
     return done.report
 
 
@@ -411,7 +426,7 @@ def _decide(told: _Told, candidate: str) -> None:
     if told.problem is None:
         return
     if told.let_through:
-        typer.echo(f"warning: {candidate}: inconclusive, and let through: {told.problem}", err=True)
+        say(f"warning: {candidate}: inconclusive, and let through: {told.problem}", err=True)
         return
     kind = RegressionError if told.outcome is Outcome.REGRESSION else InconclusiveError
     raise kind(told.problem, where=candidate, hint=told.advice)

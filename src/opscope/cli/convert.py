@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from opscope.cli.output import STANDARD_OUTPUT, QuietOption, WarmupOption, warmup_count, write
+from opscope.cli.output import STANDARD_OUTPUT, QuietOption, WarmupOption, output_target, say, warmup_count, write
 
 
 def command(
@@ -24,7 +24,11 @@ def command(
     ],
     out: Annotated[
         str | None,
-        typer.Option(metavar="PATH|-", help="File, or directory for formats of several; - is standard output."),
+        typer.Option(
+            metavar="PATH|-",
+            help="File, or directory for formats of several; - is standard output.",
+            callback=output_target,
+        ),
     ] = None,
     by: Annotated[
         str | None,
@@ -35,6 +39,13 @@ def command(
     ] = None,
     etrecord: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Its export record: tells modules and source lines.")
+    ] = None,
+    device: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Name of the machine, for openmetrics. [default: its CPU and system]"),
+    ] = None,
+    commit: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="Commit of what was measured, for openmetrics.")
     ] = None,
     warmup: WarmupOption = None,
     force: Annotated[bool, typer.Option("--force", help="Replace files that are there.")] = False,
@@ -58,11 +69,11 @@ def command(
     from opscope.api import convert, converted
     from opscope.workflows.reports.conversion import ConvertOptions
 
-    count, options = warmup_count(warmup), ConvertOptions(program, etrecord, by)
+    count, options = warmup_count(warmup), ConvertOptions(program, etrecord, by, device, commit)
     if out == STANDARD_OUTPUT:
         write(converted(path, to, warmup=count, options=options), out)
         return
     place = Path(out) if out else None
     for file in convert(path, to, out=place, warmup=count, force=force, options=options):
         if not quiet:
-            typer.echo(file)
+            say(file)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from opscope.cli.output import JsonOption, write_json
+from opscope.cli.output import JsonOption, say, write_json
 from opscope.hosts.target_kinds import KINDS, forms
 
 _WIDTH = 20
@@ -37,9 +37,9 @@ def command(
     problems = [check for check in checks if check.state == "problem"]
     write_json(Readiness(not problems, target, checks), json)
     for check in checks if json != "-" else ():
-        typer.echo(f"{check.state.value:<8} {check.name:<{_WIDTH}} {check.found}")
+        say(f"{check.state.value:<8} {check.name:<{_WIDTH}} {check.found}")
         if check.action and check.state != "ok":
-            typer.echo(f"{'':<8} {'':<{_WIDTH}} -> {check.action}")
+            say(f"{'':<8} {'':<{_WIDTH}} -> {check.action}")
     if problems:
         names = ", ".join(check.name for check in problems)
         raise NotReadyError(f"not ready: {names}", hint=problems[0].action or None)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import typer
-
-from opscope.cli.output import JsonOption, write_json
+from opscope.cli.output import JsonOption, say, write_json
 
 if TYPE_CHECKING:
     from opscope.api import FeatureReport
@@ -26,9 +24,11 @@ def command(json: JsonOption = None) -> None:
 
 
 def _tell(found: FeatureReport) -> None:
-    typer.echo(f"{found.arch}, as the ExecuTorch runtime on this machine sees it\n")
+    say(f"{found.arch}, as the ExecuTorch runtime on this machine sees it")
+    say()
     for group in found.groups:
-        typer.echo(f"{group.name:<8} {'yes' if group.present else 'no':<4} {group.meaning}")
-    typer.echo(f"\ndefault of --ablate: {found.default or 'nothing can be switched off'}")
+        say(f"{group.name:<8} {'yes' if group.present else 'no':<4} {group.meaning}")
+    say()
+    say(f"default of --ablate: {found.default or 'nothing can be switched off'}")
     steps = " -> ".join(["all on", *(f"without {name}" for name in found.ladder)])
-    typer.echo(f"--ladder: {steps}")
+    say(f"--ladder: {steps}")

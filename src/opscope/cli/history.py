@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
-from opscope.cli.output import JsonOption, QuietOption, StoreOption, show, write_json
+from opscope.cli.output import (
+    STANDARD_OUTPUT,
+    JsonOption,
+    QuietOption,
+    StoreOption,
+    output_target,
+    say,
+    show,
+    write,
+    write_json,
+)
 
 
 def command(
@@ -26,8 +36,22 @@ def command(
     where: Annotated[
         str, typer.Option(metavar="KEY=VALUE,...", help="Which runs: model, device, variant, since, last and so on.")
     ] = "",
+    since: Annotated[
+        str, typer.Option(metavar="DATE", help="Tell only changes that were seen since then; all runs are judged.")
+    ] = "",
+    known: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Changes that were acknowledged; may be missing.")
+    ] = None,
+    acknowledge: Annotated[
+        str | None, typer.Option(metavar="NOTE", help="Add the changes that are told to --known FILE, with this note.")
+    ] = None,
+    fail_on: Annotated[
+        Literal["none", "new"],
+        typer.Option("--fail-on", help="new: exit code 1 when a change for the worse is not acknowledged."),
+    ] = "none",
     html: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write a page with a picture of each series.")
+        str | None,
+        typer.Option(metavar="FILE|-", help="Write a page with a picture of each series.", callback=output_target),
     ] = None,
     json: JsonOption = None,
     quiet: QuietOption = False,
@@ -36,18 +60,27 @@ def command(
 
     Example: opscope history latency --by version --where model=mobilenet_v3_small,role=accelerated
     """
-    from opscope.api import stored_history
+    from opscope.api import acknowledge_changes, check_new_changes, stored_history
+    from opscope.core.errors import UsageError
 
-    found = stored_history(metric, store, by=by, where=where)
+    if acknowledge is not None and (known is None or not acknowledge.strip()):
+        hint = "--known known-changes.json --acknowledge 'new compiler, accepted'"
+        raise UsageError("a note and the file that keeps it belong together", where="--acknowledge", hint=hint)
+    found = stored_history(metric, store, by=by, where=where, since=since, known=known)
     write_json(found, json)
     if html is not None:
-        from opscope.core.files import write_atomically
         from opscope.fleet.reports.history import history_html
 
-        write_atomically(html, history_html(found).encode())
-    if not quiet and json != "-":
+        write(history_html(found).encode(), html)
+    if not quiet and STANDARD_OUTPUT not in {json, html}:
         from opscope.fleet.reports.history import history_summary
 
         show(history_summary(found))
         if html is not None:
-            typer.echo(f"page: {html}")
+            say(f"page: {html}")
+    if acknowledge is not None and known is not None:
+        added = acknowledge_changes(found, known, acknowledge)
+        if not quiet and STANDARD_OUTPUT not in {json, html}:
+            say(f"acknowledged: {added} in {known}")
+    elif fail_on == "new":
+        check_new_changes(found)

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from opscope.cli.output import QuietOption  # noqa: TC001 - typer reads the annotations at run time
+from opscope.cli.output import STANDARD_OUTPUT, QuietOption, output_target, say, write
+from opscope.core.printable import shell_command
 from opscope.hosts.target_kinds import KINDS, LOCAL, names
 
 
@@ -15,9 +16,10 @@ def command(
     target: Annotated[
         str, typer.Option(help=f"Where it shall run: {names(kind for kind in KINDS if kind.template)}.")
     ] = LOCAL.name,
-    out: Annotated[Path, typer.Option(metavar="FILE|-", help="Where to write it; - is standard output.")] = Path(
-        "opscope.toml"
-    ),
+    out: Annotated[
+        str,
+        typer.Option(metavar="FILE|-", help="Where to write it; - is standard output.", callback=output_target),
+    ] = "opscope.toml",
     quiet: QuietOption = False,
 ) -> None:
     """Write a commented configuration for `opscope run`. A file that is there is never overwritten.
@@ -28,9 +30,9 @@ def command(
     from opscope.workflows.measure.configuration import write_new
 
     text = template(target)
-    if str(out) == "-":
-        typer.echo(text, nl=False)
+    if out == STANDARD_OUTPUT:
+        write(text.encode(), out)
         return
-    write_new(out, text)
+    write_new(Path(out), text)
     if not quiet:
-        typer.echo(f"{out}: edit it, then: opscope run {out}")
+        say(f"{out}: edit it, then: {shell_command(['opscope', 'run', str(out)])}")

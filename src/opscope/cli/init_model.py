@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from opscope.cli.models import ModelsOption  # noqa: TC001 - typer reads the annotations at run time
-from opscope.cli.output import QuietOption  # noqa: TC001 - likewise
+from opscope.cli.output import QuietOption, say
 
 
 def command(
@@ -25,4 +25,4 @@ def command(
 
     file = write_model(name, models)
     if not quiet:
-        typer.echo(f"{file}: put your network in, then: opscope export {name}")
+        say(f"{file}: put your network in, then: opscope export {name}")

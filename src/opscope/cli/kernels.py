@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from opscope.cli.output import JsonOption, QuietOption, show, split_words, write_json
+from opscope.cli.output import (
+    STANDARD_OUTPUT,
+    JsonOption,
+    QuietOption,
+    output_target,
+    say,
+    show,
+    split_words,
+    write,
+    write_json,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,7 +47,10 @@ def command(
         Path | None, typer.Option(metavar="FILE", help="The library of the XNNPACK backend that ran.")
     ] = None,
     json: JsonOption = None,
-    md: Annotated[Path | None, typer.Option("--md", metavar="FILE", help="Write the view as Markdown.")] = None,
+    md: Annotated[
+        str | None,
+        typer.Option("--md", metavar="FILE|-", help="Write the view as Markdown.", callback=output_target),
+    ] = None,
     kit_csv: Annotated[
         Path | None, typer.Option("--kit-csv", metavar="DIR", help="Write lists with the Arm kit's columns.")
     ] = None,
@@ -63,10 +76,10 @@ def command(
     view = kernels(paths, wanted=wanted, every=every, library=library)
     write_json(view, json)
     if md:
-        write_atomically(md, kernel_markdown(view).encode())
+        write(kernel_markdown(view).encode(), md)
     for name, content in kernel_csv(view).items() if kit_csv else ():
         write_atomically((kit_csv or Path()) / name, content)
-    if not quiet and json != "-":
+    if not quiet and STANDARD_OUTPUT not in {json, md}:
         show(kernel_summary(view))
 
 
@@ -79,9 +92,7 @@ def _count(paths: Sequence[str], *, quiet: bool) -> None:
     if not bundles:
         raise UsageError("none of the paths is a bundle", where="--count", hint="profile into one first")
     for path in bundles:
-        _tell_failures(
-            count_kernels(path, progress=lambda name: None if quiet else typer.echo(f"counting: {name}", err=True))
-        )
+        _tell_failures(count_kernels(path, progress=lambda name: None if quiet else say(f"counting: {name}", err=True)))
 
 
 def _tell_failures(runs: Sequence[EvidenceRun]) -> None:
@@ -89,6 +100,6 @@ def _tell_failures(runs: Sequence[EvidenceRun]) -> None:
 
     failed = [run for run in runs if run.failure]
     for run in failed:
-        typer.echo(f"warning: {run.variant} was not counted: {run.failure.message if run.failure else ''}", err=True)
+        say(f"warning: {run.variant} was not counted: {run.failure.message if run.failure else ''}", err=True)
     if runs and len(failed) == len(runs):
         raise RunError("no variant could be counted", hint="see log.txt in the directory evidence of the bundle")

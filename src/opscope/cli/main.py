@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import errno
 import inspect
 import io
 import os
@@ -11,19 +12,26 @@ import sys
 import traceback
 from collections import UserDict
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, cast
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from opscope.cli.foreign_code import code_notice
+from opscope.cli.output import say
 from opscope.core.errors import (
     EXIT_INTERNAL,
     EXIT_INTERRUPTED,
     InterruptedRunError,
+    MemoryLimitError,
+    NotFoundError,
     OpscopeError,
     StorageError,
     UsageError,
 )
+from opscope.core.refusals import refusal
+from opscope.core.system.memory import LEAST_DEFAULT, OPTION, VARIABLE, parse_size
 from opscope.core.version import __version__
 
 if TYPE_CHECKING:
@@ -32,6 +40,7 @@ if TYPE_CHECKING:
 
     from typer._click import Command, Context, HelpFormatter
 
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 COMMANDS = (
     "profile",
     "export",
@@ -103,9 +112,13 @@ def _registered(name: str) -> typer.Typer:
     """A command's module as typer has it: a group of its own, or one command."""
     module = import_module(f"opscope.cli.{name.replace('-', '_')}")
     if hasattr(module, "app"):
-        return cast("typer.Typer", module.app)
+        group = cast("typer.Typer", module.app)
+        group.info.epilog = code_notice(name)
+        for command in group.registered_commands:
+            command.epilog = code_notice(name)
+        return group
     alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
-    alone.command(name)(module.command)
+    alone.command(name, epilog=code_notice(name))(module.command)
     return alone
 
 
@@ -129,8 +142,13 @@ app = typer.Typer(
 
 def _show_version(value: bool) -> None:
     if value:
-        typer.echo(f"opscope {__version__}")
+        say(f"opscope {__version__}")
         raise typer.Exit
+
+
+def _limit_memory(value: str | None) -> None:
+    if value is not None:
+        os.environ[VARIABLE] = str(parse_size(value, OPTION))  # for processes that we start, too
 
 
 @app.callback()
@@ -138,6 +156,16 @@ def options(
     version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
+    max_memory: Annotated[
+        str | None,
+        typer.Option(
+            OPTION,
+            metavar="SIZE",
+            callback=_limit_memory,
+            help=f"Most memory that reading a file may take, for example 8GiB. [default: the variable {VARIABLE}, else "
+            f"half of what is available, at least {LEAST_DEFAULT >> 30} GiB]",
+        ),
+    ] = None,
 ) -> None:
     """Where the time of an on-device model goes, whether the accelerator is used, and what to do next.
 
@@ -166,8 +194,9 @@ def main() -> NoReturn:
         if known is not None:
             _tell(known)
             sys.exit(known.exit_code)
-        traceback.print_exc()
-        typer.echo("error: this is a bug in opscope; please report it with the lines above", err=True)
+        for line in traceback.format_exc().splitlines():
+            say(line, err=True)
+        say("error: this is a bug in opscope; please report it with the lines above", err=True)
         sys.exit(EXIT_INTERNAL)
     sys.exit(0)
 
@@ -196,9 +225,48 @@ def _surroundings(error: Exception) -> OpscopeError | None:
         # Python keeps the bytes of a file's name that are no text like this.
         name = error.object.encode("utf-8", "backslashreplace").decode()
         return UsageError("a name is no text in UTF-8", where=name, hint="rename the file or directory, or link to it")
-    if isinstance(error, FileNotFoundError) and "No usable temporary directory" in str(error):
-        return StorageError("there is nowhere to put temporary files", hint="name a directory for them in TMPDIR")
+    if isinstance(error, MemoryError):
+        return MemoryLimitError(
+            "the machine has no more memory for this", hint="give it fewer or smaller files at once"
+        )
+    return _refused(error) if isinstance(error, OSError) else None
+
+
+def _refused(error: OSError) -> OpscopeError | None:
+    """What the system refused, wherever that came up; None where it says neither what nor why."""
+    if error.filename is None:
+        return _refused_without_name(error)
+    if error.errno is None or not isinstance(error.filename, str | bytes):
+        return None
+    name = os.fsdecode(error.filename)
+    if isinstance(error, FileNotFoundError):
+        return NotFoundError("no such file or directory", where=name)
+    shown = name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}… ({len(name):,} characters)"
+    return StorageError(f"the system refuses it: {error.strerror}", where=shown, hint=_REFUSALS.get(error.errno))
+
+
+def _refused_without_name(error: OSError) -> OpscopeError | None:
+    if isinstance(error, FileNotFoundError):
+        if "No usable temporary directory" in str(error):
+            hint = "name a directory for them in TMPDIR"
+            return StorageError("there is nowhere to put temporary files", hint=hint)
+        return NotFoundError("the current directory is gone", hint="change to one that exists")  # of getcwd(2)
+    if error.errno in _FULL:
+        # Files are written through opscope.core.files, which names them; what has no name is what the shell opened.
+        problem, hint = refusal(error, Path())
+        return StorageError(f"cannot be written: {problem}", where="standard output", hint=hint)
     return None
+
+
+_LONGEST_NAME = 200
+_REFUSALS = {
+    errno.ENAMETOOLONG: "choose a shorter path",
+    errno.EACCES: "ask for access to it, or choose another place",
+    errno.EPERM: "ask for access to it, or choose another place",
+    errno.ENOTDIR: "a part of the path is a file, not a directory",
+    errno.ELOOP: "its symbolic links lead in a circle",
+    errno.ENOSPC: "free some space, or choose another place",
+}
 
 
 def _terminate(_number: int, _frame: FrameType | None) -> None:
@@ -208,6 +276,6 @@ def _terminate(_number: int, _frame: FrameType | None) -> None:
 
 def _tell(error: OpscopeError) -> None:
     where = f"{error.where}: " if error.where else ""
-    typer.echo(f"error: {where}{error.problem}", err=True)
+    say(f"error: {where}{error.problem}", err=True)
     if error.hint:
-        typer.echo(f"hint:  {error.hint}", err=True)
+        say(f"hint:  {error.hint}", err=True)

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from opscope.cli.output import say
+
 ModelsOption = Annotated[
     Path | None,
     typer.Option(
@@ -30,13 +32,14 @@ def command(models: ModelsOption = None) -> None:
     own = user_models(directory)
     width = max([len(row.name) for row in MODELS] + [len(mine.name) for mine in own])
     for row in MODELS:
-        typer.echo(f"{row.name:<{width}}  {row.summary}")
+        say(f"{row.name:<{width}}  {row.summary}")
     if own:
         from opscope.reports.content.text import plain
 
-        typer.echo(f"\nin {directory}:")
+        say()
+        say(f"in {directory}:")
         for mine in own:
-            typer.echo(f"{mine.name:<{width}}  {plain(mine.summary, 200)}")
+            say(f"{mine.name:<{width}}  {plain(mine.summary, 200)}")
     _tell_registries()
 
 
@@ -44,8 +47,9 @@ def _tell_registries() -> None:
     """What else can be named: ExecuTorch's examples with what they need, and architectures of transformers."""
     from opscope.runtimes.executorch.export.executorch_models import BUILT_HERE, NEEDS
 
-    typer.echo(f"\nexecutorch:NAME, of ExecuTorch's example registry: {', '.join(BUILT_HERE)}")
+    say()
+    say(f"executorch:NAME, of ExecuTorch's example registry: {', '.join(BUILT_HERE)}")
     for needed, names in NEEDS.items():
-        typer.echo(f"  with {needed}: {', '.join(names)}")
-    typer.echo("transformers:CONFIGCLASS, as transformers:BertConfig: small, random weights, nothing is downloaded")
-    typer.echo("MODULE:CALLABLE or FILE.py:CALLABLE: what your own function returns; opscope init-model writes one")
+        say(f"  with {needed}: {', '.join(names)}")
+    say("transformers:CONFIGCLASS, as transformers:BertConfig: small, random weights, nothing is downloaded")
+    say("MODULE:CALLABLE or FILE.py:CALLABLE: what your own function returns; opscope init-model writes one")

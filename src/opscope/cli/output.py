@@ -8,14 +8,38 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from opscope.core.printable import printable
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     import msgspec
     from rich.console import RenderableType
 
+STANDARD_OUTPUT = "-"
+_DESCRIPTOR = 1
+
+
+def output_target(value: str | None) -> str | None:
+    """The value of an option that names a file: ``-`` for every path that is standard output, as /dev/stdout is.
+
+    Raises:
+        UsageError: it is empty, as that of a variable of a shell that is not set.
+    """
+    from opscope.core.files import descriptor_of
+
+    if value is not None and not value:
+        from opscope.core.errors import UsageError
+
+        raise UsageError("the name of the file to write is empty", where="an output option", hint="give a name, or -")
+    return STANDARD_OUTPUT if value and descriptor_of(Path(value)) == _DESCRIPTOR else value
+
+
 JsonOption = Annotated[
-    str | None, typer.Option("--json", metavar="FILE|-", help="Write the result as JSON; - is standard output.")
+    str | None,
+    typer.Option(
+        "--json", metavar="FILE|-", help="Write the result as JSON; - is standard output.", callback=output_target
+    ),
 ]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
 RemoteDeviceOption = Annotated[
@@ -26,6 +50,14 @@ PowerOption = Annotated[
     str | None,
     typer.Option(
         "--power", metavar="PROFILE", help="Power settings of an Android device meanwhile: boost or app-developer."
+    ),
+]
+LockOption = Annotated[
+    Literal["wait", "warn", "fail"],
+    typer.Option(
+        "--lock",
+        help="When another run measures on the machine: wait for it, at most 60 s, and then run beside it; run beside "
+        "it at once; or fail. Runs beside each other are marked.",
     ),
 ]
 OversubscribeOption = Annotated[
@@ -41,16 +73,24 @@ StoreOption = Annotated[
         "--store", metavar="DIR|URL", help="The store. [default: the variable OPSCOPE_STORE, else opscope-store]"
     ),
 ]
-STANDARD_OUTPUT = "-"
 _PLAIN_WIDTH = 80
 
 
 def show(renderable: RenderableType) -> None:
     """Print a summary; off a terminal in plain text of 80 columns, whole names kept."""
-    from rich.console import Console
+    from opscope.reports.content.console import TextConsole
 
-    console = Console(highlight=False) if sys.stdout.isatty() else Console(highlight=False, width=_PLAIN_WIDTH)
-    console.print(renderable)
+    TextConsole(width=None if sys.stdout.isatty() else _PLAIN_WIDTH).print(renderable)
+
+
+def say(line: object = "", *, err: bool = False) -> None:
+    """Print one line, whatever it holds: what no terminal shows is escaped, ends of lines too."""
+    typer.echo(printable(str(line)), err=err)
+
+
+def notice(text: str) -> None:
+    """Say on standard error what is to be known while a command goes on."""
+    say(f"note:  {text}", err=True)
 
 
 def write(content: bytes | Iterable[bytes], target: str | Path) -> None:
@@ -77,7 +117,7 @@ def note_unhashed(paths: Iterable[str | Path]) -> None:
     from opscope.workflows.analyze.sides import unhashed_note
 
     for note in filter(None, map(unhashed_note, paths)):
-        typer.echo(f"note:  {note}", err=True)
+        say(f"note:  {note}", err=True)
 
 
 def warmup_count(text: str | None) -> int | Literal["auto"] | None:

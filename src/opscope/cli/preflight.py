@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from opscope.cli.output import JsonOption, QuietOption, show, write_json
+from opscope.core.printable import shell_command
 
 
 def command(
@@ -34,8 +35,6 @@ def command(
 
 def _accelerated_here(program: str) -> str | None:
     """What this machine has instead of SME, and how to see what it brings; None where it has SME or cannot tell."""
-    import shlex
-
     from opscope.api import features
     from opscope.core.errors import OpscopeError
 
@@ -46,5 +45,5 @@ def _accelerated_here(program: str) -> str | None:
     names = [group.name for group in found.groups if group.present]
     if "sme" in names or not names:
         return None
-    command = f"opscope profile {shlex.quote(program)}"
+    command = shell_command(["opscope", "profile", program])
     return f"This machine ({found.arch}) has no SME but {', '.join(names)}; what they bring: {command}"

@@ -11,14 +11,18 @@ import typer
 from opscope.cli.models import ModelsOption  # noqa: TC001 - typer reads the annotations at run time
 from opscope.cli.output import (
     JsonOption,
+    LockOption,
     OversubscribeOption,
     PowerOption,
     QuietOption,
     RemoteDeviceOption,
+    notice,
+    say,
     show,
     split_words,
     write_json,
 )
+from opscope.core.printable import shell_command
 from opscope.experiment import defaults
 from opscope.hosts.target_kinds import AUTO, KINDS, forms
 
@@ -123,6 +127,7 @@ def command(
             help="Measure the machine's ceilings anew, or none at all. [default: kept ones that still hold]",
         ),
     ] = None,
+    lock: LockOption = "wait",
     json: JsonOption = None,
     quiet: QuietOption = False,
 ) -> None:
@@ -164,6 +169,7 @@ def command(
         input_specs=tuple(input_specs or ()),
         input_file=str(input_file) if input_file else None,
         data=str(data) if data else None,
+        lock=lock,
     )
     place = out or default_directory(model, SystemClock().now())
     done = _profile(model, settings, place, resume=resume, quiet=quiet, named=_named(context))
@@ -187,7 +193,9 @@ def _profile(model: str, settings: Settings, out: Path, *, resume: bool, quiet: 
 
     try:
         with run_progress(shown=sys.stderr.isatty() and not quiet) as progress:
-            return profile(model, settings=settings, out=out, resume=resume, progress=progress, named=named)
+            return profile(
+                model, settings=settings, out=out, resume=resume, progress=progress, named=named, notify=notice
+            )
     except (KeyboardInterrupt, InterruptedRunError):
         raise InterruptedRunError(
             "interrupted; what was finished is kept", where=out, hint=_resume_hint(model, out)
@@ -195,11 +203,10 @@ def _profile(model: str, settings: Settings, out: Path, *, resume: bool, quiet: 
 
 
 def _resume_hint(model: str, out: Path) -> str:
-    import shlex
 
     if not (out / "manifest.json").exists():
         return "nothing was measured yet"
-    return f"finish it with: {shlex.join(['opscope', 'profile', model, '--out', str(out), '--resume'])}"
+    return f"finish it with: {shell_command(['opscope', 'profile', model, '--out', str(out), '--resume'])}"
 
 
 def _tell(done: Profiled) -> None:
@@ -208,8 +215,9 @@ def _tell(done: Profiled) -> None:
 
     show(summary(done.content))
     for note in filter(None, [*done.notes, temporary_cache()]):
-        typer.echo(f"note:  {note}", err=True)
-    typer.echo(f"\nreport: {done.path / 'report.html'}")
+        say(f"note:  {note}", err=True)
+    say()
+    say(f"report: {done.path / 'report.html'}")
 
 
 def _check_complete(done: Profiled) -> None:

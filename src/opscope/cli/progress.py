@@ -5,11 +5,10 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.text import Text
 
 from opscope.experiment.engine import silent
+from opscope.reports.content.console import Text, TextConsole
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,13 +31,13 @@ def run_progress(*, shown: bool) -> Iterator[RunProgress]:
         TextColumn("processes"),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    with Progress(*columns, console=TextConsole(stderr=True), transient=True) as bar:
         task = bar.add_task("exporting", total=None)
 
         def move(done: int, total: int, repetition: Repetition | None) -> None:
             bar.update(task, description="running", completed=done, total=total)
             if repetition and repetition.failure:
-                bar.console.print(f"{repetition.variant} failed: {repetition.failure.message}", markup=False)
+                bar.console.print(Text(f"{repetition.variant} failed: {repetition.failure.message}"))
 
         yield move
 
@@ -49,6 +48,6 @@ def steps_shown(*, shown: bool) -> Iterator[StepProgress]:
     if not shown:
         yield lambda _: None
         return
-    console = Console(stderr=True)
+    console = TextConsole(stderr=True)
     with console.status("starting") as status:
         yield lambda step: status.update(Text(step))

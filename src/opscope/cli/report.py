@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from opscope.cli.output import QuietOption, note_unhashed, split_words
+from opscope.cli.output import QuietOption, note_unhashed, say, split_words
 
 
 def command(
@@ -39,7 +39,7 @@ def command(
     """
     for path in _written(bundles, split_words(formats), out, title):
         if not quiet:
-            typer.echo(path)
+            say(path)
     if not quiet:
         note_unhashed(bundles)
 

@@ -11,19 +11,24 @@ import typer
 
 from opscope.cli.output import (
     JsonOption,
+    LockOption,
     OversubscribeOption,
     PowerOption,
     QuietOption,
     RemoteDeviceOption,
+    notice,
+    say,
     show,
     write_json,
 )
+from opscope.core.printable import shell_command
 from opscope.hosts.target_kinds import KINDS, forms
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from opscope.analysis.compare.compare import Comparison
+    from opscope.hosts.lock import LockMode
     from opscope.workflows.measure.run_report import RunReport
 
 _PHONES = forms(kind for kind in KINDS if kind.android)
@@ -53,6 +58,7 @@ def command(
     remote_device: RemoteDeviceOption = None,
     power: PowerOption = None,
     oversubscribe: OversubscribeOption = False,
+    lock: LockOption = "wait",
     scheduler: Annotated[
         str | None, typer.Option(metavar="ADDRESS", help="Run them on the workers of this Dask scheduler.")
     ] = None,
@@ -96,30 +102,31 @@ def command(
         remote_device=remote_device,
         power=power,
         scheduler=scheduler,
+        lock=None if lock == "wait" else lock,
     )
     words += ["--oversubscribe"] * oversubscribe
     shown = sys.stderr.isatty() and not quiet and not analysis_only and scheduler is None
-    done = _run(asked, words, scheduler, shown=shown)
+    done = _run(asked, words, scheduler, lock, shown=shown)
     write_json(done, json)
     for note in done.notes:
-        typer.echo(f"note:  {note}", err=True)
+        say(f"note:  {note}", err=True)
     if not quiet and json != "-":
         _tell(done)
     _check_complete(done, config)
 
 
-def _run(asked: Callable[..., RunReport], words: list[str], scheduler: str | None, *, shown: bool) -> RunReport:
-    import shlex
-
+def _run(
+    asked: Callable[..., RunReport], words: list[str], scheduler: str | None, lock: LockMode, *, shown: bool
+) -> RunReport:
     from opscope.cli.progress import run_progress
     from opscope.core.errors import InterruptedRunError
     from opscope.workflows.measure.experiments import Means
 
     try:
         with run_progress(shown=shown) as progress:
-            return asked(means=Means(progress, scheduler=scheduler))
+            return asked(means=Means(progress, scheduler=scheduler, lock=lock, notify=notice))
     except (KeyboardInterrupt, InterruptedRunError):
-        hint = f"finish it with: {shlex.join([*words, '--resume'])}"
+        hint = f"finish it with: {shell_command([*words, '--resume'])}"
         raise InterruptedRunError("interrupted; what was finished is kept", where=words[2], hint=hint) from None
 
 
@@ -133,17 +140,20 @@ def _tell(done: RunReport) -> None:
     from opscope.reports.terminal import summary
 
     for number, result in enumerate(done.experiments):
-        typer.echo(f"{'' if number == 0 else chr(10)}{result.name}")
+        if number:
+            say()
+        say(result.name)
         if result.content is None:
-            typer.echo(f"failed: {result.error}")
+            say(f"failed: {result.error}")
             continue
         show(summary(result.content))
         for compared in result.comparisons:
-            typer.echo(_line(compared))
-        typer.echo(f"\nreport: {Path(result.path) / 'report.html'}")
+            say(_line(compared))
+        say()
+        say(f"report: {Path(result.path) / 'report.html'}")
     for evidence in done.evidence:
         told = f"failed: {evidence.failure}" if evidence.failure else f"{evidence.kernels} kernels registered"
-        typer.echo(f"{evidence.experiment} {evidence.variant}: {told}; {evidence.log}")
+        say(f"{evidence.experiment} {evidence.variant}: {told}; {evidence.log}")
 
 
 def _line(compared: Comparison) -> str:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from opscope.cli.output import QuietOption  # noqa: TC001 - typer reads the annotations at run time
+from opscope.cli.output import QuietOption, say
 
 app = typer.Typer(
     help="List or install the agent skills: steps that an AI coding assistant, or a person, can follow.",
@@ -28,7 +28,7 @@ def list_() -> None:
     found = skills()
     width = max(len(skill.name) for skill in found)
     for skill in found:
-        typer.echo(f"{skill.name:<{width}}  {skill.description}")
+        say(f"{skill.name:<{width}}  {skill.description}")
 
 
 @app.command("install")
@@ -48,4 +48,4 @@ def install(
 
     for path in install_skills(directory, names or (), overwrite=overwrite):
         if not quiet:
-            typer.echo(str(path))
+            say(str(path))

@@ -14,6 +14,9 @@ from opscope.cli.output import (
     JsonOption,
     QuietOption,
     StoreOption,
+    notice,
+    output_target,
+    say,
     show,
     split_words,
     write,
@@ -52,6 +55,9 @@ def add(
     recompute: Annotated[
         bool, typer.Option("--recompute", help="Analyse the traces, also where a bundle has its analyses.")
     ] = False,
+    backfill: Annotated[
+        bool, typer.Option("--backfill", help="Old runs: place them in histories by when they began, not behind all.")
+    ] = False,
     scheduler: SchedulerOption = None,
     jobs: Annotated[int, typer.Option(metavar="N", min=1, help="Processes on this machine.")] = 1,
     json: JsonOption = None,
@@ -71,7 +77,7 @@ def add(
         done = add_to_store(
             paths,
             store,
-            given=BundleLabels(device, commit),
+            given=BundleLabels(device, commit, backfill),
             where=Where(scheduler, jobs),
             recompute=recompute,
             progress=progress,
@@ -89,26 +95,35 @@ def query(
     output: Annotated[
         Literal["table", "csv", "json", "parquet"], typer.Option("--format", help="How the answer is written.")
     ] = "table",
-    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write to a file instead.")] = None,
+    out: Annotated[
+        str | None,
+        typer.Option(metavar="FILE|-", help="Write to a file; - is standard output.", callback=output_target),
+    ] = None,
+    as_of: Annotated[
+        str | None, typer.Option("--as-of", metavar="WHEN", help="What it held then: a moment, or number of a commit.")
+    ] = None,
+    limit: Annotated[int, typer.Option(metavar="N", min=0, help="Stop after so many rows; 0: never.")] = 10_000,
 ) -> None:
     """Ask the store.
 
     Example: opscope store query "SELECT device, model, speedup FROM runs WHERE role = 'accelerated'"
     """
-    from opscope.api import query_store
+    from opscope.api import query_stream
     from opscope.core.errors import UsageError
 
     if output == "parquet" and out is None:
         raise UsageError("Parquet is no text", where="--format", hint="write it to a file: --out FILE")
-    answer = query_store(sql, store)
-    if output == "table" and out is None:
-        from opscope.fleet.reports.answer import answer_table
+    with query_stream(sql, store, as_of=as_of, limit=limit or None) as stream:
+        if output == "table" and out is None:
+            from opscope.fleet.reports.answer import answer_table
 
-        show(answer_table(answer.columns, answer.types, answer.rows))
-        return
-    from opscope.fleet.reports.answer import answer_bytes
+            show(answer_table(stream.columns, stream.types, [row for part in stream.parts() for row in part]))
+        else:
+            from opscope.fleet.reports.answer import answer_parts
 
-    write(answer_bytes(answer.columns, answer.types, answer.rows, output), out or STANDARD_OUTPUT)
+            write(answer_parts(stream.columns, stream.types, stream.parts(), output), out or STANDARD_OUTPUT)
+    if stream.cut:
+        notice(f"stopped after {limit:,} rows; --limit 0 writes all of them")
 
 
 @app.command()
@@ -124,12 +139,12 @@ def views(
 
     if view is None:
         for table in TABLES.values():
-            typer.echo(f"{table.name:<10} {len(table.columns):>3} columns; a row is {table.row}")
+            say(f"{table.name:<10} {len(table.columns):>3} columns; a row is {table.row}")
         return
     if view not in TABLES:
         raise NotFoundError("there is no such view", where=view, hint=did_you_mean(view, TABLES))
     for column in TABLES[view].columns:
-        typer.echo(f"{column.name:<21} {column.type.sql:<10} {column.meaning}")
+        say(f"{column.name:<21} {column.type.sql:<10} {column.meaning}")
 
 
 @app.command(name="list")
@@ -151,22 +166,30 @@ def list_bundles(store: StoreOption = None, json: JsonOption = None) -> None:
 
 @app.command()
 def remove(
-    bundles: Annotated[list[str], typer.Argument(metavar="BUNDLE...", help="Hashes, or their first characters.")],
+    bundles: Annotated[
+        list[str] | None, typer.Argument(metavar="BUNDLE...", help="Hashes, or their first characters.")
+    ] = None,
+    older_than: Annotated[
+        int | None, typer.Option("--older-than", metavar="DAYS", min=1, help="All that were added more days ago.")
+    ] = None,
     store: StoreOption = None,
     json: JsonOption = None,
     quiet: QuietOption = False,
 ) -> None:
-    """Take bundles out of the store. The bundles themselves are not touched.
+    """Take bundles out of the store, and out of its earlier versions. The bundles themselves are not touched.
 
     Example: opscope store remove 4f5c9a03b1d2
     """
     from opscope.api import remove_from_store
+    from opscope.core.errors import UsageError
 
-    done = remove_from_store(bundles, store)
+    if not bundles and older_than is None:
+        raise UsageError("nothing to remove", where="opscope store remove", hint="give bundles, or --older-than DAYS")
+    done = remove_from_store(bundles or [], store, older_than=older_than)
     write_json(done, json)
     if not quiet and json != "-":
         for entry in done.removed:
-            typer.echo(f"removed {entry.bundle[:12]} {entry.model}, {entry.created}")
+            say(f"removed {entry.bundle[:12]} {entry.model}, {entry.created}")
 
 
 @app.command()
@@ -185,9 +208,9 @@ def verify(store: StoreOption = None, json: JsonOption = None, quiet: QuietOptio
     write_json(found, json)
     if not quiet and json != "-":
         for fault in found.faults:
-            typer.echo(f"{fault.path}: {fault.problem} ({counted_text(len(fault.bundles), 'bundle')})")
+            say(f"{fault.path}: {fault.problem} ({counted_text(len(fault.bundles), 'bundle')})")
         held = f"{counted_text(found.bundles, 'bundle')}, {counted_text(found.files, 'file')}, {size_text(found.size)}"
-        typer.echo(f"{held}; {counted_text(len(found.leftovers), 'leftover')}")
+        say(f"{held}; {counted_text(len(found.leftovers), 'leftover')}")
     if found.faults:
         hint = "remove the bundles it names and add them again"
         raise InvalidBundleError(
@@ -215,12 +238,12 @@ def report(
 
     for path in fleet_report(out, store, split_words(formats), where=where):
         if not quiet:
-            typer.echo(path)
+            say(path)
 
 
 @app.command()
 def compact(store: StoreOption = None, quiet: QuietOption = False) -> None:
-    """Read many small files together into few large ones; `add` does so by itself when there are thousands.
+    """Read many small files together into few large ones; `add` does so by itself when there are a hundred.
 
     Example: opscope store compact
     """
@@ -228,28 +251,38 @@ def compact(store: StoreOption = None, quiet: QuietOption = False) -> None:
 
     done = compact_store(store)
     if not quiet:
-        typer.echo(f"{done.before} files became {done.after}; {done.leftovers} leftovers were deleted")
+        say(f"{done.before} files became {done.after}; {done.leftovers} leftovers were deleted")
 
 
 @app.command()
-def migrate(store: StoreOption = None, quiet: QuietOption = False) -> None:
-    """Bring a store of an older opscope to the version of this one. An interrupted migration changes nothing.
+def migrate(
+    store: StoreOption = None,
+    to: Annotated[
+        str | None, typer.Option("--to", metavar="STORE", help="The new store. [default: the old one's name and -2]")
+    ] = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Copy a store of an older opscope to a new one, which this opscope can use. The old store stays as it is.
 
-    Example: opscope store migrate --store old-store
+    Example: opscope store migrate --store old-store --to new-store
+
+    Give the command again when it was interrupted: it goes on where it was.
     """
     from opscope.api import migrate_store
+    from opscope.core.units import counted_text
 
-    done = migrate_store(store)
+    with _bar(shown=sys.stderr.isatty() and not quiet) as progress:
+        done = migrate_store(store, to, progress=progress)
     if not quiet:
-        typer.echo(f"{done.bundles} bundles: {done.before} became {done.after}")
+        say(f"{counted_text(done.bundles, 'bundle')} copied from {done.before} to {done.after}: {done.store}")
 
 
 def _tell_added(done: AddReport) -> None:
     for entry in done.added[:_FEW]:
-        typer.echo(f"added {entry.bundle[:12]} {entry.model}, {entry.device}: {', '.join(entry.variants)}")
+        say(f"added {entry.bundle[:12]} {entry.model}, {entry.device}: {', '.join(entry.variants)}")
     if len(done.added) > _FEW:
-        typer.echo(f"added {len(done.added) - _FEW} more")
-    typer.echo(f"{len(done.added)} added, {done.known} there already, {len(done.skipped)} left out: {done.store}")
+        say(f"added {len(done.added) - _FEW} more")
+    say(f"{len(done.added)} added, {done.known} there already, {len(done.skipped)} left out: {done.store}")
 
 
 def _check_whole(done: AddReport) -> None:
@@ -261,7 +294,7 @@ def _check_whole(done: AddReport) -> None:
     from opscope.core.errors import IncompleteError
 
     for one in done.skipped:
-        typer.echo(f"left out: {one.problem}{f' ({one.hint})' if one.hint else ''}", err=True)
+        say(f"left out: {one.problem}{f' ({one.hint})' if one.hint else ''}", err=True)
     if done.skipped:
         hint = "the others are in the store; add these again when they are in order"
         raise IncompleteError(f"{len(done.skipped)} not stored", where=done.skipped[0].path, hint=hint)
@@ -273,9 +306,10 @@ def _bar(*, shown: bool) -> Iterator[Callable[[int, int], None]]:
     if not shown:
         yield lambda _done, _total: None
         return
-    from rich.console import Console
     from rich.progress import Progress
 
-    with Progress(console=Console(stderr=True), transient=True) as bar:
+    from opscope.reports.content.console import TextConsole
+
+    with Progress(console=TextConsole(stderr=True), transient=True) as bar:
         task = bar.add_task("bundles", total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)

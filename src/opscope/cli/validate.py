@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from opscope.cli.output import STANDARD_OUTPUT, JsonOption, QuietOption, show, write, write_json
+from opscope.cli.output import STANDARD_OUTPUT, JsonOption, QuietOption, output_target, show, write, write_json
 
 if TYPE_CHECKING:
     from opscope.bundle.validation import Validation
@@ -22,7 +22,10 @@ def command(
     ] = None,
     json: JsonOption = None,
     markdown: Annotated[
-        str | None, typer.Option(metavar="FILE|-", help="Write Markdown for a pull request or a job's summary.")
+        str | None,
+        typer.Option(
+            metavar="FILE|-", help="Write Markdown for a pull request or a job's summary.", callback=output_target
+        ),
     ] = None,
     quiet: QuietOption = False,
 ) -> None:
