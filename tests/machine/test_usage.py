@@ -30,8 +30,10 @@ def test_work_of_this_process_is_counted() -> None:
     found = usage_between(before, usage_now())
     held.close()
     assert found.thread_cpu_ns is not None
-    assert found.cpu_ns >= found.thread_cpu_ns >= 20_000_000
-    assert found.wall_ns >= found.thread_cpu_ns + 9_000_000
+    # The clocks are read one after the other, so that a thread's may be ahead of its process's by what lies between.
+    assert found.cpu_ns > 19_000_000
+    assert found.thread_cpu_ns >= 20_000_000
+    assert found.wall_ns > 29_000_000
     assert found.minor_faults > 0
     assert found.voluntary_switches > 0
     assert not found.whole_process

@@ -60,6 +60,7 @@ class StoreMachine(RuleBasedStateMachine):
         super().__init__()
         self._place = Path(tempfile.mkdtemp(prefix="opscope-store-"))
         self._store = self._place / "store"
+        # In the order of histories: as they were added, those of one call by their time.
         self._held: dict[int, str] = {}
 
     def teardown(self) -> None:
@@ -74,7 +75,7 @@ class StoreMachine(RuleBasedStateMachine):
         assert done.skipped == []
         added = {int(Path(entry.source).name): entry.bundle for entry in done.added}
         assert (added.keys(), done.known) == (new, len(set(numbers)) - len(new))
-        self._held |= added
+        self._held |= dict(sorted(added.items()))
 
     @precondition(lambda self: self._held)
     @rule(chosen=st.data(), length=st.sampled_from([12, 64]))
@@ -104,13 +105,13 @@ class StoreMachine(RuleBasedStateMachine):
     @precondition(lambda self: self._held)
     @rule(by=st.sampled_from(_SORTS), last=st.integers(1, 4))
     def ask_history(self, by: str, last: int) -> None:
-        """Every run stands in the series of its model and variant, in order of time, or only the newest ones."""
+        """Every run stands in the series of its model and variant, in the order in which they came, or only the newest ones."""
         for where, most in (("", BUNDLES), (f"last={last}", last)):
             found = stored_history("latency", self._store, by=by, where=where)
             assert found.left_out == 0
             points = {(one.subject.model, one.subject.variant): one.points for one in found.series}
             expected: dict[tuple[str, str], list[float]] = {}
-            for number in sorted(self._held):
+            for number in self._held:
                 for variant, value in latencies(number).items():
                     expected.setdefault((f"model {number % 2}", variant), []).append(value)
             assert points.keys() == expected.keys()

@@ -42,14 +42,16 @@ def usage_now() -> UsageReading:
     own = resource.getrusage(resource.RUSAGE_SELF)
     cpus = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     busy, steal = cpu_times(text_of(Path("/proc/stat")), cpus)
+    # The three clocks next to each other, so that what passes between two readings is the same time for all.
+    wall_ns, cpu_ns, thread_cpu_ns = time.perf_counter_ns(), time.process_time_ns(), time.thread_time_ns()
     return UsageReading(
-        wall_ns=time.perf_counter_ns(),
-        cpu_ns=time.process_time_ns(),
+        wall_ns=wall_ns,
+        cpu_ns=cpu_ns,
         involuntary_switches=own.ru_nivcsw,
         voluntary_switches=own.ru_nvcsw,
         minor_faults=own.ru_minflt,
         major_faults=own.ru_majflt,
-        thread_cpu_ns=time.thread_time_ns(),
+        thread_cpu_ns=thread_cpu_ns,
         run_delay_ns=_run_delay(),
         cpus=len(cpus) or None,
         busy_ns=busy,
