@@ -105,7 +105,7 @@ class StoreMachine(RuleBasedStateMachine):
     @precondition(lambda self: self._held)
     @rule(by=st.sampled_from(_SORTS), last=st.integers(1, 4))
     def ask_history(self, by: str, last: int) -> None:
-        """Every run stands in the series of its model and variant, in the order in which they came, or only the newest ones."""
+        """Every run stands in the series of its model and variant, as they came, or only the newest ones."""
         for where, most in (("", BUNDLES), (f"last={last}", last)):
             found = stored_history("latency", self._store, by=by, where=where)
             assert found.left_out == 0
