@@ -116,15 +116,22 @@ def test_a_directory(tmp_path: Path) -> None:
     assert "a directory, not a program" in done.stderr
 
 
-@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 something else", etdump("Method::execute 10", repeat=1)])
-def test_a_file_that_is_no_program(content: bytes, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("content", "hint"),
+    [
+        (b"", "download it again"),
+        (b"something else", "give a .pte"),
+        (etdump("Method::execute 10", repeat=1), "opscope analyze"),
+    ],
+)
+def test_a_file_that_is_no_program(content: bytes, hint: str, tmp_path: Path) -> None:
     """Exit code 4 and what is expected instead."""
     path = tmp_path / "model.pte"
     path.write_bytes(content)
     done = opscope("preflight", path)
     assert done.returncode == 4
     assert "not an ExecuTorch program" in done.stderr
-    assert "give a .pte" in done.stderr
+    assert hint in done.stderr
 
 
 def test_a_damaged_program(tmp_path: Path) -> None:

@@ -172,3 +172,13 @@ def two() -> Any:
 
 
 NUMBER = 3
+
+
+class Wide(torch.nn.Linear):
+    """A class that cannot be built without a number."""
+
+    def __init__(self, width: int, *, bias: bool = True) -> None:
+        super().__init__(width, width, bias)
+
+
+MODULE = torch.nn.Linear(2, 2)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+from datetime import datetime, timezone
 from pathlib import Path
 
 import msgspec
@@ -13,10 +14,10 @@ import pytest
 import opscope
 from etrecords import GRAPH, SMALL, archive, graph, node
 from fakes import FakeClock, FakeTarget
-from opscope.api import Settings, profile
-from opscope.core.errors import NotFoundError
+from opscope.api import Settings, default_directory, profile
+from opscope.core.errors import NotFoundError, UsageError
 from opscope.runtimes.executorch.etrecord.slim import slim_etrecord
-from opscope.workflows.measure.model_files import bundled_files, given_files
+from opscope.workflows.measure.model_files import bundled_files, given_files, program_source
 from programs import write_tiny_program
 
 WEIGHTS = {f"{GRAPH}_state_dict": b"\x80\x04weights" * 1000}
@@ -52,6 +53,41 @@ def test_a_record_is_found_beside_its_program(name: str, tmp_path: Path) -> None
     (tmp_path / "tiny.pte.etrecord").write_bytes(b"other")
     (tmp_path / name).write_bytes(SMALL)
     assert given_files(program) == [program, tmp_path / name]
+
+
+def test_a_directory_stands_for_the_program_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That of an export has one; none, several, and a bundle are told apart; a known name stands before a directory."""
+    program = write_tiny_program(tmp_path)
+    assert program_source(str(tmp_path)) == program
+    monkeypatch.chdir(tmp_path)
+    assert program_source(".") == Path(program.name)
+    (tmp_path / "toy_cnn").mkdir()
+    assert program_source("toy_cnn") is None
+    with pytest.raises(NotFoundError, match="no program"):
+        program_source("./toy_cnn")
+    done = profile(".", settings=Settings(rounds=1, runs=2), out="out", target=FakeTarget(), clock=FakeClock())
+    assert done.content.manifest.model.name == "tiny"
+    with pytest.raises(UsageError, match="it is a bundle"):
+        program_source("out")
+    shutil.copy(program, tmp_path / "second.pte")
+    with pytest.raises(UsageError, match=r"2 programs in the directory: second.pte, tiny.pte"):
+        program_source(".")
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [
+        ("toy_cnn", "toy_cnn"),
+        ("some/net.v2.pte", "net.v2"),
+        ("my.py:Net", "my-Net"),
+        ("pkg.models:Net", "pkg.models-Net"),
+        ("transformers:BertConfig", "transformers-BertConfig"),
+    ],
+)
+def test_a_bundle_is_named_after_the_model_as_it_was_called(model: str, name: str) -> None:
+    """Without the suffix of a file, whose name may have dots."""
+    moment = datetime(2026, 1, 2, tzinfo=timezone.utc)
+    assert default_directory(model, moment) == Path("opscope-out") / f"{name}-20260102-000000"
 
 
 def test_a_record_that_cannot_be_opened_is_an_error(tmp_path: Path) -> None:

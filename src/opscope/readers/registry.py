@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol, runtime_checka
 
 from opscope.core.errors import EmptyTraceError, NotFoundError, StorageError, TraceFormatError
 from opscope.core.system.memory import limited
+from opscope.program.other_files import not_recognised
 from opscope.readers.compressed import first_bytes, inflated
 from opscope.readers.mapped import file_view
 
@@ -165,7 +166,7 @@ def reader_for(head: bytes, path: Path) -> Reader:
         else:
             names.append(reader.name)
     hint = "; ".join([f"formats that are read: {', '.join(names)}", *broken])
-    raise TraceFormatError("the format is not recognised", where=path, hint=hint)
+    raise not_recognised(path, "the format is not recognised", hint)
 
 
 def trace_reader(path: Path) -> Reader | None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 import numpy as np
 
 from opscope.core.errors import TraceFormatError
+from opscope.program.other_files import not_recognised
 from opscope.program.structure.dtypes import program_type
 from opscope.program.structure.plan import (
     Chain,
@@ -354,7 +355,10 @@ def read_executable(path: Path) -> Executable:
         StorageError: it cannot be read.
         TraceFormatError: it is no .pte, truncated, or damaged.
     """
-    return decode_executable(mapped_file(path), str(path))
+    data = mapped_file(path)
+    if not is_program(bytes(data[:_IDENTIFIER_END])):
+        raise not_recognised(path, hint=_HINT)
+    return decode_executable(data, str(path))
 
 
 def decode_executable(data: bytes | memoryview, where: str) -> Executable:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from opscope.core.errors import NotFoundError, TraceFormatError
+from opscope.core.errors import NotFoundError
 
 if TYPE_CHECKING:
     from opscope.analysis.preflight.preflight import Preflight
@@ -37,6 +37,7 @@ def preflight(path: str | Path) -> Preflight:
 
 def _check(path: Path) -> None:
     """Refuse what is no program with a word on what is expected."""
+    from opscope.program.other_files import not_recognised
     from opscope.readers.mapped import mapped_file
     from opscope.runtimes.executorch.pte import is_program
 
@@ -45,4 +46,4 @@ def _check(path: Path) -> None:
         raise NotFoundError("it is a directory, not a program", where=path, hint=hint)
     if not is_program(bytes(mapped_file(path)[:_HEAD])):
         hint = "give a .pte, as `opscope profile` and ExecuTorch's exporter write it; `opscope analyze` reads traces"
-        raise TraceFormatError("not an ExecuTorch program", where=path, hint=hint)
+        raise not_recognised(path, hint=hint)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from opscope.bundle.bundle import MODEL
+from opscope.bundle.bundle import MODEL, is_bundle
 from opscope.bundle.manifest import Model
-from opscope.core.errors import ExportError, TraceFormatError
-from opscope.core.files import blocks_of, sha256_of, write_atomically
+from opscope.core.errors import ExportError, NotFoundError, TraceFormatError, UsageError
+from opscope.core.files import blocks_of, sha256_of, storage_errors, write_atomically
 from opscope.measurements.export_record import RECORD, record_of_export, recorded_tokens
 from opscope.runtimes.executorch.bundled import is_bundled
 from opscope.runtimes.executorch.etrecord.slim import slim_etrecord
@@ -25,19 +25,22 @@ if TYPE_CHECKING:
     from opscope.experiment.planned import Experiment
 
 RECORD_SUFFIX = ".etrecord"
+_PROGRAMS = {".pte", ".bpte"}
+_SHOWN = 5
 _SLIM = "slim"
 
 
 def program_source(model: str, models: Path | None = None) -> Path | None:
-    """The .pte or .bpte that was named, or None for a model to export.
+    """The .pte or .bpte that was named, that of a directory that was named, or None for a model to export.
 
     Args:
-        model: as on the command line.
+        model: as on the command line. A name that is known stands before a directory of the same name.
         models: the user's directory of models.
 
     Raises:
-        NotFoundError: it is neither.
+        NotFoundError: it is neither, or the directory holds no program.
         TraceFormatError: the .pte is damaged.
+        UsageError: the directory holds several programs, or is a bundle.
     """
     path = Path(model)
     if path.is_file() and is_bundled(path):
@@ -45,8 +48,28 @@ def program_source(model: str, models: Path | None = None) -> Path | None:
     if path.suffix == ".pte" or (path.is_file() and path.suffix != ".py"):
         read_program(path)
         return path
-    source_of(model, models)
+    try:
+        source_of(model, models)
+    except NotFoundError:
+        if not path.is_dir():
+            raise
+        return _program_in(path)
     return None
+
+
+def _program_in(directory: Path) -> Path:
+    if is_bundle(directory):
+        hint = "opscope report writes its reports anew; name its program, in the directory model, to measure it again"
+        raise UsageError("it is a bundle, not a model", where=directory, hint=hint)
+    with storage_errors(directory):
+        found = sorted(file for file in directory.iterdir() if file.suffix in _PROGRAMS)
+    if not found:
+        hint = "opscope export MODEL --out DIRECTORY writes one; or name a model: `opscope models` lists them"
+        raise NotFoundError("no program (.pte) in the directory", where=directory, hint=hint)
+    if len(found) > 1:
+        names = ", ".join(file.name for file in found[:_SHOWN])
+        raise UsageError(f"{len(found)} programs in the directory: {names}", where=directory, hint="name one of them")
+    return program_source(str(found[0])) or found[0]
 
 
 def exported_files(experiment: Experiment, work: Path, out: Path) -> list[Path]:

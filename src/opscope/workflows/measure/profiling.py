@@ -104,8 +104,10 @@ class Settings(msgspec.Struct, frozen=True):
 
 
 def default_directory(model: str, now: datetime) -> Path:
-    """Where a bundle goes when no directory is named."""
-    name = re.sub(r"[^\w.-]+", "-", Path(model).stem)
+    """Where a bundle goes when no directory is named: it has the name of the model as the user called it."""
+    path = Path(model)
+    called = path.resolve().name if path.is_dir() else re.sub(r"\.(pte|bpte|py)(?=:|$)", "", path.name)
+    name = re.sub(r"[^\w.-]+", "-", called)
     return Path("opscope-out") / f"{name}-{now:%Y%m%d-%H%M%S}"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import inspect
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 _WANTED = "return an EagerModel, or a tuple of the module and its example inputs"
+_INPUTS = "(torch.randn(1, 3, 224, 224),)"
 _INTERFACE = ("get_eager_model", "get_example_inputs")
 
 
@@ -106,7 +108,29 @@ def called(module: ModuleType, name: str, where: str) -> EagerModel:
     if not callable(found):
         problem = f"{name} is no callable but {type(found).__name__}"
         raise UsageError(problem, where=where, hint=f"write a function without arguments that will {_WANTED}")
+    if hasattr(found, "named_modules") and not isinstance(found, type):
+        raise _no_inputs(f"{name} is a {type(found).__name__}", name, where)
+    if needed := _needed(found):
+        call = f"{name}({', '.join(f'{argument}=...' for argument in needed)})"
+        hint = f"write a function without arguments, and name that: def build(): return {call}, {_INPUTS}"
+        raise UsageError(f"{name} needs arguments: {', '.join(needed)}", where=where, hint=hint)
     return built(found, where)
+
+
+def _needed(found: Callable[..., Any]) -> list[str]:
+    """The arguments without which it cannot be called; none where Python cannot tell."""
+    try:
+        parameters = inspect.signature(found).parameters.values()
+    except (TypeError, ValueError):
+        return []
+    variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return [one.name for one in parameters if one.default is inspect.Parameter.empty and one.kind not in variable]
+
+
+def _no_inputs(problem: str, call: str, where: str) -> UsageError:
+    """The exporter runs a module once with inputs, which nothing but its author knows."""
+    hint = f"write a function that returns both, and name that: def build(): return {call}, {_INPUTS}"
+    return UsageError(f"{problem} without example inputs", where=where, hint=hint)
 
 
 def built(builder: Callable[[], Any], where: str) -> EagerModel:
@@ -145,6 +169,8 @@ def as_model(value: Any, where: str) -> EagerModel:  # noqa: ANN401 - whatever t
         value = _from_interface(value)
     elif isinstance(value, tuple) and len(value) in (2, 3):
         value = EagerModel.of(*value)
+    elif hasattr(value, "named_modules"):
+        raise _no_inputs(f"the builder returned a {type(value).__name__}", f"{type(value).__name__}(...)", where)
     if not isinstance(value, EagerModel) or not value.methods:
         problem = f"the builder returned {type(value).__name__}, which is no model with example inputs"
         raise UsageError(problem, where=where, hint=_WANTED)

@@ -1,0 +1,115 @@
+"""Files that people have where a program or a trace is asked for: what they are, and the way from there.
+
+Sources of the marks: PyTorch's zip archives (``data.pkl``, ``code/``, ``models/*.json``), the header of safetensors,
+``TFL3`` of LiteRT's schema, GGUF's and HDF5's magic numbers, Git LFS's pointer files, and ExecuTorch's ETDump
+(``ED00``).
+"""
+
+from __future__ import annotations
+
+import zipfile
+from typing import TYPE_CHECKING, NamedTuple
+
+from opscope.core.errors import OpscopeError, TraceFormatError
+from opscope.core.regular_files import opened
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_HEAD = 512
+# A header of safetensors is JSON of at most 100 MB, by the package's own limit.
+_LARGEST_HEADER = 100_000_000
+_FUNCTION = (
+    "write a function that returns (model, example inputs) and profile that: opscope profile FILE.py:FUNCTION; "
+    "`opscope init-model NAME` writes a file to begin with"
+)
+_CODE = f"the file holds weights, not the code of the model. Build the model, load the weights into it, and {_FUNCTION}"
+_OTHER_RUNTIME = f"opscope profiles ExecuTorch programs (.pte). If you have the PyTorch model, {_FUNCTION}"
+
+
+class OtherFile(NamedTuple):
+    """What a file is, with its article, and what to do with it."""
+
+    what: str
+    hint: str
+
+
+_MARKS = (
+    (0, b"version https://git-lfs", OtherFile("a Git LFS pointer", "get the file that it stands for: git lfs pull")),
+    (4, b"TFL3", OtherFile("a LiteRT (TensorFlow Lite) model", _OTHER_RUNTIME)),
+    (0, b"GGUF", OtherFile("a GGUF model of llama.cpp", _OTHER_RUNTIME)),
+    (0, b"\x89HDF", OtherFile("an HDF5 file, as Keras writes models", _OTHER_RUNTIME)),
+    (4, b"ED00", OtherFile("a trace (ETDump)", "opscope analyze FILE shows where its time goes")),
+    (4, b"ET", OtherFile("an ExecuTorch program", "opscope profile FILE runs it")),
+)
+
+
+def other_file(path: Path) -> OtherFile | None:
+    """What a file is that is no program; None where that is not known, or it cannot be read."""
+    try:
+        with opened(path) as stream:
+            head = stream.read(_HEAD)
+    except OpscopeError:
+        return None
+    if not head:
+        return OtherFile("an empty file", "copy or download it again")
+    if head.startswith(b"PK\x03\x04"):
+        return _archive(path)
+    return _by_bytes(head) or _by_name(path, head)
+
+
+def not_recognised(path: Path, problem: str = "not an ExecuTorch program", hint: str = "") -> TraceFormatError:
+    """The error that says what a file is instead of what was asked for, and the way from there.
+
+    Args:
+        path: of the file.
+        problem: that it is not what was asked for.
+        hint: the next step where it is not known what the file is.
+    """
+    found = other_file(path)
+    if found is None:
+        return TraceFormatError(problem, where=path, hint=hint)
+    return TraceFormatError(f"{problem}: it is {found.what}", where=path, hint=found.hint)
+
+
+def _by_bytes(head: bytes) -> OtherFile | None:
+    for place, mark, found in _MARKS:
+        if head[place : place + len(mark)] == mark:
+            return found
+    if head.lstrip()[:9].lower() in {b"<!doctype", b"<html>"}:
+        return OtherFile("a web page", "the download went to a page instead of the file: look at it in a browser")
+    if head[8:9] == b"{" and int.from_bytes(head[:8], "little") <= _LARGEST_HEADER:
+        return OtherFile("a safetensors file", _CODE)
+    return None
+
+
+def _by_name(path: Path, head: bytes) -> OtherFile | None:
+    """By the suffix, for formats without a mark: ONNX is a bare protobuf, old checkpoints are bare pickles."""
+    suffix = path.suffix.lower()
+    if suffix == ".onnx":
+        return OtherFile("an ONNX model", _OTHER_RUNTIME)
+    if suffix in {".pt", ".pth", ".bin", ".ckpt"} and head[:1] == b"\x80":
+        return OtherFile("a PyTorch checkpoint", _CODE)
+    if suffix in {".mlmodel", ".pb"}:
+        names = {".mlmodel": "a Core ML model", ".pb": "a TensorFlow graph"}
+        return OtherFile(names[suffix], _OTHER_RUNTIME)
+    if suffix in {".py", ".ipynb"}:
+        return OtherFile("Python code", f"to profile a model that it builds, {_FUNCTION}")
+    return None
+
+
+def _archive(path: Path) -> OtherFile:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = [name.partition("/")[2] for name in archive.namelist()]
+    except (OSError, zipfile.BadZipFile, ValueError, NotImplementedError, RecursionError):
+        return OtherFile("a damaged zip archive", "copy or download it again")
+    if any(name.startswith("code/") for name in names):
+        hint = f"the exporter takes the module that the TorchScript was made of, not TorchScript: {_FUNCTION}"
+        return OtherFile("a TorchScript archive", hint)
+    if any(name.startswith("models/") for name in names) or path.suffix == ".pt2":
+        hint = f"load it in a function with torch.export.load(FILE).module(): {_FUNCTION}"
+        return OtherFile("a program of torch.export", hint)
+    if "data.pkl" in names:
+        return OtherFile("a PyTorch checkpoint", _CODE)
+    return OtherFile("a zip archive", "unpack it and name the .pte in it")

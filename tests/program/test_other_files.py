@@ -1,0 +1,72 @@
+"""Files that are given where a program or a trace is wanted are recognised, and the way from there is told."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from opscope.core.errors import TraceFormatError
+from opscope.program.other_files import not_recognised, other_file
+
+
+def _zip(path: Path, *names: str) -> None:
+    with zipfile.ZipFile(path, "w") as archive:
+        for name in names:
+            archive.writestr(f"{path.stem}/{name}", "x")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "what", "way"),
+    [
+        ("m.pth", b"\x80\x02\x8a\nl\xfc\x9cF", "a PyTorch checkpoint", "opscope init-model"),
+        ("m.safetensors", (2).to_bytes(8, "little") + b"{}", "a safetensors file", "load the weights into it"),
+        ("m.onnx", b"\x08\x08\x12\x07pytorch", "an ONNX model", "FILE.py:FUNCTION"),
+        ("any", b"\x1c\0\0\0TFL3....", "a LiteRT (TensorFlow Lite) model", "FILE.py:FUNCTION"),
+        ("any", b"GGUF\x03", "a GGUF model of llama.cpp", "FILE.py:FUNCTION"),
+        ("m.h5", b"\x89HDF\r\n", "an HDF5 file, as Keras writes models", "FILE.py:FUNCTION"),
+        ("m.pte", b"version https://git-lfs.github.com/spec/v1\noid", "a Git LFS pointer", "git lfs pull"),
+        ("m.pte", b"\n<!DOCTYPE html><html>", "a web page", "browser"),
+        ("m.pte", b"", "an empty file", "download"),
+        ("run.etdump", b"\x08\0\0\0ED00", "a trace (ETDump)", "opscope analyze"),
+        ("m.pte", b"PK\x03\x04 cut", "a damaged zip archive", "download"),
+        ("net.py", b"import torch", "Python code", "FILE.py:FUNCTION"),
+    ],
+)
+def test_a_file_is_recognised_by_its_content_or_its_name(
+    tmp_path: Path, name: str, content: bytes, what: str, way: str
+) -> None:
+    """What it is stands in the message, and what to do in the hint."""
+    (tmp_path / name).write_bytes(content)
+    error = not_recognised(tmp_path / name)
+    assert str(error).endswith(f"not an ExecuTorch program: it is {what}")
+    assert way in (error.hint or "")
+
+
+@pytest.mark.parametrize(
+    ("members", "what", "way"),
+    [
+        (("data.pkl", "data/0", "version"), "a PyTorch checkpoint", "weights"),
+        (("data.pkl", "constants.pkl", "code/__torch__/net.py"), "a TorchScript archive", "TorchScript"),
+        (("models/model.json", "archive_format", "data/weights/weight_0"), "a program of torch.export", "export.load"),
+        (("readme",), "a zip archive", "unpack"),
+    ],
+)
+def test_archives_of_pytorch_are_told_apart(tmp_path: Path, members: tuple[str, ...], what: str, way: str) -> None:
+    """By the names in them, as torch 2.13 writes them."""
+    _zip(tmp_path / "m.pt", *members)
+    found = other_file(tmp_path / "m.pt")
+    assert found is not None
+    assert found.what == what
+    assert way in found.hint
+
+
+def test_what_is_not_known_is_said_as_before(tmp_path: Path) -> None:
+    """Random bytes, a missing file, and a directory have no name; the caller's hint stands."""
+    (tmp_path / "x").write_bytes(bytes(range(1, 90)))
+    for path in (tmp_path / "x", tmp_path / "missing", tmp_path):
+        assert other_file(path) is None
+        error = not_recognised(path, "no trace", "look")
+        assert isinstance(error, TraceFormatError)
+        assert (str(error).endswith("no trace"), error.hint) == (True, "look")
