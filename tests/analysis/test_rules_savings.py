@@ -52,7 +52,7 @@ def test_without_ceilings_a_saving_is_the_limit() -> None:
     """What Amdahl's law leaves: the whole time of the operator, and no more is claimed than at most."""
     portable = found(analysed(processes(90, 100, 110)), "portable_operators")
     assert portable.saving_ns == 100_000
-    assert portable.saving_basis == "at most, if none of it were left"
+    assert portable.saving_basis == "at most, if removed entirely"
 
 
 def test_the_interval_is_that_of_the_measurement() -> None:
@@ -119,7 +119,7 @@ def test_the_bottleneck_near_its_ceilings_promises_nothing() -> None:
     bottleneck = next(finding for finding in findings if finding.rule == "bottleneck")
     assert "80.0 % of that" in bottleneck.evidence
     assert bottleneck.saving_ns is None
-    assert (bottleneck.saving_basis or "").startswith("not said: it is near its ceilings")
+    assert (bottleneck.saving_basis or "").startswith("not reported: it is near its ceilings")
     assert "int8" in bottleneck.next_step
 
 

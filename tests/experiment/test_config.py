@@ -217,7 +217,7 @@ V = 'model = "m"\nvariants = [{name = "a"}, {name = "b", ablate = ["avx2"]}]\n'
         (V + "[[comparisons]]\nbaseline = 'bb'\ncandidate = 'a'", "comparisons[0].baseline", 'no variant "bb"', "b?"),
         (V + "[[comparisons]]\nbaseline = 'b'", "comparisons[0].candidate", "missing", None),
         (V.replace(', ablate = ["avx2"]', "") + "until = 0.1", "until", "no variant is compared", "comparisons"),
-        ("model = 'm", "", "no TOML", None),
+        ("model = 'm", "", "not valid TOML", None),
     ],
 )
 def test_what_is_wrong_is_named_with_what_is_allowed(
@@ -431,8 +431,8 @@ def test_keys_that_the_kit_does_not_know_are_noted(tmp_path: Path) -> None:
         (changed(threads=[0]), "experiments[0].threads[0]", "0 is not allowed"),
         (changed(runs=0), "experiments[0].runs", "0 is not allowed"),
         (changed(1, name="mac_sme2_on_t4"), "experiments[1].name", "two experiments"),
-        (changed(cpu_affinity="cpu7"), "experiments[0].cpu_affinity", '"cpu7" is no mask'),
-        (changed(cpu_affinity="0"), "experiments[0].cpu_affinity", '"0" is no mask'),
+        (changed(cpu_affinity="cpu7"), "experiments[0].cpu_affinity", '"cpu7" is not a mask'),
+        (changed(cpu_affinity="0"), "experiments[0].cpu_affinity", '"0" is not a mask'),
         (
             KIT | {"analysis": {"compare_pairs": [PAIR | {"baseline": {"experiment": "off", "threads": 1}}]}},
             "analysis.compare_pairs[0].baseline.experiment",

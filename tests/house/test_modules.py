@@ -42,7 +42,7 @@ def test_no_room_bears_the_name_of_a_function() -> None:
 
 @pytest.mark.parametrize("name", [name for name in opscope.__all__ if name not in {"Settings", "__version__"}])
 def test_the_functions_stay_callable(name: str) -> None:
-    """After every module was imported, in a process of its own."""
+    """After every module was imported, in its own process."""
     script = (
         "import importlib, pkgutil, opscope\n"
         f"for one in pkgutil.iter_modules(opscope.__path__, 'opscope.'):\n"

@@ -292,9 +292,9 @@ def test_a_directory_of_something_else_is_not_the_kits(tmp_path):
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        ("", "no JSON"),
-        ('{"results": [', "no JSON"),
-        ("[" * 100_000, "nested too deeply|no JSON"),
+        ("", "not valid JSON"),
+        ('{"results": [', "not valid JSON"),
+        ("[" * 100_000, "nested too deeply|not valid JSON"),
         ('{"results": {}}', "not what the kit writes"),
         ('{"results": [{"experiment": 5}]}', "not what the kit writes"),
         ('{"results": [{"experiment": "a", "threads": NaN}]}', "not what the kit writes"),

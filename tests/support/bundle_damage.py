@@ -256,7 +256,7 @@ def up(value: Any) -> Any:
 
 DAMAGES: Sequence[Damage] = (
     # the manifest
-    Damage("truncated manifest", cut("manifest.json"), "manifest", "no JSON"),
+    Damage("truncated manifest", cut("manifest.json"), "manifest", "not valid JSON"),
     Damage("manifest nested too deeply", write("manifest.json", b"[" * 200_000), "manifest", "nested too deeply"),
     Damage("newer manifest", manifest("schema", "opscope.bundle/2"), "manifest", "upgrade opscope"),
     Damage("unknown field", manifest("model.colour", "red"), "manifest", "does not know"),
@@ -321,9 +321,9 @@ DAMAGES: Sequence[Damage] = (
         "hashes records paths leftovers",
         "leads out",
     ),
-    Damage("the program outside", manifest("model.program", "/etc/passwd"), "paths", "is no path within"),
+    Damage("the program outside", manifest("model.program", "/etc/passwd"), "paths", "is not a path within"),
     Damage("a link out", link(TRACE, "{}"), "paths", "leads out of the bundle"),
-    Damage("a pipe", pipe(TRACE), "paths", "is no regular file"),
+    Damage("a pipe", pipe(TRACE), "paths", "is not a regular file"),
     # files
     Damage("no trace", delete(TRACE), "files", "is missing; manifest.json names it"),
     Damage("no program", delete("model/tiny.pte"), "files", "names it at model.program"),
@@ -337,9 +337,9 @@ DAMAGES: Sequence[Damage] = (
     Damage("another hash", record("accelerated", 2, "trace_sha256", "0" * 64), "hashes origin", "states 000000000000"),
     Damage("a bit of the program", flip("model/tiny.pte", -1), "program", "model/tiny.pte has"),
     Damage("another method", manifest("model.methods", ["backward"]), "program origin", "is backward"),
-    Damage("truncated analysis", cut(ANALYSIS), "documents", "no JSON"),
+    Damage("truncated analysis", cut(ANALYSIS), "documents", "not valid JSON"),
     Damage("newer analysis", put(ANALYSIS, "schema", "opscope.analysis/2"), "documents", "upgrade opscope"),
-    Damage("truncated ceilings", cut(f"{ACCELERATED}/roofs.json"), "hashes documents", "no JSON"),
+    Damage("truncated ceilings", cut(f"{ACCELERATED}/roofs.json"), "hashes documents", "not valid JSON"),
     Damage(
         "ceilings of before without a probe",
         put(f"{ACCELERATED}/roofs.json", "origin", "cache"),
@@ -411,19 +411,19 @@ DAMAGES: Sequence[Damage] = (
         "conclusions",
     ),
     Damage(
-        "a call prolonged and all computed anew",
+        "a call prolonged and all recomputed",
         both(record("baseline", 1, "measurement.wall_ns.2", 10**9, "timed"), computed_anew),
         "hashes",
         "was changed: its SHA-256 is",
     ),
     Damage(
-        "a ceiling raised and all computed anew",
+        "a ceiling raised and all recomputed",
         both(put(f"{ACCELERATED}/roofs.json", "seconds", up), computed_anew),
         "hashes",
         "roofs.json : its SHA-256 is",
     ),
     Damage(
-        "a machine cooler than it was, all computed anew",
+        "a machine cooler than it was, all recomputed",
         both(record("baseline", 1, "before.temperature_celsius", 20.0, "timed"), computed_anew),
         "hashes",
         "was changed: its SHA-256 is",

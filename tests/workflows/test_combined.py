@@ -211,7 +211,7 @@ def test_a_copy_is_no_second_measurement(bundles, tmp_path):
     """The same traces under another name."""
     shutil.copytree(bundles.mac, tmp_path / "copy")
     found = combined([bundles.mac, tmp_path / "copy"])
-    assert "mac and copy hold the same traces: a copy is no second measurement" in found.notes
+    assert "mac and copy hold the same traces: a copy is not a second measurement" in found.notes
     assert found.series[0].versions[1].verdict is None
     assert found.series[0].versions[1].notes == ["the same traces as the first: a copy"]
 

@@ -24,21 +24,21 @@ def command(
     ],
     warmup: WarmupOption = None,
     program: Annotated[
-        Path | None, typer.Option(metavar="MODEL.pte", help="The program that was traced: tells shapes and costs.")
+        Path | None, typer.Option(metavar="MODEL.pte", help="The program that was traced: adds shapes and costs.")
     ] = None,
     etrecord: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Its export record: tells modules and source lines.")
+        Path | None, typer.Option(metavar="FILE", help="Its export record (.etrecord): adds modules and source lines.")
     ] = None,
     json: JsonOption = None,
     csv: Annotated[Path | None, typer.Option(metavar="DIR", help="Write the tables as CSV files.")] = None,
     quiet: QuietOption = False,
 ) -> None:
-    """Split end-to-end latency into operators, categories and backends.
+    """Split latency into operators, categories and backends.
 
     Example: opscope analyze trace.etdump --json analysis.json
 
-    Needs neither torch nor executorch. A bundle has its program; for a trace alone name it with --program. Of several
-    paths each is analysed by itself, and JSON is a list. Of files that are no traces it tells what they hold.
+    No torch needed. A bundle has its program; for a trace alone, name it with --program. Several paths are analysed one
+    by one, and JSON is a list. For files that are not traces, prints what they hold.
     """
     from opscope.api import inspect
 

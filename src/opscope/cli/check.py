@@ -44,14 +44,12 @@ def command(
     candidate: Annotated[
         str,
         typer.Argument(
-            metavar="BUNDLE", help="What is judged: a program (.pte), a bundle, BUNDLE#variant, a trace or a directory."
+            metavar="BUNDLE", help="Candidate: a program (.pte), a bundle, BUNDLE#variant, a trace or a directory."
         ),
     ],
     against: Annotated[
         str,
-        typer.Option(
-            metavar="BASELINE", help="What it is measured by; likewise, or store:FILTER for the stored history."
-        ),
+        typer.Option(metavar="BASELINE", help="Baseline: the same, or store:FILTER for the stored history."),
     ],
     store: Annotated[
         str | None, typer.Option(metavar="DIR|URL", help="The store of that history. [default: see `opscope store`]")
@@ -59,16 +57,16 @@ def command(
     threshold: Annotated[
         str | None,
         typer.Option(
-            metavar="SHARE", help="Largest slowdown let through, as 3% or 0.03. [default: as the budget says, or 3%]"
+            metavar="SHARE", help="Largest slowdown allowed, as 3% or 0.03. [default: as the budget says, or 3%]"
         ),
     ] = None,
     budget: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Limits of chosen operators, TOML or JSON.")
     ] = None,
     inconclusive: Annotated[
-        Literal["fail", "pass"], typer.Option(help="Whether measurements that cannot tell fail or pass.")
+        Literal["fail", "pass"], typer.Option(help="Whether inconclusive measurements fail or pass.")
     ] = "fail",
-    force: Annotated[bool, typer.Option("--force", help="Compare sides that are not comparable.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Compare even if the two sides are not comparable.")] = False,
     warmup: WarmupOption = None,
     json: JsonOption = None,
     markdown: Annotated[
@@ -84,64 +82,66 @@ def command(
     out: Annotated[
         Path | None,
         typer.Option(
-            metavar="DIR", help="Of programs: directory of the bundle of both. [default: opscope-out/MODEL-TIME]"
+            metavar="DIR", help="Two programs: directory of the bundle of both. [default: opscope-out/MODEL-TIME]"
         ),
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Of programs: finish the bundle in --out.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Two programs: finish the bundle in --out.")] = False,
     target: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Of programs: where to run, as of `opscope profile`.")
+        str | None, typer.Option(metavar="NAME", help="Two programs: where to run, as in `opscope profile`.")
     ] = None,
     remote_device: RemoteDeviceOption = None,
     power: PowerOption = None,
     threads: Annotated[
-        int | None, typer.Option(help=f"Of programs: size of the thread pool. [default: {defaults.THREADS}]")
+        int | None, typer.Option(help=f"Two programs: size of the thread pool. [default: {defaults.THREADS}]")
     ] = None,
     oversubscribe: OversubscribeOption = False,
     rounds: Annotated[
-        int | None, typer.Option(help=f"Of programs: rounds, each of which runs both. [default: {defaults.ROUNDS}]")
+        int | None, typer.Option(help=f"Two programs: rounds, each of which runs both. [default: {defaults.ROUNDS}]")
     ] = None,
     runs: Annotated[
-        int | None, typer.Option(help=f"Of programs: measured inferences of each process. [default: {defaults.RUNS}]")
+        int | None, typer.Option(help=f"Two programs: measured inferences of each process. [default: {defaults.RUNS}]")
     ] = None,
     dtype: Annotated[
-        str | None, typer.Option(help=f"Of models: number type to export both in. [default: {defaults.DTYPE}]")
+        str | None, typer.Option(help=f"Two models: number type to export both in. [default: {defaults.DTYPE}]")
     ] = None,
     cooldown_seconds: Annotated[
-        float | None, typer.Option(metavar="SECONDS", help="Of programs: rest between two processes.")
+        float | None, typer.Option(metavar="SECONDS", help="Two programs: pause between processes.")
     ] = None,
     max_temperature: Annotated[
         float | None,
-        typer.Option(metavar="CELSIUS", help="Of programs: wait before the next process until the machine is cooler."),
+        typer.Option(
+            metavar="CELSIUS", help="Two programs: before each process, wait until the machine has cooled to this."
+        ),
     ] = None,
     seed: Annotated[
-        int | None, typer.Option(help=f"Of programs: of the order and of the inputs. [default: {defaults.SEED}]")
+        int | None,
+        typer.Option(help=f"Two programs: seed for the order of runs and the inputs. [default: {defaults.SEED}]"),
     ] = None,
     timeout: Annotated[
         float | None,
         typer.Option(
-            metavar="SECONDS", help=f"Of programs: limit for one process. [default: {defaults.TIMEOUT_SECONDS:g}]"
+            metavar="SECONDS", help=f"Two programs: time limit for one process. [default: {defaults.TIMEOUT_SECONDS:g}]"
         ),
     ] = None,
-    traced_only: Annotated[
-        bool, typer.Option("--traced-only", help="Of programs: skip the runs without tracing.")
-    ] = False,
+    traced_only: Annotated[bool, typer.Option("--traced-only", help="Two programs: skip the untraced runs.")] = False,
     methods: Annotated[
-        str | None, typer.Option(metavar="NAME[:N],...", help="Of programs: methods to call in every run.")
+        str | None, typer.Option(metavar="NAME[:N],...", help="Two programs: methods to call in every run.")
     ] = None,
     input_specs: Annotated[
         list[str] | None,
-        typer.Option("--input", metavar="SPEC", help="Of programs: an input of both, as of `opscope profile`."),
+        typer.Option("--input", metavar="SPEC", help="Two programs: an input of both, as in `opscope profile`."),
     ] = None,
     input_file: Annotated[
-        Path | None, typer.Option("--inputs", metavar="FILE.npz", help="Of programs: arrays with the inputs of both.")
+        Path | None,
+        typer.Option("--inputs", metavar="FILE.npz", help="Two programs: file with the input arrays of both."),
     ] = None,
     lock: Annotated[
         Literal["wait", "warn", "fail"] | None,
-        typer.Option(help="Of programs: when another run measures on the machine, as of `opscope profile`."),
+        typer.Option(help="Two programs: when another run is measuring on the machine, as in `opscope profile`."),
     ] = None,
     models: ModelsOption = None,
 ) -> None:
-    """Fail when a candidate is slower than its baseline by more than a threshold.
+    """Fail when a candidate is slower than its baseline.
 
     Example: opscope check new.pte --against old.pte --out speed --threshold 3%
 
@@ -149,8 +149,8 @@ def command(
 
     Example: opscope check new --against store:last=30 --store runs
 
-    Two programs are measured now, in turns and on the same inputs, in one bundle with the variants new and old; bundles
-    and traces were measured before.
+    Two programs are measured now, interleaved and on the same inputs, into one bundle with the variants new and old;
+    bundles and traces are already measured.
 
     Exit code 0: passed. 1: slower by more than the threshold, or beyond a budget. 14: too few or too noisy
     measurements to tell. 13: the two sides are not comparable. 15: a file of a bundle is not the one that was
@@ -224,7 +224,7 @@ def _settings(given: Mapping[str, Any], warmup: str | None) -> Settings:
     """How two programs are measured: the options that were given, and the usual rest.
 
     Raises:
-        UsageError: the warm-up is no number.
+        UsageError: the warm-up is not a number.
     """
     from opscope.api import Settings
     from opscope.core.errors import UsageError
@@ -351,7 +351,7 @@ def threshold_share(text: str) -> float:
     """A threshold as a fraction.
 
     Raises:
-        UsageError: it is no number, negative, or 100 % and more.
+        UsageError: it is not a number, negative, or 100 % and more.
     """
     from opscope.core.errors import UsageError
 
@@ -361,7 +361,7 @@ def threshold_share(text: str) -> float:
     except ValueError:
         value = math.nan
     if not 0 <= value < 1:
-        problem = f"{text!r} is no share from 0 to below 100 %"
+        problem = f"{text!r} is not a share from 0 to below 100 %"
         raise UsageError(problem, where="--threshold", hint="for example 3% or 0.03")
     return value
 
@@ -390,7 +390,7 @@ def _check_measured(options: Mapping[str, object]) -> None:
 
     for name, value in options.items():
         if value is not None:
-            problem = "both sides were measured already"
+            problem = "both sides are already measured"
             raise UsageError(
                 problem, where=name, hint="leave it out, or give two programs (.pte), which are measured now"
             )
@@ -407,7 +407,7 @@ def _check_outputs(targets: dict[str, str | None]) -> None:
 
     printed = [name for name, target in targets.items() if target == STANDARD_OUTPUT]
     if len(printed) > 1:
-        raise UsageError(f"{printed[0]} is printed already", where=printed[1], hint="write one of the two to a file")
+        raise UsageError(f"{printed[0]} is already printed", where=printed[1], hint="write one of the two to a file")
     for name, target in targets.items():
         if target not in {None, STANDARD_OUTPUT} and not Path(str(target)).absolute().parent.is_dir():
             raise NotFoundError(f"{name}: its directory does not exist", where=target, hint="make the directory first")
@@ -418,7 +418,7 @@ def _decide(told: _Told, candidate: str) -> None:
 
     Raises:
         RegressionError: a criterion is not kept.
-        InconclusiveError: a criterion cannot be decided, and that is not let through.
+        InconclusiveError: a criterion cannot be decided, and that does not pass.
     """
     from opscope.analysis.gate.gate import Outcome
     from opscope.core.errors import InconclusiveError, RegressionError
@@ -426,7 +426,7 @@ def _decide(told: _Told, candidate: str) -> None:
     if told.problem is None:
         return
     if told.let_through:
-        say(f"warning: {candidate}: inconclusive, and let through: {told.problem}", err=True)
+        say(f"warning: {candidate}: inconclusive, but allowed to pass: {told.problem}", err=True)
         return
     kind = RegressionError if told.outcome is Outcome.REGRESSION else InconclusiveError
     raise kind(told.problem, where=candidate, hint=told.advice)

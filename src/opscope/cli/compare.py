@@ -22,11 +22,12 @@ def command(
     json: JsonOption = None,
     quiet: QuietOption = False,
 ) -> None:
-    """Compare two traces, bundles or variants: speedup with interval, verdict, and the operators behind it.
+    """Compare two runs: speedup, interval, verdict, operators.
 
     Example: opscope compare out#baseline out#accelerated
 
-    A directory of traces is one side with as many repetitions. One repetition a side decides nothing. Traces of
+    Two runs are two traces, bundles or variants. A directory of traces is one side with as many repetitions; one
+    repetition per side decides nothing. Traces of
     AI Engine tiles, and what `opscope aie --out` wrote, are compared by calls, stalls and rates.
     """
     from opscope.api import compare

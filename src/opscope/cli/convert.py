@@ -38,7 +38,7 @@ def command(
         Path | None, typer.Option(metavar="MODEL.pte", help="The program that was traced; a bundle has its own.")
     ] = None,
     etrecord: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Its export record: tells modules and source lines.")
+        Path | None, typer.Option(metavar="FILE", help="Its export record (.etrecord): adds modules and source lines.")
     ] = None,
     device: Annotated[
         str | None,
@@ -48,10 +48,10 @@ def command(
         str | None, typer.Option(metavar="TEXT", help="Commit of what was measured, for openmetrics.")
     ] = None,
     warmup: WarmupOption = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace files that are there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Write a trace or a bundle in another format, and print the names of the files.
+    """Convert a trace or a bundle to another format.
 
     Example: opscope convert trace.etdump --to perfetto
 
@@ -63,7 +63,7 @@ def command(
     for Arm's profiling kit. Summed up: speedscope and folded, for flame graphs; model-explorer, the program's graph
     and values for its nodes; tables, operators and categories as CSV; openmetrics, for dashboards.
 
-    Of a bundle, csv, parquet and kit-csv hold the accelerated variant, the others all. Without --out, files are
+    For a bundle, csv, parquet and kit-csv hold the accelerated variant, the others all. Without --out, files are
     written beside PATH.
     """
     from opscope.api import convert, converted

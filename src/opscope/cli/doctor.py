@@ -6,7 +6,9 @@ from typing import Annotated
 
 import typer
 
+from opscope.cli.features import tell_features
 from opscope.cli.output import JsonOption, say, write_json
+from opscope.core.errors import NotReadyError, UsageError
 from opscope.hosts.target_kinds import KINDS, forms
 
 _WIDTH = 20
@@ -21,16 +23,25 @@ def command(
         ),
     ] = None,
     json: JsonOption = None,
+    features: Annotated[
+        bool, typer.Option("--features", help="Show the CPU features that can be switched off, and the ladder.")
+    ] = False,
     restore: Annotated[
-        bool, typer.Option("--restore", help="Only put back settings that a run left changed on an Android device.")
+        bool, typer.Option("--restore", help="Only restore settings that a run left changed on an Android device.")
     ] = False,
 ) -> None:
-    """Check what profiling needs and what would disturb a measurement, and say what to type.
+    """Check what profiling needs and what would disturb it.
 
     Example: opscope doctor --target ssh:board
+
+    Example: opscope doctor --features
     """
+    if features:
+        if target or restore:
+            raise UsageError("--features shows those of this machine", where="--features", hint="leave the others out")
+        tell_features(json)
+        return
     from opscope.api import Readiness, doctor
-    from opscope.core.errors import NotReadyError
     from opscope.workflows.measure.target_checks import restored_settings
 
     checks = restored_settings(target or "") if restore else doctor(target=target)

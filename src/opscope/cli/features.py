@@ -1,4 +1,4 @@
-"""``opscope features``: what this CPU has, what can be switched, the ladder."""
+"""``opscope features``: the former name of ``opscope doctor --features``."""
 
 from __future__ import annotations
 
@@ -11,10 +11,15 @@ if TYPE_CHECKING:
 
 
 def command(json: JsonOption = None) -> None:
-    """Show the CPU features the runtime sees, which can be switched off, and the ladder.
+    """Show the CPU features that can be switched off; the same as `opscope doctor --features`.
 
     Example: opscope features
     """
+    tell_features(json)
+
+
+def tell_features(json: str | None) -> None:
+    """Show what this CPU has, what can be switched off, and the ladder."""
     from opscope.api import features
 
     found = features()

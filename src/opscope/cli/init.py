@@ -7,12 +7,19 @@ from typing import Annotated
 
 import typer
 
+from opscope.cli.init_model import write_model_file
+from opscope.cli.models import ModelsOption  # noqa: TC001 - typer reads the annotations at run time
 from opscope.cli.output import STANDARD_OUTPUT, QuietOption, output_target, say, write
 from opscope.core.printable import shell_command
 from opscope.hosts.target_kinds import KINDS, LOCAL, names
 
 
 def command(
+    model: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Write a file with this model into your directory of models instead."),
+    ] = None,
+    models: ModelsOption = None,
     target: Annotated[
         str, typer.Option(help=f"Where it shall run: {names(kind for kind in KINDS if kind.template)}.")
     ] = LOCAL.name,
@@ -22,10 +29,18 @@ def command(
     ] = "opscope.toml",
     quiet: QuietOption = False,
 ) -> None:
-    """Write a commented configuration for `opscope run`. A file that is there is never overwritten.
+    """Write a commented configuration, or a model to start from.
 
     Example: opscope init --target local --out experiments.toml
+
+    Example: opscope init --model my_network
+
+    Existing files are never overwritten. A model's file holds a network, its example inputs, dynamic shapes and the
+    choice of quantisation; it exports as it is.
     """
+    if model is not None:
+        write_model_file(model, models, quiet=quiet)
+        return
     from opscope.experiment.config_files import template
     from opscope.workflows.measure.configuration import write_new
 

@@ -40,9 +40,9 @@ def command(
         str | None, typer.Option(metavar="NAME,...", help="Only operators with these in their names.")
     ] = None,
     count: Annotated[
-        bool, typer.Option("--count", help="First run every variant of the bundles once more, its kernels counted.")
+        bool, typer.Option("--count", help="First run every variant of the bundles again and count its kernels.")
     ] = False,
-    every: Annotated[bool, typer.Option("--all", help="Kernels, too, that were looked for and found nowhere.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Also list kernels that were looked for and not found.")] = False,
     library: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The library of the XNNPACK backend that ran.")
     ] = None,
@@ -56,14 +56,14 @@ def command(
     ] = None,
     quiet: QuietOption = False,
 ) -> None:
-    """Show which kernels each variant has, and what is known of each operator: from eligible to faster.
+    """Show which kernels ran, from eligible to faster.
 
     Example: opscope kernels BUNDLE --count --isa sme2,sme
 
     Example: opscope kernels BUNDLE perf.txt#accelerated --md kernels.md
 
     Enabled is not used: a kernel that is registered or in the library need not run. Runs that count kernels go to the
-    bundle's evidence arm, and nothing of them is ever a time.
+    bundle's evidence arm, and their timings are never used.
     """
     from opscope.api import kernel_filter, kernels
     from opscope.core.files import write_atomically

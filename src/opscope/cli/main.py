@@ -6,6 +6,7 @@ import codecs
 import errno
 import inspect
 import io
+import itertools
 import os
 import signal
 import sys
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, cast
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperGroup
 
 from opscope.cli.foreign_code import code_notice
 from opscope.cli.output import say
@@ -41,28 +42,18 @@ if TYPE_CHECKING:
     from typer._click import Command, Context, HelpFormatter
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-COMMANDS = (
-    "profile",
-    "export",
-    "run",
-    "init",
-    "init-model",
-    "analyze",
-    "compare",
-    "check",
-    "report",
-    "history",
-    "validate",
-    "preflight",
-    "kernels",
-    "convert",
-    "aie",
-    "models",
-    "features",
-    "doctor",
-    "skills",
-    "store",
-)
+GROUPS = {
+    "Every day": ("profile", "analyze", "compare", "check", "report"),
+    "Measure": ("export", "run"),
+    "Understand": ("preflight", "kernels", "aie"),
+    "Compare": ("history",),
+    "Share": ("convert", "validate", "store"),
+    "Set up": ("doctor", "init", "models", "skills"),
+}
+"""The commands as the help screen shows them."""
+HIDDEN = ("init-model", "features")
+"""Former names of ``init --model`` and ``doctor --features``; they keep working."""
+COMMANDS = (*itertools.chain.from_iterable(GROUPS.values()), *HIDDEN)
 
 
 class CommandModules(UserDict[str, "Command"]):
@@ -101,11 +92,12 @@ class CommandGroup(TyperGroup):
         self.commands = CommandModules()
 
     def format_commands(self, ctx: Context, formatter: HelpFormatter) -> None:  # noqa: ARG002 - typer's signature
-        """List every command with the first words of its help; options are not built for that."""
-        limit = formatter.width - 6 - max(map(len, COMMANDS))
-        rows = [(name, TyperCommand(name, help=_help(name)).get_short_help_str(limit)) for name in COMMANDS]
-        with formatter.section("Commands"):
-            formatter.write_dl(rows)
+        """List the commands in their groups with the first line of their help; options are not built for that."""
+        width = max(map(len, COMMANDS))
+        for group, names in GROUPS.items():
+            with formatter.section(group):
+                # All groups in the same columns: click measures the names of each list by itself.
+                formatter.write_dl([(f"{name:<{width}}", _help(name).partition("\n")[0]) for name in names])
 
 
 def _registered(name: str) -> typer.Typer:
@@ -224,7 +216,7 @@ def _surroundings(error: Exception) -> OpscopeError | None:
     if isinstance(error, UnicodeEncodeError) and "surrogates not allowed" in error.reason:
         # Python keeps the bytes of a file's name that are no text like this.
         name = error.object.encode("utf-8", "backslashreplace").decode()
-        return UsageError("a name is no text in UTF-8", where=name, hint="rename the file or directory, or link to it")
+        return UsageError("a name is not text in UTF-8", where=name, hint="rename the file or directory, or link to it")
     if isinstance(error, MemoryError):
         return MemoryLimitError(
             "the machine has no more memory for this", hint="give it fewer or smaller files at once"

@@ -18,7 +18,7 @@ ModelsOption = Annotated[
 
 
 def command(models: ModelsOption = None) -> None:
-    """List the models that can be exported and profiled by name.
+    """List the models that can be profiled by name.
 
     Example: opscope models
 

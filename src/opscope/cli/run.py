@@ -35,16 +35,18 @@ _PHONES = forms(kind for kind in KINDS if kind.android)
 
 
 def command(
-    config: Annotated[Path, typer.Argument(help="TOML or JSON of ours (see `opscope init`), or the Arm kit's JSON.")],
+    config: Annotated[
+        Path, typer.Argument(help="Configuration in TOML or JSON (see `opscope init`), or the Arm kit's JSON.")
+    ],
     more: Annotated[list[str] | None, typer.Argument(metavar="[NAME...]", hidden=True)] = None,
     only: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME,...", help="Experiments or variants to run; also --only NAME NAME. [default: all]"),
     ] = None,
     analysis_only: Annotated[
-        bool, typer.Option("--analysis-only", help="Run nothing: write the reports of what is there anew.")
+        bool, typer.Option("--analysis-only", help="Run nothing; rewrite the reports of existing bundles.")
     ] = False,
-    resume: Annotated[bool, typer.Option("--resume", help="Finish the bundles that are there.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Finish existing bundles.")] = False,
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Directory of the bundles. [default: as the file says]")
     ] = None,
@@ -65,7 +67,7 @@ def command(
     json: JsonOption = None,
     quiet: QuietOption = False,
 ) -> None:
-    """Run the experiments of a file, and report each.
+    """Run the experiments of a configuration, and report each.
 
     Example: opscope run experiments.toml --only mobilenet_v3_small-local
 

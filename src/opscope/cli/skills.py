@@ -10,7 +10,7 @@ import typer
 from opscope.cli.output import QuietOption, say
 
 app = typer.Typer(
-    help="List or install the agent skills: steps that an AI coding assistant, or a person, can follow.",
+    help="List or install skills for AI coding assistants.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,

@@ -20,7 +20,7 @@ _MEANING = {
     "models": "their latencies answer different questions",
     "number types": "a difference between them is not one of the platforms alone",
     "programs": "operators are matched between bundles of the same program only",
-    "machines or targets": "their latencies stand side by side and are not tested against each other",
+    "machines or targets": "their latencies are shown side by side and not tested against each other",
     "baselines": "speedups over different baselines answer different questions",
     "ways of timing": "traced latencies are a little longer",
 }
@@ -97,13 +97,13 @@ def _versions(manifests: Sequence[Manifest], names: Sequence[str]) -> list[str]:
 
 
 def _same_traces(parts: Sequence[BundlePart]) -> list[str]:
-    """Bundles that hold the same traces: a copy is no second measurement."""
+    """Bundles that hold the same traces: a copy is not a second measurement."""
     known = {
         part.label: {r.trace_sha256 for r in part.content.manifest.repetitions if r.ok and r.trace_sha256}
         for part in parts
     }
     return [
-        f"{one} and {other} hold the same traces: a copy is no second measurement"
+        f"{one} and {other} hold the same traces: a copy is not a second measurement"
         for one, other in itertools.combinations(known, 2)
         if known[one] & known[other]
     ]

@@ -35,7 +35,7 @@ _OPERATOR_HEAD = ("operator", "layer", "baseline ms", "candidate ms", "lost ms",
 
 def gate_sentence(report: GateReport) -> str:
     """The verdict in one sentence: outcome, speed, slowdown with its interval, threshold."""
-    word = f"{report.outcome.value}{_where(report)}{' (let through)' if _excused(report) else ''}"
+    word = f"{report.outcome.value}{_where(report)}{' (allowed to pass)' if _excused(report) else ''}"
     interval = interval_text(Quantity.SLOWDOWN, report.ci95_slowdown)
     speed = f"{time_text(report.end_to_end.candidate_ns)}, {ratio_text(report.end_to_end.speedup)} as fast"
     return (
@@ -128,7 +128,7 @@ def _where(report: GateReport) -> str:
 
 def _title(report: GateReport) -> str:
     name = f" of {markdown(report.model)}" if report.model else ""
-    return f"{report.outcome.value}{' (let through)' if _excused(report) else ''}{name}"
+    return f"{report.outcome.value}{' (allowed to pass)' if _excused(report) else ''}{name}"
 
 
 def _sides(report: GateReport) -> str:
@@ -156,7 +156,7 @@ def _criterion_cells(criterion: Criterion) -> tuple[str, ...]:
 
 def _slower_section(slower: Sequence[OperatorChange]) -> list[str]:
     if not slower:
-        return ["No operator is shown to be slower.\n"]
+        return ["No operator is slower beyond noise.\n"]
     rows = (_operator_cells(change) for change in slower[:_MOST_MARKDOWN_ROWS])
     table = markdown_table(_OPERATOR_HEAD, rows, right=_OPERATOR_HEAD[2:5])
     rest = slower[_MOST_MARKDOWN_ROWS:]

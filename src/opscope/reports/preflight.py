@@ -93,7 +93,7 @@ def forecast_line(found: Forecast) -> str:
     text = f"on a CPU with {_KNOWN} most time goes to {first.part.value} ({share_text(first.share_accelerated)})"
     if before.part is not first.part:
         text += f", without to {before.part.value} ({share_text(before.share)})"
-    return f"prediction by nominal rates: {text}"
+    return f"prediction from nominal rates: {text}"
 
 
 def _method(method: MethodPreflight, *, elsewhere: bool) -> list[RenderableType]:
@@ -143,7 +143,7 @@ def _matrix(method: MethodPreflight) -> Table:
     rest = counted[_MOST_ROWS:]
     if rest:
         count, share = sum(row[1] for row in rest), sum(row[2] for row in rest)
-        table.add_row(f"{len(rest)} more sorts", "", "", str(count), share_text(share))
+        table.add_row(f"{len(rest)} more kinds", "", "", str(count), share_text(share))
     return table
 
 
@@ -166,7 +166,7 @@ def _portable(method: MethodPreflight) -> Table:
     rest = method.portable[_MOST_ROWS:]
     if rest:
         work = sum(group.work.operators for group in rest), sum(group.work.bytes for group in rest)
-        table.add_row(f"{len(rest)} more sorts", str(work[0]), size_text(work[1]), "")
+        table.add_row(f"{len(rest)} more kinds", str(work[0]), size_text(work[1]), "")
     return table
 
 
@@ -184,6 +184,7 @@ def _passing(method: MethodPreflight) -> list[str]:
     conversions = counted_text(moved.conversions, "conversion")
     passed, inner = (counted_text(count, "tensor") for count in (passing.tensors, passing.inner_tensors))
     calls = counted_text(passing.calls, "call")
-    layout = f"layout: {transposes}, {moved.at_border} at borders, {conversions}; {size_text(moved.bytes)}{share}"
-    borders = f"borders: {calls} of delegates, {passed}, {size_text(passing.bytes)}"
+    placed = f"{transposes}, {moved.at_border} at delegate boundaries"
+    layout = f"layout: {placed}, {conversions}; {size_text(moved.bytes)}{share}"
+    borders = f"boundaries: {calls} of delegates, {passed}, {size_text(passing.bytes)}"
     return [layout, f"{borders}; of these within the method {inner}, {size_text(passing.inner_bytes)}"]

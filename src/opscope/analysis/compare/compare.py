@@ -475,14 +475,14 @@ def _notes(end_to_end: EndToEnd, pairs: Sequence[OperatorPair], *, same_program:
     notes = []
     if end_to_end.verdict is Verdict.UNDECIDABLE:
         notes.append(
-            "too few processes for any difference to be shown, since processes differ by themselves: "
-            "6 paired rounds are the fewest that can decide, or 4 unpaired processes a side"
+            "too few processes to detect any difference: a verdict needs at least 6 paired rounds, "
+            "or 4 unpaired processes per side"
         )
     if not same_program:
         return [*notes, _matched_text(pairs)]
     one_sided = sum(1 for baseline, candidate in pairs if baseline is None or candidate is None)
     if one_sided:
-        notes.append(f"{one_sided} operators exist on one side only: the delegate built another sequence")
+        notes.append(f"{one_sided} operators exist on one side only: the delegate built a different sequence")
     return notes
 
 

@@ -59,7 +59,7 @@ class Saving(NamedTuple):
 
 def no_saving(why: str) -> Saving:
     """No saving can be said, and why."""
-    return Saving(None, None, f"not said: {why}")
+    return Saving(None, None, f"not reported: {why}")
 
 
 class Message(NamedTuple):

@@ -45,7 +45,7 @@ class FleetRun(msgspec.Struct, frozen=True):
 
 
 class SortTime(NamedTuple):
-    """Time of the operators of one sort in one run, as a fraction of its latency."""
+    """Time of the operators of one kind in one run, as a fraction of its latency."""
 
     bundle: str
     variant: str
@@ -73,7 +73,7 @@ class Ranking(msgspec.Struct, frozen=True):
 
 
 class Dominant(msgspec.Struct, frozen=True):
-    """Operators of one sort over the whole fleet.
+    """Operators of one kind over the whole fleet.
 
     Attributes:
         operator: as the backend calls it.

@@ -18,7 +18,7 @@ _DOMINANT = 15
 _STEPS = 5
 """Shades on either side of no difference; the strongest is a factor of four."""
 _STRONGEST = 2.0
-_SHOWN = {"faster": "", "slower": "", "no_difference": "no difference shown", "undecidable": "undecidable"}
+_SHOWN = {"faster": "", "slower": "", "no_difference": "no difference detected", "undecidable": "undecidable"}
 
 
 def fleet_html(fleet: Fleet) -> str:
@@ -80,7 +80,7 @@ def _facts(fleet: Fleet) -> list[str]:
         )
     if fleet.dominant:
         first = fleet.dominant[0]
-        found.append(f"{first.operator} ({first.backend}) takes most over the fleet: {units.share_text(first.share)}")
+        found.append(f"{first.operator} ({first.backend}) dominates the fleet: {units.share_text(first.share)}")
     return found
 
 

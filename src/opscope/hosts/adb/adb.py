@@ -76,13 +76,13 @@ def parse_address(text: str) -> AdbAddress:
     """The parts of an address.
 
     Raises:
-        UsageError: it is no address, has an unknown option, or names no power profile.
+        UsageError: it is not an address, has an unknown option, or names no power profile.
     """
     serial, _, query = text.partition("?")
     where = f"--target adb:{text}"
     if serial and not _SERIAL.match(serial):
         hint = "for example adb, adb:R5CT30ABCDE or adb:192.168.1.7:5555; `adb devices` lists them"
-        raise UsageError("this is no serial number of a device", where=where, hint=hint)
+        raise UsageError("not the serial number of a device", where=where, hint=hint)
     options = address_options(query, _OPTIONS, where, "power=boost")
     power = power_named(options["power"]).name if "power" in options else None
     directory = safe_path(options.get("dir", DIRECTORY), where).rstrip("/")
@@ -90,7 +90,7 @@ def parse_address(text: str) -> AdbAddress:
         raise UsageError("the directory must be absolute", where=where, hint=f"for example ?dir={DIRECTORY}")
     patience = options.get("patience", f"{PATIENCE}")
     if not _WHOLE.match(patience):
-        raise UsageError(f"{patience!r} is no time", where=where, hint="a whole number of seconds: ?patience=60")
+        raise UsageError(f"{patience!r} is not a time", where=where, hint="a whole number of seconds: ?patience=60")
     return AdbAddress(serial, power, directory, options.get("runner"), int(patience))
 
 
@@ -128,7 +128,7 @@ _NETWORK = re.compile(r"[^\s/]+:\d{1,5}\Z")
 _ASK_SECONDS, _CONNECT_SECONDS, _POLL_SECONDS = 30.0, 30.0, 0.25
 _COPY_SECONDS, _SLOWEST_COPY = 60.0, 1 << 20
 _END_SECONDS = 30.0
-_SLOW = "look whether it is asleep, busy or out of reach, and run again; `adb reconnect` starts its connection anew"
+_SLOW = "look whether it is asleep, busy or out of reach, and run again; `adb reconnect` restarts its connection"
 _INSTALL = "install the Android platform tools (Debian: apt install adb, macOS: brew install android-platform-tools)"
 
 

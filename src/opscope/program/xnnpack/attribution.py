@@ -1,8 +1,8 @@
 """Which nodes of an XNNPACK graph an event computed.
 
 XNNPACK's events carry no number of a node, and the library splits, merges, drops, inserts and reorders nodes before it
-runs them. So what it does is replayed for a few instruction sets, and a replay counts only when it foretells every
-event of the call, in order. Else the events are aligned with the nodes by kind, which says less and says so.
+runs them. So what it does is replayed for a few instruction sets, and a replay counts only when it predicts every event
+of the call, in order. Else the events are aligned with the nodes by kind, which says less and says so.
 """
 
 from __future__ import annotations
@@ -234,7 +234,7 @@ def match_events(graph: XnnGraph, names: Sequence[str], *, rewrites: bool = True
             work = replay(graph, lacks)
             if _predicts(work, names):
                 return DelegateMatch(tuple(_exact(graph, node) for node in work.nodes), profile, None)
-    return _aligned(graph, names, "no replay of XNNPACK's rewrites foretells these events" if rewrites else "no replay")
+    return _aligned(graph, names, "no replay of XNNPACK's rewrites predicts these events" if rewrites else "no replay")
 
 
 def predict_events(graph: XnnGraph) -> tuple[PredictedEvent, ...]:

@@ -59,7 +59,7 @@ def program_source(model: str, models: Path | None = None) -> Path | None:
 
 def _program_in(directory: Path) -> Path:
     if is_bundle(directory):
-        hint = "opscope report writes its reports anew; name its program, in the directory model, to measure it again"
+        hint = "opscope report rewrites its reports; name its program, in the directory model, to measure it again"
         raise UsageError("it is a bundle, not a model", where=directory, hint=hint)
     with storage_errors(directory):
         found = sorted(file for file in directory.iterdir() if file.suffix in _PROGRAMS)
