@@ -35,7 +35,7 @@ def main() -> None:
         numbers = range(begin, min(begin + each, first + count))
         entries = [_entry(n, f"model-{n % models}", f"device {n // models % devices}", at) for n in numbers]
         batch = Batch()
-        batch.add_many(entries, _all_rows(pattern, entries, numbers))
+        batch.add(entries, _all_rows(pattern, entries, numbers))
         batch.write(place)
         compaction.compact_loose(place)
 

@@ -40,7 +40,7 @@ from opscope.fleet.store.place import place_of
 from opscope.fleet.store.rows import BundleLabels
 from opscope.fleet.store.schema import SCHEMA, TABLES
 from opscope.fleet.store.writing import Batch
-from opscope.fleet.stored_bundle import BundleRequest, ready
+from opscope.fleet.stored_bundle import BundleRequest, framed_together, ready
 from stored_rows import stored_rows
 
 BIN = Path(sys.executable).parent / "opscope"
@@ -191,6 +191,19 @@ def test_a_damaged_bundle_is_named_and_the_others_are_stored(
     assert len(store_entries(tmp_path / "store")) == 12 - len(done.skipped)
 
 
+def test_every_bundle_with_a_value_that_no_table_can_hold_is_named(bundles: Path, tmp_path: Path) -> None:
+    """Rows of many bundles become tables together: those in the way are found, and cost no other one its rows."""
+    for number in (0, 4, 5, 11):
+        _threads(bundles / f"{number:02d}", 10**30)
+    done = add_to_store([bundles], tmp_path / "store")
+    assert [Path(one.path).name for one in done.skipped] == ["00", "04", "05", "11"]
+    assert {one.problem.partition(": ")[0] for one in done.skipped} == {one.path for one in done.skipped}
+    assert counts(tmp_path / "store")["runs"] == 16
+    add_to_store([bundles / f"{n:02d}" for n in (1, 2, 3, 6, 7, 8, 9, 10)], tmp_path / "one by one")
+    for table in TABLES:
+        assert stored_rows(tmp_path / "store", table) == stored_rows(tmp_path / "one by one", table)
+
+
 def test_the_command_names_what_it_left_out(bundles: Path, tmp_path: Path) -> None:
     """On standard error, with the exit code of an incomplete result; the others are stored."""
     (bundles / "05/manifest.json").write_text("{")
@@ -272,8 +285,8 @@ def test_a_bundle_that_two_add_at_one_moment_is_stored_once(mint: Mint, tmp_path
     log.create(place)
     batches = [Batch(), Batch()]
     for batch in batches:
-        made = ready(BundleRequest(str(mint.original)))
-        batch.add(msgspec.structs.replace(made.entry, placed="2026-01-01T00:00:00"), made.frames)
+        (made,) = framed_together([ready(BundleRequest(str(mint.original)))])
+        batch.add([msgspec.structs.replace(one, placed="2026-01-01T00:00:00") for one in made.entries], made.frames)
     waiting = threading.Barrier(2)
     with ThreadPoolExecutor(2) as pool:
         stored = list(pool.map(lambda batch: (waiting.wait(), batch.write(place))[1], batches))

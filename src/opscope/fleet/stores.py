@@ -19,7 +19,7 @@ from opscope.fleet.store.place import place_of
 from opscope.fleet.store.querying import QueryResult, QueryStream, ask, ask_snapshot, streamed
 from opscope.fleet.store.rows import BundleLabels
 from opscope.fleet.store.writing import Batch
-from opscope.fleet.stored_bundle import BundleRequest, Refused, bundles_in, content_id, ready
+from opscope.fleet.stored_bundle import BundleRequest, Refused, bundles_in, content_id, framed_together, ready
 from opscope.workflows.measure.workers import Lost, Where, calls
 
 if TYPE_CHECKING:
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 DEFAULT_STORE = "opscope-store"
 STORE_VARIABLE = "OPSCOPE_STORE"
+_FRAMED_ROWS = 8_192
+"""Rows that become data frames together: enough that making a frame costs little, few enough to hold as objects."""
 _COMMIT_SECONDS = 30.0
 """Longer than that nothing stays unwritten that is ready."""
 
@@ -120,8 +122,8 @@ def add_to_store(
     asked = [
         BundleRequest(str(path.absolute()), labels, recompute) for name, path in named.items() if name not in there
     ]
-    filling = _Filling(place, None if labels.backfill else next_place(place, now))
-    added = list(filling.stored(asked, where or Where(), skipped, progress))
+    filling = _Filling(place, None if labels.backfill else next_place(place, now), skipped)
+    added = list(filling.stored(asked, where or Where(), progress))
     return AddReport(place.address, added, len(found) - len(added) - len(skipped), skipped)
 
 
@@ -217,37 +219,49 @@ class _Filling:
     Args:
         place: of the store.
         at: where they stand in histories, ISO 8601; None: each where it began.
+        skipped: where what cannot be stored is noted.
     """
 
-    def __init__(self, place: StoreLocation, at: str | None) -> None:
-        self._place, self._at = place, at
+    def __init__(self, place: StoreLocation, at: str | None, skipped: list[Skipped]) -> None:
+        self._place, self._at, self._skipped = place, at, skipped
+        self._waiting: list[Ready] = []
         self._batch, self._began = Batch(), time.monotonic()
 
     def stored(
-        self,
-        asked: Sequence[BundleRequest],
-        where: Where,
-        skipped: list[Skipped],
-        progress: Callable[[int, int], None],
+        self, asked: Sequence[BundleRequest], where: Where, progress: Callable[[int, int], None]
     ) -> Iterator[StoreEntry]:
         """Store what becomes ready, batch by batch; what was stored."""
         try:
             for number, (one, result) in enumerate(zip(asked, calls(where, ready, asked), strict=True), start=1):
-                found = _here_instead(one, result)
-                if isinstance(found, Refused):
-                    skipped.append(Skipped(found.path, found.problem, found.hint))
-                else:
-                    at = self._at or found.entry.created or found.entry.added
-                    self._batch.add(msgspec.structs.replace(found.entry, placed=at), found.frames)
+                self._take(_here_instead(one, result))
                 if self._batch.full or time.monotonic() - self._began > _COMMIT_SECONDS:
                     yield from self._written()
                 progress(number, len(asked))
         except (InterruptedRunError, KeyboardInterrupt, ClusterError):
+            self._frame()
             self._batch.write(self._place)
             raise
         yield from self._written()
 
+    def _take(self, found: Ready | Refused) -> None:
+        if isinstance(found, Refused):
+            self._skipped.append(Skipped(found.path, found.problem, found.hint))
+            return
+        at = self._at or found.entry.created or found.entry.added
+        self._waiting.append(found._replace(entry=msgspec.structs.replace(found.entry, placed=at)))
+        if sum(one.size for one in self._waiting) >= _FRAMED_ROWS:
+            self._frame()
+
+    def _frame(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for found in framed_together(waiting):
+            if isinstance(found, Refused):
+                self._take(found)
+            else:
+                self._batch.add(found.entries, found.frames)
+
     def _written(self) -> list[StoreEntry]:
+        self._frame()
         stored = self._batch.write(self._place)
         self._batch, self._began = Batch(), time.monotonic()
         compaction.compact_loose(self._place)

@@ -39,12 +39,8 @@ class Batch:
         self._frames: dict[str, list[pl.DataFrame]] = {name: [] for name in TABLES}
         self._rows = 0
 
-    def add(self, entry: StoreEntry, frames: Mapping[str, pl.DataFrame]) -> None:
-        """One more bundle, with its rows by the names of their tables; nothing is written yet."""
-        self.add_many([entry], frames)
-
-    def add_many(self, entries: Iterable[StoreEntry], frames: Mapping[str, pl.DataFrame]) -> None:
-        """The same for several bundles, whose rows stand together."""
+    def add(self, entries: Iterable[StoreEntry], frames: Mapping[str, pl.DataFrame]) -> None:
+        """More bundles, with their rows together by the names of their tables; nothing is written yet."""
         self.entries.extend(entries)
         for name, own in frames.items():
             self._frames[name].append(own)
