@@ -24,11 +24,13 @@ from many_bundles import Made, Mint, fleet
 from opscope.api import (
     add_to_store,
     compact_store,
+    entries_stream,
     migrate_store,
     query_store,
     query_stream,
     remove_from_store,
     store_entries,
+    to_json,
     verify_store,
 )
 from opscope.bundle.manifest import Manifest
@@ -472,6 +474,37 @@ def test_a_long_answer_is_held_a_part_at_a_time(store: Path) -> None:
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         assert [next(parts)[0], next(parts)[0]] == [(0,), (10_000,)]
         assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50_000  # KiB; all rows are 300 MiB
+
+
+def test_the_list_shows_the_newest_and_how_many_there_are(store: Path, tmp_path: Path) -> None:
+    """In the order of histories, the newest at the end; JSON is whole unless told otherwise."""
+    every = store_entries(store)
+    assert [one.bundle for one in store_entries(store, last=5)] == [one.bundle for one in every[-5:]]
+    assert store_entries(store, last=50) == every
+
+    def shown(text: str) -> list[str]:
+        return re.findall(r"^[0-9a-f]{12}\b", text, re.MULTILINE)
+
+    done = opscope("store", "list", "--store", store, "--limit", 5)
+    assert shown(done.stdout) == [one.bundle[:12] for one in every[-5:]]
+    assert "the newest 5 of 12 bundles; --limit 0 lists all of them" in done.stderr
+    done = opscope("store", "list", "--store", store)
+    assert (len(shown(done.stdout)), done.stderr) == (12, "")
+    done = opscope("store", "list", "--store", store, "--json", "-")
+    assert (done.stdout.encode(), done.stderr) == (to_json(every), "")
+    done = opscope("store", "list", "--store", store, "--limit", 2, "--json", tmp_path / "two.json")
+    assert (tmp_path / "two.json").read_bytes() == to_json(every[-2:])
+    assert len(shown(done.stdout)) == 2
+
+
+def test_a_list_is_held_a_part_at_a_time(store: Path) -> None:
+    """Entries are read as they are taken, and the store may go on meanwhile."""
+    with entries_stream(store) as stream:
+        assert stream.total == 12
+        first = next(stream.entries)
+        assert [first, *stream.entries] == store_entries(store)
+    with entries_stream(store, last=0) as stream:
+        assert (stream.total, list(stream.entries)) == (12, [])
 
 
 def test_the_queries_of_the_page_have_answers(store: Path) -> None:

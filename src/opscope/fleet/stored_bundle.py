@@ -136,7 +136,7 @@ def framed_together(found: Sequence[Ready]) -> Iterator[Framed | Refused]:
         yield Framed([one.entry for one in found], framed(rows, found[0].entry.source))
     except TraceFormatError as error:
         if len(found) == 1:
-            yield Refused(error.where, str(error), error.hint, error.exit_code)
+            yield Refused(found[0].entry.source, str(error), error.hint, error.exit_code)
             return
         half = len(found) // 2
         yield from framed_together(found[:half])

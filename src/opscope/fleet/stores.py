@@ -13,7 +13,7 @@ import msgspec
 from opscope.core.errors import ClusterError, InterruptedRunError, NotFoundError, OpscopeError
 from opscope.fleet.store import compaction, log
 from opscope.fleet.store.checking import StoreCheck, verify
-from opscope.fleet.store.entries import StoreEntry, entries, known, next_place
+from opscope.fleet.store.entries import EntryStream, StoreEntry, known, listed, next_place
 from opscope.fleet.store.migration import Migrated, migrate
 from opscope.fleet.store.place import place_of
 from opscope.fleet.store.querying import QueryResult, QueryStream, ask, ask_snapshot, streamed
@@ -127,10 +127,23 @@ def add_to_store(
     return AddReport(place.address, added, len(found) - len(added) - len(skipped), skipped)
 
 
-def store_entries(store: str | Path | None = None) -> list[StoreEntry]:
-    """The bundles of a store, in the order of histories."""
+def store_entries(store: str | Path | None = None, *, last: int | None = None) -> list[StoreEntry]:
+    """The bundles of a store, in the order of histories; see :func:`entries_stream`."""
+    with entries_stream(store, last=last) as stream:
+        return list(stream.entries)
+
+
+@contextmanager
+def entries_stream(store: str | Path | None = None, *, last: int | None = None) -> Iterator[EntryStream]:
+    """The bundles of a store, in the order of histories, a part at a time.
+
+    Args:
+        store: directory or URL; see ``store_address``.
+        last: only so many, the newest ones; None: all.
+    """
     place = place_of(store_address(store))
-    return entries(place, log.snapshot(place))
+    with listed(place, log.snapshot(place), last) as stream:
+        yield stream
 
 
 def query_store(sql: str, store: str | Path | None = None, *, as_of: str | None = None) -> QueryResult:

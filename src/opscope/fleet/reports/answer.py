@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import csv
 import io
-import itertools
-import textwrap
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-import msgspec
 import polars as pl
 
+from opscope.core.json import array_parts
 from opscope.reports.content.console import Text, TextConsole, TextTable
 from opscope.reports.content.text import csv_cell, distinct, plain
 
@@ -55,7 +53,8 @@ def answer_parts(columns: Sequence[str], types: Sequence[str], parts: Iterable[R
         form: ``csv``, ``json``, ``parquet``, or ``table`` for text.
     """
     if form == "json":
-        yield from _json(distinct(columns), parts)
+        names = distinct(columns)
+        yield from array_parts(dict(zip(names, row, strict=True)) for part in parts for row in part)
     elif form == "csv":
         yield from _csv(columns, parts)
     else:
@@ -67,16 +66,6 @@ def _table(columns: Sequence[str], types: Sequence[str], rows: Rows) -> bytes:
     console = TextConsole(io.StringIO(), width=10_000)
     console.print(answer_table(columns, types, rows))
     return "".join(f"{line.rstrip()}\n" for line in console.file.getvalue().splitlines()).encode()  # type: ignore[attr-defined] # it is the StringIO above
-
-
-def _json(columns: Sequence[str], parts: Iterable[Rows]) -> Iterator[bytes]:
-    """An array of objects, one below the other."""
-    before = b"["
-    for row in itertools.chain.from_iterable(parts):
-        one = msgspec.json.encode(dict(zip(columns, row, strict=True)), enc_hook=str)
-        yield before + b"\n" + textwrap.indent(msgspec.json.format(one, indent=1).decode(), " ").encode()
-        before = b","
-    yield b"[]\n" if before == b"[" else b"\n]\n"
 
 
 def _csv(columns: Sequence[str], parts: Iterable[Rows]) -> Iterator[bytes]:
