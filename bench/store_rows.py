@@ -77,6 +77,8 @@ def _rows(table: str, count: int) -> pl.DataFrame:
     variants = pl.Series("variant", [name for name in _VARIANTS for _ in range(count)])
     if table == "runs":
         columns |= {"kind": pl.Series("kind", ["bundle"] * 2), "role": pl.Series("role", list(_VARIANTS))}
+    if "arm" in columns:
+        columns["arm"] = pl.Series("arm", [("untraced", "traced")[number % 2] for number in range(len(variants))])
     return pl.DataFrame(columns).with_columns(variants)
 
 

@@ -157,9 +157,11 @@ def list_bundles(
     ] = None,
     json: JsonOption = None,
 ) -> None:
-    """List the bundles of the store in the order of histories, the newest at the end.
+    """List the newest bundles of the store.
 
     Example: opscope store list
+
+    They stand in the order of histories, the newest at the end.
     """
     from opscope.api import entries_stream
 
