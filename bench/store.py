@@ -194,7 +194,7 @@ def _cost_of(words: list[str]) -> Cost:
         "used = resource.getrusage(resource.RUSAGE_CHILDREN)\n"
         "print(json.dumps([time.perf_counter() - start, used.ru_utime + used.ru_stime, used.ru_maxrss]))"
     )
-    done = subprocess.run([sys.executable, "-c", script, *words], check=True, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", script, *words], check=True, stdout=subprocess.PIPE, text=True)
     seconds, processor, peak = json.loads(done.stdout)
     unit = 1 if sys.platform == "darwin" else 1024  # getrusage(2): bytes on macOS, KiB on Linux
     return Cost(seconds, processor, peak * unit / 2**20)

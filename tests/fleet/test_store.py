@@ -37,7 +37,8 @@ from opscope.bundle.manifest import Manifest
 from opscope.core.errors import BundleError, NotFoundError, StorageError, TraceFormatError, UsageError
 from opscope.fleet.reports.answer import answer_bytes
 from opscope.fleet.store import log
-from opscope.fleet.store.compaction import _replaced_by, _rewritten, alike
+from opscope.fleet.store.compaction import _replaced_by, alike, read_together
+from opscope.fleet.store.entries import StoreEntry
 from opscope.fleet.store.place import place_of
 from opscope.fleet.store.rows import BundleLabels
 from opscope.fleet.store.schema import SCHEMA, TABLES
@@ -310,6 +311,31 @@ def test_compaction_changes_files_and_no_answer(bundles: Path, tmp_path: Path) -
     assert compact_store(store) == (0, 0, 0)
 
 
+def test_compaction_of_long_texts_holds_no_more_than_a_part(tmp_path: Path) -> None:
+    """Files of 20,000 rows and 30 MB of text become fewer, none of more text than may be held at once."""
+    place = place_of(str(tmp_path / "store"))
+    log.create(place)
+    for number in range(4):
+        one = StoreEntry(f"{number:064}", f"{number}", 1, "model", "device", ("v",), "", "", "", placed="2026-01-01")
+        rows = pl.select(pl.int_range(20_000).alias("row"), pl.lit(one.bundle).alias("bundle"))
+        text = (pl.col("row") * 7919 + number).cast(pl.String) + " times slower than its neighbour. "
+        made = [pl.concat_str([text] * 15).alias(name) for name in ("title", "evidence")]
+        others = [pl.lit(None, c.type.polars).alias(c.name) for c in TABLES["findings"].columns[1:]]
+        batch = Batch()
+        batch.add([one], {"findings": rows.with_columns(others).with_columns(made).drop("row")})
+        batch.write(place)
+    asked = "SELECT bundle, count(*), count(DISTINCT title), max(evidence) FROM findings GROUP BY ALL ORDER BY ALL"
+    before = query_store(asked, place.address).rows
+    assert compact_store(place.address).after == 3
+    assert sorted(file.rows for file in log.snapshot(place).of("findings")) == [40_000, 40_000]
+    assert query_store(asked, place.address).rows == before
+    assert compact_store(place.address) == (0, 0, 0)
+    assert [one.bundle for one in remove_from_store(["0" * 63 + "2"], place.address).removed] == ["0" * 63 + "2"]
+    assert [row[:2] for row in query_store(asked, place.address).rows] == [
+        row[:2] for row in before if row[0][-1] != "2"
+    ]
+
+
 @pytest.mark.parametrize(
     ("rows", "read"),
     [
@@ -344,8 +370,7 @@ def test_a_compaction_goes_on_while_others_add(bundles: Path, tmp_path: Path) ->
     place = place_of(str(store))
     slept = log.snapshot(place)
     add_to_store([bundles / "02"], store)
-    new = _rewritten(place, slept.of("runs"))
-    assert new is not None
+    ((_, new),) = read_together(place, slept.of("runs"))
     assert _replaced_by(place, slept, [new], slept.of("runs"), data=False)
     assert counts(store)["runs"] == 6
     assert verify_store(store).faults == []

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from opscope.fleet.store.place import StoreLocation
     from opscope.fleet.store.schema import Table
 
-_MEMORY = "1GB"
+MEMORY = "1GB"
+"""What DuckDB may take."""
 _HINT = "the views and their columns: `opscope store views`"
 _PARQUET = re.compile(r"magic bytes|parquet", re.IGNORECASE)
 """How errors of DuckDB tell that a file is no Parquet file, whatever their kind."""
@@ -146,7 +147,7 @@ def query_errors(place: StoreLocation) -> Iterator[None]:
 def connected(place: StoreLocation, now: Snapshot, sql: str) -> Iterator[duckdb.DuckDBPyConnection]:
     """A connection that sees the views which a query names, and no other file."""
     duckdb = duckdb_module()
-    connection = duckdb.connect(config={"memory_limit": _MEMORY})
+    connection = duckdb.connect(config={"memory_limit": MEMORY})
     try:
         if place.file_system() is not None:
             connection.register_filesystem(place.file_system())
