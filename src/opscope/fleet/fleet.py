@@ -15,7 +15,6 @@ from opscope.core.json import to_json
 from opscope.core.units import counted_text
 from opscope.fleet.analysis.fleet import Fleet, SortTime, counted_runs, fleet
 from opscope.fleet.analysis.fleet_run import FleetRun
-from opscope.fleet.analysis.history import FigureUnit, Metric, Point, Subject
 from opscope.fleet.analysis.nights import RunSeries, level_changes_since, run_changes
 from opscope.fleet.store.place import place_of
 from opscope.fleet.store.querying import ask
@@ -39,7 +38,6 @@ _NIGHT, _LATELY = timedelta(hours=24), timedelta(days=14)
 """What counts as the newest night, and as lately: before the newest run."""
 _FOLLOWED = 60
 """Newest runs of a configuration that are looked at; `opscope history` looks at all."""
-_LATENCY = Metric("latency", FigureUnit.TIME)
 
 
 def stored_fleet(store: str | Path | None = None, *, where: str = "") -> Fleet:
@@ -67,9 +65,8 @@ def stored_fleet(store: str | Path | None = None, *, where: str = "") -> Fleet:
     sorts = _sorts(place, counted)
     if newest is None:
         return fleet(address, runs, sorts)
-    night, lately = (_text(newest - before) for before in (_NIGHT, _LATELY))
-    followed = _followed(place, counted, chosen)
-    changes = level_changes_since(list(followed.values()), _LATENCY, lately)
+    night, followed = _text(newest - _NIGHT), _followed(place, counted, chosen)
+    changes = level_changes_since(list(followed.values()), newest - _LATELY)
     return fleet(address, _with_changes(runs, followed, night), sorts, changes, night)
 
 
@@ -119,28 +116,23 @@ def _newest(place: StoreLocation, chosen: RunFilter) -> list[tuple[Any, ...]]:
     return ask(place, sql, chosen.values).rows
 
 
-def _followed(
-    place: StoreLocation, counted: Sequence[FleetRun], chosen: RunFilter
-) -> dict[tuple[str, str], RunSeries]:
+def _followed(place: StoreLocation, counted: Sequence[FleetRun], chosen: RunFilter) -> dict[tuple[str, str], RunSeries]:
     """The newest runs of configurations, timed in one way, by bundle and variant of the newest one."""
     order = "ORDER BY placed, created, bundle"
     same = f"{_CONFIGURATION}, arm"
     number = f"row_number() OVER (PARTITION BY {same} ORDER BY placed DESC, created DESC, bundle DESC) AS number"
     runs = f"(SELECT * FROM runs {chosen.where})"  # noqa: S608 - names of ours; values are bound
-    followed = f"SELECT *, {number} FROM {runs} WHERE kind = 'bundle' AND latency_ns IS NOT NULL AND role IS DISTINCT FROM 'baseline'"  # noqa: S608 - same
-    columns = ", ".join(f"list({name} {order})" for name in ("bundle", "created", "placed", "latency_ns"))
-    sql = f"SELECT variant, {columns} FROM ({followed}) WHERE number <= {_FOLLOWED} GROUP BY {same}, variant"  # noqa: S608 - same
+    judged = "kind = 'bundle' AND latency_ns IS NOT NULL AND role IS DISTINCT FROM 'baseline'"
+    followed = f"SELECT *, {number} FROM {runs} WHERE {judged}"  # noqa: S608 - same
+    lists = ", ".join(f"list({name} {order})" for name in ("created", "placed", "latency_ns"))
+    newest = f"({followed}) WHERE number <= {_FOLLOWED}"
+    sql = f"SELECT variant, last(bundle {order}), {lists} FROM {newest} GROUP BY {same}"  # noqa: S608 - same
     known = {(run.bundle, run.variant): run for run in counted}
     found = {}
-    for variant, bundles, created, placed, latencies in ask(place, sql, chosen.values).rows:
-        run = known.get((bundles[-1], variant))
+    for variant, bundle, begun, placed, latencies in ask(place, sql, chosen.values).rows:
+        run = known.get((bundle, variant))
         if run is not None:
-            subject = Subject(run.model, None, run.device, None, variant, None, None, run.arm)
-            points = [
-                Point(bundle, _text(begun), _text(begun)[:10], value, _text(at))
-                for bundle, begun, at, value in zip(bundles, created, placed, latencies, strict=True)
-            ]
-            found[run.bundle, variant] = RunSeries(subject, points)
+            found[run.bundle, variant] = RunSeries(run.model, run.device, variant, latencies, begun, placed)
     return found
 
 

@@ -8,7 +8,15 @@ import msgspec
 
 from opscope.fleet.analysis.fleet_run import FleetRun
 from opscope.fleet.analysis.nights import FleetLevelChange
-from opscope.fleet.analysis.parts import DistantPair, FleetPart, distant_pairs, parts_by, with_times_best
+from opscope.fleet.analysis.parts import (
+    DistantPair,
+    FleetPart,
+    Widespread,
+    distant_pairs,
+    parts_by,
+    widespread,
+    with_times_best,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -84,6 +92,7 @@ class Fleet(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.fleet/
         by_device: of the configurations that are counted, in the order of reports: most that got worse first.
         by_model: likewise.
         distant: pairs that are further from the best device than is usual for their device, the furthest first.
+        widespread: devices and models of which many configurations changed in the same direction.
     """
 
     store: str
@@ -99,6 +108,7 @@ class Fleet(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.fleet/
     by_device: list[FleetPart] = []
     by_model: list[FleetPart] = []
     distant: list[DistantPair] = []
+    widespread: list[Widespread] = []
 
     def run(self, device: str, model: str, variant: str) -> FleetRun | None:
         """The run of a configuration; None when there is none."""
@@ -138,6 +148,7 @@ def fleet(
         by_device=parts_by("device", counted, level_changes),
         by_model=parts_by("model", counted, level_changes),
         distant=distant_pairs(counted),
+        widespread=widespread(counted, level_changes),
     )
 
 

@@ -1,22 +1,22 @@
 """The newest run of each configuration against its predecessors, and levels that changed lately, over a whole fleet.
 
-Among thousands of series many do by chance what one series seldom does. So verdicts on newest runs are corrected for all
-that were judged together, and so are changes of level (false discovery rate of 5 %).
+Among thousands of series many do by chance what one series seldom does. So verdicts on newest runs are corrected for
+all that were judged together, and so are changes of level (false discovery rate of 5 %).
 """
 
 from __future__ import annotations
 
 import math
+from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 import numpy as np
 
-from opscope.core.stats.distributions import t_cdf
+from opscope.core.stats.distributions import t_cdf, t_quantile
 from opscope.core.stats.effect import ALPHA, Verdict, adjust_for_many, interval_of
 from opscope.core.stats.prediction import predict
 from opscope.core.stats.segments import FEWEST_RUNS, SMALLEST_CHANGE, segments
-from opscope.fleet.analysis.history import LevelChange, LevelDrift, series
 from opscope.fleet.analysis.history_gate import current_level
 
 if TYPE_CHECKING:
@@ -26,22 +26,29 @@ if TYPE_CHECKING:
 
     from opscope.core.stats.prediction import PredictionInterval
     from opscope.core.stats.segments import SeriesSegment
-    from opscope.fleet.analysis.history import Metric, Point, Subject
 
 _FIGURES = 2
 """Fitted for each segment: where it is and where it begins."""
 
 
 class RunSeries(NamedTuple):
-    """The runs of one configuration, all timed in one way.
+    """The runs of one configuration, all timed in one way, oldest first; at least one.
 
     Attributes:
-        subject: what they are runs of.
-        points: their latencies in ns, oldest first; at least one.
+        model: name of the model, with its number type.
+        device: name of the device.
+        variant: its name.
+        latencies_ns: of the runs.
+        begun: when they began, UTC; None where that is not known.
+        placed: where they stand in the history, UTC; None likewise.
     """
 
-    subject: Subject
-    points: Sequence[Point]
+    model: str
+    device: str
+    variant: str
+    latencies_ns: Sequence[float]
+    begun: Sequence[datetime | None]
+    placed: Sequence[datetime | None]
 
 
 class RunChange(msgspec.Struct, frozen=True):
@@ -57,6 +64,7 @@ class RunChange(msgspec.Struct, frozen=True):
             correction for all configurations that were judged, and it is off by 1 % or more.
         runs: predecessors of that level.
         in_a_row: newest runs one after the other that are as far off, by half or more; 0 without a difference.
+        latencies_ns: of the runs that were looked at, oldest first; empty without a difference.
     """
 
     previous_ns: float
@@ -67,6 +75,7 @@ class RunChange(msgspec.Struct, frozen=True):
     verdict: Verdict
     runs: int
     in_a_row: int
+    latencies_ns: list[float] = []
 
 
 class FleetLevelChange(msgspec.Struct, frozen=True):
@@ -77,10 +86,15 @@ class FleetLevelChange(msgspec.Struct, frozen=True):
         device: name of the device.
         variant: its name.
         when: when the first run of the new level was placed, or the last run of a drift, ISO 8601.
+        drifts: whether the level rose or fell from run to run, in place of a step between two runs.
+        before: date of the last run before a step, or of the first one of a drift.
+        label: date of the first run behind a step, or of the last one of a drift.
+        from_ns: level before; where it drifts, what the drift begins with.
+        to_ns: level after; where it drifts, what the drift ends with.
         ratio: after / before.
-        better: whether the new level is lower.
-        step: the change of level; null for a drift.
-        drift: the drift; null for a step.
+        ci95: 95 % interval of the ratio by Student's t, with the scatter around all segments.
+        better: whether the latency is lower.
+        runs: of the new level, or of the drift.
         latencies_ns: of the runs it was found in, oldest first.
     """
 
@@ -88,11 +102,35 @@ class FleetLevelChange(msgspec.Struct, frozen=True):
     device: str
     variant: str
     when: str
+    drifts: bool
+    before: str
+    label: str
+    from_ns: float
+    to_ns: float
     ratio: float
+    ci95: tuple[float, float]
     better: bool
-    step: LevelChange | None
-    drift: LevelDrift | None
+    runs: int
     latencies_ns: list[float]
+
+
+class _Found(NamedTuple):
+    """The last change of a series: its segments, logarithm of the ratio, standard error and degrees of freedom."""
+
+    segments: Sequence[SeriesSegment]
+    change: float
+    error: float
+    degrees: int
+
+    @property
+    def last(self) -> SeriesSegment:
+        return self.segments[-1]
+
+    def p_value(self) -> float:
+        """Of there being no change: Student's t, times the number of places where it could have been found."""
+        if self.error <= 0:
+            return 0.0
+        return min(1.0, self.last.end * 2 * (1 - t_cdf(abs(self.change) / self.error, self.degrees)))
 
 
 def run_changes(runs: Sequence[RunSeries]) -> list[RunChange | None]:
@@ -101,7 +139,7 @@ def run_changes(runs: Sequence[RunSeries]) -> list[RunChange | None]:
     Args:
         runs: that are judged together.
     """
-    judged = [_predicted(np.array([point.value for point in one.points], np.float64)) for one in runs]
+    judged = [_predicted(np.array(one.latencies_ns, np.float64)) for one in runs]
     known = [found.p_value for found in judged if found is not None and found.p_value is not None]
     corrected = iter(adjust_for_many(known) if known else [])
     return [
@@ -110,38 +148,39 @@ def run_changes(runs: Sequence[RunSeries]) -> list[RunChange | None]:
     ]
 
 
-def level_changes_since(runs: Sequence[RunSeries], metric: Metric, since: str) -> list[FleetLevelChange]:
-    """Series whose level changed since a moment, the newest change first and of those of one moment the largest.
+def level_changes_since(runs: Sequence[RunSeries], since: datetime) -> list[FleetLevelChange]:
+    """Series whose level changed since a moment, the newest first: by the day of a step, or when a drift began.
+
+    Of one day, the largest change is first.
 
     Args:
         runs: that are judged together.
-        metric: what their values are.
-        since: ISO 8601.
+        since: UTC.
     """
     found = [_last_change(one) for one in runs]
-    changed = [(one, p) for one, p in zip(runs, adjust_for_many([p for _, p in found]), strict=True)] if found else []
+    corrected = adjust_for_many([1.0 if change is None else change.p_value() for change in found]) if found else []
     told = [
-        _told(one, metric)
-        for (one, p), (when, _) in zip(changed, found, strict=True)
-        if p <= ALPHA and when >= since
+        _told(one, change)
+        for one, change, p in zip(runs, found, corrected, strict=True)
+        if change is not None and p <= ALPHA and _seen(one, change.last) >= since
     ]
-    kept = [one for one in told if one is not None]
-    kept.sort(key=lambda one: (-abs(math.log(one.ratio)), one.model, one.device))
-    return sorted(kept, key=lambda one: one.when[:10], reverse=True)
+    told.sort(key=lambda one: (-abs(math.log(one.ratio)), one.model, one.device))
+    return sorted(told, key=lambda one: one.before if one.drifts else one.label, reverse=True)
 
 
 def _predicted(values: NDArray[np.float64]) -> PredictionInterval | None:
     if len(values) < 2 or not bool((values > 0).all()):  # noqa: PLR2004 - a run and one before it
         return None
     logs = np.log(values)
-    return predict(logs[current_level(values[:-1]) : -1], float(logs[-1]))
+    return predict(logs[current_level(values[:-1].tolist()) : -1], float(logs[-1]))
 
 
 def _change(one: RunSeries, found: PredictionInterval, corrected: float | None) -> RunChange:
-    newest, before = one.points[-1].value, one.points[-2].value
+    newest, before = one.latencies_ns[-1], one.latencies_ns[-2]
     verdict = found.verdict(corrected)
     if abs(found.excess) < math.log1p(SMALLEST_CHANGE) and verdict is not Verdict.UNDECIDABLE:
         verdict = Verdict.NO_DIFFERENCE
+    shown = verdict in {Verdict.SLOWER, Verdict.FASTER}
     return RunChange(
         previous_ns=before,
         since_previous=newest / before,
@@ -150,72 +189,71 @@ def _change(one: RunSeries, found: PredictionInterval, corrected: float | None) 
         expected=_expected(found),
         verdict=verdict,
         runs=found.predecessors,
-        in_a_row=_in_a_row(one, found) if verdict in {Verdict.SLOWER, Verdict.FASTER} else 0,
+        in_a_row=_in_a_row(one, found) if shown else 0,
+        latencies_ns=list(one.latencies_ns) if shown else [],
     )
 
 
 def _expected(found: PredictionInterval) -> tuple[float, float] | None:
-    """Interval of a further run over the level: that of the excess lies around the excess as this one around nothing."""
+    """Interval of a further run over the level: the interval of the excess, moved to where there is no excess."""
     ends = interval_of(found, lambda excess: excess - found.excess)
     return None if ends is None else (math.exp(ends[0]), math.exp(ends[1]))
 
 
 def _in_a_row(one: RunSeries, found: PredictionInterval) -> int:
     count = 0
-    for point in reversed(one.points):
-        if (math.log(point.value) - found.level) / found.excess < 0.5:  # noqa: PLR2004 - half as far
+    for latency in reversed(one.latencies_ns):
+        if (math.log(latency) - found.level) / found.excess < 0.5:  # noqa: PLR2004 - half as far
             break
         count += 1
     return count
 
 
-def _last_change(one: RunSeries) -> tuple[str, float]:
-    """When the level changed for the last time, and how probable it is that a level without a change shows that."""
-    values = np.array([point.value for point in one.points], np.float64)
+def _last_change(one: RunSeries) -> _Found | None:
+    values = np.array(one.latencies_ns, np.float64)
     if len(values) < FEWEST_RUNS or not bool((values > 0).all()):
-        return "", 1.0
+        return None
     found = segments(values)
     last = found[-1]
-    if len(found) == 1 and not last.drifts:
-        return "", 1.0
-    when = one.points[-1 if last.drifts else last.first]
-    return when.placed or when.created, _p_value(np.log(values), found)
-
-
-def _p_value(logs: NDArray[np.float64], found: Sequence[SeriesSegment]) -> float:
-    """Of the last step or drift: Student's t, times the number of places where it could have been found."""
-    residuals = logs - np.log(np.concatenate([one.fitted() for one in found]))
-    degrees = max(1, len(logs) - _FIGURES * len(found))
-    scatter, last = math.sqrt(float(residuals @ residuals) / degrees), found[-1]
-    size = last.end - last.first
+    residuals = np.log(values) - np.log(np.concatenate([segment.fitted() for segment in found]))
+    degrees = max(1, len(values) - _FIGURES * len(found))
+    scatter, size = math.sqrt(float(residuals @ residuals) / degrees), last.end - last.first
     if last.drifts:
-        distance, error = math.log(last.ends / last.begins), scatter * math.sqrt(12 / size)
-    else:
-        before = found[-2]
-        distance = math.log(last.begins / before.ends)
-        error = scatter * math.sqrt(1 / size + 1 / (before.end - before.first))
-    if error <= 0:
-        return 0.0
-    return min(1.0, len(logs) * 2 * (1 - t_cdf(abs(distance) / error, degrees)))
-
-
-def _told(one: RunSeries, metric: Metric) -> FleetLevelChange | None:
-    found, subject = series(one.subject, one.points, metric), one.subject
-    last = found.segments[-1]
-    step = next((change for change in found.changes if change.index == last.first), None)
-    drift = next((drift for drift in found.drifts if drift.index == last.first), None)
-    told = drift or step
-    if told is None:
+        return _Found(found, math.log(last.ends / last.begins), scatter * math.sqrt(12 / size), degrees)
+    if len(found) == 1:
         return None
-    at = one.points[-1 if drift else last.first]
+    before = found[-2]
+    error = scatter * math.sqrt(1 / size + 1 / (before.end - before.first))
+    return _Found(found, math.log(last.begins / before.ends), error, degrees)
+
+
+def _seen(one: RunSeries, last: SeriesSegment) -> datetime:
+    at = len(one.placed) - 1 if last.drifts else last.first
+    return one.placed[at] or one.begun[at] or datetime.min  # noqa: DTZ901 - as the store: UTC without a zone
+
+
+def _told(one: RunSeries, found: _Found) -> FleetLevelChange:
+    last = found.last
+    ends = (last.first, last.end - 1) if last.drifts else (last.first - 1, last.first)
+    before = last.begins if last.drifts else found.segments[-2].ends
+    room = t_quantile(1 - ALPHA / 2, found.degrees) * found.error
     return FleetLevelChange(
-        model=" ".join(filter(None, (subject.model, subject.dtype))),
-        device=subject.device,
-        variant=subject.variant,
-        when=at.placed or at.created,
-        ratio=told.ratio,
-        better=told.better,
-        step=None if drift else step,
-        drift=drift,
-        latencies_ns=[point.value for point in one.points],
+        model=one.model,
+        device=one.device,
+        variant=one.variant,
+        when=_seen(one, last).isoformat(timespec="seconds"),
+        drifts=last.drifts,
+        before=_date(one.begun[ends[0]]),
+        label=_date(one.begun[ends[1]]),
+        from_ns=before,
+        to_ns=last.ends if last.drifts else last.begins,
+        ratio=math.exp(found.change),
+        ci95=(math.exp(found.change - room), math.exp(found.change + room)),
+        better=found.change < 0,
+        runs=last.end - last.first,
+        latencies_ns=list(one.latencies_ns),
     )
+
+
+def _date(moment: datetime | None) -> str:
+    return f"{moment:%Y-%m-%d}" if moment else ""

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 DISTANT = 1.5
 """Times what is usual for the device from which a pair is far from the best one: chosen, not measured."""
 _FEWEST = 5
-"""Models of a device below which nothing is usual for it."""
+"""Configurations of a device below which nothing is usual for it, and no change is widespread."""
+_MANY = 0.25
+"""Part of the configurations from which a change is widespread: chosen, not measured."""
 
 
 class FleetPart(msgspec.Struct, frozen=True):
@@ -32,7 +34,8 @@ class FleetPart(msgspec.Struct, frozen=True):
         tonight: of them, with a run in the newest night that has a predecessor.
         worse: of them, slower than the scatter of their predecessors explains.
         better: likewise faster.
-        changes: levels that changed lately.
+        rose: levels that rose lately: they take longer.
+        fell: levels that fell lately.
         median_change: median over them of newest / run before; null without one.
         times_best: median over pairs of latency / latency of the fastest device; null without one.
         fastest: of a model, its fastest device and the latency there in ns; null for a device, and with one device.
@@ -44,7 +47,8 @@ class FleetPart(msgspec.Struct, frozen=True):
     tonight: int
     worse: int
     better: int
-    changes: int
+    rose: int
+    fell: int
     median_change: float | None
     times_best: float | None
     fastest: tuple[str, float] | None = None
@@ -69,6 +73,54 @@ class DistantPair(msgspec.Struct, frozen=True):
     latency_ns: float
     times_best: float
     usual: float
+
+
+class Widespread(msgspec.Struct, frozen=True):
+    """A device or a model of which many configurations changed in the same direction.
+
+    Attributes:
+        key: ``device`` or ``model``.
+        name: of it.
+        lately: whether levels changed lately, in place of newest runs that differ from their predecessors.
+        better: whether they became faster.
+        count: configurations that did.
+        of: configurations that were judged.
+        ratio: median of after / before over those that did.
+    """
+
+    key: Literal["device", "model"]
+    name: str
+    lately: bool
+    better: bool
+    count: int
+    of: int
+    ratio: float
+
+
+def widespread(counted: Sequence[FleetRun], changes: Sequence[FleetLevelChange]) -> list[Widespread]:
+    """Devices and models of which a quarter of the configurations, five at least, changed in the same direction.
+
+    Slower ones of the newest night first, then by how many.
+
+    Args:
+        counted: configurations, with a latency.
+        changes: levels that changed lately.
+    """
+    found = []
+    for key in ("device", "model"):
+        groups = grouped(counted, lambda run: str(getattr(run, key)))  # noqa: B023 - used before the next one
+        levels = grouped(changes, lambda change: str(getattr(change, key)))  # noqa: B023 - same
+        for name, own in groups.items():
+            judged = [run.change for run in own if run.change is not None]
+            for better, verdict in ((False, Verdict.SLOWER), (True, Verdict.FASTER)):
+                newest = [one.since_level for one in judged if one.verdict is verdict]
+                lately = [one.ratio for one in levels.get(name, ()) if one.better is better]
+                found += [
+                    Widespread(key, name, at == 1, better, len(ratios), of, median(ratios))
+                    for at, (ratios, of) in enumerate(((newest, len(judged)), (lately, len(own))))
+                    if len(ratios) >= max(_FEWEST, of * _MANY)
+                ]
+    return sorted(found, key=lambda one: (one.better, one.lately, -one.count, one.name))
 
 
 def with_times_best(runs: Sequence[FleetRun], counted: Sequence[FleetRun]) -> list[FleetRun]:
@@ -102,7 +154,7 @@ def parts_by(
     """
     levels = grouped(changes, lambda change: getattr(change, key))
     groups = grouped(counted, lambda run: getattr(run, key))
-    found = [_part(name, own, len(levels.get(name, ())), ranked=key == "model") for name, own in groups.items()]
+    found = [_part(name, own, levels.get(name, ()), ranked=key == "model") for name, own in groups.items()]
     return sorted(found, key=_worst_first)
 
 
@@ -131,7 +183,7 @@ def _one_way(fastest: Sequence[FleetRun]) -> list[FleetRun]:
     return list(kept.values())
 
 
-def _part(name: str, own: Sequence[FleetRun], changes: int, *, ranked: bool) -> FleetPart:
+def _part(name: str, own: Sequence[FleetRun], changes: Sequence[FleetLevelChange], *, ranked: bool) -> FleetPart:
     judged = [run.change for run in own if run.change is not None]
     far = [run for run in own if run.times_best is not None]
     ordered = sorted(far, key=lambda run: (run.latency_ns or 0.0, run.device)) if ranked else []
@@ -141,7 +193,8 @@ def _part(name: str, own: Sequence[FleetRun], changes: int, *, ranked: bool) -> 
         tonight=len(judged),
         worse=sum(1 for one in judged if one.verdict is Verdict.SLOWER),
         better=sum(1 for one in judged if one.verdict is Verdict.FASTER),
-        changes=changes,
+        rose=sum(1 for one in changes if not one.better),
+        fell=sum(1 for one in changes if one.better),
         median_change=median(one.since_previous for one in judged) if judged else None,
         times_best=median(run.times_best or 0.0 for run in far) if far else None,
         fastest=(ordered[0].device, ordered[0].latency_ns or 0.0) if ordered else None,
@@ -151,4 +204,4 @@ def _part(name: str, own: Sequence[FleetRun], changes: int, *, ranked: bool) -> 
 
 def _worst_first(part: FleetPart) -> tuple[float, float, float, str]:
     moved = abs(math.log(part.median_change)) if part.median_change else 0.0
-    return -part.worse, -(part.changes + part.better), -moved, part.name
+    return -part.worse, -part.rose, -moved, part.name
