@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opscope.core import units
 from opscope.core.stats.effect import Verdict
+from opscope.core.stats.prediction import FEWEST
 from opscope.fleet.analysis.fleet import counted_runs
 from opscope.fleet.analysis.parts import DISTANT
 from opscope.fleet.reports.heat_map import change_map, distance_map, heat_class, speedup_map
@@ -61,13 +62,15 @@ def fleet_markdown(fleet: Fleet) -> str:
 
 def _values(fleet: Fleet) -> dict[str, Any]:
     counted = counted_runs(fleet.runs)
-    judged = [run for run in counted if run.change is not None]
+    tonight = [run for run in counted if run.change is not None]
+    judged = [run for run in tonight if run.change and run.change.verdict is not Verdict.UNDECIDABLE]
     detailed = len(fleet.models) * len(fleet.devices) * len(fleet.variants) <= _DETAILED
     return {
         "fleet": fleet,
         "tiles": _tiles(fleet, counted),
+        "tonight": len(tonight),
         "judged": len(judged),
-        "undecidable": sum(1 for run in judged if run.change and run.change.verdict is Verdict.UNDECIDABLE),
+        "fewest": FEWEST,
         "spread": _spread(fleet.widespread),
         "worse": _listed([run for run in _moved(fleet, judged) if run.change and run.change.since_level > 1]),
         "better": _listed([run for run in _moved(fleet, judged) if run.change and run.change.since_level < 1]),
@@ -89,14 +92,15 @@ def _values(fleet: Fleet) -> dict[str, Any]:
 
 def _tiles(fleet: Fleet, counted: list[FleetRun]) -> list[tuple[str, str]]:
     """Figures that a person looks for first, each with what it counts."""
-    judged = [run.change for run in counted if run.change is not None]
-    if not judged:
+    newest = [run.change for run in counted if run.change is not None]
+    judged = [one for one in newest if one.verdict is not Verdict.UNDECIDABLE]
+    if not newest:
         return []
     slower, faster = (sum(one.verdict is word for one in judged) for word in (Verdict.SLOWER, Verdict.FASTER))
     rose = sum(1 for one in fleet.level_changes if not one.better)
     absent = sum(1 for run in counted if run.placed < fleet.night)
     return [
-        (f"{slower:,}", f"slower than usual, of {len(judged):,} newest runs that have a predecessor"),
+        (f"{slower:,}", f"slower than usual, of {len(judged):,} newest runs that can be judged"),
         (f"{faster:,}", "faster than usual"),
         (f"{rose} / {len(fleet.level_changes) - rose}", "levels that rose / fell in the last 14 days"),
         (f"{len(fleet.distant):,}", "pairs unusually far from the best device"),
