@@ -6,7 +6,7 @@ the JSON.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from opscope.core import units
 from opscope.core.stats.effect import Verdict
@@ -14,6 +14,7 @@ from opscope.core.stats.prediction import FEWEST
 from opscope.fleet.analysis.fleet import counted_runs
 from opscope.fleet.analysis.parts import DISTANT
 from opscope.fleet.reports.heat_map import change_map, distance_map, heat_class, speedup_map
+from opscope.fleet.reports.listed import Listed, listed
 from opscope.fleet.reports.sparkline import sparkline
 from opscope.reports.content.template import environment
 from opscope.reports.html.sections import policy, style_sheet, width_class
@@ -36,22 +37,9 @@ _DETAILED = 400
 _SHOWN = {"faster": "", "slower": "", "no_difference": "no difference shown", "undecidable": "undecidable"}
 
 
-class Listed(NamedTuple):
-    """The rows of a list that are shown at once, those that are folded, and how many the page leaves out."""
-
-    first: Sequence[Any]
-    folded: Sequence[Any]
-    left_out: int
-
-    @property
-    def total(self) -> int:
-        """All of them."""
-        return len(self.first) + len(self.folded) + self.left_out
-
-
 def fleet_html(fleet: Fleet) -> str:
     """The report as one HTML page that needs nothing else."""
-    style = style_sheet("combined.css", "fleet.css")
+    style = style_sheet("combined.css", "history.css", "fleet.css")
     return _environment().get_template("fleet.html.j2").render(_values(fleet), style=style, policy=policy(style))
 
 
@@ -138,7 +126,7 @@ def _spread(found: Sequence[Widespread]) -> dict[str, list[Widespread]]:
 
 
 def _listed(rows: Sequence[Any]) -> Listed:
-    return Listed(rows[:_LISTED], rows[_LISTED:_MOST_LISTED], max(0, len(rows) - _MOST_LISTED))
+    return listed(rows, _LISTED, _MOST_LISTED)
 
 
 def _detailed(fleet: Fleet, variant: str) -> list[tuple[str, list[FleetRun | None]]]:

@@ -14,7 +14,7 @@ _FEWEST = 2
 
 
 def sparkline(values: Sequence[float]) -> str:
-    """The values as a line with a dot at the newest one, from their lowest to their highest; none for a single value."""
+    """The values as a line from their lowest to their highest, with a dot at the newest; nothing for a single value."""
     if len(values) < _FEWEST:
         return ""
     binned = _binned(values)
