@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     """Text and class of a cell."""
 
 MOST_COLUMNS = 60
-MOST_CELLS = 40_000
+MOST_CELLS = 20_000
 FIRST_ROWS = 20
 """Rows of a large map that are shown at once; the others are folded."""
 _STEPS = 5
