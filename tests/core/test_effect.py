@@ -9,7 +9,14 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from opscope.core.stats.effect import Effect, Verdict, adjust_for_many, paired_effects, unpaired_effects, unpaired_interval
+from opscope.core.stats.effect import (
+    Effect,
+    Verdict,
+    adjust_for_many,
+    paired_effects,
+    unpaired_effects,
+    unpaired_interval,
+)
 
 MIRRORED = {
     Verdict.FASTER: Verdict.SLOWER,

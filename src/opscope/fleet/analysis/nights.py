@@ -17,6 +17,7 @@ from opscope.core.stats.distributions import t_cdf, t_quantile
 from opscope.core.stats.effect import ALPHA, Verdict, adjust_for_many, interval_of
 from opscope.core.stats.prediction import predict
 from opscope.core.stats.segments import FEWEST_RUNS, SMALLEST_CHANGE, segments
+from opscope.core.stats.series import inflation, mid_ranks
 from opscope.fleet.analysis.history_gate import current_level
 
 if TYPE_CHECKING:
@@ -217,7 +218,10 @@ def _last_change(one: RunSeries) -> _Found | None:
     last = found[-1]
     residuals = np.log(values) - np.log(np.concatenate([segment.fitted() for segment in found]))
     degrees = max(1, len(values) - _FIGURES * len(found))
-    scatter, size = math.sqrt(float(residuals @ residuals) / degrees), last.end - last.first
+    ranks, size = mid_ranks(residuals), last.end - last.first
+    # Segments that follow wandering noise leave little of its correlation: what is left widens, and does not undo, it.
+    widened = inflation(ranks - ranks.mean(), min(len(found), len(values) // 4))
+    scatter = math.sqrt(float(residuals @ residuals) / degrees * widened)
     if last.drifts:
         return _Found(found, math.log(last.ends / last.begins), scatter * math.sqrt(12 / size), degrees)
     if len(found) == 1:
