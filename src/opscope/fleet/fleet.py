@@ -109,7 +109,7 @@ def fleet_report(
 
 
 def _newest(place: StoreLocation, chosen: RunFilter) -> list[tuple[Any, ...]]:
-    order = f"(PARTITION BY {_CONFIGURATION} ORDER BY placed DESC, created DESC, bundle)"
+    order = f"(PARTITION BY {_CONFIGURATION} ORDER BY placed DESC, created DESC, bundle DESC)"
     counted = f"count(*) OVER (PARTITION BY {_CONFIGURATION}) AS runs, row_number() OVER {order} AS place"
     runs = f"(SELECT * FROM runs {chosen.where}) WHERE kind = 'bundle'"  # noqa: S608 - names of ours; values are bound
     sql = f"SELECT {_COLUMNS} FROM (SELECT *, {counted} FROM {runs}) WHERE place = 1 ORDER BY ALL"  # noqa: S608 - same
