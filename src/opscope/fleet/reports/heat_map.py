@@ -38,7 +38,7 @@ _TEN = 10
 _NOT_RUN = ("·", "")
 
 
-class HeatMap(NamedTuple):
+class FleetMap(NamedTuple):
     """A map with the rows that matter most on top.
 
     Attributes:
@@ -61,7 +61,7 @@ class HeatMap(NamedTuple):
         return "model" if self.across == "device" else "device"
 
 
-def change_map(fleet: Fleet) -> HeatMap | None:
+def change_map(fleet: Fleet) -> FleetMap | None:
     """Newest runs against their predecessors; of several configurations the one that is furthest off."""
     runs = counted_runs(fleet.runs)
     levels = {(one.model, one.device): one.ratio for one in reversed(fleet.level_changes)}
@@ -71,13 +71,13 @@ def change_map(fleet: Fleet) -> HeatMap | None:
     )
 
 
-def distance_map(fleet: Fleet) -> HeatMap | None:
+def distance_map(fleet: Fleet) -> FleetMap | None:
     """Latency over that of the fastest device, of the fastest configuration of each pair."""
     shown = [run for run in fleet.runs if run.times_best is not None]
     return _map(fleet, shown, lambda runs: _distance_cell(runs[0])) if shown else None
 
 
-def speedup_map(fleet: Fleet, variant: str) -> HeatMap | None:
+def speedup_map(fleet: Fleet, variant: str) -> FleetMap | None:
     """Speedup of a variant over the baseline of the same bundle."""
     shown = [run for run in fleet.runs if run.variant == variant]
     return _map(fleet, shown, lambda runs: _speedup_cell(runs[0]))
@@ -92,7 +92,7 @@ def heat_class(run: FleetRun | None) -> str:
     return f"gain{bounded}" if bounded > 0 else f"loss{-bounded}" if bounded < 0 else ""
 
 
-def _map(fleet: Fleet, runs: Sequence[FleetRun], cell: Callable[[Sequence[FleetRun]], Cell]) -> HeatMap | None:
+def _map(fleet: Fleet, runs: Sequence[FleetRun], cell: Callable[[Sequence[FleetRun]], Cell]) -> FleetMap | None:
     across = "device" if len(fleet.devices) <= len(fleet.models) else "model"
     pairs = grouped(runs, lambda run: (run.model, run.device) if across == "device" else (run.device, run.model))
     orders = {"device": _order(fleet.devices, fleet, "device"), "model": _order(fleet.models, fleet, "model")}
@@ -107,7 +107,7 @@ def _map(fleet: Fleet, runs: Sequence[FleetRun], cell: Callable[[Sequence[FleetR
         for row in rows[:most]
     ]
     first = len(told) if len(told) <= FIRST_ROWS + FIRST_ROWS // 2 else FIRST_ROWS
-    return HeatMap(across, kept, told[:first], told[first:], (len(rows) - len(told), len(columns) - len(kept)))
+    return FleetMap(across, kept, told[:first], told[first:], (len(rows) - len(told), len(columns) - len(kept)))
 
 
 def _order(names: Sequence[str], fleet: Fleet, key: str) -> list[str]:
