@@ -25,7 +25,7 @@ def sparkline(values: Sequence[float]) -> str:
     width, height = places[-1][0] + _MARGIN, _HEIGHT + 2 * _MARGIN
     x, y = places[-1]
     return (
-        f'<svg class="spark" width="{width}" height="{height}" aria-hidden="true">'
+        f'<svg class="spark" viewBox="0 0 {width} {height}" width="{width}" height="{height}" aria-hidden="true">'
         f'<polyline points="{line}"/><circle cx="{x}" cy="{y}" r="2"/></svg>'
     )
 
