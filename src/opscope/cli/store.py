@@ -247,7 +247,7 @@ def report(
     ] = "html,md,json",
     quiet: QuietOption = False,
 ) -> None:
-    """Report on the fleet: speedups of devices and models, who is slowest where, which operators dominate.
+    """Report on the fleet: what got slower and where, who is far from the best device, which operators dominate.
 
     Example: opscope store report --out fleet
     """

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import altair as alt
 from rich.console import Group
 
 from opscope.analysis.findings.message import note
 from opscope.core import units
-from opscope.fleet.analysis.history import FigureUnit
+from opscope.core.stats.segments import FEWEST_RUNS
+from opscope.fleet.analysis.history import FigureUnit, LevelDrift
+from opscope.fleet.reports.listed import Listed, listed
+from opscope.fleet.reports.sparkline import blocks, sparkline
 from opscope.reports.content.console import Text
 from opscope.reports.content.template import environment
 from opscope.reports.content.text import plain
@@ -18,14 +21,18 @@ from opscope.reports.html.sections import policy, style_sheet
 from opscope.reports.terminal import message_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from rich.console import RenderableType
 
-    from opscope.fleet.analysis.history import History, LevelChange, LevelDrift, Metric, Series
+    from opscope.fleet.analysis.history import History, LevelChange, Metric, Series
 
-_BLOCKS = "▁▂▃▄▅▆▇█"
-_WIDEST = 60
+_PICTURES = 12
+"""Series that have a picture; the newest changes."""
+_LINES, _MOST_LINES = 30, 1_000
+"""Series of each table that are shown at once, and with those that are folded; the JSON has all of them."""
+_TOLD = 50
+"""Series on a terminal; those that changed are told however many they are."""
 _PICTURE_WIDTH, _PICTURE_HEIGHT = 760, 200
 _MOST_POINTS = 1_000
 _MOST_OUTLIERS = 5
@@ -34,49 +41,127 @@ _MOST_OUTLIERS = 5
 def history_summary(history: History) -> RenderableType:
     """What a person reads after `opscope history`."""
     parts: list[RenderableType] = []
-    for one in changed_first(history):
+    changed, steady = _divided(history)
+    shown = steady[: max(0, _TOLD - len(changed))]
+    for one in [*changed, *shown]:
         parts += [
             Text(subject_text(one), style="bold"),
-            Text(f"  {_line(one)}"),
+            Text(f"  {blocks([point.value for point in one.points])}"),
             Text(f"  {level_text(history.metric, one)}"),
         ]
         parts += [Text(f"  {line}") for line in changes_text(history, one)]
         parts.append(Text())
+    if len(shown) < len(steady):
+        more = f"{len(steady) - len(shown):,} more series without a change: --html shows them"
+        parts += message_lines([note(more)])
     if history.left_out:
         parts += message_lines([note(f"{units.counted_text(history.left_out, 'run')} without this figure")])
     return Group(*parts)
 
 
 def history_html(history: History) -> str:
-    """The history as one HTML page that needs nothing else."""
-    style = style_sheet("combined.css")
-    rows = [
-        {
-            "title": subject_text(one),
-            "level": level_text(history.metric, one),
-            "picture": picture(history, one),
-            "changes": [_cells(history.metric, change) for change in reversed(one.changes)],
-            "notes": [
-                *(drift_text(history.metric, drift) for drift in reversed(one.drifts)),
-                *([outliers_text(history.metric, one)] if one.outliers else []),
-            ],
-        }
-        for one in changed_first(history)
-    ]
+    """The history as one HTML page that needs nothing else.
+
+    The newest changes have pictures; where there are more, and of series without a change, a table has a line a series.
+    """
+    style = style_sheet("combined.css", "history.css")
+    changed, steady = _divided(history)
+    drawn_too = [] if len(history.series) > _PICTURES else [one for one in steady if len(one.points) > 1]
+    pictured = [*changed[:_PICTURES], *drawn_too]
+    told = {one.subject for one in pictured}
+    overview = listed(changed, _LINES, _MOST_LINES) if len(changed) > _PICTURES else listed([], 0, 0)
+    rest = listed([one for one in steady if one.subject not in told], _LINES, _MOST_LINES)
     values = {
         "history": history,
-        "rows": rows,
+        "tiles": _tiles(history, changed),
+        "changed": _lines(overview, lambda one: _changed(history.metric, one)),
+        "rows": [_pictured(history, one) for one in pictured],
+        "steady": _lines(rest, lambda one: _steady(history.metric, one)),
+        "not_judged": any(one.not_judged for one in rest.first),
         "order": history.order.value,
         "tolerance": units.share_text(history.tolerance),
+        "fewest": FEWEST_RUNS,
     }
     return environment({}).get_template("history.html.j2").render(values, style=style, policy=policy(style))
 
 
-def changed_first(history: History) -> list[Series]:
+def _lines(found: Listed, line: Callable[[Series], dict[str, Any]]) -> Listed:
+    return Listed([line(one) for one in found.first], [line(one) for one in found.folded], found.left_out)
+
+
+def _tiles(history: History, changed: Sequence[Series]) -> list[tuple[str, str]]:
+    """How many series there are, and what the newest change of each is."""
+    newest = [_newest_change(one) for one in changed]
+    judged = sum(1 for one in history.series if one.not_judged is None)
+    return [
+        (f"{len(history.series):,}", "series"),
+        (f"{sum(1 for one in newest if not one.better):,}", "whose newest change is for the worse"),
+        (f"{sum(1 for one in newest if one.better):,}", "whose newest change is for the better"),
+        (f"{judged - len(changed):,}", "without a change"),
+        (f"{len(history.series) - judged:,}", "not judged: too few runs, or zeros"),
+    ]
+
+
+def _pictured(history: History, series: Series) -> dict[str, Any]:
+    return {
+        "title": subject_text(series),
+        "level": level_text(history.metric, series),
+        "picture": picture(history, series),
+        "changes": [_cells(history.metric, change) for change in reversed(series.changes)],
+        "notes": [
+            *(drift_text(history.metric, drift) for drift in reversed(series.drifts)),
+            *([outliers_text(history.metric, series)] if series.outliers else []),
+        ],
+    }
+
+
+def _changed(metric: Metric, series: Series) -> dict[str, Any]:
+    """A line of the table of series that changed, by the newest change of each."""
+    newest = _newest_change(series)
+    return {
+        "title": subject_text(series),
+        "change": _percent(newest.ratio),
+        "better": newest.better,
+        "how": f"{'drift' if isinstance(newest, LevelDrift) else 'step'}{_known_text(newest.acknowledged)}",
+        "since": f"{plain(newest.first)} to {plain(newest.last)}"
+        if isinstance(newest, LevelDrift)
+        else plain(newest.label),
+        "from": value_text(metric, newest.from_value),
+        "to": value_text(metric, newest.to_value),
+        "more": len(series.changes) + len(series.drifts) - 1,
+        "line": _line_of(series),
+    }
+
+
+def _steady(metric: Metric, series: Series) -> dict[str, Any]:
+    """A line of the table of series without a change."""
+    return {
+        "title": subject_text(series),
+        "level": value_text(metric, series.level),
+        "scatter": "" if series.scatter is None else units.share_text(series.scatter),
+        "runs": len(series.points),
+        "judged": series.not_judged is None,
+        "outliers": len(series.outliers),
+        "line": _line_of(series),
+    }
+
+
+def _line_of(series: Series) -> str:
+    return sparkline([point.value for point in series.points])
+
+
+def _newest_change(series: Series) -> LevelChange | LevelDrift:
+    """Of a series that changed."""
+    found: list[tuple[int, LevelChange | LevelDrift]] = [(change.index, change) for change in series.changes]
+    found += [(drift.index + drift.runs - 1, drift) for drift in series.drifts]
+    return max(found, key=lambda pair: pair[0])[1]
+
+
+def _divided(history: History) -> tuple[list[Series], list[Series]]:
     """The series that changed, the newest change first, and the others in their order."""
     changed = [one for one in history.series if one.changes or one.drifts]
     steady = [one for one in history.series if not (one.changes or one.drifts)]
-    return sorted(changed, key=lambda one: one.newest(), reverse=True) + steady
+    return sorted(changed, key=lambda one: one.newest(), reverse=True), steady
 
 
 def changes_text(history: History, series: Series) -> list[str]:
@@ -204,17 +289,6 @@ def _in_a_title(text: str) -> str:
 def _ends(series: Series) -> str:
     first, last = series.points[0].label, series.points[-1].label
     return _in_a_title(plain(first, 40) if first == last else f"{plain(first, 40)} to {plain(last, 40)}")
-
-
-def _line(series: Series) -> str:
-    """The points as blocks of eight heights; long series are binned by medians."""
-    values = [point.value for point in series.points]
-    size = -(-len(values) // _WIDEST)
-    binned = [sorted(values[i : i + size])[len(values[i : i + size]) // 2] for i in range(0, len(values), size)]
-    low, high = min(binned), max(binned)
-    if high <= low:
-        return _BLOCKS[3] * len(binned)
-    return "".join(_BLOCKS[min(7, int(8 * (value - low) / (high - low)))] for value in binned)
 
 
 def _cells(metric: Metric, change: LevelChange) -> Sequence[str]:
