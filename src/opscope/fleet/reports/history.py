@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from opscope.fleet.analysis.history import History, LevelChange, LevelDrift, Metric, Series
+    from opscope.fleet.analysis.history import History, LevelChange, LevelDrift, Metric, Series, Subject
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _WIDEST = 60
@@ -89,7 +89,11 @@ def changes_text(history: History, series: Series) -> list[str]:
 
 def subject_text(series: Series) -> str:
     """What a series is about, in one line."""
-    own = series.subject
+    return subject_line(series.subject)
+
+
+def subject_line(own: Subject) -> str:
+    """The same of what runs are about."""
     model = " ".join(filter(None, (own.model, own.dtype)))
     threads = units.counted_text(own.threads, "thread") if own.threads else ""
     cpus = f"CPUs {own.affinity}" if own.affinity else ""
