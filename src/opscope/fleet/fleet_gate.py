@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import functools
+import bisect
 import math
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,6 @@ from opscope.core.grouping import grouped
 from opscope.core.stats.many_series import CONFIRMING
 from opscope.experiment.config_errors import typed, wrong
 from opscope.experiment.config_files import decoded
-from opscope.fleet.analysis.common_moves import FACTS, run_facts
 from opscope.fleet.analysis.fleet_gate import (
     MOST_PREDECESSORS,
     SELECTORS,
@@ -33,6 +33,7 @@ from opscope.fleet.analysis.history import Subject
 from opscope.fleet.store.place import place_of
 from opscope.fleet.store.querying import ask
 from opscope.fleet.store.rows import moment
+from opscope.fleet.stored_facts import FACT_COLUMNS, facts_of_runs, known_facts
 from opscope.fleet.stored_runs import run_filter
 from opscope.fleet.stores import store_address
 
@@ -50,8 +51,9 @@ _MOST_PARTS = 5
 _SIDE = 5
 """Runs on each side of a change whose operators are compared."""
 _SUBJECT = ", ".join(Subject._fields)
-_FACTS = (*FACTS, "versions")
-_PACKED = "struct_pack(" + ", ".join(f'{name} := "{name}"' for name in _FACTS) + ")"
+_MOST_RUNS = 1_000
+"""Newest runs of a series that are asked for: new ones, and those that they are judged by."""
+_DAY_US = 86_400_000_000
 _TIME = "coalesce(placed, created)"
 
 
@@ -85,7 +87,7 @@ def check_fleet(
         raise UsageError(f"{since!r} is not a date", where="--new", hint="--new 2026-01-31")
     budgets = FleetBudgets() if budget is None else read_fleet_budgets(Path(budget))
     place = place_of(store_address(store))
-    series, without = _series(place, run_filter(where), found.isoformat(sep=" "))
+    series, without = _series(place, run_filter(where), found)
     if not series:
         what = "no run was added since then" if without else "no run of the store fits"
         hint = "`opscope store list` shows what there is, and when it was added"
@@ -114,58 +116,60 @@ def read_fleet_budgets(file: Path) -> FleetBudgets:
     return budgets
 
 
-def _series(place: StoreLocation, chosen: RunFilter, since: str) -> tuple[list[StoredSeries], int]:
-    """The series with a new run, and how many have none. One query: a row a series, its runs as lists."""
+def _series(place: StoreLocation, chosen: RunFilter, since: datetime) -> tuple[list[StoredSeries], int]:
+    """The series with a new run, and how many have none: one query for times, one for what is known of two runs each."""
     kept = chosen.also("kind", "bundle")
-    most = f"ORDER BY {_TIME}, created, bundle"
-    before = f"coalesce(list({{}} {most}) FILTER ({_TIME} < ?), [])"
-    new = f"coalesce(list({{}} {most}) FILTER ({_TIME} >= ?), [])"
-    night = f"date_diff('day', DATE '2000-01-01', {_TIME}::DATE)"
+    newest = min(kept.last or _MOST_RUNS, _MOST_RUNS)
+    order = f"ORDER BY {_TIME}, created, bundle"
     columns = ", ".join(
         [
-            f"{before.format('latency_ns')}[-{MOST_PREDECESSORS + CONFIRMING}:]",
-            f"{new.format('latency_ns')}[-{CONFIRMING}:]",
-            f"{before.format(night)}[-{MOST_PREDECESSORS + CONFIRMING}:]",
-            f"{new.format(night)}[-{CONFIRMING}:]",
-            f"list(bundle {most})[-1]",
-            f"list({_PACKED} {most})[-{CONFIRMING + 1}:][1]",
-            f"list({_PACKED} {most}) FILTER ({_TIME} < ?)[-1]",
-            f"list({_PACKED} {most})[-1]",
+            f"list(latency_ns {order})[-{newest}:]",
+            f"list(epoch_us({_TIME}) {order})[-{newest}:]",
+            f"list(bundle {order})[-{CONFIRMING + 1}:]",
+            f"list(bundle {order}) FILTER ({_TIME} < ?)[-1]",
         ]
     )
-    rows = f"SELECT * FROM runs {kept.where} AND latency_ns IS NOT NULL AND {_TIME} IS NOT NULL"  # noqa: S608 - names of ours; values are bound
-    if kept.last is not None:
-        newest = f"PARTITION BY {_SUBJECT} ORDER BY {_TIME} DESC, created DESC, bundle DESC"
-        rows += f" QUALIFY row_number() OVER ({newest}) <= {kept.last}"
-    sql = f"SELECT {_SUBJECT}, {columns} FROM ({rows}) GROUP BY ALL ORDER BY ALL"  # noqa: S608 - same
-    found = ask(place, sql, (*[since] * 5, *kept.values)).rows
-    return [_stored(row) for row in found if row[9]], sum(not row[9] for row in found)
-
-
-def _stored(row: tuple[Any, ...]) -> StoredSeries:
-    before, new, nights_before, nights_new, bundle, near, last_before, facts = row[8:]
-    reach = CONFIRMING - len(new)
-    # The runs beside the new ones may confirm them, and are judged with them.
-    cut = len(before) - min(reach, len(before))
-    return StoredSeries(
-        Subject(*row[:8]),
-        before[max(0, cut - MOST_PREDECESSORS) : cut],
-        [*before[cut:], *new],
-        nights_before[max(0, cut - MOST_PREDECESSORS) : cut],
-        [*nights_before[cut:], *nights_new],
-        bundle,
-        _facts(near if reach else last_before or near),
-        _facts(facts),
+    sql = (
+        f"SELECT {_SUBJECT}, {columns} FROM runs {kept.where} AND latency_ns IS NOT NULL AND {_TIME} IS NOT NULL "  # noqa: S608 - names of ours; values are bound
+        "GROUP BY ALL ORDER BY ALL"
     )
+    rows = ask(place, sql, (since, *kept.values)).rows
+    moment_us = round((since - datetime(1970, 1, 1)) / timedelta(microseconds=1))  # noqa: DTZ001 - tables hold UTC without a zone
+    new = [row for row in rows if row[9][-1] >= moment_us]
+    pairs = [(row, _cut(row[9], moment_us)) for row in new]
+    wanted = {bundle for row, cut in pairs for bundle in (row[10][-1], _last_before(row, cut))}
+    facts = facts_of_runs(place, sorted(wanted)) if new else {}
+    return [_stored(row, cut, facts) for row, cut in pairs], len(rows) - len(new)
 
 
-def _facts(packed: Mapping[str, str | None]) -> RunFacts:
-    return _known_facts(tuple(packed[name] for name in _FACTS))
+def _cut(times: Sequence[int], since: int) -> tuple[int, int]:
+    """Of the runs of a series: how many are before those that are judged together, and the first of the newest."""
+    first = bisect.bisect_left(times, since)
+    newest = max(len(times) - CONFIRMING, 0)
+    # The runs beside the new ones may confirm them, and are judged with them.
+    return min(first, newest), newest
 
 
-@functools.lru_cache(maxsize=4096)
-def _known_facts(values: tuple[str | None, ...]) -> RunFacts:
-    return run_facts(dict(zip(_FACTS, values, strict=True)))
+def _last_before(row: tuple[Any, ...], cut: tuple[int, int]) -> str:
+    before, newest = cut
+    bundle: str = row[10][0] if before == newest else row[11] or row[10][0]
+    return bundle
+
+
+def _stored(row: tuple[Any, ...], cut: tuple[int, int], facts: Mapping[tuple[str, str], RunFacts]) -> StoredSeries:
+    (before, newest), subject = cut, Subject(*row[:8])
+    latencies, nights = row[8], [time // _DAY_US for time in row[9]]
+    first = max(0, before - MOST_PREDECESSORS)
+    return StoredSeries(
+        subject=subject,
+        before=latencies[first:before],
+        newest=latencies[newest:],
+        nights_before=nights[first:before],
+        nights=nights[newest:],
+        bundle=row[10][-1],
+        facts_before=facts[_last_before(row, cut), subject.variant],
+        facts=facts[row[10][-1], subject.variant],
+    )
 
 
 def _origins(place: StoreLocation, series: Sequence[StoredSeries], decision: FleetDecision) -> dict[int, Origin]:
@@ -193,7 +197,7 @@ def _runs(place: StoreLocation, chosen: Mapping[str, int]) -> dict[int, list[Sto
     """The runs of some series, oldest first, by the number of the series."""
     same = " AND ".join(f"r.{name} IS NOT DISTINCT FROM k.{name}" for name in Subject._fields)
     keys = f"SELECT {_SUBJECT}, bundle || '#' || variant AS key FROM runs WHERE key IN (SELECT unnest(?))"  # noqa: S608 - names of ours
-    columns = ", ".join(f'r."{name}"' for name in _FACTS)
+    columns = ", ".join(f'r."{name}"' for name in FACT_COLUMNS)
     sql = (
         f"SELECT k.key, r.bundle, r.created, coalesce(r.placed, r.created) AS time, r.latency_ns, {columns} FROM runs r "  # noqa: S608 - same
         f"JOIN ({keys}) k ON {same} WHERE r.latency_ns > 0 ORDER BY time, r.created, r.bundle"
@@ -201,7 +205,7 @@ def _runs(place: StoreLocation, chosen: Mapping[str, int]) -> dict[int, list[Sto
     found: dict[int, list[StoredRun]] = {}
     for key, bundle, created, placed, value, *facts in ask(place, sql, [list(chosen)]).rows:
         began, added = (one.isoformat(timespec="seconds") if one else "" for one in (created, placed))
-        run = StoredRun(bundle, began, added, float(value), _known_facts(tuple(facts)))
+        run = StoredRun(bundle, began, added, float(value), known_facts(tuple(facts)))
         found.setdefault(chosen[key], []).append(run)
     return found
 

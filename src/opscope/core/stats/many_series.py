@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 
-from opscope.core.stats.changes import SHORTEST_SEGMENT, SHORTEST_SERIES, TOLERANCE, level_changes
+from opscope.core.stats.changes import SHORTEST_SEGMENT, SHORTEST_SERIES, TOLERANCE, level_changes, may_change
 from opscope.core.stats.effect import adjust_for_many
 from opscope.core.stats.prediction import FEWEST
 
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 CONFIRMING = 3
 """Newest runs that may confirm one another: one is judged by itself, two and three by the least of them."""
+SHORTEST = FEWEST + CONFIRMING
+"""Runs of a series below which nothing is said of it."""
 FEWEST_IN_COMMON = 3
 """Series of a group below which they have nothing in common that could be told from each by itself."""
 _FINEST = 0.001
@@ -34,12 +36,21 @@ _MEDIAN_VARIANCE = math.pi / 2
 """Variance of a median over that of a mean, for normal noise."""
 _MEAN_DEVIATION = math.sqrt(math.pi / 2)
 """Standard deviation over mean absolute deviation, for normal noise."""
-_TAIL_SHARE, _TAIL_FEWEST, _TAIL_MOST = 0.02, 12, 400
+_TAIL_SHARE, _TAIL_FEWEST, _TAIL_MOST = 0.002, 12, 25
 """Of the replayed values: the largest ones that the tail is fitted to."""
+_NO_NOISE = 4.5
+"""Distance that noise does not reach three times in a row: less than once in two million windows of normal noise, of
+noise with heavy tails (Student's t with two degrees of freedom) and of correlated noise (0.5)."""
+_LIKE = 2 / 3
+"""Part of the predecessors of the newest runs that a replayed window has at least: what heavy tails reach grows with
+their number."""
 _FEWEST_REPLAYED = 60
 """Replayed values below which nothing is known of the tails."""
-_UNKNOWN_SCALE = 1.0
-"""Mean excess of a tail of which nothing is known; normal noise has 0.3."""
+_UNKNOWN_SCALES = (1.0, 0.6, 0.45)
+"""Mean excess of a tail of which nothing is known, of the least of one, two and three runs: what noise with heavy tails
+(Student's t with two degrees of freedom) and correlated noise (0.5) stay below."""
+_LEAST_SCALE = 0.05
+"""Of any tail: normal noise has 0.2 five standard deviations off, and a third of it three times in a row."""
 
 
 class NewestRuns(NamedTuple):
@@ -78,8 +89,8 @@ def levels(logs: Floats) -> Levels:
     """Where the level of each series changed, by :func:`opscope.core.stats.changes.level_changes`.
 
     Args:
-        logs: logarithms, a series a row, the newest run in the last column, nan before the first run; the last
-            ``CONFIRMING`` columns are not looked at.
+        logs: logarithms, a series a row, the newest run in the last column, nan before the first run; at least
+            ``SHORTEST`` columns, of which the last ``CONFIRMING`` are not looked at.
     """
     before = logs[:, :-CONFIRMING]
     there = np.isfinite(before)
@@ -88,16 +99,17 @@ def levels(logs: Floats) -> Levels:
     with np.errstate(invalid="ignore"):
         spread = np.where(there, before, -np.inf).max(axis=1) - np.where(there, before, np.inf).min(axis=1)
     # Levels that are closer than the tolerance are one, so a series within it has no change.
-    for row in np.flatnonzero((spread > math.log1p(TOLERANCE)) & (there.sum(axis=1) >= SHORTEST_SERIES)):
-        first = int(np.argmax(there[row]))
-        own = before[row, first:]
-        kept = np.isfinite(own)
-        borders = level_changes(np.exp(own[kept]))
-        if borders:
-            numbers = np.searchsorted(borders, np.arange(kept.sum()), side="right")
-            segment[row, first:][kept] = numbers
-            middles = np.array([np.median(own[kept][numbers == one]) for one in range(len(borders) + 1)])
-            residuals[row, first:][kept] = own[kept] - middles[numbers]
+    counts = there.sum(axis=1)
+    wide = spread > math.log1p(TOLERANCE)
+    for count in np.unique(counts[wide & (counts >= SHORTEST_SERIES)]):
+        rows = np.flatnonzero(wide & (counts == count))
+        own = before[rows][there[rows]].reshape(len(rows), count)
+        for place in np.flatnonzero(may_change(np.exp(own))):
+            borders = level_changes(np.exp(own[place]))
+            numbers = np.searchsorted(borders, np.arange(count), side="right")
+            middles = np.array([np.median(own[place][numbers == one]) for one in range(len(borders) + 1)])
+            row = rows[place]
+            segment[row, there[row]], residuals[row, there[row]] = numbers, own[place] - middles[numbers]
     return Levels(segment, residuals)
 
 
@@ -105,26 +117,73 @@ def newest_runs(logs: Floats, found: Levels) -> NewestRuns:
     """The newest runs of each series beside the level and the scatter of those before them.
 
     Args:
-        logs: as of :func:`levels`; at least ``CONFIRMING + 1`` columns.
+        logs: as of :func:`levels`.
         found: the levels of these series.
     """
     return _beside(logs, found, logs.shape[1] - CONFIRMING)
 
 
-def replayed(logs: Floats, found: Levels) -> Floats:
-    """What :func:`newest_runs` would have said of the runs before the newest, each time as if they were.
+class Replay(NamedTuple):
+    """What :func:`newest_runs` would have said of every three runs in a row, each time as if they were the newest.
 
-    Windows that a change of level lies in are left out: they are no noise.
-
-    Returns:
-        Distances of the runs of each window; shape (windows, CONFIRMING).
+    Attributes:
+        distance: of the three; shape (windows, series, CONFIRMING). Window w begins with run ``FEWEST + w``.
+        judged: whether the runs before a window are enough; shape (windows, series).
+        comparable: whether a window belongs to the level before it, and has two thirds as many runs before it as the
+            newest runs have; likewise, false of the last windows, in which the newest runs are.
     """
-    windows = [np.empty((0, CONFIRMING))]
-    for end in range(FEWEST, logs.shape[1] - 2 * CONFIRMING + 1):
-        own = _beside(logs, found, end)
-        one = found.segment[:, end + CONFIRMING - 1] == found.segment[:, end - 1]
-        windows.append(own.distance[own.judged & one])
-    return np.concatenate(windows)
+
+    distance: Floats
+    judged: Flags
+    comparable: Flags
+
+    def lasting_changes(self) -> Flags:
+        """Runs of three in a row that are all farther off, to one side, than noise is three times in a row.
+
+        Such a change may be too young, or too small, for a level of its own.
+
+        Returns:
+            Flags of the runs; shape (series, runs).
+        """
+        windows, count = self.judged.shape
+        changed = np.zeros((count, FEWEST + windows + CONFIRMING - 1), np.bool_)
+        least = np.maximum(self.distance.min(axis=2), -self.distance.max(axis=2))
+        for window, far in enumerate(self.judged & (least > _NO_NOISE)):
+            changed[far, FEWEST + window : FEWEST + window + CONFIRMING] = True
+        return changed
+
+    def noise(self, changed: Flags) -> Floats:
+        """Distances of the runs of each window that is nothing but noise.
+
+        Left out are windows that a change of level lies in, and those with a run that changed.
+
+        Args:
+            changed: flags of the runs.
+
+        Returns:
+            Shape (windows that are left, CONFIRMING).
+        """
+        places = range(FEWEST, FEWEST + len(self.judged))
+        apart = np.stack([changed[:, first : first + CONFIRMING].any(axis=1) for first in places])
+        kept: Floats = self.distance[self.judged & self.comparable & ~apart]
+        return kept
+
+
+def replay(logs: Floats, found: Levels) -> Replay:
+    """Judge every three runs in a row by the runs before them.
+
+    Args:
+        logs: as of :func:`levels`.
+        found: the levels of these series.
+    """
+    last = logs.shape[1] - CONFIRMING
+    windows = [_beside(logs, found, end) for end in range(FEWEST, last + 1)]
+    count = len(logs)
+    comparable = np.zeros((len(windows), count), np.bool_)
+    for number, end in enumerate(range(FEWEST, last - CONFIRMING + 1)):
+        comparable[number] = found.segment[:, end + CONFIRMING - 1] == found.segment[:, end - 1]
+        comparable[number] &= windows[number].predecessors >= _LIKE * windows[-1].predecessors
+    return Replay(np.stack([one.distance for one in windows]), np.stack([one.judged for one in windows]), comparable)
 
 
 def _beside(logs: Floats, found: Levels, end: int) -> NewestRuns:
@@ -185,8 +244,7 @@ class NoiseTail(NamedTuple):
         above = len(self.ordered) - np.searchsorted(self.ordered, distances)
         share = (above + 1) / total
         if not self.fitted:
-            tail = np.exp(-np.maximum(distances, 0) / self.scale)
-            return np.maximum(share, tail) if len(self.ordered) == 0 else tail
+            return np.exp(-np.maximum(distances, 0) / self.scale)
         border = self.ordered[-self.fitted - 1]
         with np.errstate(over="ignore"):
             tail = (self.fitted + 1) / total * np.exp(-(distances - border) / self.scale)
@@ -203,20 +261,24 @@ class NoiseTail(NamedTuple):
         return float(self.ordered[-self.fitted - 1]) + self.scale * math.log(share / probability)
 
 
-def noise_tail(distances: Floats) -> NoiseTail:
+def noise_tail(distances: Floats, runs: int = 1) -> NoiseTail:
     """The tail of replayed distances, of which a part is known, and the rest falls exponentially.
 
     By :func:`normal_distance` both normal noise and noise whose tails fall with a power of the distance fall faster than
     that, so the probabilities of what was never seen are too large rather than too small. Few values know the mean excess
     with an error of one in the root of their number; it is taken two such errors larger.
+
+    Args:
+        distances: of noise; each the least of some runs.
+        runs: how many, from 1 to ``CONFIRMING``.
     """
     ordered = np.sort(distances)
     if len(ordered) < _FEWEST_REPLAYED:
-        return NoiseTail(ordered, 0, _UNKNOWN_SCALE)
+        return NoiseTail(ordered, 0, _UNKNOWN_SCALES[runs - 1])
     fitted = min(max(round(_TAIL_SHARE * len(ordered)), _TAIL_FEWEST), _TAIL_MOST)
     border = ordered[-fitted - 1]
     scale = float((ordered[-fitted:] - border).mean()) * (1 + 2 / math.sqrt(fitted))
-    return NoiseTail(ordered, fitted, max(scale, 0.05))
+    return NoiseTail(ordered, fitted, max(scale, _LEAST_SCALE))
 
 
 class JudgedSeries(NamedTuple):
@@ -232,6 +294,7 @@ class JudgedSeries(NamedTuple):
         change: median excess of that many newest runs.
         fall: median excess of as many newest runs as show best that a series is faster.
         tails: of one, two and three newest runs.
+        lasting: runs that belong to lasting changes; shape (series, runs).
     """
 
     runs: NewestRuns
@@ -243,6 +306,7 @@ class JudgedSeries(NamedTuple):
     change: Floats
     fall: Floats
     tails: tuple[NoiseTail, ...]
+    lasting: Flags
 
     def detectable(self, probability: float) -> list[float]:
         """Logarithms of the changes that one, two and three newest runs show in half of the series of median scatter.
@@ -255,22 +319,26 @@ class JudgedSeries(NamedTuple):
         return [tail.distance(probability / CONFIRMING) * middle for tail in self.tails]
 
 
-def judge_newest(logs: Floats) -> JudgedSeries:
+def judge_newest(logs: Floats, changed: Flags | None = None) -> JudgedSeries:
     """Compare the newest runs of each series with its level, and what they show with what noise alone shows.
 
     Each series is looked at three times: the newest run by itself, and the least of the two and of the three newest
     ones; the p-value is three times the smallest of the three. How often noise reaches as much is counted in the runs
-    before, see :func:`replayed`; beyond what was seen, see :func:`noise_tail`. So noise with heavy tails asks for a
+    before, see :func:`replay`; beyond what was seen, see :func:`noise_tail`. So noise with heavy tails asks for a
     second and a third run, and noise without shows itself in one.
 
     Args:
         logs: as of :func:`levels`; the last ``CONFIRMING`` columns are judged.
+        changed: runs that are known to be no noise, beside lasting changes of single series; None: none is.
     """
     found = levels(logs)
-    runs, null = newest_runs(logs, found), replayed(logs, found)
-    tails = tuple(noise_tail(null[:, -count:].min(axis=1)) for count in range(1, CONFIRMING + 1))
-    each = _looks(runs, runs.distance, tails)
-    falls = _looks(runs, -runs.distance, tuple(noise_tail(-null[:, -n:].max(axis=1)) for n in range(1, CONFIRMING + 1)))
+    runs, before = newest_runs(logs, found), replay(logs, found)
+    lasting = before.lasting_changes() if changed is None else before.lasting_changes() | changed
+    null = before.noise(lasting)
+    counts = range(1, CONFIRMING + 1)
+    tails = tuple(noise_tail(null[:, -size:].min(axis=1), size) for size in counts)
+    below = tuple(noise_tail(-null[:, -size:].max(axis=1), size) for size in counts)
+    each, falls = _looks(runs, runs.distance, tails), _looks(runs, -runs.distance, below)
     p_values, fall_p_values = (np.minimum(CONFIRMING * one.min(axis=1), 1.0) for one in (each, falls))
     medians = np.stack([np.median(runs.excess[:, -count:], axis=1) for count in range(1, CONFIRMING + 1)], axis=1)
     change, fall = (medians[np.arange(len(logs)), one.argmin(axis=1)] for one in (each, falls))
@@ -278,7 +346,7 @@ def judge_newest(logs: Floats) -> JudgedSeries:
     if runs.judged.any():
         corrected[runs.judged] = adjust_for_many(p_values[runs.judged].tolist())
     confirmed = each.argmin(axis=1) + 1
-    return JudgedSeries(runs, found, p_values, fall_p_values, corrected, confirmed, change, fall, tails)
+    return JudgedSeries(runs, found, p_values, fall_p_values, corrected, confirmed, change, fall, tails, lasting)
 
 
 def _looks(runs: NewestRuns, distance: Floats, tails: Sequence[NoiseTail]) -> Floats:
@@ -287,37 +355,59 @@ def _looks(runs: NewestRuns, distance: Floats, tails: Sequence[NoiseTail]) -> Fl
     return np.where(runs.judged[:, None], np.stack(found, axis=1), 1.0)
 
 
-def common_courses(judged: JudgedSeries, nights: Integers, groups: Integers) -> tuple[Floats, Integers]:
+class CommonCourses(NamedTuple):
     """What the series of each group have in common: the median of their residuals in each night.
 
+    Attributes:
+        logs: as :func:`judge_newest` takes them, a group a row, all nan where too few series are judged.
+        nights: numbers of the nights of these; shape of the logarithms.
+        newest: number of series in the newest night; shape (groups).
+    """
+
+    logs: Floats
+    nights: Integers
+    newest: Integers
+
+    def runs_in(self, chosen: Flags, nights: Integers, groups: Integers) -> Flags:
+        """Which runs of the series lie in chosen nights of their groups.
+
+        Args:
+            chosen: nights of the groups; shape of the logarithms.
+            nights: of the runs, as given to :func:`common_courses`.
+            groups: likewise.
+        """
+        rows, columns = np.nonzero(chosen)
+        width = int(max(nights.max(initial=0), self.nights.max(initial=0))) + 1
+        found: Flags = np.isin(groups[:, None] * width + nights, rows * width + self.nights[rows, columns])
+        return found
+
+
+def common_courses(found: Levels, runs: NewestRuns, nights: Integers, groups: Integers) -> CommonCourses:
+    """The courses of the groups of some series.
+
     Args:
-        judged: the series by themselves.
+        found: levels of the series.
+        runs: their newest runs.
         nights: number of the night of each run, ascending in a row; same shape.
         groups: number of the group of each series, from 0; shape (series).
-
-    Returns:
-        Courses as :func:`judge_newest` takes them, a group a row, all nan where too few series are judged; and the
-        number of series in the newest night of each group.
     """
-    values = np.concatenate([judged.levels.residuals, judged.runs.excess], axis=1)
+    values = np.concatenate([found.residuals, runs.excess], axis=1)
     rows = np.broadcast_to(groups[:, None], values.shape)
-    kept = np.isfinite(values) & judged.runs.judged[:, None]
+    kept = np.isfinite(values) & runs.judged[:, None]
     order = np.lexsort((values[kept], nights[kept], rows[kept]))
     value, night, row = values[kept][order], nights[kept][order], rows[kept][order]
-    count = int(groups.max(initial=-1)) + 1
-    if not len(value):
-        return np.full((count, CONFIRMING + 1), math.nan), np.zeros(count, np.int64)
-    firsts = np.flatnonzero(np.concatenate([[True], (np.diff(row) != 0) | (np.diff(night) != 0)]))
-    sizes = np.diff(np.concatenate([firsts, [len(value)]]))
+    firsts = np.flatnonzero((np.diff(row, prepend=-1) != 0) | (np.diff(night, prepend=-1) != 0))
+    sizes = np.diff(firsts, append=len(value))
     middles = (value[firsts + (sizes - 1) // 2] + value[firsts + sizes // 2]) / 2
     enough = sizes >= FEWEST_IN_COMMON
-    owners, middles, sizes = row[firsts][enough], middles[enough], sizes[enough]
+    owners, when, middles, sizes = row[firsts][enough], night[firsts][enough], middles[enough], sizes[enough]
+    count = int(groups.max(initial=-1)) + 1
     lengths = np.bincount(owners, minlength=count)
-    courses = np.full((count, max(int(lengths.max(initial=0)), CONFIRMING + 1)), math.nan)
-    newest = np.zeros(count, np.int64)
+    width = max(int(lengths.max(initial=0)), SHORTEST)
     ends = np.cumsum(lengths)
-    for group, (end, length) in enumerate(zip(ends, lengths, strict=True)):
-        if length:
-            courses[group, -length:] = middles[end - length : end]
-            newest[group] = sizes[end - 1]
-    return courses, newest
+    columns = width - ends[owners] + np.arange(len(owners))
+    logs, numbers = np.full((count, width), math.nan), np.full((count, width), -1, np.int64)
+    logs[owners, columns], numbers[owners, columns] = middles, when
+    newest = np.zeros(count, np.int64)
+    newest[lengths > 0] = sizes[ends[lengths > 0] - 1]
+    return CommonCourses(logs, numbers, newest)

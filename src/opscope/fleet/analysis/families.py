@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 
-from opscope.core.stats.many_series import JudgedSeries, common_courses, judge_newest
+from opscope.core.stats.many_series import JudgedSeries, common_courses, judge_newest, levels, newest_runs
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -65,7 +65,10 @@ def judged_families(logs: Floats, nights: Integers, devices: Integers, models: I
         devices: number of the device of each series, from 0.
         models: number of the model of each series, from 0.
     """
-    series = judge_newest(logs)
-    of_devices, device_series = common_courses(series, nights, devices)
-    of_models, model_series = common_courses(series, nights, models)
-    return Families(series, judge_newest(of_devices), judge_newest(of_models), device_series, model_series)
+    found = levels(logs)
+    runs = newest_runs(logs, found)
+    of_devices, of_models = (common_courses(found, runs, nights, groups) for groups in (devices, models))
+    by_device, by_model = judge_newest(of_devices.logs), judge_newest(of_models.logs)
+    # What changed on a whole device or in a whole model is no noise of its series, however small it is in each.
+    changed = of_devices.runs_in(by_device.lasting, nights, devices) | of_models.runs_in(by_model.lasting, nights, models)
+    return Families(judge_newest(logs, changed), by_device, by_model, of_devices.newest, of_models.newest)

@@ -16,8 +16,7 @@ from opscope.analysis.gate.gate import DEFAULT_THRESHOLD, Outcome
 from opscope.core.errors import UsageError, did_you_mean
 from opscope.core.stats.distributions import t_quantile
 from opscope.core.stats.effect import ALPHA
-from opscope.core.stats.many_series import CONFIRMING
-from opscope.core.stats.prediction import FEWEST
+from opscope.core.stats.many_series import CONFIRMING, SHORTEST
 from opscope.core.stats.segments import SMALLEST_CHANGE
 from opscope.fleet.analysis.common_moves import (
     MOST,
@@ -510,7 +509,7 @@ def _chooses_nothing(file: str, number: int, budget: SeriesBudget, series: Seque
 def _matrix(series: Sequence[StoredSeries]) -> tuple[Floats, Integers]:
     """Logarithms and nights of the runs, the newest in the last column; nan where a figure is none, or zero."""
     width = max(len(one.before) for one in series) + CONFIRMING
-    logs, nights = np.full((len(series), max(width, CONFIRMING + 1)), math.nan), None
+    logs, nights = np.full((len(series), max(width, SHORTEST)), math.nan), None
     nights = np.zeros(logs.shape, np.int64)
     for row, one in enumerate(series):
         values = np.asarray([*one.before, *one.newest], np.float64)
@@ -635,8 +634,8 @@ def _not_judged(series: Sequence[StoredSeries], decision: FleetDecision) -> list
 
 def _reason(one: StoredSeries) -> str:
     values = [*one.before, *one.newest]
-    if len(values) < FEWEST + CONFIRMING:
-        return f"fewer than {FEWEST + CONFIRMING} runs"
+    if len(values) < SHORTEST:
+        return f"fewer than {SHORTEST} runs"
     return "a latency of zero" if min(values) <= 0 else "too few runs since the level changed"
 
 
@@ -680,7 +679,7 @@ def _advice(
     if outcome is Outcome.PASSED:
         return None
     if outcome is Outcome.INCONCLUSIVE:
-        return f"a series needs {FEWEST + CONFIRMING} runs; add more of them to the store"
+        return f"a series needs {SHORTEST} runs; add more of them to the store"
     kinds = {move.kind for move in moves if move.regression}
     if MoveKind.DEVICE in kinds:
         return "look at the device first: its system, its power and what else runs on it"

@@ -10,6 +10,7 @@ from rich.console import Group
 from opscope.analysis.findings.message import note
 from opscope.core import units
 from opscope.fleet.analysis.history import FigureUnit
+from opscope.fleet.reports.common_moves import move_text
 from opscope.reports.content.console import Text
 from opscope.reports.content.template import environment
 from opscope.reports.content.text import plain
@@ -33,7 +34,8 @@ _MOST_OUTLIERS = 5
 
 def history_summary(history: History) -> RenderableType:
     """What a person reads after `opscope history`."""
-    parts: list[RenderableType] = []
+    parts: list[RenderableType] = [Text(f"together: {line}") for line in moves_text(history)]
+    parts += [Text()] if parts else []
     for one in changed_first(history):
         parts += [
             Text(subject_text(one), style="bold"),
@@ -65,11 +67,17 @@ def history_html(history: History) -> str:
     ]
     values = {
         "history": history,
+        "moves": moves_text(history),
         "rows": rows,
         "order": history.order.value,
         "tolerance": units.share_text(history.tolerance),
     }
     return environment({}).get_template("history.html.j2").render(values, style=style, policy=policy(style))
+
+
+def moves_text(history: History) -> list[str]:
+    """What series have in common whose levels changed at the same time: a sentence each, the newest first."""
+    return [move_text(move, latency=history.metric.unit is FigureUnit.TIME) for move in history.moves]
 
 
 def changed_first(history: History) -> list[Series]:
