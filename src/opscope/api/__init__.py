@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from opscope.core.json import to_json
     from opscope.fleet.fleet import fleet_report, stored_fleet
+    from opscope.fleet.fleet_gate import check_fleet
     from opscope.fleet.history import acknowledge_changes, check_new_changes, stored_history
     from opscope.fleet.history_gate import check_history
     from opscope.fleet.stores import (
@@ -76,6 +77,7 @@ __all__ = [
     "analyze",
     "analyze_tiles",
     "check",
+    "check_fleet",
     "check_history",
     "check_kinds",
     "check_new_changes",
@@ -126,6 +128,7 @@ _MODULES = {
         "fleet_report",
         "stored_fleet",
     ),
+    "opscope.fleet.fleet_gate": ("check_fleet",),
     "opscope.fleet.history": ("acknowledge_changes", "check_new_changes", "stored_history"),
     "opscope.fleet.history_gate": ("check_history",),
     "opscope.fleet.stores": (

@@ -13,6 +13,7 @@ from opscope.core.input_files import file_bytes
 from opscope.core.json import from_json
 from opscope.core.units import counted_text
 from opscope.fleet.analysis.history import FigureUnit, History, Metric, Order, Point, Subject, history
+from opscope.fleet.analysis.history_moves import common_steps, runs_at_common_steps
 from opscope.fleet.analysis.known_changes import (
     KnownChanges,
     acknowledged,
@@ -23,6 +24,7 @@ from opscope.fleet.analysis.known_changes import (
 from opscope.fleet.store.place import place_of
 from opscope.fleet.store.querying import ask
 from opscope.fleet.store.rows import moment
+from opscope.fleet.stored_facts import facts_of_runs
 from opscope.fleet.stored_runs import RUNTIME, RunFilter, run_filter
 from opscope.fleet.stores import store_address
 from opscope.machine.clock import SystemClock
@@ -107,7 +109,10 @@ def stored_history(
     shown = Metric(metric, asked.unit, asked.higher_is_better)
     judged = history(address, shown, order, found, len(rows) - len(known_rows))
     marked = judged if known is None else with_known(judged, read_known(Path(known)))
-    return seen_since(marked, _since(since)) if since else marked
+    told = seen_since(marked, _since(since)) if since else marked
+    wanted = runs_at_common_steps(told)
+    facts = facts_of_runs(place_of(address), wanted) if wanted else {}
+    return msgspec.structs.replace(told, moves=common_steps(told, facts))
 
 
 def acknowledge_changes(found: History, known: str | Path, note: str, clock: TimeSource | None = None) -> int:

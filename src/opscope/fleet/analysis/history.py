@@ -13,6 +13,7 @@ from opscope.core.grouping import grouped
 from opscope.core.stats.effect import unpaired_interval
 from opscope.core.stats.segments import FEWEST_RUNS, SMALLEST_CHANGE, SeriesSegment, outliers, segments
 from opscope.core.units import counted_text
+from opscope.fleet.analysis.common_moves import CommonMove
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -199,6 +200,7 @@ class History(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.hist
         tolerance: levels that are closer than this fraction count as one.
         series: by device, model and variant.
         left_out: runs without this figure.
+        moves: what series have in common whose levels changed at the same time, the newest first.
     """
 
     store: str
@@ -207,6 +209,7 @@ class History(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.hist
     tolerance: float
     series: list[Series]
     left_out: int
+    moves: list[CommonMove] = []
 
 
 def history(

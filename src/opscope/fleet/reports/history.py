@@ -11,6 +11,7 @@ from opscope.analysis.findings.message import note
 from opscope.core import units
 from opscope.core.stats.segments import FEWEST_RUNS
 from opscope.fleet.analysis.history import FigureUnit, LevelDrift
+from opscope.fleet.reports.common_moves import move_text
 from opscope.fleet.reports.listed import Listed, listed
 from opscope.fleet.reports.sparkline import blocks, sparkline
 from opscope.reports.content.console import Text
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from opscope.fleet.analysis.history import History, LevelChange, Metric, Series
+    from opscope.fleet.analysis.history import History, LevelChange, Metric, Series, Subject
 
 _PICTURES = 12
 """Series that have a picture; the newest changes."""
@@ -40,7 +41,8 @@ _MOST_OUTLIERS = 5
 
 def history_summary(history: History) -> RenderableType:
     """What a person reads after `opscope history`."""
-    parts: list[RenderableType] = []
+    parts: list[RenderableType] = [Text(f"together: {line}") for line in moves_text(history)]
+    parts += [Text()] if parts else []
     changed, steady = _divided(history)
     shown = steady[: max(0, _TOLD - len(changed))]
     for one in [*changed, *shown]:
@@ -73,6 +75,7 @@ def history_html(history: History) -> str:
     rest = listed([one for one in steady if one.subject not in told], _LINES, _MOST_LINES)
     values = {
         "history": history,
+        "moves": moves_text(history),
         "tiles": _tiles(history, changed),
         "changed": _lines(overview, lambda one: _changed(history.metric, one)),
         "rows": [_pictured(history, one) for one in pictured],
@@ -83,6 +86,11 @@ def history_html(history: History) -> str:
         "fewest": FEWEST_RUNS,
     }
     return environment({}).get_template("history.html.j2").render(values, style=style, policy=policy(style))
+
+
+def moves_text(history: History) -> list[str]:
+    """What series have in common whose levels changed at the same time: a sentence each, the newest first."""
+    return [move_text(move, latency=history.metric.unit is FigureUnit.TIME) for move in history.moves]
 
 
 def _lines(found: Listed, line: Callable[[Series], dict[str, Any]]) -> Listed:
@@ -174,7 +182,11 @@ def changes_text(history: History, series: Series) -> list[str]:
 
 def subject_text(series: Series) -> str:
     """What a series is about, in one line."""
-    own = series.subject
+    return subject_line(series.subject)
+
+
+def subject_line(own: Subject) -> str:
+    """The same of what runs are about."""
     model = " ".join(filter(None, (own.model, own.dtype)))
     threads = units.counted_text(own.threads, "thread") if own.threads else ""
     cpus = f"CPUs {own.affinity}" if own.affinity else ""
