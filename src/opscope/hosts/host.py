@@ -131,6 +131,14 @@ class Host(Protocol):
         """
         ...
 
+    def lock_identity(self) -> str:
+        """What tells the machine from others: two hosts with the same are one; see :func:`opscope.hosts.lock.lock_identity`.
+
+        Raises:
+            DeviceError: it cannot be reached.
+        """
+        ...
+
     def check_program(self, program: Path) -> None:
         """Refuse a program that cannot run there.
 

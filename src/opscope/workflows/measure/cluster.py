@@ -100,7 +100,7 @@ def needs(errand: Errand) -> dict[str, float]:
 def run_there(errand: Errand) -> Brought:
     """Run one experiment on this worker, in a directory of its own that is gone afterwards."""
     from opscope.experiment.planned import Experiments
-    from opscope.workflows.measure.experiments import Means, experiment_result
+    from opscope.workflows.measure.experiments import Means, attempt
 
     with tempfile.TemporaryDirectory(prefix="opscope-") as work:
         file = Path(work) / errand.config[0]
@@ -110,10 +110,9 @@ def run_there(errand: Errand) -> Brought:
             program = Path(work) / Path(experiment.model).name
             program.write_bytes(errand.program)
             experiment = msgspec.structs.replace(experiment, model=str(program))
-        out, notes = Path(work) / _FOLDER, list[str]()
-        asked = Experiments(file, out, (experiment,))
-        result = experiment_result(asked, experiment, Means(lock=errand.lock), notes)
-        return Brought(result, dict(_files(out / experiment.name)), notes)
+        out = Path(work) / _FOLDER
+        done = attempt(Experiments(file, out, (experiment,)), experiment, Means(lock=errand.lock))
+        return Brought(done.result, dict(_files(out / experiment.name)), list(done.notes))
 
 
 def _resource(experiment: Experiment) -> str:
