@@ -113,7 +113,7 @@ def status(directory: Path, name: str) -> Status:
 
 
 def test_devices_run_at_the_same_time(tmp_path: Path) -> None:
-    """Each waits in its first job for the other one; results are in the order of the file, and come as they are done."""
+    """Each waits in its first job for the other; results are in the order of the file, and come as they are done."""
     both = threading.Barrier(2)
 
     def wait(job: int) -> None:

@@ -56,7 +56,8 @@ class ExperimentBars:
     """
 
     def __init__(self, bars: Progress | None) -> None:
-        self._bars, self._tasks = bars, dict[str, TaskID]()
+        self._bars = bars
+        self._tasks: dict[str, TaskID] = {}
 
     def of(self, name: str) -> RunProgress:
         """What moves the bar of an experiment."""

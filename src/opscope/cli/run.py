@@ -39,7 +39,9 @@ def command(
     more: Annotated[list[str] | None, typer.Argument(metavar="[NAME...]", hidden=True)] = None,
     only: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME,...", help="Experiments, devices or variants to run; also --only NAME NAME. [default: all]"),
+        typer.Option(
+            metavar="NAME,...", help="Experiments, devices or variants to run; also --only NAME NAME. [default: all]"
+        ),
     ] = None,
     analysis_only: Annotated[
         bool, typer.Option("--analysis-only", help="Run nothing: write the reports of what is there anew.")

@@ -33,7 +33,7 @@ _KINDS = {
 _BOUNDS = {">=": "of at least", "<=": "of at most", ">": "above", "<": "below"}
 
 
-def typed(  # noqa: PLR0913 - all but the first four are by name, and seldom given
+def typed(
     raw: object,
     kind: type[T],
     where: Path,
@@ -94,7 +94,7 @@ def shown(value: object) -> str:
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
 
-def _translated(  # noqa: PLR0913, PLR0917 - what `typed` was given, and what was said
+def _translated(
     message: str, raw: object, kind: type, where: Path, choices: Mapping[str, Sequence[str]], at: str
 ) -> UsageError:
     problem, path = _placed(message)

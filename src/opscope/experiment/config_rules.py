@@ -370,6 +370,8 @@ def _uniquely_named(found: list[Experiment], file: Path) -> list[Experiment]:
     names = [experiment.name for experiment in found]
     twice = next((name for number, name in enumerate(names) if name in names[:number]), None)
     if twice:
-        hint = "models need file names that differ, and a target can stand once in a file; devices with names can share it"
+        hint = (
+            "models need file names that differ, and a target can stand once in a file; devices with names can share it"
+        )
         raise wrong(file, "models", f"two experiments would be called {twice}", hint)
     return found

@@ -132,7 +132,7 @@ class Host(Protocol):
         ...
 
     def lock_identity(self) -> str:
-        """What tells the machine from others: two hosts with the same are one; see :func:`opscope.hosts.lock.lock_identity`.
+        """What tells the machine from others, whichever way leads to it; see :func:`opscope.hosts.lock.lock_identity`.
 
         Raises:
             DeviceError: it cannot be reached.

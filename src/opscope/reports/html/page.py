@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
     from opscope.analysis.analysis import Analysis
     from opscope.analysis.operators.operators import Operator
-    from opscope.bundle.manifest import Environment
+    from opscope.bundle.manifest import Environment, Manifest
     from opscope.reports.content.content import ReportContent
 
 _TOP = 8

@@ -72,6 +72,8 @@ class Means(NamedTuple):
         devices: where to run instead, by the names that the file gives its devices.
         progress_of: gives what hears of the repetitions of an experiment, by its name; None: ``progress`` hears of all.
         finished: hears of every experiment of a file that is done, or failed, as soon as it is, and how many are left.
+        worker_seconds: how long a device may be without the worker that owns it, once nothing else is at work: one that
+            died may come back.
     """
 
     progress: Progress = silent
@@ -84,9 +86,10 @@ class Means(NamedTuple):
     devices: Mapping[str, RunTarget] = {}
     progress_of: Callable[[str], Progress] | None = None
     finished: Callable[[ExperimentResult, int], None] = _unseen
+    worker_seconds: float = 60.0
 
     def lock_request(self, device: str | None = None) -> LockRequest:
-        """How the machine is to be held; one that a file gives a name is never measured on twice, so it is waited for."""
+        """How the machine is to be held; a device with a name is waited for until it is free."""
         asked = LockRequest(self.lock, notify=self.notify, sleep=pause)
         return asked if device is None else asked._replace(seconds=math.inf)
 

@@ -125,7 +125,7 @@ def run(  # noqa: PLR0913 - the one call a notebook makes; all but the first are
     if chosen.scheduler is not None:
         from opscope.workflows.measure.cluster import run_on_workers
 
-        return run_on_workers(asked, chosen.scheduler, resume=resume, lock=chosen.lock, finished=chosen.finished)
+        return run_on_workers(asked, chosen.scheduler, chosen, resume=resume)
     _check(asked, chosen, resume=resume)
     notes = [*asked.notes, *filter(None, [temporary_cache()])]
     results = _results(asked, [e for e in asked.experiments if not e.evidence], chosen, notes)

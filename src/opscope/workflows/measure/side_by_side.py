@@ -35,37 +35,54 @@ _TWICE = 2
 
 
 class MachineTurns:
-    """Whose turn it is on which machine.
+    """Whose turn it is on which machine."""
 
-    Args:
-        here: identity of this machine, see :func:`opscope.hosts.lock.lock_identity`.
-    """
-
-    def __init__(self, here: str) -> None:
-        self._here, self._busy = here, set[str]()
+    def __init__(self) -> None:
+        self._busy: dict[str, bool] = {}
         self._changed = threading.Condition()
 
     @contextlib.contextmanager
-    def taken(self, machine: str) -> Iterator[None]:
-        """Wait for a machine, and have it for the block; this one without any other at work.
+    def taken(self, machine: str, *, alone: bool = False) -> Iterator[None]:
+        """Wait for a machine, and have it for the block.
+
+        Args:
+            machine: what tells it from others, see :func:`opscope.hosts.lock.lock_identity`.
+            alone: whether no other machine may be at work meanwhile.
 
         Raises:
             KeyboardInterrupt: this thread was asked to stop meanwhile.
         """
         with self._changed:
-            while not self._free(machine):
+            while machine in self._busy or any(self._busy.values()) or (alone and self._busy):
                 self._changed.wait(_LOOK_SECONDS)
                 check_stop()
-            self._busy.add(machine)
+            self._busy[machine] = alone
         try:
             yield
         finally:
             with self._changed:
-                self._busy.discard(machine)
+                del self._busy[machine]
                 self._changed.notify_all()
 
-    def _free(self, machine: str) -> bool:
-        return not self._busy if machine == self._here else not self._busy & {machine, self._here}
+    def attempt(
+        self,
+        experiment: Experiment,
+        target_of: Callable[[Experiment], RunTarget],
+        attempt: Callable[[Experiment, RunTarget], Attempt],
+        failed: Callable[[Experiment, OpscopeError], Attempt],
+    ) -> Attempt:
+        """Run an experiment when it is its turn on its machine; see :func:`side_by_side`."""
+        try:
+            target = target_of(experiment)
+            machine, here = _machine(target), lock_identity(LocalShell())
+        except OpscopeError as error:
+            return failed(experiment, error)
+        with self.taken(machine, alone=machine == here):
+            return attempt(experiment, target)
+
+
+TURNS = MachineTurns()
+"""Of this process, whoever runs experiments in it."""
 
 
 def lanes(experiments: Sequence[Experiment], given: Callable[[Experiment], RunTarget | None]) -> list[list[Experiment]]:
@@ -106,16 +123,9 @@ def side_by_side(
         OpscopeError: what `attempt` raised, after all others were ended.
     """
     stop, done = StopRequest(), queue.Queue[Attempt | BaseException | None]()
-    turns = MachineTurns(lock_identity(LocalShell()))
 
     def one(experiment: Experiment) -> Attempt:
-        try:
-            target = target_of(experiment)
-            machine = _machine(target)
-        except OpscopeError as error:
-            return failed(experiment, error)
-        with turns.taken(machine):
-            return attempt(experiment, target)
+        return TURNS.attempt(experiment, target_of, attempt, failed)
 
     def work(lane: Sequence[Experiment]) -> None:
         try:
