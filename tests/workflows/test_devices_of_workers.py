@@ -23,7 +23,7 @@ from runners import GOOD, write_runner
 
 BIN = Path(sys.executable).parent / "opscope"
 _CONFIG = """
-models = ["one.pte", "two.pte", "three.pte"]
+models = ["one.pte", "two.pte"]
 rounds = 2
 runs = 2
 warmup = 1
@@ -54,8 +54,8 @@ def go(tmp_path: Path) -> Iterator[Path]:
 
 
 def lab(directory: Path) -> Path:
-    """A file of three models on two devices, which are workers of this machine with locks of their own."""
-    for model in ("one", "two", "three"):
+    """A file of two models on two devices, which are workers of this machine with locks of their own."""
+    for model in ("one", "two"):
         write_tiny_program(directory).rename(directory / f"{model}.pte")
     write_runner(directory, _SLOW, name="on")
     path = directory / "lab.toml"
@@ -87,15 +87,15 @@ def test_a_worker_that_dies_leaves_the_others(go: Path, tmp_path: Path) -> None:
         def finished(result: ExperimentResult, left: int) -> None:
             assert is_bundle(Path(result.path)) or result.error
             there.append(result.name)
-            if left == 3:
+            if left == 2:
                 dies.kill()
 
         means = Means(scheduler=cluster.address, finished=finished, worker_seconds=1.0)
         done = run(file, out=out, means=means)
-        assert there[:3] == ["one-quick", "two-quick", "three-quick"]
+        assert there[:2] == ["one-quick", "two-quick"]
         found = {result.name: result for result in done.experiments}
-        assert [found[f"{model}-quick"].error for model in ("one", "two", "three")] == [None] * 3
-        for model in ("one", "two", "three"):
+        assert [found[f"{model}-quick"].error for model in ("one", "two")] == [None] * 2
+        for model in ("one", "two"):
             lost = found[f"{model}-slow"]
             assert lost.error == "the worker that owned device:slow is gone, and none came back"
             assert lost.exit_code == ClusterError.exit_code
@@ -105,7 +105,7 @@ def test_a_worker_that_dies_leaves_the_others(go: Path, tmp_path: Path) -> None:
         again = subprocess.run([str(word) for word in words], capture_output=True, text=True, check=False)
         assert (again.stderr, again.returncode) == ("", 0)
     manifests = [Bundle.open(path).manifest for path in out.iterdir()]
-    assert sorted(manifest.device or "" for manifest in manifests) == ["quick"] * 3 + ["slow"] * 3
+    assert sorted(manifest.device or "" for manifest in manifests) == ["quick"] * 2 + ["slow"] * 2
     assert {manifest.status for manifest in manifests} == {Status.COMPLETE}
 
 
@@ -117,7 +117,7 @@ def test_an_interrupt_stops_the_workers(go: Path, tmp_path: Path) -> None:
         worker(cluster, tmp_path, "slow", go)
         words = [BIN, "run", file, "--out", out, "--scheduler", cluster.address]
         with subprocess.Popen([str(word) for word in words], stderr=subprocess.PIPE, text=True) as process:
-            while process.poll() is None and not ((tmp_path / "mark-slow").exists() and (out / "three-quick").is_dir()):
+            while process.poll() is None and not ((tmp_path / "mark-slow").exists() and (out / "two-quick").is_dir()):
                 time.sleep(0.02)
             process.send_signal(signal.SIGINT)
             errors = process.communicate()[1]
@@ -127,4 +127,4 @@ def test_an_interrupt_stops_the_workers(go: Path, tmp_path: Path) -> None:
         while (tmp_path / "lock-slow").exists():
             assert time.monotonic() < end
             time.sleep(0.05)
-    assert sorted(path.name for path in out.iterdir()) == ["one-quick", "three-quick", "two-quick"]
+    assert sorted(path.name for path in out.iterdir()) == ["one-quick", "two-quick"]

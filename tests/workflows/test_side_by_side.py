@@ -93,7 +93,7 @@ class Board(FakeTarget):
 def ran(
     directory: Path,
     devices: Mapping[str, FakeTarget],
-    models: tuple[str, ...] = ("one", "two"),
+    models: tuple[str, ...] = ("one",),
     finished: Callable[[ExperimentResult, int], None] = lambda *_: None,
     **options: Any,
 ) -> RunReport:
@@ -123,10 +123,10 @@ def test_devices_run_at_the_same_time(tmp_path: Path) -> None:
     told: list[tuple[str, int]] = []
     devices = {name: Board(name, before=wait) for name in ("left", "right")}
     done = ran(tmp_path, devices, finished=lambda result, left: told.append((result.name, left)))
-    names = ["one-left", "one-right", "two-left", "two-right"]
+    names = ["one-left", "one-right"]
     assert [(result.name, result.error) for result in done.experiments] == [(name, None) for name in names]
     assert sorted(name for name, _ in told) == names
-    assert [left for _, left in told] == [3, 2, 1, 0]
+    assert [left for _, left in told] == [1, 0]
     assert {status(tmp_path, name) for name in names} == {Status.COMPLETE}
 
 
@@ -134,7 +134,7 @@ def test_two_names_of_one_machine_take_turns(tmp_path: Path) -> None:
     """However it is reached."""
     gauge = Gauge()
     done = ran(tmp_path, {name: Board("the same", gauge) for name in ("desk", "loopback")})
-    assert [result.error for result in done.experiments] == [None] * 4
+    assert [result.error for result in done.experiments] == [None] * 2
     assert gauge.most == 1
 
 
@@ -148,7 +148,7 @@ def test_this_machine_is_measured_alone(tmp_path: Path) -> None:
 
 def test_a_lost_device_leaves_the_others(tmp_path: Path) -> None:
     """Its work is told, with the code of a lost device; the bundles of the other one are complete."""
-    done = ran(tmp_path, {"dead": Board("dead", fail=lambda _: LOST), "alive": Board("alive")})
+    done = ran(tmp_path, {"dead": Board("dead", fail=lambda _: LOST), "alive": Board("alive")}, ("one", "two"))
     found = {result.name: result for result in done.experiments}
     assert "the connection was lost" in (found["one-dead"].error or "")
     assert {found[f"{model}-dead"].exit_code for model in ("one", "two")} == {DeviceError.exit_code}
@@ -157,16 +157,15 @@ def test_a_lost_device_leaves_the_others(tmp_path: Path) -> None:
 
 
 def test_a_device_that_was_lost_twice_is_left_alone(tmp_path: Path) -> None:
-    """The third experiment is not tried, and says why; with --resume all is done."""
+    """The third experiment is not tried, and says why; also where it is the only device."""
     dead = Board("dead", fail=lambda _: LOST)
-    models = ("one", "two", "three")
-    done = ran(tmp_path, {"dead": dead, "alive": Board("b")}, models)
-    (left,) = (result for result in done.experiments if result.name == "three-dead")
-    assert "not run, since the device failed twice in a row" in (left.error or "")
+    done = ran(tmp_path, {"dead": dead}, ("one", "two", "three"))
+    told = done.experiments[2]
+    assert told.name == "three-dead"
+    assert "not run, since the device failed twice in a row" in (told.error or "")
+    assert told.exit_code == DeviceError.exit_code
     assert len(dead.jobs) == 4
     assert not (tmp_path / "out" / "three-dead").exists()
-    again = ran(tmp_path, {"dead": Board("dead"), "alive": Board("b")}, models, resume=True)
-    assert [result.error for result in again.experiments] == [None] * 6
 
 
 def test_a_full_disk_ends_all(tmp_path: Path) -> None:
@@ -196,13 +195,13 @@ def test_an_interrupt_keeps_what_was_finished(tmp_path: Path) -> None:
     assert status(tmp_path, "one-slow") is Status.INCOMPLETE
     assert Bundle.open(tmp_path / "out" / "one-slow").manifest.repetitions == []
     done = ran(tmp_path, {"quick": Board("a"), "slow": Board("b")}, resume=True)
-    assert [result.error for result in done.experiments] == [None] * 4
+    assert [result.error for result in done.experiments] == [None] * 2
 
 
 def test_the_name_of_a_device_is_kept(tmp_path: Path) -> None:
     """In the manifest, in reports, and as what stores call the machine; ``--only`` takes it."""
     done = ran(tmp_path, {"left": Board("a"), "right": Board("b")}, only=["left"])
-    assert [result.name for result in done.experiments] == ["one-left", "two-left"]
+    assert [result.name for result in done.experiments] == ["one-left"]
     manifest = Bundle.open(tmp_path / "out/one-left").manifest
     assert (manifest.device, device_text(manifest)) == ("left", "left")
     assert "| Device | left: Test CPU" in (tmp_path / "out/one-left/report.md").read_text()

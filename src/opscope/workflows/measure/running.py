@@ -15,6 +15,7 @@ from opscope.core.errors import (
     DeviceError,
     FeatureError,
     NotFoundError,
+    OpscopeError,
     UsageError,
     did_you_mean,
 )
@@ -27,8 +28,8 @@ from opscope.workflows.measure.experiments import Means, attempt, experiment_tar
 from opscope.workflows.measure.kernel_log import collect_evidence, found_evidence
 from opscope.workflows.measure.model_files import program_source
 from opscope.workflows.measure.phones import on_phone
-from opscope.workflows.measure.run_report import ExperimentResult, RunReport, with_comparisons
-from opscope.workflows.measure.side_by_side import lanes, side_by_side
+from opscope.workflows.measure.run_report import Attempt, ExperimentResult, RunReport, with_comparisons
+from opscope.workflows.measure.side_by_side import in_turn, lanes, side_by_side
 from opscope.workflows.measure.variants import check_threads, variants_of
 from opscope.workflows.reports.reports import REPORT_FORMATS, content, content_of, report, write_reports
 
@@ -139,16 +140,20 @@ def _results(
     asked: Experiments, experiments: Sequence[Experiment], means: Means, notes: list[str]
 ) -> list[ExperimentResult]:
     """Run experiments, those of several devices side by side; results come in the order of the file."""
+
+    def not_begun(experiment: Experiment, error: OpscopeError) -> Attempt:
+        return failed(asked, experiment, error)
+
     rows = lanes(experiments, means.given)
     if len(rows) > 1:
         tried = side_by_side(
             rows,
             lambda e: experiment_target(e, asked.out / e.name, means),
             lambda e, target: attempt(asked, e, means, target),
-            lambda e, error: failed(asked, e, error),
+            not_begun,
         )
     else:
-        tried = (attempt(asked, experiment, means) for experiment in experiments)
+        tried = in_turn(experiments, lambda e: attempt(asked, e, means), not_begun)
     found = {}
     with contextlib.closing(tried):
         for done in tried:

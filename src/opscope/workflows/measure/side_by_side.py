@@ -130,7 +130,7 @@ def side_by_side(
     def work(lane: Sequence[Experiment]) -> None:
         try:
             with stop.heard():
-                for told in _in_turn(lane, one, failed):
+                for told in in_turn(lane, one, failed):
                     done.put(told)
             done.put(None)
         except BaseException as error:  # noqa: BLE001 - whatever it is, the main thread raises it
@@ -160,12 +160,20 @@ def _taken(done: queue.Queue[Attempt | BaseException | None], lanes: int) -> Ite
             raise told
 
 
-def _in_turn(
+def in_turn(
     lane: Sequence[Experiment],
     one: Callable[[Experiment], Attempt],
     failed: Callable[[Experiment, OpscopeError], Attempt],
-) -> Iterator[Attempt]:
-    """Run experiments of one device; once it was lost twice in a row, the rest is told as not run."""
+) -> Generator[Attempt, None, None]:
+    """What becomes of experiments that run one after the other.
+
+    Once their device was lost in two of them in a row, the rest is told as not run.
+
+    Args:
+        lane: experiments of one device.
+        one: runs one of them.
+        failed: what becomes of one that cannot begin.
+    """
     lost = 0
     for experiment in lane:
         check_stop()
