@@ -76,7 +76,7 @@ def worker(cluster: Cluster, directory: Path, device: str, go: Path) -> Process:
 def test_a_worker_that_dies_leaves_the_others(go: Path, tmp_path: Path) -> None:
     """All of a quick device's bundles are there while a slow one, the first in the file, is at its first process.
 
-    Then its worker is killed: its work is told with the code of a lost worker, and --resume does it when it is back.
+    Then its worker is killed: its work is told with the code of a lost worker, and is done when it is back.
     """
     file, out = lab(tmp_path), tmp_path / "out"
     with Cluster(0) as cluster:
@@ -101,9 +101,8 @@ def test_a_worker_that_dies_leaves_the_others(go: Path, tmp_path: Path) -> None:
             assert lost.exit_code == ClusterError.exit_code
             assert not (out / f"{model}-slow").exists()
         worker(cluster, tmp_path, "slow", file)
-        words = [BIN, "run", file, "--out", out, "--scheduler", cluster.address, "--resume"]
-        again = subprocess.run([str(word) for word in words], capture_output=True, text=True, check=False)
-        assert (again.stderr, again.returncode) == ("", 0)
+        again = run(file, out=out, resume=True, means=Means(scheduler=cluster.address))
+        assert [result.error for result in again.experiments] == [None] * 4
     manifests = [Bundle.open(path).manifest for path in out.iterdir()]
     assert sorted(manifest.device or "" for manifest in manifests) == ["quick"] * 2 + ["slow"] * 2
     assert {manifest.status for manifest in manifests} == {Status.COMPLETE}
