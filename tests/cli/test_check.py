@@ -252,9 +252,18 @@ def test_what_a_gate_is_for_is_noted_and_not_refused(old: Path, new: Path, tmp_p
     other = changed(new, tmp_path / "other", model=model, environment=environment)
     (other / model.program).write_bytes(program)
     notes = " ".join(opscope.check(other, old).notes)
+    assert "device" not in notes
     assert "the model differs: tiny on the baseline, other on the candidate" in notes
     assert "different programs" in notes
     assert "different versions" in notes
+
+
+def test_boards_with_different_names_are_noted(old: Path, new: Path, tmp_path: Path) -> None:
+    """They may be of one kind; a name on one side alone tells nothing."""
+    here, there = changed(old, tmp_path / "here", device="left"), changed(new, tmp_path / "there", device="right")
+    told = "the device differs: left on the baseline, right on the candidate"
+    assert told in opscope.check(there, here).notes
+    assert not [note for note in opscope.check(there, old).notes if "device" in note]
 
 
 def test_missing_repetitions_are_noted(old: Path, tmp_path: Path) -> None:

@@ -14,8 +14,17 @@ from opscope.hosts.target_kinds import KINDS, LOCAL, names
 
 def command(
     target: Annotated[
-        str, typer.Option(help=f"Where it shall run: {names(kind for kind in KINDS if kind.template)}.")
-    ] = LOCAL.name,
+        str | None,
+        typer.Option(
+            help=f"Where it shall run: {names(kind for kind in KINDS if kind.template)}. [default: {LOCAL.name}]"
+        ),
+    ] = None,
+    device: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=TARGET", help="A device to run on instead, by a name of yours; may be given several times."
+        ),
+    ] = None,
     out: Annotated[
         str,
         typer.Option(metavar="FILE|-", help="Where to write it; - is standard output.", callback=output_target),
@@ -24,12 +33,15 @@ def command(
 ) -> None:
     """Write a commented configuration for `opscope run`. A file that is there is never overwritten.
 
-    Example: opscope init --target local --out experiments.toml
+    Example: opscope init --device pixel8=adb --device rpi5=ssh:pi@rpi5 --out lab.toml
     """
-    from opscope.experiment.config_files import template
+    from opscope.core.errors import UsageError
+    from opscope.experiment.config_files import devices_template, template
     from opscope.workflows.measure.configuration import write_new
 
-    text = template(target)
+    if device and target is not None:
+        raise UsageError("each device says its own target", where="--target", hint="leave out --target or --device")
+    text = devices_template(device) if device else template(target or LOCAL.name)
     if out == STANDARD_OUTPUT:
         write(text.encode(), out)
         return

@@ -56,11 +56,12 @@ def _short(sha256: str | None) -> str | None:
 
 
 def machine_text(manifest: Manifest) -> str | None:
-    """CPU and system of a bundle in words; None where they are not known."""
+    """Name, CPU and system of a bundle's machine in words; None where they are not known."""
     environment = manifest.environment
     if environment.system is None:
-        return None
-    return f"{environment.cpu or 'unknown CPU'}, {environment.system} {environment.machine}"
+        return manifest.device
+    told = (manifest.device, environment.cpu or "unknown CPU", f"{environment.system} {environment.machine}")
+    return ", ".join(filter(None, told))
 
 
 def _place(manifest: Manifest) -> str | None:

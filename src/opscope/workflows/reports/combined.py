@@ -64,7 +64,16 @@ def _sameness(manifest: Manifest, variant: Variant) -> tuple[object, ...]:
     machine = environment.system, environment.machine, environment.cpu, environment.logical_cpus
     features = frozenset(environment.features or ())
     model = manifest.model.name, manifest.model.dtype
-    return (*machine, features, target.kind, target.address, *model, variant.threads, tuple(variant.affinity))
+    return (
+        manifest.device,
+        *machine,
+        features,
+        target.kind,
+        target.address,
+        *model,
+        variant.threads,
+        tuple(variant.affinity),
+    )
 
 
 def _versions_of(group: Sequence[tuple[BundlePart, Variant]]) -> list[Version]:
