@@ -25,6 +25,7 @@ from opscope.bundle.bundle import Bundle
 from opscope.bundle.manifest import Failure, FailureKind
 from opscope.cli.check import threshold_share
 from opscope.core.errors import MismatchError, NotFoundError, UsageError
+from opscope.core.stats.effect import Verdict
 from opscope.reports.formats.junit import junit_xml, xml_text
 from opscope.reports.gate import gate_markdown, gate_sentence, gate_summary
 from opscope.workflows.analyze.gate import read_budgets
@@ -105,7 +106,7 @@ def test_a_pass_and_its_outputs(old: Path, new: Path, tmp_path: Path) -> None:
     assert done.stdout.startswith("passed: ")
     found = json.loads(files[0].read_text())
     assert (found["schema"], found["outcome"], found["let_through"]) == ("opscope.check/1", "passed", True)
-    assert files[1].read_text().startswith("## opscope check: passed of tiny\n")
+    assert files[1].read_text().startswith("## opscope check: passed, tiny is not slower (")
     assert parsed(files[2].read_bytes()).get("failures") == "0"
 
 
@@ -374,6 +375,44 @@ def test_markdown_holds_verdict_tables_and_notes(report: GateReport) -> None:
     assert parts == sorted(parts)
     for block in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
         assert len({len(re.findall(r"(?<!\\)\|", line)) for line in block.splitlines()}) == 1
+
+
+def test_the_heading_answers_whether_it_is_slower(report: GateReport) -> None:
+    """Of a comment on a pull request the first line is read: outcome, model and change, or what cannot be told."""
+    replace, end_to_end = msgspec.structs.replace, report.end_to_end
+
+    def heading(**changes: Any) -> str:
+        return gate_markdown(replace(report, **changes)).partition("\n")[0].removeprefix("## opscope check: ")
+
+    assert re.fullmatch(r"regression, tiny is slower \(\+\d+\.\d %\)", heading())
+    faster = {"end_to_end": replace(end_to_end, verdict=Verdict.FASTER), "slowdown": -0.05, "criteria": []}
+    assert heading(outcome=Outcome.PASSED, **faster) == "passed, tiny is faster (-5.0 %)"
+    equal = {"end_to_end": replace(end_to_end, verdict=Verdict.NO_DIFFERENCE), "slowdown": 0.004, "criteria": []}
+    assert heading(outcome=Outcome.PASSED, model=None, **equal) == "passed, the candidate is not slower (+0.4 %)"
+    unknown = {"outcome": Outcome.INCONCLUSIVE, "let_through": True, "slowdown": 0.02, "criteria": []}
+    assert heading(**unknown) == "inconclusive (let through), whether tiny is slower cannot be told (+2.0 %)"
+    kept = replace(report.criteria[0], outcome=Outcome.PASSED)
+    layer = replace(report.criteria[0], outcome=Outcome.REGRESSION, name="layer")
+    assert heading(criteria=[kept, layer], slowdown=0.01) == "regression, tiny exceeds 1 limit of the budget (+1.0 %)"
+
+
+def test_paths_in_markdown_are_as_long_as_tells_them_apart(report: GateReport) -> None:
+    """The temporary directory of a job is left out; two bundles keep their names."""
+
+    def paths(baseline: str, candidate: str) -> list[str]:
+        replace = msgspec.structs.replace
+        sides = {
+            "baseline": replace(report.baseline, path=baseline),
+            "candidate": replace(report.candidate, path=candidate),
+        }
+        return re.findall(
+            r"^\| (?:baseline|candidate) \| (.*?) \|", gate_markdown(replace(report, **sides)), re.MULTILINE
+        )
+
+    assert paths("/t/x/variants/old", "/t/x/variants/new") == ["old", "new"]
+    assert paths("/t/x/variants/a", "/t/y/variants/a") == ["x/variants/a", "y/variants/a"]
+    assert paths("old", "../new") == ["old", "../new"]
+    assert paths("a/same", "a/same") == ["same", "same"]
 
 
 def test_names_stay_text_in_markdown_and_on_the_terminal(report: GateReport) -> None:

@@ -8,6 +8,7 @@ from rich.console import Group
 
 from opscope.analysis.findings.message import note
 from opscope.analysis.gate.gate import DESIGN, Outcome, Quantity
+from opscope.core.stats.effect import Verdict
 from opscope.core.units import counted_text, milliseconds, ratio_text, share_text, time_text
 from opscope.reports.content.console import Text
 from opscope.reports.content.content import verdict_text
@@ -30,6 +31,7 @@ _NAME = 40
 _LONG = 600
 _HEAD = ("criterion", "measured", "95 % interval", "limit", "outcome", "why")
 _RIGHT = {"measured", "limit"}
+_CHANGES = {Verdict.SLOWER: "slower", Verdict.FASTER: "faster"}
 _OPERATOR_HEAD = ("operator", "layer", "baseline ms", "candidate ms", "lost ms", "95 % interval", "verdict")
 
 
@@ -71,7 +73,7 @@ def gate_summary(report: GateReport) -> RenderableType:
 def gate_markdown(report: GateReport) -> str:
     """The decision for a comment on a pull request or the summary of a job."""
     sections = [
-        f"## opscope check: {_title(report)}\n",
+        f"## opscope check: {_answer(report)}\n",
         f"**{gate_sentence(report)}**\n",
         _sides(report),
         markdown_table(_HEAD, (_criterion_cells(c) for c in report.criteria), right=_RIGHT),
@@ -126,21 +128,38 @@ def _where(report: GateReport) -> str:
     return f" in {counted_text(len(found), 'limit')} of the budget"
 
 
-def _title(report: GateReport) -> str:
-    name = f" of {markdown(report.model)}" if report.model else ""
-    return f"{report.outcome.value}{' (let through)' if _excused(report) else ''}{name}"
+def _answer(report: GateReport) -> str:
+    """Whether it is slower, in one line: what is read of a comment among many."""
+    name = markdown(report.model) if report.model else "the candidate"
+    change = f"({slowdown_text(report.slowdown)})"
+    word = f"{report.outcome.value}{' (let through)' if _excused(report) else ''}"
+    if _where(report):
+        keeps = "exceeds" if report.outcome is Outcome.REGRESSION else "may exceed"
+        return f"{word}, {name} {keeps} {_where(report).removeprefix(' in ')} {change}"
+    if report.outcome is Outcome.INCONCLUSIVE:
+        return f"{word}, whether {name} is slower cannot be told {change}"
+    return f"{word}, {name} is {_CHANGES.get(report.end_to_end.verdict, 'not slower')} {change}"
 
 
 def _sides(report: GateReport) -> str:
     found = report.end_to_end
+    baseline, candidate = _told_apart(report.baseline.path, report.candidate.path)
     rows = (
-        ("baseline", report.baseline.path, found.baseline_ns, found.baseline_processes),
-        ("candidate", report.candidate.path, found.candidate_ns, found.candidate_processes),
+        ("baseline", baseline, found.baseline_ns, found.baseline_processes),
+        ("candidate", candidate, found.candidate_ns, found.candidate_processes),
     )
     cells = ((name, markdown(path), time_text(ns), str(processes)) for name, path, ns, processes in rows)
     counted = "runs or processes" if found.design == DESIGN else "processes"
     head = ("side", "path", f"latency ({found.arm}, {found.design})", counted)
     return markdown_table(head, cells, right=head[2:])
+
+
+def _told_apart(baseline: str, candidate: str) -> tuple[str, str]:
+    """Two paths without the directories that they share: those of a job say nothing."""
+    sides = baseline.split("/"), candidate.split("/")
+    shortest = min(map(len, sides)) - 1
+    shared = next((at for at in range(shortest) if sides[0][at] != sides[1][at]), shortest)
+    return "/".join(sides[0][shared:]), "/".join(sides[1][shared:])
 
 
 def _criterion_cells(criterion: Criterion) -> tuple[str, ...]:
