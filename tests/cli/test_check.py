@@ -30,6 +30,7 @@ from opscope.reports.formats.junit import junit_xml, xml_text
 from opscope.reports.gate import gate_markdown, gate_sentence, gate_summary
 from opscope.workflows.analyze.gate import read_budgets
 from programs import write_tiny_program
+from terminal_text import text_of
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "stop-a-slower-model-in-ci.md"
 HOSTILE = "a|b`<script>&\x1b[31m\x00\ufffe\u202ed*"
@@ -365,7 +366,9 @@ def hostile(report: GateReport) -> GateReport:
     slower = [replace(change, name=HOSTILE, module=HOSTILE) for change in report.slower]
     criteria = [replace(criterion, name=HOSTILE) for criterion in report.criteria]
     side = replace(report.candidate, label=HOSTILE, path=HOSTILE)
-    return replace(report, model=HOSTILE, slower=slower, criteria=criteria, candidate=side, notes=[HOSTILE])
+    lone = [replace(change, baseline_ns=None) for change in slower]
+    names = {"model": HOSTILE, "slower": slower, "unmatched": lone, "criteria": criteria, "notes": [HOSTILE]}
+    return replace(report, candidate=side, **names)
 
 
 def test_markdown_holds_verdict_tables_and_notes(report: GateReport) -> None:
@@ -394,6 +397,28 @@ def test_the_heading_answers_whether_it_is_slower(report: GateReport) -> None:
     kept = replace(report.criteria[0], outcome=Outcome.PASSED)
     layer = replace(report.criteria[0], outcome=Outcome.REGRESSION, name="layer")
     assert heading(criteria=[kept, layer], slowdown=0.01) == "regression, tiny exceeds 1 limit of the budget (+1.0 %)"
+
+
+def test_operators_that_lost_next_to_nothing_are_counted_not_listed(report: GateReport) -> None:
+    """A loss of a thousandth of the latency may be certain, and is not what made it slower."""
+    replace, first = msgspec.structs.replace, report.slower[0]
+    tiny = replace(
+        first, name="tiny", saved_ns=-0.001 * report.end_to_end.candidate_ns, candidate_ns=first.candidate_ns
+    )
+    text = gate_markdown(replace(report, slower=[first, tiny]))
+    assert "| tiny |" not in text
+    assert "1 more lost" in text
+    assert "No operator is shown to be slower by 0.5 % of the latency or more." in gate_markdown(
+        replace(report, slower=[tiny])
+    )
+
+
+def test_operators_of_one_side_are_shown_with_their_side(report: GateReport) -> None:
+    """In Markdown and on the terminal: a dash stands for the side that does not have it."""
+    lone = msgspec.structs.replace(report.slower[0], name="erf", module=None, baseline_ns=None)
+    found = msgspec.structs.replace(report, slower=[], unmatched=[lone])
+    assert re.search(r"^\| erf \|  \| - \| [\d.]+ \|$", gate_markdown(found), re.MULTILINE)
+    assert re.search(r"erf +- +[\d.]+", text_of(gate_summary(found)))
 
 
 def test_paths_in_markdown_are_as_long_as_tells_them_apart(report: GateReport) -> None:

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 _MOST_ROWS = 8
 _MOST_MARKDOWN_ROWS = 20
+_LEAST_LOSS = 0.005
+"""Part of the latency that an operator lost at least, to be listed in a comment."""
 _NAME = 40
 _LONG = 600
 _HEAD = ("criterion", "measured", "95 % interval", "limit", "outcome", "why")
@@ -66,6 +68,8 @@ def gate_summary(report: GateReport) -> RenderableType:
         parts += [Text(), _criteria(report.criteria)]
     if report.slower:
         parts += [Text(), _slower(report.slower)]
+    if report.unmatched:
+        parts += [Text(), _unmatched(report.unmatched)]
     notes = [f"not comparable, forced: {problem}" for problem in report.mismatches] + report.notes
     return Group(*parts, *message_lines(map(note, notes)))
 
@@ -82,7 +86,8 @@ def gate_markdown(report: GateReport) -> str:
         sections.append(f"Next: {report.advice}.\n")
     if report.quality:
         sections.append(f"{markdown(quality_sentence(report.quality), _LONG)}.\n")
-    sections += _slower_section(report.slower)
+    sections += _slower_section(report)
+    sections += _unmatched_section(report.unmatched)
     notes = [f"Not comparable, and compared all the same: {problem}" for problem in report.mismatches] + report.notes
     if notes:
         sections.append("\n".join(["### Notes\n", *(f"- {markdown(one, _LONG)}" for one in notes), ""]))
@@ -173,22 +178,38 @@ def _criterion_cells(criterion: Criterion) -> tuple[str, ...]:
     )
 
 
-def _slower_section(slower: Sequence[OperatorChange]) -> list[str]:
-    if not slower:
-        return ["No operator is shown to be slower.\n"]
-    rows = (_operator_cells(change) for change in slower[:_MOST_MARKDOWN_ROWS])
-    table = markdown_table(_OPERATOR_HEAD, rows, right=_OPERATOR_HEAD[2:5])
-    rest = slower[_MOST_MARKDOWN_ROWS:]
+def _slower_section(report: GateReport) -> list[str]:
+    least = _LEAST_LOSS * report.end_to_end.candidate_ns
+    shown = [change for change in report.slower if -change.saved_ns >= least][:_MOST_MARKDOWN_ROWS]
+    if not shown:
+        return [f"No operator is shown to be slower by {share_text(_LEAST_LOSS)} of the latency or more.\n"]
+    table = markdown_table(_OPERATOR_HEAD, map(_operator_cells, shown), right=_OPERATOR_HEAD[2:5])
+    rest = report.slower[len(shown) :]
     more = [f"{len(rest)} more lost {time_text(-sum(c.saved_ns for c in rest))} together.\n"] if rest else []
     return ["### Operators that became slower\n", table, *more]
+
+
+def _unmatched_section(unmatched: Sequence[OperatorChange]) -> list[str]:
+    if not unmatched:
+        return []
+    shown = unmatched[:_MOST_ROWS]
+    rows = ((markdown(c.name), markdown(c.module or ""), *_both_times(c)) for c in shown)
+    table = markdown_table(_OPERATOR_HEAD[:4], rows, right=_OPERATOR_HEAD[2:4])
+    rest = len(unmatched) - len(shown)
+    return ["### Operators that only one side has\n", table, *([f"And {rest} that take less.\n"] if rest else [])]
+
+
+def _both_times(change: OperatorChange) -> tuple[str, str]:
+    """Its time on the baseline and on the candidate, in ms."""
+    before, after = ("-" if ns is None else milliseconds(ns) for ns in (change.baseline_ns, change.candidate_ns))
+    return before, after
 
 
 def _operator_cells(change: OperatorChange) -> tuple[str, ...]:
     return (
         markdown(change.name),
         markdown(change.module or ""),
-        "" if change.baseline_ns is None else milliseconds(change.baseline_ns),
-        "" if change.candidate_ns is None else milliseconds(change.candidate_ns),
+        *_both_times(change),
         milliseconds(-change.saved_ns),
         _lost_interval(change),
         verdict_text(change.verdict),
@@ -213,9 +234,18 @@ def _criteria(criteria: Sequence[Criterion]) -> Table:
 def _slower(slower: Sequence[OperatorChange]) -> Table:
     table = plain_table("slower operator", "baseline ms", "candidate ms", "lost ms")
     for change in slower[:_MOST_ROWS]:
-        before, after = ("" if ns is None else milliseconds(ns) for ns in (change.baseline_ns, change.candidate_ns))
-        table.add_row(plain(change.name, _NAME), before, after, milliseconds(-change.saved_ns))
+        table.add_row(plain(change.name, _NAME), *_both_times(change), milliseconds(-change.saved_ns))
     rest = slower[_MOST_ROWS:]
     if rest:
         table.add_row(f"{len(rest)} more", "", "", milliseconds(-sum(change.saved_ns for change in rest)))
+    return table
+
+
+def _unmatched(unmatched: Sequence[OperatorChange]) -> Table:
+    table = plain_table("operator of one side", "baseline ms", "candidate ms")
+    for change in unmatched[:_MOST_ROWS]:
+        table.add_row(plain(change.name, _NAME), *_both_times(change))
+    rest = len(unmatched) - _MOST_ROWS
+    if rest > 0:
+        table.add_row(f"{rest} more", "", "")
     return table
