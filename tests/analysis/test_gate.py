@@ -161,7 +161,8 @@ def test_operators_of_one_side_are_listed_by_their_time() -> None:
     unjudged = replace(first, verdict=UNDECIDABLE, ci95_saved_ns=None, speedup=None)
     new = replace(unjudged, name="erf", baseline_ns=None, candidate_ns=90_000.0, saved_ns=-90_000.0)
     old = replace(unjudged, name="mean", baseline_ns=10_000.0, candidate_ns=None, saved_ns=10_000.0)
-    report = gate(replace(comparison, operators=[old, new]), Terms())
+    call = replace(new, kind="framework", saved_ns=-95_000.0, candidate_ns=95_000.0)
+    report = gate(replace(comparison, operators=[old, call, new]), Terms())
     assert [change.name for change in report.unmatched] == ["erf", "mean"]
     assert report.slower == []
     assert "operators that only one side has" in str(report.advice)

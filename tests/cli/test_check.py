@@ -373,11 +373,19 @@ def hostile(report: GateReport) -> GateReport:
 
 def test_markdown_holds_verdict_tables_and_notes(report: GateReport) -> None:
     """In this order; tables have as many cells in every row."""
-    text = gate_markdown(report)
+    text = gate_markdown(msgspec.structs.replace(report, criteria=report.criteria * 2))
     parts = [text.index(part) for part in (gate_sentence(report), "| criterion |", "became slower", "### Notes")]
     assert parts == sorted(parts)
     for block in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
         assert len({len(re.findall(r"(?<!\\)\|", line)) for line in block.splitlines()}) == 1
+
+
+def test_a_single_limit_is_no_table(report: GateReport) -> None:
+    """Its figures stand in the sentence above; the reason is left."""
+    (first,) = report.criteria
+    text = gate_markdown(report)
+    assert "| criterion |" not in text
+    assert f"\nWhy: {first.reason}.\n" in text
 
 
 def test_the_heading_answers_whether_it_is_slower(report: GateReport) -> None:

@@ -80,7 +80,7 @@ def gate_markdown(report: GateReport) -> str:
         f"## opscope check: {_answer(report)}\n",
         f"**{gate_sentence(report)}**\n",
         _sides(report),
-        markdown_table(_HEAD, (_criterion_cells(c) for c in report.criteria), right=_RIGHT),
+        _criteria_section(report.criteria),
     ]
     if report.advice:
         sections.append(f"Next: {report.advice}.\n")
@@ -178,6 +178,13 @@ def _criterion_cells(criterion: Criterion) -> tuple[str, ...]:
     )
 
 
+def _criteria_section(criteria: Sequence[Criterion]) -> str:
+    """All limits; of a single one the bold sentence has the figures, so that only the reason is left to say."""
+    if len(criteria) == 1:
+        return f"Why: {markdown(criteria[0].reason, _LONG)}.\n"
+    return markdown_table(_HEAD, map(_criterion_cells, criteria), right=_RIGHT)
+
+
 def _slower_section(report: GateReport) -> list[str]:
     least = _LEAST_LOSS * report.end_to_end.candidate_ns
     shown = [change for change in report.slower if -change.saved_ns >= least][:_MOST_MARKDOWN_ROWS]
@@ -186,7 +193,7 @@ def _slower_section(report: GateReport) -> list[str]:
     table = markdown_table(_OPERATOR_HEAD, map(_operator_cells, shown), right=_OPERATOR_HEAD[2:5])
     rest = report.slower[len(shown) :]
     more = [f"{len(rest)} more lost {time_text(-sum(c.saved_ns for c in rest))} together.\n"] if rest else []
-    return ["### Operators that became slower\n", table, *more]
+    return ["### Operators that became slower, in traced runs\n", table, *more]
 
 
 def _unmatched_section(unmatched: Sequence[OperatorChange]) -> list[str]:
@@ -196,7 +203,8 @@ def _unmatched_section(unmatched: Sequence[OperatorChange]) -> list[str]:
     rows = ((markdown(c.name), markdown(c.module or ""), *_both_times(c)) for c in shown)
     table = markdown_table(_OPERATOR_HEAD[:4], rows, right=_OPERATOR_HEAD[2:4])
     rest = len(unmatched) - len(shown)
-    return ["### Operators that only one side has\n", table, *([f"And {rest} that take less.\n"] if rest else [])]
+    more = [f"And {rest} that take less.\n"] if rest else []
+    return ["### Operators that only one side has, in traced runs\n", table, *more]
 
 
 def _both_times(change: OperatorChange) -> tuple[str, str]:

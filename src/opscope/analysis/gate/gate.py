@@ -16,6 +16,7 @@ from opscope.analysis.compare.outputs import OutputAgreement
 from opscope.analysis.findings.quality import Quality
 from opscope.core.stats.effect import Verdict
 from opscope.core.units import share_text
+from opscope.program.operators.taxonomy import FRAMEWORK
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -270,8 +271,9 @@ def slower_operators(changes: Sequence[OperatorChange]) -> list[OperatorChange]:
 
 
 def unmatched_operators(changes: Sequence[OperatorChange]) -> list[OperatorChange]:
-    """Operators that only one side has, those that take longest first."""
-    return sorted((c for c in changes if None in {c.baseline_ns, c.candidate_ns}), key=lambda c: -abs(c.saved_ns))
+    """Operators that only one side has, those that take longest first; calls of the framework are none."""
+    lone = (c for c in changes if None in {c.baseline_ns, c.candidate_ns} and c.kind != FRAMEWORK.kind)
+    return sorted(lone, key=lambda change: -abs(change.saved_ns))
 
 
 def advice(
