@@ -5,6 +5,7 @@ Steps of other actions (checkout, Python, artifacts) are folders and programs of
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import re
@@ -22,6 +23,8 @@ from fakes import FakeClock, FakeTarget
 from github_server import BOT, GithubServer
 from opscope.api import Settings, check_programs, query_store
 from programs import tiny_program
+from runners import INFERENCE, write_runner
+from traces import etdump
 from workflow_steps import BASH, ROOT, Ended, Job, document, run_action, run_job, run_steps, value
 
 WORKFLOWS = sorted((ROOT / "examples" / "github-actions").glob("*.yml"))
@@ -387,6 +390,43 @@ def test_opscope_is_installed_apart_and_from_the_action_itself(github: GithubSer
         told.unlink()
         assert calls[0].startswith(f"-m venv {tmp_path / str(number) / 'runner'}/opscope-python-")
         assert calls[1] == f"-m pip install --quiet --disable-pip-version-check {words}"
+
+
+def test_two_builds_of_the_runtime_are_run_first(github: GithubServer, tmp_path: Path) -> None:
+    """By a file with a variant for each; scripts stand in for the builds."""
+    found = job(tmp_path, github)
+    times = (("100000", "150000"), (" 80000", " 130000"), (" 50000", " 100000"))
+    for name in ("new", "old"):
+        build = found.place / f"build-{name}"
+        write_runner(build, name="executor_runner")
+        for runs in range(1, 6) if name == "new" else ():
+            text = functools.reduce(lambda told, pair: told.replace(*pair), times, INFERENCE)
+            (build / "prepared" / f"{runs}.etdump").write_bytes(etdump(text, repeat=runs))
+    (found.place / "model.pte").write_bytes(tiny_program())
+    page = (ROOT / "docs" / "how-to" / "check-pull-requests-on-github.md").read_text()
+    (builds,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    (found.place / "builds.toml").write_text(builds.replace("rounds = 20", "rounds = 6\nruns = 3\nwarmup = 1"))
+    given = dict(re.findall(r"^    (\S+): (\S+)$", page.partition("```toml")[2], re.MULTILINE))
+    assert set(given) == {"experiment", "candidate", "baseline"}
+    ended = run_action(found, given | {"install": "none"})
+    assert (ended.code, ended.outputs["outcome"]) == (1, "regression"), found.logs
+    assert float(ended.outputs["slowdown"]) == pytest.approx(0.5)
+    assert "model is slower (+50.0 %)" in github.comments[0]["body"]
+    log = (tmp_path / "artifacts" / "opscope-check" / "log.txt").read_text()
+    assert log.index("report: experiment/model-runner/report.html") < log.index("regression: ")
+
+
+def test_the_page_shows_the_files_and_every_input() -> None:
+    """What a reader copies is what was run here."""
+    page = (ROOT / "docs" / "how-to" / "check-pull-requests-on-github.md").read_text(encoding="utf-8")
+    whole, end, _ = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    assert whole == (WORKFLOWS[0].parent / "speed.yml").read_text(encoding="utf-8")
+    assert (WORKFLOWS[0].parent / "speed-s3.yml").read_text(encoding="utf-8").endswith(end)
+    rows = re.findall(r"^\| `([a-z-]+)` \| (.*?) \|", page.partition("## Inputs")[2], re.MULTILINE)
+    defaults = {name: one.get("default", "") for name, one in ACTION["inputs"].items()}
+    assert {name: text.strip("`") for name, text in rows} == defaults | {"github-token": "the job's"}
+    for name in ACTION["outputs"]:
+        assert f"`{name}`" in page
 
 
 def expressions(text: str) -> list[str]:
