@@ -282,6 +282,20 @@ def test_what_fails_the_job(
     assert ("::warning" in found.logs[-1]) is (code == 0)
 
 
+@pytest.mark.parametrize(("code", "ends"), [(1, 1), (14, 14), (0, 1)])
+def test_a_command_that_breaks_is_no_verdict(code: int, ends: int, github: GithubServer, tmp_path: Path) -> None:
+    """A broken installation ends with 1 as well: without a result it is an error, which never is let through."""
+    found = job(tmp_path, github)
+    broken = tmp_path / "bin" / "opscope"
+    broken.parent.mkdir()
+    broken.write_text(f"#!/bin/bash\necho 'ImportError: `no` ```such``` module'\nexit {code}\n")
+    broken.chmod(0o755)
+    found.environment["PATH"] = f"{broken.parent}{os.pathsep}{found.environment['PATH']}"
+    ended = checked(found, tmp_path / "b", fail_on="never")
+    assert (ended.code, ended.outputs["outcome"]) == (ends, "error")
+    assert "\n````text\nImportError: `no` ```such``` module\n````\n" in github.comments[0]["body"]
+
+
 @pytest.mark.parametrize(
     ("inputs", "told"),
     [
