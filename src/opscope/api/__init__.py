@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from opscope.fleet.fleet import fleet_report, stored_fleet
     from opscope.fleet.history import acknowledge_changes, check_new_changes, stored_history
     from opscope.fleet.history_gate import check_history
+    from opscope.fleet.results import FleetResult, HistoryResult, QueryResult, StoreCheckResult, StoreEntries
     from opscope.fleet.stores import (
         AddReport,
         RemoveReport,
@@ -25,8 +26,11 @@ if TYPE_CHECKING:
         store_entries,
         verify_store,
     )
+    from opscope.measurements.judgements import GateResult, KernelsResult, PreflightResult, ValidationResult
     from opscope.measurements.results import AnalysisResult, ComparisonResult, EventsResult, Profiled
     from opscope.npu.workflows.aie import Tiles, TilesRequest, analyze_tiles, write_tiles
+    from opscope.npu.workflows.results import TilesComparisonResult, TilesGateResult
+    from opscope.npu.workflows.sides import check_tiles, compare_tiles
     from opscope.npu.workflows.sweep import sweep_tiles, write_sweep
     from opscope.workflows.agent_skills import Skill, install_skills, skills
     from opscope.workflows.analyze.analyses import analyze, compare
@@ -60,16 +64,27 @@ __all__ = [
     "EventsResult",
     "ExportDone",
     "FeatureReport",
+    "FleetResult",
+    "GateResult",
+    "HistoryResult",
     "Inspected",
+    "KernelsResult",
+    "PreflightResult",
     "Profiled",
     "ProgramCheck",
+    "QueryResult",
     "Readiness",
     "RemoveReport",
     "RunReport",
     "Settings",
     "Skill",
+    "StoreCheckResult",
+    "StoreEntries",
     "Tiles",
+    "TilesComparisonResult",
+    "TilesGateResult",
     "TilesRequest",
+    "ValidationResult",
     "acknowledge_changes",
     "add_to_store",
     "analyze",
@@ -79,10 +94,12 @@ __all__ = [
     "check_kinds",
     "check_new_changes",
     "check_programs",
+    "check_tiles",
     "combined",
     "combined_report",
     "compact_store",
     "compare",
+    "compare_tiles",
     "content",
     "convert",
     "converted",
@@ -124,8 +141,19 @@ _MODULES = {
         "fleet_report",
         "stored_fleet",
     ),
-    "opscope.fleet.history": ("acknowledge_changes", "check_new_changes", "stored_history"),
+    "opscope.fleet.history": (
+        "acknowledge_changes",
+        "check_new_changes",
+        "stored_history",
+    ),
     "opscope.fleet.history_gate": ("check_history",),
+    "opscope.fleet.results": (
+        "FleetResult",
+        "HistoryResult",
+        "QueryResult",
+        "StoreCheckResult",
+        "StoreEntries",
+    ),
     "opscope.fleet.stores": (
         "AddReport",
         "RemoveReport",
@@ -138,6 +166,12 @@ _MODULES = {
         "store_entries",
         "verify_store",
     ),
+    "opscope.measurements.judgements": (
+        "GateResult",
+        "KernelsResult",
+        "PreflightResult",
+        "ValidationResult",
+    ),
     "opscope.measurements.results": (
         "AnalysisResult",
         "ComparisonResult",
@@ -149,6 +183,14 @@ _MODULES = {
         "TilesRequest",
         "analyze_tiles",
         "write_tiles",
+    ),
+    "opscope.npu.workflows.results": (
+        "TilesComparisonResult",
+        "TilesGateResult",
+    ),
+    "opscope.npu.workflows.sides": (
+        "check_tiles",
+        "compare_tiles",
     ),
     "opscope.npu.workflows.sweep": (
         "sweep_tiles",

@@ -12,11 +12,13 @@ from opscope.core.errors import NotFoundError
 from opscope.core.files import write_atomically
 from opscope.core.json import to_json
 from opscope.core.units import counted_text
-from opscope.fleet.analysis.fleet import Fleet, FleetRun, SortTime, counted_runs, fleet
+from opscope.fleet.analysis.fleet import FleetRun, SortTime, counted_runs, fleet
+from opscope.fleet.results import FleetResult
 from opscope.fleet.store.place import place_of
 from opscope.fleet.store.querying import ask
 from opscope.fleet.stored_runs import run_filter
 from opscope.fleet.stores import store_address
+from opscope.reports.notebook.result import shown_as
 from opscope.workflows.reports.reports import check_formats
 
 if TYPE_CHECKING:
@@ -33,7 +35,7 @@ _COLUMNS = (
 )
 
 
-def stored_fleet(store: str | Path | None = None, *, where: str = "") -> Fleet:
+def stored_fleet(store: str | Path | None = None, *, where: str = "") -> FleetResult:
     """Devices, models and variants of a store, each configuration by its newest run.
 
     Args:
@@ -52,7 +54,7 @@ def stored_fleet(store: str | Path | None = None, *, where: str = "") -> Fleet:
         hint = "`opscope store list` shows what there is"
         raise NotFoundError("no run of the store fits", where=where or address, hint=hint)
     runs = _named(rows)
-    return fleet(address, runs, _sorts(place, counted_runs(runs)))
+    return shown_as(FleetResult, fleet(address, runs, _sorts(place, counted_runs(runs))))
 
 
 def fleet_report(

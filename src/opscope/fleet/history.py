@@ -12,7 +12,7 @@ from opscope.core.files import write_atomically
 from opscope.core.input_files import file_bytes
 from opscope.core.json import from_json
 from opscope.core.units import counted_text
-from opscope.fleet.analysis.history import FigureUnit, History, Metric, Order, Point, Subject, history
+from opscope.fleet.analysis.history import FigureUnit, Metric, Order, Point, Subject, history
 from opscope.fleet.analysis.known_changes import (
     KnownChanges,
     acknowledged,
@@ -20,14 +20,17 @@ from opscope.fleet.analysis.known_changes import (
     seen_since,
     with_known,
 )
+from opscope.fleet.results import HistoryResult
 from opscope.fleet.store.place import place_of
 from opscope.fleet.store.querying import ask
 from opscope.fleet.store.rows import moment
 from opscope.fleet.stored_runs import RUNTIME, RunFilter, run_filter
 from opscope.fleet.stores import store_address
 from opscope.machine.clock import SystemClock
+from opscope.reports.notebook.result import shown_as
 
 if TYPE_CHECKING:
+    from opscope.fleet.analysis.history import History
     from opscope.machine.clock import TimeSource
 
 NOT_KNOWN = "not known"
@@ -72,7 +75,7 @@ def stored_history(
     where: str = "",
     since: str = "",
     known: str | Path | None = None,
-) -> History:
+) -> HistoryResult:
     """A figure over the runs of a store, one series for each model, device and variant, with changes of level.
 
     Args:
@@ -107,7 +110,7 @@ def stored_history(
     shown = Metric(metric, asked.unit, asked.higher_is_better)
     judged = history(address, shown, order, found, len(rows) - len(known_rows))
     marked = judged if known is None else with_known(judged, read_known(Path(known)))
-    return seen_since(marked, _since(since)) if since else marked
+    return shown_as(HistoryResult, seen_since(marked, _since(since)) if since else marked)
 
 
 def acknowledge_changes(found: History, known: str | Path, note: str, clock: TimeSource | None = None) -> int:

@@ -11,23 +11,28 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from opscope.core.errors import ClusterError, InterruptedRunError, NotFoundError, OpscopeError
+from opscope.fleet.results import QueryResult, StoreCheckResult, StoreEntries
 from opscope.fleet.store import compaction, log
-from opscope.fleet.store.checking import StoreCheck, verify
+from opscope.fleet.store.checking import verify
 from opscope.fleet.store.entries import StoreEntry, entries, known, next_place
 from opscope.fleet.store.migration import Migrated, migrate
 from opscope.fleet.store.place import place_of
-from opscope.fleet.store.querying import QueryResult, QueryStream, ask, ask_snapshot, streamed
+from opscope.fleet.store.querying import QueryStream, ask, ask_snapshot, streamed
 from opscope.fleet.store.rows import BundleLabels
 from opscope.fleet.store.writing import Batch
 from opscope.fleet.stored_bundle import BundleRequest, Refused, bundles_in, content_id, ready
+from opscope.reports.notebook.result import NotebookResult, shown_as
 from opscope.workflows.measure.workers import Lost, Where, calls
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    import polars as pl
+
     from opscope.fleet.store.compaction import Compacted
     from opscope.fleet.store.place import StoreLocation
     from opscope.fleet.stored_bundle import Ready
+    from opscope.reports.notebook.card import Card
 
 DEFAULT_STORE = "opscope-store"
 STORE_VARIABLE = "OPSCOPE_STORE"
@@ -49,7 +54,7 @@ class Skipped(msgspec.Struct, frozen=True):
     hint: str | None
 
 
-class AddReport(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.store-add/1"):
+class AddReport(NotebookResult, msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.store-add/1"):
     """What became of the bundles that were to be added.
 
     Attributes:
@@ -64,12 +69,34 @@ class AddReport(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.st
     known: int
     skipped: list[Skipped]
 
+    def to_polars(self) -> pl.DataFrame:
+        """The bundles that were added, a row each."""
+        from opscope.fleet.reports.frames import entries_frame
 
-class RemoveReport(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.store-remove/1"):
+        return entries_frame(self.added)
+
+    def _card(self) -> Card:
+        from opscope.fleet.reports.notebook import added_card
+
+        return added_card(self.store, self.added, self.known, [f"{one.path}: {one.problem}" for one in self.skipped])
+
+
+class RemoveReport(NotebookResult, msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.store-remove/1"):
     """The bundles that were removed."""
 
     store: str
     removed: list[StoreEntry]
+
+    def to_polars(self) -> pl.DataFrame:
+        """The bundles that were removed, a row each."""
+        from opscope.fleet.reports.frames import entries_frame
+
+        return entries_frame(self.removed)
+
+    def _card(self) -> Card:
+        from opscope.fleet.reports.notebook import removed_card
+
+        return removed_card(self.store, self.removed)
 
 
 def _silent(done: int, total: int) -> None:
@@ -125,10 +152,18 @@ def add_to_store(
     return AddReport(place.address, added, len(found) - len(added) - len(skipped), skipped)
 
 
-def store_entries(store: str | Path | None = None) -> list[StoreEntry]:
-    """The bundles of a store, in the order of histories."""
+def store_entries(store: str | Path | None = None) -> StoreEntries:
+    """The bundles of a store, in the order of histories.
+
+    Args:
+        store: directory or URL; see ``store_address``.
+
+    Raises:
+        NotFoundError: there is no store.
+        OpscopeError: of the kind that fits when it cannot be read.
+    """
     place = place_of(store_address(store))
-    return entries(place, log.snapshot(place))
+    return StoreEntries(entries(place, log.snapshot(place)), place.address)
 
 
 def query_store(sql: str, store: str | Path | None = None, *, as_of: str | None = None) -> QueryResult:
@@ -138,9 +173,15 @@ def query_store(sql: str, store: str | Path | None = None, *, as_of: str | None 
         sql: see ``opscope.fleet.store.querying.ask``.
         store: directory or URL; see ``store_address``.
         as_of: an earlier version: its number, or a moment in ISO 8601; None: what the store holds now.
+
+    Raises:
+        UsageError: it is wrong, or no query.
+        NotFoundError: there is no store, or its earlier version is not kept any more.
+        OpscopeError: of the kind that fits when the store cannot be read.
     """
     place = place_of(store_address(store))
-    return ask(place, sql) if as_of is None else ask_snapshot(place, log.snapshot(place, as_of), sql)
+    found = ask(place, sql) if as_of is None else ask_snapshot(place, log.snapshot(place, as_of), sql)
+    return QueryResult(found, place.address)
 
 
 @contextmanager
@@ -176,9 +217,13 @@ def compact_store(store: str | Path | None = None) -> Compacted:
     return compaction.compact(place_of(store_address(store)))
 
 
-def verify_store(store: str | Path | None = None) -> StoreCheck:
-    """Read every file of a store and compare it with what was written."""
-    return verify(place_of(store_address(store)))
+def verify_store(store: str | Path | None = None) -> StoreCheckResult:
+    """Read every file of a store and compare it with what was written.
+
+    Raises:
+        OpscopeError: of the kind that fits when there is no store that can be read.
+    """
+    return shown_as(StoreCheckResult, verify(place_of(store_address(store))))
 
 
 def migrate_store(

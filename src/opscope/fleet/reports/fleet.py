@@ -46,7 +46,7 @@ def _values(fleet: Fleet) -> dict[str, Any]:
         "fleet": fleet,
         "maps": [(variant, _map(fleet, variant)) for variant in fleet.variants],
         "dominant": fleet.dominant[:_DOMINANT],
-        "facts": _facts(fleet),
+        "facts": fleet_facts(fleet),
     }
 
 
@@ -59,7 +59,7 @@ def _map(fleet: Fleet, variant: str) -> list[tuple[str, list[FleetRun | None]]]:
     ]
 
 
-def _facts(fleet: Fleet) -> list[str]:
+def fleet_facts(fleet: Fleet) -> list[str]:
     """What a stranger should know first, one sentence each."""
     sides = f"{units.counted_text(len(fleet.devices), 'device')} and {units.counted_text(len(fleet.models), 'model')}"
     found = [f"{sides}; {units.counted_text(len(fleet.runs), 'configuration')}, each by its newest run"]
