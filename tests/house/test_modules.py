@@ -7,8 +7,6 @@ import pkgutil
 import subprocess
 import sys
 
-import pytest
-
 import opscope
 
 NEEDS_TORCH = "opscope.runtimes.executorch.export.models."

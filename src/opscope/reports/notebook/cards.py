@@ -47,19 +47,24 @@ def analysis_card(analysis: Analysis) -> Card:
     categories = [[c.category.value, milliseconds(c.shown_ns), share_text(c.shown_share)] for c in analysis.categories]
     closing = closing_rows_of(analysis.headline, copies=False)
     categories += [[row.name, milliseconds(row.time_ns), share_text(row.share)] for row in closing]
-    work = sorted((o for o in analysis.operators if o.kind != "framework"), key=lambda o: -o.shown_ns)
-    grids = [Grid(["category", "ms", "share"], categories), _operators(work)]
+    grids = [Grid(["category", "ms", "share"], categories), _operators(longest_operators(analysis))]
     answer = f"median {time_text(headline_ns(analysis))} per inference{interval}"
     if analysis.headline is not None and analysis.headline.statistic == "mean":
         answer = f"mean {time_text(headline_ns(analysis))} per call of a method"
     return Card(analysis.trace.path, answer, None, grids, _quality(analysis.quality))
 
 
+def longest_operators(analysis: Analysis) -> list[Operator]:
+    """Operators, the longest first, without the framework's own time."""
+    return sorted((o for o in analysis.operators if o.kind != "framework"), key=lambda o: -o.shown_ns)
+
+
 def comparison_card(comparison: Comparison) -> Card:
     """Verdict, categories, and the operators that changed most."""
     result = comparison.end_to_end
     baseline_ns, candidate_ns = side_latencies(comparison)
-    answer = f"{ratio_text(result.speedup)}: {verdict_text(result.verdict)}"
+    ends = f" [{', '.join(map(ratio_text, result.ci95))}]" if result.ci95 else ""
+    answer = f"{ratio_text(result.speedup)}{ends}: {verdict_text(result.verdict)}"
     sides = f"{comparison.candidate.label} {time_text(candidate_ns)}, {comparison.baseline.label} "
     grids = [_category_changes(comparison), _changes(comparison)]
     note = f"{sides}{time_text(baseline_ns)}; {trust_text(comparison)}"

@@ -10,6 +10,7 @@ from opscope.core.units import counted_text, share_text
 from opscope.program.operators.kinds import Category
 from opscope.reports.content.text import distinct, plain
 from opscope.reports.html.pictures import COLOURS, rows_of
+from opscope.reports.notebook.cards import longest_operators
 from opscope.reports.sections.program import layer_text
 
 if TYPE_CHECKING:
@@ -18,17 +19,19 @@ if TYPE_CHECKING:
 
 _NAME = 44
 _WIDTH = 440
-_TOOLTIPS = ("operator", "layer", "category", "backend", "ms", "share")
+_TOOLTIPS = ("operator:N", "layer:N", "category:N", "backend:N", "ms:Q", "share:N")
 
 
 def operator_bars(analysis: Analysis, most: int) -> alt.Chart:
     """The longest operators as bars in milliseconds per inference, the longest first, coloured by category.
 
+    The framework's own time has no bars.
+
     Args:
         analysis: of one variant or trace.
         most: bars at most; the title says what they leave out.
     """
-    work = sorted(analysis.operators, key=lambda row: -row.shown_ns)
+    work = longest_operators(analysis)
     shown = work[:most]
     labels = distinct(_label(row) for row in shown)
     rows = [_row(label, row) for label, row in zip(labels, shown, strict=True)]

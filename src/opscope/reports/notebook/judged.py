@@ -72,7 +72,7 @@ def _told(method: MethodPreflight) -> list[str]:
 def kernels_card(view: KernelView) -> Card:
     """The sources, and what each says of the first kernels."""
     columns = [
-        [str(number), one.variant, KIND_TEXTS[one.kind], one.path, str(one.kernels)]
+        [f"[{number}]", one.variant, KIND_TEXTS[one.kind], one.path, str(one.kernels)]
         for number, one in enumerate(view.columns, 1)
     ]
     rows = [[line.name, line.isa.value, *map(cell_text, line.cells)] for line in view.kernels[:MOST_ROWS]]
