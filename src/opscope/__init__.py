@@ -98,12 +98,14 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:  # noqa: ANN401 - a module attribute may be anything
-    if name not in __all__:
-        raise AttributeError(f"module 'opscope' has no attribute {name!r}")
-    from opscope import api  # noqa: PLC0415 - the point of this function
+if not TYPE_CHECKING:  # a checker would take any name for one that is there
 
-    return getattr(api, name)
+    def __getattr__(name: str) -> Any:  # noqa: ANN401 - a module attribute may be anything
+        if name not in __all__:
+            raise AttributeError(f"module 'opscope' has no attribute {name!r}")
+        from opscope import api  # noqa: PLC0415 - the point of this function
+
+        return getattr(api, name)
 
 
 def __dir__() -> list[str]:

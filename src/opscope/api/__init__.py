@@ -258,9 +258,11 @@ _MODULES = {
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 
 
-def __getattr__(name: str) -> Any:  # noqa: ANN401 - a module attribute may be anything
-    if name not in _HOME:
-        raise AttributeError(f"module 'opscope.api' has no attribute {name!r}")
-    value = getattr(import_module(_HOME[name]), name)
-    globals()[name] = value  # a module of the same name, bound by its import, gives way to what was asked for
-    return value
+if not TYPE_CHECKING:  # a checker would take any name for one that is there
+
+    def __getattr__(name: str) -> Any:  # noqa: ANN401 - a module attribute may be anything
+        if name not in _HOME:
+            raise AttributeError(f"module 'opscope.api' has no attribute {name!r}")
+        value = getattr(import_module(_HOME[name]), name)
+        globals()[name] = value  # a module of the same name, bound by its import, gives way to what was asked for
+        return value
