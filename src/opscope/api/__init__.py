@@ -9,11 +9,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from opscope.analysis.kernels.kernels import KernelFilter
     from opscope.core.json import to_json
     from opscope.fleet.fleet import fleet_report, stored_fleet
     from opscope.fleet.history import acknowledge_changes, check_new_changes, stored_history
     from opscope.fleet.history_gate import check_history
     from opscope.fleet.results import FleetResult, HistoryResult, QueryResult, StoreCheckResult, StoreEntries
+    from opscope.fleet.store.rows import BundleLabels
     from opscope.fleet.stores import (
         AddReport,
         RemoveReport,
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
     from opscope.workflows.measure.program_check import ProgramCheck, check_programs
     from opscope.workflows.measure.run_report import RunReport
     from opscope.workflows.measure.running import run
+    from opscope.workflows.measure.workers import Where
     from opscope.workflows.reports.combined import combined, combined_report
     from opscope.workflows.reports.conversion import CONVERT_FORMATS, convert, converted
     from opscope.workflows.reports.reports import REPORT_FORMATS, content, report
@@ -59,6 +62,7 @@ __all__ = [
     "REPORT_FORMATS",
     "AddReport",
     "AnalysisResult",
+    "BundleLabels",
     "Check",
     "ComparisonResult",
     "EventsResult",
@@ -68,6 +72,7 @@ __all__ = [
     "GateResult",
     "HistoryResult",
     "Inspected",
+    "KernelFilter",
     "KernelsResult",
     "PreflightResult",
     "Profiled",
@@ -85,6 +90,7 @@ __all__ = [
     "TilesGateResult",
     "TilesRequest",
     "ValidationResult",
+    "Where",
     "acknowledge_changes",
     "add_to_store",
     "analyze",
@@ -136,6 +142,9 @@ __all__ = [
 ]
 
 _MODULES = {
+    "opscope.analysis.kernels.kernels": ("KernelFilter",),
+    "opscope.workflows.measure.workers": ("Where",),
+    "opscope.fleet.store.rows": ("BundleLabels",),
     "opscope.core.json": ("to_json",),
     "opscope.fleet.fleet": (
         "fleet_report",

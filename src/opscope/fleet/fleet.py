@@ -39,8 +39,8 @@ def stored_fleet(store: str | Path | None = None, *, where: str = "") -> FleetRe
     """Devices, models and variants of a store, each configuration by its newest run.
 
     Args:
-        store: directory or URL; see ``opscope.fleet.stores.store_address``.
-        where: filter, see ``opscope.fleet.stored_runs.run_filter``; its ``last`` has no part here.
+        store: directory or URL; None: that of the environment variable OPSCOPE_STORE, else ``opscope-store``.
+        where: which runs, as of :func:`opscope.stored_history`; ``last`` has no part here.
 
     Raises:
         NotFoundError: no run fits.

@@ -79,10 +79,12 @@ def stored_history(
     """A figure over the runs of a store, one series for each model, device and variant, with changes of level.
 
     Args:
-        metric: one of ``METRICS``, for example ``latency`` or ``category:GEMM``.
-        store: directory or URL; see ``opscope.fleet.stores.store_address``.
+        metric: ``latency``, ``mean``, ``p90``, ``p95``, ``p99``, ``load``, ``memory``, ``speedup``; or ``category:``,
+            ``kind:``, ``backend:``, ``operator:``, ``module:`` or ``kernel:`` and a name.
+        store: directory or URL; None: that of the environment variable OPSCOPE_STORE, else ``opscope-store``.
         by: ``date``, ``commit``, ``version`` (of executorch) or ``version:PACKAGE``.
-        where: filter, see ``opscope.fleet.stored_runs.run_filter``.
+        where: which runs, as ``KEY=VALUE,...`` with ``model``, ``device``, ``variant``, ``role``, ``since``, ``last``
+            and the other keys of ``opscope history --where``.
         since: only changes that were seen on this date or later; all runs are judged. Empty: all changes.
         known: file of acknowledged changes, which bear their notes; it may be missing.
 

@@ -47,8 +47,8 @@ def check_history(
 
     Args:
         candidate: a bundle (its accelerated variant) or ``BUNDLE#variant``.
-        against: ``store:`` and a filter, see ``opscope.fleet.stored_runs.run_filter``.
-        store: directory or URL; see ``opscope.fleet.stores.store_address``.
+        against: ``store:`` and which runs, as ``where`` of :func:`opscope.stored_history`.
+        store: directory or URL; None: that of the environment variable OPSCOPE_STORE, else ``opscope-store``.
         threshold: the largest slowdown that is let through, as a fraction; None: 3 %.
 
     Raises:

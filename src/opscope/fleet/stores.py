@@ -124,9 +124,9 @@ def add_to_store(
 
     Args:
         paths: bundles, results of `opscope aie --out`, or directories with such below them.
-        store: directory or URL; see ``store_address``.
+        store: directory or URL; None: that of the environment variable OPSCOPE_STORE, else ``opscope-store``.
         given: name of the device, commit, and whether they are old runs.
-        where: bundles are analysed; None: in this process.
+        where: in which processes bundles are analysed; None: in this one.
         recompute: analyse the traces, also where a bundle has the analyses already.
         progress: hears how many of how many are done.
 
@@ -156,7 +156,7 @@ def store_entries(store: str | Path | None = None) -> StoreEntries:
     """The bundles of a store, in the order of histories.
 
     Args:
-        store: directory or URL; see ``store_address``.
+        store: directory or URL; None: that of the environment variable OPSCOPE_STORE, else ``opscope-store``.
 
     Raises:
         NotFoundError: there is no store.
@@ -170,8 +170,8 @@ def query_store(sql: str, store: str | Path | None = None, *, as_of: str | None 
     """The answer of a store to a query.
 
     Args:
-        sql: see ``opscope.fleet.store.querying.ask``.
-        store: directory or URL; see ``store_address``.
+        sql: one SELECT (or WITH, DESCRIBE, SUMMARIZE, EXPLAIN) over the views of a store.
+        store: directory or URL; None: that of the environment variable OPSCOPE_STORE, else ``opscope-store``.
         as_of: an earlier version: its number, or a moment in ISO 8601; None: what the store holds now.
 
     Raises:
@@ -191,8 +191,8 @@ def query_stream(
     """The answer of a store to a query, a part at a time, in the memory of one part.
 
     Args:
-        sql: see ``opscope.fleet.store.querying.ask``.
-        store: directory or URL; see ``store_address``.
+        sql: one SELECT (or WITH, DESCRIBE, SUMMARIZE, EXPLAIN) over the views of a store.
+        store: directory or URL; None: that of the environment variable OPSCOPE_STORE, else ``opscope-store``.
         as_of: see :func:`query_store`.
         limit: at most so many rows; None: all.
     """
@@ -204,9 +204,18 @@ def query_stream(
 def remove_from_store(
     bundles: Sequence[str], store: str | Path | None = None, *, older_than: int | None = None
 ) -> RemoveReport:
-    """Take bundles out of a store: by their hashes or the beginnings of them, and those that are too many days old.
+    """Take bundles out of a store. The bundles themselves are not touched.
 
     Their rows are in no file of the store afterwards, so that its earlier versions cannot be asked any more.
+
+    Args:
+        bundles: their hashes, or the beginnings of them.
+        store: directory or URL; None: that of the environment variable OPSCOPE_STORE, else ``opscope-store``.
+        older_than: also those that stand in histories more than so many days ago.
+
+    Raises:
+        NotFoundError: there is no store, or not exactly one bundle whose hash begins so.
+        OpscopeError: of the kind that fits when the store cannot be read or written.
     """
     place = place_of(store_address(store))
     return RemoveReport(place.address, compaction.remove(place, bundles, older_than))
@@ -219,6 +228,9 @@ def compact_store(store: str | Path | None = None) -> Compacted:
 
 def verify_store(store: str | Path | None = None) -> StoreCheckResult:
     """Read every file of a store and compare it with what was written.
+
+    Args:
+        store: directory or URL; None: that of the environment variable OPSCOPE_STORE, else ``opscope-store``.
 
     Raises:
         OpscopeError: of the kind that fits when there is no store that can be read.
