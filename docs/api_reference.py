@@ -13,7 +13,7 @@ from opscope.analysis.latency.latency import Latency
 from opscope.analysis.operators.operators import CategoryTime, Operator
 from opscope.fleet.analysis.history import LevelChange, Point, Series
 from opscope.fleet.store.entries import StoreEntry
-from opscope.reports.notebook.result import NotebookResult
+from opscope.measurements.notebook import NotebookResult
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -24,7 +24,7 @@ from many_bundles import Made, Mint
 from opscope.api import to_json
 from opscope.core.errors import MissingDependencyError, UsageError
 from opscope.fleet.results import HistoryResult
-from opscope.reports.notebook.result import NotebookResult, shown_as
+from opscope.measurements.notebook import NotebookResult, shown_as
 from programs import write_tiny_program
 from traces import etdump
 

@@ -18,7 +18,7 @@ from opscope.fleet.store.place import place_of
 from opscope.fleet.store.querying import ask
 from opscope.fleet.stored_runs import run_filter
 from opscope.fleet.stores import store_address
-from opscope.reports.notebook.result import shown_as
+from opscope.measurements.notebook import shown_as
 from opscope.workflows.reports.reports import check_formats
 
 if TYPE_CHECKING:

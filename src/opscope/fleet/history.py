@@ -27,7 +27,7 @@ from opscope.fleet.store.rows import moment
 from opscope.fleet.stored_runs import RUNTIME, RunFilter, run_filter
 from opscope.fleet.stores import store_address
 from opscope.machine.clock import SystemClock
-from opscope.reports.notebook.result import shown_as
+from opscope.measurements.notebook import shown_as
 
 if TYPE_CHECKING:
     from opscope.fleet.analysis.history import History

@@ -18,8 +18,8 @@ from opscope.fleet.stored_bundle import origin_of, read_found
 from opscope.fleet.stored_runs import ORDER, run_filter
 from opscope.fleet.stores import store_address
 from opscope.measurements.judgements import GateResult
+from opscope.measurements.notebook import shown_as
 from opscope.measurements.sides import usual_variant
-from opscope.reports.notebook.result import shown_as
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,7 +9,7 @@ from opscope.fleet.analysis.history import History
 from opscope.fleet.store.checking import StoreCheck
 from opscope.fleet.store.entries import StoreEntry
 from opscope.fleet.store.querying import QueryAnswer
-from opscope.reports.notebook.result import NotebookResult
+from opscope.measurements.notebook import NotebookResult
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

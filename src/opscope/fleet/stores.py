@@ -21,7 +21,7 @@ from opscope.fleet.store.querying import QueryStream, ask, ask_snapshot, streame
 from opscope.fleet.store.rows import BundleLabels
 from opscope.fleet.store.writing import Batch
 from opscope.fleet.stored_bundle import BundleRequest, Refused, bundles_in, content_id, ready
-from opscope.reports.notebook.result import NotebookResult, shown_as
+from opscope.measurements.notebook import NotebookResult, shown_as
 from opscope.workflows.measure.workers import Lost, Where, calls
 
 if TYPE_CHECKING:

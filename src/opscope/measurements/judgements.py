@@ -8,7 +8,7 @@ from opscope.analysis.gate.gate import GateReport
 from opscope.analysis.kernels.kernels import KernelView
 from opscope.analysis.preflight.preflight import Preflight
 from opscope.bundle.validation import Validation
-from opscope.reports.notebook.result import NotebookResult
+from opscope.measurements.notebook import NotebookResult
 
 if TYPE_CHECKING:
     import polars as pl

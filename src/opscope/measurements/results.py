@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from opscope.analysis.analysis import Analysis
 from opscope.analysis.compare.compare import Comparison
 from opscope.core.table import EventTable
-from opscope.reports.notebook.result import NotebookResult
+from opscope.measurements.notebook import NotebookResult
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import msgspec
 
 from opscope.core.errors import EmptyTraceError, IncompleteError, MismatchError, NotFoundError, UsageError
-from opscope.reports.notebook.result import NotebookResult
+from opscope.measurements.notebook import NotebookResult
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from opscope.measurements.notebook import NotebookResult
 from opscope.npu.analysis.compare import TilesComparison
 from opscope.npu.analysis.gate import TilesGate
-from opscope.reports.notebook.result import NotebookResult
 
 if TYPE_CHECKING:
     import polars as pl

@@ -17,9 +17,9 @@ from opscope.core.errors import (
 from opscope.core.files import labels
 from opscope.core.input_files import file_bytes
 from opscope.core.json import from_json
+from opscope.measurements.notebook import shown_as
 from opscope.readers.compressed import first_bytes
 from opscope.readers.registry import trace_reader, traces_in
-from opscope.reports.notebook.result import shown_as
 from opscope.runtimes.executorch.etdump.etdump import EtdumpReader
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import warnings
 from typing import TYPE_CHECKING, cast
 
 from opscope.measurements.analyses import analysis_of, comparison_of
-from opscope.reports.notebook.result import shown_as
+from opscope.measurements.notebook import shown_as
 from opscope.workflows.analyze.sides import program_files, side_of
 
 if TYPE_CHECKING:

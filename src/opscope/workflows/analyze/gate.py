@@ -14,9 +14,9 @@ from opscope.experiment.config_files import decoded
 from opscope.measurements.analyses import comparison_of, paired_sides
 from opscope.measurements.comparability import comparability_notes, mismatches
 from opscope.measurements.judgements import GateResult
+from opscope.measurements.notebook import shown_as
 from opscope.npu.workflows.sides import check_tiles, is_tiles
 from opscope.program.operators.kinds import Category
-from opscope.reports.notebook.result import shown_as
 from opscope.workflows.analyze.analyses import warn_of_tiles
 from opscope.workflows.analyze.sides import side_of
 

@@ -30,7 +30,7 @@ def preflight(path: str | Path) -> PreflightResult:
     from opscope.core.files import sha256_of
     from opscope.measurements.attribution import read_model
     from opscope.measurements.judgements import PreflightResult
-    from opscope.reports.notebook.result import shown_as
+    from opscope.measurements.notebook import shown_as
 
     place = Path(path)
     _check(place)

@@ -44,7 +44,7 @@ class NotebookResult:
         Raises:
             MissingDependencyError: pandas is not installed.
         """
-        from opscope.reports.formats.frames import pandas_frame  # noqa: PLC0415 - a result that is not shown needs none
+        from opscope.reports.formats.frames import pandas_frame
 
         return pandas_frame(self.to_polars())
 
@@ -53,11 +53,11 @@ class NotebookResult:
         raise NotImplementedError
 
     def __repr__(self) -> str:
-        from opscope.reports.notebook.card import text  # noqa: PLC0415 - likewise
+        from opscope.reports.notebook.card import text
 
         return text(type(self).__name__, self._card())
 
     def _repr_html_(self) -> str:
-        from opscope.reports.notebook.card import html  # noqa: PLC0415 - likewise
+        from opscope.reports.notebook.card import html
 
         return html(self._card())
