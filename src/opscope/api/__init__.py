@@ -28,7 +28,8 @@ if TYPE_CHECKING:
         store_entries,
         verify_store,
     )
-    from opscope.measurements.judgements import GateResult, KernelsResult, PreflightResult, ValidationResult
+    from opscope.measurements.judgements import GateResult, ValidationResult
+    from opscope.measurements.program_results import KernelsResult, PreflightResult
     from opscope.measurements.results import AnalysisResult, ComparisonResult, EventsResult, Profiled
     from opscope.npu.workflows.aie import Tiles, TilesRequest, analyze_tiles, write_tiles
     from opscope.npu.workflows.results import TilesComparisonResult, TilesGateResult
@@ -175,12 +176,8 @@ _MODULES = {
         "store_entries",
         "verify_store",
     ),
-    "opscope.measurements.judgements": (
-        "GateResult",
-        "KernelsResult",
-        "PreflightResult",
-        "ValidationResult",
-    ),
+    "opscope.measurements.judgements": ("GateResult", "ValidationResult"),
+    "opscope.measurements.program_results": ("KernelsResult", "PreflightResult"),
     "opscope.measurements.results": (
         "AnalysisResult",
         "ComparisonResult",

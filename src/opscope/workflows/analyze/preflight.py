@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from opscope.core.errors import NotFoundError, TraceFormatError
 
 if TYPE_CHECKING:
-    from opscope.measurements.judgements import PreflightResult
+    from opscope.measurements.program_results import PreflightResult
 
 _HEAD = 8
 
@@ -29,8 +29,8 @@ def preflight(path: str | Path) -> PreflightResult:
     from opscope.analysis.preflight.preflight import preflight as look
     from opscope.core.files import sha256_of
     from opscope.measurements.attribution import read_model
-    from opscope.measurements.judgements import PreflightResult
     from opscope.measurements.notebook import shown_as
+    from opscope.measurements.program_results import PreflightResult
 
     place = Path(path)
     _check(place)

@@ -11,7 +11,7 @@ from opscope.analysis.kernels.ladder import chosen
 from opscope.bundle.bundle import Bundle
 from opscope.core.errors import FeatureError, UsageError, did_you_mean
 from opscope.measurements.bundle_kernels import bundle_ladders, bundle_sources, of_variant
-from opscope.measurements.judgements import KernelsResult
+from opscope.measurements.program_results import KernelsResult
 from opscope.program.kernels.symbols import IsaClass
 from opscope.runtimes.executorch.runners.kernel_evidence import exported_kernels
 from opscope.workflows.analyze.sides import is_kit
