@@ -14,6 +14,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+import vl_convert
 
 import opscope
 from aie_gemm import Gemm
@@ -240,6 +241,39 @@ def test_names_from_a_trace_are_text(tmp_path: Path) -> None:
     found = cells(opscope.analyze(path, warmup=0))
     assert found.tags <= TAGS
     assert any("<script>alert(1)</script>" in cell for row in found.rows for cell in row)
+
+
+def test_a_line_holds_no_control_characters(tmp_path: Path) -> None:
+    """Whatever a file is called, a terminal is told nothing but text, in a list of results too."""
+    path = tmp_path / "red\x1b[31m\nline.etdump"
+    path.write_bytes(etdump(HOSTILE, repeat=2))
+    assert repr(opscope.read(path)).isprintable()
+    assert repr([opscope.analyze(path, warmup=0)]).count("red\\x1b[31m\\nline.etdump") == 1
+
+
+def test_names_from_a_trace_are_text_in_a_chart(tmp_path: Path) -> None:
+    """Also one that Vega could take for an expression; the picture is drawn."""
+    path = tmp_path / "trace.etdump"
+    path.write_bytes(etdump(TRACE.replace("Convolution (NHWC, F32) IGEMM #1", "datum['\\x1b'] <b>"), repeat=2))
+    picture = vl_convert.vegalite_to_svg(opscope.analyze(path, warmup=0).plot().to_dict())
+    assert "&lt;b&gt;" in picture
+    assert "<b>" not in picture
+
+
+@pytest.mark.usefixtures("inside")
+def test_a_chart_of_nothing_is_refused() -> None:
+    """A negative number would silently leave out the longest."""
+    for chart in (opscope.analyze("out").plot, opscope.stored_history("latency", "history").plot):
+        with pytest.raises(UsageError, match="shows nothing"):
+            chart(most=-1)
+
+
+@pytest.mark.usefixtures("inside")
+def test_events_of_tiles_are_in_no_layer() -> None:
+    """They are in no inference either."""
+    events = opscope.read("tiles/0.json")
+    assert events.with_layers().height == events.events > 0
+    assert events.by_layer().height == 0
 
 
 @pytest.mark.usefixtures("inside")

@@ -9,7 +9,7 @@ from opscope.fleet.analysis.history import History
 from opscope.fleet.store.checking import StoreCheck
 from opscope.fleet.store.entries import StoreEntry
 from opscope.fleet.store.querying import QueryAnswer
-from opscope.measurements.notebook import NotebookResult
+from opscope.measurements.notebook import NotebookResult, check_most
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -102,9 +102,13 @@ class HistoryResult(NotebookResult, History, frozen=True):
 
         Args:
             most: series at most; the title says when there are more.
+
+        Raises:
+            UsageError: fewer than one is asked for.
         """
         from opscope.fleet.reports.history import history_chart
 
+        check_most(most)
         return history_chart(self, most)
 
     def _card(self) -> Card:

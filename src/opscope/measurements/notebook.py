@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
+from opscope.core.errors import UsageError
+
 if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
@@ -23,6 +25,16 @@ def shown_as(kind: type[_Shown], found: msgspec.Struct) -> _Shown:
         found: what an analysis gave.
     """
     return kind(**{name: getattr(found, name) for name in found.__struct_fields__})
+
+
+def check_most(most: int) -> None:
+    """Refuse a chart of nothing.
+
+    Raises:
+        UsageError: fewer than one is asked for.
+    """
+    if most < 1:
+        raise UsageError(f"a chart of {most} shows nothing", where="most", hint="give 1 or more")
 
 
 class NotebookResult:

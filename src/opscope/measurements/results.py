@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from opscope.analysis.analysis import Analysis
 from opscope.analysis.compare.compare import Comparison
 from opscope.core.table import EventTable
-from opscope.measurements.notebook import NotebookResult
+from opscope.measurements.notebook import NotebookResult, check_most
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -97,9 +97,13 @@ class AnalysisResult(NotebookResult, Analysis, frozen=True):
 
         Args:
             most: bars at most; the title says what they leave out.
+
+        Raises:
+            UsageError: fewer than one is asked for.
         """
         from opscope.reports.notebook.charts import operator_bars
 
+        check_most(most)
         return operator_bars(self, most)
 
     def _card(self) -> Card:

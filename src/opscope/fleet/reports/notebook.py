@@ -51,9 +51,12 @@ def history_card(history: History) -> Card:
         for one in ordered[:MOST_ROWS]
     ]
     changed = sum(1 for one in ordered if one.changes or one.drifts)
+    short = sum(1 for one in ordered if one.not_judged)
     runs = sum(len(one.points) for one in ordered)
-    counts = f"{counted_text(runs, 'run')} in {len(ordered)} series, of which {changed} changed"
-    answer = f"{history.metric.name} by {history.order.value}: {counts}"
+    judged = ", ".join([f"{changed} changed", *([f"{short} not judged"] if short else [])])
+    answer = (
+        f"{history.metric.name} by {history.order.value}: {counted_text(runs, 'run')}, {len(ordered)} series: {judged}"
+    )
     left_out = [f"{counted_text(history.left_out, 'run')} without this figure"] if history.left_out else []
     lines = [*more_rows(len(rows), len(ordered)), *left_out]
     return Card(history.store, answer, None, [Grid(["series", "level", "newest change"], rows, texts=3)], lines)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from opscope.analysis.analysis import Analysis
     from opscope.analysis.operators.operators import Operator
 
-_NAME = 44
+_NAME = 38
 _WIDTH = 440
 _TOOLTIPS = ("operator:N", "layer:N", "category:N", "backend:N", "ms:Q", "share:N")
 
