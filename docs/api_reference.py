@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 FUNCTIONS = {
-    "Functions": "read analyze compare profile check validate report preflight kernels".split(),
+    "Functions": "read analyze compare profile check validate report preflight kernels combined".split(),
     "Many runs": (
         "add_to_store store_entries query_store stored_history stored_fleet check_history "
         "remove_from_store verify_store"
     ).split(),
-    "Traces of AI Engine tiles": "analyze_tiles compare_tiles check_tiles".split(),
+    "Traces of AI Engine tiles": "analyze_tiles sweep_tiles compare_tiles check_tiles".split(),
 }
 """Functions by section, in the order of the page."""
 RESULTS: tuple[type[NotebookResult], ...] = (
@@ -36,6 +36,7 @@ RESULTS: tuple[type[NotebookResult], ...] = (
     opscope.ValidationResult,
     opscope.PreflightResult,
     opscope.KernelsResult,
+    opscope.CombinedResult,
     opscope.AddReport,
     opscope.StoreEntries,
     opscope.QueryResult,
@@ -44,6 +45,7 @@ RESULTS: tuple[type[NotebookResult], ...] = (
     opscope.RemoveReport,
     opscope.StoreCheckResult,
     opscope.Tiles,
+    opscope.Swept,
     opscope.TilesComparisonResult,
     opscope.TilesGateResult,
 )

@@ -60,6 +60,8 @@ RESULTS: dict[str, Callable[[], NotebookResult]] = {
     "preflight": lambda: opscope.preflight("tiny.pte"),
     "kernels": lambda: opscope.kernels(["kernels.txt"]),
     "analyze_tiles": lambda: opscope.analyze_tiles("tiles/0.json", TILES),
+    "combined": lambda: opscope.combined(["out", "nights/00"]),
+    "sweep_tiles": lambda: opscope.sweep_tiles(["tiles/0.json", "tiles/1.json"], TILES),
     "compare_tiles": lambda: opscope.compare_tiles("tiles", "tiles/0.json"),
     "check_tiles": lambda: opscope.check_tiles("tiles", "tiles/0.json"),
     "add_to_store": lambda: opscope.add_to_store(["out"], "another"),

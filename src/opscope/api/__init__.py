@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from opscope.npu.workflows.aie import Tiles, TilesRequest, analyze_tiles, write_tiles
     from opscope.npu.workflows.results import TilesComparisonResult, TilesGateResult
     from opscope.npu.workflows.sides import check_tiles, compare_tiles
-    from opscope.npu.workflows.sweep import sweep_tiles, write_sweep
+    from opscope.npu.workflows.sweep import Swept, sweep_tiles, write_sweep
     from opscope.workflows.agent_skills import Skill, install_skills, skills
     from opscope.workflows.analyze.analyses import analyze, compare
     from opscope.workflows.analyze.gate import check
@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from opscope.workflows.measure.running import run
     from opscope.workflows.measure.workers import Where
     from opscope.workflows.reports.combined import combined, combined_report
+    from opscope.workflows.reports.combined_result import CombinedResult
     from opscope.workflows.reports.conversion import CONVERT_FORMATS, convert, converted
     from opscope.workflows.reports.reports import REPORT_FORMATS, content, report
     from opscope.workflows.validate.validation import validate
@@ -65,6 +66,7 @@ __all__ = [
     "AnalysisResult",
     "BundleLabels",
     "Check",
+    "CombinedResult",
     "ComparisonResult",
     "EventsResult",
     "ExportDone",
@@ -86,6 +88,7 @@ __all__ = [
     "Skill",
     "StoreCheckResult",
     "StoreEntries",
+    "Swept",
     "Tiles",
     "TilesComparisonResult",
     "TilesGateResult",
@@ -143,6 +146,7 @@ __all__ = [
 ]
 
 _MODULES = {
+    "opscope.workflows.reports.combined_result": ("CombinedResult",),
     "opscope.analysis.kernels.kernels": ("KernelFilter",),
     "opscope.workflows.measure.workers": ("Where",),
     "opscope.fleet.store.rows": ("BundleLabels",),
@@ -199,6 +203,7 @@ _MODULES = {
         "compare_tiles",
     ),
     "opscope.npu.workflows.sweep": (
+        "Swept",
         "sweep_tiles",
         "write_sweep",
     ),

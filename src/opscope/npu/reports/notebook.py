@@ -16,6 +16,7 @@ from opscope.npu.reports.comparison import (
     shown_figures,
     tiles_gate_sentence,
 )
+from opscope.npu.reports.sweep import sweep_sentence
 from opscope.reports.content.messages import sentence
 from opscope.reports.formats.frames import typed_frame
 from opscope.reports.notebook.card import MOST_ROWS, Card, Grid, more_rows
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from opscope.npu.analysis.compare import FigureChange, TilesComparison
     from opscope.npu.analysis.gate import TilesGate
+    from opscope.npu.analysis.sweep import Sweep, SweepRow
     from opscope.npu.analysis.tiles_result import TileRow, TilesAnalysis
     from opscope.reports.formats.frames import Schema
 
@@ -46,6 +48,17 @@ _FIGURES: Schema = {
     **dict.fromkeys("baseline candidate ratio change ci95_low ci95_high".split(), pl.Float64),
     "verdict": pl.String,
     "minimum_detectable": pl.Float64,
+}
+_GMAC = {"gmac_per_s_low": "low", "gmac_per_s_high": "high"}
+_SWEEP: Schema = {
+    **dict.fromkeys("label path".split(), pl.String),
+    **dict.fromkeys("M K N m k n macs cores".split(), pl.Int64),
+    **dict.fromkeys("in_calls mac_per_cycle utilisation coverage".split(), pl.Float64),
+    **dict.fromkeys([*_GMAC, *"iteration_cycles period_cycles call_cycles".split()], pl.Float64),
+    **dict.fromkeys("bound_by stall".split(), pl.String),
+    "stall_share": pl.Float64,
+    "problem": pl.String,
+    "complete": pl.Boolean,
 }
 
 
@@ -118,6 +131,33 @@ def tiles_gate_frame(report: TilesGate) -> pl.DataFrame:
     """The figure that was judged, then those that are shown to be worse."""
     rows = [("overall", report.figure), *(("slower", row) for row in report.slower)]
     return typed_frame(_FIGURES, (_figure(part, row) for part, row in rows))
+
+
+def sweep_card(found: Sweep) -> Card:
+    """What the traces reach, and what bounds the first of them."""
+    rows = [
+        [
+            row.label,
+            row.problem or row.bound_by or "not known",
+            "not known" if row.mac_per_cycle is None else rate_text(row.mac_per_cycle),
+            "not known" if row.utilisation is None else share_text(row.utilisation),
+        ]
+        for row in found.rows[:MOST_ROWS]
+    ]
+    grid = Grid(["trace", "bound by", "MAC/cycle", "of peak"], rows, texts=2)
+    where = ", ".join(row.path for row in found.rows)
+    return Card(where, sweep_sentence(found), "", [grid], [*more_rows(len(rows), len(found.rows)), *found.notes])
+
+
+def sweep_frame(found: Sweep) -> pl.DataFrame:
+    """The traces in the order of their work; GMAC/s at the lowest and the highest clock that is possible."""
+    return typed_frame(_SWEEP, ([_swept(row, name) for name in _SWEEP] for row in found.rows))
+
+
+def _swept(row: SweepRow, name: str) -> object:
+    if name in _GMAC:
+        return None if row.gmac_per_s is None else getattr(row.gmac_per_s, _GMAC[name])
+    return getattr(row, name)
 
 
 def _figures(rows: Sequence[FigureChange]) -> Grid:

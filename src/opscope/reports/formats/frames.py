@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from opscope.analysis.preflight.preflight import Preflight
     from opscope.bundle.validation import Validation
     from opscope.core.table.places import OperatorKey
+    from opscope.reports.combined.values import CombinedReport
     from opscope.reports.content.content import ReportContent
 
     Schema: TypeAlias = Mapping[str, PolarsDataType]
@@ -56,6 +57,16 @@ _WORK: Schema = {"method": pl.String, "category": pl.String, "delegated": pl.Boo
 _KERNELS: Schema = {
     **dict.fromkeys("kernel isa library operator types tile variant evidence path state".split(), pl.String),
     "amount": pl.Int64,
+}
+_BUNDLES: Schema = {
+    **dict.fromkeys("bundle path model dtype platform cpu target".split(), pl.String),
+    "threads": pl.Int64,
+    "variant": pl.String,
+    "baseline": pl.String,
+    "processes": pl.Int64,
+    "arm": pl.String,
+    **dict.fromkeys("latency_ns baseline_ns speedup ci95_low ci95_high".split(), pl.Float64),
+    "verdict": pl.String,
 }
 LAYER_COLUMNS = "module module_type aten source attribution".split()
 """Columns that say which layer an event belongs to; null where that is not known, and for the framework's own time."""
@@ -170,6 +181,20 @@ def kernel_frame(view: KernelView) -> pl.DataFrame:
         for source, cell in zip(view.columns, line.cells, strict=True)
     )
     return typed_frame(_KERNELS, rows)
+
+
+def combined_frame(report: CombinedReport) -> pl.DataFrame:
+    """Bundles at each of their thread counts, in their order."""
+    rows = (
+        (
+            *(bundle.label, bundle.path, bundle.model, bundle.dtype, bundle.platform, bundle.cpu, bundle.target),
+            *(own.threads, own.variant, own.baseline, own.processes, own.arm, own.latency_ns, own.baseline_ns),
+            *(own.speedup, *(own.ci95 or (None, None)), own.verdict),
+        )
+        for bundle in report.bundles
+        for own in bundle.configurations
+    )
+    return typed_frame(_BUNDLES, rows)
 
 
 def typed_frame(schema: Schema, rows: Iterable[Sequence[object]]) -> pl.DataFrame:

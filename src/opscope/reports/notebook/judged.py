@@ -1,11 +1,11 @@
-"""Cards of what was judged: a gate, a validation, a program before it runs, the kernels of runs."""
+"""Cards of what was judged or put together: a gate, a validation, a preflight, kernels, several bundles."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from opscope.analysis.findings.finding import message_of
-from opscope.core.units import counted_text
+from opscope.core.units import counted_text, ratio_text, time_text
 from opscope.reports.content.messages import quality_sentence, sentence
 from opscope.reports.gate import gate_sentence, interval_text, limit_text, value_text
 from opscope.reports.notebook.card import MOST_ROWS, Card, Grid, more_rows
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from opscope.analysis.kernels.kernels import KernelView
     from opscope.analysis.preflight.preflight import MethodPreflight, Preflight
     from opscope.bundle.validation import Validation
+    from opscope.reports.combined.values import CombinedReport
 
 
 def gate_card(report: GateReport) -> Card:
@@ -67,6 +68,25 @@ def _work(method: MethodPreflight) -> Grid:
 
 def _told(method: MethodPreflight) -> list[str]:
     return [f"{method.name}: {partition_line(method)}", *(sentence(message_of(found)) for found in method.findings)]
+
+
+def combined_card(report: CombinedReport) -> Card:
+    """Every bundle with its answer; its thread counts with latency and speedup."""
+    rows = [
+        [
+            *(bundle.label, bundle.cpu or "not known", own.variant),
+            "" if own.threads is None else str(own.threads),
+            "not measured" if own.latency_ns is None else time_text(own.latency_ns),
+            "" if own.speedup is None else ratio_text(own.speedup),
+        ]
+        for bundle in report.bundles
+        for own in bundle.configurations
+    ]
+    grid = Grid(["bundle", "CPU", "variant", "threads", "latency", "speedup"], rows[:MOST_ROWS], texts=3)
+    answers = [f"{bundle.label}: {bundle.headline}" for bundle in report.bundles]
+    where = ", ".join(bundle.path for bundle in report.bundles)
+    counts = f"{counted_text(len(report.bundles), 'bundle')} side by side"
+    return Card(where, counts, None, [grid], [*more_rows(MOST_ROWS, len(rows)), *answers, *report.notes])
 
 
 def kernels_card(view: KernelView) -> Card:
