@@ -24,6 +24,7 @@ from kernel_files import REPORT
 from many_bundles import Made, Mint
 from opscope.api import to_json
 from opscope.core.errors import MissingDependencyError, UsageError
+from opscope.fleet.reports.answer import answer_bytes
 from opscope.fleet.results import HistoryResult
 from opscope.measurements.notebook import NotebookResult, shown_as
 from programs import write_tiny_program
@@ -411,6 +412,16 @@ def test_types_of_an_answer_do_not_depend_on_its_rows() -> None:
     some, none = (opscope.query_store(f"{sql} WHERE {limit}", "store").to_polars() for limit in ("true", "false"))
     assert some.schema == none.schema
     assert list(some.dtypes) == [pl.Float64, pl.Int64, pl.String, pl.Datetime("us"), pl.Boolean]
+
+
+@pytest.mark.usefixtures("inside")
+def test_what_no_column_holds_is_its_text() -> None:
+    """A UUID, also in a Parquet file; lists and structs stay what they are."""
+    found = opscope.query_store("SELECT uuid() AS u, [1, 2] AS l, {'a': 1} AS s", "store")
+    frame = found.to_polars()
+    assert frame.schema == {"u": pl.String, "l": pl.List(pl.Int64), "s": pl.Struct({"a": pl.Int64})}
+    assert found.to_pandas().shape == (1, 3)
+    assert answer_bytes(found.columns, found.types, found.rows, "parquet").startswith(b"PAR1")
 
 
 @pytest.mark.usefixtures("inside")

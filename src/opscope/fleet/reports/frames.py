@@ -15,6 +15,8 @@ from opscope.reports.formats.frames import typed_frame
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from polars._typing import PolarsDataType
+
     from opscope.fleet.analysis.fleet import Fleet
     from opscope.fleet.analysis.history import History, Series
     from opscope.fleet.store.checking import StoreCheck
@@ -61,7 +63,7 @@ _SQL: Schema = {
 
 
 def answer_frame(columns: Sequence[str], types: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> pl.DataFrame:
-    """The answer to a query; a name that is there before gets a number.
+    """The answer to a query; a name that is there before gets a number, and what no column can hold is its text.
 
     Args:
         columns: names.
@@ -70,7 +72,14 @@ def answer_frame(columns: Sequence[str], types: Sequence[str], rows: Sequence[tu
     """
     cells = list(zip(*rows, strict=True)) if rows else [()] * len(columns)
     named = zip(distinct(columns), types, cells, strict=True)
-    return pl.DataFrame([pl.Series(name, list(own), _SQL.get(kind), strict=False) for name, kind, own in named])
+    return pl.DataFrame([_column(name, _SQL.get(kind), own) for name, kind, own in named])
+
+
+def _column(name: str, kind: PolarsDataType | None, cells: Sequence[Any]) -> pl.Series:
+    found = pl.Series(name, list(cells), kind, strict=False)
+    if found.dtype == pl.Object:  # such as a UUID
+        return pl.Series(name, [None if cell is None else str(cell) for cell in cells], pl.String)
+    return found
 
 
 def entries_frame(entries: Iterable[StoreEntry]) -> pl.DataFrame:
