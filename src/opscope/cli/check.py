@@ -216,11 +216,11 @@ def command(
         programs = _Programs(candidate, against, out, resume=resume)
         report = _measured(programs, _settings(given, warmup), share, budget, quiet=quiet)
     else:
-        from opscope.api import check
+        from opscope.workflows.analyze.gate import check_any
 
         _check_measured(given)
         count = warmup_count(warmup)
-        report = check(candidate, against, threshold=share, budget=budget, force=force, warmup=count)
+        report = check_any(candidate, against, threshold=share, budget=budget, force=force, warmup=count)
     told = _told(report, lenient=inconclusive == "pass")
     if _told_to(told, {"json": json, "markdown": markdown, "junit": junit}, quiet=quiet):
         note_unhashed((against, candidate))

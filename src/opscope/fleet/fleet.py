@@ -13,13 +13,15 @@ from opscope.core.errors import NotFoundError
 from opscope.core.files import write_atomically
 from opscope.core.json import to_json
 from opscope.core.units import counted_text
-from opscope.fleet.analysis.fleet import Fleet, SortTime, counted_runs, fleet
+from opscope.fleet.analysis.fleet import SortTime, counted_runs, fleet
 from opscope.fleet.analysis.fleet_run import FleetRun
 from opscope.fleet.analysis.nights import RunSeries, level_changes_since, run_changes
+from opscope.fleet.results import FleetResult
 from opscope.fleet.store.place import place_of
 from opscope.fleet.store.querying import ask
 from opscope.fleet.stored_runs import run_filter
 from opscope.fleet.stores import store_address
+from opscope.measurements.notebook import shown_as
 from opscope.workflows.reports.reports import check_formats
 
 if TYPE_CHECKING:
@@ -40,12 +42,12 @@ _FOLLOWED = 60
 """Newest runs of a configuration that are looked at; `opscope history` looks at all."""
 
 
-def stored_fleet(store: str | Path | None = None, *, where: str = "") -> Fleet:
+def stored_fleet(store: str | Path | None = None, *, where: str = "") -> FleetResult:
     """Devices, models and variants of a store, each configuration by its newest run.
 
     Args:
-        store: directory or URL; see ``opscope.fleet.stores.store_address``.
-        where: filter, see ``opscope.fleet.stored_runs.run_filter``; its ``last`` has no part here.
+        store: directory or URL; None: that of the environment variable OPSCOPE_STORE, else ``opscope-store``.
+        where: which runs, as of :func:`opscope.stored_history`; ``last`` has no part here.
 
     Raises:
         NotFoundError: no run fits.
@@ -64,10 +66,10 @@ def stored_fleet(store: str | Path | None = None, *, where: str = "") -> Fleet:
     counted = counted_runs(runs)
     sorts = _sorts(place, counted)
     if newest is None:
-        return fleet(address, runs, sorts)
+        return shown_as(FleetResult, fleet(address, runs, sorts))
     night, followed = _text(newest - _NIGHT), _followed(place, counted, chosen)
     changes = level_changes_since(list(followed.values()), newest - _LATELY)
-    return fleet(address, _with_changes(runs, followed, night), sorts, changes, night)
+    return shown_as(FleetResult, fleet(address, _with_changes(runs, followed, night), sorts, changes, night))
 
 
 def fleet_report(

@@ -6,9 +6,8 @@ import csv
 import io
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-import polars as pl
-
 from opscope.core.json import array_parts
+from opscope.fleet.reports.frames import answer_frame
 from opscope.reports.content.console import Text, TextConsole, TextTable
 from opscope.reports.content.text import csv_cell, distinct, plain
 
@@ -34,8 +33,18 @@ def answer_table(columns: Sequence[str], types: Sequence[str], rows: Rows) -> Te
     for name, kind in zip(columns, types, strict=True):
         table.add_column(Text(plain(name)), justify="right" if _is_number(kind) else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(Text(plain(_cell(value))) for value in row))
+        table.add_row(*(Text(plain(cell)) for cell in cell_texts(row)))
     return table
+
+
+def cell_texts(row: Sequence[Any]) -> list[str]:
+    """The cells of a row as text; what is not known is empty."""
+    return [_cell(value) for value in row]
+
+
+def number_columns(types: Iterable[str]) -> list[bool]:
+    """Whether columns hold numbers, by their types in SQL."""
+    return [_is_number(kind) for kind in types]
 
 
 def answer_bytes(columns: Sequence[str], types: Sequence[str], rows: Rows, form: str) -> bytes:
@@ -59,7 +68,7 @@ def answer_parts(columns: Sequence[str], types: Sequence[str], parts: Iterable[R
         yield from _csv(columns, parts)
     else:
         rows = [row for part in parts for row in part]
-        yield _parquet(distinct(columns), rows) if form == "parquet" else _table(columns, types, rows)
+        yield _parquet(columns, types, rows) if form == "parquet" else _table(columns, types, rows)
 
 
 def _table(columns: Sequence[str], types: Sequence[str], rows: Rows) -> bytes:
@@ -80,12 +89,9 @@ def _lines(rows: Iterable[Sequence[Any]]) -> bytes:
     return out.getvalue().encode(errors="replace")
 
 
-def _parquet(columns: Sequence[str], rows: Rows) -> bytes:
+def _parquet(columns: Sequence[str], types: Sequence[str], rows: Rows) -> bytes:
     buffer = io.BytesIO()
-    cells = list(zip(*rows, strict=True)) if rows else [()] * len(columns)
-    pl.DataFrame({name: list(own) for name, own in zip(columns, cells, strict=True)}, strict=False).write_parquet(
-        buffer
-    )
+    answer_frame(columns, types, rows).write_parquet(buffer)
     return buffer.getvalue()
 
 

@@ -73,7 +73,7 @@ def _values(fleet: Fleet) -> dict[str, Any]:
         "speedups": [(variant, speedup_map(fleet, variant)) for variant in fleet.variants],
         "detailed": [(variant, _detailed(fleet, variant)) for variant in fleet.variants] if detailed else [],
         "dominant": fleet.dominant[:_DOMINANT],
-        "facts": _facts(fleet),
+        "facts": fleet_facts(fleet),
         "far": DISTANT,
     }
 
@@ -138,7 +138,7 @@ def _detailed(fleet: Fleet, variant: str) -> list[tuple[str, list[FleetRun | Non
     ]
 
 
-def _facts(fleet: Fleet) -> list[str]:
+def fleet_facts(fleet: Fleet) -> list[str]:
     """What a stranger should know of speedups and operators, one sentence each."""
     found = []
     known = [(run.speedup, run) for run in fleet.runs if run.speedup is not None and run.verdict != "undecidable"]

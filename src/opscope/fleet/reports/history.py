@@ -165,6 +165,12 @@ def _newest_change(series: Series) -> LevelChange | LevelDrift:
     return max(found, key=lambda pair: pair[0])[1]
 
 
+def changed_first(history: History) -> list[Series]:
+    """The series that changed, the newest change first, and then the others."""
+    changed, steady = _divided(history)
+    return [*changed, *steady]
+
+
 def _divided(history: History) -> tuple[list[Series], list[Series]]:
     """The series that changed, the newest change first, and the others in their order."""
     changed = [one for one in history.series if one.changes or one.drifts]
@@ -250,7 +256,12 @@ def outliers_text(metric: Metric, series: Series) -> str:
 
 
 def picture(history: History, series: Series) -> str:
-    """The points of a series in their order, with its levels and changes, as SVG."""
+    """:func:`series_chart` as SVG."""
+    return drawn(series_chart(history, series))
+
+
+def series_chart(history: History, series: Series) -> alt.LayerChart:
+    """The points of a series in their order, with its levels and changes."""
     step = -(-len(series.points) // _MOST_POINTS)
     scale, title = _scale(history.metric)
     points = [
@@ -283,7 +294,23 @@ def picture(history: History, series: Series) -> str:
         rule = alt.Chart(rows_of(marks)).encode(x="number:Q")
         layers.append(rule.mark_rule(strokeDash=[4, 3], color=INK))
         layers.append(rule.mark_text(align="left", dx=-4, y=-6, color=INK, fontSize=11).encode(text="text:N"))
-    return drawn(alt.layer(*layers).properties(width=_PICTURE_WIDTH, height=_PICTURE_HEIGHT))
+    chart: alt.LayerChart = alt.layer(*layers).properties(width=_PICTURE_WIDTH, height=_PICTURE_HEIGHT)
+    return chart
+
+
+def history_chart(history: History, most: int) -> alt.VConcatChart:
+    """The charts of the series below each other, those that changed first.
+
+    Args:
+        history: of a figure.
+        most: series at most; the title says how many there are.
+    """
+    ordered = changed_first(history)
+    charts = [series_chart(history, one).properties(title=_in_a_title(subject_text(one))) for one in ordered[:most]]
+    chart: alt.VConcatChart = alt.vconcat(*charts)
+    if len(ordered) > len(charts):
+        chart = chart.properties(title=f"{len(charts)} of {len(ordered)} series, those that changed first")
+    return chart
 
 
 def _scale(metric: Metric) -> tuple[float, str]:

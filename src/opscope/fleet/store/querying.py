@@ -30,7 +30,7 @@ _FETCHED = 10_000
 """Rows that are held at once while an answer is passed on."""
 
 
-class QueryResult:
+class QueryAnswer:
     """What a query gave.
 
     Attributes:
@@ -79,7 +79,7 @@ class QueryStream:
             return list(self._running.fetchmany(count))
 
 
-def ask(place: StoreLocation, sql: str, values: Sequence[Any] = ()) -> QueryResult:
+def ask(place: StoreLocation, sql: str, values: Sequence[Any] = ()) -> QueryAnswer:
     """The whole answer to one query.
 
     Args:
@@ -98,10 +98,10 @@ def ask(place: StoreLocation, sql: str, values: Sequence[Any] = ()) -> QueryResu
     return ask_snapshot(place, snapshot(place), sql, values)
 
 
-def ask_snapshot(place: StoreLocation, now: Snapshot, sql: str, values: Sequence[Any] = ()) -> QueryResult:
+def ask_snapshot(place: StoreLocation, now: Snapshot, sql: str, values: Sequence[Any] = ()) -> QueryAnswer:
     """The answer of one version of a store; see :func:`ask`."""
     with streamed(place, now, sql, values) as stream:
-        return QueryResult(stream.columns, stream.types, [row for part in stream.parts() for row in part])
+        return QueryAnswer(stream.columns, stream.types, [row for part in stream.parts() for row in part])
 
 
 @contextlib.contextmanager
