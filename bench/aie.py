@@ -158,7 +158,7 @@ def decode_words(text: bytes) -> None:
 
 
 def main() -> None:
-    """Make the files, in a process of its own so that this one stays small, and print the figures."""
+    """Make the files, in its own process so that this one stays small, and print the figures."""
     megabytes, *rest = sys.argv[1:] or [str(MEGABYTES)]
     if rest:
         make(Path(rest[0]), int(megabytes))

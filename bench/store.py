@@ -2,8 +2,7 @@
 
 Bundles are made from one that a fake target was profiled with for real: 200 operators, 5 rounds, 2 variants. A night is
 one bundle of each model on each device, 300 models on 40 devices unless told otherwise. Larger stores are filled with
-generated rows, through the same writer, so that what they take is the store's part. Everything that is timed runs in
-processes of its own, as a user would run it. Beside the time on the clock stands that of the processor, which means
+generated rows, through the same writer, so that what they take is the store's part. Everything that is timed runs in its own processes, as a user would run it. Beside the time on the clock stands that of the processor, which means
 something on a machine that others use as well.
 """
 

@@ -324,7 +324,7 @@ def _markdown_files(directory: Path) -> Iterator[Path]:
 
 
 def _links(text: str) -> Iterator[str]:
-    """Relative targets without their fragments; examples in code are no links."""
+    """Relative targets without their fragments; examples in code are not links."""
     prose = _INLINE_CODE.sub("", _FENCE.sub("", text))
     for match in _LINK.finditer(prose):
         if not _ELSEWHERE.match(match[1]):

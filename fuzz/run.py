@@ -1,6 +1,6 @@
 """Fuzz the readers: ``python -m fuzz.run --seconds 60 --seed 1 --target etdump``.
 
-Each target runs in a process of its own, one after the other. A finding is anything but a value or a TraceFormatError:
+Each target runs in its own process, one after the other. A finding is anything but a value or a TraceFormatError:
 another exception, a crash, more than a second, more than 512 MiB, or a table that differs from a plain reading.
 Findings are made smaller and written to ``fuzz/findings``; then the exit code is 1. The seed decides which inputs are
 tried, the time how many. ``--input FILE --target NAME`` reads one file again.
@@ -136,7 +136,7 @@ def _watched(process: subprocess.Popen[str], current: Current) -> tuple[str, str
 
 
 def _smaller(name: str, data: bytes, candidate: Path, failure: str) -> bytes:
-    """A smaller input that kills a worker in the same way, each tried in a process of its own."""
+    """A smaller input that kills a worker in the same way, each tried in its own process."""
     tries, size = 0, len(data) // 2
     while size and failure.startswith("crash") and tries < _MOST_MINIMISING:
         at = 0

@@ -1,4 +1,4 @@
-"""Try the models of the zoo: ``python -m zoo.run [NAME...]``, each in processes of its own, one after the other.
+"""Try the models of the zoo: ``python -m zoo.run [NAME...]``, each in its own processes, one after the other.
 
 A model and number type has a file in the output directory; what is there is not tried again. ``--write
 zoo/results.json`` puts them together, from which ``docs/build.py`` makes the page.

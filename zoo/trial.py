@@ -54,7 +54,7 @@ def warm_up() -> None:
 
 
 def tried(entry: Entry, dtype: str, timeout: float) -> Record:
-    """Export, preflight and profile a model in a process of its own.
+    """Export, preflight and profile a model in its own process.
 
     Args:
         entry: of the catalogue.
@@ -79,7 +79,7 @@ def tried(entry: Entry, dtype: str, timeout: float) -> Record:
 
 
 def _served(entry: Entry, dtype: str, place: Path) -> None:
-    """Try a model in a process of its own; what libraries print goes to a log."""
+    """Try a model in its own process; what libraries print goes to a log."""
     log = os.open(place / "log", os.O_WRONLY | os.O_CREAT)
     os.dup2(log, 1)
     os.dup2(log, 2)

@@ -63,7 +63,7 @@ def test_the_cause_its_size_and_what_was_done_are_named() -> None:
     found = told(variant(0, 0, 0, 0.5, 0.5, 0.5))["preemption"]
     assert found.title == (
         "another process took 50.0 % of the CPU time of these rounds (60 of 240 inferences preempted, steal 0.0 %); "
-        "none is left out, 3 of 6 processes are disturbed"
+        "none excluded; 3 of 6 processes are disturbed"
     )
     assert found.next_step
 

@@ -159,7 +159,7 @@ def test_several_methods_keep_their_shares_of_the_calls() -> None:
 
 
 def test_a_caller_whose_clock_runs_behind_the_trace_is_not_subtracted() -> None:
-    """Copies below zero are no copies: the rows are left together."""
+    """Copies below zero are not copies: the rows are left together."""
     found = told(process(*[(60_000, 30_000)] * 4), [[95_000] * 4], outside=-1_000)
     assert found.headline
     assert [row.name for row in found.headline.rows] == ["outside of Method::execute, and tracing"]
@@ -206,7 +206,7 @@ def test_what_is_left_to_gain_keeps_the_copies() -> None:
 
 
 def test_times_too_short_to_be_shown_have_no_ratio() -> None:
-    """0.000 ms over 0.000 ms is no speedup."""
+    """0.000 ms over 0.000 ms is not a speedup."""
     assert ratio_of_times(300.0, 500.0) is None
     assert ratio_of_times(None, 500.0) is None
     assert ratio_of_times(1_500.0, 500.0) == 3.0

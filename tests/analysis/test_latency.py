@@ -28,7 +28,7 @@ def test_latency_is_the_outermost_event_and_nothing_nested_is_added() -> None:
 
 
 def test_loading_stands_apart() -> None:
-    """Loading is reported once, initialisation inside it is not added, and it is no part of the latency."""
+    """Loading is reported once, initialisation inside it is not added, and it is not a part of the latency."""
     found = latency(table(ONE))
     assert found is not None
     assert found.processes[0].load_ns == 900

@@ -226,7 +226,7 @@ def test_far_below_both_ceilings_the_likely_reason_is_told(changes: dict[str, ob
 
 
 def test_moving_data_has_no_arithmetic() -> None:
-    """A transposition is held against memory alone."""
+    """A transposition is compared with memory alone."""
     one = placed(name="Transpose (ND, X32)", kernel=None, macs=0, flops=0, activation_bytes=1 << 20)
     assert (one.compute_ns, one.bound, one.note) == (0, Bound.MEMORY, None)
 

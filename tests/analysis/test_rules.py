@@ -75,12 +75,12 @@ def test_a_finding_carries_its_evidence_and_what_it_could_save() -> None:
 def test_the_bottleneck_is_named_with_what_would_be_left() -> None:
     """Convolution of 800 in 1000 us: without it 0.2 ms, five times as fast at most."""
     (finding,) = (f for f in analysed(trace(convolution=800, transpose=50, add=150)).findings if f.rule == "bottleneck")
-    assert "Convolution takes most: 80.0 %" in finding.title
+    assert "Convolution dominates: 80.0 %" in finding.title
     assert "0.200 ms would be left, 5.00x at most" in finding.evidence
 
 
 def test_a_slow_first_inference_is_told() -> None:
-    """A first inference of five times the settled latency stands in the findings."""
+    """A first inference of five times the steady-state latency stands in the findings."""
     text = trace(convolution=500) + trace(convolution=100) * 4
     events = table(text).with_warmup(1)
     assert "slow_first_inference" in rules_of(analyse(events, SOURCE))
@@ -105,7 +105,7 @@ def test_acceleration_without_any_effect_is_a_finding() -> None:
 
 
 def test_different_outputs_outrank_everything() -> None:
-    """A fast wrong result is no result."""
+    """A fast wrong result is not a result."""
     wrong = compare_outputs([np.array([1.0, 2.0])], [np.array([1.0, 2.5])], "fp32")
     findings, _ = examine_comparison(compare(side(1000), side(500), labels=LABELS, paired=True, outputs=wrong))
     assert findings[0].rule == "outputs_agree"
@@ -188,4 +188,4 @@ def test_kernels_that_are_made_for_language_models_stay() -> None:
     (portable,) = [f for f in analysed(text).findings if f.rule == "portable_operators"]
     assert "custom_sdpa" in portable.evidence
     assert advice("llama::custom_sdpa.out", Cause.NO_RULE, None).startswith("leave it")
-    assert "XNNPACK takes" in advice("aten::erf.out", Cause.NO_RULE, None)
+    assert "XNNPACK supports" in advice("aten::erf.out", Cause.NO_RULE, None)

@@ -73,7 +73,7 @@ def test_data_movement_names_its_kinds_and_the_layers_that_cause_it() -> None:
 def test_inputs_channels_last_are_advised_only_where_inputs_are_changed() -> None:
     """A model that takes them so already is changed in its middle, if at all."""
     steps = [one.next_step for one in attributed("block.1 (Linear)") if one.rule in {"data_movement", "layout_tax"}]
-    assert steps == ["keep operators that want another layout out of the middle"] * 2
+    assert steps == ["move operators that need another layout to the start or end"] * 2
 
 
 def test_the_layout_tax_says_that_it_is_part_of_data_movement() -> None:
@@ -91,7 +91,7 @@ def test_the_layout_tax_says_that_it_is_part_of_data_movement() -> None:
         ("Transpose (ND, X32) #1", "one memory format"),
         ("Copy (NC, X32) #1", "drop the copies"),
         ("Slice (ND, X32) #1", "split weights"),
-        ("Constant Pad (ND, X32) #1", "its padding"),
+        ("Constant Pad (ND, X32) #1", "own padding"),
         ("Convert (NC) #1", "quantisation_overhead"),
     ],
 )
@@ -141,9 +141,9 @@ def fragmented(border: int) -> Analysis:
 
 
 def test_many_delegates_with_costly_borders_are_told() -> None:
-    """Eight borders of 10 us; with one call left, seven would be saved. What the clock cuts off is no border."""
+    """Eight borders of 10 us; with one call left, seven would be saved. What the clock cuts off is not a border."""
     found = finding(fragmented(10), "fragmentation")
-    assert found.title.startswith("The model is cut into 8 delegate calls")
+    assert found.title.startswith("The model is split into 8 delegate calls")
     assert "native_call_expand_copy.out x 8" in found.evidence
     assert found.saving_ns == pytest.approx(7 * (10_000 - 499.5))
 
@@ -168,7 +168,7 @@ def test_quantising_at_run_time_is_told_with_what_it_is_done_for() -> None:
 
 
 def test_converting_for_another_reason_is_told_apart() -> None:
-    """A conversion between floating types is no quantisation."""
+    """A conversion between floating types is not quantisation."""
     found = finding(quantised(80, "Convert (NC, F32, F16) #1"), "quantisation_overhead")
     assert found.title == "Converting number types takes 8.0 % of the latency"
 

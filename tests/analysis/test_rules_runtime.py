@@ -66,7 +66,7 @@ def test_a_batch_normalisation_that_runs_by_itself_should_be_folded() -> None:
 
 
 def test_activations_that_no_product_ends_with_are_good_to_know() -> None:
-    """HardSwish at 8 %; it is no unfused operator."""
+    """HardSwish at 8 %; it is not an unfused operator."""
     analysis = analysed(trace((CONVOLUTION, 920), ("HardSwish (NC) #1", 80)))
     assert "8.0 %" in finding(analysis, "costly_activations").title
     assert "unfused_operators" not in {one.rule for one in analysis.findings}

@@ -52,7 +52,7 @@ def test_without_ceilings_a_saving_is_the_limit() -> None:
     """What Amdahl's law leaves: the whole time of the operator, and no more is claimed than at most."""
     portable = found(analysed(processes(90, 100, 110)), "portable_operators")
     assert portable.saving_ns == 100_000
-    assert portable.saving_basis == "at most, if none of it were left"
+    assert portable.saving_basis == "at most, if removed entirely"
 
 
 def test_the_interval_is_that_of_the_measurement() -> None:

@@ -47,7 +47,7 @@ def test_roles_are_fields_and_traces_are_where_the_manifest_says(bundle: Bundle)
 
 
 def test_a_directory_with_something_in_it_is_refused(tmp_path: Path, bundle: Bundle) -> None:
-    """Neither a bundle nor a stranger's files are overwritten, and a file is no directory."""
+    """Neither a bundle nor a stranger's files are overwritten, and a file is not a directory."""
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "thesis.txt").write_text("keep")
     with pytest.raises(BundleError, match="not empty"):

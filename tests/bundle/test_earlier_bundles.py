@@ -26,7 +26,7 @@ def bundle(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 
 def test_it_says_what_it_said(bundle: Path) -> None:
-    """Figures computed anew from the traces are those that were written then."""
+    """Figures recomputed from the traces are those that were written then."""
     written = json.loads((bundle / "analysis.json").read_bytes())
     found = opscope.analyze(bundle)
     assert found.latency.mean_ns == written["latency"]["mean_ns"]
@@ -42,7 +42,7 @@ def failed(bundle: Path) -> list[str]:
 
 
 def test_it_is_valid(bundle: Path) -> None:
-    """As it is, and with reports that are written anew."""
+    """As it is, and with reports that are rewritten."""
     assert failed(bundle) == []
     opscope.report(bundle)
     assert failed(bundle) == []

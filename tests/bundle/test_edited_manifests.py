@@ -82,10 +82,10 @@ def test_years_far_away_change_no_figure(created: str, bundle: Path) -> None:
 @pytest.mark.parametrize(
     ("path", "fault"),
     [
-        ("/etc/passwd", "is no path within the bundle"),
+        ("/etc/passwd", "is not a path within the bundle"),
         ("../../../../../etc/passwd", "leads out of the bundle"),
-        ("a\0b", "is no path"),
-        ("", "is no path"),
+        ("a\0b", "is not a path"),
+        ("", "is not a path"),
     ],
 )
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ SCHEMAS = Path(__file__).parents[2] / "docs" / "reference" / "schemas"
 
 
 def run(*words: object, directory: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """A command in a process of its own; whatever it says, it never shows a traceback."""
+    """A command in its own process; whatever it says, it never shows a traceback."""
     command = [sys.executable, "-m", "opscope", *map(str, words)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=directory, timeout=120)
     assert "Traceback" not in done.stderr, done.stderr
@@ -108,7 +108,11 @@ def test_quiet_says_nothing(array: Path, tmp_path: Path) -> None:
         (["text.json"], 4, "neither a trace in JSON nor raw trace words"),
         (["mem.json", "--json", "found.json"], 4, "no core was traced"),
         (["part.json", "--json", "found.json"], 11, "part of the trace is missing"),
-        (["one.json", "--M", "-4", "--K", "1", "--N", "1", "--m", "1", "--k", "1", "--n", "1"], 2, "M = -4 is no size"),
+        (
+            ["one.json", "--M", "-4", "--K", "1", "--N", "1", "--m", "1", "--k", "1", "--n", "1"],
+            2,
+            "M = -4 is not a size",
+        ),
         (["one.json", "--row", "0", "--col", "4", "--m", "1", "--k", "1", "--n", "1"], 2, "0 x 4 cores cannot be"),
         ([], 2, "no trace is named"),
     ],
@@ -228,5 +232,5 @@ def test_compare_and_check_take_traces_of_tiles(tmp_path: Path) -> None:
     assert "undecidable: too few traces" in " ".join(one.stdout.split())
     assert (one.returncode, few.returncode, all_of_them.returncode, junit.returncode) == (0, 14, 1, 1)
     assert all_of_them.stdout.startswith("## opscope check: regression\n")
-    assert '<failure message="slower, by' in junit.stdout
+    assert '<failure message="slower by' in junit.stdout
     assert 'time="' not in junit.stdout

@@ -39,7 +39,7 @@ def log(*names: str) -> str:
 
 
 def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    """The command in a process of its own."""
+    """The command in its own process."""
     command = [sys.executable, "-m", "opscope", "kernels", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
@@ -66,7 +66,7 @@ def test_logs_of_two_variants_are_held_against_each_other(tmp_path: Path) -> Non
     assert cells == {SME2: ["present", "absent"], NEON: ["present", "present"]}
     assert (view["pairs"][0]["only_left"], view["pairs"][0]["both"]) == ([SME2], [NEON])
     shown = run(f"{tmp_path}/on.log#on").stdout
-    assert "registered, which is not run" in shown
+    assert "registered, not necessarily run" in shown
 
 
 def test_a_run_of_the_kit_is_shown_with_its_roles(tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ def test_a_report_of_the_kit_shows_its_lists(tmp_path: Path) -> None:
     text = (directory / "opscope" / "report.md").read_text().replace("\\", "")
     assert f"| {SME2} | SME2 | absent | present |" in text
     assert f"| {NEON} | NEON | present | present |" in text
-    assert "1. alpha, baseline, 1 thread: registered, which is not run, alpha/toy_fp32_alpha_t1_kernels.csv" in text
+    assert "1. alpha, baseline, 1 thread: registered, not necessarily run, alpha/toy_fp32_alpha_t1_kernels.csv" in text
     assert SME2 in (directory / "opscope" / "report.html").read_text()
 
 
@@ -157,7 +157,7 @@ def test_what_processes_of_a_bundle_registered_is_shown(tmp_path: Path) -> None:
     text = (out / "report.md").read_text().replace("\\", "")
     assert f"| {AVX512} | AVX-512 | present | absent |" in text
     assert f"| {NEON} | NEON | present | present |" in text
-    assert "registered, which is not run" in text
+    assert "registered, not necessarily run" in text
 
 
 def test_a_bundle_without_counts_says_how_far_its_evidence_goes(bundle: Path, tmp_path: Path) -> None:
@@ -328,7 +328,7 @@ def test_a_record_that_names_files_elsewhere_is_refused(counted: Path, tmp_path:
 
 @pytest.mark.runtime
 def test_reports_name_the_kernels_that_were_counted(counted: Path) -> None:
-    """Written anew behind the count; what only lays data out is no kernel of an operator."""
+    """Written anew behind the count; what only lays data out is not a kernel of an operator."""
     analysis = analyze(f"{counted}#accelerated")
     known = {row.module: row.kernel for row in analysis.operators if row.kernel}
     assert known == {
@@ -358,5 +358,5 @@ def test_evidence_that_cannot_be_used_is_a_warning_of_the_analysis(counted: Path
     assert all(row.kernel is None for row in found.operators)
     report(copy, ["md"])
     text = (copy / "report.md").read_text()
-    assert "Not shown: what was counted of kernels cannot be used: the record is damaged" in text
+    assert "Not shown: the counted kernels cannot be used: the record is damaged" in text
     assert "SME or SME2 kernels selected for 3 of 3 convolutions and products" in text

@@ -43,7 +43,7 @@ def test_the_answer_comes_first(program: Path) -> None:
     assert " ".join(path.split()).endswith("tiny.pte (pte)")
     assert answer.startswith("what can run with SME and SME2 is not known")
     assert "1 call of XNNPACK, 1 delegate without payload; 1 portable operator" in done.stdout
-    assert "next: give the program that the exporter wrote" in done.stdout
+    assert "next: use the program that the exporter wrote" in done.stdout
     assert max(map(len, done.stdout.splitlines())) <= 80
 
 
@@ -61,7 +61,7 @@ def test_json_obeys_its_schema(program: Path, tmp_path: Path) -> None:
 
 
 def test_what_another_backend_runs_is_not_known(tmp_path: Path) -> None:
-    """It is no claim that there is nothing to accelerate."""
+    """It is not a claim that there is nothing to accelerate."""
     path = tmp_path / "other.pte"
     path.write_bytes(write_tiny_program(tmp_path).read_bytes().replace(b"XnnpackBackend", b"AnotherBackend"))
     text = " ".join(rendered(preflight(path)).split())
@@ -110,7 +110,7 @@ def test_a_file_that_is_absent(tmp_path: Path) -> None:
 
 
 def test_a_directory(tmp_path: Path) -> None:
-    """A bundle is no program; the hint says where its program is."""
+    """A bundle is not a program; the hint says where its program is."""
     done = opscope("preflight", tmp_path)
     assert done.returncode == 3
     assert "a directory, not a program" in done.stderr

@@ -20,7 +20,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 def opscope(*words: object) -> subprocess.CompletedProcess[str]:
-    """The command in a process of its own."""
+    """The command in its own process."""
     command = [sys.executable, "-m", "opscope", "report", *map(str, words)]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
@@ -45,7 +45,7 @@ def test_several_directories_need_a_place(runs):
     """Their report belongs to none of them, so it is not written into one."""
     done = opscope(*runs)
     assert done.returncode == 2
-    assert "belongs to none of them" in done.stderr
+    assert "has no bundle to go into" in done.stderr
     assert "--out DIR" in done.stderr
 
 

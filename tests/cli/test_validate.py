@@ -26,7 +26,7 @@ finally:
 
 
 def opscope(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    """Run the command in a process of its own, which must load neither torch nor executorch."""
+    """Run the command in its own process, which must load neither torch nor executorch."""
     command = [sys.executable, "-c", CODE, "validate", *(str(argument) for argument in arguments)]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
@@ -93,7 +93,7 @@ def test_results_for_programs_and_pull_requests(damaged: Path, tmp_path: Path) -
     [
         (["absent"], 3, "there is nothing there"),
         (["."], 8, "not a bundle: there is no manifest.json in it"),
-        ([".", "--json", "-", "--markdown", "-"], 2, "--json is printed already"),
+        ([".", "--json", "-", "--markdown", "-"], 2, "--json is already printed"),
     ],
 )
 def test_mistakes_have_their_codes(

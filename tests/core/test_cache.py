@@ -37,7 +37,7 @@ def test_a_file_takes_the_place_of_an_older_one(tmp_path: Path) -> None:
 
 
 def test_a_file_does_not_take_the_place_of_a_folder(tmp_path: Path) -> None:
-    """That is no race but an error, and says where."""
+    """That is not a race but an error, and says where."""
     make(tmp_path / "kept", "folder")
     with pytest.raises(StorageError, match="kept"), made_in_place(tmp_path / "kept") as made:
         made.touch()

@@ -117,7 +117,7 @@ def test_beyond_what_was_seen_probabilities_fall_and_stay_above_those_of_normal_
 
 
 def test_little_is_known_of_few_runs() -> None:
-    """Two series of ten runs: a slowdown of 10 % at a scatter of 1 % is no regression yet."""
+    """Two series of ten runs: a slowdown of 10 % at a scatter of 1 % is not a regression yet."""
     logs = np.random.default_rng(0).normal(0, 0.01, (2, 10))
     logs[0, -1] += math.log(1.1)
     assert judge_newest(logs).corrected[0] > 1 / 60

@@ -48,7 +48,7 @@ def test_what_was_escaped_comes_back(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["\\", "\\q", "\\x1", "\\ud800", "\\U00110000", "\\u12"])
 def test_what_is_no_escape_stays(text: str) -> None:
-    """Files are not trusted: a broken escape is no error, and none gives half a surrogate pair."""
+    """Files are not trusted: a broken escape is not an error, and none gives half a surrogate pair."""
     assert unescaped(text) == text
 
 

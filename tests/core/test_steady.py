@@ -233,7 +233,7 @@ def test_the_clock_is_known_by_its_step():
 
 
 def test_a_long_series_is_binned_by_medians():
-    """At most as many groups as asked for; what is left over at the end is no group."""
+    """At most as many groups as asked for; what is left over at the end is not a group."""
     places, medians = binned(np.arange(11.0), 4)
     assert places.tolist() == [1, 4, 7]
     assert medians.tolist() == [1, 4, 7]

@@ -149,7 +149,7 @@ def test_children_that_take_longer_than_their_parent_are_refused():
 @pytest.mark.parametrize("start", [4, 96])
 def test_a_child_outside_of_its_parent_is_refused(start):
     """It starts before its parent, or ends after it."""
-    with pytest.raises(InvariantError, match=r"event 0 .* lies outside its parent"):
+    with pytest.raises(InvariantError, match=r"event 0 .* is outside its parent"):
         build((start, 10, 1), (5, 100, -1))
 
 
@@ -244,7 +244,7 @@ def test_with_processes_keeps_clock_warnings_and_warmup():
 
 
 def test_warmup_marks_the_first_inferences_of_every_process():
-    """One number holds for all processes; loading is no warm-up."""
+    """One number holds for all processes; loading is not a warm-up."""
     both = EventTable.concat([table(PLAIN, repeat=3)] * 2).with_warmup(2)
     assert both.inferences()["warmup"].to_list() == [True, True, False] * 2
     assert not both.frame.filter(pl.col("inference").is_null())["warmup"].any()

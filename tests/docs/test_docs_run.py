@@ -72,7 +72,7 @@ VARIES = (
     (r"#x as fast|#x, undecidable: too few rounds", "VERDICT"),
     (
         (
-            r"(?:candidate )?(?:faster|slower)|no difference shown(?:, a change beyond # % is excluded)?"
+            r"(?:candidate )?(?:faster|slower)|no difference detected(?:, a change beyond # % is excluded)?"
             r"|undecidable(?:: too few processes|: between-process spread unknown)?"
         ),
         "VERDICT",

@@ -41,7 +41,7 @@ def test_every_page_of_the_repository_is_in_the_site(site: Path) -> None:
 
 
 def test_no_page_loads_anything_from_elsewhere(site: Path) -> None:
-    """No font, script, picture or style of another server; links that a reader follows are no loads."""
+    """No font, script, picture or style of another server; links that a reader follows are not loads."""
     loads = {found for page in site.rglob("*.html") for found in _LOADS.findall(page.read_text(encoding="utf-8"))}
     assert {load for load in loads if 'rel="canonical"' not in load} == set()
     styles = [style.read_text(encoding="utf-8") for style in site.rglob("*.css")]
@@ -73,7 +73,7 @@ def test_the_search_works_from_a_directory(site: Path, browser: Chromium) -> Non
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:  # a key that comes while the page is busy is lost on a loaded machine
         browser.value("document.querySelector('.md-search__input').value = ''")
-        for text in ("", "roofline"):  # the same word again is no new search
+        for text in ("", "roofline"):  # the same word again is not a new search
             browser.type(text)
             browser.press("ArrowRight")  # the search listens to keys, not to text
         if "Roofline: how far" in (found := _until(browser, "Roofline: how far")):

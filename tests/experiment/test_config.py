@@ -493,8 +493,8 @@ def test_keys_that_the_kit_does_not_know_are_noted(tmp_path: Path) -> None:
         (changed(threads=[0]), "experiments[0].threads[0]", "0 is not allowed"),
         (changed(runs=0), "experiments[0].runs", "0 is not allowed"),
         (changed(1, name="mac_sme2_on_t4"), "experiments[1].name", "two experiments"),
-        (changed(cpu_affinity="cpu7"), "experiments[0].cpu_affinity", '"cpu7" is no mask'),
-        (changed(cpu_affinity="0"), "experiments[0].cpu_affinity", '"0" is no mask'),
+        (changed(cpu_affinity="cpu7"), "experiments[0].cpu_affinity", '"cpu7" is not a mask'),
+        (changed(cpu_affinity="0"), "experiments[0].cpu_affinity", '"0" is not a mask'),
         (
             KIT | {"analysis": {"compare_pairs": [PAIR | {"baseline": {"experiment": "off", "threads": 1}}]}},
             "analysis.compare_pairs[0].baseline.experiment",

@@ -68,7 +68,7 @@ def test_a_filter_chooses_runs(store: Path) -> None:
 
 
 def test_devices_are_ranked_by_model_and_way_of_timing() -> None:
-    """Slowest first; a latency with tracing is no match for one without, and one device is no ranking."""
+    """Slowest first; a latency with tracing is not a match for one without, and one device is not a ranking."""
     runs = [
         run("a", latency_ns=1e6),
         run("b", latency_ns=3e6),

@@ -51,7 +51,7 @@ def test_a_newest_run_beyond_the_scatter_of_its_predecessors_is_slower() -> None
 
 
 def test_the_second_night_in_a_row_is_counted() -> None:
-    """It is no change to the run before, and still one to the level."""
+    """It is not a change to the run before, and still one to the level."""
     (found,) = run_changes([nights([*steady(30), 1.2e6, 1.201e6])])
     assert found is not None
     assert (found.verdict, found.in_a_row) == (Verdict.SLOWER, 2)

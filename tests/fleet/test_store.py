@@ -77,7 +77,7 @@ def counts(store: Path | str) -> dict[str, int]:
 
 
 def opscope(*words: object, **options: object) -> subprocess.CompletedProcess[str]:
-    """The command, in a process of its own."""
+    """The command, in its own process."""
     return subprocess.run([BIN, *map(str, words)], capture_output=True, text=True, check=False, **options)  # type: ignore[call-overload]
 
 
@@ -186,7 +186,7 @@ def test_documents_that_do_not_fit_are_computed_from_the_traces(mint: Mint, tmp_
 def test_a_damaged_bundle_is_named_and_the_others_are_stored(
     damage, said: str | None, bundles: Path, tmp_path: Path
 ) -> None:
-    """It is left out with its reason; a document that is computed from the traces is no damage."""
+    """It is left out with its reason; a document that is computed from the traces is not damage."""
     damage(bundles / "05")
     done = add_to_store([bundles], tmp_path / "store")
     assert [one.path for one in done.skipped] == ([] if said is None else [str(bundles / "05")])
@@ -213,7 +213,7 @@ def test_the_command_names_what_it_left_out(bundles: Path, tmp_path: Path) -> No
     done = opscope("store", "add", bundles, "--store", tmp_path / "store")
     assert done.returncode == 11
     assert f"left out: {bundles / '05/manifest.json'}: the manifest is damaged" in done.stderr
-    assert "11 added, 0 there already, 1 left out" in done.stdout
+    assert "11 added, 0 already there, 1 left out" in done.stdout
 
 
 def _threads(path: Path, number: int) -> None:

@@ -91,7 +91,7 @@ def test_two_writers_at_once_lose_nothing(
 @pytest.mark.parametrize(
     ("change", "advice"),
     [
-        ({"AWS_ENDPOINT_URL": "http://127.0.0.1:9"}, "nobody answers there: check AWS_ENDPOINT_URL"),
+        ({"AWS_ENDPOINT_URL": "http://127.0.0.1:9"}, "no server answers: check AWS_ENDPOINT_URL"),
         ({"bucket": "s3://missing/runs"}, "make the bucket first"),
         (
             {"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": "", "AWS_METADATA_ENDPOINT": "http://127.0.0.1:9"},
@@ -133,7 +133,7 @@ class Denying(BaseHTTPRequestHandler):
 
 
 def test_denied_access_is_a_storage_error(bundles: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    """The command ends with its exit code and the step that fits, and is no bug in opscope."""
+    """The command ends with its exit code and the step that fits, and is not a bug in opscope."""
     with ThreadingHTTPServer(("127.0.0.1", 0), Denying) as denying:
         threading.Thread(target=denying.serve_forever).start()
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{denying.server_port}")

@@ -230,10 +230,10 @@ def test_settings_that_cannot_be_put_back_are_not_forgotten(device: Endpoint) ->
     """It is said how to do it by hand, and the next hold tries again."""
     held = hold(device)
     (device.phone.directory / "settings.denied").touch()
-    with pytest.raises(DeviceError, match="low_power could not be put back") as caught:
+    with pytest.raises(DeviceError, match="low_power could not be restored") as caught:
         held.end()
     assert "settings put global low_power 1" in (caught.value.hint or "")
-    with pytest.raises(DeviceError, match="could not be put back"):
+    with pytest.raises(DeviceError, match="could not be restored"):
         hold(device, None)
     (device.phone.directory / "settings.denied").unlink()
     last = hold(device, None)

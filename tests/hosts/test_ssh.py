@@ -530,11 +530,11 @@ def test_a_read_only_device_is_said_to_be(board: sshd.Sshd, read_only: Path) -> 
         ("-oProxyCommand=x", "no host"),
         ("two words", "no host"),
         ("board;id", "no host"),
-        ("board:99999", "99999 is no port"),
+        ("board:99999", "99999 is not a port"),
         ("board?directory=/x", "no option 'directory'"),
         ("board?dir=/a b", "cannot be a directory"),
         ("board?dir=-x", "cannot be a directory"),
-        ("board?python", "are no options"),
+        ("board?python", "are not options"),
     ],
 )
 def test_an_address_that_is_none_is_refused(text: str, message: str) -> None:

@@ -39,7 +39,7 @@ def test_no_room_bears_the_name_of_a_function() -> None:
 
 
 def test_the_functions_stay_callable() -> None:
-    """Functions and classes alike, after every module was imported, in a process of its own."""
+    """Functions and classes alike, after every module was imported, in its own process."""
     names = [name for name in opscope.__all__ if name != "__version__"]
     script = (
         "import importlib, pkgutil, opscope\n"

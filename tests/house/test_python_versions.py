@@ -101,7 +101,7 @@ def test_what_python_3_10_refuses_is_found(line: str) -> None:
     ],
 )
 def test_what_python_3_10_takes_is_left_alone(line: str) -> None:
-    """Signs in sets and behind escapes are no quantifiers; other strings are no patterns."""
+    """Signs in sets and behind escapes are not quantifiers; other strings are not patterns."""
     assert not refused(line)
 
 

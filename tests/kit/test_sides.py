@@ -112,7 +112,7 @@ def test_a_timeline_of_another_run_is_said(plain):
 
 
 def test_a_damaged_etdump_is_refused(plain):
-    """A placeholder is no trace, although a timeline is beside it."""
+    """A placeholder is not a trace, although a timeline is beside it."""
     (plain / "alpha/toy_fp32_alpha_t1.etdump").write_text("dummy-etdump\n")
     with pytest.raises(TraceFormatError, match="not recognised"):
         analyze(f"{plain}#alpha")
@@ -170,7 +170,7 @@ def test_a_report_lists_what_failed(plain):
     (plain / "beta/toy_fp32_beta_t1.etdump").write_text("dummy-etdump\n")
     text = markdown_report(content(plain))
     assert "round 0 of gone\\_t1 failed" in text
-    assert "its median is no number" in text
+    assert "its median is not a number" in text
     assert "beta\\_t1 has no result" in text
 
 
@@ -195,7 +195,7 @@ def test_a_run_without_any_trace_is_refused(tmp_path):
 
 
 def test_a_run_of_damaged_traces_alone_is_refused(plain):
-    """A report of nothing is no report, and nothing is written."""
+    """A report of nothing is not a report, and nothing is written."""
     for name in ("alpha", "beta"):
         (plain / name / f"toy_fp32_{name}_t1.etdump").write_text("dummy-etdump\n")
     with pytest.raises(TraceFormatError, match="no experiment could be measured: alpha_t1: the format"):

@@ -78,7 +78,7 @@ def _names() -> frozenset[str]:
 
 
 def test_the_runtime_reads_amx_where_the_system_has_not_enabled_it() -> None:
-    """It asks for the state of AVX-512 only, so a kernel's list without AMX is no sign of another layout."""
+    """It asks for the state of AVX-512 only, so a kernel's list without AMX is not a sign of another layout."""
     machine = next(machine for machine in x86_machines() if machine.name == "intel-emeraldrapids-xeon-8570")
     assert "amx_tile" in machine.fields(85)
     assert "amx_tile" not in machine.expected_flags()

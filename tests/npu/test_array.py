@@ -208,7 +208,7 @@ def test_the_heat_map_has_a_place_for_every_tile() -> None:
 
 
 def test_a_map_of_places_that_no_array_has_stays_small() -> None:
-    """Places come from names in a file: far apart they are not filled up, and too many are no map."""
+    """Places come from names in a file: far apart they are not filled up, and too many are not map."""
     far = viewed(PLAIN, PLAIN._replace(row=9000, column=9999)).heat_map
     assert (far.rows, far.columns) == ((2, 9000), (0, 9999))
     one = known(traced(PLAIN)[0], SMALL)

@@ -191,7 +191,7 @@ def test_an_event_that_lasts_two_cycles_is_one_mark() -> None:
 
 
 def test_a_second_slot_of_the_same_event_does_not_count() -> None:
-    """Its marks are no repeated starts."""
+    """Its marks are not repeated starts."""
     tile = core_of([(0, 100), (1, 200), (0, 300), (1, 400), (2, 100)], {}, ["INSTR_EVENT_0", "INSTR_EVENT_1"] * 2)
     found = pair_calls(tile)
     assert spans(found) == [(100, 200), (300, 400)]

@@ -133,7 +133,7 @@ def test_long_waits_say_more_than_the_sequence_of_kinds() -> None:
 
 @pytest.mark.parametrize("text", ["mmmm | mm", "mmm | mmmm | mm | mmmm", "m | m | m | m"])
 def test_long_waits_that_divide_unevenly_make_none(text: str) -> None:
-    """One wait alone, or one before every call, is no evidence; the reason says what was seen."""
+    """One wait alone, or one before every call, is not evidence; the reason says what was seen."""
     found = found_in(sequence(text))
     assert (found.by, found.iterations) == (None, ())
     assert "only the tiling can tell iterations" in found.reason

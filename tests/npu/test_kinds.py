@@ -52,7 +52,7 @@ def test_vector_cycles_tell_a_zero_fill_from_the_kernel() -> None:
 
 
 def test_two_lengths_with_equal_vector_cycles_are_one_kind() -> None:
-    """A bimodal duration is said, and is no evidence against equal vector cycles."""
+    """A bimodal duration is said, and is not evidence against equal vector cycles."""
     found = kinds_of(made(*[(1000, 640), (1500, 640)] * 20))
     assert told(found) == [("kernel 1", 40, 640)]
     assert found.kinds[0].evidence == (
@@ -113,7 +113,7 @@ def test_a_call_at_an_edge_that_lacks_vector_cycles_stays_with_its_kind(edge: in
 
 
 def test_a_call_amid_others_with_half_the_vector_cycles_is_another_kind() -> None:
-    """A rare kernel is no outlier to be dropped."""
+    """A rare kernel is not an outlier to be dropped."""
     found = kinds_of(made(*[(1400, 1024)] * 6, (1400, 500), *[(1400, 1024)] * 6))
     assert told(found) == [("kernel 1", 12, 1024), ("kernel 2", 1, 500)]
 
@@ -155,7 +155,7 @@ def test_every_call_is_of_one_kind(calls: list[tuple[int, int]], stalls: int, tr
 
 
 def test_the_two_kernels_of_a_sequence_are_two_kinds() -> None:
-    """The one with a quarter of the vector cycles is no work of the tiling."""
+    """The one with a quarter of the vector cycles is not work of the tiling."""
     found = kinds_of(sequence("mmmeemmm"))
     assert told(found) == [("kernel 1", 6, 64), ("kernel 2", 2, 16)]
     assert [kind.works for kind in found.kinds] == [True, False]

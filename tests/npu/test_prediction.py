@@ -72,7 +72,7 @@ def test_a_gap_between_iterations_is_an_overlap_below_zero() -> None:
 
 
 def test_iterations_that_do_not_follow_each_other_have_no_step() -> None:
-    """Where one between them was left out, from start to start is no step."""
+    """Where one between them was left out, from start to start is not a step."""
     apart = Repeated("x", (0, 200), (100, 300), (True, False))
     assert only({"iteration_step": 90}, apart).measured is None
     row = only({"total": 300}, apart)

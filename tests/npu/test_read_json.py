@@ -341,7 +341,7 @@ REFUSED = {
     "no whole time": (trace().replace(b'"ts": ', b'"ts": 0.'), "the times of 8 have fractions, such as 0.1"),
     "complete events only": (trace().replace(b'"B"', b'"X"').replace(b'"E"', b'"X"'), "8 records that are neither"),
     "no span": (trace().replace(b'"ph": "B"', b'"ph": "E"'), "none of its 8 events makes a span"),
-    "damage": (trace().replace(b'"ts": 900', b'"ts": 9x0'), r"no JSON: .*at byte 886"),
+    "damage": (trace().replace(b'"ts": 900', b'"ts": 9x0'), r"not valid JSON: .*at byte 886"),
     "no comma": (trace().replace(b"},\n", b"}\n", 3), "a comma is missing"),
     "no comma before the list": (b'{"a": 1 "traceEvents": []}', "a comma is missing.*at byte 8"),
     "no UTF-8": (trace().replace(b"LOCK_STALL", b"LOCK_\xff"), "no UTF-8"),

@@ -368,7 +368,7 @@ def test_slots_are_named_by_the_caller() -> None:
 
 
 def test_a_span_without_an_end_lasts_to_the_last_time() -> None:
-    """It is marked as open, and has no place for its end."""
+    """It is marked as open, and cannot hold its end."""
     spans = read_words(words_text([CORE]), PATH).tiles[0].slots[-1].spans
     assert (spans.start.tolist(), spans.end.tolist(), spans.open.tolist()) == ([7, 30], [9, 30], [False, True])
     assert spans.end_order.tolist()[-1] == -1
@@ -413,7 +413,7 @@ REPEATS = ([0xDBFFDBFF] * 6 + [header("core", 2, 1)] + [0xDBFFDBFF]) * 400
 @pytest.mark.parametrize(
     ("data", "kind", "problem"),
     [
-        (b"00220001\nf0000000\nzzzz\n", TraceFormatError, "word 3 is no word: 'zzzz'"),
+        (b"00220001\nf0000000\nzzzz\n", TraceFormatError, "word 3 is not a word: 'zzzz'"),
         (b"00000000\n" * 40, TraceFormatError, "no trace packet"),
         (text_of([header("core", 2, 1)] + [0xFEFEFEFE] * 7), EmptyTraceError, "no events"),
         (text_of([header("core", 2, 1), 0x1FFEFEFE, *REPEATS]), TraceFormatError, "more than 4,194,304 frames"),

@@ -122,7 +122,7 @@ def rows(needed: int | None = None, **numbers: float) -> dict[str, Against]:
 
 
 def test_the_step_stands_against_the_period_and_the_latency_against_nothing() -> None:
-    """A latency of all slots is no duration of a call, an overlap of slots none of calls."""
+    """A latency of all slots is not a duration of a call, an overlap of slots none of calls."""
     found = rows(iteration_step=99, overlap=60, latency_per_iteration=159, total=159 + 5 * 99)
 
     assert (found["iteration_step"].measured, found["iteration_step"].error_cycles) == (110, -11)

@@ -193,8 +193,8 @@ def test_or_from_a_file(tmp_path: Path, text: str) -> None:
         ({"m": None, "k": None, "n": None}, "the sizes of one call are missing"),
         ({"row": 0}, "0 x 1 cores"),
         ({"row": 5000}, "rows = 5000"),
-        ({"warmup": -1}, "-1 is no number of iterations"),
-        ({"iterations": 1 << 40}, "is no number of iterations"),
+        ({"warmup": -1}, "-1 is not a number of iterations"),
+        ({"iterations": 1 << 40}, "is not a number of iterations"),
         ({"clock_mhz": float("nan")}, "nan MHz"),
         ({"dtype": "fp8"}, "'fp8' is not known"),
         ({"arch": "npu9"}, "'npu9' is not known"),
@@ -380,7 +380,7 @@ def test_written_analyses_are_sides_with_rates(tmp_path: Path) -> None:
 
 
 def test_compressed_traces_are_sides_too(tmp_path: Path) -> None:
-    """By gzip and by zstd; what is damaged is no trace."""
+    """By gzip and by zstd; what is damaged is not a trace."""
     traces = [saved(tmp_path / f"{call}.json", Gemm(call=call).tile()).read_bytes() for call in (300, 320)]
     packed, packed_too, broken = (tmp_path / name for name in ("a.json.gz", "b.json.zst", "c.json.gz"))
     packed.write_bytes(gzip.compress(traces[0]))

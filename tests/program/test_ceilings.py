@@ -52,7 +52,7 @@ def test_an_event_tells_its_number_type_and_its_kernels(event: str, dtype: str, 
     "event", ["Add (ND) #1", "Softmax (NC, F32)", "Copy (NC, X32)", "native_call_add.out", "", "("]
 )
 def test_events_without_multiply_accumulates_have_no_kernels_of_that_kind(event: str) -> None:
-    """Elementwise operators, copies, portable kernels and what is no event at all."""
+    """Elementwise operators, copies, portable kernels and what is not an event at all."""
     assert kernel_use(event) is None
 
 

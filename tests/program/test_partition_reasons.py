@@ -62,7 +62,7 @@ def plan(name: str, *arguments: Value | list[int] | list[PlannedTensor], backend
 def reason(
     name: str, *arguments: Value | list[int] | list[PlannedTensor], backend: str = "XnnpackBackend"
 ) -> PortableReason:
-    """Why the operator stayed portable."""
+    """Why the operator not delegated."""
     found = PortableReasons(plan(name, *arguments, backend=backend)).of(1 if backend else 0)
     assert found is not None
     return found
@@ -177,7 +177,7 @@ def test_shapes_that_can_differ() -> None:
 
 
 def test_a_reshape_to_a_computed_size() -> None:
-    """The size is written by an instruction, so it is no number of the program."""
+    """The size is written by an instruction, so it is not a number of the program."""
     made = plan("aten::view_copy.out", MATRIX, [0, 6], tensor(2, 6))
     chain = made.chains[0]
     size = PlannedStep(InstructionKind.KERNEL, 1, (0, 1))  # writes the first member of the list

@@ -235,7 +235,7 @@ def test_a_program_of_the_first_release_lacks_later_fields():
     [
         ({2: [value(5, {2: i32([-1])})]}, r"impossible shape \[-1\]"),
         ({2: [value(5, {2: i32([1] * 17)})]}, r"impossible shape \[1, 1, 1, 1, 1, 1, 1, 1, \.\.\.\]"),
-        ({2: [value(5, {2: i32([2, 2]), 3: u8([0, 0])})]}, r"\[0, 0\] is no order of the 2 dimensions"),
+        ({2: [value(5, {2: i32([2, 2]), 3: u8([0, 0])})]}, r"\[0, 0\] is not an order of the 2 dimensions"),
         ({2: [value(10, {0: i32([1])})]}, "a list names a value that is not among the 1"),
         ({2: [value(1, {})], 3: i32([1])}, "value 1 is used, there are 1"),
         ({2: [{0: u8(5)}]}, "announced and missing"),

@@ -122,7 +122,7 @@ def test_fused_int8_unaries_are_elementwise():
     ["padding", "address", "native_call_address.out", "aten::padding", "Padding (NC) #1", "Address (ND) #1"],
 )
 def test_a_name_inside_another_word_means_nothing(name):
-    """Padding is no addition, an address neither: names are looked up whole."""
+    """Padding is not an addition, an address neither: names are looked up whole."""
     assert classify(name) == UNKNOWN
 
 
@@ -334,7 +334,7 @@ def test_every_shader_of_vulkan_is_classified(form):
     ],
 )
 def test_the_longest_beginning_of_a_shader_decides(shader, expected):
-    """Whole words only: a convolution's weights that are packed are no convolution."""
+    """Whole words only: a convolution's weights that are packed are not convolution."""
     assert kind(f'{{"kernel_name": "{shader}", "operator_id": 1}}') == expected
 
 
@@ -423,7 +423,7 @@ def test_phases_that_delegates_record(name, expected):
     ],
 )
 def test_traps_in_names_of_other_delegates(name):
-    """A name inside another word means nothing, and a form of one delegate is no form of another."""
+    """A name inside another word means nothing, and a form of one delegate is not a form of another."""
     expected = {"conv2d": "convolution"}
     assert kind(name) == expected.get(name, "unknown")
 

@@ -204,8 +204,8 @@ WRONG = {
     "inference": (edited(inference=0), "event 0 says inference 0, its other columns None"),
     "warm-up": (edited(warmup=True), "event 0 says warmup True"),
     "process": (edited(process=1), "not numbered from 0"),
-    "parent": (edited(parent=99), "the parent of event 0 is no event of its process"),
-    "negative parent": (edited(parent=-2), "the parent of event 0 is no event of its process"),
+    "parent": (edited(parent=99), "the parent of event 0 is not an event of its process"),
+    "negative parent": (edited(parent=-2), "the parent of event 0 is not an event of its process"),
     "circle": (edited(parent=0), "circle"),
     "duration": (edited(duration=-1), "event 0 .*ends before it starts"),
 }
@@ -252,11 +252,11 @@ def test_missing_and_unknown_columns_are_named(column: str, form: str) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "problem"),
     [
-        (b",900,", b",many,", "'many' is no Int64 .event 1, column duration"),
-        (b",900,", b",9e2,", "'9e2' is no Int64"),
-        (b",900,", b",99999999999999999999,", "is no Int64"),
-        (b",load,", b",lord,", "'lord' is no Enum"),
-        (b",false,", b",no,", "'no' is no Boolean .event 0, column warmup"),
+        (b",900,", b",many,", "'many' is not an Int64 .event 1, column duration"),
+        (b",900,", b",9e2,", "'9e2' is not an Int64"),
+        (b",900,", b",99999999999999999999,", "is not an Int64"),
+        (b",load,", b",lord,", "'lord' is not an Enum"),
+        (b",false,", b",no,", "'no' is not a Boolean .event 0, column warmup"),
         (b"\n0,1,", b"\n0,1,2,", "no CSV: found more fields"),
         (b",Method::init,", b",\xff,", "no CSV"),
         (b",Method::init,", b',"Method::init,', "no CSV|missing|has no"),
@@ -269,7 +269,7 @@ def test_cells_of_the_wrong_type_are_named(old: bytes, new: bytes, problem: str)
 
 
 def test_tables_without_events_are_refused() -> None:
-    """A header alone is no trace."""
+    """A header alone is not a trace."""
     header = written(table(TRACE), "csv").splitlines(keepends=True)[0]
     with pytest.raises(EmptyTraceError, match="no events"):
         EventsCsvReader().read(header, PATH)

@@ -129,7 +129,7 @@ def test_samples_of_simpleperf_are_read(tmp_path: Path) -> None:
 
 
 def test_the_table_of_simpleperf_is_read_by_its_columns(tmp_path: Path) -> None:
-    """Commands may hold blanks; call graphs are passed over; an offset in a library is no name."""
+    """Commands may hold blanks; call graphs are passed over; an offset in a library is not a name."""
     found = read(tmp_path, REPORT)
     assert samples(found) == {("my runner/812", MOPA): 30, ("my runner/813", ADD): 8, ("my runner/813", None): 2}
     assert (found.unit, found.weight) == ("percent", 100.0)
@@ -166,7 +166,7 @@ def test_the_tree_of_sample_gives_each_function_its_own_samples(tmp_path: Path) 
 
 
 def test_the_export_of_xctrace_follows_references(tmp_path: Path) -> None:
-    """Values that occur again are references; a thread that is blocked runs nothing; an address is no name."""
+    """Values that occur again are references; a thread that is blocked runs nothing; an address is not a name."""
     found = read(tmp_path, XCTRACE)
     assert samples(found) == {
         ("Main Thread 0x3f2 (runner, pid: 812)", MOPA): 2,

@@ -1,4 +1,4 @@
-"""Whole reports against expected ones. ``make bless`` writes them anew; look at the difference before you commit it."""
+"""Whole reports against expected ones. ``make bless`` rewrites them; look at the difference before you commit it."""
 
 from __future__ import annotations
 

@@ -324,7 +324,7 @@ def test_a_change_beyond_noise_has_a_colour(verdict: str, colour: str) -> None:
 
 
 def test_operators_that_read_0_on_a_side_have_no_speedup() -> None:
-    """Durations are cut off to whole microseconds; nothing divided by nothing is no ratio."""
+    """Durations are cut off to whole microseconds; nothing divided by nothing is not a ratio."""
     none = TRACE.replace("Transpose (ND, X32) #1 50000", "Transpose (ND, X32) #1 0")
     files = written(None, ("fast", analysed(none)), ("slow", analysed()), comparisons=[compared(TRACE, none)])
     data = data_of(files, "fast", "against", "slow", "speedup")["forward, by module"]

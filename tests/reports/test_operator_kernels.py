@@ -117,7 +117,7 @@ def test_a_variant_is_summed_up_by_what_each_operator_shows() -> None:
 
 
 def test_variants_stand_side_by_side(content: ReportContent) -> None:
-    """Operators of one sort in one row, with the kernels, calls and evidence of both."""
+    """Operators of one kind in one row, with the kernels, calls and evidence of both."""
     on = variant("accelerated", *(operator(n, counted(YES, {MOPA: 640})) for n in (0, 2)))
     off = variant("baseline", *(operator(n, counted(NO, {}), name="Convolution (NHWC, F32) IGEMM #1") for n in (0, 2)))
     report = shown(content, on, off)
@@ -192,7 +192,7 @@ def test_the_first_screen_of_an_emulated_cpu_is_about_kernels(content: ReportCon
     for screen in (page, text, terminal):
         assert "2 of 2 convolutions and products ran SME2 kernels, 640 calls an inference" in screen
         assert "0 of 2 ran SME kernels" in screen
-        assert "In no delegate" in screen
+        assert "Not delegated, run by" in screen
         assert "its times are not those of any device" in screen
         assert TIME.findall(screen) == []
     assert "Convolutions and products by kernel" in page

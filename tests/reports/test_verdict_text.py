@@ -13,16 +13,16 @@ RESULT = EndToEnd(1e6, 1e6, 1.0, (0.98, 1.03), Verdict.NO_DIFFERENCE, 0.05, 0.8,
 
 def test_no_difference_is_told_with_the_size_that_is_excluded() -> None:
     """An interval that ends at 3 % excludes more than that, and nothing smaller."""
-    assert no_difference_text(RESULT) == "no difference shown, a change beyond 3.0 % is excluded"
+    assert no_difference_text(RESULT) == "no difference detected, a change beyond 3.0 % is excluded"
 
 
 def test_an_interval_that_excludes_nothing_of_use_is_not_boasted_of() -> None:
     """From a third to three times as fast."""
     wide = msgspec.structs.replace(RESULT, ci95=(0.32, 2.8), excluded_beyond=2.1)
-    assert no_difference_text(wide) == "no difference shown"
+    assert no_difference_text(wide) == "no difference detected"
 
 
 def test_a_result_of_an_earlier_version_excludes_nothing() -> None:
     """Its field is missing."""
     old = EndToEnd(*(getattr(RESULT, name) for name in RESULT.__struct_fields__[:-1]))
-    assert no_difference_text(old) == "no difference shown"
+    assert no_difference_text(old) == "no difference detected"

@@ -81,7 +81,7 @@ class Endpoint:
         self._links.clear()
 
     def reboot(self) -> None:
-        """End all that runs, break every connection, and come back as a phone that was started anew.
+        """End all that runs, break every connection, and come back as a phone that was restarted.
 
         In this order: what runs on the phone must not have the time to notice that the connection is gone.
         """

@@ -182,7 +182,7 @@ def text_of(words: Iterable[int]) -> bytes:
 
 
 def plain_events(data: bytes) -> list[Event]:
-    """The events of a unit's payload, command by command, as the rules say them; what is no command is passed over."""
+    """The events of a unit's payload, command by command, as the rules say them; what is not a command is passed over."""
     at, now, active, events = 0, 0, 0, []
     last: tuple[int, int] | None = None
 

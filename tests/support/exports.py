@@ -29,7 +29,7 @@ def record_of(directory: Path, model: str, dtype: str = "fp32", backend: str = "
 
 
 def shared_export(model: str, dtype: str) -> Path:
-    """The .pte of a registered model, exported in a process of its own, once in a session; the record is beside it."""
+    """The .pte of a registered model, exported in its own process, once in a session; the record is beside it."""
     from opscope.runtimes.executorch.export.process import export_model
 
     directory = made_once(f"programs/{model}-{dtype}", lambda place: export_model(model, dtype, place))

@@ -1,4 +1,4 @@
-"""Object storage on this machine: moto's S3, in a process of its own."""
+"""Object storage on this machine: moto's S3, in its own process."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(numbers=st.lists(_NUMBERS, min_size=1, max_size=3))
     def add(self, numbers: list[int]) -> None:
-        """Bundles, also such that are there already, and the same one twice."""
+        """Bundles, also such that are already there, and the same one twice."""
         new = set(numbers) - self._held.keys()
         done = add_to_store([pool() / f"{number}" for number in numbers], self._store)
         assert done.skipped == []

@@ -165,7 +165,7 @@ def _environment(job: Job, action: Path | None, told: Path) -> dict[str, str]:
     kept = {name: text for name in ("PATH", "PYTHONPATH", "HOME", "LANG") if (text := os.environ.get(name))}
     files = {"GITHUB_OUTPUT": str(told), "GITHUB_STEP_SUMMARY": str(job.runner / "summary.md")}
     own = {"GITHUB_ACTION_PATH": str(action)} if action else {}
-    plain = {name: text for name, text in upper.items() if name != "GITHUB_TOKEN"}  # that one is no variable
+    plain = {name: text for name, text in upper.items() if name != "GITHUB_TOKEN"}  # that one is not a variable
     runner = {"CI": "true", "RUNNER_TEMP": str(job.runner), "GITHUB_WORKSPACE": str(job.place)}
     return kept | plain | files | own | runner | job.environment
 

@@ -83,7 +83,7 @@ def test_builds_are_compared_on_a_device(board: sshd.Sshd, tmp_path: Path) -> No
 
 
 def test_doctor_says_whether_a_device_is_ready_for_a_build(board: sshd.Sshd, tmp_path: Path) -> None:
-    """Its storage, its load; that nothing can be switched off is no problem of the device."""
+    """Its storage, its load; that nothing can be switched off is not a problem of the device."""
     runner = write_runner(tmp_path)
     checks = {check.name: check for check in target_checks(f"ssh:{board.address}&runner={runner}")}
     assert checks["device"].state is State.OK

@@ -212,7 +212,7 @@ def test_a_copy_is_no_second_measurement(bundles, tmp_path):
     """The same traces under another name."""
     shutil.copytree(bundles.mac, tmp_path / "copy")
     found = combined([bundles.mac, tmp_path / "copy"])
-    assert "mac and copy hold the same traces: a copy is no second measurement" in found.notes
+    assert "mac and copy hold the same traces: a copy is not a second measurement" in found.notes
     assert found.series[0].versions[1].verdict is None
     assert found.series[0].versions[1].notes == ["the same traces as the first: a copy"]
 
@@ -223,7 +223,7 @@ def test_many_copies_are_told_once(shown):
     parts = [BundlePart(label, f"/{label}", shown) for label in "abc"]
     parts += [BundlePart(label, f"/{label}", own) for label, own in zip("de", others, strict=True)]
     told = [note for note in bundle_differences(parts) if "same traces" in note]
-    assert told == ["a, b and c hold the same traces: a copy is no second measurement"]
+    assert told == ["a, b and c hold the same traces: a copy is not a second measurement"]
 
 
 def replace_traces(shown: ReportContent, letter: str) -> ReportContent:

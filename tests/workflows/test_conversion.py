@@ -339,7 +339,7 @@ def test_the_figures_of_a_whole_bundle_are_those_of_its_report(bundle: Path) -> 
 
 
 def test_metrics_need_a_clock_in_nanoseconds(tmp_path: Path) -> None:
-    """Cycles are no seconds."""
+    """Cycles are not seconds."""
     columns = {name: table(TRACE).frame[name] for name in ("run", "scope", "name", "start", "duration")}
     events = EventTable.build(columns | {"parent": table(TRACE).frame["parent"].fill_null(-1)}, Clock.CYCLES)
     (tmp_path / "cycles.csv").write_bytes(b"".join(events_csv(events)))

@@ -86,8 +86,8 @@ def test_an_address_names_the_device_and_how_it_is_used(text: str, address: AdbA
         ("x;rm", "no serial number"),
         ("x?power=bost", "no power profile 'bost'"),
         ("x?pwer=boost", "no option 'pwer'"),
-        ("x?boost", "are no options"),
-        ("x?patience=long", "is no time"),
+        ("x?boost", "are not options"),
+        ("x?patience=long", "is not a time"),
         ("x?dir=tmp", "must be absolute"),
         ("x?dir=/a b", "cannot be a directory"),
     ],
@@ -121,7 +121,7 @@ def configuration(directory: Path, on: str, off: str, target: str, **more: objec
 
 
 def test_builds_of_a_runner_are_compared_on_a_phone(device: Endpoint, tmp_path: Path) -> None:
-    """Each variant's runner is pushed and pinned, the settings hold meanwhile, the phone stands in the manifest."""
+    """Each variant's runner is pushed and pinned, the settings hold meanwhile, the phone is in the manifest."""
     write_tiny_program(tmp_path)
     write_runner(tmp_path, name="on")
     write_runner(tmp_path, name="off")
@@ -228,7 +228,7 @@ def test_doctor_says_whether_a_phone_is_ready(device: Endpoint) -> None:
     assert checks["device"].found.startswith("Android")
     assert (checks["thermal state"].state, checks["thermal state"].found) == (State.NOTE, "status 3: it throttles")
     assert (checks["battery"].state, checks["battery"].found) == (State.NOTE, "9 %, not plugged in")
-    assert checks["settings"].found == "none was left changed by an earlier run"
+    assert checks["settings"].found == "no setting was left changed by an earlier run"
     assert checks["storage"].found.startswith("/data/local/tmp/opscope")
 
 

@@ -89,7 +89,7 @@ def test_what_the_user_asks_for_and_cannot_be_is_an_error(asked: Settings, tmp_p
 
 def test_none_beside_a_feature_is_refused(tmp_path: Path) -> None:
     """It says that nothing is switched off."""
-    with pytest.raises(UsageError, match="none stands alone"):
+    with pytest.raises(UsageError, match="none must be given alone"):
         run(tmp_path, FakeTarget(), Settings(ablate=("none", "avx2")))
 
 
@@ -167,7 +167,7 @@ def test_a_missing_split_is_said_and_nothing_is_made_of_it(tmp_path: Path) -> No
 
 
 def test_a_bundle_without_traces_is_valid_and_can_be_kept(tmp_path: Path) -> None:
-    """Validate finds nothing wrong, the store takes it, reports are written anew, and the plan can be resumed."""
+    """Validate finds nothing wrong, the store takes it, reports are rewritten, and the plan can be resumed."""
     done = run(tmp_path, untraced())
     assert failed(done.path) == set()
     assert content(done.path).primary == done.content.primary
@@ -195,7 +195,7 @@ def test_traced_runs_alone_are_refused_where_there_are_none(tmp_path: Path) -> N
 
 
 def test_all_processes_failing_is_still_an_error(tmp_path: Path) -> None:
-    """A plain profile of nothing is no profile."""
+    """A plain profile of nothing is not a profile."""
     gone = FakeTarget(no_switch=REFUSED, fail=lambda _: Failure(FailureKind.EXIT, "gone"))
     with pytest.raises(RunError, match="nothing could be measured: gone"):
         run(tmp_path, gone)

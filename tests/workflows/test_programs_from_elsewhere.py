@@ -135,7 +135,7 @@ def test_a_configuration_names_inputs(programs: Path, tmp_path: Path) -> None:
     assert again.returncode == 8
     assert "was measured with float32[6,8], not with float32[5,8]" in again.stderr
     file.write_text(text + "input = ['float32[5;8]']\n")
-    assert "input[0]: 'float32[5;8]' is no input" in opscope("run", file, "--out", tmp_path / "out").stderr
+    assert "input[0]: 'float32[5;8]' is not an input" in opscope("run", file, "--out", tmp_path / "out").stderr
 
 
 @pytest.mark.parametrize("target", TARGETS)

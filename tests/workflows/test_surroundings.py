@@ -255,7 +255,7 @@ def cache(cwd: Path, **variables: str | None) -> list[str]:
     ],
 )
 def test_a_quota_is_the_smallest_of_all_groups(told: str, quota: float | None) -> None:
-    """Of the group and of those that it lies in, both versions; what is no pair of times is no limit."""
+    """Of the group and of those that it lies in, both versions; what is not a pair of times is not a limit."""
     assert quota_of(told) == quota
 
 

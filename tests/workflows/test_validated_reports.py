@@ -1,4 +1,4 @@
-"""Reports under validation: every figure and every shape that a person sees is held against what the traces give."""
+"""Reports under validation: every figure and every shape that a person sees is compared with what the traces give."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_a_changed_figure_of_the_markdown_is_found(bundle: Path) -> None:
 
 
 def test_a_title_of_the_user_is_no_fault(bundle: Path) -> None:
-    """It stands in the head of both reports, and is no figure."""
+    """It stands in the head of both reports, and is not a figure."""
     opscope.report(bundle, title="Release <2.0> · candidate")
     assert reports(bundle) == ("passed", ["report.md and report.html say what the traces give"])
 

@@ -175,7 +175,7 @@ def test_an_interrupted_run_is_incomplete_and_nothing_else(tmp_path: Path) -> No
 
 
 def test_a_run_that_is_at_work_is_waited_for(bundle: Path) -> None:
-    """What it is about to clear away is no leftover."""
+    """What it is about to clear away is not a leftover."""
     manifest("status", "running")(bundle)
     with Bundle.open(bundle).locked():
         found = validate(bundle)
@@ -325,7 +325,7 @@ def shorter(document: Any) -> None:
 
 
 def test_a_bundle_is_like_one_of_another_size(bundle: Path, sound: Path) -> None:
-    """Numbers of rounds and findings are no structure."""
+    """Numbers of rounds and findings are not structure."""
     edit("manifest.json", shorter)(bundle)
     for name in ("round-02", "timed-02"):
         for variant in ("accelerated", "baseline"):
@@ -380,8 +380,8 @@ def test_null_and_empty_lists_are_no_structure() -> None:
 @pytest.mark.parametrize(
     ("content", "faults"),
     [
-        (b"", [("", "no JSON: Input data was truncated")]),
-        (b"[1]", [("", "no JSON object")]),
+        (b"", [("", "not valid JSON: Input data was truncated")]),
+        (b"[1]", [("", "not a JSON object")]),
         (b"{}", [("schema", "says no schema, it should be opscope.roofs/1")]),
         (b'{"schema": 1}', [("schema", "says 1, it should be opscope.roofs/1 or opscope.no-roofs/1")]),
         (

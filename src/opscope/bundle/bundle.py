@@ -238,7 +238,7 @@ class Bundle:
             raise TraceFormatError(f"the manifest is damaged: {error}", where=file) from error
 
     def relative(self, path: Path) -> str:
-        """A path within the bundle as it stands in the manifest."""
+        """A path within the bundle as it is in the manifest."""
         return path.relative_to(self.path).as_posix()
 
     @contextlib.contextmanager

@@ -27,10 +27,10 @@ def path_fault(path: str) -> str | None:
     """Why a path cannot be one within a bundle; None when it can, whatever stands there."""
     parts = path.split("/")
     if path.startswith("/") or "\\" in path or re.match(r"[A-Za-z]:", path):
-        return "is no path within the bundle"
+        return "is not a path within the bundle"
     if ".." in parts:
         return "leads out of the bundle"
-    return "is no path" if "\0" in path or "" in parts or "." in parts else None
+    return "is not a path" if "\0" in path or "" in parts or "." in parts else None
 
 
 def unusable(manifest: Manifest) -> Iterator[str]:
@@ -60,10 +60,10 @@ def model_problems(manifest: Manifest) -> Iterator[Problem]:
             if getattr(model, name) is None:
                 yield _problem(f"{at}.{name}", "is null, which only reports of other tools' directories may say")
         if model.sha256 is not None and not _SHA256.match(model.sha256):
-            yield _problem(f"{at}.sha256", "is no SHA-256 in hexadecimal")
+            yield _problem(f"{at}.sha256", "is not a SHA-256 in hexadecimal")
     for name in manifest.programs:
         if manifest.variant(name) is None:
-            yield _problem("programs", f"names {name!r}, which is no variant")
+            yield _problem("programs", f"names {name!r}, which is not a variant")
 
 
 def plan_problems(manifest: Manifest) -> Iterator[Problem]:
@@ -165,7 +165,7 @@ def _own_problems(repetition: Repetition, manifest: Manifest, at: str) -> Iterat
     if (repetition.trace is None) != (repetition.trace_sha256 is None):
         yield _problem(f"{at}.trace_sha256", "a trace and its hash are there only together")
     if repetition.trace_sha256 is not None and not _SHA256.match(repetition.trace_sha256):
-        yield _problem(f"{at}.trace_sha256", "is no SHA-256 in hexadecimal")
+        yield _problem(f"{at}.trace_sha256", "is not a SHA-256 in hexadecimal")
     if repetition.trace is not None and PurePosixPath(repetition.trace).parent != PurePosixPath(repetition.directory):
         yield _problem(f"{at}.trace", f"{repetition.trace} is not in {repetition.directory}")
     if repetition.ok:

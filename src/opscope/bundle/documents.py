@@ -29,7 +29,7 @@ class Document(NamedTuple):
     """A document as it stands in its file.
 
     Attributes:
-        value: decoded without its type; None when it is no JSON.
+        value: decoded without its type; None when it is not JSON.
         typed: decoded with its type; None when it does not fit.
         faults: against the schema; empty when there are none.
         absent: optional fields that are not there, with ``[]`` for any entry of a list.
@@ -42,7 +42,7 @@ class Document(NamedTuple):
 
     @property
     def foreign(self) -> bool:
-        """Whether it is no JSON or of another schema, so that nothing in it can be compared."""
+        """Whether it is not JSON or of another schema, so that nothing in it can be compared."""
         return any(fault.at in {"", "schema"} for fault in self.faults) and self.typed is None
 
 
@@ -56,9 +56,9 @@ def examined(content: bytes, *kinds: type[msgspec.Struct]) -> Document:
     try:
         value = msgspec.json.decode(content)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        return Document(None, None, [Fault("", f"no JSON: {error}")])
+        return Document(None, None, [Fault("", f"not valid JSON: {error}")])
     except RecursionError:
-        return Document(None, None, [Fault("", "no JSON that can be read: it is nested too deeply")])
+        return Document(None, None, [Fault("", "not readable JSON: it is nested too deeply")])
     fault = _schema_fault(value, [str(kind.__struct_config__.tag) for kind in kinds])
     if fault:
         return Document(value, None, [fault])
@@ -75,7 +75,7 @@ def examined(content: bytes, *kinds: type[msgspec.Struct]) -> Document:
 
 def _schema_fault(value: Json, tags: list[str]) -> Fault | None:
     if not isinstance(value, dict):
-        return Fault("", "no JSON object")
+        return Fault("", "not a JSON object")
     schema = value.get("schema")
     if schema in tags:
         return None

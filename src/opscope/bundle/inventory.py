@@ -52,7 +52,7 @@ class Inventory(NamedTuple):
             return None
         parents = [path[:at] for at, character in enumerate(path) if character == "/"]
         closed = next((self.unusable[parent] for parent in parents if parent in self.unusable), None)
-        return f"lies behind a directory that {closed}" if closed else "is missing"
+        return f"is in a directory that {closed}" if closed else "is missing"
 
     def content(self, path: str) -> bytes:
         """Bytes of a file that has no fault."""
@@ -92,7 +92,7 @@ def _note(found: Inventory, home: Path, path: str) -> None:
     if not resolved.is_relative_to(home):
         found.unusable[path] = "is a link that leads out of the bundle"
     elif not stat.S_ISREG(state.st_mode):
-        found.unusable[path] = "is no regular file"
+        found.unusable[path] = "is not a regular file"
     elif not os.access(file, os.R_OK):
         found.unusable[path] = "cannot be read: no permission"
     else:

@@ -144,7 +144,7 @@ class Plan(msgspec.Struct, frozen=True):
     """What was asked for. In reports of other tools' directories, null is what their files do not tell.
 
     Attributes:
-        rounds: repetitions of every variant, each in a process of its own.
+        rounds: repetitions of every variant, each in its own process.
         runs: measured inferences of each process, calls of all methods together.
         warmup: inferences before them that are set aside.
         seed: of the order and of the inputs.

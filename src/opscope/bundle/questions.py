@@ -9,8 +9,8 @@ from __future__ import annotations
 from opscope.bundle.validation import Area, Question
 
 _RECOMPUTE = (
-    "when nobody changed the files, another opscope computed them (opscope {written} wrote the bundle, this is "
-    "{checked}): `opscope report {bundle}` computes analysis.json, comparison.json and the reports anew from the traces"
+    "if the files are unchanged, another version of opscope computed them (opscope {written} wrote the bundle, this is "
+    "{checked}): `opscope report {bundle}` recomputes analysis.json, comparison.json and the reports from the traces"
 )
 _RESTORE = "take the file from a copy of the bundle, or measure again with `opscope profile` into a new directory"
 _NOT_TRUSTED = "do not use the bundle before it is known who changed it; measure again into a new directory"
@@ -34,13 +34,13 @@ PROGRAM = Question("program", Area.FILES, _RESTORE)
 DOCUMENTS = Question(
     "documents",
     Area.FILES,
-    "`opscope report {bundle}` writes analysis.json and comparison.json anew (opscope {written} wrote the bundle, this "
+    "`opscope report {bundle}` rewrites analysis.json and comparison.json (opscope {written} wrote the bundle, this "
     "is {checked}); for roofs.json delete the file and measure again with --resume",
 )
 CEILINGS = Question(
     "ceilings",
     Area.FILES,
-    "do not trust what operators are held against; measure the ceilings with --resume --roofs",
+    "do not trust what operators are compared with; measure the ceilings with --resume --roofs",
 )
 LEFTOVERS = Question("leftovers", Area.FILES, "delete them once no run is at work in the bundle")
 
@@ -78,7 +78,7 @@ LIKE_FIELDS = Question(
 )
 
 FIGURES = (LATENCY, UNTRACED, SUMS, SPLIT, ORIGIN, CONCLUSIONS, COMPARISON, REPORTS)
-"""What is computed anew from the traces."""
+"""What is recomputed from the traces."""
 BEHIND_MANIFEST = (
     *(PLAN, RECORDS, COMPLETE, PATHS),
     *(FILES, HASHES, PROGRAM, DOCUMENTS, CEILINGS, LEFTOVERS),

@@ -1,4 +1,4 @@
-"""Hashes of records: what a repetition measured without a trace stands in the manifest alone, and is hashed there."""
+"""Hashes of records: what a repetition measured without a trace is in the manifest alone, and is hashed there."""
 
 from __future__ import annotations
 

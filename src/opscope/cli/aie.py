@@ -35,8 +35,8 @@ def command(
             help="Name of the hardware: npu1, npu2, one of mlir-aie's or Stream's devices, or any for the report."
         ),
     ] = None,
-    warmup: Annotated[int | None, typer.Option(help="Iterations to set aside.")] = None,
-    iterations: Annotated[int | None, typer.Option(help="Iterations that are measured after them.")] = None,
+    warmup: Annotated[int | None, typer.Option(help="Warm-up iterations to skip.")] = None,
+    iterations: Annotated[int | None, typer.Option(help="Iterations to measure after them.")] = None,
     slots: Annotated[
         list[str] | None,
         typer.Option(
@@ -46,7 +46,7 @@ def command(
     ] = None,
     slots_file: Annotated[Path | None, typer.Option(metavar="FILE", help="The same from a file.")] = None,
     dtype: Annotated[str | None, typer.Option(help="Type of the operands: int8, int16, bf16 or bfp16.")] = None,
-    arch: Annotated[str | None, typer.Option(metavar="npu1|npu2", help="Whose peak counts.")] = None,
+    arch: Annotated[str | None, typer.Option(metavar="npu1|npu2", help="Architecture whose peak rate is used.")] = None,
     clock_mhz: Annotated[
         float | None,
         typer.Option(metavar="MHZ", help="Clock of the array during the run. [default: assumed, by --arch or --hwid]"),
@@ -58,27 +58,27 @@ def command(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="What Stream predicted, to hold against the trace: slot_latency_breakdown.yaml, "
+            help="Prediction of Stream to compare with the trace: slot_latency_breakdown.yaml, "
             "steady_state_trace.json, or a file with its latency block.",
         ),
     ] = None,
     predicted_step: Annotated[
-        float | None, typer.Option(metavar="CYCLES", help="A cost model's iteration step, to hold against the trace.")
+        float | None, typer.Option(metavar="CYCLES", help="Iteration step predicted by a cost model.")
     ] = None,
     predicted_overlap: Annotated[
-        float | None, typer.Option(metavar="CYCLES", help="Its overlap of an iteration with the next.")
+        float | None, typer.Option(metavar="CYCLES", help="Predicted overlap of an iteration with the next.")
     ] = None,
     predicted_latency: Annotated[
-        float | None, typer.Option(metavar="CYCLES", help="Its latency of one iteration.")
+        float | None, typer.Option(metavar="CYCLES", help="Predicted latency of one iteration.")
     ] = None,
     predicted_total: Annotated[
-        float | None, typer.Option(metavar="CYCLES", help="Its cycles of all iterations.")
+        float | None, typer.Option(metavar="CYCLES", help="Predicted cycles of all iterations.")
     ] = None,
-    predicted_iterations: Annotated[int | None, typer.Option(metavar="N", help="How many these are.")] = None,
+    predicted_iterations: Annotated[int | None, typer.Option(metavar="N", help="Number of these iterations.")] = None,
     predicted_per: Annotated[
         Literal["iteration", "call"] | None,
         typer.Option(
-            help="Its iteration: the whole product, or one kernel call. [default: iteration; of a FILE, call]"
+            help="What a predicted iteration is: the whole product, or one kernel call. [default: iteration; of a FILE, call]"
         ),
     ] = None,
     align: Annotated[
@@ -209,7 +209,7 @@ def _directory(label: str) -> str:
 
 
 def _name(written: list[Path], first: str) -> None:
-    """Say where the report is, and how many files stand beside it."""
+    """Say where the report is, and how many files are next to it."""
     report = next((path for path in written if path.name == first), None)
     if report is not None:
         say()

@@ -24,10 +24,10 @@ def command(
     ],
     warmup: WarmupOption = None,
     program: Annotated[
-        Path | None, typer.Option(metavar="MODEL.pte", help="The program that was traced: tells shapes and costs.")
+        Path | None, typer.Option(metavar="MODEL.pte", help="The program that was traced: adds shapes and costs.")
     ] = None,
     etrecord: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Its export record: tells modules and source lines.")
+        Path | None, typer.Option(metavar="FILE", help="Its export record (.etrecord): adds modules and source lines.")
     ] = None,
     json: JsonOption = None,
     csv: Annotated[Path | None, typer.Option(metavar="DIR", help="Write the tables as CSV files.")] = None,

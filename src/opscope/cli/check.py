@@ -45,14 +45,12 @@ def command(
     candidate: Annotated[
         str | None,
         typer.Argument(
-            metavar="BUNDLE", help="What is judged: a program (.pte), a bundle, BUNDLE#variant, a trace or a directory."
+            metavar="BUNDLE", help="Candidate: a program (.pte), a bundle, BUNDLE#variant, a trace or a directory."
         ),
     ] = None,
     against: Annotated[
         str | None,
-        typer.Option(
-            metavar="BASELINE", help="What it is measured by; likewise, or store:FILTER for the stored history."
-        ),
+        typer.Option(metavar="BASELINE", help="Baseline: the same, or store:FILTER for the stored history."),
     ] = None,
     new: Annotated[
         str | None,
@@ -67,7 +65,7 @@ def command(
     threshold: Annotated[
         str | None,
         typer.Option(
-            metavar="SHARE", help="Largest slowdown let through, as 3% or 0.03. [default: as the budget says, or 3%]"
+            metavar="SHARE", help="Largest slowdown allowed, as 3% or 0.03. [default: as the budget says, or 3%]"
         ),
     ] = None,
     budget: Annotated[
@@ -75,9 +73,9 @@ def command(
         typer.Option(metavar="FILE", help="Limits of chosen operators, or with --new of series; TOML or JSON."),
     ] = None,
     inconclusive: Annotated[
-        Literal["fail", "pass"], typer.Option(help="Whether measurements that cannot tell fail or pass.")
+        Literal["fail", "pass"], typer.Option(help="Whether inconclusive measurements fail or pass.")
     ] = "fail",
-    force: Annotated[bool, typer.Option("--force", help="Compare sides that are not comparable.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Compare even if the two sides are not comparable.")] = False,
     warmup: WarmupOption = None,
     json: JsonOption = None,
     markdown: Annotated[
@@ -93,60 +91,62 @@ def command(
     out: Annotated[
         Path | None,
         typer.Option(
-            metavar="DIR", help="Of programs: directory of the bundle of both. [default: opscope-out/MODEL-TIME]"
+            metavar="DIR", help="Two programs: directory of the bundle of both. [default: opscope-out/MODEL-TIME]"
         ),
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Of programs: finish the bundle in --out.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Two programs: finish the bundle in --out.")] = False,
     target: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Of programs: where to run, as of `opscope profile`.")
+        str | None, typer.Option(metavar="NAME", help="Two programs: where to run, as in `opscope profile`.")
     ] = None,
     remote_device: RemoteDeviceOption = None,
     power: PowerOption = None,
     threads: Annotated[
-        int | None, typer.Option(help=f"Of programs: size of the thread pool. [default: {defaults.THREADS}]")
+        int | None, typer.Option(help=f"Two programs: size of the thread pool. [default: {defaults.THREADS}]")
     ] = None,
     oversubscribe: OversubscribeOption = False,
     rounds: Annotated[
-        int | None, typer.Option(help=f"Of programs: rounds, each of which runs both. [default: {defaults.ROUNDS}]")
+        int | None, typer.Option(help=f"Two programs: rounds, each of which runs both. [default: {defaults.ROUNDS}]")
     ] = None,
     runs: Annotated[
-        int | None, typer.Option(help=f"Of programs: measured inferences of each process. [default: {defaults.RUNS}]")
+        int | None, typer.Option(help=f"Two programs: measured inferences of each process. [default: {defaults.RUNS}]")
     ] = None,
     dtype: Annotated[
-        str | None, typer.Option(help=f"Of models: number type to export both in. [default: {defaults.DTYPE}]")
+        str | None, typer.Option(help=f"Two models: number type to export both in. [default: {defaults.DTYPE}]")
     ] = None,
     cooldown_seconds: Annotated[
-        float | None, typer.Option(metavar="SECONDS", help="Of programs: rest between two processes.")
+        float | None, typer.Option(metavar="SECONDS", help="Two programs: pause between processes.")
     ] = None,
     max_temperature: Annotated[
         float | None,
-        typer.Option(metavar="CELSIUS", help="Of programs: wait before the next process until the machine is cooler."),
+        typer.Option(
+            metavar="CELSIUS", help="Two programs: before each process, wait until the machine has cooled to this."
+        ),
     ] = None,
     seed: Annotated[
-        int | None, typer.Option(help=f"Of programs: of the order and of the inputs. [default: {defaults.SEED}]")
+        int | None,
+        typer.Option(help=f"Two programs: seed for the order of runs and the inputs. [default: {defaults.SEED}]"),
     ] = None,
     timeout: Annotated[
         float | None,
         typer.Option(
-            metavar="SECONDS", help=f"Of programs: limit for one process. [default: {defaults.TIMEOUT_SECONDS:g}]"
+            metavar="SECONDS", help=f"Two programs: time limit for one process. [default: {defaults.TIMEOUT_SECONDS:g}]"
         ),
     ] = None,
-    traced_only: Annotated[
-        bool, typer.Option("--traced-only", help="Of programs: skip the runs without tracing.")
-    ] = False,
+    traced_only: Annotated[bool, typer.Option("--traced-only", help="Two programs: skip the untraced runs.")] = False,
     methods: Annotated[
-        str | None, typer.Option(metavar="NAME[:N],...", help="Of programs: methods to call in every run.")
+        str | None, typer.Option(metavar="NAME[:N],...", help="Two programs: methods to call in every run.")
     ] = None,
     input_specs: Annotated[
         list[str] | None,
-        typer.Option("--input", metavar="SPEC", help="Of programs: an input of both, as of `opscope profile`."),
+        typer.Option("--input", metavar="SPEC", help="Two programs: an input of both, as in `opscope profile`."),
     ] = None,
     input_file: Annotated[
-        Path | None, typer.Option("--inputs", metavar="FILE.npz", help="Of programs: arrays with the inputs of both.")
+        Path | None,
+        typer.Option("--inputs", metavar="FILE.npz", help="Two programs: file with the input arrays of both."),
     ] = None,
     lock: Annotated[
         Literal["wait", "warn", "fail"] | None,
-        typer.Option(help="Of programs: when another run measures on the machine, as of `opscope profile`."),
+        typer.Option(help="Two programs: when another run is measuring on the machine, as in `opscope profile`."),
     ] = None,
     models: ModelsOption = None,
 ) -> None:
@@ -284,7 +284,7 @@ def _settings(given: Mapping[str, Any], warmup: str | None) -> Settings:
     """How two programs are measured: the options that were given, and the usual rest.
 
     Raises:
-        UsageError: the warm-up is no number.
+        UsageError: the warm-up is not a number.
     """
     from opscope.api import Settings
     from opscope.core.errors import UsageError
@@ -431,7 +431,7 @@ def threshold_share(text: str) -> float:
     """A threshold as a fraction.
 
     Raises:
-        UsageError: it is no number, negative, or 100 % and more.
+        UsageError: it is not a number, negative, or 100 % and more.
     """
     from opscope.core.errors import UsageError
 
@@ -441,7 +441,7 @@ def threshold_share(text: str) -> float:
     except ValueError:
         value = math.nan
     if not 0 <= value < 1:
-        problem = f"{text!r} is no share from 0 to below 100 %"
+        problem = f"{text!r} is not a share from 0 to below 100 %"
         raise UsageError(problem, where="--threshold", hint="for example 3% or 0.03")
     return value
 
@@ -474,7 +474,7 @@ def _check_measured(options: Mapping[str, object]) -> None:
 
     for name, value in options.items():
         if value is not None:
-            problem = "both sides were measured already"
+            problem = "both sides are already measured"
             raise UsageError(
                 problem, where=name, hint="leave it out, or give two programs (.pte), which are measured now"
             )
@@ -491,7 +491,7 @@ def _check_outputs(targets: dict[str, str | None]) -> None:
 
     printed = [name for name, target in targets.items() if target == STANDARD_OUTPUT]
     if len(printed) > 1:
-        raise UsageError(f"{printed[0]} is printed already", where=printed[1], hint="write one of the two to a file")
+        raise UsageError(f"{printed[0]} is already printed", where=printed[1], hint="write one of the two to a file")
     for name, target in targets.items():
         if target not in {None, STANDARD_OUTPUT} and not Path(str(target)).absolute().parent.is_dir():
             raise NotFoundError(f"{name}: its directory does not exist", where=target, hint="make the directory first")
@@ -510,7 +510,7 @@ def _decide(told: _Told, candidate: str) -> None:
     if told.problem is None:
         return
     if told.let_through:
-        say(f"warning: {candidate}: inconclusive, and let through: {told.problem}", err=True)
+        say(f"warning: {candidate}: inconclusive, but allowed to pass: {told.problem}", err=True)
         return
     kind = RegressionError if told.outcome is Outcome.REGRESSION else InconclusiveError
     raise kind(told.problem, where=candidate, hint=told.advice)

@@ -38,7 +38,7 @@ def command(
         Path | None, typer.Option(metavar="MODEL.pte", help="The program that was traced; a bundle has its own.")
     ] = None,
     etrecord: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Its export record: tells modules and source lines.")
+        Path | None, typer.Option(metavar="FILE", help="Its export record (.etrecord): adds modules and source lines.")
     ] = None,
     device: Annotated[
         str | None,
@@ -48,7 +48,7 @@ def command(
         str | None, typer.Option(metavar="TEXT", help="Commit of what was measured, for openmetrics.")
     ] = None,
     warmup: WarmupOption = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace files that are there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False,
     quiet: QuietOption = False,
 ) -> None:
     """Write a trace or a bundle in another format, and print the names of the files.

@@ -22,7 +22,7 @@ def command(
     ] = None,
     json: JsonOption = None,
     restore: Annotated[
-        bool, typer.Option("--restore", help="Only put back settings that a run left changed on an Android device.")
+        bool, typer.Option("--restore", help="Only restore settings that a run left changed on an Android device.")
     ] = False,
 ) -> None:
     """Check what profiling needs and what would disturb a measurement, and say what to type.

@@ -21,7 +21,7 @@ def command(
         ),
     ],
     dtype: Annotated[str, typer.Option(help="Number type: fp32, fp16, int8 (static), dynamic-int8 or 8da4w.")] = "fp32",
-    backend: Annotated[str, typer.Option(help="What runs the operators: xnnpack or portable.")] = "xnnpack",
+    backend: Annotated[str, typer.Option(help="Backend: xnnpack or portable.")] = "xnnpack",
     out: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="New or empty directory. [default: opscope-out/MODEL_BACKEND_DTYPE]"),
@@ -31,9 +31,9 @@ def command(
         float | None,
         typer.Option(metavar="ERROR", help="Largest error against PyTorch, relative to the largest output."),
     ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an export that is in the directory.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Overwrite an existing export.")] = False,
     slim_record: Annotated[
-        bool, typer.Option("--slim-record", help="Leave the weights out of the .etrecord; opscope reads none of them.")
+        bool, typer.Option("--slim-record", help="Write the .etrecord without weights; opscope does not need them.")
     ] = False,
     json: JsonOption = None,
     quiet: QuietOption = False,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 _MODEL = "a model named MODULE:CALLABLE or FILE.py:CALLABLE, or by a file of your directory of models"
-_RIGHTS = "in processes of their own, with your rights and without a sandbox"
+_RIGHTS = "in their own processes, with your rights and without a sandbox"
 
 RUNS: dict[str, str] = {
     "profile": f"{_MODEL}; the program itself, and an executor_runner that --target names: {_RIGHTS}; a repetition "

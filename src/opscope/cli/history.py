@@ -37,13 +37,13 @@ def command(
         str, typer.Option(metavar="KEY=VALUE,...", help="Which runs: model, device, variant, since, last and so on.")
     ] = "",
     since: Annotated[
-        str, typer.Option(metavar="DATE", help="Tell only changes that were seen since then; all runs are judged.")
+        str, typer.Option(metavar="DATE", help="Show only changes since this date; all runs are analysed.")
     ] = "",
     known: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Changes that were acknowledged; may be missing.")
+        Path | None, typer.Option(metavar="FILE", help="File of acknowledged changes; may be missing.")
     ] = None,
     acknowledge: Annotated[
-        str | None, typer.Option(metavar="NOTE", help="Add the changes that are told to --known FILE, with this note.")
+        str | None, typer.Option(metavar="NOTE", help="Add the changes shown to --known FILE, with this note.")
     ] = None,
     fail_on: Annotated[
         Literal["none", "new"],

@@ -40,9 +40,9 @@ def command(
         str | None, typer.Option(metavar="NAME,...", help="Only operators with these in their names.")
     ] = None,
     count: Annotated[
-        bool, typer.Option("--count", help="First run every variant of the bundles once more, its kernels counted.")
+        bool, typer.Option("--count", help="First run every variant of the bundles again and count its kernels.")
     ] = False,
-    every: Annotated[bool, typer.Option("--all", help="Kernels, too, that were looked for and found nowhere.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Also list kernels that were looked for and not found.")] = False,
     library: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The library of the XNNPACK backend that ran.")
     ] = None,

@@ -224,7 +224,7 @@ def _surroundings(error: Exception) -> OpscopeError | None:
     if isinstance(error, UnicodeEncodeError) and "surrogates not allowed" in error.reason:
         # Python keeps the bytes of a file's name that are no text like this.
         name = error.object.encode("utf-8", "backslashreplace").decode()
-        return UsageError("a name is no text in UTF-8", where=name, hint="rename the file or directory, or link to it")
+        return UsageError("a name is not text in UTF-8", where=name, hint="rename the file or directory, or link to it")
     if isinstance(error, MemoryError):
         return MemoryLimitError(
             "the machine has no more memory for this", hint="give it fewer or smaller files at once"

@@ -49,7 +49,7 @@ RemoteDeviceOption = Annotated[
 PowerOption = Annotated[
     str | None,
     typer.Option(
-        "--power", metavar="PROFILE", help="Power settings of an Android device meanwhile: boost or app-developer."
+        "--power", metavar="PROFILE", help="Power settings of an Android device during the run: boost or app-developer."
     ),
 ]
 LockOption = Annotated[
@@ -66,7 +66,7 @@ OversubscribeOption = Annotated[
 ]
 WarmupOption = Annotated[
     str | None,
-    typer.Option(metavar="N|auto", help="Inferences of each process to set aside; 0: every inference counts."),
+    typer.Option(metavar="N|auto", help="Warm-up inferences of each process to discard; 0: none."),
 ]
 StoreOption = Annotated[
     str | None,
@@ -135,7 +135,7 @@ def warmup_count(text: str | None) -> int | Literal["auto"] | None:
         return "auto"
     if text.isdecimal():
         return int(text)
-    raise UsageError(f"{text!r} is no number of inferences", where="--warmup", hint="give a number from 0, or auto")
+    raise UsageError(f"{text!r} is not a number of inferences", where="--warmup", hint="give a number from 0, or auto")
 
 
 def split_words(text: str | None) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from opscope.core.printable import shell_command
 
 
 def command(
-    program: Annotated[str, typer.Argument(metavar="MODEL.pte", help="The program to look at.")],
+    program: Annotated[str, typer.Argument(metavar="MODEL.pte", help="The program to check.")],
     json: JsonOption = None,
     quiet: QuietOption = False,
 ) -> None:
@@ -20,8 +20,7 @@ def command(
     Example: opscope preflight model.pte
 
     Nothing is run and no device is needed, and neither torch nor executorch. Shows what XNNPACK takes and why the rest
-    stays, work and bytes by category, the share that SME and SME2 kernels can run, layout changes, borders of
-    delegates, and the part that will take most of the time by nominal rates.
+    stays, work and bytes by category, the share that SME and SME2 kernels can run, layout changes, delegate boundaries, and the part that will take most of the time by nominal rates.
     """
     from opscope.api import preflight
 

@@ -51,14 +51,14 @@ def command(
             help="Feature groups to switch off in the baseline; none: a plain profile. [default: the strongest]",
         ),
     ] = None,
-    ladder: Annotated[bool, typer.Option("--ladder", help="Run the whole staircase of this CPU's features.")] = False,
+    ladder: Annotated[
+        bool, typer.Option("--ladder", help="Switch this CPU's feature groups off one after the other.")
+    ] = False,
     threads: Annotated[str, typer.Option(metavar="N,N...", help="Sizes of the thread pool.")] = str(defaults.THREADS),
     oversubscribe: OversubscribeOption = False,
-    rounds: Annotated[
-        int, typer.Option(help="Repetitions of every variant, each in a process of its own.")
-    ] = defaults.ROUNDS,
+    rounds: Annotated[int, typer.Option(help="Repetitions of every variant, each in a new process.")] = defaults.ROUNDS,
     runs: Annotated[int, typer.Option(help="Measured inferences of each process.")] = defaults.RUNS,
-    warmup: Annotated[int, typer.Option(help="Inferences before them that are set aside.")] = defaults.WARMUP,
+    warmup: Annotated[int, typer.Option(help="Warm-up inferences, discarded.")] = defaults.WARMUP,
     dtype: Annotated[
         str, typer.Option(help="Number type to export in: fp32, fp16, int8, dynamic-int8 or 8da4w.")
     ] = defaults.DTYPE,
@@ -67,7 +67,7 @@ def command(
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Finish the bundle in --out.")] = False,
     min_seconds: Annotated[
-        float, typer.Option(metavar="SECONDS", help="Add rounds until every variant was measured that long.")
+        float, typer.Option(metavar="SECONDS", help="Add rounds until every variant has been measured for this long.")
     ] = defaults.MIN_SECONDS,
     until: Annotated[
         float | None,
@@ -78,21 +78,21 @@ def command(
     ] = defaults.UNTIL,
     max_rounds: Annotated[
         int | None,
-        typer.Option(help=f"Most rounds that these two may lead to. [default: {defaults.MORE_ROUNDS} x --rounds]"),
+        typer.Option(help=f"Upper limit of rounds for these two options. [default: {defaults.MORE_ROUNDS} x --rounds]"),
     ] = None,
     cooldown_seconds: Annotated[
-        float, typer.Option(metavar="SECONDS", help="Rest between two processes.")
+        float, typer.Option(metavar="SECONDS", help="Pause between processes.")
     ] = defaults.COOLDOWN_SECONDS,
     max_temperature: Annotated[
         float | None,
-        typer.Option(metavar="CELSIUS", help="Wait before the next process until the machine is cooler."),
+        typer.Option(metavar="CELSIUS", help="Before each process, wait until the machine has cooled to this."),
     ] = defaults.MAX_TEMPERATURE,
-    seed: Annotated[int, typer.Option(help="Of the order of runs and of the inputs.")] = defaults.SEED,
+    seed: Annotated[int, typer.Option(help="Seed for the order of runs and the inputs.")] = defaults.SEED,
     timeout: Annotated[
-        float, typer.Option(metavar="SECONDS", help="Limit for one process.")
+        float, typer.Option(metavar="SECONDS", help="Time limit for one process.")
     ] = defaults.TIMEOUT_SECONDS,
     traced_only: Annotated[
-        bool, typer.Option("--traced-only", help="Skip the runs without tracing; latency then includes its cost.")
+        bool, typer.Option("--traced-only", help="Skip the untraced runs; latency then includes tracing overhead.")
     ] = False,
     methods: Annotated[
         str | None,
@@ -110,13 +110,13 @@ def command(
         ),
     ] = None,
     input_file: Annotated[
-        Path | None, typer.Option("--inputs", metavar="FILE.npz", help="Arrays with the inputs instead.")
+        Path | None, typer.Option("--inputs", metavar="FILE.npz", help="File with the input arrays instead.")
     ] = None,
     data: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE.ptd",
-            help="Weights that the program keeps in a file of their own. [default: the one beside it that fits]",
+            help="Weights outside of the program. [default: the matching file beside it]",
         ),
     ] = None,
     models: ModelsOption = None,
@@ -124,7 +124,7 @@ def command(
         bool | None,
         typer.Option(
             "--roofs/--no-roofs",
-            help="Measure the machine's ceilings anew, or none at all. [default: kept ones that still hold]",
+            help="Measure the machine's ceilings again, or skip them. [default: reuse stored ones that still hold]",
         ),
     ] = None,
     lock: LockOption = "wait",
@@ -240,5 +240,5 @@ def _numbers(text: str) -> tuple[int, ...]:
 
     words = split_words(text)
     if not words or not all(word.isdecimal() for word in words):
-        raise UsageError(f"{text!r} is no list of numbers", where="--threads", hint="for example --threads 1,2")
+        raise UsageError(f"{text!r} is not a list of numbers", where="--threads", hint="for example --threads 1,2")
     return tuple(int(word) for word in words)

@@ -21,14 +21,14 @@ def command(
         str, typer.Option("--format", metavar="FORMAT,...", help="Any of html, md and json.")
     ] = "html,md,json",
     out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Where to write instead; needed for several bundles.")
+        Path | None, typer.Option(metavar="DIR", help="Output directory; required for several bundles.")
     ] = None,
     title: Annotated[
         str | None, typer.Option(metavar="TEXT", help="Title of the report, in place of the model's name.")
     ] = None,
     quiet: QuietOption = False,
 ) -> None:
-    """Write the reports of a bundle into it, computed anew from its traces.
+    """Write the reports of a bundle into it, recomputed from its traces.
 
     Those of a run directory of the Arm kit go to opscope/ in it. Several bundles, of platforms or of versions,
     give one report: combined.html, combined.md and combined.json.
@@ -56,6 +56,6 @@ def _written(bundles: list[Path], formats: tuple[str, ...], out: Path | None, ti
     if len(bundles) == 1:
         return report(bundles[0], formats, out=out, title=title)
     if out is None:
-        problem = "a report over several bundles belongs to none of them"
-        raise UsageError(problem, where="--out", hint="say where to write it: --out DIR")
+        problem = "a report over several bundles has no bundle to go into"
+        raise UsageError(problem, where="--out", hint="name its directory with --out DIR")
     return combined_report(bundles, out, formats, title=title)

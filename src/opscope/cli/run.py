@@ -35,7 +35,9 @@ _PHONES = forms(kind for kind in KINDS if kind.android)
 
 
 def command(
-    config: Annotated[Path, typer.Argument(help="TOML or JSON of ours (see `opscope init`), or the Arm kit's JSON.")],
+    config: Annotated[
+        Path, typer.Argument(help="Configuration in TOML or JSON (see `opscope init`), or the Arm kit's JSON.")
+    ],
     more: Annotated[list[str] | None, typer.Argument(metavar="[NAME...]", hidden=True)] = None,
     only: Annotated[
         list[str] | None,
@@ -44,9 +46,9 @@ def command(
         ),
     ] = None,
     analysis_only: Annotated[
-        bool, typer.Option("--analysis-only", help="Run nothing: write the reports of what is there anew.")
+        bool, typer.Option("--analysis-only", help="Run nothing; rewrite the reports of existing bundles.")
     ] = False,
-    resume: Annotated[bool, typer.Option("--resume", help="Finish the bundles that are there.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Finish existing bundles.")] = False,
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Directory of the bundles. [default: as the file says]")
     ] = None,

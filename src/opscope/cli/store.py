@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from opscope.fleet.stores import AddReport
 
 app = typer.Typer(
-    help="Many runs in one place: add bundles, ask them in SQL, report on the whole fleet.",
+    help="Keep many runs: add bundles, query them in SQL, report on the whole fleet.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
@@ -44,7 +44,8 @@ _LISTED = 50
 @app.command()
 def add(
     paths: Annotated[
-        list[Path], typer.Argument(metavar="PATH...", help="Bundles, `opscope aie --out` results, directories of such.")
+        list[Path],
+        typer.Argument(metavar="PATH...", help="Bundles, results of `opscope aie --out`, or directories of them."),
     ],
     store: StoreOption = None,
     device: Annotated[
@@ -54,10 +55,10 @@ def add(
         str | None, typer.Option(metavar="TEXT", help="Commit of what was measured, for `opscope history --by commit`.")
     ] = None,
     recompute: Annotated[
-        bool, typer.Option("--recompute", help="Analyse the traces, also where a bundle has its analyses.")
+        bool, typer.Option("--recompute", help="Analyse the traces again, even if the bundle has analyses.")
     ] = False,
     backfill: Annotated[
-        bool, typer.Option("--backfill", help="Old runs: place them in histories by when they began, not behind all.")
+        bool, typer.Option("--backfill", help="Old runs: insert them into histories by start time, not at the end.")
     ] = False,
     scheduler: SchedulerOption = None,
     jobs: Annotated[int, typer.Option(metavar="N", min=1, help="Processes on this machine.")] = 1,
@@ -94,16 +95,17 @@ def query(
     sql: Annotated[str, typer.Argument(metavar="SQL", help="One SELECT over the views; `opscope store views` lists.")],
     store: StoreOption = None,
     output: Annotated[
-        Literal["table", "csv", "json", "parquet"], typer.Option("--format", help="How the answer is written.")
+        Literal["table", "csv", "json", "parquet"], typer.Option("--format", help="Output format.")
     ] = "table",
     out: Annotated[
         str | None,
         typer.Option(metavar="FILE|-", help="Write to a file; - is standard output.", callback=output_target),
     ] = None,
     as_of: Annotated[
-        str | None, typer.Option("--as-of", metavar="WHEN", help="What it held then: a moment, or number of a commit.")
+        str | None,
+        typer.Option("--as-of", metavar="WHEN", help="Query an earlier version: a date and time, or a commit number."),
     ] = None,
-    limit: Annotated[int, typer.Option(metavar="N", min=0, help="Stop after so many rows; 0: never.")] = 10_000,
+    limit: Annotated[int, typer.Option(metavar="N", min=0, help="Maximum number of rows; 0: no limit.")] = 10_000,
 ) -> None:
     """Ask the store.
 
@@ -113,7 +115,7 @@ def query(
     from opscope.core.errors import UsageError
 
     if output == "parquet" and out is None:
-        raise UsageError("Parquet is no text", where="--format", hint="write it to a file: --out FILE")
+        raise UsageError("Parquet is not text", where="--format", hint="write it to a file: --out FILE")
     with query_stream(sql, store, as_of=as_of, limit=limit or None) as stream:
         if output == "table" and out is None:
             from opscope.fleet.reports.answer import answer_table
@@ -129,7 +131,9 @@ def query(
 
 @app.command()
 def views(
-    view: Annotated[str | None, typer.Argument(metavar="VIEW", help="Its columns. [default: all views]")] = None,
+    view: Annotated[
+        str | None, typer.Argument(metavar="VIEW", help="Show the columns of this view. [default: all views]")
+    ] = None,
 ) -> None:
     """List the views, or the columns of one, with their types and meanings.
 
@@ -187,7 +191,8 @@ def remove(
         list[str] | None, typer.Argument(metavar="BUNDLE...", help="Hashes, or their first characters.")
     ] = None,
     older_than: Annotated[
-        int | None, typer.Option("--older-than", metavar="DAYS", min=1, help="All that were added more days ago.")
+        int | None,
+        typer.Option("--older-than", metavar="DAYS", min=1, help="All bundles added more than this many days ago."),
     ] = None,
     store: StoreOption = None,
     json: JsonOption = None,
@@ -299,7 +304,7 @@ def _tell_added(done: AddReport) -> None:
         say(f"added {entry.bundle[:12]} {entry.model}, {entry.device}: {', '.join(entry.variants)}")
     if len(done.added) > _FEW:
         say(f"added {len(done.added) - _FEW} more")
-    say(f"{len(done.added)} added, {done.known} there already, {len(done.skipped)} left out: {done.store}")
+    say(f"{len(done.added)} added, {done.known} already there, {len(done.skipped)} left out: {done.store}")
 
 
 def _check_whole(done: AddReport) -> None:

@@ -29,19 +29,19 @@ def command(
     ] = None,
     quiet: QuietOption = False,
 ) -> None:
-    """Check that a bundle is complete and true: files, hashes, traces, and every figure computed anew.
+    """Check that a bundle is complete and true: files, hashes, traces, and every figure recomputed.
 
     Example: opscope validate mb --json validation.json
 
     Exit code 0: every check passed or had nothing to check. 15: a check failed; each is listed with the place and what
-    to do. 8: it is no bundle. Nothing is changed. Results are written before it exits.
+    to do. 8: it is not a bundle. Nothing is changed. Results are written before it exits.
     """
     from opscope.api import validate
     from opscope.core.errors import UsageError
     from opscope.reports.validation import validation_markdown, validation_summary
 
     if json == STANDARD_OUTPUT == markdown:
-        raise UsageError("--json is printed already", where="--markdown", hint="write one of the two to a file")
+        raise UsageError("--json is already printed", where="--markdown", hint="write one of the two to a file")
     validation = validate(bundle, like=like)
     write_json(validation, json)
     if markdown:

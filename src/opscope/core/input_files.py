@@ -22,7 +22,7 @@ def file_bytes(path: Path, hint: str | None = None) -> bytes:
     Raises:
         NotFoundError: there is no such file.
         StorageError: it cannot be read.
-        TraceFormatError: it is no regular file.
+        TraceFormatError: it is not a regular file.
         MemoryLimitError: it is larger than what reading may take.
     """
     with opened(path, hint) as file, limited(path):

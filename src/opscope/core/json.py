@@ -49,8 +49,8 @@ def from_json(content: bytes | str, kind: Any) -> Any:
         kind: type of the value, or a union.
 
     Raises:
-        msgspec.DecodeError: it is no JSON, or of another type.
-        UnicodeDecodeError: it is no text.
+        msgspec.DecodeError: it is not JSON, or of another type.
+        UnicodeDecodeError: it is not text.
     """
     decoder = _decoders.get(kind)
     if decoder is None:

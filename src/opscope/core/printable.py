@@ -46,7 +46,7 @@ def escaped(text: str) -> str:
 
 
 def unescaped(text: str) -> str:
-    """The text that :func:`escaped` was given; what is no escape stays as it is."""
+    """The text that :func:`escaped` was given; what is not an escape stays as it is."""
     return _ESCAPE.sub(lambda found: _MEANT.get(found[1]) or chr(int(found[1][1:], 16)), text)
 
 

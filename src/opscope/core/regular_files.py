@@ -37,7 +37,7 @@ def opened(path: Path, hint: str | None = None) -> Iterator[IO[bytes]]:
     Raises:
         NotFoundError: there is no such file.
         StorageError: it cannot be read.
-        TraceFormatError: it is no file but a pipe, a device or a socket.
+        TraceFormatError: it is not a file but a pipe, a device or a socket.
     """
     with reading(path, hint), open_regular(path) as file:
         yield file
@@ -48,7 +48,7 @@ def open_regular(path: Path) -> IO[bytes]:
 
     Raises:
         OSError: the system refused.
-        TraceFormatError: it is no file but a pipe, a device or a socket.
+        TraceFormatError: it is not a file but a pipe, a device or a socket.
     """
     kind = _kind(path.stat().st_mode)
     if kind is None:

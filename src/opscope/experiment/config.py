@@ -90,7 +90,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         threads: sizes of the thread pool, each with all variants.
         oversubscribe: allow more threads than the target has usable CPUs; they then wait for each other.
         affinity: CPUs to stay on; empty for all.
-        rounds: repetitions of every variant, each in a process of its own.
+        rounds: repetitions of every variant, each in its own process.
         runs: measured inferences of each process.
         warmup: inferences before them that are set aside.
         seed: of the order and of the inputs.

@@ -106,7 +106,7 @@ def decoded(file: Path, *, hint: str | None = None) -> Any:  # noqa: ANN401 - ty
     Raises:
         NotFoundError: there is no such file.
         StorageError: it cannot be read.
-        TraceFormatError: it is no regular file.
+        TraceFormatError: it is not a regular file.
         UsageError: it is too large, or no TOML or JSON.
     """
     return _decoded(_text(file, hint), file)
@@ -130,9 +130,9 @@ def _decoded(text: str, file: Path) -> Any:  # noqa: ANN401 - what TOML and JSON
     try:
         return tomllib.loads(text) if toml else json.loads(text, parse_int=_integer)
     except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"no TOML: {error}", where=file) from error
+        raise UsageError(f"not valid TOML: {error}", where=file) from error
     except json.JSONDecodeError as error:
-        raise UsageError(f"no JSON: {error.msg}, line {error.lineno:,}", where=file) from error
+        raise UsageError(f"not valid JSON: {error.msg}, line {error.lineno:,}", where=file) from error
     except RecursionError:
         raise UsageError(_TOO_DEEP, where=file) from None
     except ValueError as error:

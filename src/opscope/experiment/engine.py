@@ -84,7 +84,7 @@ def _stop_when_lost(bundle: Bundle, repetition: Repetition, lost: int) -> None:
 
 
 _TWICE = 2
-_FINISH = "what was measured is kept; put the device right, and finish with --resume"
+_FINISH = "what was measured is kept; fix the device, and finish with --resume"
 
 
 def _conditions(target: RunTarget, bundle: Bundle) -> Conditions:
@@ -176,8 +176,8 @@ def _unlike_asked(measurement: Measurement, job: Job, inferences: int) -> Failur
         what = "the trace holds" if job.traced else "the process timed"
         return Failure(FailureKind.TRACE, f"{what} {inferences} of {job.inferences} inferences")
     if measurement.threads not in {None, job.threads}:
-        return Failure(FailureKind.EXIT, f"the runtime used {measurement.threads} threads, asked were {job.threads}")
+        return Failure(FailureKind.EXIT, f"the runtime used {measurement.threads} threads, asked for {job.threads}")
     cleared = measurement.mask.cleared if measurement.mask else []
     if cleared != (job.clear or []):
-        return Failure(FailureKind.MASK, f"the runtime cleared {cleared}, asked were {job.clear}")
+        return Failure(FailureKind.MASK, f"the runtime cleared {cleared}, asked for {job.clear}")
     return None

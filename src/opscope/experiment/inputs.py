@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from opscope.program.structure.plan import Value
 
 GRAMMAR = (
-    "TYPE[SIZE,...] with =zeros, =ones, =range, =random or =random(LOW,HIGH) behind it, a number, true, false, none, "
+    "TYPE[SIZE,...] with =zeros, =ones, =range, =random or =random(LOW,HIGH) after it, a number, true, false, none, "
     "or default"
 )
 """What one input may be, in one line."""
@@ -100,7 +100,7 @@ def parse_input(text: str) -> AskedInput | None:
         return AskedInput(word, number)
     match = _TENSOR.match(word)
     if match is None:
-        raise UsageError(f"{text!r} is no input", where="--input", hint=f"one is {GRAMMAR}")
+        raise UsageError(f"{text!r} is not an input", where="--input", hint=f"one is {GRAMMAR}")
     return AskedInput(word, _tensor(text, match["dtype"], match["sizes"], match["fill"] or "random"))
 
 
@@ -118,7 +118,7 @@ def _tensor(text: str, dtype: str, sizes: str, fill: str) -> TensorRecipe:
     if not all(word.isdecimal() for word in words):
         raise UsageError(f"{text!r} has no sizes", where="--input", hint="for example float32[1,3,224,224]")
     if dtype not in NUMBER_TYPES:
-        raise UsageError(f"{dtype!r} is no number type", where="--input", hint=did_you_mean(dtype, NUMBER_TYPES))
+        raise UsageError(f"{dtype!r} is not a number type", where="--input", hint=did_you_mean(dtype, NUMBER_TYPES))
     shape = tuple(map(int, words))
     if math.prod(shape) * 8 > _MOST_BYTES:
         raise UsageError(f"{text!r} would take more than 16 GiB", where="--input", hint="give smaller sizes")
@@ -138,7 +138,7 @@ def read_input_file(path: Path) -> list[AskedInput | None]:
     Raises:
         NotFoundError: there is no such file.
         StorageError: it cannot be read.
-        TraceFormatError: it is no .npz of numbers.
+        TraceFormatError: it is not an .npz of numbers.
     """
     arrays = read_arrays(path)
     return _by_position(path, arrays)
@@ -202,7 +202,7 @@ def _planned(number: int, value: Value, asked: AskedInput | None) -> PlannedInpu
             raise _unfit(number, f"is {asked.source}, the program was exported for none", hint)
         return PlannedInput(None, "none", source=asked.source if asked else "")
     kind = "a text" if isinstance(value, Scalar) else "a list"
-    raise _unfit(number, f"is {kind}, which ExecuTorch's runtime takes from nobody", "export with tensors and numbers")
+    raise _unfit(number, f"is {kind}, which ExecuTorch's runtime does not accept", "export with tensors and numbers")
 
 
 def _planned_scalar(number: int, value: bool | float, asked: AskedInput | None) -> PlannedInput:

@@ -76,7 +76,7 @@ def kind_named(text: str) -> TargetKind:
 
 
 def _check_address(kind: TargetKind, address: str) -> None:
-    """Refuse what is no address of a device.
+    """Refuse what is not an address of a device.
 
     Raises:
         UsageError: saying what one looks like.

@@ -103,7 +103,7 @@ def read_fleet_budgets(file: Path) -> FleetBudgets:
     Raises:
         NotFoundError: there is no such file.
         StorageError: it cannot be read.
-        UsageError: it is no TOML or JSON, a field is wrong, or an entry limits nothing.
+        UsageError: it is not TOML or JSON, a field is wrong, or an entry limits nothing.
     """
     raw = decoded(file, hint="give a TOML or JSON file with [fleet] and [[budget]] entries")
     budgets = typed(raw, FleetBudgets, file, {"device_changes": ("fail", "tell")})

@@ -170,9 +170,7 @@ def check_new_changes(found: History) -> None:
     if new:
         changes = counted_text(len(new), "change")
         hint = "look at them; --acknowledge NOTE --known FILE takes them as known"
-        raise RegressionError(
-            f"{changes} for the worse that nobody has acknowledged", where=found.metric.name, hint=hint
-        )
+        raise RegressionError(f"{changes} for the worse, not acknowledged", where=found.metric.name, hint=hint)
 
 
 def _since(text: str) -> str:

@@ -54,7 +54,7 @@ def check_history(
     Raises:
         NotFoundError: there is no such bundle or variant, or no store.
         MismatchError: no stored run can be compared with it.
-        UsageError: the filter is wrong, or the candidate is no bundle.
+        UsageError: the filter is wrong, or the candidate is not a bundle.
     """
     text, chosen = against.removeprefix(HISTORY), run_filter(against.removeprefix(HISTORY))
     path, _, name = str(candidate).partition("#")

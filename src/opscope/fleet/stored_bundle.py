@@ -144,7 +144,7 @@ def framed_together(found: Sequence[Ready]) -> Iterator[Framed | Refused]:
 
 
 def read_found(path: Path, *, recompute: bool = False) -> Found:
-    """A bundle with its analyses and comparisons: those it holds when they fit its manifest, else computed anew.
+    """A bundle with its analyses and comparisons: those it holds when they fit its manifest, else recomputed.
 
     Raises:
         BundleError: a run is at work in it, or it comes from a newer opscope.
@@ -269,7 +269,7 @@ def _check_traces(path: Path, manifest: Manifest) -> None:
 def _held_analyses(path: Path, manifest: Manifest) -> dict[str, Analysis] | None:
     """Analyses that the bundle holds of all its variants with a result; None when one is missing or is of other traces.
 
-    What was computed from traces can always be computed again, so a document that does not fit is no damage.
+    What was computed from traces can always be computed again, so a document that does not fit is not damage.
     """
     found = {}
     for variant in manifest.variants:

@@ -79,12 +79,12 @@ def _with(found: RunFilter, key: str, value: str) -> RunFilter:
 
 def _number(key: str, value: str) -> int:
     if not value.isdecimal() or int(value) < 1:
-        raise UsageError(f"{value!r} is no number from 1", where=f"filter, {key}", hint=f"for example {key}=4")
+        raise UsageError(f"{value!r} is not a whole number from 1", where=f"filter, {key}", hint=f"for example {key}=4")
     return int(value)
 
 
 def _date(key: str, value: str) -> datetime:
     found = moment(value)
     if found is None:
-        raise UsageError(f"{value!r} is no date", where=f"filter, {key}", hint=f"{key}=2026-01-31")
+        raise UsageError(f"{value!r} is not a date", where=f"filter, {key}", hint=f"{key}=2026-01-31")
     return found

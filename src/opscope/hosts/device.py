@@ -221,7 +221,7 @@ class Device:
         if not command.foreign or code not in _CANNOT_START:
             return ExitStatus(code)
         said = log_tail(command.into / PRINTED).removeprefix("; its last words: ") or f"exit code {code}"
-        return ExitStatus(code, f"{said}; was it built {self._built}, and do its libraries lie beside it?")
+        return ExitStatus(code, f"{said}; was it built {self._built}, and are its libraries next to it?")
 
     def _hash(self, path: Path) -> str:
         """Hash of a file, of one that stays as it is computed once."""
@@ -268,7 +268,7 @@ class Device:
             DeviceError: the device was lost meanwhile, or is held by another host.
         """
         if self._reserved and self._lock.renew():
-            self._kept.clear()  # the connection was lost: the device may have started anew
+            self._kept.clear()  # the connection was lost: the device may have restarted
         guard = ["sh", "-c", GUARD, "opscope", f"{max(1, round(timeout))}", work, *command]
         process = self._shell.spawn(guard)
         try:

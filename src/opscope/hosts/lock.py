@@ -175,7 +175,7 @@ class DeviceLock:
             return BusyError(f"the machine is in use {rest}", rest.removeprefix("by "), where=where, hint=_BUSY)
         if verdict == "left":
             lock, _, who = rest.partition(" ")
-            problem = f"a run that has ended left its lock behind ({who or 'by nobody known'})"
+            problem = f"a run that has ended left its lock behind ({who or 'by an unknown process'})"
             return DeviceError(problem, where=where, hint=f"remove it there: rm -r {lock}")
         if verdict == "refused":
             return DeviceError(f"no lock can be written there: {rest}", where=where, hint=_REFUSED)

@@ -183,7 +183,7 @@ def address_options(query: str, known: Sequence[str], where: str, example: str) 
     try:
         options = dict(parse_qsl(query, strict_parsing=True)) if query else {}
     except ValueError:
-        raise UsageError(f"{query!r} are no options", where=where, hint=f"for example ?{example}") from None
+        raise UsageError(f"{query!r} are not options", where=where, hint=f"for example ?{example}") from None
     for name in options:
         if name not in known:
             raise UsageError(f"no option {name!r}", where=where, hint=did_you_mean(name, known))

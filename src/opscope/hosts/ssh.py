@@ -60,7 +60,7 @@ def parse_address(text: str) -> SshAddress:
     """The parts of an address.
 
     Raises:
-        UsageError: it is no address, or has an unknown option.
+        UsageError: it is not an address, or has an unknown option.
     """
     place, _, query = text.partition("?")
     match = _HOST.match(place)
@@ -70,7 +70,7 @@ def parse_address(text: str) -> SshAddress:
         raise UsageError("this is no host that ssh could reach", where=where, hint=hint)
     port = int(match["port"]) if match["port"] else None
     if port is not None and not 0 < port <= _HIGHEST_PORT:
-        raise UsageError(f"{port} is no port", where=where)
+        raise UsageError(f"{port} is not a port", where=where)
     options = address_options(query, _ADDRESS_OPTIONS, where, "python=venv/bin/python")
     directory = safe_path(options.get("dir", DIRECTORY), where).rstrip("/")
     python = safe_path(options["python"], where) if "python" in options else None

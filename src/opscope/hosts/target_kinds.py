@@ -65,7 +65,7 @@ RUNNER = TargetKind(
 )
 SSH = TargetKind(
     "ssh",
-    "a device that ssh reaches; with `?runner=PATH` behind it, with an executor_runner that you built for it",
+    "a device that ssh reaches; with `?runner=PATH` after it, with an executor_runner that you built for it",
     "HOST",
     "which device?",
     remote=True,
@@ -79,9 +79,7 @@ ADB = TargetKind(
     android=True,
     builds=True,
 )
-QEMU = TargetKind(
-    "qemu-aarch64", "64-bit Arm under an emulator, which tells what is computed and never how fast", emulated=True
-)
+QEMU = TargetKind("qemu-aarch64", "64-bit Arm under an emulator: valid results, meaningless timings", emulated=True)
 
 KINDS = (AUTO, NATIVE, LOCAL, RUNNER, SSH, ADB, QEMU)
 

@@ -202,7 +202,7 @@ def _affinity(mask: str | int | None, path: str, file: Path) -> tuple[int, ...]:
     match = _MASK.match(str(mask).strip())
     bits = int(match[1], 16) if match else 0
     if not bits:
-        problem = f"{shown(mask)} is no mask of CPUs"
+        problem = f"{shown(mask)} is not a mask of CPUs"
         raise wrong(file, path, problem, 'a hexadecimal number as for taskset, for example "0x80" for CPU 7')
     return tuple(number for number in range(bits.bit_length()) if bits >> number & 1)
 

@@ -102,7 +102,7 @@ def _identity(model: str) -> list[pl.Expr]:
 
 
 def _percent(rows: pl.DataFrame) -> pl.Expr:
-    """Share of the file's self time; empty when there is none at all, since nothing is no share of nothing."""
+    """Share of the file's self time; empty when there is none at all, since nothing is not a share of nothing."""
     total = int(rows["self_time"].sum())
     share = pl.col("self_time") / total * 100 if total else pl.lit(None, pl.Float64)
     return share.alias("pct_total")

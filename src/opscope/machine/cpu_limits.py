@@ -61,7 +61,7 @@ def quota_of(told: str) -> float | None:
     """The smallest quota of several control groups, in processors; None when none has one.
 
     Args:
-        told: a line for each, of the granted time and the period, in one unit; ``max`` or a negative time is no limit.
+        told: a line for each, of the granted time and the period, in one unit; ``max`` or a negative time is not a limit.
     """
     pairs = re.findall(r"^(\d{1,18}) (\d{1,18})$", told, re.MULTILINE)
     return min((int(time) / int(period) for time, period in pairs if int(time) and int(period)), default=None)

@@ -1,7 +1,7 @@
 """How long calls were kept off the CPU, from the kernel's own clocks.
 
 With one thread it is what a call took less the CPU time of the calling thread: this holds whatever another process, an
-interrupt or a hypervisor took. With several threads the caller also waits for the others, which is no disturbance, so
+interrupt or a hypervisor took. With several threads the caller also waits for the others, which is not a disturbance, so
 it is the longest that one of the process's threads was ready and waited for a CPU (its ``schedstat`` in ``/proc``).
 
 Reading such a clock is a system call, 0.3 to 1 us. So that it costs at most :data:`SHARE` of the calls, short calls

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from opscope.bundle.manifest import Model
     from opscope.measurements.side import Side
 
-_OTHER = "give the program that was run: its operators must be those of the trace"
-_OTHER_RECORD = "give the record that the same export wrote, or leave it out"
+_OTHER = "give the program that was run: its operators must match the trace"
+_OTHER_RECORD = "give the record of the same export, or omit it"
 
 
 def read_model(program: Path, etrecord: Path | None = None) -> ProgramModel:

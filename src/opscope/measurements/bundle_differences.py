@@ -19,7 +19,7 @@ _MEANING = {
     "models": "their latencies answer different questions",
     "number types": "a difference between them is not one of the platforms alone",
     "programs": "operators are matched between bundles of the same program only",
-    "machines or targets": "their latencies stand side by side and are not tested against each other",
+    "machines or targets": "their latencies are shown side by side and not tested against each other",
     "baselines": "speedups over different baselines answer different questions",
     "ways of timing": "traced latencies are a little longer",
 }
@@ -97,7 +97,7 @@ def _versions(manifests: Sequence[Manifest], names: Sequence[str]) -> list[str]:
 
 
 def _same_traces(parts: Sequence[BundlePart]) -> list[str]:
-    """Bundles that hold the same traces, each group of them once: a copy is no second measurement."""
+    """Bundles that hold the same traces, each group of them once: a copy is not a second measurement."""
     known = {
         part.label: {r.trace_sha256 for r in part.content.manifest.repetitions if r.ok and r.trace_sha256}
         for part in parts
@@ -108,7 +108,7 @@ def _same_traces(parts: Sequence[BundlePart]) -> list[str]:
         merged = [*(name for names, _ in alike for name in names), label], traces.union(*(own for _, own in alike))
         groups = [*(group for group in groups if group not in alike), merged]
     return [
-        f"{', '.join(names[:-1])} and {names[-1]} hold the same traces: a copy is no second measurement"
+        f"{', '.join(names[:-1])} and {names[-1]} hold the same traces: a copy is not a second measurement"
         for names, _ in groups
         if len(names) > 1
     ]

@@ -92,7 +92,7 @@ def bundle_kernels(bundle: Bundle, known: AnalysedVariants) -> KernelView:
     try:
         return _view(bundle, known, bundle_sources(bundle, None), evidence_runs(bundle), [])
     except OpscopeError as error:
-        return _view(bundle, known, [], {}, [f"what was counted of kernels cannot be used: {error.problem}"])
+        return _view(bundle, known, [], {}, [f"the counted kernels cannot be used: {error.problem}"])
 
 
 def _view(
@@ -147,7 +147,7 @@ def _ladders(gathered: _Gathered, label: str | None) -> list[VariantLadder]:
 
 
 def _problems(ladders: Sequence[VariantLadder]) -> list[str]:
-    return [f"{own.variant}: the calls are not given to operators: {own.problem}" for own in ladders if own.problem]
+    return [f"{own.variant}: calls are not attributed to operators: {own.problem}" for own in ladders if own.problem]
 
 
 class _Gathered(NamedTuple):

@@ -22,7 +22,7 @@ _NOT_KNOWN = "not known"
 def mismatches(baseline: Side, candidate: Side) -> list[str]:
     """Why the two sides are not comparable, one sentence each; empty when nothing speaks against it.
 
-    What one side does not tell is no mismatch; see :func:`comparability_notes`.
+    What one side does not tell is not a mismatch; see :func:`comparability_notes`.
     """
     found = []
     if [sha256 for _, sha256 in baseline.files] == [sha256 for _, sha256 in candidate.files]:
@@ -34,7 +34,7 @@ def mismatches(baseline: Side, candidate: Side) -> list[str]:
         found.append(f"{without} was not timed without tracing, the other side was")
     for name, side in _named(baseline, candidate):
         if side.bundle and side.bundle.manifest.target.emulated:
-            found.append(f"{name} ran on an emulated CPU, whose times say nothing about any device")
+            found.append(f"{name} ran on an emulated CPU, whose timings do not represent any device")
     if baseline.bundle and candidate.bundle:
         found += _machines(baseline.bundle.manifest, candidate.bundle.manifest)
     if baseline.variant and candidate.variant:
@@ -48,7 +48,7 @@ def comparability_notes(baseline: Side, candidate: Side) -> list[str]:
     if baseline.bundle is None or candidate.bundle is None:
         return [
             *found,
-            "of a side without a bundle nothing tells on which machine, and with how many threads, it was measured",
+            "without a bundle, machine and thread count of a side are not known",
         ]
     left, right = baseline.bundle.manifest, candidate.bundle.manifest
     found += measured_apart(baseline, candidate)
@@ -84,11 +84,11 @@ def _models(baseline: Side, candidate: Side) -> list[tuple[str, object, object]]
 
 
 def _times(left: Manifest, right: Manifest) -> str:
-    """What it means that two bundles are no pairs: worse when one was finished before the other began."""
+    """What it means that two bundles are not pairs: worse when one was finished before the other began."""
     spans = [sorted(r.started for r in manifest.repetitions if r.started) for manifest in (left, right)]
     if all(spans) and spans[0][0] <= spans[1][-1] and spans[1][0] <= spans[0][-1]:
-        return "the two sides were measured in the same span of time, but not in pairs: drift widens the interval"
-    return "the two sides were measured at different times: drift of the machine is not in the interval"
+        return "the two sides were measured over the same period, but not in pairs: drift widens the interval"
+    return "the two sides were measured at different times: the interval does not include machine drift"
 
 
 def _named(baseline: Side, candidate: Side) -> tuple[tuple[str, Side], ...]:

@@ -83,7 +83,7 @@ def _packs(name: str) -> bool:
 def _warned(analysis: Analysis, problem: str) -> Analysis:
     warning = TraceWarning(
         "evidence_unusable",
-        f"which kernels the operators called is not shown: {problem}",
+        f"kernels called by operators are not shown: {problem}",
         "count them again: opscope kernels BUNDLE --count",
     )
     trace = msgspec.structs.replace(analysis.trace, warnings=[*analysis.trace.warnings, warning])

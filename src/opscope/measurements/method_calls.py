@@ -32,7 +32,7 @@ def planned_calls(program: Path, asked: Sequence[str]) -> list[str]:
         asked: ``NAME`` or ``NAME:COUNT``, in order; empty for no wish.
 
     Raises:
-        UsageError: the program has no such method, or the count is no number.
+        UsageError: the program has no such method, or the count is not a number.
         TraceFormatError: the program is damaged.
     """
     plans = [plan for plan in read_executable(program).plans if plan.chains and plan.chains[0].steps]
@@ -53,7 +53,7 @@ def _asked(text: str, names: Sequence[str]) -> list[str]:
         raise UsageError(f"the program has no method {name!r}", where="--methods", hint=did_you_mean(name, names))
     if colon and not (count.isdecimal() and 1 <= int(count) <= _MOST_CALLS):
         hint = f"a number from 1 to {_MOST_CALLS:,}; for example --methods prefill,decode:16"
-        raise UsageError(f"{count!r} is no number of calls", where="--methods", hint=hint)
+        raise UsageError(f"{count!r} is not a number of calls", where="--methods", hint=hint)
     return [name] * (int(count) if colon else 1)
 
 

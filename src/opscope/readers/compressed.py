@@ -72,7 +72,7 @@ def first_bytes(path: Path, count: int) -> bytes:
     Raises:
         NotFoundError: there is no such file.
         StorageError: it cannot be read.
-        TraceFormatError: it is no regular file.
+        TraceFormatError: it is not a regular file.
     """
     with opened(path) as file:
         data = file.read(max(count, _PROBE))

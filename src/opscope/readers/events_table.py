@@ -86,7 +86,7 @@ class EventsParquetReader:
 
         Raises:
             MemoryError: the table takes more memory than reading may.
-            TraceFormatError: it is no table of events, is damaged, or its events contradict each other.
+            TraceFormatError: it is not a table of events, is damaged, or its events contradict each other.
         """
         _check_whole(data, path)
         try:
@@ -97,9 +97,9 @@ class EventsParquetReader:
         except (pl.exceptions.PolarsError, OSError) as error:
             raise TraceFormatError(f"damaged Parquet: {_first_line(error)}", where=path, hint=_AGAIN) from error
         except pl.exceptions.PanicException as error:
-            # polars' decoder asserts where a damaged page contradicts its header, and its panics are no Exception but
+            # polars' decoder asserts where a damaged page contradicts its header, and its panics are not Exception but
             # a BaseException, which no handler of errors would stop. The file is at fault and the decoder holds no
-            # state, so it is an answer like any other error; what else is no Exception (Ctrl-C, exit) passes.
+            # state, so it is an answer like any other error; what else is not an Exception (Ctrl-C, exit) passes.
             problem = "damaged Parquet: its pages contradict its header"
             raise TraceFormatError(problem, where=path, hint=_AGAIN) from error
         _check_columns(frame, path)
@@ -161,7 +161,7 @@ def _parsed(cells: pl.Series, column: Column, path: Path) -> pl.Series:
     wrong = (parsed.is_null() & cells.is_not_null()).arg_true()
     if len(wrong):
         row = wrong[0]
-        problem = f"{_short(cells[row])} is no {column.dtype} (event {row:,}, column {column.name})"
+        problem = f"{_short(cells[row])} is not a {column.dtype} (event {row:,}, column {column.name})"
         raise TraceFormatError(problem, where=path, hint=_AGAIN)
     return parsed
 
@@ -194,7 +194,7 @@ def _typed(values: pl.Series, column: Column, path: Path) -> pl.Series:
             return typed
     elif values.dtype == column.dtype:
         return values
-    raise TraceFormatError(f"column {column.name} is no {column.dtype}", where=path, hint=_AGAIN)
+    raise TraceFormatError(f"column {column.name} is not a {column.dtype}", where=path, hint=_AGAIN)
 
 
 def _warnings(metadata: dict[str, str], path: Path) -> tuple[TraceWarning, ...]:
@@ -256,7 +256,7 @@ def _built(part: pl.DataFrame, clock: Clock, first_row: int, path: Path) -> Even
     inside = parent.is_between(0, part.height - 1) | part["parent"].is_null()
     if not inside.all():
         row = first_row + int((~inside).arg_true()[0])
-        raise TraceFormatError(f"the parent of event {row:,} is no event of its process", where=path, hint=_AGAIN)
+        raise TraceFormatError(f"the parent of event {row:,} is not an event of its process", where=path, hint=_AGAIN)
     given = {name: part[name] for name in SCHEMA if name not in _DERIVED}
     return EventTable.build({**given, "parent": parent}, clock)
 

@@ -27,7 +27,7 @@ def mapped_file(path: Path) -> memoryview:
     Raises:
         NotFoundError: there is no such file.
         StorageError: it cannot be read.
-        TraceFormatError: it is no regular file.
+        TraceFormatError: it is not a regular file.
     """
     with opened(path) as stream:
         if not os.fstat(stream.fileno()).st_size:
@@ -41,7 +41,7 @@ def file_view(path: Path) -> bytes | memoryview:
     Raises:
         NotFoundError: there is no such file.
         StorageError: it cannot be read.
-        TraceFormatError: it is no regular file.
+        TraceFormatError: it is not a regular file.
     """
     with opened(path) as stream:
         if os.fstat(stream.fileno()).st_size < _LARGE:

@@ -36,7 +36,7 @@ def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
     Raises:
         NotFoundError: there is no such file.
         StorageError: it cannot be read.
-        TraceFormatError: it is damaged, holds anything but plain arrays, or is no regular file.
+        TraceFormatError: it is damaged, holds anything but plain arrays, or is not a regular file.
         MemoryLimitError: the arrays take more memory than reading may.
     """
     content = file_bytes(path)
@@ -51,7 +51,7 @@ def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
 
 
 def _inflated_size(content: bytes) -> int:
-    """Bytes that the members say they have, as far as so few stored ones can; 0 where it is no zip file."""
+    """Bytes that the members say they have, as far as so few stored ones can; 0 where it is not a zip file."""
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             stated = sum(member.file_size for member in archive.infolist())

@@ -169,7 +169,7 @@ def reader_for(head: bytes, path: Path) -> Reader:
 
 
 def trace_reader(path: Path) -> Reader | None:
-    """The reader of a file of a directory, which may be compressed; None when it is no trace, or cannot be read."""
+    """The reader of a file of a directory, which may be compressed; None when it is not a trace, or cannot be read."""
     return _reader_of(_start(path), _candidates())
 
 

@@ -75,10 +75,10 @@ def agreement_line(other: str, found: OutputAgreement) -> str:
 
 
 def _portable(found: Delegation) -> Table:
-    table = plain_table("stayed portable", "count", "why", text={"stayed portable", "why"})
+    table = plain_table("not delegated", "count", "why", text={"not delegated", "why"})
     for group in found.portable[:_MOST_ROWS]:
         table.add_row(plain(group.operator, 36), str(group.work.operators), plain(group.reason.text, 200))
     rest = found.portable[_MOST_ROWS:]
     if rest:
-        table.add_row(f"{len(rest)} more sorts", str(sum(group.work.operators for group in rest)), "")
+        table.add_row(f"{len(rest)} more kinds", str(sum(group.work.operators for group in rest)), "")
     return table

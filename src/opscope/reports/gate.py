@@ -39,7 +39,7 @@ _OPERATOR_HEAD = ("operator", "layer", "baseline ms", "candidate ms", "lost ms",
 
 def gate_sentence(report: GateReport) -> str:
     """The verdict in one sentence: outcome, speed, slowdown with its interval, threshold."""
-    word = f"{report.outcome.value}{_where(report)}{' (let through)' if _excused(report) else ''}"
+    word = f"{report.outcome.value}{_where(report)}{' (allowed to pass)' if _excused(report) else ''}"
     interval = interval_text(Quantity.SLOWDOWN, report.ci95_slowdown)
     speed = f"{time_text(report.end_to_end.candidate_ns)}, {ratio_text(report.end_to_end.speedup)} as fast"
     return (
@@ -137,7 +137,7 @@ def _answer(report: GateReport) -> str:
     """Whether it is slower, in one line: what is read of a comment among many."""
     name = markdown(report.model) if report.model else "the candidate"
     change = f"({slowdown_text(report.slowdown)})"
-    word = f"{report.outcome.value}{' (let through)' if _excused(report) else ''}"
+    word = f"{report.outcome.value}{' (allowed to pass)' if _excused(report) else ''}"
     if _where(report):
         keeps = "exceeds" if report.outcome is Outcome.REGRESSION else "may exceed"
         return f"{word}, {name} {keeps} {_where(report).removeprefix(' in ')} {change}"

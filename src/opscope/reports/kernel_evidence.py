@@ -155,7 +155,7 @@ def _ladder_rows(ladder: VariantLadder) -> Iterator[str]:
     rows = [[row.rung.value, str(row.yes), str(row.no), str(row.unknown), row.share] for row in counts]
     yield _table(["question", "yes", "no", Answer.UNKNOWN.value, _SHARE], rows)
     if ladder.problem:
-        yield from ("", f"Calls are not given to operators: {markdown(ladder.problem, _LONG)}.")
+        yield from ("", f"Calls are not attributed to operators: {markdown(ladder.problem, _LONG)}.")
     steps = [step for own in ladder.operators for step in _steps(own, emulated=ladder.emulated)]
     yield from ("", _table(["operator", "layer", "share", "question", "answer", "because", "source"], steps))
 

@@ -93,7 +93,7 @@ def forecast_line(found: Forecast) -> str:
     text = f"on a CPU with {_KNOWN} most time goes to {first.part.value} ({share_text(first.share_accelerated)})"
     if before.part is not first.part:
         text += f", without to {before.part.value} ({share_text(before.share)})"
-    return f"prediction by nominal rates: {text}"
+    return f"prediction from nominal rates: {text}"
 
 
 def _method(method: MethodPreflight, *, elsewhere: bool) -> list[RenderableType]:
@@ -144,7 +144,7 @@ def _matrix(method: MethodPreflight) -> Table:
     rest = counted[_MOST_ROWS:]
     if rest:
         count, share = sum(row[1] for row in rest), sum(row[2] for row in rest)
-        table.add_row(f"{len(rest)} more sorts", "", "", str(count), share_text(share))
+        table.add_row(f"{len(rest)} more kinds", "", "", str(count), share_text(share))
     return table
 
 
@@ -167,7 +167,7 @@ def _portable(method: MethodPreflight) -> Table:
     rest = method.portable[_MOST_ROWS:]
     if rest:
         work = sum(group.work.operators for group in rest), sum(group.work.bytes for group in rest)
-        table.add_row(f"{len(rest)} more sorts", str(work[0]), size_text(work[1]), "")
+        table.add_row(f"{len(rest)} more kinds", str(work[0]), size_text(work[1]), "")
     return table
 
 

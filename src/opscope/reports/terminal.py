@@ -100,7 +100,7 @@ def _kernels(content: ReportContent) -> list[RenderableType]:
     for row in section.operators:
         cells = [text for cell in row.cells for text in ((cell.kernel, cell.calls) if cell else ("-", ""))]
         table.add_row(plain(row.operator, _NAME), str(row.number), *cells)
-    told = [*section.not_accelerated, *section.uncounted, f"Times are those of an emulator: {ON_THE_DEVICE}."]
+    told = [*section.not_accelerated, *section.uncounted, f"Timings come from an emulator: {ON_THE_DEVICE}."]
     return [Text(), table, *map(Text, told)]
 
 
@@ -167,7 +167,7 @@ def _analysed_split(analysis: Analysis) -> list[RenderableType]:
 def _how_known(analysis: Analysis) -> str:
     if analysis.program is not None:
         return f"layers: {coverage_sentence(analysis)}"
-    return "layers: operators are known by name only; --program MODEL.pte tells shapes, with --etrecord also layers"
+    return "layers: operators are known by name only; --program MODEL.pte adds shapes, --etrecord adds layers"
 
 
 def inspected_summary(value: Analysis | ProgramSummary | RecordSummary | KernelSummary) -> RenderableType:
@@ -180,7 +180,7 @@ def inspected_summary(value: Analysis | ProgramSummary | RecordSummary | KernelS
         )
         return Group(Text(f"{plain(value.path)} (etrecord)", style="dim"), Text(heading), _counts("node", value.nodes))
     if isinstance(value, KernelSummary):
-        heading = f"{len(value.kernels)} kernels were registered; the log does not tell which of them ran"
+        heading = f"{len(value.kernels)} kernels were registered; the log does not show which ran"
         return Group(Text(f"{plain(value.path)} (XNNPACK log)", style="dim"), Text(heading), *_kernel_parts(value))
     return analysis_summary(value)
 
@@ -255,7 +255,7 @@ def _undecided(comparison: Comparison) -> str:
     if result.verdict.value == "undecidable" or result.minimum_detectable is None:
         single = result.baseline_processes == result.candidate_processes == 1
         return f"{verdict_text(result.verdict)}: {NOT_BETWEEN if single else 'too few processes'}"
-    return f"{no_difference_text(result)}; changes below {share_text(result.minimum_detectable)} cannot be seen"
+    return f"{no_difference_text(result)}; cannot detect changes below {share_text(result.minimum_detectable)} cannot be seen"
 
 
 def _variants(content: ReportContent) -> TextTable:

@@ -112,4 +112,4 @@ def _check_unchanged(places: dict[Path, str]) -> None:
             differs = place.exists() and place.read_bytes() != text.encode()
         if differs:
             hint = "keep your own changes elsewhere, or replace it with --overwrite"
-            raise BundleError("the skill is there already, and differs", where=place, hint=hint)
+            raise BundleError("the skill is already there, and differs", where=place, hint=hint)

@@ -189,7 +189,7 @@ def test_a_process_that_fails_is_an_error_with_its_reason(script: str, kind: typ
 
 
 def test_ceilings_of_other_features_than_asked_are_refused() -> None:
-    """A proof for nothing is no proof for what was asked."""
+    """A proof for nothing is not proof for what was asked."""
     proof = {"cleared": [], "backend_loaded_before": False, "same_symbol": True, "struct_size": 85}
     answer = json.dumps({"roofs": json.loads(msgspec.json.encode(round_roofs())), "mask": proof})
     with pytest.raises(FeatureError, match="other features or threads than asked"):
@@ -346,7 +346,7 @@ def check(roof: PeakRate) -> None:
 
 @pytest.mark.runtime
 def test_cleared_features_are_in_effect(real: tuple[PeakRates, PeakRates], strongest: list[str]) -> None:
-    """Without half precision its kernels are gone: what runs instead is named, and is no ceiling of that type."""
+    """Without half precision its kernels are gone: what runs instead is named, and is not a ceiling of that type."""
     whole, without = real
     assert (whole.cleared, without.cleared) == ([], strongest)
     assert whole.threads == without.threads == 1

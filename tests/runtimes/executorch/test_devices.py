@@ -1,4 +1,4 @@
-"""Whole runs on devices over ssh: a device that starts anew, several devices, two hosts, what doctor says.
+"""Whole runs on devices over ssh: a device that restarts, several devices, two hosts, what doctor says.
 
 The devices are real sshd processes on the loopback interface; one of them is switched off in the middle.
 """

@@ -182,7 +182,7 @@ def test_a_loop_repeats_its_instruction():
 
 @pytest.mark.parametrize("name", ["MOVE_CALL", "JF_CALL", "FREE_CALL"])
 def test_control_flow_has_a_scope_of_its_own(name):
-    """Moves, jumps and frees are no operators and have no backend."""
+    """Moves, jumps and frees are not operators and have no backend."""
     events = table(f"Method::execute 100\n  {name} @3 10")
     assert rows(events, "scope", "backend", "instruction") == [("control", None, 3), ("execute", None, None)]
 
@@ -299,7 +299,7 @@ def test_the_warning_counts_all_events_of_the_unfinished_inference():
 
 
 def test_a_whole_trace_has_no_warning():
-    """Loading alone is no unfinished inference either."""
+    """Loading alone is not an unfinished inference either."""
     assert table("Program::load_method 9\n  Method::init 5\nMethod::execute 50").warnings == ()
     assert table("Program::load_method 9\n  Method::init 5").warnings == ()
 

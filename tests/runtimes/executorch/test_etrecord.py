@@ -98,7 +98,7 @@ def test_debug_handles_are_a_number_or_several(only_node, written, handles):
 @pytest.mark.parametrize("written", ["", "one", "[]", "9" * 30, "[1, [2]]", "-1"])
 def test_other_debug_handles_are_refused(read, written):
     """The text is shown."""
-    with pytest.raises(TraceFormatError, match="is no debug handle"):
+    with pytest.raises(TraceFormatError, match="is not a debug handle"):
         read(archive({GRAPH: graph(node(debug_handle=written))}))
 
 
@@ -295,8 +295,8 @@ def test_fields_that_are_not_used_may_be_nested_deeply(read):
 
 @pytest.mark.parametrize("data", [b"", b"PK", b"PK\x03\x04" + bytes(60), b"\x10\0\0\0ET12" + bytes(64)])
 def test_another_file_is_no_record(read, data):
-    """It is no zip file."""
-    with pytest.raises(TraceFormatError, match="not an ETRecord: it is no zip file"):
+    """It is not a zip file."""
+    with pytest.raises(TraceFormatError, match="not an ETRecord: it is not a zip file"):
         read(data)
 
 

@@ -198,7 +198,7 @@ def test_a_runner_describes_itself_by_path_and_hash(tmp_path: Path) -> None:
         ("log('Failed to load'); sys.exit(3)", FailureKind.EXIT, "code 3; its last words: .*Failed to load"),
         ("sys.exit(4)", FailureKind.EXIT, "code 4 and printed nothing"),
         ("pass", FailureKind.EXIT, "EXECUTORCH_ENABLE_LOGGING"),
-        ("runs = 2; " + GOOD, FailureKind.EXIT, "executed the model 2 times, asked were 3"),
+        ("runs = 2; " + GOOD, FailureKind.EXIT, "executed the model 2 times, asked for 3"),
         ("start(); infer(); close()", FailureKind.TRACE, "built without event tracing"),
         ("start(); infer(); close(); trace(b'')", FailureKind.TRACE, "EXECUTORCH_ENABLE_EVENT_TRACER"),
         ("start(); infer(); close(); trace(whole()[:200])", FailureKind.TRACE, "the ETDump is cut"),
@@ -331,7 +331,7 @@ def test_an_older_log_without_each_call_counts_where_the_trace_has_them(tmp_path
 
 
 def test_an_older_log_cannot_time_an_untraced_repetition(tmp_path: Path) -> None:
-    """A mean of all calls, warm-up included, is no latency of any."""
+    """A mean of all calls, warm-up included, is not a latency of any."""
     target = build(write_runner(tmp_path, "start(); close(); output()", NO_TRACER))
     failure = run(target, tmp_path, job(traced=False)).outcome.failure
     assert failure is not None
@@ -352,7 +352,7 @@ def test_threads_that_no_pool_was_set_to_are_not_believed(tmp_path: Path) -> Non
 
 
 def test_a_file_that_cannot_be_started_says_why(tmp_path: Path) -> None:
-    """A runner of another machine is no crash of the model."""
+    """A runner of another machine is not a crash of the model."""
     alien = tmp_path / "alien"
     alien.write_bytes(b"\x7fELF" + bytes(60))
     alien.chmod(0o755)

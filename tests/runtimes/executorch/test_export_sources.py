@@ -73,7 +73,7 @@ def test_the_template_is_written_once(tmp_path: Path) -> None:
     file = write_model("my_net", tmp_path / "new")
     compile(file.read_text(), str(file), "exec")
     assert user_models(file.parent)[0].summary.startswith("my net: ")
-    with pytest.raises(BundleError, match="left as it is"):
+    with pytest.raises(BundleError, match="left unchanged"):
         write_model("my_net", tmp_path / "new")
     for name in ("toy_cnn", "1st", "a-b", "_x", "../up"):
         with pytest.raises(UsageError):

@@ -51,7 +51,7 @@ def test_the_same_folder_has_the_same_name() -> None:
 
 def test_an_architecture_without_a_loader_is_refused(tmp_path: Path) -> None:
     """Before anything is downloaded."""
-    with pytest.raises(FeatureError, match="no ready runtime for Linux on riscv64"):
+    with pytest.raises(FeatureError, match="no prebuilt runtime for Linux on riscv64"):
         build_runtime("riscv64", tmp_path)
     assert not list(tmp_path.iterdir())
 

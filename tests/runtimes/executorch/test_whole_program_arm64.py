@@ -124,7 +124,7 @@ def test_the_report_says_emulated_and_compares_nothing(directory: Path) -> None:
     bundle = profiled("int8", directory)
     opscope("report", bundle, "--format", "html,md,json", name="report")
     text = (bundle / "report.md").read_text(encoding="utf-8")
-    assert "Ran on an emulated CPU: its times are not those of any device" in text
+    assert "Ran on an emulated CPU: timings do not represent any device" in text
     assert "the outputs of accelerated equal those of baseline" in text
     assert "do not trust" in text
     assert "on aarch64, emulated by QEMU's user mode" in text
@@ -135,7 +135,7 @@ def test_the_report_says_emulated_and_compares_nothing(directory: Path) -> None:
 
 
 def test_a_bundle_is_valid_where_it_was_made(directory: Path) -> None:
-    """All figures computed anew, on Arm."""
+    """All figures recomputed, on Arm."""
     opscope("validate", profiled("int8", directory), name="validate")
 
 

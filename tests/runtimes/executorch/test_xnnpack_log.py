@@ -108,13 +108,13 @@ def test_logcat_lines_are_read(prefix):
 
 
 def test_line_ends_of_windows_are_taken_off():
-    """A carriage return is no part of a line."""
+    """A carriage return is not a part of a line."""
     (entry,) = parse_kernel_log(f"{NEW}\r\n".encode()).entries
     assert entry.source == "src/configs/gemm-config.c:97"
 
 
 def test_a_line_that_was_cut_off_is_counted_but_not_read():
-    """Half a kernel's name is no kernel."""
+    """Half a kernel's name is not a kernel."""
     log = parse_kernel_log(f"{NEW}\n{NEW[:60]}".encode())
     assert (len(log.entries), log.incomplete) == (1, (2,))
 

@@ -41,7 +41,7 @@ class Concern(msgspec.Struct, frozen=True):
 
 
 class Unknown(msgspec.Struct, frozen=True):
-    """A check that could not be made, and why."""
+    """A check that were not made, and why."""
 
     check: str
     reason: str

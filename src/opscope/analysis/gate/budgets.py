@@ -275,15 +275,15 @@ def _constant(base: Criterion, quantity: Quantity, limit: float, values: Floats,
 def _absolute(shown: Criterion, effect: Effect, verdict: Verdict, unresolved: float) -> Criterion:
     """The criterion with its outcome: beyond the limit, within it, or too close to tell."""
     if shown.ci95 is None or effect.smallest_p > ALPHA:
-        outcome, reason = Outcome.INCONCLUSIVE, "there are too few processes for any verdict"
+        outcome, reason = Outcome.INCONCLUSIVE, "too few processes for a verdict"
     elif verdict is Verdict.SLOWER:
-        outcome, reason = Outcome.REGRESSION, "the whole 95 % interval is beyond the limit"
+        outcome, reason = Outcome.REGRESSION, "the whole 95 % interval exceeds the limit"
     elif shown.ci95[1] + unresolved <= shown.limit:
         outcome, reason = Outcome.PASSED, "the whole 95 % interval is within the limit"
     elif shown.ci95[1] <= shown.limit:
-        outcome, reason = Outcome.INCONCLUSIVE, "too close to the limit for a clock that cuts off"
+        outcome, reason = Outcome.INCONCLUSIVE, "too close to the limit for a clock that truncates"
     elif shown.ci95[0] > shown.limit:
-        outcome, reason = Outcome.INCONCLUSIVE, "beyond the limit, which may be chance among so many limits"
+        outcome, reason = Outcome.INCONCLUSIVE, "exceeds the limit, but with this many limits that may be chance"
     else:
         outcome, reason = Outcome.INCONCLUSIVE, "the limit is within the noise between processes"
     return msgspec.structs.replace(shown, outcome=outcome, reason=reason)
@@ -332,7 +332,7 @@ def _compared(shown: Criterion, effect: Effect, verdict: Verdict, cut: float) ->
     )
     outcome, reason = judge(slowdown, shown.limit)
     if {judge(_shifted(slowdown, by), shown.limit)[0] for by in (-cut, cut)} != {outcome}:
-        outcome, reason = Outcome.INCONCLUSIVE, "too close to the limit for a clock that cuts off"
+        outcome, reason = Outcome.INCONCLUSIVE, "too close to the limit for a clock that truncates"
     return msgspec.structs.replace(
         shown,
         measured=slowdown.estimate,

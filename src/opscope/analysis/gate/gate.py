@@ -102,7 +102,7 @@ class GateReport(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.c
         end_to_end: the verdict of the comparison.
         criteria: every limit; the end-to-end slowdown first, then those of the budget file in its order.
         slower: operators that became slower, the largest loss first; verdicts are corrected for their number.
-        advice: what to do when it is no pass; null for a pass.
+        advice: what to do when it is not a pass; null for a pass.
         mismatches: why the sides are not comparable; only with force, and empty otherwise.
         notes: what else limits the meaning of the figures.
         quality: how far the measurements can be trusted.
@@ -213,7 +213,7 @@ def lenient(report: GateReport) -> GateReport:
     """The report with an inconclusive outcome let through, which a note then says; any other as it is."""
     if report.outcome is not Outcome.INCONCLUSIVE:
         return report
-    notes = ["inconclusive results are let through, as was asked for", *report.notes]
+    notes = ["inconclusive results pass, as requested", *report.notes]
     return msgspec.structs.replace(report, let_through=True, notes=notes)
 
 
@@ -235,14 +235,14 @@ def judge(shown: Slowdown, limit: float) -> tuple[Outcome, str]:
         limit: the largest that is let through, as a fraction.
     """
     if not shown.decidable or shown.interval is None:
-        return Outcome.INCONCLUSIVE, "there are too few processes for any verdict"
+        return Outcome.INCONCLUSIVE, "too few processes for a verdict"
     if shown.estimate > limit:
         if shown.verdict is Verdict.SLOWER:
             return (
                 Outcome.REGRESSION,
-                f"slower, by {share_text(shown.estimate)} where {share_text(limit)} is let through",
+                f"slower by {share_text(shown.estimate)}; the limit is {share_text(limit)}",
             )
-        return Outcome.INCONCLUSIVE, f"{share_text(shown.estimate)} is beyond the limit, and may be noise"
+        return Outcome.INCONCLUSIVE, f"{share_text(shown.estimate)} exceeds the limit, but may be noise"
     return _estimated_within(shown, limit, shown.interval[1])
 
 
@@ -252,11 +252,11 @@ def _estimated_within(shown: Slowdown, limit: float, highest: float) -> tuple[Ou
         return Outcome.PASSED, "the whole 95 % interval is within the limit"
     smallest = shown.minimum_detectable
     if smallest is None or smallest > limit:
-        shows = "no change would" if smallest is None else f"only a change of {share_text(smallest)} would"
-        return Outcome.INCONCLUSIVE, f"too noisy: {shows} have shown"
+        shows = "no change could" if smallest is None else f"only a change of {share_text(smallest)} could"
+        return Outcome.INCONCLUSIVE, f"too noisy: {shows} be detected"
     if shown.verdict is Verdict.SLOWER:
-        return Outcome.PASSED, f"slower, and within the limit; the interval reaches {share_text(highest)}"
-    return Outcome.PASSED, f"not slower as far as shown; a change of {share_text(smallest)} would have been"
+        return Outcome.PASSED, f"slower, but within the limit; the interval reaches {share_text(highest)}"
+    return Outcome.PASSED, f"no slowdown detected; minimum detectable change: {share_text(smallest)}"
 
 
 def overall(criteria: Sequence[Criterion]) -> Outcome:
@@ -301,19 +301,19 @@ def advice(
 
 def _remedy(first: Criterion, slower: Sequence[OperatorChange], unmatched: Sequence[OperatorChange]) -> str:
     if first.quantity is not Quantity.SLOWDOWN:
-        return "make it cheaper, or raise the limit where the new time is meant; `opscope analyze` shows where it goes"
+        return "make it cheaper, or raise the limit if the new time is intended; `opscope analyze` shows where it goes"
     if sum(c.saved_ns for c in unmatched) < sum(c.saved_ns for c in slower):
         return "the operators that only one side has say where; `opscope compare` shows all of them"
     if slower:
-        return "the operators that became slower say where; `opscope compare` shows all of them"
-    return "no single operator is shown to be slower; `opscope compare` shows how the time moved"
+        return "see which operators became slower; `opscope compare` shows all of them"
+    return "no single operator is slower beyond noise; `opscope compare` shows how the time moved"
 
 
 def _more_data(first: Criterion, found: EndToEnd) -> str:
     """How many rounds would decide a criterion, as far as that can be told."""
     fewest = min(found.baseline_processes, found.candidate_processes)
     if found.verdict is Verdict.UNDECIDABLE:
-        return "measure more rounds: 6 paired ones are the fewest that can decide, or 4 unpaired processes a side"
+        return "measure more rounds: a verdict needs at least 6 paired ones, or 4 unpaired processes per side"
     wanted = rounds_for(first, fewest)
     if wanted is None:
         return f"measure more than {fewest} rounds, or on a quieter machine"

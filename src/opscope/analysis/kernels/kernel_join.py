@@ -46,7 +46,7 @@ def join_calls(table: EventTable, calls: KernelCalls, copies: Mapping[OperatorKe
     Args:
         table: the trace of the process that was counted.
         calls: what the counter left.
-        copies: how many inputs the concatenations have; operators that are not named are no concatenations.
+        copies: how many inputs the concatenations have; operators that are not named are not concatenations.
     """
     if calls.problem:
         return JoinedCalls({}, calls.problem)

@@ -164,7 +164,7 @@ def in_binary(known: LadderInputs, place: OperatorKey) -> LevelAnswer:
     if not known.arm:
         return _unknown(rung, _X86 if known.machine else _ANYWHERE)
     if known.exported is None:
-        return _unknown(rung, "nobody looked into the library: count kernels, or name it with --library")
+        return _unknown(rung, "the library was not inspected: count kernels, or name it with --library")
     names = _names(known, place)
     there = [name for name in names if name in known.exported]
     if there:
@@ -180,9 +180,11 @@ def selected(known: LadderInputs, row: Operator) -> LevelAnswer:
     if any(word.startswith(_PACKED) for word in types):
         return LevelAnswer(rung, Answer.YES, f"{', '.join(types)}: packed types, which only the SME family has", source)
     if known.machine is None:
-        return _unknown(rung, f"{_ANYWHERE}: on Arm types that are not packed speak against SME, on x86-64 for nothing")
+        return _unknown(
+            rung, f"{_ANYWHERE}: on Arm, unpacked types suggest that SME was not used; on x86-64 they tell nothing"
+        )
     if not known.arm:
-        return _unknown(rung, "on x86-64 names are the same whichever instruction set is used")
+        return _unknown(rung, "on x86-64 names are the same for every instruction set")
     if not types:
         return _unknown(rung, "the name tells no number types")
     if any(word.startswith(_DYNAMIC) for word in types):
@@ -215,7 +217,7 @@ def _why_not_executed(known: LadderInputs) -> str:
     if known.problem:
         return known.problem
     if known.registered:
-        return "the log lists what was registered, which is not run"
+        return "the log lists registered kernels, not those that ran"
     if known.machine and not known.arm:
         return f"{_X86}; a profiler can tell functions and instructions"
     return "no calls were counted, and no recording was given"
@@ -283,14 +285,14 @@ def faster(known: LadderInputs, place: OperatorKey) -> LevelAnswer:
     """Whether the operator is faster than on the baseline, by the verdict of the comparison."""
     rung = EvidenceLevel.FASTER
     if known.emulated:
-        return _unknown(rung, "an emulator ran it: its times mean nothing")
+        return _unknown(rung, "run in an emulator: its timings are meaningless")
     if known.comparison is None:
         return _unknown(rung, "it is not compared with a baseline")
     found = by_operator(known.comparison.operators).get(place)
     if found is None or found.baseline_ns is None or found.candidate_ns is None:
         return _unknown(rung, "the baseline has no such operator")
     if found.speedup is None:
-        return _unknown(rung, "it is shorter than its clock resolves")
+        return _unknown(rung, "it is shorter than its clock can resolve")
     source = f"{known.comparison.baseline.label} against {known.comparison.candidate.label}"
     return LevelAnswer(rung, _faster(found), _effect(found), source)
 
@@ -301,7 +303,7 @@ def _faster(change: OperatorChange) -> Answer:
     return Answer.NO if shown_not_faster(change) else Answer.UNKNOWN
 
 
-_WORDS = {Effect.NO_DIFFERENCE: "no difference shown"}
+_WORDS = {Effect.NO_DIFFERENCE: "no difference detected"}
 
 
 def _effect(change: OperatorChange) -> str:

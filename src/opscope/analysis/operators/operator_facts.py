@@ -57,7 +57,7 @@ class OperatorFacts(msgspec.Struct, frozen=True):
         activation: it is only the activation of the operator before it.
         elements: of its first input, or of its output when that is larger; of one call.
         taps: positions of a depthwise filter.
-        sme: whether XNNPACK can run it with SME; None when it is no product, or not known.
+        sme: whether XNNPACK can run it with SME; None when it is not a product, or not known.
     """
 
     operator_class: OperatorClass | None = None

@@ -218,7 +218,7 @@ def unread(method: MethodPreflight) -> list[Message]:
     if not partition.unread:
         return []
     evidence = f"{partition.unread} of {counted_text(partition.delegates, 'delegate')}: no payload in the file"
-    words = "the work of delegates is not known", evidence, "give the program that the exporter wrote"
+    words = "the work of delegates is not known", evidence, "use the program that the exporter wrote"
     return [finding("unread", Severity.HIGH, words)]
 
 
@@ -264,7 +264,7 @@ def _not_eligible(group: MatrixGroup) -> Message:
     title = f"{share_text(group.share)} of the multiply-accumulates {known} with SME: {sort}"
     evidence = f"{counted_text(group.operators, 'operator')}, {macs_text(group.macs)}: {group.reason}"
     severity = Severity.HIGH if group.advice and group.share >= 2 * MATRIX_SHARE else Severity.MEDIUM
-    step = group.advice or "nothing simple helps: look at what it costs in a profile"
+    step = group.advice or "no simple fix: check its cost in a profile"
     return finding("not_eligible", severity, (title, evidence, step))
 
 
@@ -300,7 +300,7 @@ def cut_up(method: MethodPreflight) -> list[Message]:
     evidence = f"{passed}; portable operators: {names}" if names else passed
     first = next((group for group in method.portable if group.operator == frequent[0][0]), None) if frequent else None
     step = f"{first.operator}: {next_step(first)}" if first else "see what splits them in the exporter"
-    return [finding("cut_up", Severity.MEDIUM, (f"the model is cut into {calls} calls of delegates", evidence, step))]
+    return [finding("cut_up", Severity.MEDIUM, (f"the model is split into {calls} calls of delegates", evidence, step))]
 
 
 @declare_rule(Severity.MEDIUM, LAYOUT_BYTES=LAYOUT_BYTES)
@@ -314,8 +314,8 @@ def layout_changes(method: MethodPreflight) -> list[Message]:
         counted_text(count, noun)
         for count, noun in ((moved.transposes, "transpose"), (moved.conversions, "conversion"))
     )
-    evidence = f"{transposes}, {moved.at_border} at borders of delegates, and {conversions}: {size_text(moved.bytes)}"
-    step = "keep image operators in one delegate, and quantise neighbouring operators alike"
+    evidence = f"{transposes}, {moved.at_border} at delegate boundaries, and {conversions}: {size_text(moved.bytes)}"
+    step = "keep image operators in one delegate, and quantise neighbouring operators the same way"
     return [finding("layout_changes", Severity.MEDIUM, (title, evidence, step))]
 
 
@@ -339,7 +339,7 @@ def branches(method: MethodPreflight) -> list[Message]:
 def unknown_work(method: MethodPreflight) -> list[Message]:
     """Operators whose work is not known, which the figures leave out."""
     unknown = sum(side.unknown for row in method.work for side in (row.delegated, row.portable))
-    evidence = f"left out of the figures: {counted_text(unknown, 'operator')}"
+    evidence = f"not included in the figures: {counted_text(unknown, 'operator')}"
     words = "the work of some operators is not known", evidence, "a profile tells what they cost"
     return [finding("unknown_work", Severity.INFO, words)] if unknown else []
 

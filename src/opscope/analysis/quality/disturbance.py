@@ -131,7 +131,7 @@ def even_contention(variants: Sequence[VariantCalls]) -> Message:
     lengths = " and of ".join(f"{one.name} {ratio_text(one.lengthening)}" for one in (most, least))
     grade = beyond(shift - 1, UNEVEN)
     if grade is None:
-        return passed(check, f"contention made the medians of {lengths} as long: the same for all")
+        return passed(check, f"contention made the medians of {lengths} as long, in all variants alike")
     return concern(
         check,
         grade,
@@ -168,5 +168,5 @@ def _kept(processes: Sequence[ProcessCalls]) -> str:
     """What was done about the marked inferences."""
     disturbed = sum(process.disturbed for process in processes)
     if not disturbed:
-        return "none is left out, since medians of processes bear that many"
-    return f"none is left out, {disturbed} of {len(processes)} processes are disturbed"
+        return "none excluded: medians of processes tolerate that many"
+    return f"none excluded; {disturbed} of {len(processes)} processes are disturbed"

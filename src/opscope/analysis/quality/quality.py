@@ -189,9 +189,9 @@ def settled(evidence: QualityEvidence) -> Message:
         if one.shape is not None
     ]
     if not judged:
-        return not_checked(check, "too few inferences to see whether they settle: --runs 20 or more")
+        return not_checked(check, "too few inferences to tell whether they reach a steady state: --runs 20 or more")
     late = [one for one, set_aside in judged if one.settled is None or one.settled > set_aside]
-    figures = f"{len(judged) - len(late)} of {len(judged)} processes are steady behind the warm-up"
+    figures = f"{len(judged) - len(late)} of {len(judged)} processes are steady after the warm-up"
     ends = [one.settled for one in late if one.settled is not None and one.shape is not Shape.SLOWDOWN]
     advice = f"--warmup {max(ends)}" if ends else "close other programs, cool down between rounds, fix the clock speed"
     return graded(check, beyond(len(late) / len(judged), UNSETTLED), figures, advice)
@@ -203,7 +203,7 @@ def steady(evidence: QualityEvidence) -> Message:
     check = "steady"
     drifts = [(one.drift, one.drift_p or 0.0) for v in evidence.variants for one in v.series if one.drift is not None]
     if not drifts:
-        return not_checked(check, "too few inferences to see a trend")
+        return not_checked(check, "too few inferences to detect a trend")
     sure = [drift for drift, p_value in drifts if abs(drift) > DRIFT and p_value <= DRIFT_P]
     if len(sure) <= AFFECTED * len(drifts):
         return passed(check, f"{len(drifts) - len(sure)} of {len(drifts)} processes keep their speed")
@@ -220,7 +220,7 @@ def same_all_along(evidence: QualityEvidence) -> Message:
     found = [(variant, trend(np.asarray(variant.medians))) for variant in evidence.variants]
     known = [(variant.name, *result) for variant, result in found if result is not None]
     if not known:
-        return not_checked(check, "too few processes to see a trend over the experiment")
+        return not_checked(check, "too few processes to detect a trend over the experiment")
     name, change, p_value = max(known, key=lambda row: abs(row[1]) if row[2] <= DRIFT_P else 0.0)
     if abs(change) <= DRIFT or p_value > DRIFT_P:
         return passed(check, "no trend over the experiment")
@@ -234,36 +234,36 @@ def same_all_along(evidence: QualityEvidence) -> Message:
 
 @declare_rule(AFFECTED=AFFECTED)
 def one_mode(evidence: QualityEvidence) -> Message:
-    """Inferences, or processes, that gather around two values."""
+    """Inferences, or processes, that are bimodal."""
     check = "one_mode"
     series = [(variant.name, one) for variant in evidence.variants for one in variant.series]
     double = [(name, one) for name, one in series if len(one.modes) > 1]
     if not series:
         return not_checked(check, "there is no series of inferences")
     if len(double) <= AFFECTED * len(series):
-        return passed(
-            check, f"inferences of {len(series) - len(double)} of {len(series)} processes gather around one value"
-        )
+        return passed(check, f"inferences of {len(series) - len(double)} of {len(series)} processes are unimodal")
     name, one = double[0]
     values = " and ".join(f"{time_text(mode.location)} ({share_text(mode.share)})" for mode in one.modes)
     return concern(
         check,
         Grade.USABLE,
-        f"inferences of {len(double)} of {len(series)} processes gather around two values, in one of {name} {values}",
+        f"inferences of {len(double)} of {len(series)} processes are bimodal, in one of {name} {values}",
         "two clock speeds, two kinds of core, or a neighbour: fix the frequency, keep it on chosen CPUs (affinity)",
     )
 
 
 @declare_rule(FEWEST_INDEPENDENT=FEWEST_INDEPENDENT)
 def independent(evidence: QualityEvidence) -> Message:
-    """Inferences that follow the one before, so that they are worth fewer."""
+    """Inferences that follow the one before, so that they carry less information."""
     check = "independent"
     worth = [one.effective_n for v in evidence.variants for one in v.series if one.effective_n is not None]
     if not worth:
-        return not_checked(check, "too few inferences to see whether they follow each other")
+        return not_checked(check, "too few inferences to measure autocorrelation")
     typical = median(worth)
     runs = median(process.n for variant in evidence.variants for process in variant.latency.processes)
-    figures = f"the {runs:.0f} inferences of a process are worth {min(typical, runs):.0f} independent ones"
+    figures = (
+        f"the {runs:.0f} inferences of a process carry the information of {min(typical, runs):.0f} independent ones"
+    )
     grade = None if typical >= min(FEWEST_INDEPENDENT, runs) else Grade.USABLE
     return graded(check, grade, figures, "raise --runs, or better --rounds: intervals are by process and hold")
 
@@ -286,7 +286,9 @@ def outputs_alike(evidence: QualityEvidence) -> Message:
         return not_checked(check, "outputs were not compared")
     if not evidence.outputs:
         return passed(check, "the variants compute the same")
-    return concern(check, Grade.DO_NOT_TRUST, evidence.outputs, "find out which is wrong, against the eager model")
+    return concern(
+        check, Grade.DO_NOT_TRUST, evidence.outputs, "compare both with the eager model to find which is wrong"
+    )
 
 
 @declare_rule(TRACING=TRACING)
@@ -294,10 +296,10 @@ def tracing_light(evidence: QualityEvidence) -> Message:
     """Tracing that distorts the split."""
     check = "tracing_light"
     if evidence.tracing is None:
-        return not_checked(check, "what tracing costs was not measured")
+        return not_checked(check, "tracing overhead was not measured")
     figures = f"a traced call takes {ratio_text(evidence.tracing)} as long"
     grade = None if evidence.tracing - 1 <= TRACING else Grade.USABLE
-    return graded(check, grade, figures, "read small operators as a group", ": the split shows tracing too")
+    return graded(check, grade, figures, "look at small operators as a group", ": the split includes tracing overhead")
 
 
 CHECKS: tuple[Callable[[QualityEvidence], Message], ...] = (

@@ -21,7 +21,7 @@ THROTTLING = 2
 """Android's PowerManager.THERMAL_STATUS_MODERATE."""
 FAILED = (0.0, 0.5)
 STEAL = (0.01, 0.10)
-EMULATED = "the CPU was emulated: what was computed counts, how long it took says nothing about any device"
+EMULATED = "the CPU was emulated: results are valid, timings do not represent any device"
 ON_THE_DEVICE = "measure times on a device (--target ssh:HOST, adb, or on the device itself)"
 
 
@@ -73,7 +73,7 @@ def examine_machine(found: Circumstances) -> list[Message]:
     if found.emulated:
         return [concern("real_cpu", Grade.DO_NOT_TRUST, EMULATED, ON_THE_DEVICE), complete(found)]
     if not found.known:
-        return [complete(found), not_checked("machine", "the machine is not known, nor what else it did meanwhile")]
+        return [complete(found), not_checked("machine", "the machine and its load are not known")]
     own = [not_throttled(found)] if found.thermal_status is not None or found.limit_mhz is not None else []
     own += [one_run(found)] if found.locked is not None or found.beside else []
     return [*(check(found) for check in CHECKS), *own]
@@ -143,7 +143,7 @@ def steady_clock(found: Circumstances) -> Message:
         problem = f"the governor is {found.governor}: it follows the load"
         return concern(check, Grade.USABLE, problem, "set the governor to performance")
     if found.clock_mhz is None and found.governor is None:
-        return not_checked(check, "the clock frequency cannot be read here, so throttling would not be seen")
+        return not_checked(check, "the clock frequency cannot be read here, so throttling would go unnoticed")
     if found.governor is not None:
         return passed(check, "the governor is performance")
     return passed(check, "the clock frequency kept its value")
@@ -165,13 +165,13 @@ def not_throttled(found: Circumstances) -> Message:
     """What an Android device itself says of throttling; asked only where it says anything."""
     check = "not_throttled"
     if found.thermal_status is not None and found.thermal_status >= THROTTLING:
-        told = f"the device told thermal status {found.thermal_status}: it throttles"
-        return concern(check, Grade.DO_NOT_TRUST, told, "let it cool, out of its case; a rest between processes")
+        told = f"the device reported thermal status {found.thermal_status}: it throttles"
+        return concern(check, Grade.DO_NOT_TRUST, told, "let it cool, without its case; rest between processes")
     if found.limit_mhz is not None and found.limit_mhz[0] < found.limit_mhz[1]:
         low, high = found.limit_mhz
         told = f"the limit of a CPU's clock fell from {high:.0f} to {low:.0f} MHz"
         return concern(check, Grade.USABLE, told, "let it cool between rounds, or plug it in")
-    return passed(check, "the device told of no throttling")
+    return passed(check, "the device reported no throttling")
 
 
 @declare_rule(STEAL=STEAL)
@@ -180,12 +180,12 @@ def alone(found: Circumstances) -> Message:
     check = "alone"
     if found.steal:
         figures = f"the hypervisor took {share_text(found.steal)} of the time of the CPUs"
-        return graded(check, beyond(found.steal, STEAL), figures, "measure when its other guests are quiet")
+        return graded(check, beyond(found.steal, STEAL), figures, "measure when the host is quiet")
     if found.virtual:
-        return not_checked(check, "this is a virtual machine: what other guests do is not seen")
+        return not_checked(check, "this is a virtual machine: what other guests do is not visible")
     if found.virtual is None:
         return not_checked(check, "whether this is a virtual machine cannot be read")
-    return passed(check, "this is no virtual machine")
+    return passed(check, "this is not a virtual machine")
 
 
 @declare_rule()
@@ -196,7 +196,7 @@ def one_run(found: Circumstances) -> Message:
         told = f"measured at the same time as another run, by {'; '.join(found.beside)}"
         return concern(check, Grade.DO_NOT_TRUST, told, "run one after the other; --lock fail refuses a second run")
     if not found.locked:
-        return not_checked(check, "the machine has no lock, so that another run would not be seen")
+        return not_checked(check, "the machine has no lock, so another run would go unnoticed")
     return passed(check, "no other run of opscope measured on the machine")
 
 

@@ -53,12 +53,12 @@ def outputs_agree(pair: PairEvidence) -> Message:
     rule = "outputs_agree"
     outputs = pair.comparison.outputs
     if outputs is None:
-        return not_checked(rule, "outputs were not compared, the traces alone do not hold them")
+        return not_checked(rule, "outputs were not compared, the traces alone do not contain them")
     if outputs.agree:
         return passed(rule, f"outputs agree: relative error {outputs.max_rel_error:.2g} <= {outputs.tolerance:.2g}")
     title = "The variants compute different results"
-    step = "do not use the timings: find out which variant is wrong, against the eager model"
-    saving = no_saving("a fast wrong result is no result")
+    step = "do not use the timings: compare both with the eager model to find which variant is wrong"
+    saving = no_saving("a fast wrong result is worthless")
     return finding(rule, Severity.HIGH, (title, outputs.problem or "", step), saving)
 
 
@@ -90,9 +90,9 @@ def acceleration_effect(pair: PairEvidence) -> Message:
     if hidden:
         return not_checked(rule, hidden)
     if is_unused(pair):
-        return passed(rule, f"no operator changed either, of which another check speaks: {figures}")
+        return passed(rule, f"no operator changed either, see the check on latency: {figures}")
     beyond = share_text(result.excluded_beyond or 0.0)
-    title = f"With {switched_text(pair)} the latency is the same: a change beyond {beyond} is excluded"
+    title = f"With {switched_text(pair)} there is no difference in latency: a change beyond {beyond} is ruled out"
     step = "see which operators changed, and which category takes the time instead"
     found = finding(rule, Severity.HIGH, (title, figures, step), no_saving("the latency is the same"))
     return contextual(pair, found)
@@ -134,7 +134,7 @@ def acceleration_unused(pair: PairEvidence) -> Message:
         small = f"{ratio_text(expected)} at most was to be expected: convolutions and products take too little"
         return passed(rule, f"{small} ({gains_text(gains)})")
     told = (
-        f"{ratio_text(result.speedup)}, a change beyond {share_text(result.excluded_beyond or 0.0)} is excluded; of "
+        f"{ratio_text(result.speedup)}, a change beyond {share_text(result.excluded_beyond or 0.0)} is ruled out; of "
         f"{counted_text(len(pair.comparison.operators), 'operator')} none is shown to have changed its time, and all "
         "have the same names on both sides"
     )
@@ -186,7 +186,7 @@ def _from_ceilings(pair: PairEvidence, gains: Sequence[KernelGain]) -> _Cause:
         )
         return Severity.MEDIUM, f"{what} makes no difference", unknown, step
     if any(gain.faster for gain in gains):
-        title = f"The library has faster kernels with {what}, and this model gains nothing from them"
+        title = f"The library has faster kernels with {what}, but this model gains nothing from them"
         step = "see in the roofline what limits these operators: memory, or little work in each call"
         return Severity.MEDIUM, title, f"ceilings: {gains_text(gains)}", step
     others = other_gains(pair, gains)

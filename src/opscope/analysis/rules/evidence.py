@@ -113,7 +113,7 @@ class Evidence(NamedTuple):
         """What would be saved if these operators, and as much of the copies, took no time."""
         ends = self.interval(operators)
         interval = (ends[0] + copies_ns, ends[1] + copies_ns) if ends else None
-        return self.saved(Saving(time_of(operators) + copies_ns, interval, "at most, if none of it were left"))
+        return self.saved(Saving(time_of(operators) + copies_ns, interval, "at most, if removed entirely"))
 
     def interval(self, operators: Sequence[Operator]) -> tuple[float, float] | None:
         """95 % interval of the time of some operators together; None with fewer than two processes.

@@ -122,7 +122,7 @@ def sme_number_types(experiment: ExperimentEvidence) -> Message:
     )
     advice = next((advice for (_, _, advice), _ in ranked if advice), None)
     title = f"Operators that SME cannot run take {share_text(share)} of the latency"
-    step = advice or "nothing simple helps: they stay on the vector unit; fewer of them, or with fewer channels"
+    step = advice or "no simple fix: they stay on the vector unit; use fewer of them, or fewer channels"
     saving = no_saving("what they would take with SME was not measured: export them so, and compare")
     severity = Severity.MEDIUM if advice else Severity.INFO
     return finding(rule, severity, (title, told, step), saving, places(members))._replace(context=CONTEXT)

@@ -98,16 +98,16 @@ _COPIES = (
     "program use the caller's memory: MemoryPlanningPass(alloc_graph_input=False, alloc_graph_output=False) at export"
 )
 _INPUTS = "give the model its inputs channels last"
-_MIDDLE = "keep operators that want another layout out of the middle"
+_MIDDLE = "move operators that need another layout to the start or end"
 _STEPS = {
     "layout": "keep one memory format through the model; drop transposes, or put them where they cancel out",
     "copy": "drop the copies: clone() and contiguous() in the model, and outputs that are only passed on",
-    "reshape": "drop reshapes that nothing needs, and give attention and matmul the shape they want at once",
+    "reshape": "drop redundant reshapes, and give attention and matmul the shape they need directly",
     "slice": "split weights at export instead of activations at run time: one linear layer for each part",
     "concatenate": "write into one tensor, or add instead of concatenating",
-    "pad": "give the convolution its padding instead of padding before it",
-    "gather": "shorten the table or its rows; keep indices in the type that the kernel wants",
-    "quantisation": "see quantisation_overhead: quantise neighbouring operators alike, or statically",
+    "pad": "use the convolution's own padding instead of a separate pad",
+    "gather": "shrink the table or its rows; keep indices in the type that the kernel needs",
+    "quantisation": "see quantisation_overhead: quantise neighbouring operators the same way, or statically",
 }
 
 
@@ -122,8 +122,8 @@ def layout_tax(evidence: Evidence) -> Message:
     if share <= LAYOUT_SHARE:
         whole = round(evidence.attributed, 3) >= 1
         part = "" if whole else f", as far as {share_text(evidence.attributed)} of it is known"
-        return passed(rule, f"layout changes that the model did not ask for take {share_text(share)}{part}")
-    title = f"Layout changes that the model did not ask for take {share_text(share)} of the latency"
+        return passed(rule, f"layout changes that are not in the model take {share_text(share)}{part}")
+    title = f"Layout changes that are not in the model take {share_text(share)} of the latency"
     told = f"{len(added)} of them, {milliseconds(time_of(added))} ms: {_causes(added)}"
     return finding(rule, Severity.HIGH, (title, told, _unasked_step(added)), evidence.limit(added), places(added))
 
@@ -138,12 +138,12 @@ def layout_churn(evidence: Evidence) -> Message:
     pairs = [(before, after) for before, after in pairwise(calls) if _turned(before[-1]) and _turned(after[0])]
     members = list({id(o): o for before, after in pairs for o in (before[-1], after[0])}.values())
     share = evidence.share(members)
-    figures = f"{len(pairs)} of {len(calls) - 1} borders between delegates have a layout change on both sides"
+    figures = f"{len(pairs)} of {len(calls) - 1} delegate boundaries have a layout change on both sides"
     if share <= CHURN_SHARE:
         return passed(rule, f"{figures}, {share_text(share)} of the latency")
-    title = f"Layout changes on both sides of borders between delegates take {share_text(share)} of the latency"
+    title = f"Layout changes on both sides of delegate boundaries take {share_text(share)} of the latency"
     told = f"{figures}: {milliseconds(time_of(members))} ms; {_causes(members)}"
-    step = "see what separates these delegates (the finding on portable operators): in one, two changes may cancel out"
+    step = "see what separates these delegates (the finding on portable operators): within one delegate, two changes may cancel out"
     return finding(rule, Severity.MEDIUM, (title, told, step), evidence.limit(members), places(members))
 
 
@@ -167,15 +167,15 @@ def fragmentation(evidence: Evidence) -> Message:
     figures = f"{counted_text(len(calls), 'delegate call')}, {milliseconds(cost)} ms ({share_text(share)}) at borders"
     if len(calls) < MANY_CALLS or share <= BOUNDARY_SHARE:
         return passed(rule, figures)
-    title = f"The model is cut into {len(calls)} delegate calls, whose borders take {share_text(share)}"
+    title = f"The model is split into {len(calls)} delegate calls; crossing their boundaries takes {share_text(share)}"
     between = evidence.where(lambda operator: operator.backend == PORTABLE_BACKEND)
     told = f"{figures}, {time_text(cost / len(calls))} each; in between: {longest(between) or 'no operator'}"
-    step = "join delegates: replace the operators between them, those that occur most often first"
+    step = "merge delegates: replace the operators between them, the most frequent first"
     kept = (len(calls) - 1) / len(calls)
     spread = evidence.interval([o for o in evidence.operators if o.name == "DELEGATE_CALL" and o.position is None])
     whole = sum(call.shown_boundary_ns for call in calls)
     ends = tuple(max(0.0, end - (whole - cost)) * kept for end in spread) if spread else None
-    basis = "if one call remained; a part of it is the tracer's own cost"
+    basis = "if one call remained; part of it is tracing overhead"
     saving = Saving(cost * kept, (ends[0], ends[1]) if ends else None, basis)
     return finding(rule, Severity.MEDIUM, (title, told, step), evidence.saved(saving))
 
@@ -213,7 +213,7 @@ def quantisation_overhead(evidence: Evidence) -> Message:
     step = (
         "quantise statically, with calibration, or leave layers with few rows in the type of their data"
         if mostly
-        else "keep one number type through the model, or quantise neighbouring operators alike"
+        else "keep one number type through the model, or quantise neighbouring operators the same way"
     )
     return finding(rule, Severity.MEDIUM, (title, told, step), evidence.limit(converting), places(converting))
 

@@ -63,7 +63,7 @@ def unhelped_operators(pair: PairEvidence) -> Message:
         return not_checked(rule, problem)
     if is_unused(pair):
         hidden = unseen(pair.comparison.end_to_end, UNHELPED_SPEEDUP)
-        same = "no operator is shown to have changed, of which another check speaks"
+        same = "no operator is shown to have changed, see the check on latency"
         return not_checked(rule, hidden) if hidden else passed(rule, same)
     groups = _heavy_kinds(pair)
     unhelped = {kind: own for kind, own in groups.items() if _best_speedup(pair, kind, own) < UNHELPED_SPEEDUP}
@@ -217,7 +217,7 @@ def below_expectation(pair: PairEvidence) -> Message:
     """Convolutions or products that SME2 makes less than three times as fast; on other features nothing is expected."""
     rule = "below_expectation"
     if "sme2" not in (pair.switched or ()):
-        return passed(rule, "does not apply: what is usual is known of SME2 only")
+        return passed(rule, "does not apply: typical speedups are known for SME2 only")
     few = undecided(pair)
     if few:
         return not_checked(rule, few)
@@ -226,9 +226,9 @@ def below_expectation(pair: PairEvidence) -> Message:
     low = [c for c in told if (most := largest_speedup(changes[c])) is not None and most < EXPECTED[c][0]]
     if not low:
         return passed(rule, "; ".join(told.values()) or "there is no delegated convolution or product")
-    title = f"SME2 gives {' and '.join(category.value for category in low)} less than is usual"
+    title = f"SME2 gives {' and '.join(category.value for category in low)} less than usual"
     step = "see the findings on operators left as they were and on number types; small shapes gain least"
-    saving = no_saving("what is usual elsewhere is no measurement of this model")
+    saving = no_saving("typical figures are not measurements of this model")
     words = title, "; ".join(told[category] for category in low), step
     return finding(rule, Severity.INFO, words, saving)._replace(context=CONTEXT)
 

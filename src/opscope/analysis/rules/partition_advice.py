@@ -5,20 +5,20 @@ from __future__ import annotations
 from opscope.program.partition.portable_reason import Cause
 
 _BY_CAUSE = {
-    Cause.NO_RULE: "replace it by operators that XNNPACK takes, or move it to the start or the end of the model",
+    Cause.NO_RULE: "replace it with operators that XNNPACK supports, or move it to the start or the end of the model",
     Cause.NUMBER_TYPE: "keep the data in float32 or float16",
     Cause.MIXED_TYPES: "convert the inputs to one number type",
-    Cause.EMPTY: "leave the empty tensor out",
+    Cause.EMPTY: "remove the empty tensor",
     Cause.OPTION: "change the option in the model where the result stays the same",
     Cause.COMPUTED_WEIGHTS: "store the weights with the model, or use torch.bmm, which takes two computed tensors",
     Cause.DYNAMIC_SHAPE: "export with fixed shapes, or use sizes that are numbers",
-    Cause.NESTED: "write the loop or branch out, or move the operator in front of it",
+    Cause.NESTED: "unroll the loop or branch, or move the operator before it",
     Cause.NOT_LOWERED: "export with to_edge_transform_and_lower(..., partitioner=[XnnpackPartitioner()])",
     Cause.NOT_KNOWN: "see why with XnnpackPartitioner(verbose=True)",
 }
 _BY_OPERATOR = {
-    "cat.out": "leave it out where it joins a single tensor; where it joins one with itself, broadcast instead",
-    "convolution.out": "fold the third dimension into the batch where the model allows it: at most two are taken",
+    "cat.out": "remove it where it has a single input; where it repeats one tensor, broadcast instead",
+    "convolution.out": "fold the third dimension into the batch if possible: at most two are supported",
     "_native_batch_norm_legit_no_training.out": "reshape to two, three or four dimensions in front of it",
     "max.dim_max": "reshape to four dimensions in front of it",
     "expand_copy.out": "it often changes nothing: torch.matmul inserts it; reshape to three dimensions and call "
@@ -26,7 +26,7 @@ _BY_OPERATOR = {
     "select_copy.int_out": "take a slice of length one and reshape it: slices are delegated",
     "split_with_sizes_copy.out": "take slices: they are delegated",
     "split_copy.Tensor_out": "take slices: they are delegated",
-    "mean.out": "mean((2, 3), keepdim=True) on four dimensions is delegated; flatten behind it",
+    "mean.out": "mean((2, 3), keepdim=True) on four dimensions is delegated; flatten after it",
     "gelu.out": "compute GELU in float32, or use another activation in half precision",
     "_to_dim_order_copy.out": "keep one number type throughout: a conversion ends a delegate",
     "squeeze_copy.dims_out": "reshape instead: reshapes are delegated",

@@ -32,7 +32,7 @@ LOAD_SECONDS = 0.1
 TRACER_SHARE = 0.05
 _PRODUCTS = frozenset({"convolution", "depthwise", "deconvolution", "linear", "arithmetic"})
 """Kinds that XNNPACK can end with a clamp at no cost."""
-_ONCE = "it is paid once a process, not in every inference"
+_ONCE = "it is paid once per process, not per inference"
 
 
 @declare_rule(Severity.MEDIUM, FRAMEWORK_SHARE=FRAMEWORK_SHARE, SHORT_NS=SHORT_NS, CALL_NS=CALL_NS)
@@ -44,23 +44,25 @@ def framework_time(evidence: Evidence) -> Message:
     time = max(0.0, time_of(framework) - lost)
     share = time / evidence.total
     calls = sum(operator.calls for operator in framework if operator.name in {"DELEGATE_CALL", "OPERATOR_CALL"})
-    cut = f", {milliseconds(lost)} ms that the delegate cuts off durations not counted" if lost else ""
+    cut = f", {milliseconds(lost)} ms lost to truncated durations not counted" if lost else ""
     figures = f"{milliseconds(time)} ms in {counted_text(round(calls), 'call')} of delegates and kernels{cut}"
     if share <= FRAMEWORK_SHARE:
-        return passed(rule, f"time that no operator claims is {share_text(share)} ({figures})")
-    title = f"No operator claims {share_text(share)} of the latency"
+        return passed(rule, f"time that belongs to no operator: {share_text(share)} ({figures})")
+    title = f"{share_text(share)} of the latency belongs to no operator"
     step = _framework_step(evidence.total, calls)
-    saving = no_saving("a part of it is the tracer's own cost")
+    saving = no_saving("part of it is tracing overhead")
     return finding(rule, Severity.MEDIUM, (title, figures, step), saving)
 
 
 def _framework_step(total_ns: float, calls: float) -> str:
     """What to do about time that no operator claims."""
     if total_ns < SHORT_NS:
-        return "for inferences of less than a millisecond this is usual; longer ones show where real work goes"
+        return "this is typical for inferences under a millisecond; profile a longer one"
     if calls * CALL_NS < FRAMEWORK_SHARE * total_ns:
-        return "so few calls do not cost that: the delegate does work that it does not record; sample it with perf"
-    return "join delegates, so that fewer calls are made"
+        return (
+            "this few calls cannot cost that much: the delegate does work that it does not record; sample it with perf"
+        )
+    return "merge delegates to make fewer calls"
 
 
 @declare_rule(Severity.INFO, UNRESOLVED_SHARE=UNRESOLVED_SHARE)
@@ -70,10 +72,10 @@ def unresolved_operators(evidence: Evidence) -> Message:
     unresolved = sum(operator.uncertainty_ns for operator in evidence.operators)
     share = unresolved / evidence.total
     if share <= UNRESOLVED_SHARE:
-        return passed(rule, f"durations that were cut off could add at most {share_text(share)} to operators")
-    title = f"Up to {share_text(share)} of the latency is operator time that reads as framework time"
-    told = f"the delegate cuts durations off to whole microseconds: at most {time_text(unresolved)} of an inference"
-    step = "read operators of a few microseconds as a group; end-to-end latency is not affected"
+        return passed(rule, f"truncated durations could add at most {share_text(share)} to operators")
+    title = f"Up to {share_text(share)} of the latency is operator time counted as framework time"
+    told = f"the delegate truncates durations to whole microseconds: at most {time_text(unresolved)} of an inference"
+    step = "look at operators of a few microseconds as a group; end-to-end latency is not affected"
     return finding(rule, Severity.INFO, (title, told, step), no_saving("it is a limit of the measurement"))
 
 
@@ -111,8 +113,8 @@ def unfused_operators(evidence: Evidence) -> Message:
         f"{counted_text(len(norms), 'batch normalisation')}, {counted_text(len(clamps), 'clamp')} behind a product"
     )
     if share <= UNFUSED_SHARE:
-        return passed(rule, f"{figures} run by themselves: {share_text(share)} of the latency")
-    title = f"Operators that could be fused run by themselves: {share_text(share)} of the latency"
+        return passed(rule, f"{figures} run separately: {share_text(share)} of the latency")
+    title = f"Operators that could be fused run separately: {share_text(share)} of the latency"
     told = f"{figures}, {milliseconds(time_of(members))} ms; longest: {longest(members)}"
     steps = [
         "fold each batch normalisation into its convolution before the export (model.eval(), then "
@@ -145,7 +147,7 @@ def costly_activations(evidence: Evidence) -> Message:
     members = evidence.where(lambda o: o.kind == "activation" and not o.name.startswith("Clamp") and is_delegated(o))
     share = evidence.share(members)
     if share <= ACTIVATION_SHARE:
-        return passed(rule, f"activations that run by themselves take {share_text(share)} ({count(members)})")
+        return passed(rule, f"activations that run separately take {share_text(share)} ({count(members)})")
     title = f"Activations that cannot be fused take {share_text(share)} of the latency"
     told = f"{count(members)}, {milliseconds(time_of(members))} ms; longest: {longest(members)}"
     step = "try ReLU or ReLU6, which end the operator before them at no cost; the model must be trained again"
@@ -154,16 +156,16 @@ def costly_activations(evidence: Evidence) -> Message:
 
 @declare_rule(Severity.INFO, SLOW_FIRST=SLOW_FIRST)
 def slow_first_inference(evidence: Evidence) -> Message:
-    """A first inference that takes more than three times the settled latency."""
+    """A first inference that takes more than three times the steady-state latency."""
     rule = "slow_first_inference"
     latency = _product_latency(evidence)
     first = median(process.first_ns for process in latency.processes)
     ratio = first / latency.median_ns if latency.median_ns else 1.0
-    figures = f"{time_text(first)} against {time_text(latency.median_ns)} once settled"
+    figures = f"{time_text(first)} against {time_text(latency.median_ns)} in steady state"
     if ratio <= SLOW_FIRST:
         return passed(rule, f"the first inference takes {figures}")
-    title = f"The first inference takes {ratio_text(ratio)} the settled latency"
-    step = "run one inference ahead of the user's first, or load the method early"
+    title = f"The first inference takes {ratio_text(ratio)} the steady-state latency"
+    step = "run one inference before the user's first, or load the method early"
     return finding(rule, Severity.INFO, (title, figures, step), no_saving(_ONCE))
 
 
@@ -181,7 +183,7 @@ def slow_loading(evidence: Evidence) -> Message:
     if load < LOAD_SECONDS * 1e9 or inferences < LOAD_INFERENCES:
         return passed(rule, f"loading takes {figures}")
     title = f"Loading takes as long as {inferences:.0f} inferences"
-    step = "load once and keep the method; map the file (MmapDataLoader); ahead of the user's first inference"
+    step = "load once, before the user's first inference, and keep the method; map the file (MmapDataLoader)"
     return finding(rule, Severity.INFO, (title, figures, step), no_saving(_ONCE))
 
 
@@ -196,14 +198,14 @@ def tracer_cost(evidence: Evidence) -> Message:
     rule = "tracer_cost"
     cost = evidence.untraced.tracing if evidence.untraced else None
     if cost is None:
-        return not_checked(rule, "what tracing costs was not measured")
+        return not_checked(rule, "tracing overhead was not measured")
     interval = f", 95 % interval {ratio_text(cost.ci95[0])} to {ratio_text(cost.ci95[1])}" if cost.ci95 else ""
     figures = f"a traced call takes {ratio_text(cost.ratio)} as long{interval}"
     if cost.ratio - 1 <= TRACER_SHARE or (cost.ci95 is not None and cost.ci95[0] <= 1):
         return passed(rule, figures)
-    title = f"Tracing makes inferences {share_text(cost.ratio - 1)} longer"
-    told = f"{figures}; times of operators are those of traced inferences, the difference is a row of its own"
-    step = "trust the order of operators; of each one's time a part is the tracer's, most of it that of short operators"
+    title = f"Tracing slows inferences by {share_text(cost.ratio - 1)}"
+    told = f"{figures}; operator times come from traced inferences; the difference has its own row"
+    step = "trust the ranking of operators; part of each one's time is tracing overhead, mostly for short operators"
     return finding(rule, Severity.INFO, (title, told, step), no_saving("it is a limit of the measurement"))
 
 
@@ -217,6 +219,6 @@ def uneven_split(evidence: Evidence) -> Message:
     figures = f"traced inferences take {time_text(evidence.traced_ns())}, untraced ones {time_text(typical)}"
     if not evidence.is_uneven():
         return passed(rule, figures)
-    title = f"Times of operators are those of inferences {ratio_text(evidence.traced_ns() / typical)} as long as usual"
-    step = "read shares, not milliseconds; run it again on a quiet machine"
+    title = f"Traced inferences took {ratio_text(evidence.traced_ns() / typical)} as long as untraced ones"
+    step = "use shares, not milliseconds; measure again on a quiet machine"
     return finding(rule, Severity.MEDIUM, (title, figures, step), no_saving("it is a limit of the measurement"))

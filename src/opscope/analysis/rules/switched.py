@@ -73,7 +73,7 @@ def not_switched(pair: PairEvidence) -> str | None:
 def undecided(pair: PairEvidence) -> str | None:
     """That too few rounds ran to decide anything; None when enough did."""
     few = pair.comparison.end_to_end.verdict is Verdict.UNDECIDABLE
-    return "undecidable, there are too few rounds: run at least 6 of both variants" if few else None
+    return "inconclusive, too few rounds: run at least 6 of both variants" if few else None
 
 
 def heavy_operators(pair: PairEvidence) -> list[Operator]:
@@ -145,10 +145,12 @@ def unseen(result: EndToEnd, wanted: float) -> str | None:
     low, high = result.ci95
     if high >= wanted:
         between = f"{ratio_text(low)} to {ratio_text(high)}"
-        return f"no difference is shown, and {ratio_text(wanted)} is not excluded (95 % interval {between}): add rounds"
+        return (
+            f"no difference detected, but {ratio_text(wanted)} is not ruled out (95 % interval {between}): add rounds"
+        )
     if result.minimum_detectable > wanted - 1:
         return (
-            f"such data cannot show a change below {share_text(result.minimum_detectable)}, "
-            f"{share_text(wanted - 1)} was to be seen: add rounds"
+            f"this data cannot detect a change below {share_text(result.minimum_detectable)}, "
+            f"and {share_text(wanted - 1)} was expected: add rounds"
         )
     return None

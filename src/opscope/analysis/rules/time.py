@@ -76,7 +76,7 @@ def _reasons(rows: Sequence[PortableTime]) -> str:
     told = dict.fromkeys(
         f"{_plain(row)}: {row.reason}{f' ({row.evidence})' if row.evidence else ''}" for row in known[:_FEWEST]
     )
-    return f"; left out because, {'; '.join(told)}" if told else ""
+    return f"; not delegated because:  {'; '.join(told)}" if told else ""
 
 
 def _kinds(rows: Sequence[PortableTime]) -> list[PortableTime]:
@@ -102,7 +102,7 @@ def _portable_step(evidence: Evidence) -> str:
         for row in rows
         if row.cause
     ]
-    return "; ".join(steps) or "find out why the partitioner left them out: XnnpackPartitioner(verbose=True)"
+    return "; ".join(steps) or "find out why the partitioner rejected them: XnnpackPartitioner(verbose=True)"
 
 
 def _kernel_step(row: PortableTime) -> str:
@@ -168,17 +168,17 @@ def bottleneck(evidence: Evidence) -> Message:
     times[Category.DATA_MOVEMENT] += evidence.copies_ns
     category = max(times, key=lambda candidate: times[candidate])
     if category is Category.DATA_MOVEMENT and times[category] > DATA_MOVEMENT_SHARE * evidence.total:
-        return passed(rule, "data movement takes most, which is a finding of its own")
+        return passed(rule, "data movement dominates, which is a separate finding")
     members = [operator for operator in work if operator.category is category]
     rest = evidence.total - (evidence.limit(members).ns or 0.0)
     limit = f", {ratio_text(evidence.total / rest)} at most" if rest > 0 else ""
     kinds = "" if category is not Category.OTHER else f" ({', '.join(dict.fromkeys(o.kind for o in members))})"
     reached = reached_share(evidence, members)
     told = (
-        f"{len(members)} of {len(work)} operators, {milliseconds(times[category])} ms; without them "
-        f"{milliseconds(rest)} ms would be left{limit}{_reached_text(reached)}; longest: {longest(members)}"
+        f"{len(members)} of {len(work)} operators, {milliseconds(times[category])} ms; the rest takes "
+        f"{milliseconds(rest)} ms{limit}{_reached_text(reached)}; longest: {longest(members)}"
     )
-    title = f"{category.value}{kinds} takes most: {share_text(times[category] / evidence.total)} of the latency"
+    title = f"{category.value}{kinds} dominates: {share_text(times[category] / evidence.total)} of the latency"
     saving = at_ceilings(evidence, members)
     if reached is not None and reached >= NEAR_CEILING:
         saving = no_saving("it is near its ceilings, and what less work or another number type saves was not measured")
@@ -217,10 +217,10 @@ def at_ceilings(evidence: Evidence, operators: Sequence[Operator]) -> Saving:
 def _relief(members: Sequence[Operator], category: Category, reached: float | None) -> str:
     """What helps a category: less work where it runs at its ceilings, better use of the machine where it does not."""
     if category in {Category.CONVOLUTION, Category.GEMM} and reached is not None and reached < NEAR_CEILING:
-        return "look at the roofline for the shapes that are far from it: larger or rounder ones use the kernels better"
+        return "see which shapes are far from the roofline: larger or rounder ones use the kernels better"
     portable = [operator for operator in members if operator.backend == PORTABLE_BACKEND]
     if len(portable) == len(members):
-        return "see the finding on portable operators: no delegate took any of them"
+        return "see the finding on portable operators: none of them is delegated"
     if time_of(portable) > time_of(members) / 2:
         return (
             f"see the finding on portable operators: no delegate took {count(portable)}, which take most of this time"
@@ -231,11 +231,11 @@ def _relief(members: Sequence[Operator], category: Category, reached: float | No
 
 
 _TYPE = "export the model in int8, profile that too and compare"
-_LESS = {Category.CONVOLUTION: "fewer channels, smaller images", Category.GEMM: "smaller or fewer layers"}
+_LESS = {Category.CONVOLUTION: "fewer channels, smaller images", Category.GEMM: "shrink or remove layers"}
 _RELIEF = {
     Category.DATA_MOVEMENT: "keep one memory format through the model; drop transposes and copies",
     Category.ELEMENTWISE: "fuse these into the operators before them, or use cheaper activations",
-    Category.OTHER: "look at the longest ones: replace those that no delegate takes",
+    Category.OTHER: "start with the longest: replace those that no delegate supports",
 }
 
 
@@ -262,7 +262,7 @@ def headroom(evidence: Evidence) -> Message:
         known = share_text(evidence.roofline.placed_ns / evidence.total)
         return passed(rule, f"at the ceilings, delegates would save {share_text(share)}; {known} of it was placed")
     names = ", ".join(f"{o.module or o.name} ({time_text(rooms[id(o)])})" for o in members[:_FEWEST])
-    title = f"Delegates spend {share_text(share)} of the latency above what this machine was seen to reach"
+    title = f"Delegates spend {share_text(share)} of the latency above this machine's measured ceilings"
     told = f"{time_text(above)} in {count(members)}; most headroom: {names}"
     step = "see the roofline: shapes that suit the kernels, fewer and larger operators"
     return finding(rule, Severity.INFO, (title, told, step), saving, places(members))
@@ -279,10 +279,10 @@ def memory_bound(evidence: Evidence) -> Message:
     members = [o for o in evidence.work() if (key := operator_key(o)) in placed and placed[key].bound is Bound.MEMORY]
     share = evidence.share(members)
     if share <= MEMORY_SHARE:
-        return passed(rule, f"operators that memory limits take {share_text(share)}")
-    title = f"Operators that wait for memory take {share_text(share)} of the latency"
+        return passed(rule, f"memory-bound operators take {share_text(share)}")
+    title = f"Memory-bound operators take {share_text(share)} of the latency"
     told = (
-        f"{count(members)}, {milliseconds(time_of(members))} ms: passing their bytes once explains at least half of "
+        f"{count(members)}, {milliseconds(time_of(members))} ms: moving their bytes once accounts for at least half of "
         f"it; longest: {longest(members)}"
     )
     step = "move fewer bytes: fp16 or int8 weights and activations, or operators fused with their neighbours"

@@ -1,6 +1,6 @@
 """Uncertainty of medians when inferences are grouped in processes.
 
-Inferences of one process share its memory layout, its clock and its neighbours, so they are no independent samples of
+Inferences of one process share its memory layout, its clock and its neighbours, so they are not independent samples of
 what a model takes. A bootstrap that draws processes first, then inferences within each drawn process, keeps both levels
 (Davison and Hinkley, Bootstrap Methods and their Application, section 3.8; Kalibera and Jones, "Rigorous Benchmarking
 in Reasonable Time", ISMM 2013, who show that the highest level decides).

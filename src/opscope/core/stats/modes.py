@@ -1,4 +1,4 @@
-"""Whether samples gather around one value or around two."""
+"""Whether samples are unimodal or around two."""
 
 from __future__ import annotations
 

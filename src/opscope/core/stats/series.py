@@ -50,7 +50,7 @@ def upward_sigma(values: Floats, step: float) -> float:
 def clock_step(values: Floats) -> float:
     """The largest whole number that divides every sample: 1000 for whole microseconds in nanoseconds.
 
-    0 when samples are no whole numbers, so that nothing is known of the clock.
+    0 when samples are not whole numbers, so that nothing is known of the clock.
     """
     whole = values.astype(np.int64)
     return float(np.gcd.reduce(whole)) if bool((whole == values).all()) else 0.0

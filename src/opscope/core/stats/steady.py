@@ -32,7 +32,7 @@ class Steadiness(msgspec.Struct, frozen=True):
         drift_p: probability of such a drift, or a larger one, where there is none; null likewise.
         autocorrelation: of each sample's rank with the next one's; null below 10 samples and when all are equal.
         effective_n: number of independent samples that would know the mean as well; null likewise.
-        modes: two when samples gather around two values, otherwise one.
+        modes: two when samples are bimodal, otherwise one.
     """
 
     warmup: int

@@ -34,7 +34,7 @@ class Cache(NamedTuple):
 
     Attributes:
         directory: for all of them; it need not exist yet.
-        temporary: why it is a temporary one, which goes when the machine is started anew; None for one that lasts.
+        temporary: why it is a temporary one, which goes when the machine is restarted; None for one that lasts.
     """
 
     directory: Path

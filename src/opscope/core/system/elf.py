@@ -66,7 +66,7 @@ class _Symbol(NamedTuple):
 
 
 def machine_of(file: Path) -> int | None:
-    """The machine that a program or library is for, as its header names it; None when it is no ELF file.
+    """The machine that a program or library is for, as its header names it; None when it is not an ELF file.
 
     Raises:
         OSError: it cannot be read.

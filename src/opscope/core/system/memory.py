@@ -37,7 +37,7 @@ def parse_size(text: str, where: str = VARIABLE) -> int:
     """A number of bytes, as ``8GiB``, ``512M`` or ``1073741824``; units are powers of 1,024.
 
     Raises:
-        UsageError: it is no size, or less than any reading takes.
+        UsageError: it is not a size, or less than any reading takes.
     """
     match = _SIZE.match(text.strip())
     size = round(float(match["number"]) * _UNITS[match["unit"].lower()]) if match else 0
@@ -108,7 +108,7 @@ def limited(where: str | Path) -> Iterator[None]:
 
     Raises:
         MemoryLimitError: it would take more, or the machine has no more.
-        UsageError: the limit is no size.
+        UsageError: the limit is not a size.
     """
     _state.begin(memory_limit())
     try:

@@ -26,9 +26,9 @@ SCOPES = pl.Enum([scope.value for scope in Scope])
 
 COLUMNS: tuple[Column, ...] = (
     Column("process", pl.Int32, "Which trace file, or tile of one, the event comes from, from 0."),
-    Column("run", pl.Int32, "Block of the file the event stands in, from 0, in file order."),
+    Column("run", pl.Int32, "Block of the file the event is in, from 0, in file order."),
     Column("inference", pl.Int32, "Inference of its process, from 0; null for loading.", nullable=True),
-    Column("warmup", pl.Boolean, "True for events of inferences that are set aside as warm-up."),
+    Column("warmup", pl.Boolean, "True for events of inferences that are excluded as warm-up."),
     Column("method", pl.Categorical(), "Method of the program; null where the trace does not tell.", nullable=True),
     Column("scope", SCOPES, "What the event stands for: " + ", ".join(s.value for s in Scope) + "."),
     Column("name", pl.Categorical(), "Name as the runtime or the delegate recorded it."),
@@ -44,7 +44,7 @@ COLUMNS: tuple[Column, ...] = (
     Column("start", pl.Int64, "Start, in the clock of the file.", unit="clock"),
     Column("duration", pl.Int64, "End minus start, nested events included.", unit="clock"),
     Column("self_time", pl.Int64, "Duration minus the durations of the direct children.", unit="clock"),
-    Column("resolution", pl.Int64, "The true duration lies in [duration, duration + resolution).", unit="clock"),
+    Column("resolution", pl.Int64, "The true duration is in [duration, duration + resolution).", unit="clock"),
     Column("synthetic_start", pl.Boolean, "True where the start was laid end to end, not measured."),
     Column("parent", pl.Int64, "Row of the enclosing event; null for roots.", nullable=True),
     Column("depth", pl.Int32, "Number of enclosing events."),

@@ -187,7 +187,7 @@ def _check(segment: Segment) -> None:
     outer = segment.parent[nested]
     start, end = segment.start[:, nested], segment.start[:, nested] + segment.duration[:, nested]
     outside = (start < segment.start[:, outer]) | (end > segment.start[:, outer] + segment.duration[:, outer])
-    _refuse(segment, outside, "lies outside its parent", nested)
+    _refuse(segment, outside, "is outside its parent", nested)
 
 
 def _refuse(segment: Segment, broken: NDArray[np.bool_], problem: str, rows: Ints | None = None) -> None:

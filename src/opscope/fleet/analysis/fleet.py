@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class SortTime(NamedTuple):
-    """Time of the operators of one sort in one run, as a fraction of its latency."""
+    """Time of the operators of one kind in one run, as a fraction of its latency."""
 
     bundle: str
     variant: str
@@ -51,7 +51,7 @@ class Ranking(msgspec.Struct, frozen=True):
 
 
 class Dominant(msgspec.Struct, frozen=True):
-    """Operators of one sort over the whole fleet.
+    """Operators of one kind over the whole fleet.
 
     Attributes:
         operator: as the backend calls it.

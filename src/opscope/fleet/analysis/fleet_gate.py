@@ -439,7 +439,7 @@ def lenient_fleet(report: FleetGate) -> FleetGate:
     """The report with an inconclusive outcome let through, which a note then says; any other as it is."""
     if report.outcome is not Outcome.INCONCLUSIVE:
         return report
-    notes = ["inconclusive results are let through, as was asked for", *report.notes]
+    notes = ["inconclusive results pass, as requested", *report.notes]
     return msgspec.structs.replace(report, let_through=True, notes=notes)
 
 

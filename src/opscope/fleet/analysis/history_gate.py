@@ -190,10 +190,8 @@ def _advice(outcome: Outcome, shown: Slowdown, slower: Sequence[OperatorChange])
         return None
     if outcome is Outcome.REGRESSION:
         if slower:
-            return (
-                "the operators that became slower say where; `opscope compare` with a stored bundle shows all of them"
-            )
-        return "no single operator is shown to be slower; `opscope compare` with a stored bundle shows how time moved"
+            return "see which operators became slower; `opscope compare` with a stored bundle shows all of them"
+        return "no single operator is slower beyond noise; `opscope compare` with a stored bundle shows how time moved"
     if not shown.decidable:
         return "add more runs of what is known to be good to the store"
     smallest = (

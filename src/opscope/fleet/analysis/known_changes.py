@@ -109,7 +109,7 @@ def found_changes(history: History) -> Iterator[FoundChange]:
 
 
 def new_for_the_worse(history: History) -> list[FoundChange]:
-    """The changes for the worse that nobody has acknowledged, the newest first."""
+    """The changes for the worse, not acknowledged, the newest first."""
     found = [one for one in found_changes(history) if not one.change.better and one.change.acknowledged is None]
     return sorted(found, key=lambda one: one.seen, reverse=True)
 

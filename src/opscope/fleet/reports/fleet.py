@@ -34,7 +34,7 @@ _LISTED, _MOST_LISTED = 12, 500
 """Rows of a list that are shown at once, and with those that are folded; the JSON has all of them."""
 _DETAILED = 400
 """Cells of speedups, up to which they stand with intervals and latencies as well."""
-_SHOWN = {"faster": "", "slower": "", "no_difference": "no difference shown", "undecidable": "undecidable"}
+_SHOWN = {"faster": "", "slower": "", "no_difference": "no difference detected", "undecidable": "undecidable"}
 
 
 def fleet_html(fleet: Fleet) -> str:

@@ -33,7 +33,7 @@ _RIGHT = ("change", "runs")
 
 def fleet_gate_sentence(report: FleetGate) -> str:
     """The decision in one sentence: how many series of how many are slower, on which devices, since when."""
-    word = f"{report.outcome.value}{' (let through)' if _excused(report) else ''}"
+    word = f"{report.outcome.value}{' (allowed to pass)' if _excused(report) else ''}"
     since = f"since {report.since.removesuffix('T00:00:00')}"
     if report.outcome is Outcome.INCONCLUSIVE:
         return f"{word}: none of {report.series} series with a run {since} could be judged"
@@ -51,7 +51,7 @@ def _slower_text(report: FleetGate) -> str:
 
 
 def fleet_gate_problem(report: FleetGate) -> str | None:
-    """Why it is no pass; None for a pass."""
+    """Why it is not a pass; None for a pass."""
     return None if report.outcome is Outcome.PASSED else fleet_gate_sentence(report).partition(": ")[2]
 
 
@@ -71,7 +71,7 @@ def fleet_gate_summary(report: FleetGate) -> RenderableType:
 
 def fleet_gate_markdown(report: FleetGate) -> str:
     """The decision for a comment, a mail or the summary of a job: what changed, where, which operators, since when."""
-    excused = " (let through)" if _excused(report) else ""
+    excused = " (allowed to pass)" if _excused(report) else ""
     sections = [
         f"## opscope check: {report.outcome.value}{excused}\n",
         f"**{markdown(fleet_gate_sentence(report), _LONG)}**\n",

@@ -79,7 +79,7 @@ def fleet_card(fleet: Fleet) -> Card:
 
 
 def added_card(store: str, added: Sequence[StoreEntry], known: int, left_out: Sequence[str]) -> Card:
-    """How many bundles were added, were there already, and were left out.
+    """How many bundles were added, were already there, and were left out.
 
     Args:
         store: where.
@@ -87,7 +87,7 @@ def added_card(store: str, added: Sequence[StoreEntry], known: int, left_out: Se
         known: how many were there already.
         left_out: those that could not be stored, and why, one sentence each.
     """
-    counts = f"{len(added)} added, {known} there already, {len(left_out)} left out"
+    counts = f"{len(added)} added, {known} already there, {len(left_out)} left out"
     return _changed(store, counts, added, [f"left out: {one}" for one in left_out])
 
 

@@ -1,4 +1,4 @@
-"""A series of values in the height of a line: as SVG for a page, as blocks for a terminal. Words stand beside it."""
+"""A series of values in the height of a line: as SVG for a page, as blocks for a terminal. Words are next to it."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ class _Read:
         try:
             frame = pl.read_parquet(io.BytesIO(content))
         except (pl.exceptions.PolarsError, OSError) as error:
-            return f"it is no Parquet file: {error}"
+            return f"it is not Parquet file: {error}"
         wanted = stored_types(EVERY[file.table]) if file.table in EVERY else {}
         if {name: frame.schema.get(name) for name in wanted} != wanted or frame.height != file.rows:
             return "its columns or its rows are not those that it should have"

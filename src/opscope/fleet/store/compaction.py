@@ -1,4 +1,4 @@
-"""Small files into few large ones, and bundles out of a store: files are written anew, and one commit replaces them."""
+"""Small files into few large ones, and bundles out of a store: files are rewritten, and one commit replaces them."""
 
 from __future__ import annotations
 

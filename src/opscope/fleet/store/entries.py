@@ -39,7 +39,7 @@ class StoreEntry(msgspec.Struct, frozen=True):
         added: when it was added, likewise.
         source: where it was.
         kind: ``bundle`` or ``tiles``.
-        placed: where it stands in a history, ISO 8601; null before it is stored.
+        placed: its place in a history, ISO 8601; null before it is stored.
     """
 
     bundle: str

@@ -244,7 +244,7 @@ def _decoded(place: StoreLocation, path: str, kind: type[_Document]) -> _Documen
     try:
         return from_json(place.read(path), kind)
     except FileNotFoundError:
-        hint = "nobody may change the store while it is migrated: give the command again"
+        hint = "the store must not change while it is migrated: run the command again"
         raise TraceFormatError("it is gone", where=f"{place.address}/{path}", hint=hint) from None
     except msgspec.MsgspecError as error:
         raise TraceFormatError(f"damaged: {error}", where=f"{place.address}/{path}") from error

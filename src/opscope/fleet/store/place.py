@@ -251,7 +251,7 @@ _ADVICE = tuple(
         ),
         (
             r"connect|dns|resolve|timed? ?out|URL scheme is not allowed",
-            "nobody answers there: check AWS_ENDPOINT_URL, AWS_REGION and the network",
+            "no server answers: check AWS_ENDPOINT_URL, AWS_REGION and the network",
         ),
         (
             r"no space|disk full|file too large|read-only",

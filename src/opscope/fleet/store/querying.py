@@ -24,7 +24,7 @@ MEMORY = "1GB"
 """What DuckDB may take."""
 _HINT = "the views and their columns: `opscope store views`"
 _PARQUET = re.compile(r"magic bytes|parquet", re.IGNORECASE)
-"""How errors of DuckDB tell that a file is no Parquet file, whatever their kind."""
+"""How errors of DuckDB tell that a file is not Parquet file, whatever their kind."""
 _TRIES = 3
 _FETCHED = 10_000
 """Rows that are held at once while an answer is passed on."""

@@ -1,4 +1,4 @@
-"""A bundle as rows of the tables: its manifest and the results of its variants, and nothing computed anew."""
+"""A bundle as rows of the tables: its manifest and the results of its variants, and nothing recomputed."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def bundle_rows(found: Found, given: BundleLabels) -> dict[str, list[Row]]:
 
 
 def moment(text: str | None) -> datetime | None:
-    """A time in ISO 8601 as one in UTC without a zone, as tables hold it; None for none, or what is no time."""
+    """A time in ISO 8601 as one in UTC without a zone, as tables hold it; None for none, or what is not a time."""
     try:
         found = datetime.fromisoformat(text.replace("Z", "+00:00")) if text else None
     except ValueError:

@@ -146,7 +146,7 @@ _RUNS = (
     StoreColumn("verdict", _T, "faster, slower, no_difference or undecidable"),
     StoreColumn("outputs_agree", _B, "whether its outputs are those of the baseline within the tolerance"),
     StoreColumn("grade", _T, "how far its latencies can be trusted, by the measurement itself"),
-    StoreColumn("placed", _M, "where it stands in a history, UTC: when it was added; with `--backfill`, `created`"),
+    StoreColumn("placed", _M, "its place in a history, UTC: when it was added; with `--backfill`, `created`"),
 )
 _LATENCY = (
     StoreColumn("arm", _T, "`untraced` or `traced`"),
@@ -234,7 +234,7 @@ TABLES: dict[str, Table] = {
         Table("operators", "one operator of the program, in one variant", (*_KEYS, *_OPERATORS)),
         Table("modules", "one module of the model, in one variant", (*_KEYS, *_MODULES)),
         Table("findings", "one finding on one variant", (*_KEYS, *_FINDINGS)),
-        Table("kernels", "operators of one sort and one microkernel, in one variant", (*_KEYS, *_KERNELS)),
+        Table("kernels", "operators of one kind and one microkernel, in one variant", (*_KEYS, *_KERNELS)),
         Table("tiles", "one trace unit of one AI Engine tile", (*_KEYS, *_TILES)),
     )
 }

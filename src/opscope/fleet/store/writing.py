@@ -54,7 +54,7 @@ class Batch:
     def write(self, place: StoreLocation) -> list[StoreEntry]:
         """Write the files, then the commit.
 
-        A bundle that is there already, or of whose run a fuller one is there, is left out. When somebody else commits
+        A bundle that is already there, or of whose run a fuller one is there, is left out. When somebody else commits
         in between, what is there is looked up again.
 
         Returns:

@@ -76,7 +76,7 @@ def parse_address(text: str) -> AdbAddress:
     """The parts of an address.
 
     Raises:
-        UsageError: it is no address, has an unknown option, or names no power profile.
+        UsageError: it is not an address, has an unknown option, or names no power profile.
     """
     serial, _, query = text.partition("?")
     where = f"--target adb:{text}"
@@ -90,7 +90,7 @@ def parse_address(text: str) -> AdbAddress:
         raise UsageError("the directory must be absolute", where=where, hint=f"for example ?dir={DIRECTORY}")
     patience = options.get("patience", f"{PATIENCE}")
     if not _WHOLE.match(patience):
-        raise UsageError(f"{patience!r} is no time", where=where, hint="a whole number of seconds: ?patience=60")
+        raise UsageError(f"{patience!r} is not a time", where=where, hint="a whole number of seconds: ?patience=60")
     return AdbAddress(serial, power, directory, options.get("runner"), int(patience))
 
 
@@ -128,7 +128,7 @@ _NETWORK = re.compile(r"[^\s/]+:\d{1,5}\Z")
 _ASK_SECONDS, _CONNECT_SECONDS, _POLL_SECONDS = 30.0, 30.0, 0.25
 _COPY_SECONDS, _SLOWEST_COPY = 60.0, 1 << 20
 _END_SECONDS = 30.0
-_SLOW = "look whether it is asleep, busy or out of reach, and run again; `adb reconnect` starts its connection anew"
+_SLOW = "look whether it is asleep, busy or out of reach, and run again; `adb reconnect` restarts its connection"
 _INSTALL = "install the Android platform tools (Debian: apt install adb, macOS: brew install android-platform-tools)"
 
 

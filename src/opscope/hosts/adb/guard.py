@@ -74,7 +74,7 @@ class Hold:
         """Put the settings back and let go of the device; may be repeated.
 
         Raises:
-            DeviceError: a setting could not be put back.
+            DeviceError: a setting could not be restored.
         """
         self._process.end()
         stuck = [match for match in map(_SETTING.match, self._lines(0)) if match and match[1] == "stuck"]
@@ -121,14 +121,14 @@ class Hold:
         hint = "wait until that run ends"
         if pid.isdecimal():
             kill = f"adb -s {self._where.partition(':')[2]} shell kill {pid}"
-            hint += f"; when its computer is gone, `{kill}` ends it, and puts back its settings"
+            hint += f"; when its computer is gone, `{kill}` ends it, and restores its settings"
         return DeviceError(f"it is in use by {name or 'another host'}", where=self._where, hint=hint)
 
     def _stuck(self, match: re.Match[str]) -> DeviceError:
         name, value = match[2], _shown(match[3])
         put = f"settings delete global {name}" if value == "null" else f"settings put global {name} {value}"
         hint = f"adb shell {put}; or run again when the device has started up: it is tried again"
-        return DeviceError(f"the setting {name} could not be put back", where=self._where, hint=hint)
+        return DeviceError(f"the setting {name} could not be restored", where=self._where, hint=hint)
 
 
 def owner_text() -> str:

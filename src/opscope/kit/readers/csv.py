@@ -80,7 +80,7 @@ class KitKernelRow(msgspec.Struct, frozen=True):
     Attributes:
         kernel: its name and the parts of it, read from the name, not from the other columns.
         category: what the library registered it for.
-        registrations: lines of the log that name it; the kit's ``count``, which is no count of calls.
+        registrations: lines of the log that name it; the kit's ``count``, which is not a count of calls.
     """
 
     kernel: KernelName
@@ -119,7 +119,7 @@ class KitTimelineReader:
 
         Raises:
             EmptyTraceError: the file has a header and nothing else.
-            TraceFormatError: columns are missing, a value is no number, or the times contradict each other.
+            TraceFormatError: columns are missing, a value is not a number, or the times contradict each other.
         """
         return timeline(bytes(data), str(path))
 
@@ -144,7 +144,7 @@ def stats_rows(path: Path) -> tuple[StatsRow, ...]:
     """The lines of an operator statistics file.
 
     Raises:
-        TraceFormatError: columns are missing, or a value is no number.
+        TraceFormatError: columns are missing, or a value is not a number.
     """
     rows = _rows(file_bytes(path), str(path))
     _need(rows, ("name", "count", "total_ms", "pct_total"), "operator statistics")
@@ -158,7 +158,7 @@ def kernel_rows(path: Path) -> tuple[KitKernelRow, ...]:
     """The lines of a list of kernels.
 
     Raises:
-        TraceFormatError: columns are missing, or a count is no number.
+        TraceFormatError: columns are missing, or a count is not a number.
     """
     rows = _rows(file_bytes(path), str(path))
     _need(rows, ("kernel_name", "category", "count"), "a list of kernels")
@@ -172,7 +172,7 @@ def _rows(data: bytes, where: str) -> _Rows:
     """The file as columns of text; every line must have as many cells as the header.
 
     Raises:
-        TraceFormatError: it is no text, or a line is too short, too long or cut off within quotes.
+        TraceFormatError: it is not text, or a line is too short, too long or cut off within quotes.
     """
     lines: list[int] = []
     cells: list[list[str]] = []
@@ -426,8 +426,8 @@ def _quantised(events: _Events, order: _Order) -> list[TraceWarning]:
     spent = [events.duration[r] for r, s in zip(order.rows, order.scope, strict=True) if s is Scope.DELEGATE_OP]
     if not spent or any(duration % _MICRO for duration in spent):
         return []
-    message = "the delegate's operators have whole microseconds: they were cut off, and their starts are not measured"
-    return [TraceWarning("quantised_durations", message, "read means over many inferences, not single short operators")]
+    message = "the delegate's operators have whole microseconds: they were truncated, and their starts are not measured"
+    return [TraceWarning("quantised_durations", message, "use means over many inferences, not single short operators")]
 
 
 def _outside(events: _Events, order: _Order) -> list[TraceWarning]:
@@ -435,7 +435,7 @@ def _outside(events: _Events, order: _Order) -> list[TraceWarning]:
     lost = [s for s, parent in zip(order.scope, order.parent, strict=True) if parent < 0 and s not in allowed]
     if not lost:
         return []
-    message = f"{len(lost):,} of {len(events.name):,} events lie outside of any inference"
+    message = f"{len(lost):,} of {len(events.name):,} events are outside of any inference"
     return [TraceWarning("unfinished_inference", message, "they are kept in the table and counted nowhere")]
 
 

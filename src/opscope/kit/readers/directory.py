@@ -79,7 +79,7 @@ def _no_median(experiment: KitExperiment) -> list[TraceWarning]:
     if not files:
         return []
     message = (
-        f"{experiment.key} is recorded as {experiment.status or 'measured'!r} in {files[0]}, its median is no number"
+        f"{experiment.key} is recorded as {experiment.status or 'measured'!r} in {files[0]}, its median is not a number"
     )
     return [TraceWarning("kit_ok_without_result", message, "there is no result: the run failed, or wrote no trace")]
 
@@ -354,7 +354,7 @@ def _no_roles() -> TraceWarning:
 
 
 def _side(side: PairSide | str, counts: tuple[int | None, int | None], keys: Sequence[_Key]) -> _Key | None:
-    """The experiment that a side of a comparison means, with the first thread count that stands beside it."""
+    """The experiment that a side of a comparison means, with the first thread count next to it."""
     name, own = (side.experiment, side.threads) if isinstance(side, PairSide) else (side, None)
     threads = next((count for count in (own, *counts) if count is not None), None)
     fitting = [key for key in keys if key.name == name and threads in {None, key.threads}]

@@ -126,7 +126,7 @@ def decode(path: Path, kind: type[T]) -> T:
     """A JSON file as a typed value.
 
     Raises:
-        TraceFormatError: it is no JSON, or a field that is used has another type.
+        TraceFormatError: it is not JSON, or a field that is used has another type.
         NotFoundError: there is no such file.
         StorageError: it cannot be read.
     """
@@ -137,7 +137,7 @@ def decode(path: Path, kind: type[T]) -> T:
     except UnicodeDecodeError as error:
         raise TraceFormatError("not a text in UTF-8", where=path, offset=error.start, hint=_HINT) from error
     except json.JSONDecodeError as error:
-        problem = f"no JSON: {error.msg}, line {error.lineno:,}"
+        problem = f"not valid JSON: {error.msg}, line {error.lineno:,}"
         raise TraceFormatError(problem, where=path, offset=error.pos, hint=_HINT) from error
     except RecursionError:
         raise TraceFormatError("nested too deeply", where=path, hint=_HINT) from None

@@ -576,7 +576,7 @@ class HeatMap(msgspec.Struct, frozen=True):
 
 
 def heat_map(cores: Sequence[ArrayCore], medians: Mapping[str, float]) -> HeatMap:
-    """The map of all cores; one that was traced twice counts once, the last time. Without rows where it is no map.
+    """The map of all cores; one that was traced twice counts once, the last time. Without rows where it is not a map.
 
     Args:
         cores: with their figures.

@@ -321,7 +321,7 @@ def _notes(
     fewest = min(len(baseline), len(candidate))
     if fewest < FEWEST:
         found.append(
-            f"{counted_text(fewest, 'trace')} on a side: runs differ by themselves, and {FEWEST} traces a side are "
+            f"{counted_text(fewest, 'trace')} on a side: runs vary, and {FEWEST} traces a side are "
             "the fewest that can decide"
         )
     found += _shared(baseline, candidate)

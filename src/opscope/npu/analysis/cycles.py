@@ -184,5 +184,5 @@ def _outside(tile: TileTrace, inside: CycleSplit, between: CycleSplit) -> Iterat
     if between.vector > _OUTSIDE * vector:
         title = "vector instructions run between calls: the calls do not enclose all the work"
         seen = f"{between.vector:,} of {vector:,} vector cycles"
-        step = "call event0() before and event1() behind all work of the kernel"
+        step = "call event0() before and event1() after all work of the kernel"
         yield tile_finding("vector_between_calls", Severity.MEDIUM, title, seen, place(tile), step)

@@ -37,7 +37,7 @@ _RARE = 2
 _USUAL = 10
 _AGAIN = "capture again, with fewer events or fewer tiles on one stream, so that no packet is dropped"
 _DECODE = "capture again; where the buffer was put together from parts, see that none is in it twice"
-_COMPARE = "times behind it are not sure: compare no other tile with this one"
+_COMPARE = "times after it are not reliable: compare no other tile with this one"
 
 
 class LostPackets(msgspec.Struct, frozen=True):

@@ -30,7 +30,7 @@ class TilesGate(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.ti
         figure: what was judged, in cycles.
         reason: why this outcome.
         slower: figures that are shown to be worse.
-        advice: what to do when it is no pass; null for a pass.
+        advice: what to do when it is not a pass; null for a pass.
         mismatches: why the sides are not comparable; only with force.
         notes: what else limits the meaning of the figures.
     """
@@ -82,7 +82,7 @@ def lenient(report: TilesGate) -> TilesGate:
     """The report with an inconclusive outcome let through, which a note then says; any other as it is."""
     if report.outcome is not Outcome.INCONCLUSIVE:
         return report
-    notes = ["inconclusive results are let through, as was asked for", *report.notes]
+    notes = ["inconclusive results pass, as requested", *report.notes]
     return msgspec.structs.replace(report, let_through=True, notes=notes)
 
 

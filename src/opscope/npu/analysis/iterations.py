@@ -63,7 +63,7 @@ def support(gaps: Ints | None, starts: Ints) -> str:
     begins[starts] = True
     before, elsewhere = gaps[begins[1:]], gaps[~begins[1:]]
     if not len(before) or not len(elsewhere):
-        return f"{LOCK} says nothing on this: there are no two sorts of gaps"
+        return f"{LOCK} says nothing on this: there are no two kinds of gaps"
     if before.min() > elsewhere.max():
         return f"{LOCK} supports it: {before.min():,} cycles or more before an iteration, {elsewhere.max():,} elsewhere"
     medians = f"median {np.median(before):,.0f} cycles before an iteration, {np.median(elsewhere):,.0f} elsewhere"

@@ -4,7 +4,7 @@ The model: an iteration takes ``latency_per_iteration`` cycles; the next one sta
 did, and so overlaps its end by ``overlap`` = latency - step. All ``iterations`` take ``total``: the latency, and a step
 for each further one.
 
-Only like is held against like. Where the latency is a sum over the slots of a schedule, those of transfers included, no
+Only like is compared with like. Where the latency is a sum over the slots of a schedule, those of transfers included, no
 trace of cores has anything of the kind: neither the latency, nor the overlap, nor a total that holds one latency. The
 step is the period, and the total without its latency is the time from the first start to the last.
 """
@@ -209,7 +209,7 @@ def _of_slots(model: CostModel, seen: Repeated, needed: int | None) -> Predictio
 
 
 def _row_without(quantity: str, predicted: float | None, note: str) -> Against | None:
-    """A number that nothing is held against."""
+    """A number that nothing is compared with."""
     return None if predicted is None else Against(quantity=quantity, predicted=predicted, note=note)
 
 

@@ -54,7 +54,7 @@ def assumed_clock(device: AieDevice | None, hwid: str | None) -> AssumedClock | 
     if hwid not in known.models:
         return None
     levels = [level for one in known.devices for level in one.clock_levels]
-    why = f"the clock that Stream's scripts suppose; {hwid} is no device, so the range is that of all devices"
+    why = f"the clock that Stream's scripts suppose; {hwid} is not a device, so the range is that of all devices"
     return AssumedClock(known.models_clock_mhz, min(levels), max(levels), why)
 
 

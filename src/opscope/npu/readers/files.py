@@ -67,7 +67,7 @@ def read_tiles(path: Path, slots: Slots | None = None) -> TilesRead:
         NotFoundError: there is no such file.
         StorageError: it cannot be read.
         EmptyTraceError: it is empty, or no tile has events.
-        TraceFormatError: it is damaged, of another format, names no tile, or is no regular file.
+        TraceFormatError: it is damaged, of another format, names no tile, or is not a regular file.
         MemoryLimitError: reading it takes more memory than it may.
     """
     stored = mapped_file(path)

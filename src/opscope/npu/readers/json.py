@@ -119,7 +119,7 @@ class AieJsonReader:
 
         Raises:
             EmptyTraceError: no tile has events.
-            TraceFormatError: it is no JSON, holds no list of events, or none of an AI Engine tile.
+            TraceFormatError: it is not JSON, holds no list of events, or none of an AI Engine tile.
         """
         return read_json(data, path).table()
 
@@ -133,7 +133,7 @@ def read_json(data: bytes | memoryview, path: Path) -> TileTraceSet:
 
     Raises:
         EmptyTraceError: no tile has events.
-        TraceFormatError: it is no JSON, holds no list of events, or none of an AI Engine tile.
+        TraceFormatError: it is not JSON, holds no list of events, or none of an AI Engine tile.
     """
     values, gathered = Values(memoryview(data), path), Gathered()
     end = _gather(values, gathered)
@@ -270,7 +270,7 @@ def _trace(pid: int, tile: _TileName, events: list[tuple[int, str, SlotEvents]],
 
 
 def _invented(events: list[tuple[int, str, SlotEvents]], order: _Order) -> int | None:
-    """Which slot's last event stands for zeros behind the end of the buffer; None when none does.
+    """Which slot's last event stands for zeros after the end of the buffer; None when none does.
 
     Older decoders read a zero byte as "slot 0 is active in one cycle": the trace then ends with a begin of slot 0, one
     cycle after all else, in which what is still active ends.
@@ -294,8 +294,8 @@ def _without_last(events: list[tuple[int, str, SlotEvents]], place: int) -> list
 
 def _padding_warning(tile: _TileName, name: str) -> TraceWarning:
     message = (
-        f"{tile.recorded}: its last event, a begin of {name} one cycle after all others, is no event: older decoders "
-        "read zeros behind the end of the buffer as that; left out"
+        f"{tile.recorded}: its last event, a begin of {name} one cycle after all others, is not an event: older decoders "
+        "read zeros after the end of the buffer as that; left out"
     )
     return TraceWarning("padding_as_event", message, "nothing to do; a decoder of today does not write it")
 

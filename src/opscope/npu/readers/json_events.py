@@ -164,7 +164,7 @@ def whole(value: object) -> int | None:
 
 
 def record_of(value: Any) -> Record:  # noqa: ANN401 - any JSON value
-    """An element of the list as a record; a record of nothing when it is no object."""
+    """An element of the list as a record; a record of nothing when it is not an object."""
     if not isinstance(value, dict):
         return Record()
     known = {name: value[name] for name in ("name", "ph", "ts", "pid", "tid") if name in value}

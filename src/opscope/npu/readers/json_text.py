@@ -34,8 +34,8 @@ _ELEMENTS = re.compile(rb"(.*\})[ \t\r\n]*,[ \t\r\n]*(?=\{)", re.DOTALL)
 _EVENTS = msgspec.json.Decoder(list[Event])
 _RECORDS = msgspec.json.Decoder(list[Record])
 _NO_LIST = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-_HINT = "the file was edited or is no trace; write it again"
-_NO_COMMA = "no JSON: a comma is missing"
+_HINT = "the file was edited or is not a trace; write it again"
+_NO_COMMA = "not valid JSON: a comma is missing"
 _MARK = b"\xef\xbb\xbf"
 
 
@@ -59,7 +59,7 @@ class Values:
 
         Raises:
             CutOffError: the file ends inside it.
-            TraceFormatError: it is no JSON.
+            TraceFormatError: it is not JSON.
         """
         size = _WINDOW
         while True:
@@ -86,7 +86,7 @@ class Values:
         number = _PART_OF_NUMBER.fullmatch(rest) is not None
         if begun or escape or number or error.msg.startswith("Unterminated string"):
             raise CutOffError from error
-        raise self.error(f"no JSON: {error.msg}", at + error.pos) from error
+        raise self.error(f"not valid JSON: {error.msg}", at + error.pos) from error
 
     def _read_again(self, value: Any, at: int, end: int) -> Any:  # noqa: ANN401 - any JSON value
         """The value with its text decoded as UTF-8, where it has any beyond ASCII."""
@@ -137,7 +137,7 @@ def first_element(values: Values) -> int:
         key, at = values.value(at)
         at = values.after_space(at)
         if values.byte(at) != b":":
-            raise CutOffError if not values.byte(at) else values.error("no JSON: a colon is missing", at)
+            raise CutOffError if not values.byte(at) else values.error("not valid JSON: a colon is missing", at)
         at = values.after_space(at + 1)
         if key == LIST_KEY and values.byte(at) == b"[":
             return values.after_space(at + 1)

@@ -40,7 +40,7 @@ _TOKEN = re.compile(rb"(?:0[xX])?([0-9a-fA-F]{1,8})\Z")
 _REST = re.compile(rb"[0-9a-fA-F]{0,8}\Z")
 _START_BITS, _START = 0xFB00_0000, 0xF000_0000
 _DAMAGED = "give the file as it was captured: one word of eight hexadecimal digits a line, or little-endian binary"
-_CAPTURE = "the buffer was written while it was traced, or its file was edited; times behind the place are too early"
+_CAPTURE = "the buffer was written while it was traced, or its file was edited; times after this point are too early"
 
 
 class AieWordsReader:
@@ -61,7 +61,7 @@ class AieWordsReader:
 
         Raises:
             EmptyTraceError: no unit recorded an event.
-            TraceFormatError: it holds no packet, or what are no words.
+            TraceFormatError: it holds no packet, or what are not words.
         """
         return read_words(data, path).table()
 
@@ -84,7 +84,7 @@ def read_words(data: bytes | memoryview, path: Path, slots: Slots | None = None)
 
     Raises:
         EmptyTraceError: no unit recorded an event.
-        TraceFormatError: it holds no packet, or what are no words.
+        TraceFormatError: it holds no packet, or what are not words.
     """
     words, cut = _words(data, path)
     framing = framed(words)
@@ -145,7 +145,7 @@ def _tokens(data: bytes, path: Path) -> tuple[Words, bool]:
     if None in matches:
         wrong = matches.index(None)
         shown = tokens[wrong][:20].decode("ascii", "replace")
-        raise TraceFormatError(f"word {wrong + 1:,} is no word: {shown!r}", where=path, hint=_DAMAGED)
+        raise TraceFormatError(f"word {wrong + 1:,} is not a word: {shown!r}", where=path, hint=_DAMAGED)
     digits = [match[1] for match in matches if match]
     cut = len(digits) > 1 and len(digits[-1]) < len(digits[0]) and not data[-1:].isspace()
     return np.array([int(word, 16) for word in digits[: len(digits) - cut]], np.uint32), cut
@@ -206,7 +206,7 @@ def _warnings(framing: Framing, *, cut: bool) -> list[TraceWarning]:
     )
     found = [TraceWarning(code, message, _CAPTURE) for count, code, message in counts if count]
     if framing.cut or cut:
-        message = "the file ends inside a packet: what was recorded behind it is missing"
+        message = "the file ends inside a packet: what was recorded after it is missing"
         found.append(TraceWarning("truncated", message, "copy the whole buffer; what is whole was read"))
     return found
 
@@ -217,6 +217,6 @@ def _tile_warnings(recorded: str, events: UnitEvents) -> list[TraceWarning]:
         (events.unknown, "commands_unknown", "bytes begin no command and were passed over"),
         (events.restarts, "trace_restarted", "further Start commands; the time goes on as if there was none"),
         (events.repeats_lost, "repeats_lost", "repeats have no frame before them and were left out"),
-        (events.repeats_of_idle, "repeats_of_idle", "repeats stand behind Event_Sync; the frame before it was taken"),
+        (events.repeats_of_idle, "repeats_of_idle", "repeats follow Event_Sync; the frame before it was taken"),
     )
     return [TraceWarning(code, f"{recorded}: {count:,} {what}", _CAPTURE) for count, code, what in found if count]

@@ -130,7 +130,7 @@ def tiles_gate_sentence(report: TilesGate) -> str:
     """The verdict in one sentence: outcome, slowdown with its interval, threshold, what it rests on."""
     low, high = report.ci95_slowdown or (0.0, 0.0)
     interval = f"[{slowdown_text(low)}, {slowdown_text(high)}]" if report.ci95_slowdown else "(no interval)"
-    excused = " (let through)" if report.let_through and report.outcome is not Outcome.PASSED else ""
+    excused = " (allowed to pass)" if report.let_through and report.outcome is not Outcome.PASSED else ""
     return (
         f"{report.outcome.value}{excused}: slowdown {slowdown_text(report.slowdown)} {interval} by "
         f"{report.figure.name}, threshold {share_text(report.threshold)}"

@@ -73,7 +73,7 @@ def summed_bar(rows: Sequence[TileRow]) -> str:
 
 def array_map(rows: Sequence[TileRow]) -> str | None:
     """Utilisation of each core where it lies, or how much of it is in calls; None for a single core."""
-    if len(rows) < 2:  # noqa: PLR2004 - one tile is no array
+    if len(rows) < 2:  # noqa: PLR2004 - one tile is not an array
         return None
     of_peak = all(row.utilisation is not None for row in rows)
     picture = heat_map([_cell(row, of_peak) for row in rows], "Cores of the array by how busy they are")

@@ -129,7 +129,7 @@ def _kinds(analysis: TilesAnalysis) -> list[RenderableType]:
 
 
 def _prediction(found: Prediction) -> list[RenderableType]:
-    """Numbers of a cost model; what nothing is held against says why below."""
+    """Numbers of a cost model; what nothing is compared with says why below."""
     table = plain_table("figure", "predicted", "measured", "error")
     for row in found.rows:
         error = "" if row.error is None else f"{row.error * 100:+.2f} %"

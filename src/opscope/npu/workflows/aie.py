@@ -294,7 +294,7 @@ def _terms(request: TilesRequest) -> TilesTerms:
         raise UsageError("the sizes of one call are missing", where="--m --k --n", hint=_SIZES)
     for name, count in (("--warmup", request.warmup), ("--iterations", request.iterations)):
         if count is not None and not 0 <= count <= _MOST_ITERATIONS:
-            raise UsageError(f"{count} is no number of iterations", where=name, hint="give a number from 0")
+            raise UsageError(f"{count} is not a number of iterations", where=name, hint="give a number from 0")
     if cores is not None and min(cores) < 1:
         raise UsageError(f"{cores[0]} x {cores[1]} cores cannot be", where="--row --col", hint=_SIZES)
     made = None if tile is None else tiling(_three(tile), _three(whole) if whole else None, _two(cores or [1, 1]))

@@ -164,7 +164,7 @@ def _side_of(path: str | Path) -> TilesTraces:
         raise NotFoundError("no such file or directory", where=path)
     if not is_tiles(path):
         hint = "compare traces of AI Engine tiles with each other"
-        raise MismatchError("it is no trace of AI Engine tiles, the other side is", where=path, hint=hint)
+        raise MismatchError("it is not a trace of AI Engine tiles, the other side is", where=path, hint=hint)
     return tiles_side(path)
 
 
@@ -210,7 +210,7 @@ def check_tiles(
 
 
 def _mismatches(baseline: TilesTraces, candidate: TilesTraces) -> list[str]:
-    """Why two sides are not comparable; what neither tells is no mismatch."""
+    """Why two sides are not comparable; what neither tells is not a mismatch."""
     found = []
     hashes = [[one.trace.sha256 for one in side.analyses] for side in (baseline, candidate)]
     if hashes[0] == hashes[1]:

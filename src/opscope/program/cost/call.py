@@ -81,7 +81,7 @@ class OperatorCall:
         """The shape of a tensor by its number.
 
         Raises:
-            NotKnownError: it is no tensor, or its shape is unknown.
+            NotKnownError: it is not a tensor, or its shape is unknown.
         """
         value = self.tensor(number)
         listed = value.sizes if self._sizes is None else self._sizes.get(number)
@@ -95,7 +95,7 @@ class OperatorCall:
         """Bytes of a tensor by its number.
 
         Raises:
-            NotKnownError: it is no tensor, or its shape or width is unknown.
+            NotKnownError: it is not a tensor, or its shape or width is unknown.
         """
         size = self.tensor(number).dtype.bytes_of(self.shape_of(number))
         if size is None:

@@ -182,6 +182,6 @@ _SIZES = "M, K, N are the sizes of the whole product, m, k, n those of one call,
 
 def _check(name: str, value: int, most: int) -> None:
     if value < 1:
-        raise UsageError(f"{name} = {value} is no size: it must be at least 1", hint=_SIZES)
+        raise UsageError(f"{name} = {value} is not a size: it must be at least 1", hint=_SIZES)
     if value > most:
         raise UsageError(f"{name} = {value} cannot be: the most is {most}", hint=_SIZES)

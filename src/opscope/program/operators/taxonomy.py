@@ -1,6 +1,6 @@
 """What an operator is: five categories, and finer kinds below them, from its name or from the program's node.
 
-Names are looked up whole, never searched for parts, so ``address`` is no addition and ``padding`` no normalisation. The
+Names are looked up whole, never searched for parts, so ``address`` is not an addition and ``padding`` no normalisation. The
 table of names: :mod:`opscope.program.operators.kinds`.
 """
 

@@ -74,7 +74,7 @@ def trailing(call: OperatorCall) -> Broken | None:
     place = call.number(1)
     if place in {-1, len(call.shape(0))}:
         return None
-    return Broken("a dimension is added behind the last one only", f"dimension {place} of {_first(call)}")
+    return Broken("a dimension is added after the last one only", f"dimension {place} of {_first(call)}")
 
 
 def image_mean(call: OperatorCall) -> Broken | None:

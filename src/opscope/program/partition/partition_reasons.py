@@ -92,7 +92,7 @@ class PortableReasons:
             return PortableReason(Cause.NOT_LOWERED, text)
         if rule.inferred:
             return PortableReason(Cause.NO_RULE, rule.inferred, None, f"{_PLACE}/config/{rule.file}")
-        return PortableReason(Cause.NOT_KNOWN, "every rule that is known is met")
+        return PortableReason(Cause.NOT_KNOWN, "all known rules are met")
 
 
 def _tensors_refused(call: OperatorCall, rule: OperatorRule) -> PortableReason | None:

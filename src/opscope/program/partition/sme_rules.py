@@ -145,7 +145,7 @@ RULES: tuple[SmeRule, ...] = (
         Form.DEPTHWISE,
         ("*", "*", "*"),
         "",
-        reason="a depthwise convolution is no matrix product: the library has vector kernels for it only",
+        reason="a depthwise convolution is not a matrix product: the library has vector kernels for it only",
         source="src/subgraph/depthwise-convolution-2d.c",
     ),
     SmeRule(Form.DECONVOLUTION, ("qint8", "qcint8 qint8", "qint8"), "PQS8, QS8, QC8W", _QS8),

@@ -1,1 +1,1 @@
-"""Measured ceilings of a machine: the peak rates that operators are held against."""
+"""Measured ceilings of a machine: the peak rates that operators are compared with."""

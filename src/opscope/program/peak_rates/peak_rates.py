@@ -1,7 +1,7 @@
 """Ceilings of one machine under one variant, as they were measured: schema ``opscope.roofs/1``.
 
 A ceiling is the best rate that a kernel of a class was seen to reach under the same library, features and threads. It
-is no property of the hardware: another kernel could be faster. How it is measured: ``docs/concepts/roofline.md``.
+is not a property of the hardware: another kernel could be faster. How it is measured: ``docs/concepts/roofline.md``.
 """
 
 from __future__ import annotations

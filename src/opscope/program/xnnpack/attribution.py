@@ -1,8 +1,7 @@
 """Which nodes of an XNNPACK graph an event computed.
 
 XNNPACK's events carry no number of a node, and the library splits, merges, drops, inserts and reorders nodes before it
-runs them. So what it does is replayed for a few instruction sets, and a replay counts only when it foretells every
-event of the call, in order. Else the events are aligned with the nodes by kind, which says less and says so.
+runs them. So what it does is replayed for a few instruction sets, and a replay counts only when it predicts every event of the call, in order. Else the events are aligned with the nodes by kind, which says less and says so.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ def read_recording(path: Path) -> Recording:
     Raises:
         NotFoundError: there is no such file.
         StorageError: it cannot be read.
-        TraceFormatError: it is of no known form, damaged, holds no sample, or is no regular file.
+        TraceFormatError: it is of no known form, damaged, holds no sample, or is not a regular file.
         MemoryLimitError: reading it takes more memory than it may.
     """
     with limited(path):

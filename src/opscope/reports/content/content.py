@@ -132,7 +132,7 @@ class Headline(NamedTuple):
 _VERDICTS = {
     Verdict.FASTER: "faster",
     Verdict.SLOWER: "slower",
-    Verdict.NO_DIFFERENCE: "no difference shown",
+    Verdict.NO_DIFFERENCE: "no difference detected",
     Verdict.UNDECIDABLE: "undecidable",
 }
 
@@ -169,7 +169,7 @@ def headline(content: ReportContent) -> Headline:
     if comparison is None:
         analysis = content.shown
         if analysis is None:
-            return Headline("Nothing was measured: every repetition failed", "see what failed below")
+            return Headline("Nothing was measured: every repetition failed", "see the failures below")
         if content.manifest.target.emulated:
             return _of_emulated(content)
         return Headline(f"{time_text(headline_ns(analysis))} per {_unit(analysis)}", _why_alone(content))
@@ -201,7 +201,7 @@ def _within_processes(content: ReportContent) -> str:
         for label in labels
         if (result := content.result(label)) and result.analysis
     ]
-    return f"one process a side; within it {', '.join(told)}"
+    return f"one process per side; within it {', '.join(told)}"
 
 
 def _spread(latency: Latency) -> str:
@@ -212,7 +212,7 @@ def _spread(latency: Latency) -> str:
 
 def _of_emulated(content: ReportContent) -> Headline:
     """Which kernels ran, where no time says anything."""
-    told, agreed = "Ran on an emulated CPU: its times are not those of any device", _agreed(content)
+    told, agreed = "Ran on an emulated CPU: timings do not represent any device", _agreed(content)
     kernels = kernel_answers(content, ladders_beside(content))
     return Headline("; ".join(kernels), f"{told}; {agreed}") if kernels else Headline(told, agreed)
 
@@ -306,7 +306,7 @@ def _agreed(content: ReportContent) -> str:
         names = f"{plain(found.candidate, 60)} and {plain(found.baseline, 60)}"
         return f"the outputs of {names} differ: {plain(found.outputs.problem or '', 200)}"
     if not content.agreements:
-        return "outputs of variants were not compared"
+        return "outputs of the variants were not compared"
     worst = max(found.outputs.max_rel_error or 0.0 for found in content.agreements)
     names = ", ".join(dict.fromkeys(plain(found.candidate, 60) for found in content.agreements))
     against = plain(content.agreements[0].baseline, 60)
@@ -331,7 +331,7 @@ def _change(result: EndToEnd, slower: str, undecided: str) -> str:
         return f"{slower}, {ratio_text(result.speedup)}"
     if result.verdict is Verdict.NO_DIFFERENCE:
         return no_difference_text(result)
-    return f"{ratio_text(result.speedup)}, undecidable: {undecided}"
+    return f"{ratio_text(result.speedup)}, inconclusive: {undecided}"
 
 
 def no_difference_text(result: EndToEnd) -> str:
@@ -339,7 +339,7 @@ def no_difference_text(result: EndToEnd) -> str:
     words = verdict_text(Verdict.NO_DIFFERENCE)
     if result.excluded_beyond is None or result.excluded_beyond > _WIDE:
         return words
-    return f"{words}, a change beyond {share_text(result.excluded_beyond)} is excluded"
+    return f"{words}, a change beyond {share_text(result.excluded_beyond)} is ruled out"
 
 
 def trust_text(comparison: Comparison) -> str:
@@ -349,7 +349,7 @@ def trust_text(comparison: Comparison) -> str:
     if result.ci95 is None or result.minimum_detectable is None:
         return f"no interval: {processes}"
     low, high = result.ci95
-    smallest = f"smallest change this could show: {share_text(result.minimum_detectable)}"
+    smallest = f"minimum detectable change: {share_text(result.minimum_detectable)}"
     return f"95 % interval {ratio_text(low)} to {ratio_text(high)}; {processes}; {smallest}{ratio_note(comparison)}"
 
 
@@ -359,7 +359,7 @@ def ratio_note(comparison: Comparison) -> str:
     if ratio is None or abs(ratio / comparison.end_to_end.speedup - 1) < _ALIKE:
         return ""
     return (
-        f"; speedup and interval are of process medians, the latencies of all calls have a ratio of {ratio_text(ratio)}"
+        f"; speedup and interval are of process medians; over all calls, latencies have a ratio of {ratio_text(ratio)}"
     )
 
 
@@ -512,11 +512,11 @@ def missing(content: ReportContent) -> list[str]:
 
 def _how_timed(content: ReportContent) -> str:
     if content.manifest.left_out.trace:
-        return f"{no_split_sentence(content).removesuffix('.')}; latencies are those of calls as their caller saw them"
+        return f"{no_split_sentence(content).removesuffix('.')}; latencies are those of the caller"
     found = content.shown.untraced if content.shown else None
     if found is None:
-        return "latencies were measured with event tracing on, which usually costs 1 to 4 %, more for tiny operators"
-    source = "end-to-end latencies are those of runs without event tracing, the split into operators is of traced runs"
+        return "latencies were measured with event tracing on, which typically costs 1 to 4 %, more for tiny operators"
+    source = "end-to-end latencies come from runs without event tracing, the split into operators from traced runs"
     return f"{source}{_tracing_text(found)}"
 
 

@@ -44,7 +44,7 @@ def quality_sentence(quality: Quality | None, *, reasons_told: bool = False) -> 
         return f"Measurement quality: {grade_text(quality.grade)}"
     reasons = [sentence(told) for told in messages_of(quality) if told.kind is MessageKind.CONCERN]
     rest = len(reasons) - _NAMED
-    more = f"; {rest} more below" if rest > 0 else ""
+    more = f"; {rest} more reasons in the report" if rest > 0 else ""
     shown = f"; {'; '.join(reasons[:_NAMED])}{more}" if reasons else ""
     return f"Measurement quality: {grade_text(quality.grade)}{shown}"
 

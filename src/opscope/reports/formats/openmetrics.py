@@ -287,7 +287,7 @@ def _escaped(text: str) -> str:
 
 
 def _visible(text: str) -> str:
-    """A text without what is no character of a text: unpaired surrogates and control characters."""
+    """A text without what is not a character of a text: unpaired surrogates and control characters."""
     return "".join("\N{REPLACEMENT CHARACTER}" if unicodedata.category(c) in {"Cc", "Cs"} else c for c in text)
 
 

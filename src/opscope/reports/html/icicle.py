@@ -201,7 +201,7 @@ def _together(parts: Sequence[IcicleBox], least: float) -> Iterator[IcicleBox]:
         yield parts[0]._replace(children=())
     elif parts:
         most = _most(parts)
-        detail = f"each too short to be drawn by itself; mostly {most.value}"
+        detail = f"each too short to draw; mostly {most.value}"
         yield IcicleBox(f"{len(parts)} shorter", detail, sum(part.time_ns for part in parts), most)
 
 

@@ -24,7 +24,7 @@ _PACKED = ("PF", "PQS")
 
 
 class KernelRow(msgspec.Struct, frozen=True):
-    """Operators of one sort.
+    """Operators of one kind.
 
     Attributes:
         operator: as the backend calls it.
@@ -75,7 +75,7 @@ def kernel_rows(content: ReportContent) -> list[KernelRow]:
 
 
 def _sort(row: OperatorRow) -> tuple[str | None, ...]:
-    """What operators of one sort have in common."""
+    """What operators of one kind have in common."""
     own = row.operator
     form = _EVENT.match(own.name)
     name = form["operator"] if form else own.name

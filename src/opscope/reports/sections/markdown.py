@@ -81,8 +81,8 @@ def _changed(content: ReportContent) -> list[str]:
     before, after = (f"{top.kind} ({top.backend})" for top in (found.before, found.after))
     shares = share_text(found.before.shown_share), share_text(found.after.shown_share)
     if before == after:
-        return [f"What changed: {after} is on top as before, {shares[0]} before and {shares[1]} now."]
-    return [f"What changed: on top was {before}, {shares[0]}; now it is {after}, {shares[1]}."]
+        return [f"What changed: {after} is still the largest, {shares[0]} before and {shares[1]} now."]
+    return [f"What changed: the largest was {before}, {shares[0]}; now it is {after}, {shares[1]}."]
 
 
 def _slow_now(content: ReportContent) -> list[str]:
@@ -176,7 +176,7 @@ def kernel_sentences(content: ReportContent) -> list[str]:
     if not any(row.kernel for row in heavy):
         lines.append("Which microkernel ran is not known: neither the trace nor the delegate records it.")
     if content.kernel_logs:
-        lines.append("Kernels in a log were registered, which is not run: a log holds no calls.")
+        lines.append("The log lists kernels that were registered; it does not show which ran.")
     return lines
 
 
@@ -213,10 +213,12 @@ def _shares(rows: Sequence[KernelRow]) -> str:
 def _what_plain_means(content: ReportContent) -> str:
     machine = content.manifest.environment.machine
     if machine in {"x86_64", "AMD64"}:
-        return "On x86-64 names are the same whichever instruction set is used."
+        return "On x86-64 names are the same for every instruction set."
     if machine in {"aarch64", "arm64"}:
-        return "On Arm names without packed types speak against SME, except for types that are quantised at run time."
-    return "On Arm that speaks against SME, except for types that are quantised at run time; on x86-64 it says nothing."
+        return (
+            "On Arm, names without packed types suggest that SME was not used, except for types quantised at run time."
+        )
+    return "On Arm this suggests that SME was not used, except for types quantised at run time; on x86-64 it tells nothing."
 
 
 def _by_switching(content: ReportContent) -> list[str]:

@@ -29,13 +29,13 @@ _KERNELS = 40
 KIND_TEXTS = {
     EvidenceKind.COUNTED: "calls counted",
     EvidenceKind.SAMPLED: "samples",
-    EvidenceKind.REGISTERED: "registered, which is not run",
+    EvidenceKind.REGISTERED: "registered, not necessarily run",
 }
 _COUNT = "count them: opscope kernels BUNDLE --count"
 
 
 class UseCell(NamedTuple):
-    """The kernels of one sort of operator in one variant: instruction set, calls an inference by name, evidence."""
+    """The kernels of one kind of operator in one variant: instruction set, calls an inference by name, evidence."""
 
     kernel: str
     names: list[str]
@@ -45,7 +45,7 @@ class UseCell(NamedTuple):
 
 
 class OperatorKernels(NamedTuple):
-    """Operators of one sort, whose kernels are the same: what they are, how many, and one cell for each variant."""
+    """Operators of one kind, whose kernels are the same: what they are, how many, and one cell for each variant."""
 
     operator: str
     layers: str
@@ -104,7 +104,7 @@ class KernelSection(NamedTuple):
 
 
 def kernel_section(content: ReportContent) -> KernelSection | None:
-    """The kernels of the shown variant and of those it is held against; None where nothing is known of any."""
+    """The kernels of the shown variant and of those it is compared with; None where nothing is known of any."""
     view = content.kernels
     if view is None:
         return None
@@ -146,7 +146,7 @@ def _not_accelerated(content: ReportContent, ladders: Sequence[VariantLadder]) -
     if portable:
         names = list(dict.fromkeys(row.name.removeprefix("native_call_") for row in portable))
         told = counted_text(len(portable), "operator")
-        lines.append(f"In no delegate, run by portable kernels: {told} ({_listed(names)}).")
+        lines.append(f"Not delegated, run by portable kernels: {told} ({_listed(names)}).")
     return lines
 
 
@@ -211,8 +211,8 @@ def _legend(columns: Sequence[KernelColumn]) -> str:
     lines = {
         EvidenceKind.COUNTED: "numbers are calls in the whole process, those of kernels that only pack data too, and 0 "
         "is counted and not called",
-        EvidenceKind.SAMPLED: "samples are no calls, and ? may have run between two of them",
-        EvidenceKind.REGISTERED: "present and absent say what the library registered while it was loaded, not what ran",
+        EvidenceKind.SAMPLED: "samples are not calls; operators marked ? may have run between two samples",
+        EvidenceKind.REGISTERED: "present and absent: registered when the library was loaded, not what ran",
     }
     told = "; ".join(text for kind, text in lines.items() if kind in kinds)
     return f"{told[:1].upper()}{told[1:]}." if told else ""

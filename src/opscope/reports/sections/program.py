@@ -56,7 +56,7 @@ class PeakRateRow(NamedTuple):
 
 
 class CeilingRow(NamedTuple):
-    """A ceiling that operators are held against: its rate, what it was measured with, and how many operators."""
+    """A ceiling that operators are compared with: its rate, what it was measured with, and how many operators."""
 
     name: str
     rate: str
@@ -91,7 +91,7 @@ class ProgramSections(NamedTuple):
         layout_known: what the tax rests on, in words; empty when it is nothing.
         portable: operators that no delegate took, by name and reason.
         roof_rows: operators with most headroom.
-        ceiling_rows: the ceilings that operators are held against.
+        ceiling_rows: the ceilings that operators are compared with.
         bounds: time by what limits it.
         ceilings: where the ceilings come from, in sentences; empty without any.
         coverage: how sure the attribution is, in one sentence.
@@ -162,7 +162,7 @@ def coverage_sentence(analysis: Analysis) -> str:
     if not found:
         return "nothing ran in a delegate"
     words = {
-        Attribution.EXACT: "is attributed exactly: a replay of XNNPACK's rewrites foretells every event",
+        Attribution.EXACT: "is attributed exactly: a replay of XNNPACK's rewrites predicts every event",
         Attribution.ALIGNED: "is aligned by kind and order: likely, not certain",
         Attribution.AMBIGUOUS: "fits several layers, which are listed",
         Attribution.NAME: "is known by name only",
@@ -233,7 +233,7 @@ def _ceiling_rate(ceiling: CeilingRate) -> str:
 
 
 def ceiling_rows(placements: Sequence[Placement]) -> list[CeilingRow]:
-    """The ceilings that operators are held against, those of most operators first."""
+    """The ceilings that operators are compared with, those of most operators first."""
     known = [one for one in placements if one.ceiling and one.roof]
     rows = [
         CeilingRow(name or "", _ceiling_rate(ceiling), ceiling.measured_with, len(own))
@@ -312,7 +312,7 @@ def _portable_rows(rows: Sequence[PortableTime]) -> list[PortableRow]:
 
 
 def _name_and_reason(row: PortableTime) -> tuple[str, str]:
-    why = row.reason or "not known: every rule that is known is met"
+    why = row.reason or "not known: all known rules are met"
     return row.name, f"{why} ({row.evidence})" if row.evidence else why
 
 

@@ -55,7 +55,7 @@ def sweep(content: ReportContent) -> ThreadSweep | None:
         if result.analysis is not None and result.variant.threads
     ]
     found = [(variant, latency.median_ns) for variant, latency in measured]
-    if len({variant.threads for variant, _ in found}) < 2:  # noqa: PLR2004 - one is no sweep
+    if len({variant.threads for variant, _ in found}) < 2:  # noqa: PLR2004 - one is not a sweep
         return None
     smallest: dict[tuple[str, ...], tuple[int, float]] = {}
     for variant, median_ns in sorted(found, key=lambda pair: pair[0].threads or 0):

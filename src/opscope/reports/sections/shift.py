@@ -180,12 +180,12 @@ def _sentences(comparison: Comparison, shown: tuple[float, float] | None) -> lis
     found = comparison.shift
     lines = [] if shown is None else _other_rounds(comparison, shown)
     if found.before and found.after:
-        lines.append(f"On top before: {_top(found.before)}. On top now: {_top(found.after)}.")
+        lines.append(f"Largest before: {_top(found.before)}. Largest after: {_top(found.after)}.")
     parts = (
         _moved(found.faster, "became faster"),
         _moved(found.slower, "became slower"),
-        _moved(found.undecided, "cannot be decided with so few rounds"),
-        _moved(found.unchanged, "show no change, the framework's own time with them"),
+        _moved(found.undecided, "inconclusive with so few rounds"),
+        _moved(found.unchanged, "show no change, framework time included"),
         _moved(found.unmatched, "have no counterpart in the other program"),
     )
     lines.append(f"{'; '.join(filter(None, parts))}.")

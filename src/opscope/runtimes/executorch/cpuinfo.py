@@ -1,6 +1,6 @@
 """The live ``cpuinfo_isa`` of the runtime's libraries: reading it, proving its layout, clearing features.
 
-Runs in a process of its own: what is cleared stays cleared for the life of the process, and must be cleared before
+Runs in its own process: what is cleared stays cleared for the life of the process, and must be cleared before
 the library of the XNNPACK backend is loaded, whose static constructor takes its copy.
 """
 

@@ -51,7 +51,7 @@ def extra_kernels(program: Path) -> list[ShippedKernels]:
     """The libraries of further kernels whose operators a program calls.
 
     Raises:
-        TraceFormatError: it is no .pte.
+        TraceFormatError: it is not a .pte.
     """
     spaces = {name.partition("::")[0] for name in _called(program)[0]}
     return [library for library in EXTRA_KERNELS if library.namespace in spaces]
@@ -65,7 +65,7 @@ def unregistered(program: Path, libraries: Iterable[Path]) -> Unregistered:
         libraries: of a build of the runtime, all that it loads; absent ones are passed over.
 
     Raises:
-        TraceFormatError: it is no .pte.
+        TraceFormatError: it is not a .pte.
         StorageError: a library cannot be read.
     """
     operators, backends = _called(program)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _IDENTIFIER, _MAGIC = b"FT", b"FH01"
 _MAGIC_AT, _HEADER_AT, _HEADER_END = 8, 12, 48
 _NAMED_DATA, _KEY = 2, 0
-_HINT = "the file is truncated, damaged or no .ptd: copy it again from where it was written"
+_HINT = "the file is truncated, corrupted, or not a .ptd: copy it again from where it was written"
 
 
 def data_keys(path: Path) -> frozenset[str]:
@@ -32,7 +32,7 @@ def data_keys(path: Path) -> frozenset[str]:
     Raises:
         NotFoundError: there is no such file.
         StorageError: it cannot be read.
-        TraceFormatError: it is no .ptd, truncated, or damaged.
+        TraceFormatError: it is not a .ptd, truncated, or damaged.
     """
     content = mapped_file(path)
     if bytes(content[4:6]) != _IDENTIFIER or len(content) < _HEADER_END:

@@ -125,7 +125,7 @@ def _check_shape(tables: Tables, sizes: tuple[int, ...], order: tuple[int, ...])
     if min(sizes, default=0) < 0 or len(sizes) > _MOST_DIMENSIONS:
         raise tables.buffer.error(f"a tensor has the impossible shape {_listed(sizes)}")
     if order and sorted(order) != list(range(len(sizes))):
-        raise tables.buffer.error(f"{_listed(order)} is no order of the {len(sizes)} dimensions of a tensor")
+        raise tables.buffer.error(f"{_listed(order)} is not an order of the {len(sizes)} dimensions of a tensor")
 
 
 def _listed(items: tuple[int, ...]) -> str:
@@ -319,7 +319,7 @@ _IDENTIFIER_AT, _IDENTIFIER_END = 4, 8
 _EXTENDED = b"eh00"
 _EXTENDED_AT = 8
 _LENGTH_WITHOUT_SEGMENT_SIZE, _LENGTH_WITH_SEGMENT_SIZE = 24, 32
-_HINT = "export the model again, or copy the file again: it is truncated, damaged or no .pte"
+_HINT = "export the model again, or copy the file again: it is truncated, corrupted, or not a .pte"
 
 # Program
 _VERSION, _EXECUTION_PLAN, _INLINE, _SEGMENTS, _CONSTANTS, _MUTABLE, _NAMED = 0, 1, 3, 4, 5, 6, 7
@@ -341,7 +341,7 @@ def read_program(path: Path) -> Program:
     Raises:
         NotFoundError: there is no such file.
         StorageError: it cannot be read.
-        TraceFormatError: it is no .pte, truncated, or damaged.
+        TraceFormatError: it is not a .pte, truncated, or damaged.
     """
     return read_executable(path).outline()
 
@@ -352,7 +352,7 @@ def read_executable(path: Path) -> Executable:
     Raises:
         NotFoundError: there is no such file.
         StorageError: it cannot be read.
-        TraceFormatError: it is no .pte, truncated, or damaged.
+        TraceFormatError: it is not a .pte, truncated, or damaged.
     """
     return decode_executable(mapped_file(path), str(path))
 
@@ -361,7 +361,7 @@ def decode_executable(data: bytes | memoryview, where: str) -> Executable:
     """The program in these bytes; ``where`` names them in errors.
 
     Raises:
-        TraceFormatError: they are no .pte, truncated, or damaged.
+        TraceFormatError: they are not .pte, truncated, or damaged.
     """
     identifier = bytes(data[_IDENTIFIER_AT:_IDENTIFIER_END])
     if not identifier.startswith(_IDENTIFIER):

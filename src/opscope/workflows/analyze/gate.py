@@ -38,7 +38,7 @@ def read_budgets(file: Path) -> Budgets:
     Raises:
         NotFoundError: there is no such file.
         StorageError: it cannot be read.
-        UsageError: it is no TOML or JSON, a field is wrong, or an entry chooses or limits nothing.
+        UsageError: it is not TOML or JSON, a field is wrong, or an entry chooses or limits nothing.
     """
     budgets = typed(decoded(file, hint="give a TOML or JSON file with [[budget]] entries"), Budgets, file, _CHOICES)
     end_to_end = budgets.end_to_end

@@ -24,7 +24,7 @@ def preflight(path: str | Path) -> PreflightResult:
     Raises:
         NotFoundError: there is no such file.
         StorageError: it cannot be read.
-        TraceFormatError: it is no .pte, truncated, or damaged.
+        TraceFormatError: it is not a .pte, truncated, or damaged.
     """
     from opscope.analysis.preflight.preflight import preflight as look
     from opscope.core.files import sha256_of
@@ -38,13 +38,13 @@ def preflight(path: str | Path) -> PreflightResult:
 
 
 def _check(path: Path) -> None:
-    """Refuse what is no program with a word on what is expected."""
+    """Refuse what is not a program with a word on what is expected."""
     from opscope.readers.mapped import mapped_file
     from opscope.runtimes.executorch.pte import is_program
 
     if path.is_dir():
-        hint = "give the .pte; of a bundle that is the file in its model directory"
+        hint = "name the .pte; in a bundle it is in the directory model"
         raise NotFoundError("it is a directory, not a program", where=path, hint=hint)
     if not is_program(bytes(mapped_file(path)[:_HEAD])):
-        hint = "give a .pte, as `opscope profile` and ExecuTorch's exporter write it; `opscope analyze` reads traces"
+        hint = "give a .pte, as written by `opscope profile` or ExecuTorch's exporter; `opscope analyze` reads traces"
         raise TraceFormatError("not an ExecuTorch program", where=path, hint=hint)

@@ -47,7 +47,7 @@ def check_kinds(candidate: str, against: str, models: Path | None = None) -> boo
     if not Path(other.partition("#")[0]).exists():
         return True  # then it is a misspelt program, which is said where it is looked for
     hint = (
-        "give the program that was measured there, and both run in turns; or measure this one like the other with "
+        "give the program that was measured there, and both run interleaved; or measure this one like the other with "
         f"{shell_command(['opscope', 'profile', program])} --out DIR, and check that bundle"
     )
     raise UsageError(f"{program} is a program, and {other} was measured before", where="--against", hint=hint)

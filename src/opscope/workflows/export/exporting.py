@@ -85,7 +85,7 @@ def export(  # noqa: PLR0913 - the one call a notebook makes; all but the first 
 
     Raises:
         NotFoundError: there is no such model, or a file that it needs is missing.
-        UsageError: a choice makes no sense, or what the user wrote is no model.
+        UsageError: a choice makes no sense, or what the user wrote is not a model.
         MissingDependencyError: a package is missing.
         ExportError: a step failed, or the program computes something else than the model.
         BundleError: the directory is not free.
@@ -251,7 +251,7 @@ def _advice(record: ExportRecord, method: MethodExport) -> str:
 def _check_tolerance(tolerance: float | None) -> None:
     if tolerance is not None and not 0 < tolerance < float("inf"):
         hint = "for example --tolerance 0.05: five percent of the largest output"
-        raise UsageError(f"{tolerance} is no tolerance", where="--tolerance", hint=hint)
+        raise UsageError(f"{tolerance} is not a tolerance", where="--tolerance", hint=hint)
 
 
 def _check_place(path: Path, *, overwrite: bool) -> None:

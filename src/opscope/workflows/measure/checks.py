@@ -81,7 +81,7 @@ def governor_check(machine: Environment) -> Check:
     """Whether the clock of a machine follows its load."""
     governor = machine.governor
     if governor is None:
-        return Check("clock governor", State.NOTE, "cannot be read here: throttling would not be seen")
+        return Check("clock governor", State.NOTE, "cannot be read here: throttling would go unnoticed")
     if governor != "performance":
         action = "for steadier figures: sudo cpupower frequency-set -g performance"
         return Check("clock governor", State.NOTE, governor, action)
@@ -91,8 +91,8 @@ def governor_check(machine: Environment) -> Check:
 def virtual_check(machine: Environment) -> Check:
     """Whether others share the processor of a machine, or it is none at all."""
     if machine.emulator:
-        found = f"the CPU is emulated by {machine.emulator}: what it computes counts, how long that takes does not"
-        return Check("machine", State.NOTE, found, "measure times on a real device")
+        found = f"the CPU is emulated by {machine.emulator}: its results are valid, its timings are not"
+        return Check("machine", State.NOTE, found, "measure latency on a real device")
     hypervisor = machine.hypervisor
     if hypervisor:
         return Check("machine", State.NOTE, "virtual: other guests can disturb a measurement", "use more rounds")

@@ -38,7 +38,7 @@ def read_experiments(file: Path) -> Experiments:
     Raises:
         NotFoundError: there is no such file.
         StorageError: it cannot be read.
-        UsageError: it is no TOML or JSON, or a field is wrong; the message names the field and what is allowed.
+        UsageError: it is not TOML or JSON, or a field is wrong; the message names the field and what is allowed.
     """
     raw = decoded(file, hint="write one with `opscope init --out FILE`")
     return read_kit_config(raw, file) if is_kit_config(raw) else read_own(raw, file)

@@ -21,7 +21,7 @@ def temporary_cache() -> str | None:
         return None
     if found.temporary is None:
         return None
-    return f"{found.temporary}: the cache is {found.directory} until this machine starts anew; {_ACTION}"
+    return f"{found.temporary}: the cache is {found.directory} until this machine restarts; {_ACTION}"
 
 
 _ACTION = f"name a directory that lasts in {VARIABLE}"

@@ -100,7 +100,7 @@ def build_of(
 
 
 def _tensors(program: Path) -> tuple[list[Tensor], list[Tensor]]:
-    """Inputs and outputs of the first method of a program; none where one is no tensor."""
+    """Inputs and outputs of the first method of a program; none where one is not a tensor."""
     plan = read_executable(program).plans[0]
     sides = [[plan.values[number] for number in numbers] for numbers in (plan.inputs, plan.outputs)]
     inputs, outputs = ([Tensor(list(v.sizes), v.dtype.name) for v in s if isinstance(v, ProgramTensor)] for s in sides)

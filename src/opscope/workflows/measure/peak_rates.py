@@ -28,7 +28,7 @@ PROBES = 2
 def measure_peak_rates(bundle: Bundle, target: RunTarget, clock: TimeSource, *, anew: bool = False) -> None:
     """Find what is missing of the ceilings of every variant that has results, and save it in the bundle.
 
-    That ceilings cannot be measured is no failure of the run: the reason is saved in their place, and tried again when
+    That ceilings cannot be measured is not a failure of the run: the reason is saved in their place, and tried again when
     the run is resumed. Nothing is saved for a target that cannot measure any; on an emulated CPU nothing is measured.
 
     Args:

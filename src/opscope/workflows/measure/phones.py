@@ -24,7 +24,7 @@ def phone_device(address: str) -> AdbDevice:
     """The device of an address: always the same, so that all experiments on it share what is known of it.
 
     Raises:
-        UsageError: it is no address.
+        UsageError: it is not an address.
         MissingDependencyError: adb is not installed.
         DeviceError: the device does not answer, or it is not clear which one is meant.
     """
@@ -42,7 +42,7 @@ def phone_target(address: str) -> RunTarget:
     """The device of an address, with the native runner.
 
     Raises:
-        UsageError: it is no address.
+        UsageError: it is not an address.
         MissingDependencyError: adb is not installed.
         DeviceError: the device does not answer, or it is not clear which one is meant.
     """
@@ -55,7 +55,7 @@ def phone_settings(address: str) -> dict[str, str | None]:
     """Settings that an earlier run had left changed on a device, as they were put back by holding it for a moment.
 
     Raises:
-        UsageError: it is no address.
+        UsageError: it is not an address.
         DeviceError: the device does not answer, another host uses it, or a setting cannot be put back.
     """
     device = phone_device(address)
@@ -95,7 +95,7 @@ def on_phone(asked: Experiments, name: str) -> Experiments:
         name: of the target.
 
     Raises:
-        UsageError: it is no Android device, or no experiment can run there.
+        UsageError: it is not an Android device, or no experiment can run there.
     """
     if not parse_target(name).kind.android:
         raise UsageError("only an Android device can be named here", where="--target", hint=ADB.form)

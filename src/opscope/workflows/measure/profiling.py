@@ -52,7 +52,7 @@ class Settings(msgspec.Struct, frozen=True):
         ladder: run the whole staircase of the CPU's features instead.
         threads: sizes of the thread pool, each a pair of variants.
         oversubscribe: allow more threads than the target has usable CPUs; they then wait for each other.
-        rounds: repetitions of every variant, each in a process of its own.
+        rounds: repetitions of every variant, each in its own process.
         runs: measured inferences of each process.
         warmup: inferences before them that are set aside.
         dtype: number type to export a registered model in.
@@ -263,7 +263,7 @@ def checked_effort(settings: Settings) -> Effort:
     if not settings.threads or min(settings.threads) < 1:
         raise UsageError("a thread pool has at least one thread", where="--threads", hint="for example --threads 1,2")
     if NOTHING_OFF in settings.ablate and len(settings.ablate) > 1:
-        raise UsageError("none stands alone", where="--ablate", hint="--ablate none switches nothing off")
+        raise UsageError("none must be given alone", where="--ablate", hint="--ablate none switches nothing off")
     if settings.ladder and settings.ablate:
         raise UsageError("the ladder decides itself what to switch off", where="--ladder", hint="leave out --ablate")
     return effort

@@ -58,7 +58,7 @@ def check_programs(  # noqa: PLR0913 - all but the programs are by name
 ) -> ProgramCheck:
     """Measure two programs in one interleaved experiment, and judge the one by the other.
 
-    Every round runs both, each in processes of its own, on the same inputs; their outputs are compared. The bundle has
+    Every round runs both, each in its own processes, on the same inputs; their outputs are compared. The bundle has
     the variants ``new`` and ``old``, and everything that bundles have.
 
     Args:

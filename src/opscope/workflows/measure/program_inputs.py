@@ -122,9 +122,9 @@ def asked_inputs(experiment: Experiment) -> list[AskedInput | None]:
     """What inputs an experiment asks for; empty where it asks for none.
 
     Raises:
-        UsageError: there is a file and words, too, or a word is no input.
+        UsageError: there is a file and words, too, or a word is not an input.
         NotFoundError: there is no such file.
-        TraceFormatError: it is no .npz.
+        TraceFormatError: it is not an .npz.
     """
     if experiment.input_file is not None and experiment.input_specs:
         raise UsageError("there is --inputs, too", where="--input", hint="leave out one of the two")

@@ -216,7 +216,7 @@ def _analysed(asked: Experiments) -> RunReport:
 def _check(asked: Experiments, means: Means, *, resume: bool) -> None:
     """What can be known to fail before the first process runs.
 
-    Of several devices one that cannot be used is no reason to leave the others: its own experiment tells of it.
+    Of several devices one that cannot be used is not a reason to leave the others: its own experiment tells of it.
 
     Raises:
         OpscopeError: of the kind that fits.

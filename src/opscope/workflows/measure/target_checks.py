@@ -69,7 +69,7 @@ def restored_settings(name: str) -> list[Check]:
     """
     named = parse_target(name) if name else None
     if named is None or not named.kind.android:
-        raise UsageError("only Android devices have settings to put back", where="--restore", hint="--target adb")
+        raise UsageError("only Android devices have settings to restore", where="--restore", hint="--target adb")
     return [settings_check(phone_settings(named.address))]
 
 
@@ -78,7 +78,7 @@ def _device(target: RunTarget) -> list[Check]:
     try:
         environment = target.environment()
     except OpscopeError as error:
-        seen = Check("device", State.OK, "it answers, and nobody else uses it")
+        seen = Check("device", State.OK, "it answers, and is not in use")
         return [seen, *_settings(able.host, None), *_storage(able.host), problem_check("runtime", error)]
     state = target.conditions()
     return [
@@ -130,14 +130,14 @@ def _settings(host: Host | None, state: Conditions | None) -> list[Check]:
 def settings_check(restored: Mapping[str, str | None]) -> Check:
     """Settings of an Android device that an earlier run had left changed, and that were put back."""
     if not restored:
-        return Check("settings", State.OK, "none was left changed by an earlier run")
+        return Check("settings", State.OK, "no setting was left changed by an earlier run")
     told = ", ".join(f"{name} {'unset' if value is None else value}" for name, value in restored.items())
-    return Check("settings", State.OK, f"put back as they were before an earlier run: {told}")
+    return Check("settings", State.OK, f"restored to the state before an earlier run: {told}")
 
 
 def _thermal(phone: PhoneState) -> list[Check]:
     if phone.thermal_status is None:
-        return [Check("thermal state", State.NOTE, "cannot be read: throttling would not be seen")]
+        return [Check("thermal state", State.NOTE, "cannot be read: throttling would go unnoticed")]
     if phone.thermal_status >= _THROTTLED:
         action = "let it cool down, without its case, before measuring"
         return [Check("thermal state", State.NOTE, f"status {phone.thermal_status}: it throttles", action)]
@@ -162,5 +162,5 @@ def _emulated(target: RunTarget) -> list[Check]:
         Check("qemu", state, found.doubt or f"{found.text}: computes int8 with SME2 right", "install QEMU 11.1"),
         Check("runtime", State.OK, f"{_runtime(target.environment(), capabilities(target))} for aarch64"),
         switching_check(target.probe),
-        Check("times", State.NOTE, "an emulated CPU tells what is computed, never how fast"),
+        Check("times", State.NOTE, "an emulated CPU gives valid results, never valid timings"),
     ]

@@ -126,7 +126,7 @@ def combined(paths: Sequence[str | Path]) -> CombinedResult:
 
     Raises:
         UsageError: there are fewer than two, or one is given twice.
-        NotFoundError: a directory is no bundle.
+        NotFoundError: a directory is not a bundle.
         MismatchError: one ran on an emulated CPU.
         TraceFormatError: a manifest or a trace is damaged.
     """
@@ -177,7 +177,7 @@ def combined_report(
 
 
 def _checked(places: list[Path]) -> list[Path]:
-    if len(places) < 2:  # noqa: PLR2004 - one is no combination
+    if len(places) < 2:  # noqa: PLR2004 - one is not a combination
         raise UsageError("a combined report needs two bundles or more", hint="give several directories")
     seen: set[Path] = set()
     for place in places:

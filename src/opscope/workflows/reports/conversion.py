@@ -162,9 +162,9 @@ def _request(path: str | Path, to: str, warmup: Warmup, options: ConvertOptions 
         _check_by(to, given.by)
     if to not in _OF_PROGRAMS and (given.program or given.etrecord):
         hint = f"the formats that show it: {', '.join(_OF_PROGRAMS)}"
-        raise UsageError(f"{to} says nothing about the program", where="--program", hint=hint)
+        raise UsageError(f"{to} has nothing about the program", where="--program", hint=hint)
     if to != "openmetrics" and (given.device or given.commit):
-        raise UsageError(f"{to} has no place for it", where="--device, --commit", hint="openmetrics carries both")
+        raise UsageError(f"{to} cannot hold it", where="--device, --commit", hint="openmetrics carries both")
     files = program_files(given.program, given.etrecord)
     by = given.by or _BY_DEFAULT
     return Request(str(path), to, _stem(str(path)), warmup, files, by, given.device, given.commit)
@@ -173,7 +173,7 @@ def _request(path: str | Path, to: str, warmup: Warmup, options: ConvertOptions 
 def _check_by(to: str, by: str) -> None:
     known = (_BY_DEFAULT, "module")
     if to not in _STACKS:
-        raise UsageError(f"{to} is no flame graph", where="--by", hint=f"it is for {' and '.join(_STACKS)}")
+        raise UsageError(f"{to} is not a flame graph", where="--by", hint=f"it is for {' and '.join(_STACKS)}")
     if by not in known:
         raise UsageError(f"no flame graph by {by!r}", where="--by", hint=did_you_mean(by, known))
 
@@ -378,7 +378,7 @@ def _report(request: Request) -> ReportContent:
     from opscope.workflows.reports.reports import content
 
     if request.warmup is not None or request.files is not None:
-        problem = "the figures of a whole bundle are those of its report"
+        problem = "the report has the figures of the whole bundle"
         hint = "leave out --warmup, --program and --etrecord, or name one variant as BUNDLE#variant"
         raise UsageError(problem, where=request.path, hint=hint)
     return content(request.path)

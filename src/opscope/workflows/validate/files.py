@@ -74,7 +74,7 @@ def hash_check(
 
 
 def _other_ceilings(manifest: Manifest, found: Inventory) -> Iterator[Problem]:
-    """Ceilings that are not those that were measured; without the file there are none, which is no fault."""
+    """Ceilings that are not those that were measured; without the file there are none, which is not a fault."""
     for variant, stated in manifest.roofs_sha256.items():
         path = f"{VARIANTS}/{variant}/{PEAK_RATES}"
         if not found.fault(path) and (true := sha256_of(found.root / path)) != stated:

@@ -33,7 +33,7 @@ def thread_check(manifest: Manifest) -> BundleCheck:
             at = f"repetitions[{number}].measurement.threads"
             found.append(Problem(MANIFEST, at, f"is {measured.threads}, {variant.name} asks for {variant.threads}"))
     if not read:
-        return questions.THREADS.skipped("no process told its thread count")
+        return questions.THREADS.skipped("no process reported its thread count")
     return questions.THREADS.answered(found, f"{counted_text(read, 'thread pool')} as large as asked")
 
 
@@ -47,7 +47,7 @@ def mask_check(manifest: Manifest) -> BundleCheck:
         found += [Problem(MANIFEST, f"repetitions[{number}].measurement.{at}", message) for at, message in faults]
         proved += repetition.measurement.mask is not None
     if not proved and not found:
-        return questions.MASK.skipped("nothing was switched off and no process told a proof")
+        return questions.MASK.skipped("nothing was switched off and no process reported a proof")
     return questions.MASK.answered(found, f"{counted_text(proved, 'proof')}, each of the fields its variant clears")
 
 

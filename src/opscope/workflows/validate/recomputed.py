@@ -1,4 +1,4 @@
-"""What the traces of a bundle give now: every derived document computed anew, as far as its sources are sound."""
+"""What the traces of a bundle give now: every derived document recomputed, as far as its sources are sound."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MARKDOWN, HTML = "report.md", "report.html"
 
 
 class Inconsistencies(NamedTuple):
-    """What is known to be damaged, so that figures that rest on it cannot be computed anew.
+    """What is known to be damaged, so that figures that rest on it cannot be recomputed.
 
     Attributes:
         variants: reason by name; their traces or records cannot be used.

@@ -1,4 +1,4 @@
-"""Checks of a bundle's reports: each is written anew from what the traces give, and laid beside the one that is there.
+"""Checks of a bundle's reports: each is rewritten from what the traces give, and laid beside the one that is there.
 
 Reports are the same, byte by byte, for the same content, wherever the bundle stands. So every line counts: text, table
 cells, the shapes of pictures, what only the pointer shows, style and script. Left to the user is the title, and where

@@ -57,7 +57,7 @@ def opened_bundle(path: Path) -> Opened:
 
     Raises:
         NotFoundError: there is nothing.
-        BundleError: it is no bundle.
+        BundleError: it is not a bundle.
     """
     if not path.exists():
         raise NotFoundError(
@@ -115,7 +115,7 @@ _WAIT = "wait until the run that is writing here ends"
 def validate(path: str | Path, *, like: str | Path | None = None) -> ValidationResult:
     """Check whether a bundle is complete and true. Nothing in it is changed, and nothing outside of it is read.
 
-    All checks are made, whatever fails. Figures are computed anew from the traces and laid beside the stated ones.
+    All checks are made, whatever fails. Figures are recomputed from the traces and laid beside the stated ones.
 
     Args:
         path: of the bundle.
@@ -123,7 +123,7 @@ def validate(path: str | Path, *, like: str | Path | None = None) -> ValidationR
 
     Raises:
         NotFoundError: there is nothing at one of the paths.
-        BundleError: it is no bundle.
+        BundleError: it is not a bundle.
     """
     opened = opened_bundle(Path(path))
     good = None if like is None else opened_bundle(Path(like))
@@ -184,7 +184,7 @@ def _checks(opened: Opened, manifest: Manifest) -> list[BundleCheck]:
         _plan_check(manifest, plan),
         questions.RECORDS.answered([p for _, p in records], f"{len(manifest.repetitions)} repetitions as planned"),
         _completeness_check(opened, manifest, unfinished),
-        questions.PATHS.answered(path_problems(manifest, found), "all stated paths and all files lie in the bundle"),
+        questions.PATHS.answered(path_problems(manifest, found), "all stated paths and all files are in the bundle"),
         files.file_check(manifest, found),
         files.hash_check(manifest, found, findings, list(record_hashes(opened.document.value))),
         program,
@@ -249,7 +249,7 @@ def _roofs_doubt(documents: Mapping[str, Document]) -> str:
 def _doubts(
     manifest: Manifest, plan: list[Problem], records: list[str], findings: TraceFindings, *, unfinished: bool
 ) -> Inconsistencies:
-    """Why figures cannot be computed anew, by what is damaged."""
+    """Why figures cannot be recomputed, by what is damaged."""
     from opscope.workflows.validate.recomputed import Inconsistencies
 
     known = {variant.name for variant in manifest.variants}

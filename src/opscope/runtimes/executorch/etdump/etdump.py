@@ -213,7 +213,7 @@ _NO_TRACER = (
 
 
 def _origin(head: bytes) -> int | None:
-    """Position of the root offset: 4 behind a size prefix, 0 without; None when it is no ETDump."""
+    """Position of the root offset: 4 behind a size prefix, 0 without; None when it is not an ETDump."""
     if head[_HEADER : _HEADER + _PREFIX] == IDENTIFIER:
         return _PREFIX
     return 0 if head[_PREFIX:_HEADER] == IDENTIFIER else None
@@ -492,7 +492,7 @@ def _warnings(parts: list[_Part], segments: list[Segment], loads: int, *, quanti
 def _skipped(count: int) -> TraceWarning | None:
     if not count:
         return None
-    message = f"{count:,} allocation or debug events carry no time and stand beside the table"
+    message = f"{count:,} allocation or debug events carry no time and are kept outside the table"
     return TraceWarning("events_beside", message, "latency and split are not affected; see EventTable.side")
 
 
@@ -500,17 +500,17 @@ def _quantisation(each: int) -> TraceWarning | None:
     if not each:
         return None
     message = (
-        f"the delegate cuts its operators' durations off to whole microseconds: up to {each} µs of an inference are "
+        f"the delegate truncates operator durations to whole microseconds: up to {each} µs of an inference are "
         "theirs but counted as framework; their start times are not measured"
     )
-    return TraceWarning("quantised_durations", message, "read means over many inferences, not single short operators")
+    return TraceWarning("quantised_durations", message, "use means over many inferences, not single short operators")
 
 
 def _several_methods(loads: int) -> TraceWarning | None:
     if loads < 2:  # noqa: PLR2004 - one method is the usual case
         return None
     message = f"{loads} methods were loaded; their inferences are told apart by what they run, not by name"
-    return TraceWarning("several_methods", message, "read each method's figures; the latency of all calls mixes them")
+    return TraceWarning("several_methods", message, "use each method's figures; the latency of all calls mixes them")
 
 
 def _unfinished(segment: Segment) -> int:

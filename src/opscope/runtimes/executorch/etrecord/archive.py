@@ -24,7 +24,7 @@ _MOST_EXPANSION = 200  # inflated bytes a stored byte; JSON of graphs reaches ab
 _FREE_EXPANSION = 2**20  # bytes below which expansion is harmless
 _ENCRYPTED = 0x1
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-_HINT = "export the model again, or copy the file again: it is damaged, or no ETRecord of ExecuTorch"
+_HINT = "export the model again, or copy the file again: it is corrupted, or not an ETRecord of ExecuTorch"
 
 # What the standard library raises on damaged archives, found by fuzzing.
 _DAMAGE = (
@@ -45,7 +45,7 @@ class Archive:
     Raises:
         NotFoundError: there is no such file.
         StorageError: it cannot be read.
-        TraceFormatError: it is no ETRecord, damaged, or built to do harm.
+        TraceFormatError: it is not an ETRecord, damaged, or built to do harm.
     """
 
     def __init__(self, path: Path) -> None:
@@ -99,7 +99,7 @@ class Archive:
         except FileNotFoundError:
             raise NotFoundError("no such file", where=self.path) from None
         except _DAMAGE as error:
-            raise self.error(f"not an ETRecord: it is no zip file, or a damaged one ({error})") from error
+            raise self.error(f"not an ETRecord: it is not a zip file, or a damaged one ({error})") from error
         except OSError as error:
             raise StorageError(f"cannot be read: {error.strerror}", where=self.path) from error
 

@@ -112,7 +112,7 @@ def _modules(stack: str) -> tuple[ModuleScope, ...]:
     for entry in filter(None, stack.split(";")):
         parts = _split(entry)
         if len(parts) != _SCOPE_PARTS:
-            raise UnreadableError(f"{entry[:60]!r} is no entry of a module stack")
+            raise UnreadableError(f"{entry[:60]!r} is not an entry of a module stack")
         scopes.append(ModuleScope(parts[1], parts[2]))
     return tuple(scopes)
 
@@ -154,7 +154,7 @@ def read_etrecord(path: Path) -> EtRecord:
     Raises:
         NotFoundError: there is no such file.
         StorageError: it cannot be read.
-        TraceFormatError: it is no ETRecord, damaged, or built to do harm.
+        TraceFormatError: it is not an ETRecord, damaged, or built to do harm.
     """
     with Archive(path) as archive:
         return EtRecord(

@@ -33,7 +33,7 @@ def slim_etrecord(path: Path) -> bytes:
     Raises:
         NotFoundError: there is no such file.
         StorageError: it cannot be read.
-        TraceFormatError: it is no ETRecord, damaged, or built to do harm.
+        TraceFormatError: it is not an ETRecord, damaged, or built to do harm.
     """
     with Archive(path) as archive:
         members = dict(_kept(archive))

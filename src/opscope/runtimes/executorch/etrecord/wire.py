@@ -99,10 +99,10 @@ class Metadata(msgspec.Struct):
             return ()
         text = str(self.debug_handle)
         if not _LIST_OF_NUMBERS.fullmatch(text):
-            raise UnreadableError(f"{text[:40]!r} is no debug handle")
+            raise UnreadableError(f"{text[:40]!r} is not a debug handle")
         found = tuple(int(number) for number in _NUMBER.findall(text))
         if max(found, default=_LARGEST_HANDLE) >= _LARGEST_HANDLE:
-            raise UnreadableError(f"{text[:40]!r} is no debug handle")
+            raise UnreadableError(f"{text[:40]!r} is not a debug handle")
         return found
 
 

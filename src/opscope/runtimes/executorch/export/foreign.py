@@ -61,7 +61,7 @@ def file_module(path: Path) -> ModuleType:
     name = _free_name(path.stem)
     spec = importlib.util.spec_from_file_location(name, path.resolve())
     if spec is None or spec.loader is None:
-        raise UsageError("it is no Python file", where=path, hint="give a file that ends in .py")
+        raise UsageError("it is not a Python file", where=path, hint="give a file that ends in .py")
     module = importlib.util.module_from_spec(spec)
     _also_found_in(path.resolve().parent)
     _also_found_in(Path.cwd())
@@ -96,7 +96,7 @@ def called(module: ModuleType, name: str, where: str) -> EagerModel:
 
     Raises:
         NotFoundError: the module has no such callable, or a file that it needs is missing.
-        UsageError: it is no callable, or does not return a model.
+        UsageError: it is not a callable, or does not return a model.
         ExportError: it failed.
     """
     found = getattr(module, name, None)
@@ -104,7 +104,7 @@ def called(module: ModuleType, name: str, where: str) -> EagerModel:
         callables = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
         raise NotFoundError(f"the module has no {name!r}", where=where, hint=did_you_mean(name, callables))
     if not callable(found):
-        problem = f"{name} is no callable but {type(found).__name__}"
+        problem = f"{name} must be callable, got {type(found).__name__}"
         raise UsageError(problem, where=where, hint=f"write a function without arguments that will {_WANTED}")
     return built(found, where)
 
@@ -146,7 +146,7 @@ def as_model(value: Any, where: str) -> EagerModel:  # noqa: ANN401 - whatever t
     elif isinstance(value, tuple) and len(value) in (2, 3):
         value = EagerModel.of(*value)
     if not isinstance(value, EagerModel) or not value.methods:
-        problem = f"the builder returned {type(value).__name__}, which is no model with example inputs"
+        problem = f"the builder returned {type(value).__name__}, not a model with example inputs"
         raise UsageError(problem, where=where, hint=_WANTED)
     for name, method in value.methods.items():
         _check(name, method, where)
@@ -159,10 +159,10 @@ def _check(name: str, method: EagerMethod, where: str) -> None:
 
     if not isinstance(method.module, torch.nn.Module):
         hint = "give the module itself: a function fits into the forward of a small module"
-        problem = f"the module of {name!r} is no torch.nn.Module but {type(method.module).__name__}"
+        problem = f"the module of {name!r} must be a torch.nn.Module, got {type(method.module).__name__}"
         raise UsageError(problem, where=where, hint=hint)
     if not isinstance(method.inputs, tuple):
-        problem = f"the example inputs of {name!r} are no tuple but {type(method.inputs).__name__}"
+        problem = f"the example inputs of {name!r} must be a tuple, got {type(method.inputs).__name__}"
         raise UsageError(problem, where=where, hint="one input is written (x,)")
 
 

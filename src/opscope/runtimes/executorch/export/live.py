@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def export_live(module: Any, inputs: Any, dtype: str, directory: Path) -> Path:  # noqa: ANN401 - torch is not typed here
-    """Export a PyTorch module in this process, from a copy; the module itself is left as it is.
+    """Export a PyTorch module in this process, from a copy; the module itself is left unchanged.
 
     Args:
         module: a ``torch.nn.Module``.
@@ -29,7 +29,7 @@ def export_live(module: Any, inputs: Any, dtype: str, directory: Path) -> Path: 
 
     Raises:
         MissingDependencyError: torch or executorch is not installed.
-        UsageError: it is no module, or there are no inputs.
+        UsageError: it is not a module, or there are no inputs.
         ExportError: a step of the export failed.
     """
     check_installed()
@@ -49,12 +49,12 @@ def _copied(module: Any, inputs: Any) -> EagerModel:  # noqa: ANN401 - likewise
 
     if not isinstance(module, torch.nn.Module):
         hint = "give a torch.nn.Module, a registered name, or the path of a .pte"
-        raise UsageError(f"a {type(module).__name__} is no model", where="model", hint=hint)
+        raise UsageError(f"a {type(module).__name__} is not a model", where="model", hint=hint)
     given = inputs if isinstance(inputs, tuple) else (inputs,)
     if not given or not all(isinstance(value, torch.Tensor) for value in given):
         raise UsageError("the inputs of a module are a tensor or a tuple of tensors", where="inputs")
     try:
         return EagerModel.of(copy.deepcopy(module).eval(), given)
     except (RuntimeError, TypeError) as error:
-        hint = "build it anew without running it, or export it to a .pte yourself"
+        hint = "build it again without running it, or export it to a .pte yourself"
         raise ExportError(f"the module cannot be copied: {error}", where="model", hint=hint) from error

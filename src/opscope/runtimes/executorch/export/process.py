@@ -1,4 +1,4 @@
-"""Exporting in a process of its own."""
+"""Exporting in its own process."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def export_into(
 
     Raises:
         NotFoundError: there is no such model, or a file that it needs is missing.
-        UsageError: there is no such number type or backend, or what the user wrote is no model.
+        UsageError: there is no such number type or backend, or what the user wrote is not a model.
         MissingDependencyError: torch, executorch or a package that the model needs is not installed.
         ExportError: a step failed.
     """

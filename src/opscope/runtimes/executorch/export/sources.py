@@ -89,7 +89,7 @@ def load(model: str, models: Path | None = None) -> EagerModel:
     Raises:
         NotFoundError: the module, the callable or a file that it needs is missing.
         MissingDependencyError: a package that it needs is not installed.
-        UsageError: what it builds is no model.
+        UsageError: what it builds is not a model.
         ExportError: building it failed.
     """
     source = source_of(model, models)

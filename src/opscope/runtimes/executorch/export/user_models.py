@@ -83,7 +83,7 @@ def write_model(directory: Path, name: str) -> Path:
         The file.
 
     Raises:
-        UsageError: the name is no Python name, or a registered model has it.
+        UsageError: the name is not a Python name, or a registered model has it.
         BundleError: there is such a file already.
         StorageError: it cannot be written.
     """
@@ -96,7 +96,7 @@ def write_model(directory: Path, name: str) -> Path:
         raise UsageError(f"{name!r} is a registered model", where="NAME", hint="choose another name")
     file = directory / f"{name}.py"
     if not write_new(file, TEMPLATE.format(name=name, title=name.replace("_", " ")).encode()):
-        raise BundleError("the file exists and is left as it is", where=file, hint="edit it, or choose another name")
+        raise BundleError("the file exists and is left unchanged", where=file, hint="edit it, or choose another name")
     return file
 
 

@@ -271,7 +271,7 @@ def _call(
             outputs[method] = found
             continue
         meter.close(len(wall))
-        outputs[method] = found  # frees the outputs before, which is no part of a call
+        outputs[method] = found  # frees the outputs before, which is not a part of a call
         due = meter.open(len(wall))
     meter.close(len(wall))
 

@@ -2,7 +2,7 @@
 
 A foreign runner tells no CPU features and cannot be asked to clear any, so what differs between variants is which
 runner runs: one target per variant. Its inputs are its own, all ones. What it does not tell is not made up. Shared
-libraries that lie beside it go with it to a device.
+libraries next to it go with it to a device.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _PROGRAM, _DATA = "program.pte", "program.ptd"
 _NO_DATA = "the runner has no --data_path, and the program keeps its weights in a .ptd: build a newer one"
 _HELP_SECONDS = 60.0
 _FULL = 1 << 16
-_ONE_EACH = "give one runner per variant: features are chosen when a runner is built"
+_ONE_EACH = "give one runner per variant: features are fixed when a runner is built"
 _OURS = ("model_path", "num_executions", "cpu_threads", "etdump_path", "method_name", "output_file")
 """Flags that opscope sets itself."""
 
@@ -117,7 +117,7 @@ class ExecutorRunnerTarget(HostedTarget):
         if job.clear:
             self._no_features()
         if len(set(job.calls)) > 1:
-            message = f"a foreign runner calls one method, asked were {', '.join(dict.fromkeys(job.calls))}"
+            message = f"a foreign runner calls one method, asked for {', '.join(dict.fromkeys(job.calls))}"
             return JobOutcome(failure=Failure(FailureKind.EXIT, f"{message}: name one with --methods"))
         work = directory.resolve()
         try:
@@ -202,9 +202,7 @@ class ExecutorRunnerTarget(HostedTarget):
         if failure is not None and failure.kind is FailureKind.TRACE:
             room = self._host.storage()
             if room is not None and room.free is not None and room.free < _FULL:
-                problem = (
-                    f"no whole ETDump could be written: the device's storage is full, {room.free:,} bytes are free"
-                )
+                problem = f"the ETDump could not be written completely: the device's storage is full, {room.free:,} bytes are free"
                 return Failure(FailureKind.DEVICE, f"{problem}; free some space there")
         return failure
 

@@ -159,10 +159,10 @@ def write_inputs(described: Sequence[RawTensor | None], job: Job, work: Path) ->
         What each of them is, for the runner; empty for tensors of the declared sizes.
 
     Raises:
-        RunError: an input is no tensor, and the job does not say what it is.
+        RunError: an input is not a tensor, and the job does not say what it is.
     """
     if not job.inputs and None in described:
-        raise RunError(f"input {described.index(None)} is no tensor, and nothing says what it is")
+        raise RunError(f"input {described.index(None)} is not a tensor, and nothing says what it is")
     given = [PlannedInput(raw.sizes, raw.tensor.dtype) for raw in described if raw] if not job.inputs else job.inputs
     arrays = iter(_arrays([Tensor(one.shape, one.dtype) for one in given if one.shape is not None], job))
     for number, (raw, one) in enumerate(zip(described, given, strict=True)):

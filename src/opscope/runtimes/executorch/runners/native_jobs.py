@@ -71,7 +71,7 @@ class NativeJobs:
         if isinstance(heard, Failure):
             raise RunError(f"the features of the CPU cannot be read: {heard.message}", hint=_NO_RUNNER)
         if heard.features is None:
-            raise RunError("the runner told no features", hint=_NO_RUNNER)
+            raise RunError("the runner reported no features", hint=_NO_RUNNER)
         return probe_answer(heard.features, self._arch)
 
     def execute(self, job: Job, directory: Path) -> JobOutcome:

@@ -167,7 +167,7 @@ def build_runtime(arch: str, cache: Path | None = None) -> RuntimeFolder:
         StorageError: it cannot be kept.
     """
     if arch not in _LOADERS:
-        problem = f"there is no ready runtime for Linux on {arch}"
+        problem = f"there is no prebuilt runtime for Linux on {arch}"
         raise FeatureError(problem, hint=f"known: {', '.join(_LOADERS)}; or use the Python of the device")
     compiler, libraries = _compiler(arch), runtime_libraries(arch, cache)
     flags = compiler_flags(libraries, "$ORIGIN")

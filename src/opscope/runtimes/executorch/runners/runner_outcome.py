@@ -93,14 +93,12 @@ def _unlike_asked(log: RunnerLog, job: Job) -> Failure | None:
     if log.executed is None:
         problem = (
             "the runner did not say that the model was executed: it was built without logging "
-            "(EXECUTORCH_ENABLE_LOGGING), or is no executor_runner"
+            "(EXECUTORCH_ENABLE_LOGGING), or is not an executor_runner"
         )
     elif log.executed != job.inferences:
-        problem = f"the runner executed the model {log.executed} times, asked were {job.inferences}"
+        problem = f"the runner executed the model {log.executed} times, asked for {job.inferences}"
     elif log.threads is None and job.threads != 1:
-        problem = (
-            f"the runner set no thread pool, asked were {job.threads} threads: run it with 1, or build it with one"
-        )
+        problem = f"the runner set no thread pool, asked for {job.threads} threads: run it with 1, or build it with one"
     elif not job.traced and not log.calls_ns:
         problem = (
             "the runner prints the total time only, no time of each inference: give a newer one, or leave out the "
@@ -119,7 +117,7 @@ def nan_failure(count: int, what: str) -> Failure:
         what: of which outputs, as an adjective.
     """
     problem = (
-        f"{count} of the {what} output values are NaN: a fast wrong result is no result; "
+        f"{count} of the {what} output values are NaN: a fast wrong result is worthless; "
         "compare with a runner that has the accelerated kernels off, and with the model in fp32"
     )
     return Failure(FailureKind.OUTPUT, problem, exit_code=0)
@@ -131,7 +129,7 @@ def trace_failure(trace: Path) -> Failure | None:
     if size and not _cut(trace, size):
         return None
     if shutil.disk_usage(trace.parent).free < _NO_ROOM:
-        return Failure(FailureKind.STORAGE, "the disk is full: no whole ETDump could be written")
+        return Failure(FailureKind.STORAGE, "the disk is full: the ETDump is incomplete")
     if not size:
         return Failure(FailureKind.TRACE, _NO_TRACER, exit_code=0)
     return Failure(FailureKind.TRACE, "the ETDump is cut: the runner ended while it wrote it, or the disk was full")

@@ -309,7 +309,7 @@ def decode_xnn_graph(payload: bytes | memoryview, where: str) -> XnnGraph:
     """The graph in a payload; ``where`` names it in errors, whose offsets count from the start of the graph.
 
     Raises:
-        TraceFormatError: it is no payload, truncated, or damaged.
+        TraceFormatError: it is not a payload, truncated, or damaged.
     """
     header = _header(payload, where)
     graph = memoryview(payload)[header.graph_offset : header.graph_offset + header.graph_size]

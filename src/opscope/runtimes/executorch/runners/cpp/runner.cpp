@@ -1,4 +1,4 @@
-// Runs one program once in a process of its own, against the libraries of the installed executorch package.
+// Runs one program once in its own process, against the libraries of the installed executorch package.
 //
 // Flags that executor_runner has mean the same here; `--help` lists the others. The order of the steps is the
 // experiment: clear CPU features, then load the libraries that choose kernels by them, then prove what was cleared,
