@@ -24,7 +24,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "tests" / "support"))
 
 from dask_cluster import Cluster
 from many_bundles import Made, Mint
-from opscope.api import query_store, store_entries
+from opscope.api import query_store
 from opscope.fleet.store.log import snapshot
 from opscope.fleet.store.place import place_of
 from opscope.fleet.store.schema import TABLES
@@ -126,16 +126,18 @@ def _generated(store: Path, first: int, count: int, asked: argparse.Namespace) -
 
 
 def _tell_head() -> None:
-    print(f"{'':<12}{'s':>9}{'ms each':>9}{'cpu s':>9}{'ms each':>9}{'peak MiB':>10}{'files':>8}{'count':>8}{'MB':>9}")
+    times = f"{'s':>9}{'ms each':>9}{'cpu s':>9}{'ms each':>9}"
+    print(f"{'':<12}{times}{'peak MiB':>10}{'files':>8}{'count':>8}{'MB':>9}{'load':>7}")
 
 
 def _tell(name: str, cost: Cost, bundles: int, store: Path) -> None:
-    """A line: time for each bundle; files that are there, those that count, and their bytes."""
+    """A line: time for each bundle; files that are there, those that count, their bytes; the load at its end."""
     counting = snapshot(place_of(str(store))).files
     each = [f"{part:>9.1f}{part / bundles * 1e3:>9.2f}" for part in cost[:2]]
     there = sum(1 for path in store.rglob("*") if path.is_file())
     size = sum(file.size for file in counting) / 1e6
-    print(f"{name:<12}{each[0]}{each[1]}{cost.peak:>10.0f}{there:>8}{len(counting):>8}{size:>9.1f}", flush=True)
+    files = f"{cost.peak:>10.0f}{there:>8}{len(counting):>8}{size:>9.1f}"
+    print(f"{name:<12}{each[0]}{each[1]}{files}{os.getloadavg()[0]:>7.1f}", flush=True)
 
 
 def _ask(store: Path) -> None:
@@ -146,9 +148,10 @@ def _ask(store: Path) -> None:
         counted = min(_seconds(query_store, count, store) for _ in range(_ASKED))
         _tell_answer(name, QUESTIONS[name], store, f"{rows:>13,}{counted * 1e3:>11.0f}")
     _tell_answer("one series", _ONE, store, " " * 24)
-    print(
-        f"{'list':<12}{len(store_entries(store)):>13,}{'':>11}{_seconds(store_entries, store) * 1e3:>11.0f}", flush=True
-    )
+    _tell_head()
+    for name, words in (("list", ()), ("list, JSON", ("--json", "-"))):
+        _tell(name, _cost("store", "list", "--store", store, *words), 1, store)
+    _tell("report", _cost("store", "report", "--store", store, "--out", store.with_name("fleet"), "--quiet"), 1, store)
 
 
 def _tell_answer(name: str, sql: str, store: Path, before: str) -> None:
@@ -191,7 +194,7 @@ def _cost_of(words: list[str]) -> Cost:
         "used = resource.getrusage(resource.RUSAGE_CHILDREN)\n"
         "print(json.dumps([time.perf_counter() - start, used.ru_utime + used.ru_stime, used.ru_maxrss]))"
     )
-    done = subprocess.run([sys.executable, "-c", script, *words], check=True, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", script, *words], check=True, stdout=subprocess.PIPE, text=True)
     seconds, processor, peak = json.loads(done.stdout)
     unit = 1 if sys.platform == "darwin" else 1024  # getrusage(2): bytes on macOS, KiB on Linux
     return Cost(seconds, processor, peak * unit / 2**20)

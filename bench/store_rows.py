@@ -35,7 +35,7 @@ def main() -> None:
         numbers = range(begin, min(begin + each, first + count))
         entries = [_entry(n, f"model-{n % models}", f"device {n // models % devices}", at) for n in numbers]
         batch = Batch()
-        batch.add_many(entries, _all_rows(pattern, entries, numbers))
+        batch.add(entries, _all_rows(pattern, entries, numbers))
         batch.write(place)
         compaction.compact_loose(place)
 
@@ -77,6 +77,8 @@ def _rows(table: str, count: int) -> pl.DataFrame:
     variants = pl.Series("variant", [name for name in _VARIANTS for _ in range(count)])
     if table == "runs":
         columns |= {"kind": pl.Series("kind", ["bundle"] * 2), "role": pl.Series("role", list(_VARIANTS))}
+    if "arm" in columns:
+        columns["arm"] = pl.Series("arm", [("untraced", "traced")[number % 2] for number in range(len(variants))])
     return pl.DataFrame(columns).with_columns(variants)
 
 

@@ -8,23 +8,53 @@ from textwrap import dedent
 from typing import TYPE_CHECKING, Any
 
 import opscope
-from opscope.analysis.compare.compare import Comparison, EndToEnd, OperatorChange
+from opscope.analysis.compare.compare import EndToEnd, OperatorChange
 from opscope.analysis.latency.latency import Latency
 from opscope.analysis.operators.operators import CategoryTime, Operator
-from opscope.core.table import EventTable
-from opscope.measurements.results import AnalysisResult, ComparisonResult, EventsResult, Pandas, Profiled
+from opscope.fleet.analysis.history import LevelChange, Point, Series
+from opscope.fleet.store.entries import StoreEntry
+from opscope.measurements.notebook import NotebookResult
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-FUNCTIONS = ("read", "analyze", "compare", "profile", "check", "validate", "report")
-RESULTS = (EventsResult, AnalysisResult, ComparisonResult, Profiled)
-PARTS = (opscope.Settings, Latency, CategoryTime, Operator, EndToEnd, OperatorChange)
-_BASES = {
-    EventsResult: EventTable,
-    AnalysisResult: AnalysisResult.__mro__[1],
-    ComparisonResult: Comparison,
+FUNCTIONS = {
+    "Functions": "read analyze compare profile check validate report preflight kernels combined".split(),
+    "Many runs": (
+        "add_to_store store_entries query_store stored_history stored_fleet check_history "
+        "remove_from_store verify_store"
+    ).split(),
+    "Traces of AI Engine tiles": "analyze_tiles sweep_tiles compare_tiles check_tiles".split(),
 }
+"""Functions by section, in the order of the page."""
+RESULTS: tuple[type[NotebookResult], ...] = (
+    opscope.EventsResult,
+    opscope.AnalysisResult,
+    opscope.ComparisonResult,
+    opscope.Profiled,
+    opscope.GateResult,
+    opscope.ValidationResult,
+    opscope.PreflightResult,
+    opscope.KernelsResult,
+    opscope.CombinedResult,
+    opscope.AddReport,
+    opscope.StoreEntries,
+    opscope.QueryResult,
+    opscope.HistoryResult,
+    opscope.FleetResult,
+    opscope.RemoveReport,
+    opscope.StoreCheckResult,
+    opscope.Tiles,
+    opscope.Swept,
+    opscope.TilesComparisonResult,
+    opscope.TilesGateResult,
+)
+PARTS = (
+    *(opscope.Settings, Latency, CategoryTime, Operator, EndToEnd, OperatorChange),
+    *(StoreEntry, Series, Point, LevelChange),
+    *(opscope.BundleLabels, opscope.Where, opscope.KernelFilter, opscope.TilesRequest),
+)
+_METHODS = ("to_polars", "with_layers", "by_layer", "plot")
 _WIDEST = 100
 _SECTION = re.compile(r"^(Args|Attributes|Returns|Raises):$", re.MULTILINE)
 _ITEM = re.compile(r"^(\*?\w+(?:, \w+)*): ", re.MULTILINE)
@@ -38,10 +68,19 @@ def sections() -> list[str]:
         "`import opscope` gives these names. It loads neither torch nor a table library; both come when they are "
         "needed.\nEvery error is an `opscope.core.errors.OpscopeError`: [errors](errors.md).\n"
     )
-    functions = [_function(getattr(opscope, name), f"opscope.{name}", "###") for name in FUNCTIONS]
+    every = (
+        "Every result has a `repr` of one line, tables in a notebook (`_repr_html_`), `to_polars()`, and the same\n"
+        "frame for pandas:\n"
+    )
+    functions = [
+        part
+        for title, names in FUNCTIONS.items()
+        for part in (f"## {title}\n", *(_function(getattr(opscope, name), f"opscope.{name}", "###") for name in names))
+    ]
+    shared = _function(NotebookResult.to_pandas, "to_pandas", "###")
     results = [_result(kind) for kind in RESULTS]
     parts = [_described(kind, "###") for kind in PARTS]
-    return [intro, "## Functions\n", *functions, "## Results\n", *results, "## What they hold\n", *parts]
+    return [intro, *functions, "## Results\n", every, shared, *results, "## What they hold\n", *parts]
 
 
 def _function(function: Callable[..., Any], name: str, marks: str) -> str:
@@ -52,26 +91,32 @@ def _function(function: Callable[..., Any], name: str, marks: str) -> str:
 def _signature(function: Callable[..., Any]) -> str:
     """The signature, a line a parameter where it would be long."""
     signature = inspect.signature(function)
-    parameters = [re.sub(r"'", "", str(one)) for one in signature.parameters.values() if one.name != "self"]
+    parameters = [_parameter(one) for one in signature.parameters.values() if one.name != "self"]
     kinds = [one.kind for one in signature.parameters.values() if one.name != "self"]
     if inspect.Parameter.KEYWORD_ONLY in kinds:
         parameters.insert(kinds.index(inspect.Parameter.KEYWORD_ONLY), "*")
-    shown = [re.sub(r"<function \w+ at 0x[0-9a-f]+>", "...", one) for one in parameters]
-    short = f"({', '.join(shown)}) -> {str(signature.return_annotation).strip(chr(39))}"
+    short = f"({', '.join(parameters)}) -> {signature.return_annotation}"
     if len(short) <= _WIDEST:
         return short
-    lines = "".join(f"    {one},\n" for one in shown)
-    return f"(\n{lines}) -> {str(signature.return_annotation).strip(chr(39))}"
+    lines = "".join(f"    {one},\n" for one in parameters)
+    return f"(\n{lines}) -> {signature.return_annotation}"
 
 
-def _result(kind: type) -> str:
+def _parameter(one: inspect.Parameter) -> str:
+    """Name, type and default; a default that is no plain value is left out."""
+    if one.default is inspect.Parameter.empty:
+        return f"{one.name}: {one.annotation}"
+    plain = isinstance(one.default, str | int | float | tuple | None)
+    return f"{one.name}: {one.annotation} = {one.default!r}" if plain else f"{one.name}: {one.annotation} = ..."
+
+
+def _result(kind: type[NotebookResult]) -> str:
     """A result: what it is, its fields, its methods."""
-    base = _BASES.get(kind)
-    fields = prose(inspect.getdoc(base) or "") if base else ""
-    own = {**vars(Pandas), **vars(kind)}
-    wanted = [name for name in ("to_polars", "to_pandas") if name in own]
-    methods = [_function(own[name], f"{kind.__name__}.{name}", "####") for name in wanted]
-    return "\n".join([_described(kind, "###"), *([fields] if fields else []), *methods])
+    plain = [base for base in kind.__mro__[2:3] if base.__module__.startswith("opscope.") and base.__doc__]
+    fields = [prose(inspect.getdoc(base) or "") for base in plain if not base.__name__.startswith("_")]
+    wanted = [name for name in _METHODS if name in vars(kind)]
+    methods = [_function(vars(kind)[name], f"{kind.__name__}.{name}", "####") for name in wanted]
+    return "\n".join([_described(kind, "###"), *fields, *methods])
 
 
 def _described(kind: type, marks: str) -> str:

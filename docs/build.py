@@ -41,6 +41,7 @@ from opscope.core.errors import EXIT_INTERNAL, EXIT_OK, OpscopeError, kinds
 from opscope.core.table import column_reference
 from opscope.experiment.config import Config
 from opscope.fleet.analysis.fleet import Fleet
+from opscope.fleet.analysis.fleet_gate import FleetBudgets, FleetGate
 from opscope.fleet.analysis.history import History
 from opscope.fleet.store.checking import StoreCheck
 from opscope.fleet.store.schema import SCHEMA, TABLES
@@ -81,6 +82,8 @@ PUBLISHED: dict[str, type[msgspec.Struct]] = {
     "graph": ModelGraph,
     "check": GateReport,
     "budget": Budgets,
+    "fleet-check": FleetGate,
+    "fleet-budget": FleetBudgets,
     "manifest": Manifest,
     "preflight": Preflight,
     "doctor": Readiness,

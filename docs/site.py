@@ -21,9 +21,9 @@ ROOT = Path(__file__).resolve().parent.parent
 SKILLS = Path("src/opscope/skills")
 FIRST = {
     "how-to": (
-        "read-a-report compare-two-runs stop-a-slower-model-in-ci profile-your-own-model profile-a-raspberry-pi "
-        "profile-a-board-over-ssh profile-an-android-phone profile-a-mac-with-sme2 analyse-an-npu-trace "
-        "move-from-the-arm-kit use-the-python-api"
+        "read-a-report compare-two-runs stop-a-slower-model-in-ci check-pull-requests-on-github "
+        "profile-your-own-model profile-a-raspberry-pi profile-a-board-over-ssh profile-an-android-phone "
+        "profile-a-mac-with-sme2 analyse-an-npu-trace move-from-the-arm-kit use-the-python-api"
     ).split(),
     "concepts": "nested-events bottleneck-shift evidence-ladder verdicts roofline".split(),
     "skills": [f"opscope-{name}" for name in "setup-workspace validate-workflow export-model run-profiling".split()],

@@ -154,6 +154,21 @@ def test_slower_operators_are_listed_by_their_loss() -> None:
     assert "operators became slower" in str(report.advice)
 
 
+def test_operators_of_one_side_are_listed_by_their_time() -> None:
+    """What the other program does instead has no verdict of its own; the advice leads there when it takes most."""
+    comparison = compared(OLD, side(500_000, 100_000))
+    replace, first = msgspec.structs.replace, comparison.operators[0]
+    unjudged = replace(first, verdict=UNDECIDABLE, ci95_saved_ns=None, speedup=None)
+    new = replace(unjudged, name="erf", baseline_ns=None, candidate_ns=90_000.0, saved_ns=-90_000.0)
+    old = replace(unjudged, name="mean", baseline_ns=10_000.0, candidate_ns=None, saved_ns=10_000.0)
+    call = replace(new, kind="framework", saved_ns=-95_000.0, candidate_ns=95_000.0)
+    report = gate(replace(comparison, operators=[old, call, new]), Terms())
+    assert [change.name for change in report.unmatched] == ["erf", "mean"]
+    assert report.slower == []
+    assert "operators that only one side has" in str(report.advice)
+    assert gate(comparison, Terms()).unmatched == []
+
+
 def test_inconclusive_may_be_let_through_but_regressions_never() -> None:
     """A note says it."""
     doubtful = lenient(gate(compared(OLD, side(400_000, 100_000, processes=1)), Terms()))

@@ -25,10 +25,12 @@ from opscope.bundle.bundle import Bundle
 from opscope.bundle.manifest import Failure, FailureKind
 from opscope.cli.check import threshold_share
 from opscope.core.errors import MismatchError, NotFoundError, UsageError
+from opscope.core.stats.effect import Verdict
 from opscope.reports.formats.junit import junit_xml, xml_text
 from opscope.reports.gate import gate_markdown, gate_sentence, gate_summary
 from opscope.workflows.analyze.gate import read_budgets
 from programs import write_tiny_program
+from terminal_text import text_of
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "stop-a-slower-model-in-ci.md"
 HOSTILE = "a|b`<script>&\x1b[31m\x00\ufffe\u202ed*"
@@ -105,7 +107,7 @@ def test_a_pass_and_its_outputs(old: Path, new: Path, tmp_path: Path) -> None:
     assert done.stdout.startswith("passed: ")
     found = json.loads(files[0].read_text())
     assert (found["schema"], found["outcome"], found["let_through"]) == ("opscope.check/1", "passed", True)
-    assert files[1].read_text().startswith("## opscope check: passed of tiny\n")
+    assert files[1].read_text().startswith("## opscope check: passed, tiny is not slower (")
     assert parsed(files[2].read_bytes()).get("failures") == "0"
 
 
@@ -252,9 +254,18 @@ def test_what_a_gate_is_for_is_noted_and_not_refused(old: Path, new: Path, tmp_p
     other = changed(new, tmp_path / "other", model=model, environment=environment)
     (other / model.program).write_bytes(program)
     notes = " ".join(opscope.check(other, old).notes)
+    assert "device" not in notes
     assert "the model differs: tiny on the baseline, other on the candidate" in notes
     assert "different programs" in notes
     assert "different versions" in notes
+
+
+def test_boards_with_different_names_are_noted(old: Path, new: Path, tmp_path: Path) -> None:
+    """They may be of one kind; a name on one side alone tells nothing."""
+    here, there = changed(old, tmp_path / "here", device="left"), changed(new, tmp_path / "there", device="right")
+    told = "the device differs: left on the baseline, right on the candidate"
+    assert told in opscope.check(there, here).notes
+    assert not [note for note in opscope.check(there, old).notes if "device" in note]
 
 
 def test_missing_repetitions_are_noted(old: Path, tmp_path: Path) -> None:
@@ -364,16 +375,86 @@ def hostile(report: GateReport) -> GateReport:
     slower = [replace(change, name=HOSTILE, module=HOSTILE) for change in report.slower]
     criteria = [replace(criterion, name=HOSTILE) for criterion in report.criteria]
     side = replace(report.candidate, label=HOSTILE, path=HOSTILE)
-    return replace(report, model=HOSTILE, slower=slower, criteria=criteria, candidate=side, notes=[HOSTILE])
+    lone = [replace(change, baseline_ns=None) for change in slower]
+    names = {"model": HOSTILE, "slower": slower, "unmatched": lone, "criteria": criteria, "notes": [HOSTILE]}
+    return replace(report, candidate=side, **names)
 
 
 def test_markdown_holds_verdict_tables_and_notes(report: GateReport) -> None:
     """In this order; tables have as many cells in every row."""
-    text = gate_markdown(report)
+    text = gate_markdown(msgspec.structs.replace(report, criteria=report.criteria * 2))
     parts = [text.index(part) for part in (gate_sentence(report), "| criterion |", "became slower", "### Notes")]
     assert parts == sorted(parts)
     for block in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
         assert len({len(re.findall(r"(?<!\\)\|", line)) for line in block.splitlines()}) == 1
+
+
+def test_a_single_limit_is_no_table(report: GateReport) -> None:
+    """Its figures stand in the sentence above; the reason is left."""
+    (first,) = report.criteria
+    text = gate_markdown(report)
+    assert "| criterion |" not in text
+    assert f"\nWhy: {first.reason}.\n" in text
+
+
+def test_the_heading_answers_whether_it_is_slower(report: GateReport) -> None:
+    """Of a comment on a pull request the first line is read: outcome, model and change, or what cannot be told."""
+    replace, end_to_end = msgspec.structs.replace, report.end_to_end
+
+    def heading(**changes: Any) -> str:
+        return gate_markdown(replace(report, **changes)).partition("\n")[0].removeprefix("## opscope check: ")
+
+    assert re.fullmatch(r"regression, tiny is slower \(\+\d+\.\d %\)", heading())
+    faster = {"end_to_end": replace(end_to_end, verdict=Verdict.FASTER), "slowdown": -0.05, "criteria": []}
+    assert heading(outcome=Outcome.PASSED, **faster) == "passed, tiny is faster (-5.0 %)"
+    equal = {"end_to_end": replace(end_to_end, verdict=Verdict.NO_DIFFERENCE), "slowdown": 0.004, "criteria": []}
+    assert heading(outcome=Outcome.PASSED, model=None, **equal) == "passed, the candidate is not slower (+0.4 %)"
+    unknown = {"outcome": Outcome.INCONCLUSIVE, "let_through": True, "slowdown": 0.02, "criteria": []}
+    assert heading(**unknown) == "inconclusive (allowed to pass), whether tiny is slower cannot be told (+2.0 %)"
+    kept = replace(report.criteria[0], outcome=Outcome.PASSED)
+    layer = replace(report.criteria[0], outcome=Outcome.REGRESSION, name="layer")
+    assert heading(criteria=[kept, layer], slowdown=0.01) == "regression, tiny exceeds 1 limit of the budget (+1.0 %)"
+
+
+def test_operators_that_lost_next_to_nothing_are_counted_not_listed(report: GateReport) -> None:
+    """A loss of a thousandth of the latency may be certain, and is not what made it slower."""
+    replace, first = msgspec.structs.replace, report.slower[0]
+    tiny = replace(
+        first, name="tiny", saved_ns=-0.001 * report.end_to_end.candidate_ns, candidate_ns=first.candidate_ns
+    )
+    text = gate_markdown(replace(report, slower=[first, tiny]))
+    assert "| tiny |" not in text
+    assert "1 more lost" in text
+    assert "No operator is shown to be slower by 0.5 % of the latency or more." in gate_markdown(
+        replace(report, slower=[tiny])
+    )
+
+
+def test_operators_of_one_side_are_shown_with_their_side(report: GateReport) -> None:
+    """In Markdown and on the terminal: a dash stands for the side that does not have it."""
+    lone = msgspec.structs.replace(report.slower[0], name="erf", module=None, baseline_ns=None)
+    found = msgspec.structs.replace(report, slower=[], unmatched=[lone])
+    assert re.search(r"^\| erf \|  \| - \| [\d.]+ \|$", gate_markdown(found), re.MULTILINE)
+    assert re.search(r"erf +- +[\d.]+", text_of(gate_summary(found)))
+
+
+def test_paths_in_markdown_are_as_long_as_tells_them_apart(report: GateReport) -> None:
+    """The temporary directory of a job is left out; two bundles keep their names."""
+
+    def paths(baseline: str, candidate: str) -> list[str]:
+        replace = msgspec.structs.replace
+        sides = {
+            "baseline": replace(report.baseline, path=baseline),
+            "candidate": replace(report.candidate, path=candidate),
+        }
+        return re.findall(
+            r"^\| (?:baseline|candidate) \| (.*?) \|", gate_markdown(replace(report, **sides)), re.MULTILINE
+        )
+
+    assert paths("/t/x/variants/old", "/t/x/variants/new") == ["old", "new"]
+    assert paths("/t/x/variants/a", "/t/y/variants/a") == ["x/variants/a", "y/variants/a"]
+    assert paths("old", "../new") == ["old", "../new"]
+    assert paths("a/same", "a/same") == ["same", "same"]
 
 
 def test_names_stay_text_in_markdown_and_on_the_terminal(report: GateReport) -> None:

@@ -22,6 +22,7 @@ from opscope.bundle.bundle import Bundle
 from opscope.bundle.manifest import Conditions, Failure, FailureKind, Role, Status
 from opscope.core.errors import BundleError, FeatureError, NotFoundError, RunError, UsageError
 from opscope.experiment.config_files import template
+from opscope.workflows.measure.configuration import read_experiments
 from opscope.workflows.measure.experiments import Means
 from opscope.workflows.measure.run_report import RunReport
 from opscope.workflows.measure.running import run
@@ -488,13 +489,28 @@ def test_init_writes_a_template_once(target: str, tmp_path: Path) -> None:
     assert opscope("init", "--target", target, "--out", "-", cwd=tmp_path).stdout == template(target)
 
 
+def test_init_writes_devices(tmp_path: Path) -> None:
+    """A file that is right as it is, with what was named."""
+    words = ["--device", "pixel8=adb:123", "--device", "rpi.5=ssh:pi@rpi5?dir=/data"]
+    done = opscope("init", *words, "--out", "lab.toml", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = read_experiments(tmp_path / "lab.toml").experiments
+    assert [(one.device, one.target) for one in found] == [("pixel8", "adb:123"), ("rpi.5", "ssh:pi@rpi5?dir=/data")]
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
+        ("init --device rpi5", 2, "'rpi5' is not NAME=TARGET"),
+        ("init --device rpi5=moon", 2, 'no target "moon"'),
+        ("init --device a=local --device a=native", 2, "two devices are called a"),
+        ("init --device a=local --target local", 2, "each device says its own target"),
+        ("run named.toml", 2, "nothing says where the device rpi5 is"),
+        ("run named.toml --only rpi", 2, "did you mean rpi5"),
         ("run none.toml", 3, "no such file"),
         ("run wrong.toml", 2, "wrong.toml: rounds: 0 is not allowed"),
         ("run some.toml --only nothing", 2, "--only"),
-        ("run some.toml --only nothing other", 2, "no experiment or variant 'nothing'"),
+        ("run some.toml --only nothing other", 2, "no experiment, device or variant 'nothing'"),
         ("run some.toml other.toml", 2, "several configurations: some.toml, other.toml"),
         ("run some.toml --analysis-only --resume", 2, "--resume"),
         ("run some.toml --analysis-only", 3, "no bundle"),
@@ -506,6 +522,7 @@ def test_wrong_input_gets_a_message_and_a_code(arguments: str, code: int, said: 
     """No traceback, and nothing left behind."""
     written(tmp_path, PAIR)
     (tmp_path / "wrong.toml").write_text('model = "tiny.pte"\nrounds = 0')
+    (tmp_path / "named.toml").write_text('model = "tiny.pte"\ndevices = ["rpi5"]')
     (tmp_path / "missing.toml").write_text('model = "none.pte"')
     before = sorted(tmp_path.rglob("*"))
     done = opscope(*arguments.split(), cwd=tmp_path)

@@ -78,6 +78,58 @@ def test_every_model_runs_on_every_target(tmp_path: Path) -> None:
     assert [e.name for e in found] == ["toy_cnn-local", "toy_cnn-native", "vit_tiny-local", "vit_tiny-native"]
 
 
+DEVICES = """
+models = ["toy_cnn", "vit_tiny"]
+
+[devices.pixel8]
+target = "adb:123"
+
+[devices.rpi5]
+target = "ssh:pi@rpi5?dir=/data"
+"""
+
+
+def test_every_model_runs_on_every_device(tmp_path: Path) -> None:
+    """Experiments have the names of their devices, and no address in theirs."""
+    found = own(DEVICES, tmp_path).experiments
+    assert [(e.name, e.device, e.target) for e in found] == [
+        ("toy_cnn-pixel8", "pixel8", "adb:123"),
+        ("toy_cnn-rpi5", "rpi5", "ssh:pi@rpi5?dir=/data"),
+        ("vit_tiny-pixel8", "pixel8", "adb:123"),
+        ("vit_tiny-rpi5", "rpi5", "ssh:pi@rpi5?dir=/data"),
+    ]
+    assert not any(e.needs_worker for e in found)
+
+
+def test_a_device_may_have_two_names(tmp_path: Path) -> None:
+    """Each is a directory of its own; that they are one machine is found where they run."""
+    text = 'model = "toy_cnn"\ndevices = {one = {target = "local"}, two = {target = "local"}}'
+    assert [e.name for e in own(text, tmp_path).experiments] == ["toy_cnn-one", "toy_cnn-two"]
+
+
+def test_names_of_devices_alone_are_for_workers(tmp_path: Path) -> None:
+    """They keep the names that they had, with the kind of target."""
+    (one, two) = own('model = "toy_cnn"\ndevices = ["one", "two", "one"]', tmp_path).experiments
+    assert [(one.name, one.device), (two.name, two.device)] == [
+        ("toy_cnn-local-one", "one"),
+        ("toy_cnn-local-two", "two"),
+    ]
+    assert one.needs_worker
+
+
+def test_builds_run_on_devices_with_names(tmp_path: Path) -> None:
+    """The rules are those of their targets."""
+    text = """
+    model = "m.pte"
+    devices = {a = {target = "ssh:a"}, b = {target = "ssh:b"}}
+    variants = [{name = "new", runner = "new"}, {name = "old", runner = "old"}]
+    """
+    (first, _) = own(text, tmp_path).experiments
+    assert [variant.runner for variant in first.variants] == [tmp_path / "new", tmp_path / "old"]
+    with pytest.raises(UsageError, match=r"only the target runner, ssh or adb has one"):
+        own(text.replace("ssh:b", "local"), tmp_path)
+
+
 def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
     """Of programs, runners and the output; a registered name stays a name."""
     text = """
@@ -193,6 +245,16 @@ V = 'model = "m"\nvariants = [{name = "a"}, {name = "b", ablate = ["avx2"]}]\n'
         ("model = 'm'\ncomparisons = [{baseline = 'a', candidate = 'b'}]", "comparisons", "no variants", None),
         ("models = ['m', 'm']", "models", "two experiments would be called m-local", None),
         ("model = 'm'\nvariants = [{}]", "variants[0].name", "missing", None),
+        ("model = 'm'\n[devices.rpi5]", "devices.rpi5.target", "missing", None),
+        ("model = 'm'\n[devices.rpi5]\ntarget = 3", "devices.rpi5.target", "3 is not allowed; expected a text", None),
+        ("model = 'm'\n[devices.rpi5]\ntarget = 'moon'", "devices.rpi5.target", 'no target "moon"', "known"),
+        ("model = 'm'\n[devices.rpi5]\ntarget = 'ssh:-x'", "devices.rpi5.target", "no host", "ssh:board"),
+        ("model = 'm'\n[devices.rpi5]\ntaget = 'local'", "devices.rpi5.taget", "no such key", "did you mean target"),
+        ("model = 'm'\n[devices.'a b']\ntarget = 'local'", "devices", '"a b" is not allowed; expected a name', None),
+        ("model = 'm'\ndevices = {a = 'ssh:a'}", "devices.a", "expected a table", 'target = "ssh:a"'),
+        ("model = 'm'\ndevices = 3", "devices", "3 is not allowed; expected a table or a list", None),
+        ("model = 'm'\ntarget = 'ssh:a'\n[devices.a]\ntarget = 'local'", "target", "says its own", "leave out target"),
+        ("model = 'm'\n[devices.a]\ntarget = 'runner'", "variants", "missing", None),
         (
             "model = 'm'\nvariants = [{name = '../x'}]",
             "variants[0].name",

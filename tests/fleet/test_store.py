@@ -24,23 +24,26 @@ from many_bundles import Made, Mint, fleet
 from opscope.api import (
     add_to_store,
     compact_store,
+    entries_stream,
     migrate_store,
     query_store,
     query_stream,
     remove_from_store,
     store_entries,
+    to_json,
     verify_store,
 )
 from opscope.bundle.manifest import Manifest
 from opscope.core.errors import BundleError, NotFoundError, StorageError, TraceFormatError, UsageError
 from opscope.fleet.reports.answer import answer_bytes
 from opscope.fleet.store import log
-from opscope.fleet.store.compaction import _replaced_by, _rewritten, alike
+from opscope.fleet.store.compaction import _replaced_by, alike, read_together
+from opscope.fleet.store.entries import StoreEntry
 from opscope.fleet.store.place import place_of
 from opscope.fleet.store.rows import BundleLabels
 from opscope.fleet.store.schema import SCHEMA, TABLES
 from opscope.fleet.store.writing import Batch
-from opscope.fleet.stored_bundle import BundleRequest, ready
+from opscope.fleet.stored_bundle import BundleRequest, framed_together, ready
 from stored_rows import stored_rows
 
 BIN = Path(sys.executable).parent / "opscope"
@@ -191,6 +194,19 @@ def test_a_damaged_bundle_is_named_and_the_others_are_stored(
     assert len(store_entries(tmp_path / "store")) == 12 - len(done.skipped)
 
 
+def test_every_bundle_with_a_value_that_no_table_can_hold_is_named(bundles: Path, tmp_path: Path) -> None:
+    """Rows of many bundles become tables together: those in the way are found, and cost no other one its rows."""
+    for number in (0, 4, 5, 11):
+        _threads(bundles / f"{number:02d}", 10**30)
+    done = add_to_store([bundles], tmp_path / "store")
+    assert [Path(one.path).name for one in done.skipped] == ["00", "04", "05", "11"]
+    assert {one.problem.partition(": ")[0] for one in done.skipped} == {one.path for one in done.skipped}
+    assert counts(tmp_path / "store")["runs"] == 16
+    add_to_store([bundles / f"{n:02d}" for n in (1, 2, 3, 6, 7, 8, 9, 10)], tmp_path / "one by one")
+    for table in TABLES:
+        assert stored_rows(tmp_path / "store", table) == stored_rows(tmp_path / "one by one", table)
+
+
 def test_the_command_names_what_it_left_out(bundles: Path, tmp_path: Path) -> None:
     """On standard error, with the exit code of an incomplete result; the others are stored."""
     (bundles / "05/manifest.json").write_text("{")
@@ -272,8 +288,8 @@ def test_a_bundle_that_two_add_at_one_moment_is_stored_once(mint: Mint, tmp_path
     log.create(place)
     batches = [Batch(), Batch()]
     for batch in batches:
-        made = ready(BundleRequest(str(mint.original)))
-        batch.add(msgspec.structs.replace(made.entry, placed="2026-01-01T00:00:00"), made.frames)
+        (made,) = framed_together([ready(BundleRequest(str(mint.original)))])
+        batch.add([msgspec.structs.replace(one, placed="2026-01-01T00:00:00") for one in made.entries], made.frames)
     waiting = threading.Barrier(2)
     with ThreadPoolExecutor(2) as pool:
         stored = list(pool.map(lambda batch: (waiting.wait(), batch.write(place))[1], batches))
@@ -293,6 +309,31 @@ def test_compaction_changes_files_and_no_answer(bundles: Path, tmp_path: Path) -
     assert held == {name: query_store(f"SELECT * FROM {name} ORDER BY ALL", store).rows for name in TABLES}
     assert verify_store(store).leftovers == []
     assert compact_store(store) == (0, 0, 0)
+
+
+def test_compaction_of_long_texts_holds_no_more_than_a_part(tmp_path: Path) -> None:
+    """Files of 20,000 rows and 30 MB of text become fewer, none of more text than may be held at once."""
+    place = place_of(str(tmp_path / "store"))
+    log.create(place)
+    for number in range(4):
+        one = StoreEntry(f"{number:064}", f"{number}", 1, "model", "device", ("v",), "", "", "", placed="2026-01-01")
+        rows = pl.select(pl.int_range(20_000).alias("row"), pl.lit(one.bundle).alias("bundle"))
+        text = (pl.col("row") * 7919 + number).cast(pl.String) + " times slower than its neighbour. "
+        made = [pl.concat_str([text] * 15).alias(name) for name in ("title", "evidence")]
+        others = [pl.lit(None, c.type.polars).alias(c.name) for c in TABLES["findings"].columns[1:]]
+        batch = Batch()
+        batch.add([one], {"findings": rows.with_columns(others).with_columns(made).drop("row")})
+        batch.write(place)
+    asked = "SELECT bundle, count(*), count(DISTINCT title), max(evidence) FROM findings GROUP BY ALL ORDER BY ALL"
+    before = query_store(asked, place.address).rows
+    assert compact_store(place.address).after == 3
+    assert sorted(file.rows for file in log.snapshot(place).of("findings")) == [40_000, 40_000]
+    assert query_store(asked, place.address).rows == before
+    assert compact_store(place.address) == (0, 0, 0)
+    assert [one.bundle for one in remove_from_store(["0" * 63 + "2"], place.address).removed] == ["0" * 63 + "2"]
+    assert [row[:2] for row in query_store(asked, place.address).rows] == [
+        row[:2] for row in before if row[0][-1] != "2"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -329,8 +370,7 @@ def test_a_compaction_goes_on_while_others_add(bundles: Path, tmp_path: Path) ->
     place = place_of(str(store))
     slept = log.snapshot(place)
     add_to_store([bundles / "02"], store)
-    new = _rewritten(place, slept.of("runs"))
-    assert new is not None
+    ((_, new),) = read_together(place, slept.of("runs"))
     assert _replaced_by(place, slept, [new], slept.of("runs"), data=False)
     assert counts(store)["runs"] == 6
     assert verify_store(store).faults == []
@@ -459,6 +499,37 @@ def test_a_long_answer_is_held_a_part_at_a_time(store: Path) -> None:
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         assert [next(parts)[0], next(parts)[0]] == [(0,), (10_000,)]
         assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50_000  # KiB; all rows are 300 MiB
+
+
+def test_the_list_shows_the_newest_and_how_many_there_are(store: Path, tmp_path: Path) -> None:
+    """In the order of histories, the newest at the end; JSON is whole unless told otherwise."""
+    every = store_entries(store)
+    assert [one.bundle for one in store_entries(store, last=5)] == [one.bundle for one in every[-5:]]
+    assert store_entries(store, last=50) == every
+
+    def shown(text: str) -> list[str]:
+        return re.findall(r"^[0-9a-f]{12}\b", text, re.MULTILINE)
+
+    done = opscope("store", "list", "--store", store, "--limit", 5)
+    assert shown(done.stdout) == [one.bundle[:12] for one in every[-5:]]
+    assert "the newest 5 of 12 bundles; --limit 0 lists all of them" in done.stderr
+    done = opscope("store", "list", "--store", store)
+    assert (len(shown(done.stdout)), done.stderr) == (12, "")
+    done = opscope("store", "list", "--store", store, "--json", "-")
+    assert (done.stdout.encode(), done.stderr) == (to_json(every), "")
+    done = opscope("store", "list", "--store", store, "--limit", 2, "--json", tmp_path / "two.json")
+    assert (tmp_path / "two.json").read_bytes() == to_json(every[-2:])
+    assert len(shown(done.stdout)) == 2
+
+
+def test_a_list_is_held_a_part_at_a_time(store: Path) -> None:
+    """Entries are read as they are taken, and the store may go on meanwhile."""
+    with entries_stream(store) as stream:
+        assert stream.total == 12
+        first = next(stream.entries)
+        assert [first, *stream.entries] == store_entries(store)
+    with entries_stream(store, last=0) as stream:
+        assert (stream.total, list(stream.entries)) == (12, [])
 
 
 def test_the_queries_of_the_page_have_answers(store: Path) -> None:

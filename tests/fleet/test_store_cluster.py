@@ -168,7 +168,7 @@ def test_a_killed_worker_is_replaced_and_a_lost_scheduler_takes_nothing(tmp_path
             time.sleep(0.01)
         cluster.scheduler.kill()
         _, errors = more.communicate()
-        assert more.returncode == ClusterError.exit_code
+        assert more.returncode == ClusterError.exit_code, errors
         assert "the scheduler was lost" in errors
         assert "Traceback" not in errors
     there = [path.name for path in (tmp_path / "more").iterdir() if not path.name.startswith(".")]

@@ -34,7 +34,7 @@ def side(directory: Path, *cores: Gemm) -> Path:
 
 def compared(baseline: Path, candidate: Path) -> TilesComparison:
     """The comparison, which keeps its published schema."""
-    found = opscope.compare(baseline, candidate)
+    found = opscope.compare_tiles(baseline, candidate)
     assert isinstance(found, TilesComparison)
     jsonschema.validate(json.loads(to_json(found)), msgspec.json.schema(TilesComparison))
     return found
@@ -138,7 +138,7 @@ def test_the_gate_does_not_name_a_stall_whose_share_grew(tmp_path: Path) -> None
     """What became worse are figures in cycles."""
     before = side(tmp_path / "a", *(Gemm(**FEW, call=300 + number, rest=900) for number in range(6)))
     after = side(tmp_path / "b", *(Gemm(**FEW, call=260 + number, rest=900) for number in range(6)))
-    report = opscope.check(after, before)
+    report = opscope.check_tiles(after, before)
 
     assert isinstance(report, TilesGate)
     assert report.slower == []
@@ -148,7 +148,7 @@ def test_the_gate_names_a_stall_that_grew(tmp_path: Path) -> None:
     """In cycles of an iteration, on the terminal and in Markdown."""
     before = side(tmp_path / "a", *(Gemm(**FEW, rest=800 + number) for number in range(8)))
     after = side(tmp_path / "b", *(Gemm(**FEW, rest=900 + number) for number in range(8)))
-    report = opscope.check(after, before, threshold=0.01)
+    report = opscope.check_tiles(after, before, threshold=0.01)
 
     assert isinstance(report, TilesGate)
     assert [(row.name, row.unit, row.change) for row in report.slower] == [("lock stall", "cycles/iteration", 100)]

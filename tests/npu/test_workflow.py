@@ -339,7 +339,7 @@ def side(directory: Path, calls: list[int]) -> Path:
 def test_one_trace_a_side_decides_nothing(tmp_path: Path) -> None:
     """However large the difference, a run says nothing about the next one."""
     before, after = side(tmp_path / "a", [300]), side(tmp_path / "b", [900])
-    found = opscope.compare(before / "0.json", after)
+    found = opscope.compare_tiles(before / "0.json", after)
 
     assert isinstance(found, TilesComparison)
     assert found.overall.verdict is Verdict.UNDECIDABLE
@@ -351,7 +351,7 @@ def test_one_trace_a_side_decides_nothing(tmp_path: Path) -> None:
 def test_several_traces_a_side_can_decide(tmp_path: Path) -> None:
     """Four a side are enough for the whole, more for each of many figures, which say where the difference is."""
     before, after = side(tmp_path / "a", [*range(300, 306)]), side(tmp_path / "b", [*range(600, 606)])
-    found = opscope.compare(before, after)
+    found = opscope.compare_tiles(before, after)
     assert isinstance(found, TilesComparison)
     jsonschema.validate(json.loads(to_json(found)), msgspec.json.schema(TilesComparison))
 
@@ -371,7 +371,7 @@ def test_written_analyses_are_sides_with_rates(tmp_path: Path) -> None:
         tiles = analyze_tiles(saved(tmp_path / f"{name}.json", Gemm(call=call).tile()), SIZES)
         (tmp_path / name).mkdir()
         (tmp_path / name / "analysis.json").write_bytes(to_json(tiles.analysis))
-    found = opscope.compare(tmp_path / "a", tmp_path / "b" / "analysis.json")
+    found = opscope.compare_tiles(tmp_path / "a", tmp_path / "b" / "analysis.json")
 
     assert isinstance(found, TilesComparison)
     (rate,) = found.rates
@@ -386,7 +386,7 @@ def test_compressed_traces_are_sides_too(tmp_path: Path) -> None:
     packed.write_bytes(gzip.compress(traces[0]))
     packed_too.write_bytes(zstandard.ZstdCompressor().compress(traces[1]))
     broken.write_bytes(b"\x1f\x8b" + b"\x00" * 40)
-    found = opscope.compare(packed, packed_too)
+    found = opscope.compare_tiles(packed, packed_too)
 
     assert isinstance(found, TilesComparison)
     assert found.kinds[0].candidate == pytest.approx(320)
@@ -399,7 +399,7 @@ def test_compressed_traces_are_sides_too(tmp_path: Path) -> None:
 def test_the_gate_stops_a_slower_candidate(tmp_path: Path, calls: list[int], outcome: Outcome | None) -> None:
     """By the same rules as for models: shown to be slower, and by more than is let through."""
     before, after = side(tmp_path / "a", [301, 300, 302, 304]), side(tmp_path / "b", calls)
-    report = opscope.check(after, before, threshold=0.05)
+    report = opscope.check_tiles(after, before, threshold=0.05)
 
     assert isinstance(report, TilesGate)
     jsonschema.validate(json.loads(to_json(report)), msgspec.json.schema(TilesGate))
@@ -412,11 +412,11 @@ def test_the_gate_refuses_what_cannot_be_compared(tmp_path: Path) -> None:
     before, words = side(tmp_path / "a", [300]), tmp_path / "notes.txt"
     words.write_text("hello")
     with pytest.raises(MismatchError, match="the same traces"):
-        opscope.check(before, before)
+        opscope.check_tiles(before, before)
     with pytest.raises(MismatchError, match="no trace of AI Engine tiles"):
-        opscope.check(words, before)
+        opscope.check_tiles(words, before)
     with pytest.raises(NotFoundError, match="no such file"):
-        opscope.compare(before, tmp_path / "nothing")
+        opscope.compare_tiles(before, tmp_path / "nothing")
     assert not is_tiles(words)
 
 

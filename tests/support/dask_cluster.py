@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -24,10 +24,11 @@ class Process:
     Args:
         words: of the command.
         ready: what it prints then; the first group is kept as ``found``.
+        variables: more of its environment.
     """
 
-    def __init__(self, words: Sequence[str], ready: re.Pattern[str]) -> None:
-        environment = os.environ | {"DASK_DISTRIBUTED__WORKER__MEMORY__TERMINATE": "0.99"}
+    def __init__(self, words: Sequence[str], ready: re.Pattern[str], variables: Mapping[str, str] = {}) -> None:
+        environment = os.environ | {"DASK_DISTRIBUTED__WORKER__MEMORY__TERMINATE": "0.99"} | dict(variables)
         self.process = subprocess.Popen(
             [str(_BIN / words[0]), *words[1:]],
             stdout=subprocess.PIPE,
@@ -90,11 +91,11 @@ class Cluster:
         for number in range(workers):
             self.add_worker(resources[number] if number < len(resources) else "", kept)
 
-    def add_worker(self, resources: str = "", kept: Sequence[str] = ()) -> Process:
+    def add_worker(self, resources: str = "", kept: Sequence[str] = (), variables: Mapping[str, str] = {}) -> Process:
         """One more worker."""
         words = ["dask", "worker", self.address, "--nthreads", "1", "--no-dashboard", *kept]
         words += ["--resources", resources] if resources else []
-        self.workers.append(Process(words, READY))
+        self.workers.append(Process(words, READY, variables))
         return self.workers[-1]
 
     def __enter__(self) -> Cluster:  # noqa: PYI034 - typing.Self is of Python 3.11

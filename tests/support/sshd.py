@@ -30,20 +30,27 @@ class Sshd:
         directory: for its files.
         environment: variables of its sessions.
         lines: more of its configuration.
+        host: name by which ssh finds it.
 
     Attributes:
         home: directory for what opscope keeps on the device.
         port: that it listens on.
     """
 
-    def __init__(self, directory: Path, environment: dict[str, str] | None = None, lines: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        environment: dict[str, str] | None = None,
+        lines: tuple[str, ...] = (),
+        host: str = "board",
+    ) -> None:
         self._binary = shutil.which("sshd", path=_PLACES)
         if self._binary is None or shutil.which("ssh-keygen") is None:
             pytest.skip("needs sshd (Debian: apt install openssh-server)")
         if os.geteuid() == 0:
             with contextlib.suppress(OSError):
                 Path("/run/sshd").mkdir(exist_ok=True)  # where sshd shuts itself in
-        self.home, self._directory = directory / "device", directory
+        self.home, self._directory, self._host = directory / "device", directory, host
         self.home.mkdir(parents=True)
         self.port = _free_port()
         self._environment, self._lines = environment or {}, lines
@@ -51,18 +58,23 @@ class Sshd:
             command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(directory / name)]
             subprocess.run(command, check=True)
         (directory / "authorized_keys").write_text((directory / "user_key.pub").read_text())
-        (directory / "ssh_config").write_text(self._client())
+        self.client.write_text(self._client())
         self.start()
 
     @property
     def options(self) -> str:
         """Options that make ssh and scp find it, as the environment variable holds them."""
-        return f"-F {self._directory / 'ssh_config'}"
+        return f"-F {self.client}"
+
+    @property
+    def client(self) -> Path:
+        """What makes ssh find it, as a file of ssh's configuration."""
+        return self._directory / "ssh_config"
 
     @property
     def address(self) -> str:
         """As it is given to ``--target``, ``ssh:`` left out."""
-        return f"board?dir={self.home}"
+        return f"{self._host}?dir={self.home}"
 
     def start(self) -> None:
         """Start it, and wait until it listens."""
@@ -109,7 +121,7 @@ class Sshd:
     def _client(self) -> str:
         return "\n".join(
             [
-                "Host board",
+                f"Host {self._host}",
                 "  HostName 127.0.0.1",
                 f"  Port {self.port}",
                 f"  User {getpass.getuser()}",
@@ -145,9 +157,11 @@ class Sshd:
 
 
 @contextlib.contextmanager
-def running(directory: Path, environment: dict[str, str] | None = None, lines: tuple[str, ...] = ()) -> Iterator[Sshd]:
+def running(
+    directory: Path, environment: dict[str, str] | None = None, lines: tuple[str, ...] = (), host: str = "board"
+) -> Iterator[Sshd]:
     """A server for the time of a test."""
-    server = Sshd(directory, environment, lines)
+    server = Sshd(directory, environment, lines, host)
     try:
         yield server
     finally:

@@ -121,8 +121,9 @@ class StoreMachine(RuleBasedStateMachine):
     @precondition(lambda self: self._store.exists())
     @invariant()
     def holds_what_was_added(self) -> None:
-        """Entries and rows are those of the model, and every file is as it was promised."""
-        assert sorted(entry.bundle for entry in store_entries(self._store)) == sorted(self._held.values())
+        """Entries, in order, and rows are those of the model, and every file is as it was promised."""
+        assert [entry.bundle for entry in store_entries(self._store)] == list(self._held.values())
+        assert [entry.bundle for entry in store_entries(self._store, last=2)] == list(self._held.values())[-2:]
         rows = query_store("SELECT bundle, variant, latency_ns FROM runs", self._store).rows
         expected = [
             (self._held[number], variant, value)

@@ -22,6 +22,7 @@ from opscope.core.errors import NotFoundError, UsageError
 from opscope.core.files import labels
 from opscope.core.stats.effect import Verdict
 from opscope.experiment.target import Job
+from opscope.measurements.bundle_differences import bundle_differences
 from opscope.program.operators.kinds import Category
 from opscope.reports.combined.combined import BundlePart, combine
 from opscope.reports.combined.operators import shared_programs
@@ -214,6 +215,35 @@ def test_a_copy_is_no_second_measurement(bundles, tmp_path):
     assert "mac and copy hold the same traces: a copy is not a second measurement" in found.notes
     assert found.series[0].versions[1].verdict is None
     assert found.series[0].versions[1].notes == ["the same traces as the first: a copy"]
+
+
+def test_many_copies_are_told_once(shown):
+    """Of three bundles with the same traces there is one sentence, and none of those with others."""
+    others = [replace_traces(shown, letter) for letter in "xy"]
+    parts = [BundlePart(label, f"/{label}", shown) for label in "abc"]
+    parts += [BundlePart(label, f"/{label}", own) for label, own in zip("de", others, strict=True)]
+    told = [note for note in bundle_differences(parts) if "same traces" in note]
+    assert told == ["a, b and c hold the same traces: a copy is not a second measurement"]
+
+
+def replace_traces(shown: ReportContent, letter: str) -> ReportContent:
+    """The same content with traces of other hashes."""
+    replace = msgspec.structs.replace
+    repetitions = [
+        replace(one, trace_sha256=f"{letter}{number}" if one.trace_sha256 else None)
+        for number, one in enumerate(shown.manifest.repetitions)
+    ]
+    return replace(shown, manifest=replace(shown.manifest, repetitions=repetitions))
+
+
+def test_the_parts_on_each_of_many_bundles_are_folded(shown):
+    """The tables of all of them stay; what is said of each is one click away, and nothing is left out."""
+    few, many = (combine([BundlePart(f"b{n}", f"/b{n}", shown) for n in range(count)], [], []) for count in (8, 9))
+    assert "categories, longest operators and findings</summary>" not in combined_html(few)
+    page = combined_html(many)
+    assert page.count("categories, longest operators and findings</summary>") == 9
+    assert page.count("<details") == page.count("</details>") == 9 + 2
+    assert page.count("<h3>") == 0
 
 
 def test_what_is_missing_is_said(bundles, tmp_path):

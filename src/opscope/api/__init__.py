@@ -9,15 +9,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from opscope.analysis.kernels.kernels import KernelFilter
     from opscope.core.json import to_json
     from opscope.fleet.fleet import fleet_report, stored_fleet
+    from opscope.fleet.fleet_gate import check_fleet
     from opscope.fleet.history import acknowledge_changes, check_new_changes, stored_history
     from opscope.fleet.history_gate import check_history
+    from opscope.fleet.results import FleetResult, HistoryResult, QueryResult, StoreCheckResult, StoreEntries
+    from opscope.fleet.store.rows import BundleLabels
     from opscope.fleet.stores import (
         AddReport,
         RemoveReport,
         add_to_store,
         compact_store,
+        entries_stream,
         migrate_store,
         query_store,
         query_stream,
@@ -25,9 +30,13 @@ if TYPE_CHECKING:
         store_entries,
         verify_store,
     )
+    from opscope.measurements.judgements import GateResult, ValidationResult
+    from opscope.measurements.program_results import KernelsResult, PreflightResult
     from opscope.measurements.results import AnalysisResult, ComparisonResult, EventsResult, Profiled
     from opscope.npu.workflows.aie import Tiles, TilesRequest, analyze_tiles, write_tiles
-    from opscope.npu.workflows.sweep import sweep_tiles, write_sweep
+    from opscope.npu.workflows.results import TilesComparisonResult, TilesGateResult
+    from opscope.npu.workflows.sides import check_tiles, compare_tiles
+    from opscope.npu.workflows.sweep import Swept, sweep_tiles, write_sweep
     from opscope.workflows.agent_skills import Skill, install_skills, skills
     from opscope.workflows.analyze.analyses import analyze, compare
     from opscope.workflows.analyze.gate import check
@@ -45,7 +54,9 @@ if TYPE_CHECKING:
     from opscope.workflows.measure.program_check import ProgramCheck, check_programs
     from opscope.workflows.measure.run_report import RunReport
     from opscope.workflows.measure.running import run
+    from opscope.workflows.measure.workers import Where
     from opscope.workflows.reports.combined import combined, combined_report
+    from opscope.workflows.reports.combined_result import CombinedResult
     from opscope.workflows.reports.conversion import CONVERT_FORMATS, convert, converted
     from opscope.workflows.reports.reports import REPORT_FORMATS, content, report
     from opscope.workflows.validate.validation import validate
@@ -55,40 +66,60 @@ __all__ = [
     "REPORT_FORMATS",
     "AddReport",
     "AnalysisResult",
+    "BundleLabels",
     "Check",
+    "CombinedResult",
     "ComparisonResult",
     "EventsResult",
     "ExportDone",
     "FeatureReport",
+    "FleetResult",
+    "GateResult",
+    "HistoryResult",
     "Inspected",
+    "KernelFilter",
+    "KernelsResult",
+    "PreflightResult",
     "Profiled",
     "ProgramCheck",
+    "QueryResult",
     "Readiness",
     "RemoveReport",
     "RunReport",
     "Settings",
     "Skill",
+    "StoreCheckResult",
+    "StoreEntries",
+    "Swept",
     "Tiles",
+    "TilesComparisonResult",
+    "TilesGateResult",
     "TilesRequest",
+    "ValidationResult",
+    "Where",
     "acknowledge_changes",
     "add_to_store",
     "analyze",
     "analyze_tiles",
     "check",
+    "check_fleet",
     "check_history",
     "check_kinds",
     "check_new_changes",
     "check_programs",
+    "check_tiles",
     "combined",
     "combined_report",
     "compact_store",
     "compare",
+    "compare_tiles",
     "content",
     "convert",
     "converted",
     "count_kernels",
     "default_directory",
     "doctor",
+    "entries_stream",
     "export",
     "features",
     "fleet_report",
@@ -119,18 +150,31 @@ __all__ = [
 ]
 
 _MODULES = {
+    "opscope.workflows.reports.combined_result": ("CombinedResult",),
+    "opscope.analysis.kernels.kernels": ("KernelFilter",),
+    "opscope.workflows.measure.workers": ("Where",),
+    "opscope.fleet.store.rows": ("BundleLabels",),
     "opscope.core.json": ("to_json",),
     "opscope.fleet.fleet": (
         "fleet_report",
         "stored_fleet",
     ),
+    "opscope.fleet.fleet_gate": ("check_fleet",),
     "opscope.fleet.history": ("acknowledge_changes", "check_new_changes", "stored_history"),
     "opscope.fleet.history_gate": ("check_history",),
+    "opscope.fleet.results": (
+        "FleetResult",
+        "HistoryResult",
+        "QueryResult",
+        "StoreCheckResult",
+        "StoreEntries",
+    ),
     "opscope.fleet.stores": (
         "AddReport",
         "RemoveReport",
         "add_to_store",
         "compact_store",
+        "entries_stream",
         "migrate_store",
         "query_store",
         "query_stream",
@@ -138,6 +182,8 @@ _MODULES = {
         "store_entries",
         "verify_store",
     ),
+    "opscope.measurements.judgements": ("GateResult", "ValidationResult"),
+    "opscope.measurements.program_results": ("KernelsResult", "PreflightResult"),
     "opscope.measurements.results": (
         "AnalysisResult",
         "ComparisonResult",
@@ -150,7 +196,16 @@ _MODULES = {
         "analyze_tiles",
         "write_tiles",
     ),
+    "opscope.npu.workflows.results": (
+        "TilesComparisonResult",
+        "TilesGateResult",
+    ),
+    "opscope.npu.workflows.sides": (
+        "check_tiles",
+        "compare_tiles",
+    ),
     "opscope.npu.workflows.sweep": (
+        "Swept",
         "sweep_tiles",
         "write_sweep",
     ),
@@ -216,9 +271,11 @@ _MODULES = {
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 
 
-def __getattr__(name: str) -> Any:  # noqa: ANN401 - a module attribute may be anything
-    if name not in _HOME:
-        raise AttributeError(f"module 'opscope.api' has no attribute {name!r}")
-    value = getattr(import_module(_HOME[name]), name)
-    globals()[name] = value  # a module of the same name, bound by its import, gives way to what was asked for
-    return value
+if not TYPE_CHECKING:  # a checker would take any name for one that is there
+
+    def __getattr__(name: str) -> Any:  # noqa: ANN401 - a module attribute may be anything
+        if name not in _HOME:
+            raise AttributeError(f"module 'opscope.api' has no attribute {name!r}")
+        value = getattr(import_module(_HOME[name]), name)
+        globals()[name] = value  # a module of the same name, bound by its import, gives way to what was asked for
+        return value

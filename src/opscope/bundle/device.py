@@ -1,4 +1,4 @@
-"""How a machine is called where no name was given."""
+"""How the machine of a bundle is called."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ if TYPE_CHECKING:
 
 
 def device_text(manifest: Manifest) -> str:
-    """Name of a bundle's machine: CPU, system, architecture, and the address where the target has one."""
+    """Name of a bundle's machine: the one that it was given, else its CPU, system, architecture, and its address."""
+    if manifest.device:
+        return manifest.device
     environment = manifest.environment
     place = " ".join(filter(None, (environment.system, environment.machine)))
     name = ", ".join(filter(None, (environment.cpu or "unknown CPU", place)))

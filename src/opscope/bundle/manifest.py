@@ -527,6 +527,8 @@ class Manifest(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.bun
             bundles of earlier versions.
         locks: how the machine was held, for each time that the bundle was worked on; empty in bundles of earlier
             versions, and where a target has no lock.
+        device: name that the configuration gives the machine; null where it gives none, and in bundles of earlier
+            versions.
     """
 
     opscope: str
@@ -543,6 +545,7 @@ class Manifest(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.bun
     request: ExperimentRequest | None = None
     roofs_sha256: dict[str, str] = {}
     locks: list[LockRecord] = []
+    device: str | None = None
 
     def model_of(self, variant: str) -> Model:
         """The program that a variant ran."""

@@ -37,20 +37,28 @@ if TYPE_CHECKING:
 
     from opscope.analysis.gate.gate import GateReport, Outcome
     from opscope.api import Settings
+    from opscope.fleet.analysis.fleet_gate import FleetGate
     from opscope.npu.analysis.gate import TilesGate
 
 
 def command(
     candidate: Annotated[
-        str,
+        str | None,
         typer.Argument(
             metavar="BUNDLE", help="Candidate: a program (.pte), a bundle, BUNDLE#variant, a trace or a directory."
         ),
-    ],
+    ] = None,
     against: Annotated[
-        str,
+        str | None,
         typer.Option(metavar="BASELINE", help="Baseline: the same, or store:FILTER for the stored history."),
-    ],
+    ] = None,
+    new: Annotated[
+        str | None,
+        typer.Option(metavar="DATE", help="In place of both: judge all series of the store by their runs since then."),
+    ] = None,
+    where: Annotated[
+        str, typer.Option(metavar="KEY=VALUE,...", help="With --new: which runs, as of `opscope history`.")
+    ] = "",
     store: Annotated[
         str | None, typer.Option(metavar="DIR|URL", help="The store of that history. [default: see `opscope store`]")
     ] = None,
@@ -61,7 +69,8 @@ def command(
         ),
     ] = None,
     budget: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Limits of chosen operators, TOML or JSON.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Limits of chosen operators, or with --new of series; TOML or JSON."),
     ] = None,
     inconclusive: Annotated[
         Literal["fail", "pass"], typer.Option(help="Whether inconclusive measurements fail or pass.")
@@ -149,13 +158,18 @@ def command(
 
     Example: opscope check new --against store:last=30 --store runs
 
+    Example: opscope check --new 2026-01-31 --store runs --markdown check.md
+
     Two programs are measured now, interleaved and on the same inputs, into one bundle with the variants new and old;
-    bundles and traces are already measured.
+    bundles and traces are already measured. With --new, all models and devices of a store are judged by their
+    histories.
 
     Exit code 0: passed. 1: slower by more than the threshold, or beyond a budget. 14: too few or too noisy
     measurements to tell. 13: the two sides are not comparable. 15: a file of a bundle is not the one that was
     measured. Results are written before it exits.
     """
+    from opscope.core.errors import UsageError
+
     _check_outputs({"--json": json, "--markdown": markdown, "--junit": junit})
     share = None if threshold is None else threshold_share(threshold)
     given: dict[str, object] = {
@@ -180,6 +194,20 @@ def command(
         "--lock": lock,
         "--models": models,
     }
+    if new is not None:
+        others = {"BUNDLE": candidate, "--against": against, "--force": force or None, "--warmup": warmup}
+        _check_alone(others | given, "--new")
+        places = {"json": json, "markdown": markdown, "junit": junit}
+        _fleet(new, (store, where, share, budget), places, inconclusive, quiet=quiet)
+        return
+    if candidate is None or against is None:
+        raise UsageError(
+            "a candidate and what it is measured by are needed",
+            where="BUNDLE" if candidate is None else "--against",
+            hint="opscope check NEW --against OLD, or opscope check --new DATE for all series of a store",
+        )
+    if where:
+        raise UsageError("runs are chosen with --new alone", where="--where", hint="--against store:KEY=VALUE,...")
     if against.startswith("store:"):
         from opscope.fleet.history_gate import check_history
 
@@ -189,19 +217,52 @@ def command(
         programs = _Programs(candidate, against, out, resume=resume)
         report = _measured(programs, _settings(given, warmup), share, budget, quiet=quiet)
     else:
-        from opscope.api import check
+        from opscope.workflows.analyze.gate import check_any
 
         _check_measured(given)
         count = warmup_count(warmup)
-        report = check(candidate, against, threshold=share, budget=budget, force=force, warmup=count)
+        report = check_any(candidate, against, threshold=share, budget=budget, force=force, warmup=count)
     told = _told(report, lenient=inconclusive == "pass")
-    for form, place in {"json": json, "markdown": markdown, "junit": junit}.items():
-        if place:
-            write(told.forms[form](), place)
-    if not quiet and STANDARD_OUTPUT not in {json, markdown, junit}:
-        show(told.summary())
+    if _told_to(told, {"json": json, "markdown": markdown, "junit": junit}, quiet=quiet):
         note_unhashed((against, candidate))
     _decide(told, candidate)
+
+
+def _told_to(told: _Told, places: Mapping[str, str | None], *, quiet: bool) -> bool:
+    """Write the forms that are asked for, and print the summary; whether it was printed."""
+    for form, place in places.items():
+        if place:
+            write(told.forms[form](), place)
+    shown = not quiet and STANDARD_OUTPUT not in places.values()
+    if shown:
+        show(told.summary())
+    return shown
+
+
+def _fleet(
+    since: str,
+    asked: tuple[str | None, str, float | None, Path | None],
+    places: Mapping[str, str | None],
+    inconclusive: str,
+    *,
+    quiet: bool,
+) -> None:
+    """Judge all series of a store by their new runs.
+
+    Args:
+        since: first date of new runs.
+        asked: the store, the filter, the threshold and the budget file.
+        places: files of the forms.
+        inconclusive: whether it may pass.
+        quiet: print nothing.
+    """
+    from opscope.api import check_fleet
+
+    store, where, threshold, budget = asked
+    report = check_fleet(since, store, where=where, threshold=threshold, budget=budget)
+    told = _of_fleet(report, lenient=inconclusive == "pass")
+    _told_to(told, places, quiet=quiet)
+    _decide(told, report.store)
 
 
 def _are_programs(candidate: str, against: str, models: Path | None) -> bool:
@@ -347,6 +408,26 @@ def _of_tiles(found: TilesGate, lenient: bool) -> _Told:
     return _Told(report.outcome, report.let_through, problem, report.advice, lambda: tiles_gate_summary(report), forms)
 
 
+def _of_fleet(found: FleetGate, *, lenient: bool) -> _Told:
+    from opscope.api import to_json
+    from opscope.fleet.analysis.fleet_gate import lenient_fleet
+    from opscope.fleet.reports.fleet_gate import (
+        fleet_gate_junit,
+        fleet_gate_markdown,
+        fleet_gate_problem,
+        fleet_gate_summary,
+    )
+
+    report = lenient_fleet(found) if lenient else found
+    forms = {
+        "json": lambda: to_json(report),
+        "markdown": lambda: fleet_gate_markdown(report).encode(),
+        "junit": lambda: fleet_gate_junit(report),
+    }
+    problem = fleet_gate_problem(report)
+    return _Told(report.outcome, report.let_through, problem, report.advice, lambda: fleet_gate_summary(report), forms)
+
+
 def threshold_share(text: str) -> float:
     """A threshold as a fraction.
 
@@ -366,8 +447,12 @@ def threshold_share(text: str) -> float:
     return value
 
 
-def _check_alone(options: dict[str, object]) -> None:
+def _check_alone(options: dict[str, object], other: str = "") -> None:
     """Refuse options that a history cannot follow.
+
+    Args:
+        options: by their names; None where one was not given.
+        other: the option that asks for all series of a store; empty for one history.
 
     Raises:
         UsageError: naming the first one.
@@ -376,7 +461,7 @@ def _check_alone(options: dict[str, object]) -> None:
 
     for name, value in options.items():
         if value is not None:
-            hint = "leave it out, or give a bundle as --against"
+            hint = f"leave it out, or leave out {other}" if other else "leave it out, or give a bundle as --against"
             raise UsageError("a stored history has no part for this option", where=name, hint=hint)
 
 

@@ -30,9 +30,9 @@ def command(
     repetition per side decides nothing. Traces of
     AI Engine tiles, and what `opscope aie --out` wrote, are compared by calls, stalls and rates.
     """
-    from opscope.api import compare
+    from opscope.workflows.analyze.analyses import compare_any
 
-    comparison = compare(baseline, candidate, warmup=warmup_count(warmup))
+    comparison = compare_any(baseline, candidate, warmup=warmup_count(warmup))
     write_json(comparison, json)
     if not quiet and json != "-":
         _show(comparison)

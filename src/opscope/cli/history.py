@@ -51,7 +51,11 @@ def command(
     ] = "none",
     html: Annotated[
         str | None,
-        typer.Option(metavar="FILE|-", help="Write a page with a picture of each series.", callback=output_target),
+        typer.Option(
+            metavar="FILE|-",
+            help="Write a page: pictures of the newest changes, a line for each series.",
+            callback=output_target,
+        ),
     ] = None,
     json: JsonOption = None,
     quiet: QuietOption = False,

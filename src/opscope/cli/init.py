@@ -21,8 +21,17 @@ def command(
     ] = None,
     models: ModelsOption = None,
     target: Annotated[
-        str, typer.Option(help=f"Where it shall run: {names(kind for kind in KINDS if kind.template)}.")
-    ] = LOCAL.name,
+        str | None,
+        typer.Option(
+            help=f"Where it shall run: {names(kind for kind in KINDS if kind.template)}. [default: {LOCAL.name}]"
+        ),
+    ] = None,
+    device: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=TARGET", help="A device to run on instead, by a name of yours; may be given several times."
+        ),
+    ] = None,
     out: Annotated[
         str,
         typer.Option(metavar="FILE|-", help="Where to write it; - is standard output.", callback=output_target),
@@ -33,6 +42,8 @@ def command(
 
     Example: opscope init --target local --out experiments.toml
 
+    Example: opscope init --device pixel8=adb --device rpi5=ssh:pi@rpi5 --out lab.toml
+
     Example: opscope init --model my_network
 
     Existing files are never overwritten. A model's file holds a network, its example inputs, dynamic shapes and the
@@ -41,10 +52,13 @@ def command(
     if model is not None:
         write_model_file(model, models, quiet=quiet)
         return
-    from opscope.experiment.config_files import template
+    from opscope.core.errors import UsageError
+    from opscope.experiment.config_files import devices_template, template
     from opscope.workflows.measure.configuration import write_new
 
-    text = template(target)
+    if device and target is not None:
+        raise UsageError("each device says its own target", where="--target", hint="leave out --target or --device")
+    text = devices_template(device) if device else template(target or LOCAL.name)
     if out == STANDARD_OUTPUT:
         write(text.encode(), out)
         return

@@ -56,8 +56,9 @@ LockOption = Annotated[
     Literal["wait", "warn", "fail"],
     typer.Option(
         "--lock",
-        help="When another run measures on the machine: wait for it, at most 60 s, and then run beside it; run beside "
-        "it at once; or fail. Runs beside each other are marked.",
+        help="When another run measures on the machine: wait for it, at most 60 s, and then run beside it (a device "
+        "with a name in a configuration: until it is free); run beside it at once; or fail. Runs beside each other are "
+        "marked.",
     ),
 ]
 OversubscribeOption = Annotated[

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from opscope.analysis.compare.compare import Comparison
     from opscope.hosts.lock import LockMode
-    from opscope.workflows.measure.run_report import RunReport
+    from opscope.workflows.measure.run_report import ExperimentResult, RunReport
 
 _PHONES = forms(kind for kind in KINDS if kind.android)
 
@@ -41,7 +41,9 @@ def command(
     more: Annotated[list[str] | None, typer.Argument(metavar="[NAME...]", hidden=True)] = None,
     only: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME,...", help="Experiments or variants to run; also --only NAME NAME. [default: all]"),
+        typer.Option(
+            metavar="NAME,...", help="Experiments, devices or variants to run; also --only NAME NAME. [default: all]"
+        ),
     ] = None,
     analysis_only: Annotated[
         bool, typer.Option("--analysis-only", help="Run nothing; rewrite the reports of existing bundles.")
@@ -71,8 +73,8 @@ def command(
 
     Example: opscope run experiments.toml --only mobilenet_v3_small-local
 
-    Every model on every target becomes a bundle of its own in the output directory, with report.html, report.md,
-    analysis.json and comparison.json. When one fails, the others still run.
+    Every model on every target or device becomes a bundle of its own in the output directory, with report.html,
+    report.md, analysis.json and comparison.json. Devices run side by side. When one fails, the others still run.
     """
     from opscope.core.errors import UsageError
     from opscope.workflows.measure.phones import phone_name
@@ -108,7 +110,7 @@ def command(
     )
     words += ["--oversubscribe"] * oversubscribe
     shown = sys.stderr.isatty() and not quiet and not analysis_only and scheduler is None
-    done = _run(asked, words, scheduler, lock, shown=shown)
+    done = _run(asked, words, scheduler, lock, shown=shown, told=not quiet and not analysis_only)
     write_json(done, json)
     for note in done.notes:
         say(f"note:  {note}", err=True)
@@ -118,15 +120,30 @@ def command(
 
 
 def _run(
-    asked: Callable[..., RunReport], words: list[str], scheduler: str | None, lock: LockMode, *, shown: bool
+    asked: Callable[..., RunReport],
+    words: list[str],
+    scheduler: str | None,
+    lock: LockMode,
+    *,
+    shown: bool,
+    told: bool,
 ) -> RunReport:
-    from opscope.cli.progress import run_progress
+    from opscope.cli.progress import experiment_bars
     from opscope.core.errors import InterruptedRunError
     from opscope.workflows.measure.experiments import Means
 
     try:
-        with run_progress(shown=shown) as progress:
-            return asked(means=Means(progress, scheduler=scheduler, lock=lock, notify=notice))
+        with experiment_bars(shown=shown) as bars:
+
+            def finished(result: ExperimentResult, left: int) -> None:
+                bars.end(result.name)
+                if result.error and left and told:
+                    bars.tell(f"note:  {result.name} failed, {left} more to go: {result.error}")
+                elif left and shown:
+                    bars.tell(f"{result.name}: done, {left} more to go")
+
+            means = Means(scheduler=scheduler, lock=lock, notify=notice, progress_of=bars.of, finished=finished)
+            return asked(means=means)
     except (KeyboardInterrupt, InterruptedRunError):
         hint = f"finish it with: {shell_command([*words, '--resume'])}"
         raise InterruptedRunError("interrupted; what was finished is kept", where=words[2], hint=hint) from None

@@ -38,6 +38,7 @@ SchedulerOption = Annotated[
     str | None, typer.Option(metavar="ADDRESS", help="Do the work on the workers of this Dask scheduler.")
 ]
 _FEW = 20
+_LISTED = 50
 
 
 @app.command()
@@ -152,20 +153,36 @@ def views(
 
 
 @app.command(name="list")
-def list_bundles(store: StoreOption = None, json: JsonOption = None) -> None:
-    """List the bundles of the store, in order of time.
+def list_bundles(
+    store: StoreOption = None,
+    limit: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=0, help="Only the newest N; 0: all. [default: 50; of --json all]"),
+    ] = None,
+    json: JsonOption = None,
+) -> None:
+    """List the newest bundles of the store.
 
     Example: opscope store list
-    """
-    from opscope.api import store_entries
 
-    entries = store_entries(store)
-    write_json(entries, json)
+    They stand in the order of histories, the newest at the end.
+    """
+    from opscope.api import entries_stream
+
+    if json:
+        from opscope.core.json import array_parts
+
+        with entries_stream(store, last=limit or None) as stream:
+            write(array_parts(stream.entries), json)
     if json != "-":
         from opscope.fleet.reports.answer import answer_table
 
-        rows = [(e.bundle[:12], e.created[:16], e.model, e.device, ", ".join(e.variants)) for e in entries]
+        last = _LISTED if limit is None else limit or None
+        with entries_stream(store, last=last) as stream:
+            rows = [(e.bundle[:12], e.created[:16], e.model, e.device, ", ".join(e.variants)) for e in stream.entries]
         show(answer_table(["bundle", "created", "model", "device", "variants"], ["VARCHAR"] * 5, rows))
+        if len(rows) < stream.total:
+            notice(f"the newest {len(rows)} of {stream.total:,} bundles; --limit 0 lists all of them")
 
 
 @app.command()
@@ -235,7 +252,7 @@ def report(
     ] = "html,md,json",
     quiet: QuietOption = False,
 ) -> None:
-    """Report on the fleet: speedups of devices and models, who is slowest where, which operators dominate.
+    """Report on the fleet: what got slower and where, who is far from the best device, which operators dominate.
 
     Example: opscope store report --out fleet
     """

@@ -50,6 +50,16 @@ class VariantConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     runner: Text | None = None
 
 
+class DeviceConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A device that the file gives a name.
+
+    Attributes:
+        target: how it is reached, from this machine or from the worker that owns it.
+    """
+
+    target: TargetText
+
+
 class ComparisonConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Two variants to compare, by name. One with several thread counts stands for each of them."""
 
@@ -58,7 +68,7 @@ class ComparisonConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The experiments of one file: every model on every target.
+    """The experiments of one file: every model on every target or device.
 
     Attributes:
         schema: of this file.
@@ -67,7 +77,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         dtype: number type to export registered models in.
         target: where to run; null: ``local``. With ``runner`` alone, each variant names its build.
         targets: several of them, instead of ``target``.
-        devices: names of machines to run on, each by itself; for ``opscope run --scheduler``, whose workers own them.
+        devices: where to run, instead of ``target``: a table for each device, by a name that stands for it in results.
+            A list of names alone is for ``opscope run --scheduler``, whose workers own them and know where they are.
         input: the inputs of every model, one after the other, each as ``--input`` of `opscope profile` takes it; empty:
             random tensors of the sizes that the program declares.
         inputs: .npz with the inputs instead, relative to the file.
@@ -102,7 +113,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     dtype: Literal["fp32", "fp16", "int8", "dynamic-int8", "8da4w"] = defaults.DTYPE
     target: TargetText | None = None
     targets: Annotated[list[TargetText], _MANY] = []
-    devices: Annotated[list[Name], _MANY] = []
+    devices: Annotated[list[Name], _MANY] | Annotated[dict[Name, DeviceConfig], _MANY] = []
     input: Annotated[list[Text], _MANY] = []
     inputs: Text | None = None
     data: Text | None = None

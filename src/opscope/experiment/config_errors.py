@@ -33,7 +33,15 @@ _KINDS = {
 _BOUNDS = {">=": "of at least", "<=": "of at most", ">": "above", "<": "below"}
 
 
-def typed(raw: object, kind: type[T], where: Path, choices: Mapping[str, Sequence[str]], *, strict: bool = True) -> T:
+def typed(
+    raw: object,
+    kind: type[T],
+    where: Path,
+    choices: Mapping[str, Sequence[str]],
+    *,
+    strict: bool = True,
+    at: str = "",
+) -> T:
     """A decoded file as a typed value.
 
     Args:
@@ -42,6 +50,7 @@ def typed(raw: object, kind: type[T], where: Path, choices: Mapping[str, Sequenc
         where: the file, for the message.
         choices: what a field may hold, by its name, where that is one of a few words.
         strict: whether a number may not stand in a text.
+        at: where in the file it stands; empty for all of the file.
 
     Raises:
         UsageError: it does not fit; the message names the field, what was found and what is allowed.
@@ -49,7 +58,7 @@ def typed(raw: object, kind: type[T], where: Path, choices: Mapping[str, Sequenc
     try:
         return msgspec.convert(raw, kind, strict=strict)
     except msgspec.ValidationError as error:
-        raise _translated(str(error), raw, kind, where, choices) from None
+        raise _translated(str(error), raw, kind, where, choices, at) from None
 
 
 _OPTIONS = {"timeout_seconds": "--timeout"}
@@ -85,22 +94,25 @@ def shown(value: object) -> str:
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
 
-def _translated(message: str, raw: object, kind: type, where: Path, choices: Mapping[str, Sequence[str]]) -> UsageError:
+def _translated(
+    message: str, raw: object, kind: type, where: Path, choices: Mapping[str, Sequence[str]], at: str
+) -> UsageError:
     problem, path = _placed(message)
+    place = f"{at}.{path}" if at and path else at or path
     if unknown := _UNKNOWN.match(problem):
         known = _fields(kind, path)
         return wrong(
-            where, _joined(path, unknown[1]), f"no such key: {shown(unknown[1])}", did_you_mean(unknown[1], known)
+            where, _joined(place, unknown[1]), f"no such key: {shown(unknown[1])}", did_you_mean(unknown[1], known)
         )
     if missing := _MISSING.match(problem):
-        return wrong(where, _joined(path, missing[1]), "this key is missing")
+        return wrong(where, _joined(place, missing[1]), "this key is missing")
     found = _found(raw, path)
     words = choices.get(next((name for name, _ in reversed(_steps(path)) if name), ""))
     if words:
         hint = did_you_mean(found, words) if isinstance(found, str) else None
         allowed = f"one of {', '.join(words)}" if len(words) > 1 else words[0]
-        return wrong(where, path, f"{shown(found)} is not allowed; expected {allowed}", hint)
-    return wrong(where, path, f"{shown(found)} is not allowed; expected {_expected(problem)}")
+        return wrong(where, place, f"{shown(found)} is not allowed; expected {allowed}", hint)
+    return wrong(where, place, f"{shown(found)} is not allowed; expected {_expected(problem)}")
 
 
 def _placed(message: str) -> tuple[str, str]:

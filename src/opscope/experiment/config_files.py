@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from importlib.resources import files
 from string import Template
@@ -11,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 from opscope.core.errors import UsageError, did_you_mean
 from opscope.core.regular_files import opened
 from opscope.experiment import defaults
+from opscope.experiment.config import PLAIN_NAME
+from opscope.experiment.target_names import parse_target
 from opscope.hosts.target_kinds import KINDS
 
 TARGETS = tuple(kind.name for kind in KINDS if kind.template)
@@ -27,8 +30,44 @@ def template(target: str) -> str:
     """
     if target not in TARGETS:
         raise UsageError(f"no template for {target!r}", where="--target", hint=did_you_mean(target, TARGETS))
-    text = (files("opscope.experiment") / "templates" / f"{target}.toml").read_text(encoding="utf-8")
+    return _filled(target)
+
+
+def devices_template(devices: Sequence[str]) -> str:
+    """The text of a configuration in TOML for some devices.
+
+    Args:
+        devices: each as ``NAME=TARGET``.
+
+    Raises:
+        UsageError: one is not, a name stands twice, or there is no such target.
+    """
+    found: dict[str, str] = {}
+    for text in devices:
+        name, _, target = text.partition("=")
+        hint = "for example --device rpi5=ssh:pi@rpi5"
+        if not re.match(PLAIN_NAME, name) or not target:
+            raise UsageError(f"{text[:_LONGEST_DEVICE]!r} is not NAME=TARGET", where="--device", hint=hint)
+        if name in found:
+            raise UsageError(f"two devices are called {name}", where="--device", hint="give each a name of its own")
+        parse_target(target, builds_named=True)
+        found[name] = target
+    tables = [f"[devices.{_key(name)}]\ntarget = {json.dumps(target)}" for name, target in found.items()]
+    return _filled("devices", devices="\n\n".join(tables))
+
+
+_LONGEST_DEVICE = 60
+
+
+def _key(name: str) -> str:
+    """A name as a key of TOML."""
+    return name if re.fullmatch("[A-Za-z0-9_-]+", name) else json.dumps(name)
+
+
+def _filled(name: str, **values: str) -> str:
+    text = (files("opscope.experiment") / "templates" / f"{name}.toml").read_text(encoding="utf-8")
     return Template(text).substitute(
+        values,
         dtype=defaults.DTYPE,
         threads=defaults.THREADS,
         rounds=defaults.ROUNDS,
@@ -46,6 +85,7 @@ else:
     import tomli as tomllib
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from opscope.bundle.manifest import Role
 from opscope.core.errors import UsageError, did_you_mean
-from opscope.experiment.config import Config, thread_list
+from opscope.experiment.config import PLAIN_NAME, Config, DeviceConfig, thread_list
 from opscope.experiment.config_errors import shown, typed, wrong
 from opscope.experiment.inputs import parse_input
 from opscope.experiment.planned import NOTHING_OFF, Effort, Experiment, Experiments, PlannedComparison, PlannedVariant
@@ -47,21 +47,69 @@ def read_own(raw: object, file: Path) -> Experiments:
     Raises:
         UsageError: a key is unknown, missing or holds what it may not; the message names it.
     """
+    _check_devices(raw, file)
     config = typed(raw, Config, file, CHOICES)
     _check(config, file)
     models = [config.model] if config.model else config.models
-    targets = [config.target] if config.target else config.targets or [DEFAULT_TARGET]
-    devices: list[str | None] = [*dict.fromkeys(config.devices)] or [None]
-    _check_size(config, len(models) * len(targets) * len(devices), file)
+    places = _places(config)
+    _check_size(config, len(models) * len(places), file)
     variants = _roles(_expanded(config, file), config)
     if config.until is not None and variants and not _has_pairs(variants):
         hint = 'name them in comparisons, or give a variant role = "baseline"'
         raise wrong(file, "until", "no variant is compared with a baseline", hint)
-    places = [(target, device) for target in targets for device in devices]
     found = [_experiment(config, file, model, place, variants) for model in models for place in places]
     pairs = [pair for experiment in found for pair in _comparisons(config, experiment)]
     out = file.parent / config.out if config.out else Path(DEFAULT_OUT) / file.stem
     return Experiments(file, out, tuple(_uniquely_named(found, file)), tuple(pairs))
+
+
+class _Place(NamedTuple):
+    """Where an experiment runs.
+
+    Attributes:
+        target: its name.
+        device: what the file calls the machine; None where it gives no name.
+        needs_worker: whether the file gives the name alone, so that only a worker knows the machine.
+    """
+
+    target: str
+    device: str | None = None
+    needs_worker: bool = False
+
+
+def _places(config: Config) -> list[_Place]:
+    """Every place of a file, in its order."""
+    if isinstance(config.devices, dict):
+        return [_Place(own.target, name) for name, own in config.devices.items()] or [_Place(DEFAULT_TARGET)]
+    devices = dict.fromkeys(config.devices)
+    targets = _targets(config) or [DEFAULT_TARGET]
+    if not devices:
+        return [_Place(target) for target in targets]
+    return [_Place(target, device, needs_worker=True) for target in targets for device in devices]
+
+
+def _targets(config: Config) -> list[str]:
+    """Every target that a file names."""
+    if isinstance(config.devices, dict) and config.devices:
+        return [own.target for own in config.devices.values()]
+    return [config.target] if config.target else config.targets
+
+
+def _check_devices(raw: object, file: Path) -> None:
+    """Check the tables of devices one by one, since what is wrong in one shall be told with its name.
+
+    Raises:
+        UsageError: something is.
+    """
+    devices = raw.get("devices") if isinstance(raw, dict) else None
+    for name, device in devices.items() if isinstance(devices, dict) else ():
+        if not re.match(PLAIN_NAME, str(name)):
+            problem = f"{shown(name)} is not allowed; expected a name of letters, digits and any of _ . + -"
+            raise wrong(file, "devices", f"{problem}, at most 100 of them")
+        if isinstance(device, str):
+            hint = f'write [devices.{name}] and below it target = "{device}"'
+            raise wrong(file, f"devices.{name}", f"{shown(device)} is not allowed; expected a table", hint)
+        typed(device, DeviceConfig, file, CHOICES, at=f"devices.{name}")
 
 
 def _check_size(config: Config, experiments: int, file: Path) -> None:
@@ -127,7 +175,12 @@ def _no_input(text: str, path: str, file: Path) -> UsageError | None:
 def _where(config: Config, file: Path) -> UsageError | None:
     if config.target and config.targets:
         return wrong(file, "targets", "there is a key target, too", "name all targets in targets, or one in target")
-    for path, target in [("target", config.target or DEFAULT_TARGET), *_numbered("targets", config.targets)]:
+    named = config.devices if isinstance(config.devices, dict) else {}
+    if named and (config.target or config.targets):
+        key = "target" if config.target else "targets"
+        return wrong(file, key, "each device says its own target", f"leave out {key}, or devices")
+    own = [(f"devices.{name}.target", device.target) for name, device in named.items()]
+    for path, target in [("target", config.target or DEFAULT_TARGET), *_numbered("targets", config.targets), *own]:
         problem = _no_target(target, path, file)
         if problem:
             return problem
@@ -153,8 +206,7 @@ def _variants(config: Config, file: Path) -> UsageError | None:
     for name in ("ladder", "ablate"):
         if config.variants and getattr(config, name):
             return wrong(file, name, "there are variants, which say themselves what is off", f"leave out {name}")
-    targets = [config.target] if config.target else config.targets
-    if not config.variants and any(target and kind_named(target).only_builds for target in targets):
+    if not config.variants and any(kind_named(target).only_builds for target in _targets(config)):
         return wrong(file, "variants", "this key is missing", "the target runner runs the variants that the file lists")
     if not config.variants:
         return wrong(file, "comparisons", "there are no variants to compare") if config.comparisons else None
@@ -162,11 +214,11 @@ def _variants(config: Config, file: Path) -> UsageError | None:
 
 
 def _runners(config: Config, file: Path) -> UsageError | None:
-    targets = [config.target] if config.target else config.targets
-    kinds = {kind_named(target) for target in targets if target}
+    targets = _targets(config)
+    kinds = {kind_named(target) for target in targets}
     on_devices = any(variant.runner for variant in config.variants) and any(k.builds and k.remote for k in kinds)
     bare = RUNNER.name in targets or on_devices
-    fixed = bare or any(parse_target(target, builds_named=True).runner for target in targets if target)
+    fixed = bare or any(parse_target(target, builds_named=True).runner for target in targets)
     allowed = bare and all(kind.builds for kind in kinds)
     for number, variant in enumerate(config.variants):
         place = f"variants[{number}]"
@@ -256,16 +308,16 @@ def _has_pairs(variants: Sequence[PlannedVariant]) -> bool:
 
 
 def _experiment(
-    config: Config, file: Path, model: str, place: tuple[str, str | None], variants: tuple[PlannedVariant, ...]
+    config: Config, file: Path, model: str, place: _Place, variants: tuple[PlannedVariant, ...]
 ) -> Experiment:
-    target, device = place
-    named = parse_target(target, builds_named=True)
+    named = parse_target(place.target, builds_named=True)
     program = file.parent / model
     # The path of a runner says less than its variants do.
     address = "" if named.kind.only_builds else _NOT_IN_NAMES.sub("-", named.address.partition("?")[0])
     named = named.beside(file.parent)
+    told = (named.kind.name, address) if place.device is None or place.needs_worker else ()
     return Experiment(
-        name="-".join(filter(None, (Path(model).stem, named.kind.name, address, device))),
+        name="-".join(filter(None, (Path(model).stem, *told, place.device))),
         model=str(program) if program.suffix == ".pte" or program.is_file() else model,
         dtype=config.dtype,
         target=named.text,
@@ -275,7 +327,8 @@ def _experiment(
         ladder=config.ladder,
         threads=thread_list(config.threads),
         affinity=tuple(sorted(set(config.affinity))),
-        device=device,
+        device=place.device,
+        needs_worker=place.needs_worker,
         input_specs=tuple(config.input),
         input_file=file.parent / config.inputs if config.inputs else None,
         data=file.parent / config.data if config.data else None,
@@ -317,6 +370,8 @@ def _uniquely_named(found: list[Experiment], file: Path) -> list[Experiment]:
     names = [experiment.name for experiment in found]
     twice = next((name for number, name in enumerate(names) if name in names[:number]), None)
     if twice:
-        hint = "models need file names that differ, and each kind of target can stand once in a file"
+        hint = (
+            "models need file names that differ, and a target can stand once in a file; devices with names can share it"
+        )
         raise wrong(file, "models", f"two experiments would be called {twice}", hint)
     return found

@@ -114,7 +114,8 @@ class Experiment(msgspec.Struct, frozen=True):
         threads: without variants: sizes of the thread pool.
         affinity: without variants: CPUs to stay on.
         evidence: run once to learn from the runner's log which kernels are there; nothing of it is timed.
-        device: name of the machine, whose worker runs it; null for any.
+        device: name that the file gives the machine; null where it gives none.
+        needs_worker: whether only the worker that owns the device knows where it is.
         methods: what a process calls over and over, as ``NAME`` or ``NAME:COUNT``; empty: every method that there is.
         models: the user's directory of models; null for the usual one.
         input_specs: one for each input, see :mod:`opscope.experiment.inputs`; empty: as the program declares them.
@@ -136,6 +137,7 @@ class Experiment(msgspec.Struct, frozen=True):
     affinity: tuple[int, ...] = ()
     evidence: bool = False
     device: str | None = None
+    needs_worker: bool = False
     methods: tuple[str, ...] = ()
     models: Path | None = None
     input_specs: tuple[str, ...] = ()

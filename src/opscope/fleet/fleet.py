@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,15 +13,19 @@ from opscope.core.errors import NotFoundError
 from opscope.core.files import write_atomically
 from opscope.core.json import to_json
 from opscope.core.units import counted_text
-from opscope.fleet.analysis.fleet import Fleet, FleetRun, SortTime, counted_runs, fleet
+from opscope.fleet.analysis.fleet import SortTime, counted_runs, fleet
+from opscope.fleet.analysis.fleet_run import FleetRun
+from opscope.fleet.analysis.nights import RunSeries, level_changes_since, run_changes
+from opscope.fleet.results import FleetResult
 from opscope.fleet.store.place import place_of
 from opscope.fleet.store.querying import ask
 from opscope.fleet.stored_runs import run_filter
 from opscope.fleet.stores import store_address
+from opscope.measurements.notebook import shown_as
 from opscope.workflows.reports.reports import check_formats
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from opscope.fleet.store.place import StoreLocation
     from opscope.fleet.stored_runs import RunFilter
@@ -29,16 +34,20 @@ NAME = "fleet"
 _CONFIGURATION = "model, dtype, device, target, variant, threads, affinity"
 _COLUMNS = (
     "bundle, model, dtype, device, target, variant, role, created, runs, latency_ns, arm, "
-    "speedup, speedup_low, speedup_high, verdict, grade, threads"
+    "speedup, speedup_low, speedup_high, verdict, grade, threads, coalesce(placed, created) AS at"
 )
+_NIGHT, _LATELY = timedelta(hours=24), timedelta(days=14)
+"""What counts as the newest night, and as lately: before the newest run."""
+_FOLLOWED = 60
+"""Newest runs of a configuration that are looked at; `opscope history` looks at all."""
 
 
-def stored_fleet(store: str | Path | None = None, *, where: str = "") -> Fleet:
+def stored_fleet(store: str | Path | None = None, *, where: str = "") -> FleetResult:
     """Devices, models and variants of a store, each configuration by its newest run.
 
     Args:
-        store: directory or URL; see ``opscope.fleet.stores.store_address``.
-        where: filter, see ``opscope.fleet.stored_runs.run_filter``; its ``last`` has no part here.
+        store: directory or URL; None: that of the environment variable OPSCOPE_STORE, else ``opscope-store``.
+        where: which runs, as of :func:`opscope.stored_history`; ``last`` has no part here.
 
     Raises:
         NotFoundError: no run fits.
@@ -47,12 +56,20 @@ def stored_fleet(store: str | Path | None = None, *, where: str = "") -> Fleet:
     """
     address = store_address(store)
     place = place_of(address)
-    rows = _newest(place, run_filter(where))
+    chosen = run_filter(where)
+    rows = _newest(place, chosen)
     if not rows:
         hint = "`opscope store list` shows what there is"
         raise NotFoundError("no run of the store fits", where=where or address, hint=hint)
     runs = _named(rows)
-    return fleet(address, runs, _sorts(place, counted_runs(runs)))
+    newest = max((row[-1] for row in rows if row[-1] is not None), default=None)
+    counted = counted_runs(runs)
+    sorts = _sorts(place, counted)
+    if newest is None:
+        return shown_as(FleetResult, fleet(address, runs, sorts))
+    night, followed = _text(newest - _NIGHT), _followed(place, counted, chosen)
+    changes = level_changes_since(list(followed.values()), newest - _LATELY)
+    return shown_as(FleetResult, fleet(address, _with_changes(runs, followed, night), sorts, changes, night))
 
 
 def fleet_report(
@@ -94,11 +111,45 @@ def fleet_report(
 
 
 def _newest(place: StoreLocation, chosen: RunFilter) -> list[tuple[Any, ...]]:
-    order = f"(PARTITION BY {_CONFIGURATION} ORDER BY placed DESC, created DESC, bundle)"
+    order = f"(PARTITION BY {_CONFIGURATION} ORDER BY placed DESC, created DESC, bundle DESC)"
     counted = f"count(*) OVER (PARTITION BY {_CONFIGURATION}) AS runs, row_number() OVER {order} AS place"
     runs = f"(SELECT * FROM runs {chosen.where}) WHERE kind = 'bundle'"  # noqa: S608 - names of ours; values are bound
     sql = f"SELECT {_COLUMNS} FROM (SELECT *, {counted} FROM {runs}) WHERE place = 1 ORDER BY ALL"  # noqa: S608 - same
     return ask(place, sql, chosen.values).rows
+
+
+def _followed(place: StoreLocation, counted: Sequence[FleetRun], chosen: RunFilter) -> dict[tuple[str, str], RunSeries]:
+    """The newest runs of configurations, timed in one way, by bundle and variant of the newest one."""
+    order = "ORDER BY placed, created, bundle"
+    same = f"{_CONFIGURATION}, arm"
+    number = f"row_number() OVER (PARTITION BY {same} ORDER BY placed DESC, created DESC, bundle DESC) AS number"
+    runs = f"(SELECT * FROM runs {chosen.where})"  # noqa: S608 - names of ours; values are bound
+    judged = "kind = 'bundle' AND latency_ns IS NOT NULL AND role IS DISTINCT FROM 'baseline'"
+    followed = f"SELECT *, {number} FROM {runs} WHERE {judged}"  # noqa: S608 - same
+    lists = ", ".join(f"list({name} {order})" for name in ("created", "placed", "latency_ns"))
+    newest = f"({followed}) WHERE number <= {_FOLLOWED}"
+    sql = f"SELECT variant, last(bundle {order}), {lists} FROM {newest} GROUP BY {same}"  # noqa: S608 - same
+    known = {(run.bundle, run.variant): run for run in counted}
+    found = {}
+    for variant, bundle, begun, placed, latencies in ask(place, sql, chosen.values).rows:
+        run = known.get((bundle, variant))
+        if run is not None:
+            found[run.bundle, variant] = RunSeries(run.model, run.device, variant, latencies, begun, placed)
+    return found
+
+
+def _with_changes(
+    runs: Sequence[FleetRun], followed: Mapping[tuple[str, str], RunSeries], night: str
+) -> list[FleetRun]:
+    """The runs; those of the newest night with what they are against their predecessors."""
+    tonight = [run for run in runs if run.placed >= night and (run.bundle, run.variant) in followed]
+    changes = run_changes([followed[run.bundle, run.variant] for run in tonight])
+    judged = {(run.bundle, run.variant): change for run, change in zip(tonight, changes, strict=True)}
+    return [msgspec.structs.replace(run, change=judged.get((run.bundle, run.variant))) for run in runs]
+
+
+def _text(moment: datetime | None) -> str:
+    return moment.isoformat(timespec="seconds") if moment else ""
 
 
 def _named(rows: Sequence[tuple[Any, ...]]) -> list[FleetRun]:
@@ -109,7 +160,7 @@ def _named(rows: Sequence[tuple[Any, ...]]) -> list[FleetRun]:
     found = []
     for row in rows:
         bundle, model, dtype, device, target, variant, role, created, runs, latency, arm = row[:11]
-        speedup, low, high, verdict, grade, threads = row[11:]
+        speedup, low, high, verdict, grade, threads, at = row[11:]
         run = FleetRun(
             bundle=bundle,
             model=" ".join(filter(None, (model, dtype))),
@@ -124,6 +175,7 @@ def _named(rows: Sequence[tuple[Any, ...]]) -> list[FleetRun]:
             ci95=None if low is None or high is None else (low, high),
             verdict=verdict,
             grade=grade,
+            placed=_text(at),
         )
         found.append((run, threads))
     counts = Counter((run.device, run.model, run.variant) for run, _ in found)

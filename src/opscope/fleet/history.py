@@ -12,7 +12,8 @@ from opscope.core.files import write_atomically
 from opscope.core.input_files import file_bytes
 from opscope.core.json import from_json
 from opscope.core.units import counted_text
-from opscope.fleet.analysis.history import FigureUnit, History, Metric, Order, Point, Subject, history
+from opscope.fleet.analysis.history import FigureUnit, Metric, Order, Point, Subject, history
+from opscope.fleet.analysis.history_moves import common_steps, runs_at_common_steps
 from opscope.fleet.analysis.known_changes import (
     KnownChanges,
     acknowledged,
@@ -20,14 +21,18 @@ from opscope.fleet.analysis.known_changes import (
     seen_since,
     with_known,
 )
+from opscope.fleet.results import HistoryResult
 from opscope.fleet.store.place import place_of
 from opscope.fleet.store.querying import ask
 from opscope.fleet.store.rows import moment
+from opscope.fleet.stored_facts import facts_of_runs
 from opscope.fleet.stored_runs import RUNTIME, RunFilter, run_filter
 from opscope.fleet.stores import store_address
 from opscope.machine.clock import SystemClock
+from opscope.measurements.notebook import shown_as
 
 if TYPE_CHECKING:
+    from opscope.fleet.analysis.history import History
     from opscope.machine.clock import TimeSource
 
 NOT_KNOWN = "not known"
@@ -72,14 +77,16 @@ def stored_history(
     where: str = "",
     since: str = "",
     known: str | Path | None = None,
-) -> History:
+) -> HistoryResult:
     """A figure over the runs of a store, one series for each model, device and variant, with changes of level.
 
     Args:
-        metric: one of ``METRICS``, for example ``latency`` or ``category:GEMM``.
-        store: directory or URL; see ``opscope.fleet.stores.store_address``.
+        metric: ``latency``, ``mean``, ``p90``, ``p95``, ``p99``, ``load``, ``memory``, ``speedup``; or ``category:``,
+            ``kind:``, ``backend:``, ``operator:``, ``module:`` or ``kernel:`` and a name.
+        store: directory or URL; None: that of the environment variable OPSCOPE_STORE, else ``opscope-store``.
         by: ``date``, ``commit``, ``version`` (of executorch) or ``version:PACKAGE``.
-        where: filter, see ``opscope.fleet.stored_runs.run_filter``.
+        where: which runs, as ``KEY=VALUE,...`` with ``model``, ``device``, ``variant``, ``role``, ``since``, ``last``
+            and the other keys of ``opscope history --where``.
         since: only changes that were seen on this date or later; all runs are judged. Empty: all changes.
         known: file of acknowledged changes, which bear their notes; it may be missing.
 
@@ -107,7 +114,10 @@ def stored_history(
     shown = Metric(metric, asked.unit, asked.higher_is_better)
     judged = history(address, shown, order, found, len(rows) - len(known_rows))
     marked = judged if known is None else with_known(judged, read_known(Path(known)))
-    return seen_since(marked, _since(since)) if since else marked
+    told = seen_since(marked, _since(since)) if since else marked
+    wanted = runs_at_common_steps(told)
+    facts = facts_of_runs(place_of(address), wanted) if wanted else {}
+    return shown_as(HistoryResult, msgspec.structs.replace(told, moves=common_steps(told, facts)))
 
 
 def acknowledge_changes(found: History, known: str | Path, note: str, clock: TimeSource | None = None) -> int:

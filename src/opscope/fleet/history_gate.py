@@ -17,12 +17,13 @@ from opscope.fleet.store.querying import ask
 from opscope.fleet.stored_bundle import origin_of, read_found
 from opscope.fleet.stored_runs import ORDER, run_filter
 from opscope.fleet.stores import store_address
+from opscope.measurements.judgements import GateResult
+from opscope.measurements.notebook import shown_as
 from opscope.measurements.sides import usual_variant
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opscope.analysis.gate.gate import GateReport
     from opscope.bundle.manifest import Manifest, Variant
     from opscope.fleet.store.place import StoreLocation
     from opscope.fleet.store.rows import Found
@@ -38,7 +39,7 @@ def check_history(
     *,
     store: str | Path | None = None,
     threshold: float | None = None,
-) -> GateReport:
+) -> GateResult:
     """Whether a bundle is slower than its stored predecessors, by more than is let through and their scatter explains.
 
     Its predecessors are the stored runs of the same model, number type, variant, threads, CPUs, kind of target, arm and
@@ -46,8 +47,8 @@ def check_history(
 
     Args:
         candidate: a bundle (its accelerated variant) or ``BUNDLE#variant``.
-        against: ``store:`` and a filter, see ``opscope.fleet.stored_runs.run_filter``.
-        store: directory or URL; see ``opscope.fleet.stores.store_address``.
+        against: ``store:`` and which runs, as ``where`` of :func:`opscope.stored_history`.
+        store: directory or URL; None: that of the environment variable OPSCOPE_STORE, else ``opscope-store``.
         threshold: the largest slowdown that is let through, as a fraction; None: 3 %.
 
     Raises:
@@ -85,7 +86,8 @@ def check_history(
     same = [row for row in rows if row[2] == model.sha256]
     notes = [] if len(same) == len(rows) else [f"{len(rows) - len(same)} of the runs are of another program"]
     terms = Terms(DEFAULT_THRESHOLD if threshold is None else threshold, model.name, notes=notes)
-    return history_gate(own, Predecessors(side, latencies, bundles, _operators(place, same, str(rows[0][3]))), terms)
+    before = Predecessors(side, latencies, bundles, _operators(place, same, str(rows[0][3])))
+    return shown_as(GateResult, history_gate(own, before, terms))
 
 
 def _variant(found: Found, name: str) -> Variant:

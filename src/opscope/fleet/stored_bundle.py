@@ -24,11 +24,12 @@ from opscope.measurements.sides import compared_pairs
 from opscope.workflows.reports.reports import content_of, file_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     import polars as pl
 
     from opscope.bundle.manifest import Manifest
+    from opscope.fleet.store.schema import Row
 
 ANALYSIS = "analysis.json"
 _RESTORE = "take the file from a copy of the bundle, or leave the bundle out"
@@ -50,9 +51,21 @@ class BundleRequest(NamedTuple):
 
 
 class Ready(NamedTuple):
-    """A bundle as a store takes it."""
+    """A bundle as it was read: what the store says of it, and its rows by the names of their tables."""
 
     entry: StoreEntry
+    rows: dict[str, list[Row]]
+
+    @property
+    def size(self) -> int:
+        """How many rows."""
+        return sum(map(len, self.rows.values()))
+
+
+class Framed(NamedTuple):
+    """Bundles as a store takes them: with their rows in one data frame a table."""
+
+    entries: list[StoreEntry]
     frames: dict[str, pl.DataFrame]
 
 
@@ -107,6 +120,29 @@ def ready(asked: BundleRequest) -> Ready | Refused:
         return Refused(asked.path, problem, _RESTORE, TraceFormatError.exit_code)
 
 
+def framed_together(found: Sequence[Ready]) -> Iterator[Framed | Refused]:
+    """Bundles with their rows as data frames, all in one where no value is in the way.
+
+    A data frame costs as much as some hundred rows in it, so those of many bundles are made at once. Where a value fits
+    into no table, its bundle is found by halves and refused; the others go on.
+    """
+    if not found:
+        return
+    rows: dict[str, list[Row]] = {}
+    for one in found:
+        for name, own in one.rows.items():
+            rows.setdefault(name, []).extend(own)
+    try:
+        yield Framed([one.entry for one in found], framed(rows, found[0].entry.source))
+    except TraceFormatError as error:
+        if len(found) == 1:
+            yield Refused(found[0].entry.source, str(error), error.hint, error.exit_code)
+            return
+        half = len(found) // 2
+        yield from framed_together(found[:half])
+        yield from framed_together(found[half:])
+
+
 def read_found(path: Path, *, recompute: bool = False) -> Found:
     """A bundle with its analyses and comparisons: those it holds when they fit its manifest, else recomputed.
 
@@ -144,7 +180,7 @@ def _of_bundle(path: Path, asked: BundleRequest) -> Ready:
         added=_now(),
         source=str(path),
     )
-    return Ready(entry, framed(bundle_rows(found, asked.given), entry.source))
+    return Ready(entry, bundle_rows(found, asked.given))
 
 
 def _of_tiles(path: Path, given: BundleLabels) -> Ready:
@@ -171,7 +207,7 @@ def _of_tiles(path: Path, given: BundleLabels) -> Ready:
         source=str(path),
         kind="tiles",
     )
-    return Ready(entry, framed(rows, entry.source))
+    return Ready(entry, rows)
 
 
 def origin_of(manifest: Manifest) -> str:

@@ -11,26 +11,33 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from opscope.core.errors import ClusterError, InterruptedRunError, NotFoundError, OpscopeError
+from opscope.fleet.results import QueryResult, StoreCheckResult, StoreEntries
 from opscope.fleet.store import compaction, log
-from opscope.fleet.store.checking import StoreCheck, verify
-from opscope.fleet.store.entries import StoreEntry, entries, known, next_place
+from opscope.fleet.store.checking import verify
+from opscope.fleet.store.entries import EntryStream, StoreEntry, known, listed, next_place
 from opscope.fleet.store.migration import Migrated, migrate
 from opscope.fleet.store.place import place_of
-from opscope.fleet.store.querying import QueryResult, QueryStream, ask, ask_snapshot, streamed
+from opscope.fleet.store.querying import QueryStream, ask, ask_snapshot, streamed
 from opscope.fleet.store.rows import BundleLabels
 from opscope.fleet.store.writing import Batch
-from opscope.fleet.stored_bundle import BundleRequest, Refused, bundles_in, content_id, ready
+from opscope.fleet.stored_bundle import BundleRequest, Refused, bundles_in, content_id, framed_together, ready
+from opscope.measurements.notebook import NotebookResult, shown_as
 from opscope.workflows.measure.workers import Lost, Where, calls
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    import polars as pl
+
     from opscope.fleet.store.compaction import Compacted
     from opscope.fleet.store.place import StoreLocation
     from opscope.fleet.stored_bundle import Ready
+    from opscope.reports.notebook.card import Card
 
 DEFAULT_STORE = "opscope-store"
 STORE_VARIABLE = "OPSCOPE_STORE"
+_FRAMED_ROWS = 8_192
+"""Rows that become data frames together: enough that making a frame costs little, few enough to hold as objects."""
 _COMMIT_SECONDS = 30.0
 """Longer than that nothing stays unwritten that is ready."""
 
@@ -49,7 +56,7 @@ class Skipped(msgspec.Struct, frozen=True):
     hint: str | None
 
 
-class AddReport(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.store-add/1"):
+class AddReport(NotebookResult, msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.store-add/1"):
     """What became of the bundles that were to be added.
 
     Attributes:
@@ -64,12 +71,34 @@ class AddReport(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.st
     known: int
     skipped: list[Skipped]
 
+    def to_polars(self) -> pl.DataFrame:
+        """The bundles that were added, a row each."""
+        from opscope.fleet.reports.frames import entries_frame
 
-class RemoveReport(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.store-remove/1"):
+        return entries_frame(self.added)
+
+    def _card(self) -> Card:
+        from opscope.fleet.reports.notebook import added_card
+
+        return added_card(self.store, self.added, self.known, [f"{one.path}: {one.problem}" for one in self.skipped])
+
+
+class RemoveReport(NotebookResult, msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.store-remove/1"):
     """The bundles that were removed."""
 
     store: str
     removed: list[StoreEntry]
+
+    def to_polars(self) -> pl.DataFrame:
+        """The bundles that were removed, a row each."""
+        from opscope.fleet.reports.frames import entries_frame
+
+        return entries_frame(self.removed)
+
+    def _card(self) -> Card:
+        from opscope.fleet.reports.notebook import removed_card
+
+        return removed_card(self.store, self.removed)
 
 
 def _silent(done: int, total: int) -> None:
@@ -97,9 +126,9 @@ def add_to_store(
 
     Args:
         paths: bundles, results of `opscope aie --out`, or directories with such below them.
-        store: directory or URL; see ``store_address``.
+        store: directory or URL; None: that of the environment variable OPSCOPE_STORE, else ``opscope-store``.
         given: name of the device, commit, and whether they are old runs.
-        where: bundles are analysed; None: in this process.
+        where: in which processes bundles are analysed; None: in this one.
         recompute: analyse the traces, also where a bundle has the analyses already.
         progress: hears how many of how many are done.
 
@@ -120,27 +149,55 @@ def add_to_store(
     asked = [
         BundleRequest(str(path.absolute()), labels, recompute) for name, path in named.items() if name not in there
     ]
-    filling = _Filling(place, None if labels.backfill else next_place(place, now))
-    added = list(filling.stored(asked, where or Where(), skipped, progress))
+    filling = _Filling(place, None if labels.backfill else next_place(place, now), skipped)
+    added = list(filling.stored(asked, where or Where(), progress))
     return AddReport(place.address, added, len(found) - len(added) - len(skipped), skipped)
 
 
-def store_entries(store: str | Path | None = None) -> list[StoreEntry]:
-    """The bundles of a store, in the order of histories."""
+def store_entries(store: str | Path | None = None, *, last: int | None = None) -> StoreEntries:
+    """The bundles of a store, in the order of histories; see :func:`entries_stream`.
+
+    Args:
+        store: directory or URL; None: that of the environment variable OPSCOPE_STORE, else ``opscope-store``.
+        last: only so many, the newest ones; None: all.
+
+    Raises:
+        NotFoundError: there is no store.
+        OpscopeError: of the kind that fits when it cannot be read.
+    """
+    with entries_stream(store, last=last) as stream:
+        return StoreEntries(list(stream.entries), place_of(store_address(store)).address)
+
+
+@contextmanager
+def entries_stream(store: str | Path | None = None, *, last: int | None = None) -> Iterator[EntryStream]:
+    """The bundles of a store, in the order of histories, a part at a time.
+
+    Args:
+        store: directory or URL; see ``store_address``.
+        last: only so many, the newest ones; None: all.
+    """
     place = place_of(store_address(store))
-    return entries(place, log.snapshot(place))
+    with listed(place, log.snapshot(place), last) as stream:
+        yield stream
 
 
 def query_store(sql: str, store: str | Path | None = None, *, as_of: str | None = None) -> QueryResult:
     """The answer of a store to a query.
 
     Args:
-        sql: see ``opscope.fleet.store.querying.ask``.
-        store: directory or URL; see ``store_address``.
+        sql: one SELECT (or WITH, DESCRIBE, SUMMARIZE, EXPLAIN) over the views of a store.
+        store: directory or URL; None: that of the environment variable OPSCOPE_STORE, else ``opscope-store``.
         as_of: an earlier version: its number, or a moment in ISO 8601; None: what the store holds now.
+
+    Raises:
+        UsageError: it is wrong, or no query.
+        NotFoundError: there is no store, or its earlier version is not kept any more.
+        OpscopeError: of the kind that fits when the store cannot be read.
     """
     place = place_of(store_address(store))
-    return ask(place, sql) if as_of is None else ask_snapshot(place, log.snapshot(place, as_of), sql)
+    found = ask(place, sql) if as_of is None else ask_snapshot(place, log.snapshot(place, as_of), sql)
+    return QueryResult(found, place.address)
 
 
 @contextmanager
@@ -150,8 +207,8 @@ def query_stream(
     """The answer of a store to a query, a part at a time, in the memory of one part.
 
     Args:
-        sql: see ``opscope.fleet.store.querying.ask``.
-        store: directory or URL; see ``store_address``.
+        sql: one SELECT (or WITH, DESCRIBE, SUMMARIZE, EXPLAIN) over the views of a store.
+        store: directory or URL; None: that of the environment variable OPSCOPE_STORE, else ``opscope-store``.
         as_of: see :func:`query_store`.
         limit: at most so many rows; None: all.
     """
@@ -163,9 +220,18 @@ def query_stream(
 def remove_from_store(
     bundles: Sequence[str], store: str | Path | None = None, *, older_than: int | None = None
 ) -> RemoveReport:
-    """Take bundles out of a store: by their hashes or the beginnings of them, and those that are too many days old.
+    """Take bundles out of a store. The bundles themselves are not touched.
 
     Their rows are in no file of the store afterwards, so that its earlier versions cannot be asked any more.
+
+    Args:
+        bundles: their hashes, or the beginnings of them.
+        store: directory or URL; None: that of the environment variable OPSCOPE_STORE, else ``opscope-store``.
+        older_than: also those that stand in histories more than so many days ago.
+
+    Raises:
+        NotFoundError: there is no store, or not exactly one bundle whose hash begins so.
+        OpscopeError: of the kind that fits when the store cannot be read or written.
     """
     place = place_of(store_address(store))
     return RemoveReport(place.address, compaction.remove(place, bundles, older_than))
@@ -176,9 +242,16 @@ def compact_store(store: str | Path | None = None) -> Compacted:
     return compaction.compact(place_of(store_address(store)))
 
 
-def verify_store(store: str | Path | None = None) -> StoreCheck:
-    """Read every file of a store and compare it with what was written."""
-    return verify(place_of(store_address(store)))
+def verify_store(store: str | Path | None = None) -> StoreCheckResult:
+    """Read every file of a store and compare it with what was written.
+
+    Args:
+        store: directory or URL; None: that of the environment variable OPSCOPE_STORE, else ``opscope-store``.
+
+    Raises:
+        OpscopeError: of the kind that fits when there is no store that can be read.
+    """
+    return shown_as(StoreCheckResult, verify(place_of(store_address(store))))
 
 
 def migrate_store(
@@ -217,37 +290,49 @@ class _Filling:
     Args:
         place: of the store.
         at: where they stand in histories, ISO 8601; None: each where it began.
+        skipped: where what cannot be stored is noted.
     """
 
-    def __init__(self, place: StoreLocation, at: str | None) -> None:
-        self._place, self._at = place, at
+    def __init__(self, place: StoreLocation, at: str | None, skipped: list[Skipped]) -> None:
+        self._place, self._at, self._skipped = place, at, skipped
+        self._waiting: list[Ready] = []
         self._batch, self._began = Batch(), time.monotonic()
 
     def stored(
-        self,
-        asked: Sequence[BundleRequest],
-        where: Where,
-        skipped: list[Skipped],
-        progress: Callable[[int, int], None],
+        self, asked: Sequence[BundleRequest], where: Where, progress: Callable[[int, int], None]
     ) -> Iterator[StoreEntry]:
         """Store what becomes ready, batch by batch; what was stored."""
         try:
             for number, (one, result) in enumerate(zip(asked, calls(where, ready, asked), strict=True), start=1):
-                found = _here_instead(one, result)
-                if isinstance(found, Refused):
-                    skipped.append(Skipped(found.path, found.problem, found.hint))
-                else:
-                    at = self._at or found.entry.created or found.entry.added
-                    self._batch.add(msgspec.structs.replace(found.entry, placed=at), found.frames)
+                self._take(_here_instead(one, result))
                 if self._batch.full or time.monotonic() - self._began > _COMMIT_SECONDS:
                     yield from self._written()
                 progress(number, len(asked))
         except (InterruptedRunError, KeyboardInterrupt, ClusterError):
+            self._frame()
             self._batch.write(self._place)
             raise
         yield from self._written()
 
+    def _take(self, found: Ready | Refused) -> None:
+        if isinstance(found, Refused):
+            self._skipped.append(Skipped(found.path, found.problem, found.hint))
+            return
+        at = self._at or found.entry.created or found.entry.added
+        self._waiting.append(found._replace(entry=msgspec.structs.replace(found.entry, placed=at)))
+        if sum(one.size for one in self._waiting) >= _FRAMED_ROWS:
+            self._frame()
+
+    def _frame(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for found in framed_together(waiting):
+            if isinstance(found, Refused):
+                self._take(found)
+            else:
+                self._batch.add(found.entries, found.frames)
+
     def _written(self) -> list[StoreEntry]:
+        self._frame()
         stored = self._batch.write(self._place)
         self._batch, self._began = Batch(), time.monotonic()
         compaction.compact_loose(self._place)

@@ -18,7 +18,7 @@ from opscope.core.files import sha256_of
 from opscope.core.system.capped_log import trim_log
 from opscope.hosts.facts import conditions_of, environment_of, parts
 from opscope.hosts.host import PRINTED, ExitStatus, Storage
-from opscope.hosts.lock import DeviceLock, LockRequest, hold_machine
+from opscope.hosts.lock import DeviceLock, LockRequest, hold_machine, lock_identity
 from opscope.hosts.process import log_tail
 from opscope.hosts.processors import check_processor
 from opscope.hosts.scripts import CONDITIONS, FACTS, GUARD, PLACE, START, STORAGE
@@ -155,6 +155,10 @@ class Device:
             with contextlib.suppress(DeviceError):
                 self._sh('rm -rf "$1"', f"{self.base}/{self._work}")
             self._lock.release()
+
+    def lock_identity(self) -> str:
+        """What tells the device from others, whichever way leads to it."""
+        return lock_identity(self._shell)
 
     def check_program(self, program: Path) -> None:
         """Refuse a program for another processor.

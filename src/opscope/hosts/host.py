@@ -131,6 +131,14 @@ class Host(Protocol):
         """
         ...
 
+    def lock_identity(self) -> str:
+        """What tells the machine from others, whichever way leads to it; see :func:`opscope.hosts.lock.lock_identity`.
+
+        Raises:
+            DeviceError: it cannot be reached.
+        """
+        ...
+
     def check_program(self, program: Path) -> None:
         """Refuse a program that cannot run there.
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import getpass
+import math
 import os
 import platform
 import time
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias
 
 from opscope.bundle.manifest import LockRecord
 from opscope.core.errors import BusyError, DeviceError
-from opscope.hosts.scripts import BESIDE, LOCK
+from opscope.hosts.scripts import BESIDE, LOCK, WHICH
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -42,7 +43,7 @@ class LockRequest(NamedTuple):
 
     Attributes:
         mode: what to do when another run measures there.
-        seconds: how long to wait for it.
+        seconds: how long to wait for it; infinite: until it is free.
         notify: hears that it is waited, and that it was waited in vain.
         monotonic: clock, in seconds.
         sleep: waits so many seconds.
@@ -181,6 +182,18 @@ class DeviceLock:
         return DeviceError("the machine did not say whether it is free", where=where, hint="try again")
 
 
+def lock_identity(shell: LockShell) -> str:
+    """What tells the lock of a machine from those of others: two ways that lead to one machine have the same.
+
+    Raises:
+        DeviceError: the machine cannot be reached.
+    """
+    done = shell.run(["sh", "-c", WHICH, "opscope-which"], _ANSWER_SECONDS)
+    boot, _, place = done.stdout.decode("utf-8", "replace").partition("\n")
+    # A machine that does not tell of its boot, as some Android systems, has its address alone.
+    return f"{boot} {place.strip()}" if boot.strip() else shell.describe().name
+
+
 def _own_name() -> str:
     """Who we are, for another run that finds the machine in use."""
     now = datetime.now(timezone.utc).isoformat(timespec="microseconds")  # fine enough to tell two of one process apart
@@ -247,6 +260,7 @@ def hold_machine(lock: Lock, request: LockRequest) -> MachineHold:
             if request.mode == "fail":
                 raise
             if busy is None and left > 0:
-                request.notify(f"{error.where} is in use by {error.holder}: waiting, for at most {request.seconds:g} s")
+                limit = "until it is free" if request.seconds == math.inf else f"for at most {request.seconds:g} s"
+                request.notify(f"{error.where} is in use by {error.holder}: waiting, {limit}")
             busy = busy or error.holder
         request.sleep(max(0.0, min(_POLL_SECONDS, left)))

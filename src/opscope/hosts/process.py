@@ -16,6 +16,7 @@ from opscope.core.errors import StorageError
 from opscope.core.json import from_json
 from opscope.core.printable import printable
 from opscope.core.system.capped_log import capped_log, last_bytes
+from opscope.core.system.stop import waiting
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -59,7 +60,10 @@ def run_process(
         waiter = threading.Thread(target=process.wait, daemon=True)
         try:
             waiter.start()
-            waiter.join(timeout)
+            for part in waiting(timeout):
+                waiter.join(part)
+                if not waiter.is_alive():
+                    break
             return None if waiter.is_alive() else process.returncode
         finally:
             with contextlib.suppress(ProcessLookupError):

@@ -154,6 +154,13 @@ read_holder "$lock"
 [ "$pid" = "$$" ] && rm -rf "$lock"
 """.replace("@PLACE", _LOCK_PLACE)
 
+# What tells this lock from all others: the boot of its machine, and where it is there.
+WHICH = f"""
+{_LOCK_PLACE}
+cat /proc/sys/kernel/random/boot_id 2>/dev/null || sysctl -n kern.boottime 2>/dev/null || echo
+echo "$lock"
+"""
+
 # Who measured beside the holder of the lock, a line each.
 BESIDE = f"""
 {_LOCK_PLACE}

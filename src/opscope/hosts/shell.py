@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from urllib.parse import parse_qsl
 
 from opscope.core.errors import UsageError, did_you_mean
+from opscope.core.system.stop import waiting
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,13 +40,13 @@ class ResponseLines:
 
     def take(self, timeout: float) -> str | None:
         """The next line; None when there is none within so many seconds, or none follows."""
-        try:
-            line = self._lines.get(timeout=timeout)
-        except queue.Empty:
-            return None
-        if line is None:
-            self._lines.put(None)
-        return line
+        for part in waiting(timeout):
+            with contextlib.suppress(queue.Empty):
+                line = self._lines.get(timeout=part)
+                if line is None:
+                    self._lines.put(None)
+                return line
+        return None
 
 
 def end_process(process: subprocess.Popen[bytes] | None, seconds: float = _END_SECONDS) -> None:

@@ -251,9 +251,7 @@ class SshShell:
         """Run a command and wait for its end."""
         self._connect()
         try:
-            done = subprocess.run(
-                self._ssh(command), capture_output=True, stdin=subprocess.DEVNULL, timeout=timeout, check=False
-            )
+            done = _run(self._ssh(command), timeout)
         except subprocess.TimeoutExpired:
             raise DeviceError(f"no answer within {timeout:.0f} s", where=self.where, hint=_SLOW) from None
         told = done.stdout.partition(f"{BEGAN}\n".encode())[2]
@@ -339,7 +337,7 @@ class SshShell:
         seconds = _COPY_SECONDS + size / _SLOWEST_COPY
         command = [*self._options("scp"), "-q", "-p", *(["-O"] if self._legacy_copy else []), "--", *arguments]
         try:
-            done = subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, timeout=seconds, check=False)
+            done = _run(command, seconds)
         except subprocess.TimeoutExpired:
             raise DeviceError(f"a copy did not end within {seconds:.0f} s", where=self.where, hint=_SLOW) from None
         if done.returncode and not self._legacy_copy and self._lacks_sftp(done.stderr):
@@ -352,6 +350,13 @@ class SshShell:
         """Whether a copy failed because small devices have no SFTP server; the connection stands then."""
         standing = self._master is not None and self._master.poll() is None
         return standing and NO_SFTP.search(said) is not None
+
+
+def _run(command: Sequence[str], seconds: float) -> subprocess.CompletedProcess[bytes]:
+    """Run ssh or scp apart from the terminal, whose Ctrl-C would look like a lost connection to a thread."""
+    return subprocess.run(
+        command, capture_output=True, stdin=subprocess.DEVNULL, timeout=seconds, check=False, start_new_session=True
+    )
 
 
 _SLOW = "look whether the device and the network are busy; `ssh HOST true` should take a moment"

@@ -15,7 +15,7 @@ from opscope.core.system import launch
 from opscope.core.system.usage import ProcessUsage
 from opscope.hosts.host import PRINTED, ExitStatus, GuardedCommand
 from opscope.hosts.local_shell import LocalShell
-from opscope.hosts.lock import DeviceLock, MachineHold, hold_machine
+from opscope.hosts.lock import DeviceLock, MachineHold, hold_machine, lock_identity
 from opscope.hosts.process import log_tail, run_process
 from opscope.machine import environment
 
@@ -99,6 +99,10 @@ class ThisMachine:
             yield _held(lock, request)
         finally:
             lock.release()
+
+    def lock_identity(self) -> str:
+        """What tells this machine from others, whichever way leads to it."""
+        return lock_identity(LocalShell())
 
     def check_program(self, program: Path) -> None:
         """Refuse a file that is not executable.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import TYPE_CHECKING
 
 from opscope.bundle.manifest import Role
@@ -57,11 +56,12 @@ def _short(sha256: str | None) -> str | None:
 
 
 def machine_text(manifest: Manifest) -> str | None:
-    """CPU and system of a bundle in words; None where they are not known."""
+    """Name, CPU and system of a bundle's machine in words; None where they are not known."""
     environment = manifest.environment
     if environment.system is None:
-        return None
-    return f"{environment.cpu or 'unknown CPU'}, {environment.system} {environment.machine}"
+        return manifest.device
+    told = (manifest.device, environment.cpu or "unknown CPU", f"{environment.system} {environment.machine}")
+    return ", ".join(filter(None, told))
 
 
 def _place(manifest: Manifest) -> str | None:
@@ -97,13 +97,18 @@ def _versions(manifests: Sequence[Manifest], names: Sequence[str]) -> list[str]:
 
 
 def _same_traces(parts: Sequence[BundlePart]) -> list[str]:
-    """Bundles that hold the same traces: a copy is not a second measurement."""
+    """Bundles that hold the same traces, each group of them once: a copy is not a second measurement."""
     known = {
         part.label: {r.trace_sha256 for r in part.content.manifest.repetitions if r.ok and r.trace_sha256}
         for part in parts
     }
+    groups: list[tuple[list[str], set[str]]] = []
+    for label, traces in known.items():
+        alike = [group for group in groups if group[1] & traces]
+        merged = [*(name for names, _ in alike for name in names), label], traces.union(*(own for _, own in alike))
+        groups = [*(group for group in groups if group not in alike), merged]
     return [
-        f"{one} and {other} hold the same traces: a copy is not a second measurement"
-        for one, other in itertools.combinations(known, 2)
-        if known[one] & known[other]
+        f"{', '.join(names[:-1])} and {names[-1]} hold the same traces: a copy is not a second measurement"
+        for names, _ in groups
+        if len(names) > 1
     ]

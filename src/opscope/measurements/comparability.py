@@ -54,6 +54,7 @@ def comparability_notes(baseline: Side, candidate: Side) -> list[str]:
     found += measured_apart(baseline, candidate)
     pairs = (
         *_models(baseline, candidate),
+        *([("device", left.device, right.device)] if left.device and right.device else []),
         ("governor", left.environment.governor, right.environment.governor),
         ("number of usable CPUs", left.environment.usable_cpus, right.environment.usable_cpus),
         ("number of measured inferences of a process", left.plan.runs, right.plan.runs),

@@ -1,4 +1,4 @@
-"""Results as ``opscope.read``, ``analyze``, ``compare`` and ``profile`` return them: tables in a notebook, data frames.
+"""Results as the functions of the Python API return them: one line, tables in a notebook, data frames, charts.
 
 Each is the result that the command line works with, and can also be shown and converted.
 """
@@ -6,67 +6,76 @@ Each is the result that the command line works with, and can also be shown and c
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from opscope.analysis.analysis import Analysis
 from opscope.analysis.compare.compare import Comparison
 from opscope.core.table import EventTable
+from opscope.measurements.notebook import NotebookResult, check_most
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
-    import pandas as pd
+    import altair as alt
     import polars as pl
 
+    from opscope.analysis.operators.operator_facts import OperatorFacts
+    from opscope.core.table.places import OperatorKey
     from opscope.reports.content.content import ReportContent
+    from opscope.reports.notebook.card import Card
 
 
-class HasFrame(Protocol):
-    """A result that becomes a polars data frame."""
-
-    def to_polars(self) -> pl.DataFrame:
-        """The result in rows; text and numbers in the cells, times in the clock of the trace."""
-        ...
-
-
-class Pandas:
-    """What every result with a polars data frame has besides."""
-
-    __slots__ = ()
-
-    def to_pandas(self: HasFrame) -> pd.DataFrame:
-        """The frame of ``to_polars`` as one of pandas; what is missing is ``pandas.NA``.
-
-        Raises:
-            MissingDependencyError: pandas is not installed.
-        """
-        from opscope.reports.formats.frames import pandas_frame
-
-        return pandas_frame(self.to_polars())
-
-
-class EventsResult(EventTable, Pandas):
+@dataclass(frozen=True, repr=False, eq=False)
+class EventsResult(NotebookResult, EventTable):
     """The events of traces, as :func:`opscope.read` gives them.
+
+    ``path`` is what was read, ``known`` what the program says about its operators: empty without a program.
 
     >>> import opscope
     >>> events = opscope.read("trace.etdump")
-    >>> events.processes
-    1
+    >>> events
+    <EventsResult trace.etdump: 20 events, 4 inferences, 1 trace file>
     >>> events.to_polars().columns[:4]
     ['process', 'run', 'inference', 'warmup']
+    >>> events.by_layer()["self_time"].sum() == events.inferences()["duration"].sum()
+    True
     """
+
+    path: str = ""
+    known: Mapping[OperatorKey, OperatorFacts] = field(default_factory=dict)
 
     def to_polars(self) -> pl.DataFrame:
         """Every event in a row; the columns are those of the event table's reference."""
         return self.frame
 
-    def _repr_html_(self) -> str:
-        from opscope.reports.notebook import events_html
+    def with_layers(self) -> pl.DataFrame:
+        """The rows of ``to_polars`` with the layer of each event.
 
-        return events_html(self)
+        The columns behind them are ``module``, ``module_type``, ``aten``, ``source`` and ``attribution``. They are null
+        where a layer is not known: without a program and its record, and for the framework's own time.
+        """
+        from opscope.reports.formats.frames import layer_frame
+
+        return layer_frame(self.frame, self.known)
+
+    def by_layer(self) -> pl.DataFrame:
+        """Self time of every layer in every inference: a row each, in order of process, inference and first event.
+
+        Columns: ``process``, ``inference``, ``warmup``, ``method``, ``module``, ``module_type``, ``events`` and
+        ``self_time``. The time of each inference adds up to its latency; ``module`` is null for what no layer claims.
+        """
+        from opscope.reports.formats.frames import layer_times
+
+        return layer_times(self.with_layers())
+
+    def _card(self) -> Card:
+        from opscope.reports.notebook.cards import events_card
+
+        return events_card(self, self.path)
 
 
-class AnalysisResult(Analysis, Pandas, frozen=True):
+class AnalysisResult(NotebookResult, Analysis, frozen=True):
     """Where the time of one trace or variant goes, as :func:`opscope.analyze` gives it.
 
     >>> import opscope
@@ -83,13 +92,27 @@ class AnalysisResult(Analysis, Pandas, frozen=True):
 
         return operator_frame(self)
 
-    def _repr_html_(self) -> str:
-        from opscope.reports.notebook import analysis_html
+    def plot(self, most: int = 20) -> alt.Chart:
+        """The longest operators as bars, coloured by category, as a chart of Altair's.
 
-        return analysis_html(self)
+        Args:
+            most: bars at most; the title says what they leave out.
+
+        Raises:
+            UsageError: fewer than one is asked for.
+        """
+        from opscope.reports.notebook.charts import operator_bars
+
+        check_most(most)
+        return operator_bars(self, most)
+
+    def _card(self) -> Card:
+        from opscope.reports.notebook.cards import analysis_card
+
+        return analysis_card(self)
 
 
-class ComparisonResult(Comparison, Pandas, frozen=True):
+class ComparisonResult(NotebookResult, Comparison, frozen=True):
     """Verdict and split of a difference, as :func:`opscope.compare` gives it.
 
     >>> import opscope
@@ -106,14 +129,20 @@ class ComparisonResult(Comparison, Pandas, frozen=True):
 
         return change_frame(self)
 
-    def _repr_html_(self) -> str:
-        from opscope.reports.notebook import comparison_html
+    def plot(self) -> alt.LayerChart:
+        """The steps from one latency to the other by kind of operator, as a chart of Altair's."""
+        from opscope.reports.html.html_sections import shift_chart
 
-        return comparison_html(self)
+        return shift_chart(self)
+
+    def _card(self) -> Card:
+        from opscope.reports.notebook.cards import comparison_card
+
+        return comparison_card(self)
 
 
-@dataclass(frozen=True)
-class Profiled(Pandas):
+@dataclass(frozen=True, repr=False)
+class Profiled(NotebookResult):
     """What :func:`opscope.profile` did.
 
     Attributes:
@@ -134,7 +163,7 @@ class Profiled(Pandas):
 
         return content_frame(self.content)
 
-    def _repr_html_(self) -> str:
-        from opscope.reports.notebook import content_html
+    def _card(self) -> Card:
+        from opscope.reports.notebook.cards import content_card
 
-        return content_html(self.content, str(self.path / "report.html"))
+        return content_card(self.content, self.path)

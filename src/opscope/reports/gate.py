@@ -8,6 +8,7 @@ from rich.console import Group
 
 from opscope.analysis.findings.message import note
 from opscope.analysis.gate.gate import DESIGN, Outcome, Quantity
+from opscope.core.stats.effect import Verdict
 from opscope.core.units import counted_text, milliseconds, ratio_text, share_text, time_text
 from opscope.reports.content.console import Text
 from opscope.reports.content.content import verdict_text
@@ -26,10 +27,13 @@ if TYPE_CHECKING:
 
 _MOST_ROWS = 8
 _MOST_MARKDOWN_ROWS = 20
+_LEAST_LOSS = 0.005
+"""Part of the latency that an operator lost at least, to be listed in a comment."""
 _NAME = 40
 _LONG = 600
 _HEAD = ("criterion", "measured", "95 % interval", "limit", "outcome", "why")
 _RIGHT = {"measured", "limit"}
+_CHANGES = {Verdict.SLOWER: "slower", Verdict.FASTER: "faster"}
 _OPERATOR_HEAD = ("operator", "layer", "baseline ms", "candidate ms", "lost ms", "95 % interval", "verdict")
 
 
@@ -64,6 +68,8 @@ def gate_summary(report: GateReport) -> RenderableType:
         parts += [Text(), _criteria(report.criteria)]
     if report.slower:
         parts += [Text(), _slower(report.slower)]
+    if report.unmatched:
+        parts += [Text(), _unmatched(report.unmatched)]
     notes = [f"not comparable, forced: {problem}" for problem in report.mismatches] + report.notes
     return Group(*parts, *message_lines(map(note, notes)))
 
@@ -71,16 +77,17 @@ def gate_summary(report: GateReport) -> RenderableType:
 def gate_markdown(report: GateReport) -> str:
     """The decision for a comment on a pull request or the summary of a job."""
     sections = [
-        f"## opscope check: {_title(report)}\n",
+        f"## opscope check: {_answer(report)}\n",
         f"**{gate_sentence(report)}**\n",
         _sides(report),
-        markdown_table(_HEAD, (_criterion_cells(c) for c in report.criteria), right=_RIGHT),
+        _criteria_section(report.criteria),
     ]
     if report.advice:
         sections.append(f"Next: {report.advice}.\n")
     if report.quality:
         sections.append(f"{markdown(quality_sentence(report.quality), _LONG)}.\n")
-    sections += _slower_section(report.slower)
+    sections += _slower_section(report)
+    sections += _unmatched_section(report.unmatched)
     notes = [f"Not comparable, and compared all the same: {problem}" for problem in report.mismatches] + report.notes
     if notes:
         sections.append("\n".join(["### Notes\n", *(f"- {markdown(one, _LONG)}" for one in notes), ""]))
@@ -126,21 +133,38 @@ def _where(report: GateReport) -> str:
     return f" in {counted_text(len(found), 'limit')} of the budget"
 
 
-def _title(report: GateReport) -> str:
-    name = f" of {markdown(report.model)}" if report.model else ""
-    return f"{report.outcome.value}{' (allowed to pass)' if _excused(report) else ''}{name}"
+def _answer(report: GateReport) -> str:
+    """Whether it is slower, in one line: what is read of a comment among many."""
+    name = markdown(report.model) if report.model else "the candidate"
+    change = f"({slowdown_text(report.slowdown)})"
+    word = f"{report.outcome.value}{' (allowed to pass)' if _excused(report) else ''}"
+    if _where(report):
+        keeps = "exceeds" if report.outcome is Outcome.REGRESSION else "may exceed"
+        return f"{word}, {name} {keeps} {_where(report).removeprefix(' in ')} {change}"
+    if report.outcome is Outcome.INCONCLUSIVE:
+        return f"{word}, whether {name} is slower cannot be told {change}"
+    return f"{word}, {name} is {_CHANGES.get(report.end_to_end.verdict, 'not slower')} {change}"
 
 
 def _sides(report: GateReport) -> str:
     found = report.end_to_end
+    baseline, candidate = _told_apart(report.baseline.path, report.candidate.path)
     rows = (
-        ("baseline", report.baseline.path, found.baseline_ns, found.baseline_processes),
-        ("candidate", report.candidate.path, found.candidate_ns, found.candidate_processes),
+        ("baseline", baseline, found.baseline_ns, found.baseline_processes),
+        ("candidate", candidate, found.candidate_ns, found.candidate_processes),
     )
     cells = ((name, markdown(path), time_text(ns), str(processes)) for name, path, ns, processes in rows)
     counted = "runs or processes" if found.design == DESIGN else "processes"
     head = ("side", "path", f"latency ({found.arm}, {found.design})", counted)
     return markdown_table(head, cells, right=head[2:])
+
+
+def _told_apart(baseline: str, candidate: str) -> tuple[str, str]:
+    """Two paths without the directories that they share: those of a job say nothing."""
+    sides = baseline.split("/"), candidate.split("/")
+    shortest = min(map(len, sides)) - 1
+    shared = next((at for at in range(shortest) if sides[0][at] != sides[1][at]), shortest)
+    return "/".join(sides[0][shared:]), "/".join(sides[1][shared:])
 
 
 def _criterion_cells(criterion: Criterion) -> tuple[str, ...]:
@@ -154,22 +178,46 @@ def _criterion_cells(criterion: Criterion) -> tuple[str, ...]:
     )
 
 
-def _slower_section(slower: Sequence[OperatorChange]) -> list[str]:
-    if not slower:
-        return ["No operator is slower beyond noise.\n"]
-    rows = (_operator_cells(change) for change in slower[:_MOST_MARKDOWN_ROWS])
-    table = markdown_table(_OPERATOR_HEAD, rows, right=_OPERATOR_HEAD[2:5])
-    rest = slower[_MOST_MARKDOWN_ROWS:]
+def _criteria_section(criteria: Sequence[Criterion]) -> str:
+    """All limits; of a single one the bold sentence has the figures, so that only the reason is left to say."""
+    if len(criteria) == 1:
+        return f"Why: {markdown(criteria[0].reason, _LONG)}.\n"
+    return markdown_table(_HEAD, map(_criterion_cells, criteria), right=_RIGHT)
+
+
+def _slower_section(report: GateReport) -> list[str]:
+    least = _LEAST_LOSS * report.end_to_end.candidate_ns
+    shown = [change for change in report.slower if -change.saved_ns >= least][:_MOST_MARKDOWN_ROWS]
+    if not shown:
+        return [f"No operator is shown to be slower by {share_text(_LEAST_LOSS)} of the latency or more.\n"]
+    table = markdown_table(_OPERATOR_HEAD, map(_operator_cells, shown), right=_OPERATOR_HEAD[2:5])
+    rest = report.slower[len(shown) :]
     more = [f"{len(rest)} more lost {time_text(-sum(c.saved_ns for c in rest))} together.\n"] if rest else []
-    return ["### Operators that became slower\n", table, *more]
+    return ["### Operators that became slower, in traced runs\n", table, *more]
+
+
+def _unmatched_section(unmatched: Sequence[OperatorChange]) -> list[str]:
+    if not unmatched:
+        return []
+    shown = unmatched[:_MOST_ROWS]
+    rows = ((markdown(c.name), markdown(c.module or ""), *_both_times(c)) for c in shown)
+    table = markdown_table(_OPERATOR_HEAD[:4], rows, right=_OPERATOR_HEAD[2:4])
+    rest = len(unmatched) - len(shown)
+    more = [f"And {rest} that take less.\n"] if rest else []
+    return ["### Operators that only one side has, in traced runs\n", table, *more]
+
+
+def _both_times(change: OperatorChange) -> tuple[str, str]:
+    """Its time on the baseline and on the candidate, in ms."""
+    before, after = ("-" if ns is None else milliseconds(ns) for ns in (change.baseline_ns, change.candidate_ns))
+    return before, after
 
 
 def _operator_cells(change: OperatorChange) -> tuple[str, ...]:
     return (
         markdown(change.name),
         markdown(change.module or ""),
-        "" if change.baseline_ns is None else milliseconds(change.baseline_ns),
-        "" if change.candidate_ns is None else milliseconds(change.candidate_ns),
+        *_both_times(change),
         milliseconds(-change.saved_ns),
         _lost_interval(change),
         verdict_text(change.verdict),
@@ -194,9 +242,18 @@ def _criteria(criteria: Sequence[Criterion]) -> Table:
 def _slower(slower: Sequence[OperatorChange]) -> Table:
     table = plain_table("slower operator", "baseline ms", "candidate ms", "lost ms")
     for change in slower[:_MOST_ROWS]:
-        before, after = ("" if ns is None else milliseconds(ns) for ns in (change.baseline_ns, change.candidate_ns))
-        table.add_row(plain(change.name, _NAME), before, after, milliseconds(-change.saved_ns))
+        table.add_row(plain(change.name, _NAME), *_both_times(change), milliseconds(-change.saved_ns))
     rest = slower[_MOST_ROWS:]
     if rest:
         table.add_row(f"{len(rest)} more", "", "", milliseconds(-sum(change.saved_ns for change in rest)))
+    return table
+
+
+def _unmatched(unmatched: Sequence[OperatorChange]) -> Table:
+    table = plain_table("operator of one side", "baseline ms", "candidate ms")
+    for change in unmatched[:_MOST_ROWS]:
+        table.add_row(plain(change.name, _NAME), *_both_times(change))
+    rest = len(unmatched) - _MOST_ROWS
+    if rest > 0:
+        table.add_row(f"{rest} more", "", "")
     return table

@@ -120,11 +120,12 @@ def _method(method: MethodPreflight, *, elsewhere: bool) -> list[RenderableType]
 def _work(method: MethodPreflight) -> Table:
     table = plain_table("category", "delegated", "MAC", "bytes", "portable", "MAC", "bytes")
     for row in method.work:
-        table.add_row(row.category.value, *_cells(row.delegated), *_cells(row.portable))
+        table.add_row(row.category.value, *group_cells(row.delegated), *group_cells(row.portable))
     return table
 
 
-def _cells(work: GroupWork) -> tuple[str, str, str]:
+def group_cells(work: GroupWork) -> tuple[str, str, str]:
+    """Operators, multiply-accumulates and bytes of a group of operators."""
     if not work.operators:
         return "-", "", ""
     if work.unknown == work.operators:

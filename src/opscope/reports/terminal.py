@@ -65,7 +65,8 @@ def summary(content: ReportContent) -> RenderableType:
     """What a person reads after `opscope profile`."""
     answer = headline(content)
     manifest = content.manifest
-    where = f"{manifest.environment.cpu or manifest.environment.machine or NOT_KNOWN}, {manifest.target.kind}"
+    cpu = manifest.environment.cpu or manifest.environment.machine or NOT_KNOWN
+    where = ", ".join(filter(None, (manifest.device, cpu, manifest.target.kind)))
     parts: list[RenderableType] = [
         Text(" ".join(filter(None, (*_programs(manifest), "on", where))), style="dim"),
         Text(answer.text, style="bold"),

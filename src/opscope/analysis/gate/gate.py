@@ -16,6 +16,7 @@ from opscope.analysis.compare.outputs import OutputAgreement
 from opscope.analysis.findings.quality import Quality
 from opscope.core.stats.effect import Verdict
 from opscope.core.units import share_text
+from opscope.program.operators.taxonomy import FRAMEWORK
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -106,6 +107,7 @@ class GateReport(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.c
         notes: what else limits the meaning of the figures.
         quality: how far the measurements can be trusted.
         outputs: agreement of what both sides computed on the same inputs; null where that was not compared.
+        unmatched: operators that only one side has, those that take longest first; they have no verdict.
     """
 
     outcome: Outcome
@@ -124,6 +126,7 @@ class GateReport(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.c
     notes: list[str]
     quality: Quality | None = None
     outputs: OutputAgreement | None = None
+    unmatched: list[OperatorChange] = []
 
 
 class Slowdown(NamedTuple):
@@ -173,6 +176,7 @@ def gate(comparison: Comparison, terms: Terms, budgets: Sequence[Criterion] = ()
     first = slowdown_criterion("end-to-end latency against the baseline", found, shown, terms.threshold)
     criteria = [first, *budgets]
     outcome, slower = overall(criteria), slower_operators(comparison.operators)
+    unmatched = unmatched_operators(comparison.operators)
     return GateReport(
         outcome=outcome,
         let_through=outcome is Outcome.PASSED,
@@ -185,11 +189,12 @@ def gate(comparison: Comparison, terms: Terms, budgets: Sequence[Criterion] = ()
         end_to_end=found,
         criteria=criteria,
         slower=slower,
-        advice=advice(criteria, found, slower),
+        advice=advice(criteria, found, slower, unmatched),
         mismatches=list(terms.mismatches),
         notes=list(dict.fromkeys([*_outputs_text(comparison.outputs), *terms.notes, *comparison.notes])),
         quality=comparison.quality,
         outputs=comparison.outputs,
+        unmatched=unmatched,
     )
 
 
@@ -265,26 +270,40 @@ def slower_operators(changes: Sequence[OperatorChange]) -> list[OperatorChange]:
     return sorted((c for c in changes if c.verdict is Verdict.SLOWER), key=lambda change: change.saved_ns)
 
 
-def advice(criteria: Sequence[Criterion], found: EndToEnd, slower: Sequence[OperatorChange]) -> str | None:
+def unmatched_operators(changes: Sequence[OperatorChange]) -> list[OperatorChange]:
+    """Operators that only one side has, those that take longest first; calls of the framework are none."""
+    lone = (c for c in changes if None in {c.baseline_ns, c.candidate_ns} and c.kind != FRAMEWORK.kind)
+    return sorted(lone, key=lambda change: -abs(change.saved_ns))
+
+
+def advice(
+    criteria: Sequence[Criterion],
+    found: EndToEnd,
+    slower: Sequence[OperatorChange],
+    unmatched: Sequence[OperatorChange] = (),
+) -> str | None:
     """What to do about the first criterion that decides the outcome; None when all passed.
 
     Args:
         criteria: of the gate.
         found: the verdict of the comparison.
         slower: operators that are shown to be slower.
+        unmatched: operators that only one side has.
     """
     outcome = overall(criteria)
     if outcome is Outcome.PASSED:
         return None
     first = next(criterion for criterion in criteria if criterion.outcome is outcome)
     if outcome is Outcome.REGRESSION:
-        return _remedy(first, slower)
+        return _remedy(first, slower, unmatched)
     return _more_data(first, found)
 
 
-def _remedy(first: Criterion, slower: Sequence[OperatorChange]) -> str:
+def _remedy(first: Criterion, slower: Sequence[OperatorChange], unmatched: Sequence[OperatorChange]) -> str:
     if first.quantity is not Quantity.SLOWDOWN:
         return "make it cheaper, or raise the limit if the new time is intended; `opscope analyze` shows where it goes"
+    if sum(c.saved_ns for c in unmatched) < sum(c.saved_ns for c in slower):
+        return "the operators that only one side has say where; `opscope compare` shows all of them"
     if slower:
         return "see which operators became slower; `opscope compare` shows all of them"
     return "no single operator is slower beyond noise; `opscope compare` shows how the time moved"

@@ -21,6 +21,7 @@ from __future__ import annotations
 import enum
 import itertools
 import math
+from functools import lru_cache
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
@@ -40,6 +41,8 @@ ALPHA = 0.05
 _POWER = 0.8
 _RESAMPLES = 10_000
 _LISTED = 20_000
+_KEPT = 64
+"""Rows up to which draws are kept: each is drawn at most so often, which fits into a byte."""
 _SEED = 20_240_229
 # Sums of the same numbers in another order differ in the last digits; they must still count as equal.
 _TIE = 1e-12
@@ -145,16 +148,26 @@ def unpaired_effects(baseline: Floats, candidate: Floats) -> list[Effect]:
     sizes = len(baseline), len(candidate)
     if min(sizes) < 2:  # noqa: PLR2004 - one number has no spread
         return [_point(float(value)) for value in estimate]
-    # Either side is drawn from either stream, so that exchanging the sides mirrors the interval exactly.
-    there = _resampled_means(baseline, 0) - _resampled_means(candidate, 1)
-    back = _resampled_means(baseline, 1) - _resampled_means(candidate, 0)
-    low, high = expanded_interval(np.concatenate([there, back]), min(sizes))
+    low, high = _unpaired_ends(baseline, candidate)
     error = np.sqrt(sum(side.var(axis=0, ddof=1) / len(side) for side in (baseline, candidate)))
     detectable = _detectable(error, min(sizes) - 1)
     # With equal sizes the labels can be exchanged whole, which gives the same difference again.
     smallest = _smallest_p(1 + (sizes[0] == sizes[1]), math.comb(sum(sizes), sizes[0]))
     p_values = _label_exchange(baseline, candidate)
     return _effects(estimate, low, high, p_values, detectable, smallest)
+
+
+def unpaired_interval(baseline: Floats, candidate: Floats) -> tuple[float, float] | None:
+    """The 95 % interval of :func:`unpaired_effects` for one quantity, without its test; None with too few processes.
+
+    Args:
+        baseline: one value a process.
+        candidate: likewise, of other processes.
+    """
+    if min(len(baseline), len(candidate)) < 2:  # noqa: PLR2004 - one number has no spread
+        return None
+    low, high = _unpaired_ends(baseline[:, None], candidate[:, None])
+    return float(low[0]), float(high[0])
 
 
 def adjust_for_many(p_values: list[float]) -> list[float]:
@@ -181,12 +194,30 @@ def _effects(
     return [Effect(e, lo, hi, p, d, smallest_p) for e, lo, hi, p, d in np.column_stack(columns).tolist()]
 
 
+def _unpaired_ends(baseline: Floats, candidate: Floats) -> tuple[Floats, Floats]:
+    # Either side is drawn from either stream, so that exchanging the sides mirrors the interval exactly.
+    there = _resampled_means(baseline, 0) - _resampled_means(candidate, 1)
+    back = _resampled_means(baseline, 1) - _resampled_means(candidate, 0)
+    return expanded_interval(np.concatenate([there, back]), min(len(baseline), len(candidate)))
+
+
 def _resampled_means(values: Floats, stream: int) -> Floats:
     """Means of rows drawn with replacement; shape (resamples, quantities). Seeded, so that results repeat."""
     rows = len(values)
-    counts = np.random.default_rng((_SEED, stream)).multinomial(rows, np.full(rows, 1 / rows), _RESAMPLES)
+    counts = _kept_draws(rows, stream) if rows <= _KEPT else _draws(rows, stream)
     means: Floats = counts @ values / rows
     return means
+
+
+@lru_cache(maxsize=64)
+def _kept_draws(rows: int, stream: int) -> NDArray[np.uint8]:
+    """The draws of few rows, which a history of many series asks for again and again: 40 MB at most."""
+    return _draws(rows, stream).astype(np.uint8)
+
+
+def _draws(rows: int, stream: int) -> NDArray[np.int64]:
+    """How often each row is drawn; shape (resamples, rows)."""
+    return np.random.default_rng((_SEED, stream)).multinomial(rows, np.full(rows, 1 / rows), _RESAMPLES)
 
 
 def expanded_interval(statistics: Floats, count: int) -> tuple[Floats, Floats]:

@@ -6,42 +6,20 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from opscope.fleet.analysis.fleet_run import FleetRun
+from opscope.fleet.analysis.nights import FleetLevelChange
+from opscope.fleet.analysis.parts import (
+    DistantPair,
+    FleetPart,
+    Widespread,
+    distant_pairs,
+    parts_by,
+    widespread,
+    with_times_best,
+)
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
-
-
-class FleetRun(msgspec.Struct, frozen=True):
-    """The newest run of a configuration.
-
-    Attributes:
-        bundle: its hash.
-        model: name of the model, with its number type.
-        device: name of the device, with the kind of target where several are in use.
-        variant: its name.
-        role: accelerated, baseline, intermediate or candidate; null where it is not known.
-        created: when it began, ISO 8601.
-        runs: of this configuration in the store.
-        latency_ns: median; null when nothing was measured.
-        arm: whether latency is of untraced or traced runs.
-        speedup: over its baseline; null without one.
-        ci95: its 95 % interval; null likewise, or with too few processes.
-        verdict: faster, slower, no_difference or undecidable; null likewise.
-        grade: how far it can be trusted; null where it was not judged.
-    """
-
-    bundle: str
-    model: str
-    device: str
-    variant: str
-    role: str | None
-    created: str
-    runs: int
-    latency_ns: float | None
-    arm: str | None
-    speedup: float | None
-    ci95: tuple[float, float] | None
-    verdict: str | None
-    grade: str | None
 
 
 class SortTime(NamedTuple):
@@ -107,7 +85,14 @@ class Fleet(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.fleet/
         runs: the newest one of each configuration.
         rankings: of every model in every variant that more than one device ran.
         dominant: sorts of operators by their share over the fleet, largest first.
-        counted: configurations that `dominant` counts: those of accelerated variants, else all but baselines.
+        counted: configurations that `dominant` counts: those of accelerated variants, else all but baselines. They are
+            those that are followed from night to night.
+        night: begin of the newest night, ISO 8601: 24 hours before the newest run; empty where no time is known.
+        level_changes: since two weeks before the newest run, the newest first.
+        by_device: of the configurations that are counted, in the order of reports: most that got worse first.
+        by_model: likewise.
+        distant: pairs that are further from the best device than is usual for their device, the furthest first.
+        widespread: devices and models of which many configurations changed in the same direction.
     """
 
     store: str
@@ -118,6 +103,12 @@ class Fleet(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.fleet/
     rankings: list[Ranking]
     dominant: list[Dominant]
     counted: int
+    night: str = ""
+    level_changes: list[FleetLevelChange] = []
+    by_device: list[FleetPart] = []
+    by_model: list[FleetPart] = []
+    distant: list[DistantPair] = []
+    widespread: list[Widespread] = []
 
     def run(self, device: str, model: str, variant: str) -> FleetRun | None:
         """The run of a configuration; None when there is none."""
@@ -125,14 +116,23 @@ class Fleet(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.fleet/
         return next((run for run in self.runs if (run.device, run.model, run.variant) == wanted), None)
 
 
-def fleet(store: str, runs: Sequence[FleetRun], sorts: Iterable[SortTime]) -> Fleet:
+def fleet(
+    store: str,
+    given: Sequence[FleetRun],
+    sorts: Iterable[SortTime],
+    level_changes: Sequence[FleetLevelChange] = (),
+    night: str = "",
+) -> Fleet:
     """What the newest runs say together.
 
     Args:
         store: where they are.
-        runs: one a configuration.
+        given: one a configuration.
         sorts: operators of these runs by sort.
+        level_changes: of these configurations, the newest first.
+        night: begin of the newest night.
     """
+    runs = with_times_best(given, counted_runs(given))
     counted = counted_runs(runs)
     return Fleet(
         store=store,
@@ -143,6 +143,12 @@ def fleet(store: str, runs: Sequence[FleetRun], sorts: Iterable[SortTime]) -> Fl
         rankings=rankings(runs),
         dominant=dominant(counted, sorts),
         counted=len(counted),
+        night=night,
+        level_changes=list(level_changes),
+        by_device=parts_by("device", counted, level_changes),
+        by_model=parts_by("model", counted, level_changes),
+        distant=distant_pairs(counted),
+        widespread=widespread(counted, level_changes),
     )
 
 

@@ -10,9 +10,10 @@ import msgspec
 import numpy as np
 
 from opscope.core.grouping import grouped
-from opscope.core.stats.effect import interval_of, unpaired_effects
+from opscope.core.stats.effect import unpaired_interval
 from opscope.core.stats.segments import FEWEST_RUNS, SMALLEST_CHANGE, SeriesSegment, outliers, segments
 from opscope.core.units import counted_text
+from opscope.fleet.analysis.common_moves import CommonMove
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -199,6 +200,7 @@ class History(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.hist
         tolerance: levels that are closer than this fraction count as one.
         series: by device, model and variant.
         left_out: runs without this figure.
+        moves: what series have in common whose levels changed at the same time, the newest first.
     """
 
     store: str
@@ -207,6 +209,7 @@ class History(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.hist
     tolerance: float
     series: list[Series]
     left_out: int
+    moves: list[CommonMove] = []
 
 
 def history(
@@ -315,9 +318,10 @@ def _change(
     before, after = pair
     ratio, ci95 = after.begins / before.ends, None
     if not before.drifts and not after.drifts:
-        sides = [np.log(values[side.first : side.end])[:, None] for side in (after, before)]
-        effect = unpaired_effects(*sides)[0]
-        ratio, ci95 = _exp(effect.estimate), interval_of(effect, _exp)
+        later, earlier = (np.log(values[side.first : side.end]) for side in (after, before))
+        ends = unpaired_interval(later, earlier)
+        ratio = _exp(float(later.mean() - earlier.mean()))
+        ci95 = None if ends is None else (_exp(ends[0]), _exp(ends[1]))
     return LevelChange(
         index=after.first,
         label=points[after.first].label,

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from opscope.fleet.analysis.history import History, Point, Series, Subject
 
-_NEAR = 3
+NEAR = 3
 """Runs by which the place of a step may move when more runs are there: those on one side of the shortest level."""
 _GROWTH = 1.5
 """A change that has grown beyond this times what was acknowledged, and 1 %, is new again."""
@@ -157,7 +157,7 @@ def _marked(series: Series, known: Sequence[KnownChange]) -> Series:
 
 def _is(found: FoundChange, place: int, known: KnownChange) -> bool:
     after = place - found.change.index
-    here = abs(after) <= _NEAR or (isinstance(found.change, LevelDrift) and 0 <= after < found.change.runs)
+    here = abs(after) <= NEAR or (isinstance(found.change, LevelDrift) and 0 <= after < found.change.runs)
     size, was = math.log(found.change.ratio), math.log(known.ratio)
     grown = abs(size) > _GROWTH * abs(was) + math.log1p(SMALLEST_CHANGE)
     return known.kind == found.kind and here and (size > 0) is (was > 0) and not grown

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import csv
 import io
-import itertools
-import textwrap
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-import msgspec
-import polars as pl
-
+from opscope.core.json import array_parts
+from opscope.fleet.reports.frames import answer_frame
 from opscope.reports.content.console import Text, TextConsole, TextTable
 from opscope.reports.content.text import csv_cell, distinct, plain
 
@@ -36,8 +33,18 @@ def answer_table(columns: Sequence[str], types: Sequence[str], rows: Rows) -> Te
     for name, kind in zip(columns, types, strict=True):
         table.add_column(Text(plain(name)), justify="right" if _is_number(kind) else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(Text(plain(_cell(value))) for value in row))
+        table.add_row(*(Text(plain(cell)) for cell in cell_texts(row)))
     return table
+
+
+def cell_texts(row: Sequence[Any]) -> list[str]:
+    """The cells of a row as text; what is not known is empty."""
+    return [_cell(value) for value in row]
+
+
+def number_columns(types: Iterable[str]) -> list[bool]:
+    """Whether columns hold numbers, by their types in SQL."""
+    return [_is_number(kind) for kind in types]
 
 
 def answer_bytes(columns: Sequence[str], types: Sequence[str], rows: Rows, form: str) -> bytes:
@@ -55,28 +62,19 @@ def answer_parts(columns: Sequence[str], types: Sequence[str], parts: Iterable[R
         form: ``csv``, ``json``, ``parquet``, or ``table`` for text.
     """
     if form == "json":
-        yield from _json(distinct(columns), parts)
+        names = distinct(columns)
+        yield from array_parts(dict(zip(names, row, strict=True)) for part in parts for row in part)
     elif form == "csv":
         yield from _csv(columns, parts)
     else:
         rows = [row for part in parts for row in part]
-        yield _parquet(distinct(columns), rows) if form == "parquet" else _table(columns, types, rows)
+        yield _parquet(columns, types, rows) if form == "parquet" else _table(columns, types, rows)
 
 
 def _table(columns: Sequence[str], types: Sequence[str], rows: Rows) -> bytes:
     console = TextConsole(io.StringIO(), width=10_000)
     console.print(answer_table(columns, types, rows))
     return "".join(f"{line.rstrip()}\n" for line in console.file.getvalue().splitlines()).encode()  # type: ignore[attr-defined] # it is the StringIO above
-
-
-def _json(columns: Sequence[str], parts: Iterable[Rows]) -> Iterator[bytes]:
-    """An array of objects, one below the other."""
-    before = b"["
-    for row in itertools.chain.from_iterable(parts):
-        one = msgspec.json.encode(dict(zip(columns, row, strict=True)), enc_hook=str)
-        yield before + b"\n" + textwrap.indent(msgspec.json.format(one, indent=1).decode(), " ").encode()
-        before = b","
-    yield b"[]\n" if before == b"[" else b"\n]\n"
 
 
 def _csv(columns: Sequence[str], parts: Iterable[Rows]) -> Iterator[bytes]:
@@ -91,12 +89,9 @@ def _lines(rows: Iterable[Sequence[Any]]) -> bytes:
     return out.getvalue().encode(errors="replace")
 
 
-def _parquet(columns: Sequence[str], rows: Rows) -> bytes:
+def _parquet(columns: Sequence[str], types: Sequence[str], rows: Rows) -> bytes:
     buffer = io.BytesIO()
-    cells = list(zip(*rows, strict=True)) if rows else [()] * len(columns)
-    pl.DataFrame({name: list(own) for name, own in zip(columns, cells, strict=True)}, strict=False).write_parquet(
-        buffer
-    )
+    answer_frame(columns, types, rows).write_parquet(buffer)
     return buffer.getvalue()
 
 

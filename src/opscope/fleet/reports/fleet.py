@@ -1,56 +1,135 @@
-"""The report on a fleet in HTML and Markdown: heat map of speedups, slowest devices, dominating operators."""
+"""The report on a fleet in HTML and Markdown: what got worse and where, maps of models and devices, operators.
+
+What a person must know stands first and is bounded; everything else is folded, and what a page has no room for is in
+the JSON.
+"""
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
 
 from opscope.core import units
+from opscope.core.stats.effect import Verdict
+from opscope.core.stats.prediction import FEWEST
+from opscope.fleet.analysis.fleet import counted_runs
+from opscope.fleet.analysis.parts import DISTANT
+from opscope.fleet.reports.heat_map import change_map, distance_map, heat_class, speedup_map
+from opscope.fleet.reports.listed import Listed, listed
+from opscope.fleet.reports.sparkline import sparkline
 from opscope.reports.content.template import environment
 from opscope.reports.html.sections import policy, style_sheet, width_class
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import jinja2
 
-    from opscope.fleet.analysis.fleet import Fleet, FleetRun
+    from opscope.fleet.analysis.fleet import Fleet
+    from opscope.fleet.analysis.fleet_run import FleetRun
+    from opscope.fleet.analysis.nights import FleetLevelChange
+    from opscope.fleet.analysis.parts import Widespread
 
 _DOMINANT = 15
-_STEPS = 5
-"""Shades on either side of no difference; the strongest is a factor of four."""
-_STRONGEST = 2.0
+_LISTED, _MOST_LISTED = 12, 500
+"""Rows of a list that are shown at once, and with those that are folded; the JSON has all of them."""
+_DETAILED = 400
+"""Cells of speedups, up to which they stand with intervals and latencies as well."""
 _SHOWN = {"faster": "", "slower": "", "no_difference": "no difference detected", "undecidable": "undecidable"}
 
 
 def fleet_html(fleet: Fleet) -> str:
     """The report as one HTML page that needs nothing else."""
-    style = style_sheet("combined.css", "fleet.css")
+    style = style_sheet("combined.css", "history.css", "fleet.css")
     return _environment().get_template("fleet.html.j2").render(_values(fleet), style=style, policy=policy(style))
 
 
 def fleet_markdown(fleet: Fleet) -> str:
-    """The report in Markdown."""
+    """The report in Markdown; maps of thousands of cells are left to the page."""
     return _environment().get_template("fleet.md.j2").render(_values(fleet))
 
 
-def heat_class(run: FleetRun | None) -> str:
-    """Class of a cell by its speedup; one that is not shown to be a change has the shade of none."""
-    if run is None or run.speedup is None or run.speedup <= 0 or run.verdict not in {"faster", "slower"}:
-        return ""
-    step = round(_STEPS * math.log2(run.speedup) / _STRONGEST)
-    bounded = max(-_STEPS, min(_STEPS, step))
-    return f"gain{bounded}" if bounded > 0 else f"loss{-bounded}" if bounded < 0 else ""
-
-
 def _values(fleet: Fleet) -> dict[str, Any]:
+    counted = counted_runs(fleet.runs)
+    tonight = [run for run in counted if run.change is not None]
+    judged = [run for run in tonight if run.change and run.change.verdict is not Verdict.UNDECIDABLE]
+    detailed = len(fleet.models) * len(fleet.devices) * len(fleet.variants) <= _DETAILED
     return {
         "fleet": fleet,
-        "maps": [(variant, _map(fleet, variant)) for variant in fleet.variants],
+        "tiles": _tiles(fleet, counted),
+        "tonight": len(tonight),
+        "judged": len(judged),
+        "fewest": FEWEST,
+        "spread": _spread(fleet.widespread),
+        "worse": _listed([run for run in _moved(fleet, judged) if run.change and run.change.since_level > 1]),
+        "better": _listed([run for run in _moved(fleet, judged) if run.change and run.change.since_level < 1]),
+        "rose": _listed([one for one in _levels(fleet) if not one.better]),
+        "fell": _listed([one for one in _levels(fleet) if one.better]),
+        "distant": _listed(fleet.distant),
+        "newest": max((run.placed for run in fleet.runs), default="")[:10],
+        "by_device": _listed(fleet.by_device),
+        "by_model": _listed(fleet.by_model),
+        "changes": change_map(fleet),
+        "distances": distance_map(fleet),
+        "speedups": [(variant, speedup_map(fleet, variant)) for variant in fleet.variants],
+        "detailed": [(variant, _detailed(fleet, variant)) for variant in fleet.variants] if detailed else [],
         "dominant": fleet.dominant[:_DOMINANT],
-        "facts": _facts(fleet),
+        "facts": fleet_facts(fleet),
+        "far": DISTANT,
     }
 
 
-def _map(fleet: Fleet, variant: str) -> list[tuple[str, list[FleetRun | None]]]:
+def _tiles(fleet: Fleet, counted: list[FleetRun]) -> list[tuple[str, str]]:
+    """Figures that a person looks for first, each with what it counts."""
+    newest = [run.change for run in counted if run.change is not None]
+    judged = [one for one in newest if one.verdict is not Verdict.UNDECIDABLE]
+    if not newest:
+        return []
+    slower, faster = (sum(one.verdict is word for one in judged) for word in (Verdict.SLOWER, Verdict.FASTER))
+    rose = sum(1 for one in fleet.level_changes if not one.better)
+    absent = sum(1 for run in counted if run.placed < fleet.night)
+    return [
+        (f"{slower:,}", f"slower than usual, of {len(judged):,} newest runs that can be judged"),
+        (f"{faster:,}", "faster than usual"),
+        (f"{rose} / {len(fleet.level_changes) - rose}", "levels that rose / fell in the last 14 days"),
+        (f"{len(fleet.distant):,}", "pairs unusually far from the best device"),
+        (f"{absent:,}", "configurations without a run in the newest 24 hours"),
+    ]
+
+
+def _moved(fleet: Fleet, judged: list[FleetRun]) -> list[FleetRun]:
+    """Runs that differ from their predecessors, new ones first, then the largest; without what is widespread."""
+    told = {(one.key, one.name, one.better) for one in fleet.widespread if not one.lately}
+    moved = [run for run in judged if run.change and run.change.verdict in {Verdict.SLOWER, Verdict.FASTER}]
+    left = [run for run in moved if not told & _keys(run, better=run.change is not None and run.change.since_level < 1)]
+    return sorted(
+        left, key=lambda run: (run.change.in_a_row, -_distance(run.change.since_level)) if run.change else (0, 0)
+    )
+
+
+def _levels(fleet: Fleet) -> list[FleetLevelChange]:
+    told = {(one.key, one.name, one.better) for one in fleet.widespread if one.lately}
+    return [one for one in fleet.level_changes if not told & _keys(one, better=one.better)]
+
+
+def _keys(one: FleetRun | FleetLevelChange, *, better: bool) -> set[tuple[str, str, bool]]:
+    return {("device", one.device, better), ("model", one.model, better)}
+
+
+def _distance(ratio: float) -> float:
+    return max(ratio, 1 / ratio)
+
+
+def _spread(found: Sequence[Widespread]) -> dict[str, list[Widespread]]:
+    """What is widespread, by the list that it stands above."""
+    names = {(False, False): "slower", (False, True): "faster", (True, False): "rose", (True, True): "fell"}
+    return {name: [one for one in found if (one.lately, one.better) == key] for key, name in names.items()}
+
+
+def _listed(rows: Sequence[Any]) -> Listed:
+    return listed(rows, _LISTED, _MOST_LISTED)
+
+
+def _detailed(fleet: Fleet, variant: str) -> list[tuple[str, list[FleetRun | None]]]:
     """The devices that ran a variant, each with its run of every model."""
     runs = {(run.device, run.model): run for run in fleet.runs if run.variant == variant}
     devices = {device for device, _ in runs}
@@ -59,10 +138,9 @@ def _map(fleet: Fleet, variant: str) -> list[tuple[str, list[FleetRun | None]]]:
     ]
 
 
-def _facts(fleet: Fleet) -> list[str]:
-    """What a stranger should know first, one sentence each."""
-    sides = f"{units.counted_text(len(fleet.devices), 'device')} and {units.counted_text(len(fleet.models), 'model')}"
-    found = [f"{sides}; {units.counted_text(len(fleet.runs), 'configuration')}, each by its newest run"]
+def fleet_facts(fleet: Fleet) -> list[str]:
+    """What a stranger should know of speedups and operators, one sentence each."""
+    found = []
     known = [(run.speedup, run) for run in fleet.runs if run.speedup is not None and run.verdict != "undecidable"]
     if known:
         low, high = min(known, key=lambda pair: pair[0]), max(known, key=lambda pair: pair[0])
@@ -88,17 +166,37 @@ def _place(run: FleetRun) -> str:
     return f"{run.model} on {run.device}, {run.variant}"
 
 
+def widespread_text(one: Widespread) -> str:
+    """A device or a model of which much changed, in one sentence without its name and a full stop."""
+    others = "models" if one.key == "device" else "devices"
+    how = "faster" if one.better else "slower"
+    change = percent_text(one.ratio)
+    if one.lately:
+        word = "fell" if one.better else "rose"
+        return f"{one.count} of {one.of} levels {word} in the last 14 days, median {change}"
+    return f"{one.count} of {one.of} configurations are {how} than usual, median {change} over its {others}"
+
+
+def percent_text(ratio: float) -> str:
+    """A ratio as a change in per cent, with its sign."""
+    return f"{(ratio - 1) * 100:+.1f} %"
+
+
 def _environment() -> jinja2.Environment:
     return environment(
         {
             "time": lambda value: units.time_text(value) if value is not None else "not measured",
-            "ratio": units.ratio_text,
+            "ratio": lambda value: units.ratio_text(value) if value is not None else "",
             "share": units.share_text,
+            "percent": lambda value: percent_text(value) if value is not None else "",
+            "expected": lambda ends: f"{percent_text(ends[0])} to {percent_text(ends[1])}" if ends else "not known",
             "interval": lambda ends: (
                 f"{units.ratio_text(ends[0])} to {units.ratio_text(ends[1])}" if ends else "no interval"
             ),
             "verdict": lambda word: _SHOWN.get(word, ""),
             "heat": heat_class,
             "width": width_class,
+            "spark": sparkline,
+            "widespread": widespread_text,
         }
     )

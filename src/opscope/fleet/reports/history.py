@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import altair as alt
 from rich.console import Group
 
 from opscope.analysis.findings.message import note
 from opscope.core import units
-from opscope.fleet.analysis.history import FigureUnit
+from opscope.core.stats.segments import FEWEST_RUNS
+from opscope.fleet.analysis.history import FigureUnit, LevelDrift
+from opscope.fleet.reports.common_moves import move_text
+from opscope.fleet.reports.listed import Listed, listed
+from opscope.fleet.reports.sparkline import blocks, sparkline
 from opscope.reports.content.console import Text
 from opscope.reports.content.template import environment
 from opscope.reports.content.text import plain
@@ -18,14 +22,18 @@ from opscope.reports.html.sections import policy, style_sheet
 from opscope.reports.terminal import message_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from rich.console import RenderableType
 
-    from opscope.fleet.analysis.history import History, LevelChange, LevelDrift, Metric, Series
+    from opscope.fleet.analysis.history import History, LevelChange, Metric, Series, Subject
 
-_BLOCKS = "▁▂▃▄▅▆▇█"
-_WIDEST = 60
+_PICTURES = 12
+"""Series that have a picture; the newest changes."""
+_LINES, _MOST_LINES = 30, 1_000
+"""Series of each table that are shown at once, and with those that are folded; the JSON has all of them."""
+_TOLD = 50
+"""Series on a terminal; those that changed are told however many they are."""
 _PICTURE_WIDTH, _PICTURE_HEIGHT = 760, 200
 _MOST_POINTS = 1_000
 _MOST_OUTLIERS = 5
@@ -33,50 +41,141 @@ _MOST_OUTLIERS = 5
 
 def history_summary(history: History) -> RenderableType:
     """What a person reads after `opscope history`."""
-    parts: list[RenderableType] = []
-    for one in changed_first(history):
+    parts: list[RenderableType] = [Text(f"together: {line}") for line in moves_text(history)]
+    parts += [Text()] if parts else []
+    changed, steady = _divided(history)
+    shown = steady[: max(0, _TOLD - len(changed))]
+    for one in [*changed, *shown]:
         parts += [
             Text(subject_text(one), style="bold"),
-            Text(f"  {_line(one)}"),
+            Text(f"  {blocks([point.value for point in one.points])}"),
             Text(f"  {level_text(history.metric, one)}"),
         ]
         parts += [Text(f"  {line}") for line in changes_text(history, one)]
         parts.append(Text())
+    if len(shown) < len(steady):
+        more = f"{len(steady) - len(shown):,} more series without a change: --html shows them"
+        parts += message_lines([note(more)])
     if history.left_out:
         parts += message_lines([note(f"{units.counted_text(history.left_out, 'run')} without this figure")])
     return Group(*parts)
 
 
 def history_html(history: History) -> str:
-    """The history as one HTML page that needs nothing else."""
-    style = style_sheet("combined.css")
-    rows = [
-        {
-            "title": subject_text(one),
-            "level": level_text(history.metric, one),
-            "picture": picture(history, one),
-            "changes": [_cells(history.metric, change) for change in reversed(one.changes)],
-            "notes": [
-                *(drift_text(history.metric, drift) for drift in reversed(one.drifts)),
-                *([outliers_text(history.metric, one)] if one.outliers else []),
-            ],
-        }
-        for one in changed_first(history)
-    ]
+    """The history as one HTML page that needs nothing else.
+
+    The newest changes have pictures; where there are more, and of series without a change, a table has a line a series.
+    """
+    style = style_sheet("combined.css", "history.css")
+    changed, steady = _divided(history)
+    drawn_too = [] if len(history.series) > _PICTURES else [one for one in steady if len(one.points) > 1]
+    pictured = [*changed[:_PICTURES], *drawn_too]
+    told = {one.subject for one in pictured}
+    overview = listed(changed, _LINES, _MOST_LINES) if len(changed) > _PICTURES else listed([], 0, 0)
+    rest = listed([one for one in steady if one.subject not in told], _LINES, _MOST_LINES)
     values = {
         "history": history,
-        "rows": rows,
+        "moves": moves_text(history),
+        "tiles": _tiles(history, changed),
+        "changed": _lines(overview, lambda one: _changed(history.metric, one)),
+        "rows": [_pictured(history, one) for one in pictured],
+        "steady": _lines(rest, lambda one: _steady(history.metric, one)),
+        "not_judged": any(one.not_judged for one in rest.first),
         "order": history.order.value,
         "tolerance": units.share_text(history.tolerance),
+        "fewest": FEWEST_RUNS,
     }
     return environment({}).get_template("history.html.j2").render(values, style=style, policy=policy(style))
 
 
+def moves_text(history: History) -> list[str]:
+    """What series have in common whose levels changed at the same time: a sentence each, the newest first."""
+    return [move_text(move, latency=history.metric.unit is FigureUnit.TIME) for move in history.moves]
+
+
+def _lines(found: Listed, line: Callable[[Series], dict[str, Any]]) -> Listed:
+    return Listed([line(one) for one in found.first], [line(one) for one in found.folded], found.left_out)
+
+
+def _tiles(history: History, changed: Sequence[Series]) -> list[tuple[str, str]]:
+    """How many series there are, and what the newest change of each is."""
+    newest = [_newest_change(one) for one in changed]
+    judged = sum(1 for one in history.series if one.not_judged is None)
+    return [
+        (f"{len(history.series):,}", "series"),
+        (f"{sum(1 for one in newest if not one.better):,}", "whose newest change is for the worse"),
+        (f"{sum(1 for one in newest if one.better):,}", "whose newest change is for the better"),
+        (f"{judged - len(changed):,}", "without a change"),
+        (f"{len(history.series) - judged:,}", "not judged: too few runs, or zeros"),
+    ]
+
+
+def _pictured(history: History, series: Series) -> dict[str, Any]:
+    return {
+        "title": subject_text(series),
+        "level": level_text(history.metric, series),
+        "picture": picture(history, series),
+        "changes": [_cells(history.metric, change) for change in reversed(series.changes)],
+        "notes": [
+            *(drift_text(history.metric, drift) for drift in reversed(series.drifts)),
+            *([outliers_text(history.metric, series)] if series.outliers else []),
+        ],
+    }
+
+
+def _changed(metric: Metric, series: Series) -> dict[str, Any]:
+    """A line of the table of series that changed, by the newest change of each."""
+    newest = _newest_change(series)
+    return {
+        "title": subject_text(series),
+        "change": _percent(newest.ratio),
+        "better": newest.better,
+        "how": f"{'drift' if isinstance(newest, LevelDrift) else 'step'}{_known_text(newest.acknowledged)}",
+        "since": f"{plain(newest.first)} to {plain(newest.last)}"
+        if isinstance(newest, LevelDrift)
+        else plain(newest.label),
+        "from": value_text(metric, newest.from_value),
+        "to": value_text(metric, newest.to_value),
+        "more": len(series.changes) + len(series.drifts) - 1,
+        "line": _line_of(series),
+    }
+
+
+def _steady(metric: Metric, series: Series) -> dict[str, Any]:
+    """A line of the table of series without a change."""
+    return {
+        "title": subject_text(series),
+        "level": value_text(metric, series.level),
+        "scatter": "" if series.scatter is None else units.share_text(series.scatter),
+        "runs": len(series.points),
+        "judged": series.not_judged is None,
+        "outliers": len(series.outliers),
+        "line": _line_of(series),
+    }
+
+
+def _line_of(series: Series) -> str:
+    return sparkline([point.value for point in series.points])
+
+
+def _newest_change(series: Series) -> LevelChange | LevelDrift:
+    """Of a series that changed."""
+    found: list[tuple[int, LevelChange | LevelDrift]] = [(change.index, change) for change in series.changes]
+    found += [(drift.index + drift.runs - 1, drift) for drift in series.drifts]
+    return max(found, key=lambda pair: pair[0])[1]
+
+
 def changed_first(history: History) -> list[Series]:
+    """The series that changed, the newest change first, and then the others."""
+    changed, steady = _divided(history)
+    return [*changed, *steady]
+
+
+def _divided(history: History) -> tuple[list[Series], list[Series]]:
     """The series that changed, the newest change first, and the others in their order."""
     changed = [one for one in history.series if one.changes or one.drifts]
     steady = [one for one in history.series if not (one.changes or one.drifts)]
-    return sorted(changed, key=lambda one: one.newest(), reverse=True) + steady
+    return sorted(changed, key=lambda one: one.newest(), reverse=True), steady
 
 
 def changes_text(history: History, series: Series) -> list[str]:
@@ -89,7 +188,11 @@ def changes_text(history: History, series: Series) -> list[str]:
 
 def subject_text(series: Series) -> str:
     """What a series is about, in one line."""
-    own = series.subject
+    return subject_line(series.subject)
+
+
+def subject_line(own: Subject) -> str:
+    """The same of what runs are about."""
     model = " ".join(filter(None, (own.model, own.dtype)))
     threads = units.counted_text(own.threads, "thread") if own.threads else ""
     cpus = f"CPUs {own.affinity}" if own.affinity else ""
@@ -153,7 +256,12 @@ def outliers_text(metric: Metric, series: Series) -> str:
 
 
 def picture(history: History, series: Series) -> str:
-    """The points of a series in their order, with its levels and changes, as SVG."""
+    """:func:`series_chart` as SVG."""
+    return drawn(series_chart(history, series))
+
+
+def series_chart(history: History, series: Series) -> alt.LayerChart:
+    """The points of a series in their order, with its levels and changes."""
     step = -(-len(series.points) // _MOST_POINTS)
     scale, title = _scale(history.metric)
     points = [
@@ -186,7 +294,23 @@ def picture(history: History, series: Series) -> str:
         rule = alt.Chart(rows_of(marks)).encode(x="number:Q")
         layers.append(rule.mark_rule(strokeDash=[4, 3], color=INK))
         layers.append(rule.mark_text(align="left", dx=-4, y=-6, color=INK, fontSize=11).encode(text="text:N"))
-    return drawn(alt.layer(*layers).properties(width=_PICTURE_WIDTH, height=_PICTURE_HEIGHT))
+    chart: alt.LayerChart = alt.layer(*layers).properties(width=_PICTURE_WIDTH, height=_PICTURE_HEIGHT)
+    return chart
+
+
+def history_chart(history: History, most: int) -> alt.VConcatChart:
+    """The charts of the series below each other, those that changed first.
+
+    Args:
+        history: of a figure.
+        most: series at most; the title says how many there are.
+    """
+    ordered = changed_first(history)
+    charts = [series_chart(history, one).properties(title=_in_a_title(subject_text(one))) for one in ordered[:most]]
+    chart: alt.VConcatChart = alt.vconcat(*charts)
+    if len(ordered) > len(charts):
+        chart = chart.properties(title=f"{len(charts)} of {len(ordered)} series, those that changed first")
+    return chart
 
 
 def _scale(metric: Metric) -> tuple[float, str]:
@@ -204,17 +328,6 @@ def _in_a_title(text: str) -> str:
 def _ends(series: Series) -> str:
     first, last = series.points[0].label, series.points[-1].label
     return _in_a_title(plain(first, 40) if first == last else f"{plain(first, 40)} to {plain(last, 40)}")
-
-
-def _line(series: Series) -> str:
-    """The points as blocks of eight heights; long series are binned by medians."""
-    values = [point.value for point in series.points]
-    size = -(-len(values) // _WIDEST)
-    binned = [sorted(values[i : i + size])[len(values[i : i + size]) // 2] for i in range(0, len(values), size)]
-    low, high = min(binned), max(binned)
-    if high <= low:
-        return _BLOCKS[3] * len(binned)
-    return "".join(_BLOCKS[min(7, int(8 * (value - low) / (high - low)))] for value in binned)
 
 
 def _cells(metric: Metric, change: LevelChange) -> Sequence[str]:

@@ -48,6 +48,7 @@ class StoreCheck(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.s
         faults: files that are missing or damaged.
         leftovers: files that no version names: of processes that were killed, or at work now.
         commits: number of the store's last commit.
+        store: where it is.
     """
 
     version: str
@@ -58,6 +59,7 @@ class StoreCheck(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.s
     faults: list[StoreFault]
     leftovers: list[str]
     commits: int = 0
+    store: str = ""
 
 
 class _Read:
@@ -115,6 +117,7 @@ def verify(place: StoreLocation) -> StoreCheck:
         faults=[StoreFault(file.path, problem, read.lost(file)) for file, problem in problems],
         leftovers=_leftovers(place, now),
         commits=now.version,
+        store=place.address,
     )
 
 

@@ -5,31 +5,36 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING, NamedTuple
 
+import polars as pl
+
 from opscope.core.errors import StorageError
-from opscope.core.files import sha256_of
 from opscope.fleet.store.entries import chosen, older
 from opscope.fleet.store.log import TRIES, File, OvertakenError, commit, snapshot, vacuum
-from opscope.fleet.store.querying import duckdb_module, parquet_of, query_errors, quoted
-from opscope.fleet.store.schema import EVERY, KEYS, REPLACED, stored_names
-from opscope.fleet.store.writing import ROW_GROUP, path_of
+from opscope.fleet.store.querying import MEMORY, duckdb_module, parquet_of, query_errors
+from opscope.fleet.store.schema import REPLACED
+from opscope.fleet.store.writing import read_file, write_file
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
-    from pathlib import Path
 
     from opscope.fleet.store.entries import StoreEntry
     from opscope.fleet.store.log import Snapshot
     from opscope.fleet.store.place import StoreLocation
 
-LARGE = 500_000
-"""Rows from which a file is compacted no further, so that neither memory nor time grows with the store."""
+MOST_ROWS = 100_000
+"""Rows that are read together at most, so that neither memory nor time grows with the store."""
+_LARGE_ROWS = MOST_ROWS // 2
+"""Rows from which a file is compacted no further: smaller ones fit together, two by two at least."""
+_LARGE_SIZE = 8 << 20
+"""Bytes from which it is compacted no further either: of long texts fewer rows are held."""
+_MOST_BYTES = 64 << 20
+"""Of rows that are held at once, as data frames."""
 LOOSE_FILES = 96
 """Smaller files from which `add` compacts."""
 _TIER = 4
 """`add` leaves a file alone that has so many times the rows of all smaller ones: so rows are rewritten seldom."""
 _KEPT_HOURS = 168
 """Files that count no more stay so long, for those who are reading and for earlier versions: Delta Lake's own week."""
-_MEMORY = "128MB"
 
 
 class Compacted(NamedTuple):
@@ -62,7 +67,7 @@ def compact(place: StoreLocation) -> Compacted:
 
 def compact_loose(place: StoreLocation) -> None:
     """The same when there are many small files; of them only those that are alike in size."""
-    if sum(1 for file in snapshot(place).files if file.rows < LARGE) > LOOSE_FILES:
+    if sum(map(_is_small, snapshot(place).files)) > LOOSE_FILES:
         _compact_all(place, tiered=True)
         vacuum(place, _KEPT_HOURS, unnamed=False)
 
@@ -123,7 +128,9 @@ def _without(
     """Write the files that hold some bundles anew, without them; None when somebody was faster."""
     old = [file for file in now.files if file.table != REPLACED.name]
     old = list(_holding(place, old, bundles))
-    new = [made for file in old if (made := _rewritten(place, [file], bundles)) is not None]
+    gone = pl.Series(sorted(bundles), dtype=pl.String)
+    kept = ((file, read_file(place, file).filter(~pl.col("bundle").is_in(gone.implode()))) for file in old)
+    new = [write_file(place, file.table, file.month, rows) for file, rows in kept if rows.height]
     if _replaced_by(place, now, new, [*old, *also], data=True):
         return len(old) + len(also), len(new)
     return None
@@ -133,24 +140,28 @@ def _compact_all(place: StoreLocation, *, tiered: bool) -> tuple[int, int]:
     """Small files of each table and month in as few as their size allows; how many there were, and are."""
     for _ in range(TRIES):
         now = snapshot(place)
-        groups = list(_small(now, tiered=tiered))
-        if not groups:
+        pairs = [pair for small in _small(now, tiered=tiered) for pair in read_together(place, small)]
+        if not pairs:
             return 0, 0
-        old = [file for group in groups for file in group]
-        new = [made for group in groups if (made := _rewritten(place, group)) is not None]
+        old, new = [file for files, _ in pairs for file in files], [made for _, made in pairs]
         if _replaced_by(place, now, new, old, data=False):
             return len(old), len(new)
     raise _too_busy(place)
 
 
 def _small(now: Snapshot, *, tiered: bool) -> Iterator[list[File]]:
-    """Files that become one."""
+    """Small files of each table and month."""
     found: dict[tuple[str, str], list[File]] = {}
-    for file in now.files:
-        if file.rows < LARGE:
-            found.setdefault((file.table, file.month), []).append(file)
+    for file in filter(_is_small, now.files):
+        found.setdefault((file.table, file.month), []).append(file)
     for small in found.values():
-        yield from (group for group in _groups(alike(small) if tiered else small) if len(group) > 1)
+        chosen = alike(small) if tiered else small
+        if len(chosen) > 1:
+            yield chosen
+
+
+def _is_small(file: File) -> bool:
+    return file.rows < _LARGE_ROWS and file.size < _LARGE_SIZE
 
 
 def _replaced_by(place: StoreLocation, now: Snapshot, new: list[File], old: list[File], *, data: bool) -> bool:
@@ -183,35 +194,33 @@ def alike(files: list[File]) -> list[File]:
     return found
 
 
-def _groups(files: list[File]) -> Iterator[list[File]]:
-    """Files that become one, each group with about as many rows as a large file has."""
-    group: list[File] = []
+def read_together(place: StoreLocation, files: Sequence[File]) -> Iterator[tuple[list[File], File]]:
+    """Make one file of several of a table and month, and so on: of as many as may be held at once.
+
+    Returns:
+        The files that were read, and the one that has their rows. What stays alone is left out.
+    """
+    held: list[tuple[File, pl.DataFrame]] = []
     for file in files:
-        group.append(file)
-        if sum(one.rows for one in group) >= LARGE:
-            yield group
-            group = []
-    if group:
-        yield group
+        one = file, read_file(place, file)
+        if not _fits([*held, one]):
+            yield from _joined(place, held)
+            held = []
+        held.append(one)
+    yield from _joined(place, held)
 
 
-def _rewritten(place: StoreLocation, files: list[File], without: Collection[str] = ()) -> File | None:
-    """The rows of some files of a table and month in a new one, in order; None when no row is left."""
-    table, month = files[0].table, files[0].month
-    where = "WHERE bundle NOT IN (SELECT unnest(?))" if without else ""
-    names = stored_names(EVERY[table])
-    order = ", ".join(name for name in (*KEYS[1:], "bundle") if name in EVERY[table].names)
-    rows = f"SELECT {names} FROM {parquet_of(place, [f.path for f in files])} {where} ORDER BY {order}"  # noqa: S608
-    with place.working() as folder:
-        made = folder / "made.parquet"
-        form = f"FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE {ROW_GROUP}"
-        sql = f"COPY ({rows}) TO {quoted(str(made))} ({form})"
-        ((count,),) = _asked(place, folder, sql, [sorted(without)] if without else [])
-        if not count:
-            return None
-        path, size = path_of(table, month, sha256_of(made)), made.stat().st_size
-        place.adopt(made, path)
-    return File(path, table, month, int(count), size)
+def _fits(held: Sequence[tuple[File, pl.DataFrame]]) -> bool:
+    rows = sum(file.rows for file, _ in held)
+    return rows <= MOST_ROWS and sum(frame.estimated_size() for _, frame in held) <= _MOST_BYTES
+
+
+def _joined(place: StoreLocation, held: list[tuple[File, pl.DataFrame]]) -> Iterator[tuple[list[File], File]]:
+    if len(held) > 1:
+        files = [file for file, _ in held]
+        rows = [pl.concat([frame for _, frame in held])]
+        held.clear()  # nobody holds them any more while they are sorted, which takes as much again
+        yield files, write_file(place, files[0].table, files[0].month, rows.pop())
 
 
 def _holding(place: StoreLocation, files: Sequence[File], bundles: Collection[str]) -> Iterator[File]:
@@ -220,21 +229,17 @@ def _holding(place: StoreLocation, files: Sequence[File], bundles: Collection[st
     for table in sorted({file.table for file in files}):
         own = parquet_of(place, [file.path for file in files if file.table == table], ", filename = true")
         sql = f"SELECT DISTINCT filename FROM {own} WHERE bundle IN (SELECT unnest(?)) ORDER BY ALL"  # noqa: S608
-        with place.working() as folder:
-            yield from (by_url[name] for (name,) in _asked(place, folder, sql, [sorted(bundles)]))
+        yield from (by_url[name] for (name,) in _asked(place, sql, [sorted(bundles)]))
 
 
 def _bundles_in(place: StoreLocation, files: Sequence[File]) -> set[str]:
     sql = f"SELECT bundle FROM {parquet_of(place, [file.path for file in files])}"  # noqa: S608 - quoted paths
-    with place.working() as folder:
-        return {name for (name,) in _asked(place, folder, sql, [])}
+    return {name for (name,) in _asked(place, sql, [])}
 
 
-def _asked(place: StoreLocation, folder: Path, sql: str, values: list[list[str]]) -> list[tuple[str, ...]]:
-    """The answer of a connection that may write into a folder, and keeps there what its memory does not hold."""
-    duckdb = duckdb_module()
-    settings = {"memory_limit": _MEMORY, "temp_directory": str(folder), "threads": "2"}
-    with duckdb.connect(config=settings) as connection, query_errors(place):
+def _asked(place: StoreLocation, sql: str, values: list[list[str]]) -> list[tuple[str, ...]]:
+    """The answer of a connection that reads files which no view may show."""
+    with duckdb_module().connect(config={"memory_limit": MEMORY}) as connection, query_errors(place):
         if place.file_system() is not None:
             connection.register_filesystem(place.file_system())
         return list(connection.execute(sql, values).fetchall())

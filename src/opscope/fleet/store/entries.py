@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 from datetime import datetime, timedelta, timezone
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from opscope.core.errors import NotFoundError
 from opscope.core.json import from_json
-from opscope.fleet.store.querying import ask_snapshot
+from opscope.fleet.store.querying import ask_snapshot, streamed
 from opscope.fleet.store.rows import moment
 from opscope.fleet.store.schema import BUNDLES, REPLACED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     import polars as pl
 
@@ -60,10 +61,30 @@ class StoreEntry(msgspec.Struct, frozen=True):
         return f"{found:%Y-%m}" if found else "unknown"
 
 
-def entries(place: StoreLocation, now: Snapshot) -> list[StoreEntry]:
-    """The bundles that count, in the order of histories."""
-    rows = ask_snapshot(place, now, f"SELECT {_COLUMNS} FROM bundles ORDER BY placed, created, bundle").rows  # noqa: S608 - ours
-    return [_entry(row) for row in rows]
+class EntryStream(NamedTuple):
+    """Bundles of a store, a part at a time.
+
+    Attributes:
+        total: how many count.
+        entries: those that were asked for, in the order of histories.
+    """
+
+    total: int
+    entries: Iterator[StoreEntry]
+
+
+@contextlib.contextmanager
+def listed(place: StoreLocation, now: Snapshot, last: int | None = None) -> Iterator[EntryStream]:
+    """The bundles that count, or the last so many of them in the order of histories."""
+    ((total,),) = ask_snapshot(place, now, "SELECT count(*) FROM bundles").rows
+    order = "placed, created, bundle"
+    chosen = "bundles"
+    if last is not None:
+        backwards = ", ".join(f"{name} DESC NULLS FIRST" for name in order.split(", "))
+        chosen = f"(SELECT * FROM bundles ORDER BY {backwards} LIMIT {last:d})"  # noqa: S608 - names of ours, a number
+    sql = f"SELECT {_COLUMNS} FROM {chosen} ORDER BY {order}"  # noqa: S608 - likewise
+    with streamed(place, now, sql) as stream:
+        yield EntryStream(total, (_entry(row) for part in stream.parts() for row in part))
 
 
 def relatives(place: StoreLocation, now: Snapshot, own: Iterable[StoreEntry]) -> dict[str, StoreEntry]:

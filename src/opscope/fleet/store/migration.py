@@ -72,7 +72,7 @@ def _copied(
     batch, done = Batch(), 0
     try:
         for group in chunks(todo):
-            batch.add_many([_placed(one) for one in group], former.rows(group))
+            batch.add([_placed(one) for one in group], former.rows(group))
             if batch.full:
                 yield len(batch.write(new))
                 batch = Batch()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import tempfile
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -23,7 +22,6 @@ _URL = "://"
 _RETRIES, _RETRY_SECONDS = 3, 20
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _BRANCH = re.compile(r"\s*\n\s*(?:↳\s*)?")
-_WORKING = "rewriting"
 
 
 class StoredFile(NamedTuple):
@@ -49,9 +47,6 @@ class StoreLocation(Protocol):
     def write(self, path: str, content: bytes) -> None:
         """Make or replace a file in one step."""
 
-    def adopt(self, file: Path, path: str) -> None:
-        """Make a file of a finished one that lies in a working directory."""
-
     def delete(self, path: str) -> None:
         """Remove a file; one that is not there is no error."""
 
@@ -66,9 +61,6 @@ class StoreLocation(Protocol):
 
     def file_system(self) -> Any:  # noqa: ANN401 - classes of a package that may be absent
         """What DuckDB needs to be told of before; None for a directory."""
-
-    def working(self) -> contextlib.AbstractContextManager[Path]:
-        """A directory for files that are being made, which is gone afterwards."""
 
 
 class Directory:
@@ -97,13 +89,6 @@ class Directory:
         """See ``StoreLocation``."""
         write_atomically(self._root / path, content)
 
-    def adopt(self, file: Path, path: str) -> None:
-        """See ``StoreLocation``."""
-        target = self._root / path
-        with storage_errors(target):
-            target.parent.mkdir(parents=True, exist_ok=True)
-            file.replace(target)
-
     def delete(self, path: str) -> None:
         """See ``StoreLocation``."""
         file = self._root / path
@@ -131,18 +116,6 @@ class Directory:
 
     def file_system(self) -> None:
         """See ``StoreLocation``."""
-
-    @contextlib.contextmanager
-    def working(self) -> Iterator[Path]:
-        """See ``StoreLocation``: within the store, so that a finished file is only renamed."""
-        folder = self._root / _WORKING
-        with storage_errors(folder):
-            folder.mkdir(parents=True, exist_ok=True)
-            made = tempfile.TemporaryDirectory(dir=folder)
-        with made as name:
-            yield Path(name)
-        with contextlib.suppress(OSError):  # somebody else is at work in it
-            folder.rmdir()
 
 
 class Remote:
@@ -188,13 +161,6 @@ class Remote:
         with storage_faults(f"{self.address}/{path}"):
             obstore.put(self._store, path, content)
 
-    def adopt(self, file: Path, path: str) -> None:
-        """See ``StoreLocation``."""
-        import obstore
-
-        with storage_faults(f"{self.address}/{path}"):
-            obstore.put(self._store, path, file)
-
     def delete(self, path: str) -> None:
         """See ``StoreLocation``."""
         import obstore
@@ -232,12 +198,6 @@ class Remote:
         except ImportError:
             raise MissingDependencyError("fsspec is not installed", where=self.address, hint=EXTRA) from None
         return FsspecStore(self._scheme, **self._settings())
-
-    @contextlib.contextmanager
-    def working(self) -> Iterator[Path]:
-        """See ``StoreLocation``."""
-        with tempfile.TemporaryDirectory(prefix="opscope-") as name:
-            yield Path(name)
 
     def _settings(self) -> dict[str, Any]:
         retries = {"max_retries": _RETRIES, "retry_timeout": timedelta(seconds=_RETRY_SECONDS)}

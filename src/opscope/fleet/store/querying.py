@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from opscope.fleet.store.place import StoreLocation
     from opscope.fleet.store.schema import Table
 
-_MEMORY = "1GB"
+MEMORY = "1GB"
+"""What DuckDB may take."""
 _HINT = "the views and their columns: `opscope store views`"
 _PARQUET = re.compile(r"magic bytes|parquet", re.IGNORECASE)
 """How errors of DuckDB tell that a file is not Parquet file, whatever their kind."""
@@ -29,7 +30,7 @@ _FETCHED = 10_000
 """Rows that are held at once while an answer is passed on."""
 
 
-class QueryResult:
+class QueryAnswer:
     """What a query gave.
 
     Attributes:
@@ -78,7 +79,7 @@ class QueryStream:
             return list(self._running.fetchmany(count))
 
 
-def ask(place: StoreLocation, sql: str, values: Sequence[Any] = ()) -> QueryResult:
+def ask(place: StoreLocation, sql: str, values: Sequence[Any] = ()) -> QueryAnswer:
     """The whole answer to one query.
 
     Args:
@@ -97,10 +98,10 @@ def ask(place: StoreLocation, sql: str, values: Sequence[Any] = ()) -> QueryResu
     return ask_snapshot(place, snapshot(place), sql, values)
 
 
-def ask_snapshot(place: StoreLocation, now: Snapshot, sql: str, values: Sequence[Any] = ()) -> QueryResult:
+def ask_snapshot(place: StoreLocation, now: Snapshot, sql: str, values: Sequence[Any] = ()) -> QueryAnswer:
     """The answer of one version of a store; see :func:`ask`."""
     with streamed(place, now, sql, values) as stream:
-        return QueryResult(stream.columns, stream.types, [row for part in stream.parts() for row in part])
+        return QueryAnswer(stream.columns, stream.types, [row for part in stream.parts() for row in part])
 
 
 @contextlib.contextmanager
@@ -146,7 +147,7 @@ def query_errors(place: StoreLocation) -> Iterator[None]:
 def connected(place: StoreLocation, now: Snapshot, sql: str) -> Iterator[duckdb.DuckDBPyConnection]:
     """A connection that sees the views which a query names, and no other file."""
     duckdb = duckdb_module()
-    connection = duckdb.connect(config={"memory_limit": _MEMORY})
+    connection = duckdb.connect(config={"memory_limit": MEMORY})
     try:
         if place.file_system() is not None:
             connection.register_filesystem(place.file_system())

@@ -99,7 +99,11 @@ _T, _I, _N, _B, _M = Type.TEXT, Type.INTEGER, Type.NUMBER, Type.TRUTH, Type.MOME
 _KEYS = (
     StoreColumn("bundle", _T, "hash of the bundle's manifest, by which it is known in the store"),
     StoreColumn("model", _T, "name of the model; of a trace of AI Engine tiles, its file"),
-    StoreColumn("device", _T, "CPU, system and address of the machine, or what `store add --device` called it"),
+    StoreColumn(
+        "device",
+        _T,
+        "what `store add --device` or the configuration calls the machine, else its CPU, system and address",
+    ),
     StoreColumn("variant", _T, "name of the variant"),
 )
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from opscope.core.errors import StorageError
+from opscope.core.errors import StorageError, TraceFormatError
 from opscope.fleet.store.entries import entry_rows, relatives, replaced_rows
 from opscope.fleet.store.log import TRIES, File, OvertakenError, commit, snapshot
 from opscope.fleet.store.rows import moment
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from opscope.fleet.store.entries import StoreEntry
     from opscope.fleet.store.place import StoreLocation
 
-MOST_ROWS = 120_000
+MOST_ROWS = 50_000
 """Rows of a batch: what bounds its memory."""
 ROW_GROUP = 50_000
 """Rows that a query can pass over together, when they are of other models."""
@@ -39,12 +39,8 @@ class Batch:
         self._frames: dict[str, list[pl.DataFrame]] = {name: [] for name in TABLES}
         self._rows = 0
 
-    def add(self, entry: StoreEntry, frames: Mapping[str, pl.DataFrame]) -> None:
-        """One more bundle, with its rows by the names of their tables; nothing is written yet."""
-        self.add_many([entry], frames)
-
-    def add_many(self, entries: Iterable[StoreEntry], frames: Mapping[str, pl.DataFrame]) -> None:
-        """The same for several bundles, whose rows stand together."""
+    def add(self, entries: Iterable[StoreEntry], frames: Mapping[str, pl.DataFrame]) -> None:
+        """More bundles, with their rows together by the names of their tables; nothing is written yet."""
         self.entries.extend(entries)
         for name, own in frames.items():
             self._frames[name].append(own)
@@ -111,13 +107,30 @@ class Batch:
 def write_file(place: StoreLocation, table: str, month: str, frame: pl.DataFrame) -> File:
     """Write rows of one table to a file of a new name, which holds the hash of its content."""
     keys = [name for name in KEYS[1:] if name in frame.columns]
-    ordered = frame.sort(keys, maintain_order=True) if keys else frame
-    buffer = io.BytesIO()
-    as_stored(EVERY[table], ordered).write_parquet(buffer, compression="zstd", row_group_size=ROW_GROUP)
+    rows, buffer = frame.height, io.BytesIO()
+    frame = as_stored(EVERY[table], frame.sort(keys, maintain_order=True) if keys else frame)
+    frame.write_parquet(buffer, compression="zstd", row_group_size=ROW_GROUP)
     content = buffer.getvalue()
     path = path_of(table, month, hashlib.sha256(content).hexdigest())
     place.write(path, content)
-    return File(path, table, month, frame.height, len(content))
+    return File(path, table, month, rows, len(content))
+
+
+def read_file(place: StoreLocation, file: File) -> pl.DataFrame:
+    """The rows of a file, with the columns of its table.
+
+    Raises:
+        TraceFormatError: it is missing or damaged.
+        StorageError: the system refused.
+    """
+    hint = "`opscope store verify` names every file that is missing or damaged"
+    try:
+        return as_stored(EVERY[file.table], pl.read_parquet(io.BytesIO(place.read(file.path))))
+    except FileNotFoundError:
+        raise TraceFormatError("a file of the store is missing", where=place.url(file.path), hint=hint) from None
+    except (pl.exceptions.PolarsError, OSError) as error:
+        problem = f"a file of the store cannot be read: {error}"
+        raise TraceFormatError(problem, where=place.url(file.path), hint=hint) from error
 
 
 def path_of(table: str, month: str, sha256: str) -> str:

@@ -246,7 +246,14 @@ class AdbShell:
     ) -> subprocess.CompletedProcess[bytes]:
         device = () if serial is None else ("-s", self.serial)
         command = [*self._command, *device, *arguments]
-        return subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, timeout=timeout, check=False)
+        return subprocess.run(
+            command,
+            capture_output=True,
+            stdin=subprocess.DEVNULL,
+            timeout=timeout,
+            check=False,
+            start_new_session=True,  # the terminal's Ctrl-C would look like a lost device to a thread
+        )
 
 
 class AdbProcess:

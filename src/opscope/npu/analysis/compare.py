@@ -123,7 +123,7 @@ class ComparedFigure(NamedTuple):
     candidate: list[float]
 
 
-def compare_tiles(
+def compared_tiles(
     baseline: Sequence[TilesAnalysis], candidate: Sequence[TilesAnalysis], labels: tuple[TilesSide, TilesSide]
 ) -> TilesComparison | None:
     """Compare two sides; None when a side has no period of calls, so that nothing can be compared.

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 _NAME = 40
 _LONG = 600
 _SIDE = 36
-_HEAD = ("figure", "baseline", "candidate", "change", "95 % interval", "verdict")
+HEAD = ("figure", "baseline", "candidate", "change", "95 % interval", "verdict")
+"""Columns of a table of figures."""
 
 
 def tiles_comparison_summary(comparison: TilesComparison) -> RenderableType:
@@ -41,7 +42,7 @@ def tiles_comparison_summary(comparison: TilesComparison) -> RenderableType:
         *_side_lines(comparison, found),
         Text(comparison_sentence(comparison), style="bold"),
         Text(),
-        _table([row for row in _rows(comparison) if row is not found]),
+        _table([row for row in shown_figures(comparison) if row is not found]),
         *(Text(line, style="dim") for line in _stalls_line(comparison.stall_cycles)),
         *notes,
     )
@@ -83,12 +84,13 @@ def _side(name: str, side: TilesSide, value: float | None, longest: int) -> str:
     return f"{name:<10} {value_text(value, 'cycles'):>12} cycles  {plain(side.label, longest)}, {traces}"
 
 
-def _rows(comparison: TilesComparison) -> list[FigureChange]:
+def shown_figures(comparison: TilesComparison) -> list[FigureChange]:
+    """Figures in the order in which they are shown; stalls in cycles where they are known, else as shares."""
     period = [comparison.period] if comparison.period and comparison.period.name != comparison.overall.name else []
     return [*period, *comparison.kinds, *(comparison.stall_cycles or comparison.stalls), *comparison.rates]
 
 
-def _cells(row: FigureChange) -> tuple[str, str, str, str, str, str]:
+def figure_cells(row: FigureChange) -> tuple[str, str, str, str, str, str]:
     """Change of shares in points, of stalls in cycles, else as a ratio."""
     values = value_text(row.baseline, row.unit), value_text(row.candidate, row.unit)
     words = {"share": _points, "cycles": ratio_text, "MAC/cycle": ratio_text}.get(row.unit, _signed)
@@ -117,9 +119,9 @@ def _signed(cycles: float) -> str:
 
 
 def _table(rows: list[FigureChange]) -> Table:
-    table = plain_table(*_HEAD, text={"figure", "verdict"})
+    table = plain_table(*HEAD, text={"figure", "verdict"})
     for row in rows:
-        name, *cells = _cells(row)
+        name, *cells = figure_cells(row)
         table.add_row(plain(name, _NAME), *cells)
     return table
 
@@ -161,8 +163,8 @@ def tiles_gate_markdown(report: TilesGate) -> str:
     lines += ["", f"{report.reason[:1].upper()}{report.reason[1:]}.", ""]
     lines += [f"Next: {report.advice}.", ""] if report.advice else []
     if report.slower:
-        lines += ["### What became worse", "", f"| {' | '.join(_HEAD)} |", "| --- | ---: | ---: | ---: | ---: | --- |"]
-        lines += [f"| {' | '.join(map(markdown, _cells(row)))} |" for row in report.slower]
+        lines += ["### What became worse", "", f"| {' | '.join(HEAD)} |", "| --- | ---: | ---: | ---: | ---: | --- |"]
+        lines += [f"| {' | '.join(map(markdown, figure_cells(row)))} |" for row in report.slower]
         lines += ["", *_stalls_line(report.slower), ""]
     notes = _notes(report)
     lines += ["### Notes", "", *(f"- {markdown(one, _LONG)}" for one in notes), ""] if notes else []

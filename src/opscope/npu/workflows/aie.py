@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import msgspec
 
 from opscope.core.errors import EmptyTraceError, IncompleteError, MismatchError, NotFoundError, UsageError
+from opscope.measurements.notebook import NotebookResult
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    import polars as pl
 
     from opscope.core.errors import OpscopeError
     from opscope.core.table.tiles import TileTraceSet
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
     from opscope.npu.analysis.tiles_result import TilesAnalysis
     from opscope.npu.devices import AieDevice
     from opscope.npu.readers.words import Slots
+    from opscope.reports.notebook.card import Card
 
 _SIZES = "give --M --K --N together, --m --k --n together, and --row with --col"
 _MOST_ITERATIONS = 1 << 24
@@ -92,16 +96,39 @@ class TilesRequest(msgspec.Struct, frozen=True, kw_only=True):
     align: Literal["auto", "trace-start", "first-call"] = "auto"
 
 
-class Tiles(NamedTuple):
-    """An analysed trace: the result with its calls, and what was asked."""
+class _Asked(NamedTuple):
+    """A result with its calls, and what was asked."""
 
     examined: Examined
     request: TilesRequest
+
+
+class Tiles(NotebookResult, _Asked):
+    """An analysed trace: the result with its calls, and what was asked.
+
+    Attributes:
+        examined: the result, and the calls that it rests on.
+        request: what was asked.
+        analysis: the result alone.
+    """
+
+    __slots__ = ()
 
     @property
     def analysis(self) -> TilesAnalysis:
         """The result alone."""
         return self.examined.analysis
+
+    def to_polars(self) -> pl.DataFrame:
+        """Every traced unit in a row; cycles by category are null where the event was not traced."""
+        from opscope.npu.reports.notebook import tiles_frame
+
+        return tiles_frame(self.analysis)
+
+    def _card(self) -> Card:
+        from opscope.npu.reports.notebook import tiles_card
+
+        return tiles_card(self.analysis)
 
 
 _NOTHING = TilesRequest()

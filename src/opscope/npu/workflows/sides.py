@@ -13,19 +13,19 @@ from opscope.core.errors import (
     NotFoundError,
     OpscopeError,
     TraceFormatError,
-    UsageError,
 )
 from opscope.core.files import labels
 from opscope.core.input_files import file_bytes
 from opscope.core.json import from_json
+from opscope.measurements.notebook import shown_as
 from opscope.readers.compressed import first_bytes
 from opscope.readers.registry import trace_reader, traces_in
 from opscope.runtimes.executorch.etdump.etdump import EtdumpReader
 
 if TYPE_CHECKING:
     from opscope.npu.analysis.compare import TilesComparison, TilesSide
-    from opscope.npu.analysis.gate import TilesGate
     from opscope.npu.analysis.tiles_result import TilesAnalysis
+    from opscope.npu.workflows.results import TilesComparisonResult, TilesGateResult
     from opscope.readers.registry import Reader
 
 ANALYSIS = "analysis.json"
@@ -126,14 +126,23 @@ def written_analysis(path: Path) -> TilesAnalysis | None:
         raise TraceFormatError(f"not an analysis of tiles: {error}", where=path, hint=hint) from error
 
 
-def tiles_comparison(baseline: str | Path, candidate: str | Path) -> TilesComparison:
-    """Compare two sides of AI Engine traces.
+def compare_tiles(baseline: str | Path, candidate: str | Path) -> TilesComparisonResult:
+    """Is the candidate faster than the baseline on an AI Engine, and which calls, stalls and rates differ.
+
+    Args:
+        baseline: a trace of tiles, an analysis of one (``opscope aie --out``), or a directory of either. Each trace is
+            a repetition, and one a side can never be more than undecidable.
+        candidate: likewise.
 
     Raises:
+        NotFoundError: there is no such file or directory.
+        TraceFormatError: a file is damaged.
         MismatchError: one of the two is something else.
         EmptyTraceError: a side has no two calls that multiply, so there is nothing to compare.
     """
-    return _compared(*_sides_of(baseline, candidate))
+    from opscope.npu.workflows.results import TilesComparisonResult
+
+    return shown_as(TilesComparisonResult, _compared(*_sides_of(baseline, candidate)))
 
 
 def _sides_of(baseline: str | Path, candidate: str | Path) -> tuple[TilesTraces, TilesTraces]:
@@ -160,9 +169,9 @@ def _side_of(path: str | Path) -> TilesTraces:
 
 
 def _compared(baseline: TilesTraces, candidate: TilesTraces) -> TilesComparison:
-    from opscope.npu.analysis.compare import compare_tiles
+    from opscope.npu.analysis.compare import compared_tiles
 
-    found = compare_tiles(baseline.analyses, candidate.analyses, (baseline.side, candidate.side))
+    found = compared_tiles(baseline.analyses, candidate.analyses, (baseline.side, candidate.side))
     if found is None:
         problem = "a side has no period of calls: INSTR_EVENT_0 and INSTR_EVENT_1 of two calls are needed"
         hint = "of raw words compare the directories that opscope aie --slots ... --out DIR writes"
@@ -171,25 +180,33 @@ def _compared(baseline: TilesTraces, candidate: TilesTraces) -> TilesComparison:
 
 
 def check_tiles(
-    candidate: str | Path, against: str | Path, threshold: float | None, budget: str | Path | None, *, force: bool
-) -> TilesGate:
-    """Whether a candidate is slower than a baseline by more than is let through; see :func:`opscope.check`.
+    candidate: str | Path, against: str | Path, *, threshold: float | None = None, force: bool = False
+) -> TilesGateResult:
+    """Whether a candidate is slower than a baseline on an AI Engine by more than is let through.
+
+    Args:
+        candidate: what is judged: paths as of :func:`opscope.compare_tiles`.
+        against: the baseline, likewise.
+        threshold: the largest slowdown that is let through, as a fraction; None: 3 %.
+        force: compare sides that are not comparable; the report then says why they are not.
 
     Raises:
-        MismatchError: the sides are not comparable.
-        UsageError: a budget was given, whose limits are of operators.
+        NotFoundError: there is no such file or directory.
+        TraceFormatError: a file is damaged.
+        MismatchError: the sides are not comparable, or one of the two is something else.
+        EmptyTraceError: a side has no two calls that multiply, so there is nothing to compare.
     """
     from opscope.analysis.gate.gate import DEFAULT_THRESHOLD
     from opscope.npu.analysis.gate import gate_tiles
+    from opscope.npu.workflows.results import TilesGateResult
 
-    if budget is not None:
-        raise UsageError("budgets are limits of operators, and traces of tiles have none", where="--budget")
     sides = _sides_of(against, candidate)
     problems = _mismatches(*sides)
     if problems and not force:
         hint = "capture both in the same way, or let them be compared all the same with --force"
         raise MismatchError(f"cannot be compared with the baseline: {problems[0]}", where=candidate, hint=hint)
-    return gate_tiles(_compared(*sides), DEFAULT_THRESHOLD if threshold is None else threshold, problems)
+    limit = DEFAULT_THRESHOLD if threshold is None else threshold
+    return shown_as(TilesGateResult, gate_tiles(_compared(*sides), limit, problems))
 
 
 def _mismatches(baseline: TilesTraces, candidate: TilesTraces) -> list[str]:

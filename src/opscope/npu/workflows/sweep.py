@@ -9,20 +9,24 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from opscope.core.errors import IncompleteError, OpscopeError, UsageError
+from opscope.measurements.notebook import NotebookResult
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    import polars as pl
+
     from opscope.npu.analysis.sweep import Sweep, SweepRow
     from opscope.npu.analysis.tiles_result import TilesAnalysis
     from opscope.npu.workflows.aie import Tiles, TilesRequest
+    from opscope.reports.notebook.card import Card
 
 _RUN = re.compile(r"(?:\A|/)([^/]{1,80})-gemm_(\d{1,9})_(\d{1,9})_(\d{1,9})-(\d{1,4})_row_(\d{1,4})_col/")
 _TRACE = re.compile(r"(?:\A|/)trace_mm_(\d{1,9})_(\d{1,9})_(\d{1,9})\.json(?:\.gz|\.zst)?\Z")
 _FROM_NAMES = "sizes of the whole product are those in the published tool's names of directories and traces"
 
 
-class Swept(NamedTuple):
+class _Together(NamedTuple):
     """A sweep, the analyses that it rests on, and the error of the first trace that has none."""
 
     sweep: Sweep
@@ -30,8 +34,31 @@ class Swept(NamedTuple):
     error: OpscopeError | None
 
 
+class Swept(NotebookResult, _Together):
+    """Several analysed traces of AI Engine tiles, as :func:`opscope.sweep_tiles` gives them.
+
+    Attributes:
+        sweep: a row for each trace.
+        analyses: that the rows rest on.
+        error: of the first trace that could not be analysed; None when all could.
+    """
+
+    __slots__ = ()
+
+    def to_polars(self) -> pl.DataFrame:
+        """Every trace in a row, in the order of their work; GMAC/s at the lowest and highest clock that is possible."""
+        from opscope.npu.reports.notebook import sweep_frame
+
+        return sweep_frame(self.sweep)
+
+    def _card(self) -> Card:
+        from opscope.npu.reports.notebook import sweep_card
+
+        return sweep_card(self.sweep)
+
+
 def sweep_tiles(
-    paths: Sequence[Path], request: TilesRequest, each: Callable[[str, Tiles], None] = lambda _label, _tiles: None
+    paths: Sequence[str | Path], request: TilesRequest, each: Callable[[str, Tiles], None] = lambda _label, _tiles: None
 ) -> Swept:
     """Analyse several traces.
 
@@ -51,7 +78,8 @@ def sweep_tiles(
     analyses: list[TilesAnalysis] = []
     errors: list[OpscopeError] = []
     named = False
-    for label, path in zip(labels(_once(paths)), paths, strict=True):
+    places = _once([Path(path) for path in paths])
+    for label, path in zip(labels(places), places, strict=True):
         asked = sized(request, path)
         named = named or asked is not request
         try:

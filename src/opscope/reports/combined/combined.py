@@ -92,6 +92,7 @@ def _bundle(part: BundlePart) -> CombinedBundle:
         findings=content.findings,
         missing=missing(content),
         limits=[sentence(told) for told in limits(content)],
+        device=manifest.device,
     )
 
 
@@ -248,5 +249,5 @@ def _shares(shown: Analysis) -> Shares:
 
 
 def where_text(bundle: CombinedBundle) -> str:
-    """CPU and platform of a bundle in words."""
-    return ", ".join(filter(None, (bundle.cpu, bundle.platform))) or f"machine {NOT_KNOWN}"
+    """Name, CPU and platform of a bundle's machine in words."""
+    return ", ".join(filter(None, (bundle.device, bundle.cpu, bundle.platform))) or f"machine {NOT_KNOWN}"

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from opscope.reports.combined.values import CombinedReport, Configuration
 
 _OPERATORS = 12
+_UNFOLDED = 8
+"""Bundles up to which the parts on each of them are not folded."""
 _SMALLEST = 0.005
 _FEW = 0.001
 """Share below which the ratio of a category's two times says nothing."""
@@ -42,6 +44,7 @@ def _values(report: CombinedReport) -> dict[str, Any]:
         "report": report,
         "models": models,
         "rows": [(bundle, row) for bundle in report.bundles for row in bundle.configurations],
+        "folded": len(report.bundles) > _UNFOLDED,
         "shared": [(program, _differing(program)) for program in report.programs],
     }
 

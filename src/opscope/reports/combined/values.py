@@ -171,6 +171,7 @@ class CombinedBundle(msgspec.Struct, frozen=True):
         findings: most severe first.
         missing: what could not be shown, one sentence each.
         limits: what limits its figures, one sentence each.
+        device: name of the machine, where the configuration gave it one.
     """
 
     label: str
@@ -193,6 +194,7 @@ class CombinedBundle(msgspec.Struct, frozen=True):
     findings: list[Finding]
     missing: list[str]
     limits: list[str]
+    device: str | None = None
 
 
 class Version(msgspec.Struct, frozen=True):

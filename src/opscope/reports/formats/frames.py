@@ -2,27 +2,74 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+import msgspec
 import polars as pl
 
+from opscope.analysis.operators.operators import UNKNOWN_METHOD
 from opscope.core.errors import MissingDependencyError
+from opscope.core.table.scope import LEAVES
 from opscope.reports.formats.tables import OPERATOR_COLUMNS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     import pandas as pd
+    from polars._typing import PolarsDataType
 
     from opscope.analysis.analysis import Analysis
     from opscope.analysis.compare.compare import Comparison
+    from opscope.analysis.gate.gate import GateReport
+    from opscope.analysis.kernels.kernels import KernelView
+    from opscope.analysis.operators.operator_facts import OperatorFacts
+    from opscope.analysis.preflight.preflight import Preflight
+    from opscope.bundle.validation import Validation
+    from opscope.core.table.places import OperatorKey
+    from opscope.reports.combined.values import CombinedReport
     from opscope.reports.content.content import ReportContent
+
+    Schema: TypeAlias = Mapping[str, PolarsDataType]
+    """Names and types of columns."""
 
 _COUNTS = frozenset("instruction position macs flops bytes".split())
 _FIGURES = frozenset(
     "calls time_ns uncertainty_ns share baseline_ns candidate_ns saved_ns ci95_low_ns ci95_high_ns speedup".split()
 )
 _INTERVAL = ("ci95_low_ns", "ci95_high_ns")
+_LIMITS: Schema = {
+    "criterion": pl.String,
+    "quantity": pl.String,
+    "limit": pl.Float64,
+    "measured": pl.Float64,
+    "ci95_low": pl.Float64,
+    "ci95_high": pl.Float64,
+    "outcome": pl.String,
+    "verdict": pl.String,
+    "baseline_ns": pl.Float64,
+    "candidate_ns": pl.Float64,
+    "operators": pl.Int64,
+    "reason": pl.String,
+}
+_CHECKS: Schema = dict.fromkeys("check area status message action".split(), pl.String) | {"problems": pl.Int64}
+_GROUPS: Schema = dict.fromkeys("operators macs bytes unknown".split(), pl.Int64)
+_WORK: Schema = {"method": pl.String, "category": pl.String, "delegated": pl.Boolean, **_GROUPS}
+_KERNELS: Schema = {
+    **dict.fromkeys("kernel isa library operator types tile variant evidence path state".split(), pl.String),
+    "amount": pl.Int64,
+}
+_BUNDLES: Schema = {
+    **dict.fromkeys("bundle path model dtype platform cpu target".split(), pl.String),
+    "threads": pl.Int64,
+    "variant": pl.String,
+    "baseline": pl.String,
+    "processes": pl.Int64,
+    "arm": pl.String,
+    **dict.fromkeys("latency_ns baseline_ns speedup ci95_low ci95_high".split(), pl.Float64),
+    "verdict": pl.String,
+}
+LAYER_COLUMNS = "module module_type aten source attribution".split()
+"""Columns that say which layer an event belongs to; null where that is not known, and for the framework's own time."""
 CHANGE_COLUMNS = (
     "method instruction position name category kind backend baseline_ns candidate_ns saved_ns ci95_low_ns ci95_high_ns "
     "speedup verdict module aten"
@@ -45,6 +92,46 @@ def content_frame(content: ReportContent) -> pl.DataFrame:
     return pl.concat(frames) if frames else _frame([], ["variant", *OPERATOR_COLUMNS])
 
 
+def layer_frame(events: pl.DataFrame, known: Mapping[OperatorKey, OperatorFacts]) -> pl.DataFrame:
+    """Every event with the layer that it belongs to: the columns of ``LAYER_COLUMNS`` behind those of the events.
+
+    Args:
+        events: rows of an event table.
+        known: what the program says about its operators.
+    """
+    rows = (
+        (*key, facts.module, facts.module_type, facts.aten, facts.source, facts.attribution)
+        for key, facts in known.items()
+    )
+    place = {"method": pl.String, "instruction": pl.Int32, "position": pl.Int32}
+    layers = typed_frame({**place, **dict.fromkeys(LAYER_COLUMNS, pl.String)}, rows)
+    # A call of a delegate has an instruction and a position as well, which are not those of an operator in it.
+    work = pl.col("scope").cast(pl.String).is_in(list(LEAVES))
+    method = pl.col("method").cast(pl.String).fill_null(UNKNOWN_METHOD)
+    keys = [pl.when(work).then(column).alias(f"_{name}") for name, column in (("method", method), *_numbers())]
+    joined = events.with_columns(keys).join(
+        layers, how="left", left_on=[f"_{name}" for name in place], right_on=list(place), maintain_order="left"
+    )
+    return joined.select(*events.columns, *LAYER_COLUMNS)
+
+
+def layer_times(events: pl.DataFrame) -> pl.DataFrame:
+    """Self time of every layer in every inference, in order of process, inference and first event.
+
+    Args:
+        events: with their layers, see :func:`layer_frame`. Those of no inference, such as loading, are left out.
+    """
+    place = ["process", "inference", "warmup", "method", "module", "module_type"]
+    inside = events.filter(pl.col("inference").is_not_null())
+    return inside.group_by(place, maintain_order=True).agg(
+        pl.len().cast(pl.Int64).alias("events"), pl.col("self_time").sum()
+    )
+
+
+def _numbers() -> list[tuple[str, pl.Expr]]:
+    return [(name, pl.col(name)) for name in ("instruction", "position")]
+
+
 def change_frame(comparison: Comparison) -> pl.DataFrame:
     """The operators of both sides of a comparison, matched."""
     plain = _frame(comparison.operators, [name for name in CHANGE_COLUMNS if name not in _INTERVAL])
@@ -53,8 +140,70 @@ def change_frame(comparison: Comparison) -> pl.DataFrame:
     return plain.with_columns(columns).select(CHANGE_COLUMNS)
 
 
+def gate_frame(report: GateReport) -> pl.DataFrame:
+    """The limits of a gate, the end-to-end slowdown first; figures are in the unit of their quantity."""
+    rows = (
+        (
+            *(one.name, one.quantity, one.limit, one.measured, *(one.ci95 or (None, None)), one.outcome, one.verdict),
+            *(one.baseline_ns, one.candidate_ns, one.operators, one.reason),
+        )
+        for one in report.criteria
+    )
+    return typed_frame(_LIMITS, rows)
+
+
+def validation_frame(validation: Validation) -> pl.DataFrame:
+    """The checks of a bundle in their order; ``problems`` is how many each found."""
+    rows = ((one.name, one.area, one.status, one.message, one.action, one.total) for one in validation.checks)
+    return typed_frame(_CHECKS, rows)
+
+
+def preflight_frame(preflight: Preflight) -> pl.DataFrame:
+    """The work of each method by category, delegated and portable; ``unknown`` operators are in no other figure."""
+    rows = (
+        (method.name, row.category, delegated, *msgspec.structs.astuple(group))
+        for method in preflight.methods
+        for row in method.work
+        for delegated, group in ((True, row.delegated), (False, row.portable))
+        if group.operators
+    )
+    return typed_frame(_WORK, rows)
+
+
+def kernel_frame(view: KernelView) -> pl.DataFrame:
+    """What each source says of each kernel, a row a pair; ``amount`` is of calls or samples, as ``evidence`` tells."""
+    rows = (
+        (
+            *(line.name, line.isa, line.library, line.operator, line.types, line.tile),
+            *(source.variant, source.kind, source.path, cell.state, cell.amount),
+        )
+        for line in view.kernels
+        for source, cell in zip(view.columns, line.cells, strict=True)
+    )
+    return typed_frame(_KERNELS, rows)
+
+
+def combined_frame(report: CombinedReport) -> pl.DataFrame:
+    """Bundles at each of their thread counts, in their order."""
+    rows = (
+        (
+            *(bundle.label, bundle.path, bundle.model, bundle.dtype, bundle.platform, bundle.cpu, bundle.target),
+            *(own.threads, own.variant, own.baseline, own.processes, own.arm, own.latency_ns, own.baseline_ns),
+            *(own.speedup, *(own.ci95 or (None, None)), own.verdict),
+        )
+        for bundle in report.bundles
+        for own in bundle.configurations
+    )
+    return typed_frame(_BUNDLES, rows)
+
+
+def typed_frame(schema: Schema, rows: Iterable[Sequence[object]]) -> pl.DataFrame:
+    """Rows as a frame whose types do not depend on what is in them; enums become their text."""
+    return pl.DataFrame([tuple(map(_cell, row)) for row in rows], schema=dict(schema), orient="row")
+
+
 def pandas_frame(frame: pl.DataFrame) -> pd.DataFrame:
-    """The same as a DataFrame of pandas; what is missing is ``pandas.NA``, never a number.
+    """The same as a DataFrame of pandas; what is missing is ``pandas.NA`` (of dates ``NaT``), never a number.
 
     Raises:
         MissingDependencyError: pandas is not installed.
@@ -85,10 +234,14 @@ def _cell(value: Any) -> Any:  # noqa: ANN401 - any field of a result
 def _array(column: pl.Series) -> tuple[list[Any], Any]:
     """The values of a column and the type of pandas that can hold them and nothing beside them."""
     values, kind = column.to_list(), column.dtype
+    if kind in {pl.UInt64, pl.Int128}:
+        return values, object  # may be larger than what pandas holds with missing values
     if kind.is_integer():
         return values, "Int64"
     if kind.is_float():
         return values, "Float64"
     if kind == pl.Boolean:
         return values, "boolean"
-    return (values, object) if kind == pl.Binary else (values, "string")
+    if isinstance(kind, pl.Datetime):
+        return values, "datetime64[us]"
+    return values, "string" if isinstance(kind, pl.String | pl.Categorical | pl.Enum) else object

@@ -22,12 +22,15 @@ _NAME = 44
 
 
 def shift_steps(comparison: Comparison) -> str | None:
+    """:func:`shift_chart` as SVG; None without operators."""
+    return drawn(shift_chart(comparison)) if comparison.kinds else None
+
+
+def shift_chart(comparison: Comparison) -> alt.LayerChart:
     """A waterfall: latency of the baseline, what each kind of operator takes away or adds, latency of the candidate.
 
-    The kinds that change most are named, the rest is one step, so that the steps add up. None without operators.
+    The kinds that change most are named, the rest is one step, so that the steps add up.
     """
-    if not comparison.kinds:
-        return None
     rows = _rows(comparison)
     order = [row["step"] for row in rows]
     colours = {category.value: COLOURS[category] for category in Category} | {_WHOLE: INK}
@@ -43,7 +46,8 @@ def shift_steps(comparison: Comparison) -> str | None:
         ),
     )
     texts = base.mark_text(align="left", dx=5, color=INK, fontSize=11).encode(x="high:Q", text="text:N")
-    return drawn(alt.layer(bars, texts).properties(width=_WIDTH, height=24 * len(rows)))
+    chart: alt.LayerChart = alt.layer(bars, texts).properties(width=_WIDTH, height=24 * len(rows))
+    return chart
 
 
 def _rows(comparison: Comparison) -> list[dict[str, Any]]:

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
     from opscope.analysis.analysis import Analysis
     from opscope.analysis.operators.operators import Operator
-    from opscope.bundle.manifest import Environment
+    from opscope.bundle.manifest import Environment, Manifest
     from opscope.reports.content.content import ReportContent
 
 _TOP = 8
@@ -171,14 +171,15 @@ def _method_of(shown: Analysis | None) -> Callable[[_OfMethod], str]:
     return lambda row: f"{row.method}: " if several else ""
 
 
-def _machine(environment: Environment) -> str:
-    """The CPU, how much of it could be used, the system, and what emulates it; or that nothing of it is known."""
+def _machine(manifest: Manifest) -> str:
+    """Its name where it has one, its CPU, how much of it could be used, its system, and what emulates it."""
+    environment, name = manifest.environment, f"{manifest.device}: " if manifest.device else ""
     if environment.system is None:
-        return NOT_KNOWN
+        return f"{name}{NOT_KNOWN}"
     cpu = _device(environment) or environment.cpu or "unknown CPU"
     emulator = f", emulated by {environment.emulator}" if environment.emulator else ""
     system = f"{environment.system} {environment.kernel} on {environment.machine}"
-    return f"{cpu}, {_cpus(environment)}, {system}{emulator}"
+    return f"{name}{cpu}, {_cpus(environment)}, {system}{emulator}"
 
 
 def _cpus(environment: Environment) -> str:

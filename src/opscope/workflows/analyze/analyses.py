@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+import warnings
+from typing import TYPE_CHECKING, cast
 
-import msgspec
-
-from opscope.core.errors import UsageError
 from opscope.measurements.analyses import analysis_of, comparison_of
-from opscope.measurements.side import ProgramFiles, Warmup
-from opscope.workflows.analyze.sides import side_of
+from opscope.measurements.notebook import shown_as
+from opscope.workflows.analyze.sides import program_files, side_of
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from pathlib import Path
 
     from opscope.measurements.results import AnalysisResult, ComparisonResult
-    from opscope.npu.analysis.compare import TilesComparison
-
-    Array: TypeAlias = NDArray[Any]
+    from opscope.measurements.side import Warmup
+    from opscope.npu.workflows.results import TilesComparisonResult
 
 
 def analyze(
@@ -52,30 +48,16 @@ def analyze(
     """
     from opscope.measurements.results import AnalysisResult
 
-    found = analysis_of(side_of(path, warmup, program_files(program, etrecord)))
-    return AnalysisResult(**msgspec.structs.asdict(found))
+    return shown_as(AnalysisResult, analysis_of(side_of(path, warmup, program_files(program, etrecord))))
 
 
-def program_files(program: str | Path | None, etrecord: str | Path | None) -> ProgramFiles | None:
-    """The files of a program that the user named, None when there are none.
-
-    Raises:
-        UsageError: a record without its program.
-    """
-    if program is None:
-        if etrecord is not None:
-            raise UsageError("a record tells nothing without its program", where="--etrecord", hint="add --program")
-        return None
-    return ProgramFiles(Path(program), Path(etrecord) if etrecord else None)
-
-
-def compare(
-    baseline: str | Path, candidate: str | Path, *, warmup: Warmup = None
-) -> ComparisonResult | TilesComparison:
+def compare(baseline: str | Path, candidate: str | Path, *, warmup: Warmup = None) -> ComparisonResult:
     """Is the candidate faster than the baseline, by how much, and which operators make the difference.
 
-    Two variants of one bundle are compared round by round; other sides as independent groups of processes. Traces of
-    AI Engine tiles are compared with each other, kind by kind and stall by stall.
+    Two variants of one bundle are compared round by round; other sides as independent groups of processes.
+
+    Traces of AI Engine tiles have a function of their own, :func:`opscope.compare_tiles`, since their result is another
+    one. This function compares them, too, for callers of earlier versions, and warns of it.
 
     >>> import opscope
     >>> change = opscope.compare("out#baseline", "out#accelerated")
@@ -89,11 +71,29 @@ def compare(
         NotFoundError: there is no such file, directory or variant.
         TraceFormatError: a file is damaged, or no inference is left to measure.
     """
-    from opscope.npu.workflows.sides import is_tiles, tiles_comparison
-
-    if is_tiles(baseline) or is_tiles(candidate):
-        return tiles_comparison(baseline, candidate)
     from opscope.measurements.results import ComparisonResult
 
-    found = comparison_of(side_of(baseline, warmup), side_of(candidate, warmup))
-    return ComparisonResult(**msgspec.structs.asdict(found))
+    found = compare_any(baseline, candidate, warmup=warmup)
+    if isinstance(found, ComparisonResult):
+        return found
+    warn_of_tiles("compare")
+    return cast("ComparisonResult", found)  # it is none; earlier versions gave it, and callers rely on it
+
+
+def compare_any(
+    baseline: str | Path, candidate: str | Path, *, warmup: Warmup = None
+) -> ComparisonResult | TilesComparisonResult:
+    """What :func:`compare` or :func:`opscope.compare_tiles` gives, as the paths ask for; it raises the same."""
+    from opscope.npu.workflows.sides import compare_tiles, is_tiles
+
+    if is_tiles(baseline) or is_tiles(candidate):
+        return compare_tiles(baseline, candidate)
+    from opscope.measurements.results import ComparisonResult
+
+    return shown_as(ComparisonResult, comparison_of(side_of(baseline, warmup), side_of(candidate, warmup)))
+
+
+def warn_of_tiles(function: str) -> None:
+    """Tell a caller who gave traces of tiles to a function of an earlier version which one takes them now."""
+    now = f"traces of AI Engine tiles: call opscope.{function}_tiles, whose result has the type of theirs"
+    warnings.warn(now, DeprecationWarning, stacklevel=3)

@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
 from opscope.analysis.gate.budgets import LIMITS, SELECTORS, Budgets, chosen, describe, known_words
-from opscope.core.errors import MismatchError, did_you_mean
+from opscope.core.errors import MismatchError, UsageError, did_you_mean
 from opscope.experiment.config_errors import shown, typed, wrong
 from opscope.experiment.config_files import decoded
 from opscope.measurements.analyses import comparison_of, paired_sides
 from opscope.measurements.comparability import comparability_notes, mismatches
+from opscope.measurements.judgements import GateResult
+from opscope.measurements.notebook import shown_as
 from opscope.npu.workflows.sides import check_tiles, is_tiles
 from opscope.program.operators.kinds import Category
+from opscope.workflows.analyze.analyses import warn_of_tiles
 from opscope.workflows.analyze.sides import side_of
 
 if TYPE_CHECKING:
     from opscope.analysis.compare.compare import Comparison
     from opscope.analysis.gate.budgets import Budget, Sides
-    from opscope.analysis.gate.gate import Criterion, GateReport
+    from opscope.analysis.gate.gate import Criterion
     from opscope.analysis.latency.timing import Floats
     from opscope.measurements.side import Side, Warmup
-    from opscope.npu.analysis.gate import TilesGate
+    from opscope.npu.workflows.results import TilesGateResult
 
 
 _CHOICES = {"category": tuple(category.value for category in Category)}
@@ -86,12 +89,15 @@ def check(
     budget: str | Path | None = None,
     force: bool = False,
     warmup: Warmup = None,
-) -> GateReport | TilesGate:
+) -> GateResult:
     """Whether a candidate is slower than a baseline by more than is let through.
+
+    Traces of AI Engine tiles have a function of their own, :func:`opscope.check_tiles`. This one judges them, too, for
+    callers of earlier versions, and warns of it.
 
     Args:
         candidate: what is judged: a trace, a directory of traces, a bundle (its accelerated variant) or
-            ``BUNDLE#variant``; or a trace of AI Engine tiles, or a directory of such.
+            ``BUNDLE#variant``.
         against: the baseline, likewise.
         threshold: the largest end-to-end slowdown that is let through, as a fraction; None: that of the budget file,
             else 3 %.
@@ -106,9 +112,32 @@ def check(
         TraceFormatError: a file is damaged, or no inference is left to measure.
         UsageError: the budget file is wrong, or an entry chooses no operator.
     """
-    if is_tiles(candidate) or is_tiles(against):
-        return check_tiles(candidate, against, threshold, budget, force=force)
-    return check_sides(candidate, against, threshold=threshold, budget=budget, force=force, warmup=warmup)
+    found = check_any(candidate, against, threshold=threshold, budget=budget, force=force, warmup=warmup)
+    if isinstance(found, GateResult):
+        return found
+    warn_of_tiles("check")
+    return cast("GateResult", found)  # it is none; earlier versions gave it, and callers rely on it
+
+
+def check_any(
+    candidate: str | Path,
+    against: str | Path,
+    *,
+    threshold: float | None = None,
+    budget: str | Path | None = None,
+    force: bool = False,
+    warmup: Warmup = None,
+) -> GateResult | TilesGateResult:
+    """What :func:`check` or :func:`opscope.check_tiles` gives, as the paths ask for; it raises the same.
+
+    Raises:
+        UsageError: a budget was given for traces of tiles: its limits are of operators.
+    """
+    if not (is_tiles(candidate) or is_tiles(against)):
+        return check_sides(candidate, against, threshold=threshold, budget=budget, force=force, warmup=warmup)
+    if budget is not None:
+        raise UsageError("budgets are limits of operators, and traces of tiles have none", where="--budget")
+    return check_tiles(candidate, against, threshold=threshold, force=force)
 
 
 def check_sides(
@@ -119,7 +148,7 @@ def check_sides(
     budget: str | Path | None = None,
     force: bool = False,
     warmup: Warmup = None,
-) -> GateReport:
+) -> GateResult:
     """The decision of :func:`check` on sides with operators, that is all but traces of tiles; it raises the same."""
     from opscope.analysis.gate.budgets import Budgets
     from opscope.analysis.gate.gate import DEFAULT_THRESHOLD, Terms, gate
@@ -141,7 +170,7 @@ def check_sides(
         mismatches=problems,
         notes=comparability_notes(*sides),
     )
-    return gate(comparison, terms, limits)
+    return shown_as(GateResult, gate(comparison, terms, limits))
 
 
 def _budgets(budgets: Budgets, file: Path, sides: tuple[Side, Side], comparison: Comparison) -> list[Criterion]:

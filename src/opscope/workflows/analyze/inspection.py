@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from opscope.core.errors import UsageError
 from opscope.core.files import head_of, sha256_of
 from opscope.measurements.analyses import analysis_of
-from opscope.workflows.analyze.analyses import program_files
-from opscope.workflows.analyze.sides import side_of
+from opscope.workflows.analyze.sides import program_files, side_of
 
 if TYPE_CHECKING:
     from opscope.analysis.preflight.contents import ProgramSummary

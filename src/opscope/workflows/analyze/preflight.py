@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 from opscope.core.errors import NotFoundError
 
 if TYPE_CHECKING:
-    from opscope.analysis.preflight.preflight import Preflight
+    from opscope.measurements.program_results import PreflightResult
 
 _HEAD = 8
 
 
-def preflight(path: str | Path) -> Preflight:
+def preflight(path: str | Path) -> PreflightResult:
     """What of a .pte XNNPACK will run, what share SME and SME2 can accelerate, what holds it back, and what to do.
 
     Nothing is run and no device is needed. A delegate without a payload is counted, and its work stays unknown.
@@ -29,10 +29,12 @@ def preflight(path: str | Path) -> Preflight:
     from opscope.analysis.preflight.preflight import preflight as look
     from opscope.core.files import sha256_of
     from opscope.measurements.attribution import read_model
+    from opscope.measurements.notebook import shown_as
+    from opscope.measurements.program_results import PreflightResult
 
     place = Path(path)
     _check(place)
-    return look(read_model(place), str(place), sha256_of(place))
+    return shown_as(PreflightResult, look(read_model(place), str(place), sha256_of(place)))
 
 
 def _check(path: Path) -> None:

@@ -5,20 +5,26 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from opscope.core.errors import NotFoundError
+from opscope.core.errors import NotFoundError, UsageError
+from opscope.measurements.side import ProgramFiles
 from opscope.measurements.trace_sides import trace_side
 
 if TYPE_CHECKING:
     from opscope.measurements.results import EventsResult
-    from opscope.measurements.side import ProgramFiles, Side, Warmup
+    from opscope.measurements.side import Side, Warmup
 
 
-def read(path: str | Path) -> EventsResult:
+def read(path: str | Path, *, program: str | Path | None = None, etrecord: str | Path | None = None) -> EventsResult:
     """The events of a trace, of all traces in a directory, or of a variant of a bundle (``BUNDLE#variant``).
 
     A run directory of the Arm kit is read like a bundle; its experiments are ``DIR#experiment``.
 
     Warm-up is marked: by the plan of a bundle, else where the latencies settle.
+
+    Args:
+        path: the trace, the directory, the bundle (its accelerated variant) or ``BUNDLE#variant``.
+        program: the .pte that was traced, for the layers of events. A bundle has its own.
+        etrecord: of the same export: events then have modules and source lines.
 
     >>> import opscope
     >>> opscope.read("trace.etdump").inferences().height
@@ -30,11 +36,27 @@ def read(path: str | Path) -> EventsResult:
         InvalidBundleError: a file of a bundle is not the one whose hash its manifest states.
         NotFoundError: there is no such file, directory or variant.
         TraceFormatError: a file is damaged or of an unknown format.
+        MismatchError: the program or the record is not the trace's.
+        UsageError: a record without its program.
     """
     from opscope.measurements.results import EventsResult
 
-    table = side_of(path, None).table
-    return EventsResult(table.traces, table.clock, table.warnings, table.warmup, table.side)
+    side = side_of(path, None, program_files(program, etrecord))
+    table, known = side.table, side.known.attributions.operators if side.known else {}
+    return EventsResult(table.traces, table.clock, table.warnings, table.warmup, table.side, str(path), known)
+
+
+def program_files(program: str | Path | None, etrecord: str | Path | None) -> ProgramFiles | None:
+    """The files of a program that the user named, None when there are none.
+
+    Raises:
+        UsageError: a record without its program.
+    """
+    if program is None:
+        if etrecord is not None:
+            raise UsageError("a record tells nothing without its program", where="--etrecord", hint="add --program")
+        return None
+    return ProgramFiles(Path(program), Path(etrecord) if etrecord else None)
 
 
 def side_of(path: str | Path, warmup: Warmup, files: ProgramFiles | None = None) -> Side:

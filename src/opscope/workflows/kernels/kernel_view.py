@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from opscope.analysis.kernels.kernel_sources import EvidenceKind
-from opscope.analysis.kernels.kernels import KernelFilter, KernelView, kernel_columns, kernel_lines, kernel_pairs
+from opscope.analysis.kernels.kernels import KernelFilter, kernel_columns, kernel_lines, kernel_pairs
 from opscope.analysis.kernels.ladder import chosen
 from opscope.bundle.bundle import Bundle
 from opscope.core.errors import FeatureError, UsageError, did_you_mean
 from opscope.measurements.bundle_kernels import bundle_ladders, bundle_sources, of_variant
+from opscope.measurements.program_results import KernelsResult
 from opscope.program.kernels.symbols import IsaClass
 from opscope.runtimes.executorch.runners.kernel_evidence import exported_kernels
 from opscope.workflows.analyze.sides import is_kit
@@ -40,7 +41,7 @@ def kernels(
     wanted: KernelFilter | None = None,
     every: bool = False,
     library: str | Path | None = None,
-) -> KernelView:
+) -> KernelsResult:
     """What is known of the kernels of some runs.
 
     Args:
@@ -64,7 +65,7 @@ def kernels(
         own, notes = bundle_ladders(bundle, label, sources, exported)
         ladders += own
         found.notes.extend(notes)
-    return KernelView(
+    return KernelsResult(
         columns=kernel_columns(sources),
         kernels=kernel_lines(sources, choice, every=every),
         pairs=kernel_pairs(sources, choice),

@@ -6,6 +6,7 @@ resource of 1 is taken by one experiment at a time, so that no two of them distu
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import tempfile
 from pathlib import Path
@@ -14,16 +15,20 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from opscope.bundle.bundle import check_free, is_bundle
-from opscope.core.errors import ClusterError, TraceFormatError, did_you_mean
+from opscope.core.errors import ClusterError, StorageError, TraceFormatError, did_you_mean
 from opscope.core.files import leads_out, storage_errors, write_atomically
+from opscope.experiment.planned import Experiments
+from opscope.workflows.measure.experiments import Means, attempt, experiment_target, failed
 from opscope.workflows.measure.model_files import program_source
+from opscope.workflows.measure.owned_workers import owned_calls, owned_resources, while_wanted
 from opscope.workflows.measure.run_report import ExperimentResult, RunReport, with_comparisons
-from opscope.workflows.measure.workers import Lost, Where, calls, connected
+from opscope.workflows.measure.side_by_side import TURNS
+from opscope.workflows.measure.workers import Lost
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from opscope.experiment.planned import Experiment, Experiments
+    from opscope.experiment.planned import Experiment
     from opscope.hosts.lock import LockMode
 
 MACHINE = "opscope"
@@ -60,14 +65,14 @@ class Brought(NamedTuple):
     notes: list[str]
 
 
-def run_on_workers(asked: Experiments, scheduler: str, *, resume: bool, lock: LockMode = "wait") -> RunReport:
-    """Run experiments on workers; what a worker brings is here, whole, before the next result is waited for.
+def run_on_workers(asked: Experiments, scheduler: str, means: Means, *, resume: bool) -> RunReport:
+    """Run experiments on workers; what a worker brings is here, whole, as soon as it is done.
 
     Args:
         asked: the experiments.
         scheduler: its address.
+        means: of the run, as far as they are of use on other machines.
         resume: leave out those whose bundles are there; without it they must not be.
-        lock: what a worker does when another run measures on its machine.
 
     Raises:
         BundleError: a bundle is there already.
@@ -84,25 +89,24 @@ def run_on_workers(asked: Experiments, scheduler: str, *, resume: bool, lock: Lo
         check_free(asked.out / experiment.name)
         program_source(experiment.model, experiment.models)
     _check_owned(wanted, scheduler)
-    errands = [_errand(asked.file, experiment)._replace(lock=lock) for experiment in wanted]
     found = {e.name: _there(asked, e) for e in there}
-    for errand, brought in zip(errands, calls(Where(scheduler), run_there, errands, needs), strict=True):
-        found[errand.experiment.name] = _kept(asked, errand.experiment, brought, notes)
+    calls = owned_calls(
+        scheduler, run_there, wanted, _resource, lambda one: _errand(asked.file, one, means.lock), means.worker_seconds
+    )
+    with contextlib.closing(calls):
+        for experiment, brought in calls:
+            result = found[experiment.name] = _kept(asked, experiment, brought, notes)
+            means.finished(result, len(timed) - len(found))
     results = [found[e.name] for e in timed]
     return RunReport(str(asked.file), with_comparisons(asked, results, notes), [], notes)
 
 
-def needs(errand: Errand) -> dict[str, float]:
-    """Resources of a worker that an experiment takes while it runs."""
-    return {_resource(errand.experiment): 1.0}
-
-
 def run_there(errand: Errand) -> Brought:
-    """Run one experiment on this worker, in a directory of its own that is gone afterwards."""
-    from opscope.experiment.planned import Experiments
-    from opscope.workflows.measure.experiments import Means, experiment_result
+    """Run one experiment on this worker, in a directory of its own that is gone afterwards.
 
-    with tempfile.TemporaryDirectory(prefix="opscope-") as work:
+    It takes turns with others of this worker on the same machine, and is stopped when nobody waits for it any more.
+    """
+    with while_wanted(), tempfile.TemporaryDirectory(prefix="opscope-") as work:
         file = Path(work) / errand.config[0]
         file.write_bytes(errand.config[1])
         experiment = errand.experiment
@@ -110,13 +114,22 @@ def run_there(errand: Errand) -> Brought:
             program = Path(work) / Path(experiment.model).name
             program.write_bytes(errand.program)
             experiment = msgspec.structs.replace(experiment, model=str(program))
-        out, notes = Path(work) / _FOLDER, list[str]()
+        out, means = Path(work) / _FOLDER, Means(lock=errand.lock)
         asked = Experiments(file, out, (experiment,))
-        result = experiment_result(asked, experiment, Means(lock=errand.lock), notes)
-        return Brought(result, dict(_files(out / experiment.name)), notes)
+        try:
+            done = TURNS.attempt(
+                experiment,
+                lambda e: experiment_target(e, out / e.name, means),
+                lambda e, target: attempt(asked, e, means, target),
+                lambda e, error: failed(asked, e, error),
+            )
+        except StorageError as error:  # this worker's disk is full, and others go on
+            done = failed(asked, experiment, error)
+        return Brought(done.result, dict(_files(out / experiment.name)), list(done.notes))
 
 
 def _resource(experiment: Experiment) -> str:
+    """Resource of a worker that an experiment takes while it runs."""
     return MACHINE if experiment.device is None else f"device:{experiment.device}"
 
 
@@ -126,9 +139,7 @@ def _check_owned(experiments: list[Experiment], scheduler: str) -> None:
     Raises:
         ClusterError: one has none.
     """
-    with connected(scheduler) as client:
-        workers = client.scheduler_info(n_workers=-1)["workers"].values()
-        owned = {name for worker in workers for name in worker["resources"]}
+    owned = owned_resources(scheduler)
     for experiment in experiments:
         name = _resource(experiment)
         if name not in owned:
@@ -136,10 +147,10 @@ def _check_owned(experiments: list[Experiment], scheduler: str) -> None:
             raise ClusterError(f"no worker owns {name}", where=experiment.name, hint=hint)
 
 
-def _errand(file: Path, experiment: Experiment) -> Errand:
+def _errand(file: Path, experiment: Experiment, lock: LockMode) -> Errand:
     program = Path(experiment.model)
     content = program.read_bytes() if program.suffix == ".pte" or program.is_file() else None
-    return Errand((file.name, file.read_bytes()), experiment, content)
+    return Errand((file.name, file.read_bytes()), experiment, content, lock)
 
 
 def _files(bundle: Path) -> Iterator[tuple[str, bytes]]:

@@ -155,6 +155,7 @@ def new_bundle(path: Path, experiment: Experiment, target: RunTarget, clock: Tim
             left_out=LeftOut(switch=not_switched, trace=untraceable),
             programs={name: program.described(program_home(name)) for name, program in others.items()},
             request=experiment.request,
+            device=experiment.device,
         )
         own = {name: program.files for name, program in others.items()}
         files = [*first.files, Path(work) / INPUTS] if plan.values else first.files

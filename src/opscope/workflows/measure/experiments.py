@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import time
+import math
+import threading
 from typing import TYPE_CHECKING, NamedTuple
 
 from opscope.bundle.bundle import Bundle, is_bundle
@@ -12,8 +13,10 @@ from opscope.core.errors import (
     OpscopeError,
     RunError,
     StorageError,
+    with_hint,
 )
 from opscope.core.files import write_atomically
+from opscope.core.system.stop import pause
 from opscope.experiment.engine import run_experiment, silent
 from opscope.experiment.pacing import Rest
 from opscope.experiment.target import reserved
@@ -25,12 +28,12 @@ from opscope.readers.registry import read_trace
 from opscope.reports.content.content import measured_latency
 from opscope.workflows.measure.experiment_bundle import grow, new_bundle, old_bundle, remember, target_of
 from opscope.workflows.measure.peak_rates import measure_peak_rates
-from opscope.workflows.measure.run_report import ExperimentResult
+from opscope.workflows.measure.run_report import Attempt, ExperimentResult
 from opscope.workflows.measure.targets import recorded_target
 from opscope.workflows.reports.reports import REPORT_FORMATS, content_of, write_reports
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from opscope.analysis.compare.compare import Comparison
@@ -47,6 +50,14 @@ def _unheard(text: str) -> None:
     """A notice that nobody hears."""
 
 
+def _unseen(result: ExperimentResult, left: int) -> None:
+    """A result that nobody waits for."""
+
+
+_ANALYSING = threading.Lock()
+"""Experiments side by side analyse one after the other: they would only take the processor from each other."""
+
+
 class Means(NamedTuple):
     """What a run needs besides its file; tests give their own.
 
@@ -58,44 +69,73 @@ class Means(NamedTuple):
         scheduler: address of a Dask scheduler, whose workers run the experiments; None: this machine does.
         lock: what to do when another run measures on the machine.
         notify: hears what is to be known while a run goes on, as sentences.
+        devices: where to run instead, by the names that the file gives its devices.
+        progress_of: gives what hears of the repetitions of an experiment, by its name; None: ``progress`` hears of all.
+        finished: hears of every experiment of a file that is done, or failed, as soon as it is, and how many are left.
+        worker_seconds: how long a device may be without the worker that owns it, once nothing else is at work: one that
+            died may come back.
     """
 
     progress: Progress = silent
     target: RunTarget | None = None
     clock: TimeSource = SystemClock()
-    sleep: Callable[[float], None] = time.sleep
+    sleep: Callable[[float], None] = pause
     scheduler: str | None = None
     lock: LockMode = "wait"
     notify: Callable[[str], None] = _unheard
+    devices: Mapping[str, RunTarget] = {}
+    progress_of: Callable[[str], Progress] | None = None
+    finished: Callable[[ExperimentResult, int], None] = _unseen
+    worker_seconds: float = 60.0
 
-    @property
-    def lock_request(self) -> LockRequest:
-        """How the machine is to be held."""
-        return LockRequest(self.lock, notify=self.notify)
+    def lock_request(self, device: str | None = None) -> LockRequest:
+        """How the machine is to be held; a device with a name is waited for until it is free."""
+        asked = LockRequest(self.lock, notify=self.notify, sleep=pause)
+        return asked if device is None else asked._replace(seconds=math.inf)
+
+    def given(self, experiment: Experiment) -> RunTarget | None:
+        """Where an experiment runs instead of where it says; None: as it says."""
+        return self.devices.get(experiment.device or "", self.target)
 
 
 CONFIG = "config"
 """The file that asked for a bundle is kept in it under this name."""
 
 
-def experiment_result(asked: Experiments, experiment: Experiment, means: Means, notes: list[str]) -> ExperimentResult:
-    """Run one experiment of a file; what fails in it leaves the others."""
-    path = asked.out / experiment.name
+def attempt(asked: Experiments, experiment: Experiment, means: Means, target: RunTarget | None = None) -> Attempt:
+    """Run one experiment of a file; what fails in it leaves the others.
+
+    Args:
+        asked: the file.
+        experiment: of it.
+        means: of the run.
+        target: where it runs, as :func:`experiment_target` says; None: it is asked.
+
+    Raises:
+        StorageError: the disk is full.
+        InterruptedRunError: the user stopped the run.
+    """
+    own = means if means.progress_of is None else means._replace(progress=means.progress_of(experiment.name))
     try:
-        done = _run(asked, experiment, means)
+        done = _run(asked, experiment, own, target)
     except (StorageError, InterruptedRunError):
         raise
     except OpscopeError as error:
-        hint = f" ({error.hint})" if error.hint else ""
-        return ExperimentResult(experiment.name, str(path), error=f"{error}{hint}", exit_code=error.exit_code)
-    notes += [f"{experiment.name}: {note}" for note in done.notes]
-    return ExperimentResult(experiment.name, str(path), done.content)
+        return failed(asked, experiment, error)
+    result = ExperimentResult(experiment.name, str(asked.out / experiment.name), done.content)
+    return Attempt(result, notes=[f"{experiment.name}: {note}" for note in done.notes])
 
 
-def _run(asked: Experiments, experiment: Experiment, means: Means) -> Profiled:
+def failed(asked: Experiments, experiment: Experiment, error: OpscopeError) -> Attempt:
+    """What becomes of an experiment that an error ended."""
+    path, told = str(asked.out / experiment.name), with_hint(error)
+    return Attempt(ExperimentResult(experiment.name, path, error=told, exit_code=error.exit_code), error)
+
+
+def _run(asked: Experiments, experiment: Experiment, means: Means, target: RunTarget | None) -> Profiled:
     path = asked.out / experiment.name
-    target = experiment_target(experiment, path, means)
-    with reserved(target, means.lock_request) as hold:
+    target = target or experiment_target(experiment, path, means)
+    with reserved(target, means.lock_request(experiment.device)) as hold:
         begun = old_bundle(path, experiment, target) if is_bundle(path) else None
         bundle = begun or new_bundle(path, experiment, target, means.clock)
         write_atomically(path / f"{CONFIG}{asked.file.suffix}", asked.file.read_bytes(), follow=False)
@@ -104,8 +144,9 @@ def _run(asked: Experiments, experiment: Experiment, means: Means) -> Profiled:
 
 def experiment_target(experiment: Experiment, path: Path, means: Means) -> RunTarget:
     """Where an experiment runs; one on ``auto`` is finished where it began, whatever that stands for by now."""
-    begun = experiment.target == AUTO.name and means.target is None and is_bundle(path)
-    given = recorded_target(Bundle.open(path).manifest.target) if begun else means.target
+    own = means.given(experiment)
+    begun = experiment.target == AUTO.name and own is None and is_bundle(path)
+    given = recorded_target(Bundle.open(path).manifest.target) if begun else own
     return target_of(experiment, given=given)
 
 
@@ -134,13 +175,15 @@ def measure(
             _run_rounds(bundle, effort, target, means, rest)
             if effort.roofs is not False:
                 measure_peak_rates(bundle, target, means.clock, anew=effort.roofs is True)
-    content = content_of(bundle)
+    with _ANALYSING:
+        content = content_of(bundle)
     if content.shown is None:
         failures = bundle.manifest.failures()
         reason = failures[0].failure.message if failures and failures[0].failure else "no repetition succeeded"
         hint = "the logs beside the manifest say more; `opscope doctor` checks this machine"
         raise RunError(f"nothing could be measured: {reason}", where=bundle.path, hint=hint)
-    files = write_reports(bundle.path, content, REPORT_FORMATS)
+    with _ANALYSING:
+        files = write_reports(bundle.path, content, REPORT_FORMATS)
     notes = [*_without_effect(effort, content, rest), *_lock_notes(bundle.manifest.locks[-1:])]
     return Profiled(bundle.path, content, files, notes)
 
@@ -198,7 +241,8 @@ def _rounds_wanted(bundle: Bundle, effort: Effort) -> int:
     more = min(effort.most_rounds, planned + max(1, planned // 2))
     if more <= planned or not all(manifest.completed(variant.name) for variant in manifest.variants):
         return planned
-    return planned if _enough(content_of(bundle), effort) else more
+    with _ANALYSING:
+        return planned if _enough(content_of(bundle), effort) else more
 
 
 def _enough(content: ReportContent, effort: Effort) -> bool:

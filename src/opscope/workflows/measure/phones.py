@@ -99,6 +99,10 @@ def on_phone(asked: Experiments, name: str) -> Experiments:
     """
     if not parse_target(name).kind.android:
         raise UsageError("only an Android device can be named here", where="--target", hint=ADB.form)
+    named = next((one.device for one in asked.experiments if one.device and not one.needs_worker), None)
+    if named:
+        hint = f'leave it out, and name the address in the file: [devices.{named}] and below it target = "{name}"'
+        raise UsageError("the devices of the file say their own targets", where="--target", hint=hint)
     kinds = [kind_named(one.target) for one in asked.experiments]
     movable = [one for one, kind in zip(asked.experiments, kinds, strict=True) if kind.only_builds or kind.android]
     if not movable:

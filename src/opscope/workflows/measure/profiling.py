@@ -163,7 +163,7 @@ def profile(  # noqa: PLR0913 - the one call a notebook makes; all but the first
     # A run is finished where it began.
     given = recorded_target(begun.manifest.target) if begun and target is None else target
     place = target_of(experiment, given=given)
-    with reserved(place, means.lock_request) as hold:
+    with reserved(place, means.lock_request()) as hold:
         bundle = begun or new_bundle(path, experiment, place, means.clock)
         return measure(bundle, experiment, place, means, hold)
 

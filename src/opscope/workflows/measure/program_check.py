@@ -90,7 +90,7 @@ def check_programs(  # noqa: PLR0913 - all but the programs are by name
     experiment = msgspec.structs.replace(planned, against=str(against), ablate=(NOTHING_OFF,))
     given = recorded_target(begun.manifest.target) if begun and target is None else target
     place = target_of(experiment, given=given)
-    with reserved(place, means.lock_request) as hold:
+    with reserved(place, means.lock_request()) as hold:
         done = measure(begun or new_bundle(path, experiment, place, means.clock), experiment, place, means, hold)
     report = check_sides(f"{path}#{NEW}", f"{path}#{OLD}", threshold=threshold, budget=budget)
     return ProgramCheck(report, done)

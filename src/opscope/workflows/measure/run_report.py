@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -18,6 +18,9 @@ from opscope.reports.content.content import ReportContent
 from opscope.workflows.measure.kernel_log import KernelEvidence
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from opscope.core.errors import OpscopeError
     from opscope.experiment.planned import Experiments, PlannedComparison
 
 
@@ -39,6 +42,20 @@ class ExperimentResult(msgspec.Struct, frozen=True):
     comparisons: list[Comparison] = []
     error: str | None = None
     exit_code: int | None = None
+
+
+class Attempt(NamedTuple):
+    """What became of an experiment that was tried.
+
+    Attributes:
+        result: of it.
+        error: that ended it; None where none did.
+        notes: what is to be known of it, one sentence each.
+    """
+
+    result: ExperimentResult
+    error: OpscopeError | None = None
+    notes: Sequence[str] = ()
 
 
 class RunReport(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.run/1"):

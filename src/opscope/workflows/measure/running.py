@@ -15,18 +15,21 @@ from opscope.core.errors import (
     DeviceError,
     FeatureError,
     NotFoundError,
+    OpscopeError,
     UsageError,
     did_you_mean,
 )
 from opscope.experiment.target import reserved
+from opscope.experiment.target_names import kind_named
 from opscope.workflows.analyze.sides import is_kit
 from opscope.workflows.measure.configuration import read_experiments
 from opscope.workflows.measure.environment_checks import temporary_cache
-from opscope.workflows.measure.experiments import Means, experiment_result, experiment_target
+from opscope.workflows.measure.experiments import Means, attempt, experiment_target, failed
 from opscope.workflows.measure.kernel_log import collect_evidence, found_evidence
 from opscope.workflows.measure.model_files import program_source
 from opscope.workflows.measure.phones import on_phone
-from opscope.workflows.measure.run_report import ExperimentResult, RunReport, with_comparisons
+from opscope.workflows.measure.run_report import Attempt, ExperimentResult, RunReport, with_comparisons
+from opscope.workflows.measure.side_by_side import in_turn, lanes, side_by_side
 from opscope.workflows.measure.variants import check_threads, variants_of
 from opscope.workflows.reports.reports import REPORT_FORMATS, content, content_of, report, write_reports
 
@@ -41,8 +44,8 @@ def selected(asked: Experiments, only: Sequence[str]) -> Experiments:
 
     Args:
         asked: the whole.
-        only: names of experiments, of variants, or of variants as the file calls them, or several of them with commas
-            between; empty for all.
+        only: names of experiments, of devices, of variants, or of variants as the file calls them, or several of them
+            with commas between; empty for all.
 
     Raises:
         UsageError: nothing has one of the names.
@@ -54,7 +57,7 @@ def selected(asked: Experiments, only: Sequence[str]) -> Experiments:
     wanted = {name.strip() for text in only for name in ([text] if text in known else text.split(",")) if name.strip()}
     for name in sorted(wanted):
         if name not in known:
-            problem = f"no experiment or variant {name!r} in {asked.file}"
+            problem = f"no experiment, device or variant {name!r} in {asked.file}"
             raise UsageError(problem, where="--only", hint=did_you_mean(name, known))
     kept = [part for experiment in asked.experiments if (part := _part(experiment, wanted))]
     pairs = tuple(pair for pair in asked.comparisons if _has_both(pair, kept))
@@ -63,11 +66,11 @@ def selected(asked: Experiments, only: Sequence[str]) -> Experiments:
 
 def _names(experiment: Experiment) -> set[str]:
     variants = {name for variant in experiment.variants for name in (variant.name, variant.group)}
-    return {experiment.name, *variants}
+    return {experiment.name, *variants, *([experiment.device] if experiment.device else [])}
 
 
 def _part(experiment: Experiment, wanted: set[str]) -> Experiment | None:
-    if experiment.name in wanted:
+    if {experiment.name, experiment.device} & wanted:
         return experiment
     variants = tuple(v for v in experiment.variants if {v.name, v.group} & wanted)
     return msgspec.structs.replace(experiment, variants=variants) if variants else None
@@ -93,7 +96,7 @@ def run(  # noqa: PLR0913 - the one call a notebook makes; all but the first are
 
     Args:
         config: TOML or JSON of ours, or the Arm kit's JSON.
-        only: names of experiments or variants; empty for all.
+        only: names of experiments, devices or variants; empty for all.
         analysis_only: run nothing; write the reports of the bundles that are there anew.
         resume: finish bundles that are there; without it they must not be.
         out: directory of the bundles; None: as the file says.
@@ -123,14 +126,42 @@ def run(  # noqa: PLR0913 - the one call a notebook makes; all but the first are
     if chosen.scheduler is not None:
         from opscope.workflows.measure.cluster import run_on_workers
 
-        return run_on_workers(asked, chosen.scheduler, resume=resume, lock=chosen.lock)
+        return run_on_workers(asked, chosen.scheduler, chosen, resume=resume)
     _check(asked, chosen, resume=resume)
     notes = [*asked.notes, *filter(None, [temporary_cache()])]
-    results = [experiment_result(asked, e, chosen, notes) for e in asked.experiments if not e.evidence]
+    results = _results(asked, [e for e in asked.experiments if not e.evidence], chosen, notes)
     evidence = [
         one for e in asked.experiments if e.evidence for one in collect_evidence(e, asked.out / e.name, resume=resume)
     ]
     return RunReport(str(config), with_comparisons(asked, results, notes), evidence, notes)
+
+
+def _results(
+    asked: Experiments, experiments: Sequence[Experiment], means: Means, notes: list[str]
+) -> list[ExperimentResult]:
+    """Run experiments, those of several devices side by side; results come in the order of the file."""
+
+    def not_begun(experiment: Experiment, error: OpscopeError) -> Attempt:
+        return failed(asked, experiment, error)
+
+    rows = lanes(experiments, means.given)
+    if len(rows) > 1:
+        tried = side_by_side(
+            rows,
+            lambda e: experiment_target(e, asked.out / e.name, means),
+            lambda e, target: attempt(asked, e, means, target),
+            not_begun,
+        )
+    else:
+        tried = in_turn(experiments, lambda e: attempt(asked, e, means), not_begun)
+    found = {}
+    with contextlib.closing(tried):
+        for done in tried:
+            found[done.result.name] = done
+            means.finished(done.result, len(experiments) - len(found))
+    for experiment in experiments:
+        notes += found[experiment.name].notes
+    return [found[experiment.name].result for experiment in experiments]
 
 
 def _called(asked: Experiments, whole: Experiments, request: ConfigRequest) -> Experiments:
@@ -192,13 +223,19 @@ def _check(asked: Experiments, means: Means, *, resume: bool) -> None:
     """
     several = len({experiment.target for experiment in asked.experiments}) > 1
     for experiment in asked.experiments:
-        if experiment.device is not None:
-            hint = "name the scheduler whose workers own them: --scheduler ADDRESS; or leave devices out of the file"
-            raise UsageError(f"it names the device {experiment.device}", where=f"{asked.file}: devices", hint=hint)
+        if experiment.needs_worker:
+            hint = (
+                f"say where it is: [devices.{experiment.device}] and below it, for example, "
+                'target = "ssh:HOST"; or name the scheduler whose workers own it: --scheduler ADDRESS'
+            )
+            problem = f"nothing says where the device {experiment.device} is"
+            raise UsageError(problem, where=f"{asked.file}: devices", hint=hint)
         path = asked.out / experiment.name
         if not resume or not (experiment.evidence or is_bundle(path)):
             check_free(path)
         program_source(experiment.model, experiment.models)
+        if experiment.device is not None and kind_named(experiment.target).remote:
+            continue  # it is asked when it is its turn
         try:
             target = experiment_target(experiment, path, means)
         except UsageError as error:

@@ -47,7 +47,6 @@ def calls(
     where: Where,
     function: Callable[[_Item], _Result],
     items: Iterable[_Item],
-    resources: Callable[[_Item], dict[str, float]] = lambda _: {},
 ) -> Iterator[_Result | Lost]:
     """The result for each item, in their order.
 
@@ -55,7 +54,6 @@ def calls(
         where: calls are made.
         function: of a module, so that other processes find it; what it raises is raised here.
         items: that it is called with.
-        resources: of a Dask worker, which an item needs.
 
     Raises:
         ClusterError: the scheduler cannot be reached, or was lost.
@@ -65,7 +63,7 @@ def calls(
     if where.scheduler is not None and where.jobs != 1:
         raise UsageError("the workers decide how many", where="--jobs", hint="leave out --jobs or --scheduler")
     if where.scheduler is not None:
-        yield from _on_cluster(where.scheduler, function, items, resources)
+        yield from _on_cluster(where.scheduler, function, items)
     elif where.jobs > 1:
         yield from _in_pool(where.jobs, function, items)
     else:
@@ -105,28 +103,28 @@ def _elsewhere() -> Iterator[None]:
         os.close(here)
 
 
-def _on_cluster(
-    address: str,
-    function: Callable[[_Item], _Result],
-    items: Iterable[_Item],
-    resources: Callable[[_Item], dict[str, float]],
-) -> Iterator[_Result | Lost]:
-    distributed = _distributed()
+def _on_cluster(address: str, function: Callable[[_Item], _Result], items: Iterable[_Item]) -> Iterator[_Result | Lost]:
+    distributed = distributed_module()
     with connected(address) as client:
         workers = max(1, len(client.scheduler_info(n_workers=-1)["workers"]))
 
         def submitted(item: _Item) -> Any:  # noqa: ANN401 - a future of Dask
-            return client.submit(function, item, pure=False, resources=resources(item) or None)
+            return client.submit(function, item, pure=False)
 
         def result(future: Any) -> _Result | Lost:  # noqa: ANN401 - likewise
             try:
                 found: _Result = future.result()
             except distributed.scheduler.KilledWorker as error:
-                return Lost(f"every worker that tried it was killed, the last one {error.last_worker.address}")
+                return killed(error)
             return found
 
-        with _losses(address):
+        with losses(address):
             yield from _in_order(submitted, items, workers * _EACH, result)
+
+
+def killed(error: Any) -> Lost:  # noqa: ANN401 - an error of Dask
+    """Why a call was given up whose workers were killed."""
+    return Lost(f"every worker that tried it was killed, the last one {error.last_worker.address}")
 
 
 @contextlib.contextmanager
@@ -137,7 +135,7 @@ def connected(address: str) -> Iterator[Any]:
         ClusterError: it cannot be reached.
         MissingDependencyError: Dask is not installed.
     """
-    distributed = _distributed()
+    distributed = distributed_module()
     _silence()
     try:
         client = distributed.Client(address, timeout=_CONNECT_SECONDS, set_as_default=False)
@@ -157,16 +155,21 @@ def _silence() -> None:
             logging.getLogger(name).setLevel(logging.CRITICAL + 1)
 
 
+def scheduler_lost(address: str) -> ClusterError:
+    """That the scheduler answers no more, and what to do."""
+    return ClusterError("the scheduler was lost", where=address, hint=_RETRY)
+
+
 @contextlib.contextmanager
-def _losses(address: str) -> Iterator[None]:
+def losses(address: str) -> Iterator[None]:
     """Turn what Dask raises when its scheduler is gone into an error that says so."""
     from concurrent.futures import CancelledError
 
-    distributed = _distributed()
+    distributed = distributed_module()
     try:
         yield
     except (CancelledError, distributed.comm.CommClosedError, distributed.client.FutureCancelledError) as error:
-        raise ClusterError("the scheduler was lost", where=address, hint=_RETRY) from error
+        raise scheduler_lost(address) from error
 
 
 def _in_order(
@@ -182,7 +185,12 @@ def _in_order(
         yield result(waiting.popleft())
 
 
-def _distributed() -> Any:  # noqa: ANN401 - the module, which may be absent
+def distributed_module() -> Any:  # noqa: ANN401 - the module, which may be absent
+    """Dask's part that is distributed.
+
+    Raises:
+        MissingDependencyError: it is not installed.
+    """
     try:
         import distributed
     except ImportError:

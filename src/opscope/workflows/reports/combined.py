@@ -16,10 +16,12 @@ from opscope.core.json import to_json
 from opscope.measurements.analyses import comparison_of
 from opscope.measurements.bundle_differences import bundle_differences, machine_text
 from opscope.measurements.comparability import comparability_notes, mismatches
+from opscope.measurements.notebook import shown_as
 from opscope.measurements.sides import bundle_side
 from opscope.reports.combined.values import Version, VersionSeries
 from opscope.reports.content.content import NOT_KNOWN, measured_latency
 from opscope.workflows.analyze.sides import is_kit
+from opscope.workflows.reports.combined_result import CombinedResult
 from opscope.workflows.reports.reports import REPORT_FORMATS, check_formats, content, write_files
 
 if TYPE_CHECKING:
@@ -28,7 +30,6 @@ if TYPE_CHECKING:
     from opscope.bundle.manifest import Manifest, Variant
     from opscope.measurements.side import Side
     from opscope.reports.combined.combined import BundlePart
-    from opscope.reports.combined.values import CombinedReport
 
 
 def version_series(parts: Sequence[BundlePart]) -> list[VersionSeries]:
@@ -64,7 +65,16 @@ def _sameness(manifest: Manifest, variant: Variant) -> tuple[object, ...]:
     machine = environment.system, environment.machine, environment.cpu, environment.logical_cpus
     features = frozenset(environment.features or ())
     model = manifest.model.name, manifest.model.dtype
-    return (*machine, features, target.kind, target.address, *model, variant.threads, tuple(variant.affinity))
+    return (
+        manifest.device,
+        *machine,
+        features,
+        target.kind,
+        target.address,
+        *model,
+        variant.threads,
+        tuple(variant.affinity),
+    )
 
 
 def _versions_of(group: Sequence[tuple[BundlePart, Variant]]) -> list[Version]:
@@ -108,7 +118,7 @@ COMBINED = "combined"
 """Names of the files without their endings; they never stand in the way of a bundle's own reports."""
 
 
-def combined(paths: Sequence[str | Path]) -> CombinedReport:
+def combined(paths: Sequence[str | Path]) -> CombinedResult:
     """Several bundles, or runs of the Arm kit, side by side, computed from their traces.
 
     Args:
@@ -128,7 +138,7 @@ def combined(paths: Sequence[str | Path]) -> CombinedReport:
     for part in parts:
         if part.content.manifest.target.emulated:
             raise MismatchError(EMULATED, where=part.path, hint=ON_THE_DEVICE)
-    return combine(parts, version_series(parts), bundle_differences(parts))
+    return shown_as(CombinedResult, combine(parts, version_series(parts), bundle_differences(parts)))
 
 
 def combined_report(

@@ -153,7 +153,7 @@ def _request(path: str | Path, to: str, warmup: Warmup, options: ConvertOptions 
     Raises:
         UsageError: the format is unknown, or an option makes no sense with it.
     """
-    from opscope.workflows.analyze.analyses import program_files
+    from opscope.workflows.analyze.sides import program_files
 
     given = options or ConvertOptions()
     if to not in CONVERT_FORMATS:

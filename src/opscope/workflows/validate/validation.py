@@ -16,10 +16,11 @@ from opscope.bundle.lock import is_held
 from opscope.bundle.manifest import Manifest
 from opscope.bundle.record_hashes import record_hashes
 from opscope.bundle.structure import DocumentStructure, file_roles, role_problems, shape, shape_problems
-from opscope.bundle.validation import CheckStatus, Problem, Validation
+from opscope.bundle.validation import CheckStatus, Problem
 from opscope.core.errors import BundleError, NotFoundError
 from opscope.core.printable import shell_command
 from opscope.core.version import __version__
+from opscope.measurements.judgements import ValidationResult
 from opscope.workflows.validate.files import derived_documents, document_kind
 
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ def _shapes(opened: Opened, manifest: Manifest) -> dict[str, DocumentStructure]:
 _WAIT = "wait until the run that is writing here ends"
 
 
-def validate(path: str | Path, *, like: str | Path | None = None) -> Validation:
+def validate(path: str | Path, *, like: str | Path | None = None) -> ValidationResult:
     """Check whether a bundle is complete and true. Nothing in it is changed, and nothing outside of it is read.
 
     All checks are made, whatever fails. Figures are recomputed from the traces and laid beside the stated ones.
@@ -134,7 +135,7 @@ def validate(path: str | Path, *, like: str | Path | None = None) -> Validation:
     if good is not None:
         checks += structure_checks(opened, good)
     written = _version(opened.document.value)
-    return Validation(
+    return ValidationResult(
         path=str(path),
         valid=all(check.status is not CheckStatus.FAILED for check in checks),
         written_by=written,

@@ -15,6 +15,7 @@ from opscope.core.errors import ExportError, MissingDependencyError, OpscopeErro
 from opscope.core.json import from_json
 from opscope.core.system.capped_log import capped_log, last_bytes
 from opscope.core.system.interpreter import module_command
+from opscope.core.system.stop import on_stop
 from opscope.hosts.process import last_line
 from opscope.runtimes.executorch.export.choices import Choice, check_choice
 from opscope.runtimes.executorch.export.protocol import ExportFinished, ExportRequest, ExportStep, Line, Refusal
@@ -119,7 +120,7 @@ def _answered(asked: Path, log: Path, model: str, heard: StepProgress) -> Export
     """
     command = [*module_command("opscope.runtimes.executorch.export.child"), str(asked)]
     at, last = "starting", None
-    with capped_log(log) as errors_, _process(command, errors_) as process:
+    with capped_log(log) as errors_, _process(command, errors_) as process, on_stop(process.kill):
         for line in _lines(process):
             last = line
             if isinstance(line, ExportStep):

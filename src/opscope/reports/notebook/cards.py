@@ -1,9 +1,8 @@
-"""Results as a notebook shows them: a sentence and a few short tables, as a piece of HTML without style or script."""
+"""Cards of what was measured: events, an analysis, a comparison, a profile."""
 
 from __future__ import annotations
 
-from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from opscope.analysis.findings.message import warning
 from opscope.core.units import counted_text, milliseconds, ratio_text, share_text, time_text
@@ -22,14 +21,13 @@ from opscope.reports.content.content import (
     verdict_text,
 )
 from opscope.reports.content.messages import quality_sentence, sentence
-from opscope.reports.content.template import environment
+from opscope.reports.notebook.card import MOST_ROWS, Card, Grid
 from opscope.reports.sections.program import layer_text
 from opscope.reports.sections.shift import closing_changes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    import jinja2
+    from collections.abc import Sequence
+    from pathlib import Path
 
     from opscope.analysis.analysis import Analysis
     from opscope.analysis.compare.compare import Comparison
@@ -39,24 +37,9 @@ if TYPE_CHECKING:
     from opscope.reports.content.content import ReportContent
 
 _TOP = 8
-_MOST_INFERENCES = 10
 
 
-class Grid(NamedTuple):
-    """A table of text.
-
-    Attributes:
-        heads: of the columns; the first ``texts`` columns are words, the others figures.
-        rows: cells, as many as heads.
-        texts: number of columns of words.
-    """
-
-    heads: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    texts: int = 1
-
-
-def analysis_html(analysis: Analysis) -> str:
+def analysis_card(analysis: Analysis) -> Card:
     """Latency, categories and the longest operators of one variant or trace."""
     latency = measured_latency(analysis)
     low_high = latency.ci95_median_ns
@@ -64,26 +47,32 @@ def analysis_html(analysis: Analysis) -> str:
     categories = [[c.category.value, milliseconds(c.shown_ns), share_text(c.shown_share)] for c in analysis.categories]
     closing = closing_rows_of(analysis.headline, copies=False)
     categories += [[row.name, milliseconds(row.time_ns), share_text(row.share)] for row in closing]
-    work = sorted((o for o in analysis.operators if o.kind != "framework"), key=lambda o: -o.shown_ns)
-    grids = [Grid(["category", "ms", "share"], categories), _operators(work)]
+    grids = [Grid(["category", "ms", "share"], categories), _operators(longest_operators(analysis))]
     answer = f"median {time_text(headline_ns(analysis))} per inference{interval}"
     if analysis.headline is not None and analysis.headline.statistic == "mean":
         answer = f"mean {time_text(headline_ns(analysis))} per call of a method"
-    return _html(answer, analysis.trace.path, grids, _quality(analysis.quality))
+    return Card(analysis.trace.path, answer, None, grids, _quality(analysis.quality))
 
 
-def comparison_html(comparison: Comparison) -> str:
+def longest_operators(analysis: Analysis) -> list[Operator]:
+    """Operators, the longest first, without the framework's own time."""
+    return sorted((o for o in analysis.operators if o.kind != "framework"), key=lambda o: -o.shown_ns)
+
+
+def comparison_card(comparison: Comparison) -> Card:
     """Verdict, categories, and the operators that changed most."""
     result = comparison.end_to_end
     baseline_ns, candidate_ns = side_latencies(comparison)
-    answer = f"{ratio_text(result.speedup)}: {verdict_text(result.verdict)}"
+    ends = f" [{', '.join(map(ratio_text, result.ci95))}]" if result.ci95 else ""
+    answer = f"{ratio_text(result.speedup)}{ends}: {verdict_text(result.verdict)}"
     sides = f"{comparison.candidate.label} {time_text(candidate_ns)}, {comparison.baseline.label} "
     grids = [_category_changes(comparison), _changes(comparison)]
     note = f"{sides}{time_text(baseline_ns)}; {trust_text(comparison)}"
-    return _html(answer, note, grids, [*_quality(comparison.quality), *comparison.notes])
+    where = f"{comparison.candidate.path} against {comparison.baseline.path}"
+    return Card(where, answer, note, grids, [*_quality(comparison.quality), *comparison.notes])
 
 
-def content_html(content: ReportContent, place: str) -> str:
+def content_card(content: ReportContent, path: Path) -> Card:
     """What `opscope profile` prints: the answer, the variants, the categories, the operators, the findings."""
     answer = headline(content)
     variants = [
@@ -112,32 +101,25 @@ def content_html(content: ReportContent, place: str) -> str:
         *_quality(content.quality),
         *(finding.title for finding in content.findings),
         *missing(content),
-        f"report: {place}",
+        f"report: {path / 'report.html'}",
     ]
-    return _html(answer.text, answer.trust, grids, lines)
+    return Card(str(path), answer.text, answer.trust, grids, lines)
 
 
-def events_html(table: EventTable) -> str:
+def events_card(table: EventTable, path: str) -> Card:
     """How much a trace holds, and its first inferences."""
     found = table.inference_times()
     counts = ((table.events, "event"), (len(found.duration), "inference"), (table.processes, "trace file"))
-    unit = table.clock.value
+    shown = (own[:MOST_ROWS].tolist() for own in (found.process, found.inference, found.warmup, found.duration))
     rows = [
         [str(process), str(inference), "warm-up" if warmup else "measured", f"{duration:,}"]
-        for process, inference, warmup, duration in zip(
-            found.process.tolist(),
-            found.inference.tolist(),
-            found.warmup.tolist(),
-            found.duration.tolist(),
-            strict=True,
-        )
+        for process, inference, warmup, duration in zip(*shown, strict=True)
     ]
-    note = f"the first {_MOST_INFERENCES} inferences" if len(rows) > _MOST_INFERENCES else "its inferences"
-    grid = Grid(["file", "inference", "counts as", f"duration {unit}"], rows[:_MOST_INFERENCES], texts=3)
+    note = f"the first {MOST_ROWS} inferences" if len(found.duration) > MOST_ROWS else "its inferences"
+    grid = Grid(["file", "inference", "counts as", f"duration {table.clock.value}"], rows, texts=3)
     answer = ", ".join(counted_text(count, noun) for count, noun in counts)
-    return _html(
-        answer, f"{note}; .to_polars() has every event", [grid], (sentence(warning(w)) for w in table.warnings)
-    )
+    lines = [sentence(warning(each)) for each in table.warnings]
+    return Card(path, answer, f"{note}; .to_polars() has every event", [grid], lines)
 
 
 def _quality(quality: Quality | None) -> list[str]:
@@ -187,12 +169,3 @@ def _changes(comparison: Comparison) -> Grid:
         for change in longest
     ]
     return Grid(["operator", "layer", "verdict", "baseline ms", "ms", "saved ms"], rows, texts=3)
-
-
-def _html(answer: str, note: str, grids: Sequence[Grid], lines: Iterable[str] = ()) -> str:
-    return _template().render(answer=answer, note=note, grids=grids, lines=list(lines)).removesuffix("\n")
-
-
-@lru_cache(maxsize=1)
-def _template() -> jinja2.Template:
-    return environment({}).get_template("notebook.html.j2")

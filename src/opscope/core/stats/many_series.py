@@ -1,0 +1,413 @@
+"""Many series at once: how far the newest runs of each are above its own level, and how often noise alone does that.
+
+Each series is judged by its own scatter. How far noise reaches is not assumed but counted: the same question is asked
+of all earlier runs of all series, so that heavy tails and correlation from run to run are in the answer.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+import numpy as np
+
+from opscope.core.stats.changes import SHORTEST_SEGMENT, SHORTEST_SERIES, TOLERANCE, level_changes, may_change
+from opscope.core.stats.effect import adjust_for_many
+from opscope.core.stats.prediction import FEWEST
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    Floats: TypeAlias = NDArray[np.float64]
+    Flags: TypeAlias = NDArray[np.bool_]
+    Integers: TypeAlias = NDArray[np.int64]
+
+CONFIRMING = 3
+"""Newest runs that may confirm one another: one is judged by itself, two and three by the least of them."""
+SHORTEST = FEWEST + CONFIRMING
+"""Runs of a series below which nothing is said of it."""
+FEWEST_IN_COMMON = 3
+"""Series of a group below which they have nothing in common that could be told from each by itself."""
+_FINEST = 0.001
+"""Scatter below which no series is taken to be: a clock of whole microseconds can show none at all. Chosen."""
+_MEDIAN_VARIANCE = math.pi / 2
+"""Variance of a median over that of a mean, for normal noise."""
+_MEAN_DEVIATION = math.sqrt(math.pi / 2)
+"""Standard deviation over mean absolute deviation, for normal noise."""
+_TAIL_SHARE, _TAIL_FEWEST, _TAIL_MOST = 0.002, 12, 25
+"""Of the replayed values: the largest ones that the tail is fitted to."""
+_NO_NOISE = 4.5
+"""Distance that noise does not reach three times in a row: less than once in two million windows of normal noise, of
+noise with heavy tails (Student's t with two degrees of freedom) and of correlated noise (0.5)."""
+_LIKE = 2 / 3
+"""Part of the predecessors of the newest runs that a replayed window has at least: what heavy tails reach grows with
+their number."""
+_FEWEST_REPLAYED = 60
+"""Replayed values below which nothing is known of the tails."""
+_UNKNOWN_SCALES = (1.0, 0.6, 0.45)
+"""Mean excess of a tail of which nothing is known, of the least of one, two and three runs: what noise with heavy tails
+(Student's t with two degrees of freedom) and correlated noise (0.5) stay below."""
+_LEAST_SCALE = 0.05
+"""Of any tail: normal noise has 0.2 five standard deviations off, and a third of it three times in a row."""
+
+
+class NewestRuns(NamedTuple):
+    """The newest runs of each series beside its level.
+
+    Attributes:
+        level: median logarithm since the last change of level before these runs; shape (series).
+        scatter: standard deviation of the logarithms around the levels; shape (series).
+        excess: logarithm less level, oldest of the newest runs first; shape (series, CONFIRMING).
+        distance: the same in standard deviations, as normal noise would have them whatever the number of runs.
+        predecessors: runs that level and scatter rest on; shape (series).
+        judged: whether there are enough of them; the rest of what is said of others means nothing.
+    """
+
+    level: Floats
+    scatter: Floats
+    excess: Floats
+    distance: Floats
+    predecessors: Integers
+    judged: Flags
+
+
+class Levels(NamedTuple):
+    """Where the level of each series changed before its newest runs.
+
+    Attributes:
+        segment: number of the segment that a run belongs to, from 0; shape (series, runs).
+        residuals: logarithms around the medians of their segments; nan where there is no run.
+    """
+
+    segment: Integers
+    residuals: Floats
+
+
+def levels(logs: Floats) -> Levels:
+    """Where the level of each series changed, by :func:`opscope.core.stats.changes.level_changes`.
+
+    Args:
+        logs: logarithms, a series a row, the newest run in the last column, nan before the first run; at least
+            ``SHORTEST`` columns, of which the last ``CONFIRMING`` are not looked at.
+    """
+    before = logs[:, :-CONFIRMING]
+    there = np.isfinite(before)
+    segment = np.zeros(before.shape, np.int64)
+    residuals = before - _medians(before, there)[:, None]
+    with np.errstate(invalid="ignore"):
+        spread = np.where(there, before, -np.inf).max(axis=1) - np.where(there, before, np.inf).min(axis=1)
+    # Levels that are closer than the tolerance are one, so a series within it has no change.
+    counts = there.sum(axis=1)
+    wide = spread > math.log1p(TOLERANCE)
+    for count in np.unique(counts[wide & (counts >= SHORTEST_SERIES)]):
+        rows = np.flatnonzero(wide & (counts == count))
+        own = before[rows][there[rows]].reshape(len(rows), count)
+        for place in np.flatnonzero(may_change(np.exp(own))):
+            borders = level_changes(np.exp(own[place]))
+            numbers = np.searchsorted(borders, np.arange(count), side="right")
+            middles = np.array([np.median(own[place][numbers == one]) for one in range(len(borders) + 1)])
+            row = rows[place]
+            segment[row, there[row]], residuals[row, there[row]] = numbers, own[place] - middles[numbers]
+    return Levels(segment, residuals)
+
+
+def newest_runs(logs: Floats, found: Levels) -> NewestRuns:
+    """The newest runs of each series beside the level and the scatter of those before them.
+
+    Args:
+        logs: as of :func:`levels`.
+        found: the levels of these series.
+    """
+    return _beside(logs, found, logs.shape[1] - CONFIRMING)
+
+
+class Replay(NamedTuple):
+    """What :func:`newest_runs` would have said of every three runs in a row, each time as if they were the newest.
+
+    Attributes:
+        distance: of the three; shape (windows, series, CONFIRMING). Window w begins with run ``FEWEST + w``.
+        judged: whether the runs before a window are enough; shape (windows, series).
+        comparable: whether a window belongs to the level before it, and has two thirds as many runs before it as the
+            newest runs have; likewise, false of the last windows, in which the newest runs are.
+    """
+
+    distance: Floats
+    judged: Flags
+    comparable: Flags
+
+    def lasting_changes(self) -> Flags:
+        """Runs of three in a row that are all farther off, to one side, than noise is three times in a row.
+
+        Such a change may be too young, or too small, for a level of its own.
+
+        Returns:
+            Flags of the runs; shape (series, runs).
+        """
+        windows, count = self.judged.shape
+        changed = np.zeros((count, FEWEST + windows + CONFIRMING - 1), np.bool_)
+        least = np.maximum(self.distance.min(axis=2), -self.distance.max(axis=2))
+        for window, far in enumerate(self.judged & (least > _NO_NOISE)):
+            changed[far, FEWEST + window : FEWEST + window + CONFIRMING] = True
+        return changed
+
+    def noise(self, changed: Flags) -> Floats:
+        """Distances of the runs of each window that is nothing but noise.
+
+        Left out are windows that a change of level lies in, and those with a run that changed.
+
+        Args:
+            changed: flags of the runs.
+
+        Returns:
+            Shape (windows that are left, CONFIRMING).
+        """
+        places = range(FEWEST, FEWEST + len(self.judged))
+        apart = np.stack([changed[:, first : first + CONFIRMING].any(axis=1) for first in places])
+        kept: Floats = self.distance[self.judged & self.comparable & ~apart]
+        return kept
+
+
+def replay(logs: Floats, found: Levels) -> Replay:
+    """Judge every three runs in a row by the runs before them.
+
+    Args:
+        logs: as of :func:`levels`.
+        found: the levels of these series.
+    """
+    last = logs.shape[1] - CONFIRMING
+    windows = [_beside(logs, found, end) for end in range(FEWEST, last + 1)]
+    count = len(logs)
+    comparable = np.zeros((len(windows), count), np.bool_)
+    for number, end in enumerate(range(FEWEST, last - CONFIRMING + 1)):
+        comparable[number] = found.segment[:, end + CONFIRMING - 1] == found.segment[:, end - 1]
+        comparable[number] &= windows[number].predecessors >= _LIKE * windows[-1].predecessors
+    return Replay(np.stack([one.distance for one in windows]), np.stack([one.judged for one in windows]), comparable)
+
+
+def _beside(logs: Floats, found: Levels, end: int) -> NewestRuns:
+    """The ``CONFIRMING`` runs from a column on beside the runs before it."""
+    before, there = logs[:, :end], np.isfinite(logs[:, :end])
+    current = there & (found.segment[:, :end] == found.segment[:, end - 1 : end])
+    count, own = there.sum(axis=1), current.sum(axis=1)
+    level = _medians(before, current)
+    segments = found.segment[:, end - 1] + 1
+    degrees = np.maximum(count - segments, 1)
+    deviations = np.where(there, np.abs(found.residuals[:, :end]), 0).sum(axis=1)
+    scatter = np.maximum(_MEAN_DEVIATION * deviations / np.sqrt(np.maximum(count, 1) * degrees), _FINEST)
+    excess = logs[:, end : end + CONFIRMING] - level[:, None]
+    error = scatter * np.sqrt(1 + _MEDIAN_VARIANCE / np.maximum(own, 1))
+    enough = (count >= FEWEST) & (own >= SHORTEST_SEGMENT) & np.isfinite(excess).all(axis=1)
+    return NewestRuns(level, scatter, excess, normal_distance(excess / error[:, None], degrees[:, None]), count, enough)
+
+
+def normal_distance(distance: Floats, degrees: Integers) -> Floats:
+    """The distance that normal noise reaches as often as Student's t reaches this one.
+
+    Source: Wallace, "Bounds on normal approximations to Student's and the chi-square distributions", Annals of
+    Mathematical Statistics 30 (1959). It grows with the root of the logarithm, so tails that fall with a power of the
+    distance fall faster than exponentially here.
+    """
+    corrected = (8 * degrees + 1) / (8 * degrees + 3)
+    found: Floats = np.sign(distance) * corrected * np.sqrt(degrees * np.log1p(distance**2 / degrees))
+    return found
+
+
+def _medians(values: Floats, chosen: Flags) -> Floats:
+    """Median of the chosen values of each row; 0 where none is."""
+    count = chosen.sum(axis=1)
+    ordered = np.sort(np.where(chosen, values, np.inf), axis=1)
+    rows, last = np.arange(len(values)), max(values.shape[1] - 1, 0)
+    lower, upper = (np.minimum(np.maximum(place, 0), last) for place in ((count - 1) // 2, count // 2))
+    with np.errstate(invalid="ignore"):
+        middle = (ordered[rows, lower] + ordered[rows, upper]) / 2
+    return np.where(count > 0, middle, 0.0)
+
+
+class NoiseTail(NamedTuple):
+    """How often noise alone reaches a distance, as earlier runs did.
+
+    Attributes:
+        ordered: replayed distances, ascending.
+        fitted: how many of the largest the tail is fitted to.
+        scale: mean excess of those over the next smaller one; beyond it, the tail falls exponentially.
+    """
+
+    ordered: Floats
+    fitted: int
+    scale: float
+
+    def reached(self, distances: Floats) -> Floats:
+        """Probabilities that noise reaches these distances."""
+        total = len(self.ordered) + 1
+        above = len(self.ordered) - np.searchsorted(self.ordered, distances)
+        share = (above + 1) / total
+        if not self.fitted:
+            return np.exp(-np.maximum(distances, 0) / self.scale)
+        border = self.ordered[-self.fitted - 1]
+        with np.errstate(over="ignore"):
+            tail = (self.fitted + 1) / total * np.exp(-(distances - border) / self.scale)
+        return np.where(distances > border, tail, share)
+
+    def distance(self, probability: float) -> float:
+        """The distance that noise reaches with a probability below that of the fitted tail."""
+        total = len(self.ordered) + 1
+        if not self.fitted:
+            return -self.scale * math.log(probability)
+        share = (self.fitted + 1) / total
+        if probability >= share:
+            return float(np.quantile(self.ordered, 1 - probability))
+        return float(self.ordered[-self.fitted - 1]) + self.scale * math.log(share / probability)
+
+
+def noise_tail(distances: Floats, runs: int = 1) -> NoiseTail:
+    """The tail of replayed distances, of which a part is known, and the rest falls exponentially.
+
+    By :func:`normal_distance` both normal noise and noise whose tails fall with a power of the distance fall faster
+    than that, so the probabilities of what was never seen are too large rather than too small. Few values know the mean
+    excess with an error of one in the root of their number; it is taken two such errors larger.
+
+    Args:
+        distances: of noise; each the least of some runs.
+        runs: how many, from 1 to ``CONFIRMING``.
+    """
+    ordered = np.sort(distances)
+    if len(ordered) < _FEWEST_REPLAYED:
+        return NoiseTail(ordered, 0, _UNKNOWN_SCALES[runs - 1])
+    fitted = min(max(round(_TAIL_SHARE * len(ordered)), _TAIL_FEWEST), _TAIL_MOST)
+    border = ordered[-fitted - 1]
+    scale = float((ordered[-fitted:] - border).mean()) * (1 + 2 / math.sqrt(fitted))
+    return NoiseTail(ordered, fitted, max(scale, _LEAST_SCALE))
+
+
+class JudgedSeries(NamedTuple):
+    """Which of many series are slower than their own noise, and the noise of all of them, explains.
+
+    Attributes:
+        runs: the newest runs beside their levels.
+        levels: before these runs.
+        p_values: that noise alone gives as much in any of the looks at a series; 1 where nothing is judged.
+        fall_p_values: likewise that noise alone lies as far below the level.
+        corrected: p-values after correction for all judged series (false discovery rate).
+        confirmed: number of newest runs that show it best, from 1; shape (series).
+        change: median excess of that many newest runs.
+        fall: median excess of as many newest runs as show best that a series is faster.
+        tails: of one, two and three newest runs.
+        lasting: runs that belong to lasting changes; shape (series, runs).
+    """
+
+    runs: NewestRuns
+    levels: Levels
+    p_values: Floats
+    fall_p_values: Floats
+    corrected: Floats
+    confirmed: Integers
+    change: Floats
+    fall: Floats
+    tails: tuple[NoiseTail, ...]
+    lasting: Flags
+
+    def detectable(self, probability: float) -> list[float]:
+        """Logarithms of the changes that one, two and three newest runs show in half of the series of median scatter.
+
+        Args:
+            probability: that noise alone gives as much.
+        """
+        scatter = self.runs.scatter[self.runs.judged]
+        middle = float(np.median(scatter)) if len(scatter) else math.nan
+        return [tail.distance(probability / CONFIRMING) * middle for tail in self.tails]
+
+
+def judge_newest(logs: Floats, changed: Flags | None = None) -> JudgedSeries:
+    """Compare the newest runs of each series with its level, and what they show with what noise alone shows.
+
+    Each series is looked at three times: the newest run by itself, and the least of the two and of the three newest
+    ones; the p-value is three times the smallest of the three. How often noise reaches as much is counted in the runs
+    before, see :func:`replay`; beyond what was seen, see :func:`noise_tail`. So noise with heavy tails asks for a
+    second and a third run, and noise without shows itself in one.
+
+    Args:
+        logs: as of :func:`levels`; the last ``CONFIRMING`` columns are judged.
+        changed: runs that are known to be no noise, beside lasting changes of single series; None: none is.
+    """
+    found = levels(logs)
+    runs, before = newest_runs(logs, found), replay(logs, found)
+    lasting = before.lasting_changes() if changed is None else before.lasting_changes() | changed
+    null = before.noise(lasting)
+    counts = range(1, CONFIRMING + 1)
+    tails = tuple(noise_tail(null[:, -size:].min(axis=1), size) for size in counts)
+    below = tuple(noise_tail(-null[:, -size:].max(axis=1), size) for size in counts)
+    each, falls = _looks(runs, runs.distance, tails), _looks(runs, -runs.distance, below)
+    p_values, fall_p_values = (np.minimum(CONFIRMING * one.min(axis=1), 1.0) for one in (each, falls))
+    medians = np.stack([np.median(runs.excess[:, -count:], axis=1) for count in range(1, CONFIRMING + 1)], axis=1)
+    change, fall = (medians[np.arange(len(logs)), one.argmin(axis=1)] for one in (each, falls))
+    corrected = np.ones(len(logs))
+    if runs.judged.any():
+        corrected[runs.judged] = adjust_for_many(p_values[runs.judged].tolist())
+    confirmed = each.argmin(axis=1) + 1
+    return JudgedSeries(runs, found, p_values, fall_p_values, corrected, confirmed, change, fall, tails, lasting)
+
+
+def _looks(runs: NewestRuns, distance: Floats, tails: Sequence[NoiseTail]) -> Floats:
+    """Probabilities of the least of one, two and three newest runs; 1 where nothing is judged."""
+    found = [tail.reached(distance[:, -count:].min(axis=1)) for count, tail in enumerate(tails, start=1)]
+    return np.where(runs.judged[:, None], np.stack(found, axis=1), 1.0)
+
+
+class CommonCourses(NamedTuple):
+    """What the series of each group have in common: the median of their residuals in each night.
+
+    Attributes:
+        logs: as :func:`judge_newest` takes them, a group a row, all nan where too few series are judged.
+        nights: numbers of the nights of these; shape of the logarithms.
+        newest: number of series in the newest night; shape (groups).
+    """
+
+    logs: Floats
+    nights: Integers
+    newest: Integers
+
+    def runs_in(self, chosen: Flags, nights: Integers, groups: Integers) -> Flags:
+        """Which runs of the series lie in chosen nights of their groups.
+
+        Args:
+            chosen: nights of the groups; shape of the logarithms.
+            nights: of the runs, as given to :func:`common_courses`.
+            groups: likewise.
+        """
+        rows, columns = np.nonzero(chosen)
+        width = int(max(nights.max(initial=0), self.nights.max(initial=0))) + 1
+        found: Flags = np.isin(groups[:, None] * width + nights, rows * width + self.nights[rows, columns])
+        return found
+
+
+def common_courses(found: Levels, runs: NewestRuns, nights: Integers, groups: Integers) -> CommonCourses:
+    """The courses of the groups of some series.
+
+    Args:
+        found: levels of the series.
+        runs: their newest runs.
+        nights: number of the night of each run, ascending in a row; same shape.
+        groups: number of the group of each series, from 0; shape (series).
+    """
+    values = np.concatenate([found.residuals, runs.excess], axis=1)
+    rows = np.broadcast_to(groups[:, None], values.shape)
+    kept = np.isfinite(values) & runs.judged[:, None]
+    order = np.lexsort((values[kept], nights[kept], rows[kept]))
+    value, night, row = values[kept][order], nights[kept][order], rows[kept][order]
+    firsts = np.flatnonzero((np.diff(row, prepend=-1) != 0) | (np.diff(night, prepend=-1) != 0))
+    sizes = np.diff(firsts, append=len(value))
+    middles = (value[firsts + (sizes - 1) // 2] + value[firsts + sizes // 2]) / 2
+    enough = sizes >= FEWEST_IN_COMMON
+    owners, when, middles, sizes = row[firsts][enough], night[firsts][enough], middles[enough], sizes[enough]
+    count = int(groups.max(initial=-1)) + 1
+    lengths = np.bincount(owners, minlength=count)
+    width = max(int(lengths.max(initial=0)), SHORTEST)
+    ends = np.cumsum(lengths)
+    columns = width - ends[owners] + np.arange(len(owners))
+    logs, numbers = np.full((count, width), math.nan), np.full((count, width), -1, np.int64)
+    logs[owners, columns], numbers[owners, columns] = middles, when
+    newest = np.zeros(count, np.int64)
+    newest[lengths > 0] = sizes[ends[lengths > 0] - 1]
+    return CommonCourses(logs, numbers, newest)

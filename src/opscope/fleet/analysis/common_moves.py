@@ -1,0 +1,225 @@
+"""What series have in common that moved at the same time: a device, a program, or all of them.
+
+A figure of many programs that moves on one device alone is the device's doing; one of one program that moves on most
+devices is the program's. Said is what is counted: how many of how many moved, and what else changed with them.
+"""
+
+from __future__ import annotations
+
+import enum
+import statistics
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+import msgspec
+
+from opscope.core.grouping import grouped
+from opscope.core.json import from_json
+from opscope.core.stats.many_series import FEWEST_IN_COMMON
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    RunFacts: TypeAlias = Mapping[str, str | None]
+    """What is known of a run besides its times: program, commit, versions, system, CPU."""
+
+MOST = 0.5
+"""Share of the series of a device or a model above which most of them moved."""
+FEW_ELSEWHERE = 0.25
+"""Share of all other series up to which a move is not theirs."""
+FACTS = ("program_sha256", "commit", "opscope", "system", "cpu", "machine", "features")
+"""Columns of ``runs`` that may explain a move, beside the versions of packages."""
+PROGRAM_FACTS = ("program_sha256", "commit")
+"""Those that say that a program is another one."""
+_MOST_FACTS = 6
+
+
+class MoveKind(str, enum.Enum):
+    """What moved."""
+
+    DEVICE = "device"
+    """Most series of one device, and few of the others."""
+    MODEL = "model"
+    """Most series of one model, and few of the others."""
+    FLEET = "fleet"
+    """Most series of all, so that devices and programs cannot be told apart."""
+
+
+class ChangedFact(msgspec.Struct, frozen=True):
+    """A property of runs that is another one behind the move.
+
+    Attributes:
+        name: a column of ``runs``, or ``versions.PACKAGE``.
+        before: its value before the move; null where it was not known.
+        after: behind it.
+        moved: series that moved, and in which it changed like this.
+        stayed: series that did not move, and in which it changed like this all the same.
+    """
+
+    name: str
+    before: str | None
+    after: str | None
+    moved: int
+    stayed: int
+
+
+class CommonMove(msgspec.Struct, frozen=True):
+    """Series that moved at the same time in the same direction, and what they have in common.
+
+    Attributes:
+        kind: what they have in common.
+        name: of the device or the model; empty for the fleet.
+        moved: its series that moved.
+        series: its series that were judged at that time.
+        elsewhere_moved: other series that moved likewise.
+        elsewhere: other series.
+        ratio: median over those that moved of new / before; over all of its series where most did not by themselves.
+        ratios: the least and the largest of the same.
+        facts: what changed in at least half of those that moved, the most telling first.
+        label: when, in a history: date, commit or version of the first run of the new level; else empty.
+        regression: whether a gate counts it as one.
+    """
+
+    kind: MoveKind
+    name: str
+    moved: int
+    series: int
+    elsewhere_moved: int
+    elsewhere: int
+    ratio: float
+    ratios: tuple[float, float]
+    facts: list[ChangedFact]
+    label: str = ""
+    regression: bool = False
+
+
+class SeriesMove(NamedTuple):
+    """A series at the time in question.
+
+    Attributes:
+        model: its model.
+        device: its device.
+        ratio: new / before.
+        direction: 1 when it rose, -1 when it fell, 0 when it stayed.
+        before: what is known of the last run before.
+        after: of the newest one.
+    """
+
+    model: str
+    device: str
+    ratio: float
+    direction: int
+    before: RunFacts
+    after: RunFacts
+
+
+def common_moves(series: Sequence[SeriesMove], label: str = "") -> list[CommonMove]:
+    """What the series that moved have in common, the most series first; rises before falls.
+
+    A device needs three series that moved, of two models at least, and they must be more than half of its own; no more
+    than a quarter of all other series may have moved likewise. A model likewise, on two devices at least. When neither
+    is there and more than half of all series moved, that is said, and no cause.
+
+    Args:
+        series: every series that was judged at that time.
+        label: of the time.
+    """
+    found: list[CommonMove] = []
+    for direction in (1, -1):
+        devices = _moves(series, direction, MoveKind.DEVICE, MoveKind.MODEL)
+        models = _moves(series, direction, MoveKind.MODEL, MoveKind.DEVICE)
+        own = sorted([*devices, *models], key=lambda move: -move.moved) or _of_all(series, direction)
+        found += [msgspec.structs.replace(move, label=label) for move in own]
+    return found
+
+
+def whole_group(series: Sequence[SeriesMove], kind: MoveKind, name: str = "") -> CommonMove:
+    """The series of a device, of a model or of the fleet, of which fewer than half may have moved by themselves.
+
+    ``ratio`` and ``ratios`` are then those of all of them.
+    """
+    own = [one for one in series if name == _owner(one, kind)]
+    up = sum(one.direction > 0 for one in own)
+    elsewhere = sum(one.direction > 0 for one in series) - up, len(series) - len(own)
+    found = _move(kind, name, own, own, elsewhere, series)
+    return msgspec.structs.replace(found, moved=up)
+
+
+def _owner(one: SeriesMove, kind: MoveKind) -> str:
+    return {MoveKind.DEVICE: one.device, MoveKind.MODEL: one.model, MoveKind.FLEET: ""}[kind]
+
+
+def run_facts(values: Mapping[str, str | None]) -> dict[str, str | None]:
+    """The facts of a run from its columns of ``runs``, with each package's version by itself."""
+    facts = {name: values.get(name) for name in FACTS}
+    versions = values.get("versions")
+    if versions:
+        try:
+            facts |= {f"versions.{name}": one for name, one in from_json(versions.encode(), dict[str, str]).items()}
+        except msgspec.MsgspecError:
+            facts["versions"] = versions
+    return facts
+
+
+def changed_facts(before: RunFacts, after: RunFacts) -> dict[str, tuple[str | None, str | None]]:
+    """What differs between two runs, by name."""
+    names = dict.fromkeys([*before, *after])
+    return {name: (before.get(name), after.get(name)) for name in names if before.get(name) != after.get(name)}
+
+
+def _moves(series: Sequence[SeriesMove], direction: int, kind: MoveKind, across: MoveKind) -> list[CommonMove]:
+    total = sum(one.direction == direction for one in series)
+    found = []
+    for name, own in grouped(series, lambda one: _owner(one, kind)).items():
+        moved = [one for one in own if one.direction == direction]
+        others, elsewhere = len(series) - len(own), total - len(moved)
+        several = len({_owner(one, across) for one in moved}) > 1
+        most = len(moved) >= FEWEST_IN_COMMON and len(moved) > MOST * len(own)
+        if most and several and others >= FEWEST_IN_COMMON and elsewhere <= FEW_ELSEWHERE * others:
+            found.append(_move(kind, name, own, moved, (elsewhere, others), series))
+    return found
+
+
+def _of_all(series: Sequence[SeriesMove], direction: int) -> list[CommonMove]:
+    moved = [one for one in series if one.direction == direction]
+    if len(moved) < FEWEST_IN_COMMON or len(moved) <= MOST * len(series):
+        return []
+    return [_move(MoveKind.FLEET, "", series, moved, (0, 0), series)]
+
+
+def _move(
+    kind: MoveKind,
+    name: str,
+    own: Sequence[SeriesMove],
+    moved: Sequence[SeriesMove],
+    elsewhere: tuple[int, int],
+    series: Sequence[SeriesMove],
+) -> CommonMove:
+    ratios = [one.ratio for one in moved]
+    return CommonMove(
+        kind=kind,
+        name=name,
+        moved=len(moved),
+        series=len(own),
+        elsewhere_moved=elsewhere[0],
+        elsewhere=elsewhere[1],
+        ratio=statistics.median(ratios),
+        ratios=(min(ratios), max(ratios)),
+        facts=_facts(moved, [one for one in series if one.direction == 0]),
+    )
+
+
+def _facts(moved: Sequence[SeriesMove], stayed: Sequence[SeriesMove]) -> list[ChangedFact]:
+    counts, beside = _counted(moved), _counted(stayed)
+    found = [
+        ChangedFact(*fact, count, beside.get(fact, 0)) for fact, count in counts.items() if count >= MOST * len(moved)
+    ]
+    telling = sorted(found, key=lambda fact: (fact.stayed / max(len(stayed), 1) - fact.moved / len(moved), fact.name))
+    return telling[:_MOST_FACTS]
+
+
+def _counted(series: Iterable[SeriesMove]) -> dict[tuple[str, str | None, str | None], int]:
+    counts: dict[tuple[str, str | None, str | None], int] = {}
+    for one in series:
+        for name, (before, after) in changed_facts(one.before, one.after).items():
+            counts[name, before, after] = counts.get((name, before, after), 0) + 1
+    return counts

@@ -1,0 +1,263 @@
+"""The newest run of each configuration against its predecessors, and levels that changed lately, over a whole fleet.
+
+Among thousands of series many do by chance what one series seldom does. So verdicts on newest runs are corrected for
+all that were judged together, and so are changes of level (false discovery rate of 5 %).
+"""
+
+from __future__ import annotations
+
+import math
+from datetime import datetime
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+import numpy as np
+
+from opscope.core.stats.distributions import t_cdf, t_quantile
+from opscope.core.stats.effect import ALPHA, Verdict, adjust_for_many, interval_of
+from opscope.core.stats.prediction import predict
+from opscope.core.stats.segments import FEWEST_RUNS, SMALLEST_CHANGE, segments
+from opscope.core.stats.series import inflation, mid_ranks
+from opscope.fleet.analysis.history_gate import current_level
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from opscope.core.stats.prediction import PredictionInterval
+    from opscope.core.stats.segments import SeriesSegment
+
+_FIGURES = 2
+"""Fitted for each segment: where it is and where it begins."""
+
+
+class RunSeries(NamedTuple):
+    """The runs of one configuration, all timed in one way, oldest first; at least one.
+
+    Attributes:
+        model: name of the model, with its number type.
+        device: name of the device.
+        variant: its name.
+        latencies_ns: of the runs.
+        begun: when they began, UTC; None where that is not known.
+        placed: where they stand in the history, UTC; None likewise.
+    """
+
+    model: str
+    device: str
+    variant: str
+    latencies_ns: Sequence[float]
+    begun: Sequence[datetime | None]
+    placed: Sequence[datetime | None]
+
+
+class RunChange(msgspec.Struct, frozen=True):
+    """The newest run of a configuration against its predecessors.
+
+    Attributes:
+        previous_ns: latency of the run before.
+        since_previous: newest / run before; two single runs, nothing tests it.
+        level_ns: geometric mean of the predecessors since their level changed for the last time.
+        since_level: newest / level.
+        expected: 95 % interval of one more run of the same level, over the level; null with too few predecessors.
+        verdict: slower or faster where the scatter of the predecessors does not explain the newest run, after
+            correction for all configurations that were judged, and it is off by 1 % or more.
+        runs: predecessors of that level.
+        in_a_row: newest runs one after the other that are as far off, by half or more; 0 without a difference.
+        latencies_ns: of the runs that were looked at, oldest first; empty without a difference.
+    """
+
+    previous_ns: float
+    since_previous: float
+    level_ns: float
+    since_level: float
+    expected: tuple[float, float] | None
+    verdict: Verdict
+    runs: int
+    in_a_row: int
+    latencies_ns: list[float] = []
+
+
+class FleetLevelChange(msgspec.Struct, frozen=True):
+    """A configuration whose level changed lately.
+
+    Attributes:
+        model: name of the model, with its number type.
+        device: name of the device.
+        variant: its name.
+        when: when the first run of the new level was placed, or the last run of a drift, ISO 8601.
+        drifts: whether the level rose or fell from run to run, in place of a step between two runs.
+        before: date of the last run before a step, or of the first one of a drift.
+        label: date of the first run behind a step, or of the last one of a drift.
+        from_ns: level before; where it drifts, what the drift begins with.
+        to_ns: level after; where it drifts, what the drift ends with.
+        ratio: after / before.
+        ci95: 95 % interval of the ratio by Student's t, with the scatter around all segments.
+        better: whether the latency is lower.
+        runs: of the new level, or of the drift.
+        latencies_ns: of the runs it was found in, oldest first.
+    """
+
+    model: str
+    device: str
+    variant: str
+    when: str
+    drifts: bool
+    before: str
+    label: str
+    from_ns: float
+    to_ns: float
+    ratio: float
+    ci95: tuple[float, float]
+    better: bool
+    runs: int
+    latencies_ns: list[float]
+
+
+class _Found(NamedTuple):
+    """The last change of a series: its segments, logarithm of the ratio, standard error and degrees of freedom."""
+
+    segments: Sequence[SeriesSegment]
+    change: float
+    error: float
+    degrees: int
+
+    @property
+    def last(self) -> SeriesSegment:
+        return self.segments[-1]
+
+    def p_value(self) -> float:
+        """Of there being no change: Student's t, times the number of places where it could have been found."""
+        if self.error <= 0:
+            return 0.0
+        return min(1.0, self.last.end * 2 * (1 - t_cdf(abs(self.change) / self.error, self.degrees)))
+
+
+def run_changes(runs: Sequence[RunSeries]) -> list[RunChange | None]:
+    """The newest run of each series against its predecessors; None where it has none.
+
+    Args:
+        runs: that are judged together.
+    """
+    judged = [_predicted(np.array(one.latencies_ns, np.float64)) for one in runs]
+    known = [found.p_value for found in judged if found is not None and found.p_value is not None]
+    corrected = iter(adjust_for_many(known) if known else [])
+    return [
+        None if found is None else _change(one, found, None if found.p_value is None else next(corrected))
+        for one, found in zip(runs, judged, strict=True)
+    ]
+
+
+def level_changes_since(runs: Sequence[RunSeries], since: datetime) -> list[FleetLevelChange]:
+    """Series whose level changed since a moment, the newest first: by the day of a step, or when a drift began.
+
+    Of one day, the largest change is first.
+
+    Args:
+        runs: that are judged together.
+        since: UTC.
+    """
+    found = [_last_change(one) for one in runs]
+    corrected = adjust_for_many([1.0 if change is None else change.p_value() for change in found]) if found else []
+    told = [
+        _told(one, change)
+        for one, change, p in zip(runs, found, corrected, strict=True)
+        if change is not None and p <= ALPHA and _seen(one, change.last) >= since
+    ]
+    told.sort(key=lambda one: (-abs(math.log(one.ratio)), one.model, one.device))
+    return sorted(told, key=lambda one: one.before if one.drifts else one.label, reverse=True)
+
+
+def _predicted(values: NDArray[np.float64]) -> PredictionInterval | None:
+    if len(values) < 2 or not bool((values > 0).all()):  # noqa: PLR2004 - a run and one before it
+        return None
+    logs = np.log(values)
+    return predict(logs[current_level(values[:-1].tolist()) : -1], float(logs[-1]))
+
+
+def _change(one: RunSeries, found: PredictionInterval, corrected: float | None) -> RunChange:
+    newest, before = one.latencies_ns[-1], one.latencies_ns[-2]
+    verdict = found.verdict(corrected)
+    if abs(found.excess) < math.log1p(SMALLEST_CHANGE) and verdict is not Verdict.UNDECIDABLE:
+        verdict = Verdict.NO_DIFFERENCE
+    shown = verdict in {Verdict.SLOWER, Verdict.FASTER}
+    return RunChange(
+        previous_ns=before,
+        since_previous=newest / before,
+        level_ns=math.exp(found.level),
+        since_level=math.exp(found.excess),
+        expected=_expected(found),
+        verdict=verdict,
+        runs=found.predecessors,
+        in_a_row=_in_a_row(one, found) if shown else 0,
+        latencies_ns=list(one.latencies_ns) if shown else [],
+    )
+
+
+def _expected(found: PredictionInterval) -> tuple[float, float] | None:
+    """Interval of a further run over the level: the interval of the excess, moved to where there is no excess."""
+    ends = interval_of(found, lambda excess: excess - found.excess)
+    return None if ends is None else (math.exp(ends[0]), math.exp(ends[1]))
+
+
+def _in_a_row(one: RunSeries, found: PredictionInterval) -> int:
+    count = 0
+    for latency in reversed(one.latencies_ns):
+        if (math.log(latency) - found.level) / found.excess < 0.5:  # noqa: PLR2004 - half as far
+            break
+        count += 1
+    return count
+
+
+def _last_change(one: RunSeries) -> _Found | None:
+    values = np.array(one.latencies_ns, np.float64)
+    if len(values) < FEWEST_RUNS or not bool((values > 0).all()):
+        return None
+    found = segments(values)
+    last = found[-1]
+    residuals = np.log(values) - np.log(np.concatenate([segment.fitted() for segment in found]))
+    degrees = max(1, len(values) - _FIGURES * len(found))
+    ranks, size = mid_ranks(residuals), last.end - last.first
+    # Segments that follow wandering noise leave little of its correlation: what is left widens, and does not undo, it.
+    widened = inflation(ranks - ranks.mean(), min(len(found), len(values) // 4))
+    scatter = math.sqrt(float(residuals @ residuals) / degrees * widened)
+    if last.drifts:
+        return _Found(found, math.log(last.ends / last.begins), scatter * math.sqrt(12 / size), degrees)
+    if len(found) == 1:
+        return None
+    before = found[-2]
+    error = scatter * math.sqrt(1 / size + 1 / (before.end - before.first))
+    return _Found(found, math.log(last.begins / before.ends), error, degrees)
+
+
+def _seen(one: RunSeries, last: SeriesSegment) -> datetime:
+    at = len(one.placed) - 1 if last.drifts else last.first
+    return one.placed[at] or one.begun[at] or datetime.min  # noqa: DTZ901 - as the store: UTC without a zone
+
+
+def _told(one: RunSeries, found: _Found) -> FleetLevelChange:
+    last = found.last
+    ends = (last.first, last.end - 1) if last.drifts else (last.first - 1, last.first)
+    before = last.begins if last.drifts else found.segments[-2].ends
+    room = t_quantile(1 - ALPHA / 2, found.degrees) * found.error
+    return FleetLevelChange(
+        model=one.model,
+        device=one.device,
+        variant=one.variant,
+        when=_seen(one, last).isoformat(timespec="seconds"),
+        drifts=last.drifts,
+        before=_date(one.begun[ends[0]]),
+        label=_date(one.begun[ends[1]]),
+        from_ns=before,
+        to_ns=last.ends if last.drifts else last.begins,
+        ratio=math.exp(found.change),
+        ci95=(math.exp(found.change - room), math.exp(found.change + room)),
+        better=found.change < 0,
+        runs=last.end - last.first,
+        latencies_ns=list(one.latencies_ns),
+    )
+
+
+def _date(moment: datetime | None) -> str:
+    return f"{moment:%Y-%m-%d}" if moment else ""

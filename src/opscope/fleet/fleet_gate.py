@@ -1,0 +1,247 @@
+"""The gate over all models and devices of a store: what is new since a date, and slower."""
+
+from __future__ import annotations
+
+import bisect
+import math
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from opscope.core.errors import NotFoundError, UsageError
+from opscope.core.grouping import grouped
+from opscope.core.stats.many_series import CONFIRMING
+from opscope.experiment.config_errors import typed, wrong
+from opscope.experiment.config_files import decoded
+from opscope.fleet.analysis.fleet_gate import (
+    MOST_PREDECESSORS,
+    SELECTORS,
+    FleetBudgets,
+    FleetGate,
+    FleetTerms,
+    PartTime,
+    StoredRun,
+    StoredSeries,
+    decide,
+    first_of_level,
+    fleet_gate,
+    origin,
+)
+from opscope.fleet.analysis.history import Subject
+from opscope.fleet.store.place import place_of
+from opscope.fleet.store.querying import ask
+from opscope.fleet.store.rows import moment
+from opscope.fleet.stored_facts import FACT_COLUMNS, facts_of_runs, known_facts
+from opscope.fleet.stored_runs import run_filter
+from opscope.fleet.stores import store_address
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from opscope.fleet.analysis.common_moves import RunFacts
+    from opscope.fleet.analysis.fleet_gate import FleetDecision, Origin
+    from opscope.fleet.store.place import StoreLocation
+    from opscope.fleet.stored_runs import RunFilter
+
+_MOST_TRACED = 1_000
+"""Slower series whose first runs and operators are looked up."""
+_MOST_PARTS = 5
+_SIDE = 5
+"""Runs on each side of a change whose operators are compared."""
+_SUBJECT = ", ".join(Subject._fields)
+_MOST_RUNS = 1_000
+"""Newest runs of a series that are asked for: new ones, and those that they are judged by."""
+_DAY_US = 86_400_000_000
+_TIME = "coalesce(placed, created)"
+
+
+def check_fleet(
+    since: str,
+    store: str | Path | None = None,
+    *,
+    where: str = "",
+    threshold: float | None = None,
+    budget: str | Path | None = None,
+) -> FleetGate:
+    """Which series of a store are slower since a date, over all models and devices.
+
+    A series is what ``opscope history`` takes for one: a model with its number type on a device, in a variant, with its
+    threads and its way of timing.
+
+    Args:
+        since: runs that were added then or later are new; ISO 8601, UTC without a zone.
+        store: directory or URL; see ``opscope.fleet.stores.store_address``.
+        where: filter, see ``opscope.fleet.stored_runs.run_filter``.
+        threshold: the largest slowdown that is let through, as a fraction; None: that of the budget file, else 3 %.
+        budget: a file with limits of chosen series, TOML or JSON.
+
+    Raises:
+        NotFoundError: no run fits, or none is new.
+        UsageError: the date, the filter or the budget file is wrong, or an entry of it chooses no series.
+        OpscopeError: of the kind that fits when there is no store that can be read.
+    """
+    found = moment(since)
+    if found is None:
+        raise UsageError(f"{since!r} is not a date", where="--new", hint="--new 2026-01-31")
+    budgets = FleetBudgets() if budget is None else read_fleet_budgets(Path(budget))
+    place = place_of(store_address(store))
+    series, without = _series(place, run_filter(where), found)
+    if not series:
+        what = "no run was added since then" if without else "no run of the store fits"
+        hint = "`opscope store list` shows what there is, and when it was added"
+        raise NotFoundError(what, where=f"{place.address} {where}".strip(), hint=hint)
+    terms = FleetTerms(place.address, found.isoformat(), threshold, budgets, str(budget), without)
+    decision = decide(series, terms)
+    return fleet_gate(series, terms, decision, _origins(place, series, decision))
+
+
+def read_fleet_budgets(file: Path) -> FleetBudgets:
+    """The limits that a file sets for the series of a fleet.
+
+    Raises:
+        NotFoundError: there is no such file.
+        StorageError: it cannot be read.
+        UsageError: it is not TOML or JSON, a field is wrong, or an entry limits nothing.
+    """
+    raw = decoded(file, hint="give a TOML or JSON file with [fleet] and [[budget]] entries")
+    budgets = typed(raw, FleetBudgets, file, {"device_changes": ("fail", "tell")})
+    for number, one in enumerate(budgets.budget):
+        if one.max_ms is None and one.max_slower is None:
+            raise wrong(file, f"budget[{number}]", "it sets no limit", "give max_slower or max_ms")
+        if all(getattr(one, name) is None for name in SELECTORS):
+            hint = f"give at least one of {', '.join(SELECTORS)}; limits of all series belong into [fleet]"
+            raise wrong(file, f"budget[{number}]", "it chooses no series", hint)
+    return budgets
+
+
+def _series(place: StoreLocation, chosen: RunFilter, since: datetime) -> tuple[list[StoredSeries], int]:
+    """The series with a new run, and how many have none: a query for times, one for the facts of two runs each."""
+    kept = chosen.also("kind", "bundle")
+    newest = min(kept.last or _MOST_RUNS, _MOST_RUNS)
+    order = f"ORDER BY {_TIME}, created, bundle"
+    columns = ", ".join(
+        [
+            f"list(latency_ns {order})[-{newest}:]",
+            f"list(epoch_us({_TIME}) {order})[-{newest}:]",
+            f"list(bundle {order})[-{CONFIRMING + 1}:]",
+            f"list(bundle {order}) FILTER ({_TIME} < ?)[-1]",
+        ]
+    )
+    sql = (
+        f"SELECT {_SUBJECT}, {columns} FROM runs {kept.where} AND latency_ns IS NOT NULL AND {_TIME} IS NOT NULL "  # noqa: S608 - names of ours; values are bound
+        "GROUP BY ALL ORDER BY ALL"
+    )
+    rows = ask(place, sql, (since, *kept.values)).rows
+    moment_us = round((since - datetime(1970, 1, 1)) / timedelta(microseconds=1))  # noqa: DTZ001 - tables hold UTC without a zone
+    new = [row for row in rows if row[9][-1] >= moment_us]
+    pairs = [(row, _cut(row[9], moment_us)) for row in new]
+    wanted = {bundle for row, cut in pairs for bundle in (row[10][-1], _last_before(row, cut))}
+    facts = facts_of_runs(place, sorted(wanted)) if new else {}
+    return [_stored(row, cut, facts) for row, cut in pairs], len(rows) - len(new)
+
+
+def _cut(times: Sequence[int], since: int) -> tuple[int, int]:
+    """Of the runs of a series: how many are before those that are judged together, and the first of the newest."""
+    first = bisect.bisect_left(times, since)
+    newest = max(len(times) - CONFIRMING, 0)
+    # The runs beside the new ones may confirm them, and are judged with them.
+    return min(first, newest), newest
+
+
+def _last_before(row: tuple[Any, ...], cut: tuple[int, int]) -> str:
+    before, newest = cut
+    bundle: str = row[10][0] if before == newest else row[11] or row[10][0]
+    return bundle
+
+
+def _stored(row: tuple[Any, ...], cut: tuple[int, int], facts: Mapping[tuple[str, str], RunFacts]) -> StoredSeries:
+    (before, newest), subject = cut, Subject(*row[:8])
+    latencies, nights = row[8], [time // _DAY_US for time in row[9]]
+    first = max(0, before - MOST_PREDECESSORS)
+    return StoredSeries(
+        subject=subject,
+        before=latencies[first:before],
+        newest=latencies[newest:],
+        nights_before=nights[first:before],
+        nights=nights[newest:],
+        bundle=row[10][-1],
+        facts_before=facts[_last_before(row, cut), subject.variant],
+        facts=facts[row[10][-1], subject.variant],
+    )
+
+
+def _origins(place: StoreLocation, series: Sequence[StoredSeries], decision: FleetDecision) -> dict[int, Origin]:
+    """Since when the slower series are slower and where, by their numbers: one query for runs, one for operators."""
+    numbers = decision.slower[:_MOST_TRACED]
+    if not numbers:
+        return {}
+    chosen = {f"{series[n].bundle}#{series[n].subject.variant}": n for n in numbers}
+    runs = _runs(place, chosen)
+    own = decision.families.series
+    firsts = {n: first_of_level(runs[n], *_levels(own.runs.level[n], own.change[n])) for n in numbers}
+    sides = {n: (runs[n][:first][-_SIDE:], runs[n][first:][:_SIDE]) for n, first in firsts.items()}
+    parts = _parts(place, series, sides)
+    return {
+        n: msgspec.structs.replace(origin(runs[n], firsts[n]), operators=parts[n][0], categories=parts[n][1])
+        for n in numbers
+    }
+
+
+def _levels(level: float, change: float) -> tuple[float, float]:
+    return math.exp(level), math.exp(level + change)
+
+
+def _runs(place: StoreLocation, chosen: Mapping[str, int]) -> dict[int, list[StoredRun]]:
+    """The runs of some series, oldest first, by the number of the series."""
+    same = " AND ".join(f"r.{name} IS NOT DISTINCT FROM k.{name}" for name in Subject._fields)
+    keys = f"SELECT {_SUBJECT}, bundle || '#' || variant AS key FROM runs WHERE key IN (SELECT unnest(?))"  # noqa: S608 - names of ours
+    columns = ", ".join(f'r."{name}"' for name in FACT_COLUMNS)
+    sql = (
+        f"SELECT k.key, r.bundle, r.created, coalesce(r.placed, r.created) AS time, r.latency_ns, {columns} "  # noqa: S608 - same
+        "FROM runs r "
+        f"JOIN ({keys}) k ON {same} WHERE r.latency_ns > 0 ORDER BY time, r.created, r.bundle"
+    )
+    found: dict[int, list[StoredRun]] = {}
+    for key, bundle, created, placed, value, *facts in ask(place, sql, [list(chosen)]).rows:
+        began, added = (one.isoformat(timespec="seconds") if one else "" for one in (created, placed))
+        run = StoredRun(bundle, began, added, float(value), known_facts(tuple(facts)))
+        found.setdefault(chosen[key], []).append(run)
+    return found
+
+
+def _parts(
+    place: StoreLocation,
+    series: Sequence[StoredSeries],
+    sides: Mapping[int, tuple[Sequence[StoredRun], Sequence[StoredRun]]],
+) -> dict[int, tuple[list[PartTime], list[PartTime]]]:
+    """Operators and categories whose time grew most, by the number of the series."""
+    wanted = [
+        (number, side, run.bundle, series[number].subject.variant)
+        for number, pair in sides.items()
+        for side, runs in enumerate(pair)
+        for run in runs
+    ]
+    names = ("number", "side", "bundle", "variant")
+    lists = ", ".join(f"unnest(?) AS {name}" for name in names)
+    sql = (
+        f"WITH wanted AS (SELECT {lists}), "  # noqa: S608 - names of ours
+        "sums AS (SELECT w.number, w.side, w.bundle, o.category, regexp_replace(o.name, ' #\\d+$', '') AS name, "
+        "sum(o.time_ns) AS ns FROM operators o JOIN wanted w ON o.bundle = w.bundle AND o.variant = w.variant "
+        "GROUP BY ALL), whole AS (SELECT number, side, bundle, category, NULL AS name, sum(ns) AS ns FROM sums "
+        "GROUP BY ALL), "
+        "medians AS (SELECT number, category, name, coalesce(median(ns) FILTER (side = 0), 0) AS before, "
+        "coalesce(median(ns) FILTER (side = 1), 0) AS after FROM (FROM sums UNION ALL FROM whole) GROUP BY ALL) "
+        "SELECT number, name, category, before, after FROM medians WHERE after > before "
+        "QUALIFY row_number() OVER (PARTITION BY number, name IS NULL ORDER BY after - before DESC) <= ? "
+        "ORDER BY number, after - before DESC"
+    )
+    values = [*(list(column) for column in zip(*wanted, strict=True)), _MOST_PARTS]
+    rows = grouped(ask(place, sql, values).rows, lambda row: row[0])
+    return {number: _split(rows.get(number, [])) for number in sides}
+
+
+def _split(rows: Sequence[tuple[Any, ...]]) -> tuple[list[PartTime], list[PartTime]]:
+    parts = [(row[1] is None, PartTime(row[1] or row[2], *row[2:])) for row in rows]
+    return [part for whole, part in parts if not whole], [part for whole, part in parts if whole]

@@ -1,0 +1,93 @@
+"""What series that moved have in common, in sentences: the counts, and no more than they show."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from opscope.fleet.analysis.common_moves import FACTS, MOST, PROGRAM_FACTS, MoveKind
+from opscope.reports.content.text import plain
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from opscope.fleet.analysis.common_moves import ChangedFact, CommonMove
+
+_SHORT = 12
+_LONGEST = 60
+_NAMES = dict(zip(FACTS, ("program", "commit", "opscope", "system", "CPU", "machine", "CPU features"), strict=True))
+
+
+def move_text(move: CommonMove, *, latency: bool = True) -> str:
+    """A common move in a sentence without a full stop: how many series, how many others, what changed with them.
+
+    Args:
+        move: what is told.
+        latency: whether a rise means slower; else it is a rise.
+    """
+    word = ("slower" if move.ratio > 1 else "faster") if latency else ("higher" if move.ratio > 1 else "lower")
+    name = "all series" if move.kind is MoveKind.FLEET else f"{move.kind.value} {plain(move.name, _LONGEST)}"
+    when = f" at {plain(move.label, _LONGEST)}" if move.label else ""
+    counts = ", ".join([_counts(move, word), *_elsewhere(move)])
+    telling = [fact for fact in move.facts if _tells(move, fact)]
+    return f"{name}{when}: {counts}: {_conclusion(move, telling)}; {_facts_text(move, telling)}"
+
+
+def percent(ratio: float) -> str:
+    """A ratio as a change with its sign."""
+    return f"{(ratio - 1) * 100:+.1f} %"
+
+
+def fact_text(fact: ChangedFact) -> str:
+    """What a property of runs was, and what it is."""
+    return f"{fact_name(fact.name)} {_value(fact.name, fact.before)} -> {_value(fact.name, fact.after)}"
+
+
+def fact_name(name: str) -> str:
+    """A property of runs, as people call it."""
+    return _NAMES.get(name, name.removeprefix("versions."))
+
+
+def _conclusion(move: CommonMove, telling: Sequence[ChangedFact]) -> str:
+    """Where to look, as far as the counts say."""
+    programs = any(fact.name in PROGRAM_FACTS for fact in telling)
+    if move.kind is MoveKind.DEVICE:
+        if programs:
+            return "the device or its programs, which changed there alone"
+        return "the device changed, not the programs"
+    if move.kind is MoveKind.MODEL:
+        return "the program changed, not the devices" if programs else "the program or what runs it, not a device"
+    return "devices and programs cannot be told apart"
+
+
+def _counts(move: CommonMove, word: str) -> str:
+    sizes = f"median {percent(move.ratio)}, {percent(move.ratios[0])} to {percent(move.ratios[1])}"
+    if move.moved > MOST * move.series:
+        return f"{move.moved} of {move.series} series {word} ({sizes})"
+    return f"the median of {move.series} series is {word} ({sizes}; {move.moved} of them by themselves)"
+
+
+def _elsewhere(move: CommonMove) -> list[str]:
+    if not move.elsewhere:
+        return []
+    return [f"{move.elsewhere_moved} of {move.elsewhere} of other {move.kind.value}s"]
+
+
+def _facts_text(move: CommonMove, telling: Sequence[ChangedFact]) -> str:
+    """Facts that changed with the move more often than without it."""
+    stayed = _stayed(move)
+    texts = [f"{fact_text(fact)} in {fact.moved} of these and {fact.stayed} of {stayed} others" for fact in telling]
+    return f"with it {'; '.join(texts)}" if texts else "nothing that is recorded changed with it alone"
+
+
+def _tells(move: CommonMove, fact: ChangedFact) -> bool:
+    return bool(move.moved) and fact.moved / move.moved > 2 * fact.stayed / max(_stayed(move), 1)
+
+
+def _stayed(move: CommonMove) -> int:
+    return move.elsewhere - move.elsewhere_moved + move.series - move.moved
+
+
+def _value(name: str, value: str | None) -> str:
+    if value is None:
+        return "not known"
+    return value[:_SHORT] if name == "program_sha256" else plain(value, _LONGEST)

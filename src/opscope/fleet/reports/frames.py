@@ -1,0 +1,127 @@
+"""What a store and its history give as data frames; times are in UTC, without a zone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import polars as pl
+
+from opscope.fleet.analysis.history import Subject
+from opscope.fleet.store.rows import moment
+from opscope.reports.content.text import distinct
+from opscope.reports.formats.frames import typed_frame
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from polars._typing import PolarsDataType
+
+    from opscope.fleet.analysis.fleet import Fleet
+    from opscope.fleet.analysis.history import History, Series
+    from opscope.fleet.store.checking import StoreCheck
+    from opscope.fleet.store.entries import StoreEntry
+    from opscope.reports.formats.frames import Schema
+
+_MOMENT = pl.Datetime("us")
+_ENTRIES: Schema = {
+    **dict.fromkeys("bundle kind model device variants".split(), pl.String),
+    "repetitions": pl.Int64,
+    **dict.fromkeys("created added placed".split(), _MOMENT),
+    **dict.fromkeys("source origin".split(), pl.String),
+}
+_POINTS: Schema = {
+    **dict.fromkeys(Subject._fields, pl.String),
+    "threads": pl.Int64,
+    "run": pl.Int64,
+    **dict.fromkeys("bundle label".split(), pl.String),
+    **dict.fromkeys("created placed".split(), _MOMENT),
+    **dict.fromkeys("value level change".split(), pl.Float64),
+    "outlier": pl.Boolean,
+}
+_RUNS: Schema = {
+    **dict.fromkeys("bundle model device variant role".split(), pl.String),
+    "created": _MOMENT,
+    "runs": pl.Int64,
+    "latency_ns": pl.Float64,
+    "arm": pl.String,
+    **dict.fromkeys("speedup ci95_low ci95_high".split(), pl.Float64),
+    **dict.fromkeys("verdict grade".split(), pl.String),
+}
+_FAULTS: Schema = {"path": pl.String, "problem": pl.String, "bundles": pl.Int64}
+_SQL: Schema = {
+    "BIGINT": pl.Int64,
+    "INTEGER": pl.Int32,
+    "UBIGINT": pl.UInt64,
+    "DOUBLE": pl.Float64,
+    "FLOAT": pl.Float32,
+    "VARCHAR": pl.String,
+    "BOOLEAN": pl.Boolean,
+    "TIMESTAMP": _MOMENT,
+}
+"""Types of columns by what SQL calls them; others follow from the cells."""
+
+
+def answer_frame(columns: Sequence[str], types: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> pl.DataFrame:
+    """The answer to a query; a name that is there before gets a number, and what no column can hold is its text.
+
+    Args:
+        columns: names.
+        types: of the columns, as SQL calls them.
+        rows: cells in the order of the columns.
+    """
+    cells = list(zip(*rows, strict=True)) if rows else [()] * len(columns)
+    named = zip(distinct(columns), types, cells, strict=True)
+    return pl.DataFrame([_column(name, _SQL.get(kind), own) for name, kind, own in named])
+
+
+def _column(name: str, kind: PolarsDataType | None, cells: Sequence[Any]) -> pl.Series:
+    found = pl.Series(name, list(cells), kind, strict=False)
+    if found.dtype == pl.Object:  # such as a UUID
+        return pl.Series(name, [None if cell is None else str(cell) for cell in cells], pl.String)
+    return found
+
+
+def entries_frame(entries: Iterable[StoreEntry]) -> pl.DataFrame:
+    """Every bundle in a row; variants are joined by commas."""
+    rows = (
+        (
+            *(one.bundle, one.kind, one.model, one.device, ", ".join(one.variants), one.repetitions),
+            *(moment(one.created), moment(one.added), moment(one.placed), one.source, one.origin),
+        )
+        for one in entries
+    )
+    return typed_frame(_ENTRIES, rows)
+
+
+def history_frame(history: History) -> pl.DataFrame:
+    """Every run in a row, series by series in their order; ``run`` is its number in the series, from 0."""
+    return typed_frame(_POINTS, (row for series in history.series for row in _points(series)))
+
+
+def _points(series: Series) -> Iterator[Sequence[object]]:
+    levels = [level for segment in series.segments for level in segment.fitted().tolist()]
+    changes = {change.index: change.ratio for change in series.changes}
+    apart = {outlier.index for outlier in series.outliers}
+    for number, (point, level) in enumerate(zip(series.points, levels, strict=True)):
+        times = moment(point.created), moment(point.placed)
+        figures = point.value, level, changes.get(number), number in apart
+        yield (*series.subject, number, point.bundle, point.label, *times, *figures)
+
+
+def fleet_frame(fleet: Fleet) -> pl.DataFrame:
+    """The newest run of every configuration in a row."""
+    rows = (
+        (
+            *(run.bundle, run.model, run.device, run.variant, run.role, moment(run.created), run.runs),
+            *(run.latency_ns, run.arm, run.speedup, *(run.ci95 or (None, None)), run.verdict, run.grade),
+        )
+        for run in fleet.runs
+    )
+    return typed_frame(_RUNS, rows)
+
+
+def faults_frame(found: StoreCheck) -> pl.DataFrame:
+    """Every file of a store that is missing or damaged in a row, with how many bundles may have rows in it."""
+    rows = ((*msgspec.structs.astuple(fault)[:2], len(fault.bundles)) for fault in found.faults)
+    return typed_frame(_FAULTS, rows)

@@ -1,0 +1,120 @@
+"""Cards of what a store and its history give."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from opscope.core.units import counted_text, ratio_text, size_text, time_text
+from opscope.fleet.reports.answer import cell_texts, number_columns
+from opscope.fleet.reports.fleet import fleet_facts
+from opscope.fleet.reports.history import changed_first, changes_text, level_text, subject_text
+from opscope.reports.notebook.card import MOST_ROWS, Card, Grid, more_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from opscope.fleet.analysis.fleet import Fleet
+    from opscope.fleet.analysis.history import History
+    from opscope.fleet.store.checking import StoreCheck
+    from opscope.fleet.store.entries import StoreEntry
+    from opscope.fleet.store.querying import QueryAnswer
+
+_HASH = 12
+_MINUTES = 16
+_ENTRY = ("bundle", "created", "model", "device", "variants")
+
+
+def entries_card(entries: Sequence[StoreEntry], store: str) -> Card:
+    """How many bundles there are, and the newest of them."""
+    shown = entries[-MOST_ROWS:]
+    grid = _entries([_entry(entry) for entry in shown])
+    left = len(entries) - len(shown)
+    lines = [f"the newest {len(shown)} are shown: .to_polars() has all of them"] if left else []
+    return Card(store, counted_text(len(entries), "bundle"), None, [grid], lines)
+
+
+def _entries(rows: Sequence[Sequence[str]]) -> Grid:
+    return Grid(_ENTRY, rows, texts=len(_ENTRY))
+
+
+def _entry(entry: StoreEntry) -> list[str]:
+    """A bundle of a store in one line: hash, time, model, device, variants."""
+    created = entry.created[:_MINUTES].replace("T", " ")
+    return [entry.bundle[:_HASH], created, entry.model, entry.device, ", ".join(entry.variants)]
+
+
+def history_card(history: History) -> Card:
+    """The series that changed first, each with its level and its newest change."""
+    ordered = changed_first(history)
+    rows = [
+        [subject_text(one), level_text(history.metric, one), next(iter(changes_text(history, one)), "")]
+        for one in ordered[:MOST_ROWS]
+    ]
+    changed = sum(1 for one in ordered if one.changes or one.drifts)
+    short = sum(1 for one in ordered if one.not_judged)
+    runs = sum(len(one.points) for one in ordered)
+    judged = ", ".join([f"{changed} changed", *([f"{short} not judged"] if short else [])])
+    answer = (
+        f"{history.metric.name} by {history.order.value}: {counted_text(runs, 'run')}, {len(ordered)} series: {judged}"
+    )
+    left_out = [f"{counted_text(history.left_out, 'run')} without this figure"] if history.left_out else []
+    lines = [*more_rows(len(rows), len(ordered)), *left_out]
+    return Card(history.store, answer, None, [Grid(["series", "level", "newest change"], rows, texts=3)], lines)
+
+
+def fleet_card(fleet: Fleet) -> Card:
+    """What stands out, and the first configurations."""
+    facts = fleet_facts(fleet)
+    rows = [
+        [
+            *(run.device, run.model, run.variant),
+            "not measured" if run.latency_ns is None else time_text(run.latency_ns),
+            "" if run.speedup is None else ratio_text(run.speedup),
+        ]
+        for run in fleet.runs[:MOST_ROWS]
+    ]
+    grid = Grid(["device", "model", "variant", "latency", "speedup"], rows, texts=3)
+    lines = [*more_rows(len(rows), len(fleet.runs)), *facts[1:]]
+    return Card(fleet.store, facts[0], None, [grid], lines)
+
+
+def added_card(store: str, added: Sequence[StoreEntry], known: int, left_out: Sequence[str]) -> Card:
+    """How many bundles were added, were already there, and were left out.
+
+    Args:
+        store: where.
+        added: bundles that were not there before.
+        known: how many were there already.
+        left_out: those that could not be stored, and why, one sentence each.
+    """
+    counts = f"{len(added)} added, {known} already there, {len(left_out)} left out"
+    return _changed(store, counts, added, [f"left out: {one}" for one in left_out])
+
+
+def removed_card(store: str, removed: Sequence[StoreEntry]) -> Card:
+    """The bundles that were removed."""
+    return _changed(store, f"{counted_text(len(removed), 'bundle')} removed", removed)
+
+
+def _changed(store: str, answer: str, entries: Sequence[StoreEntry], lines: Sequence[str] = ()) -> Card:
+    rows = [_entry(entry) for entry in entries[:MOST_ROWS]]
+    return Card(store, answer, None, [_entries(rows)], [*more_rows(len(rows), len(entries)), *lines])
+
+
+def query_card(found: QueryAnswer, store: str) -> Card:
+    """The first rows of an answer."""
+    numbers = number_columns(found.types)
+    # Words stand to the left of a card and figures to the right, whatever their order in the answer.
+    texts = next((place for place, number in enumerate(numbers) if number), len(numbers))
+    grid = Grid(found.columns, [cell_texts(row) for row in found.rows[:MOST_ROWS]], texts)
+    answer = f"{counted_text(len(found.rows), 'row')} of {counted_text(len(found.columns), 'column')}"
+    return Card(store, answer, None, [grid], more_rows(len(grid.rows), len(found.rows)))
+
+
+def store_check_card(found: StoreCheck) -> Card:
+    """Whether every file is there and whole."""
+    held = f"{counted_text(found.bundles, 'bundle')}, {counted_text(found.files, 'file')}, {size_text(found.size)}"
+    faults = f"{counted_text(len(found.faults), 'file')} missing or damaged" if found.faults else "whole"
+    rows = [[fault.path, fault.problem, str(len(fault.bundles))] for fault in found.faults[:MOST_ROWS]]
+    lines = [*more_rows(len(rows), len(found.faults)), counted_text(len(found.leftovers), "leftover")]
+    return Card(found.store, f"{faults}: {held}", None, [Grid(["file", "problem", "bundles"], rows, texts=2)], lines)

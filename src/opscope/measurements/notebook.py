@@ -1,0 +1,75 @@
+"""What every result of the Python API has besides its fields."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+
+from opscope.core.errors import UsageError
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import polars as pl
+
+    from opscope.reports.notebook.card import Card
+
+_Shown = TypeVar("_Shown", bound=msgspec.Struct)
+
+
+def shown_as(kind: type[_Shown], found: msgspec.Struct) -> _Shown:
+    """A plain result as one that a notebook can show, with the same fields.
+
+    Args:
+        kind: subclass of the type of ``found`` that adds no field.
+        found: what an analysis gave.
+    """
+    return kind(**{name: getattr(found, name) for name in found.__struct_fields__})
+
+
+def check_most(most: int) -> None:
+    """Refuse a chart of nothing.
+
+    Raises:
+        UsageError: fewer than one is asked for.
+    """
+    if most < 1:
+        raise UsageError(f"a chart of {most} shows nothing", where="most", hint="give 1 or more")
+
+
+class NotebookResult:
+    """A result with a short ``repr``, tables in a notebook, and data frames.
+
+    A subclass says what stands on its card and in its frame. It stands first among the bases, so that its ``repr``
+    takes the place of one that prints every field.
+    """
+
+    __slots__ = ()
+
+    def to_polars(self) -> pl.DataFrame:
+        """The result in rows; text and numbers in the cells."""
+        raise NotImplementedError
+
+    def to_pandas(self) -> pd.DataFrame:
+        """The frame of ``to_polars`` as one of pandas; what is missing is ``pandas.NA``.
+
+        Raises:
+            MissingDependencyError: pandas is not installed.
+        """
+        from opscope.reports.formats.frames import pandas_frame
+
+        return pandas_frame(self.to_polars())
+
+    def _card(self) -> Card:
+        """What a person sees of it."""
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        from opscope.reports.notebook.card import text
+
+        return text(type(self).__name__, self._card())
+
+    def _repr_html_(self) -> str:
+        from opscope.reports.notebook.card import html
+
+        return html(self._card())

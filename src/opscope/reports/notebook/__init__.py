@@ -1,0 +1,1 @@
+"""Results as a notebook shows them: one line, a card of short tables, a data frame, a chart."""

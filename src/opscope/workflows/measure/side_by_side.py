@@ -1,0 +1,194 @@
+"""Experiments on several devices side by side: each device in a thread of its own, no machine twice at a time.
+
+What one target is told to do comes one after the other, in the order of the file. Targets that lead to the same
+machine, by whatever names, take turns on it. An experiment on this machine runs alone: exporting models and writing
+reports for the others would disturb it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from opscope.core.errors import BusyError, DeviceError, OpscopeError
+from opscope.core.grouping import grouped
+from opscope.core.system.stop import StopRequest, check_stop
+from opscope.experiment.target import capabilities
+from opscope.experiment.target_names import kind_named
+from opscope.hosts.local_shell import LocalShell
+from opscope.hosts.lock import lock_identity
+from opscope.workflows.measure.run_report import Attempt
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterator, Sequence
+
+    from opscope.experiment.planned import Experiment
+    from opscope.experiment.target import RunTarget
+
+_LOOK_SECONDS = 0.5
+_LEAVE_SECONDS = 30.0
+"""How long threads may take to leave things in order after they were asked to stop."""
+_TWICE = 2
+
+
+class MachineTurns:
+    """Whose turn it is on which machine."""
+
+    def __init__(self) -> None:
+        self._busy: dict[str, bool] = {}
+        self._changed = threading.Condition()
+
+    @contextlib.contextmanager
+    def taken(self, machine: str, *, alone: bool = False) -> Iterator[None]:
+        """Wait for a machine, and have it for the block.
+
+        Args:
+            machine: what tells it from others, see :func:`opscope.hosts.lock.lock_identity`.
+            alone: whether no other machine may be at work meanwhile.
+
+        Raises:
+            KeyboardInterrupt: this thread was asked to stop meanwhile.
+        """
+        with self._changed:
+            while machine in self._busy or any(self._busy.values()) or (alone and self._busy):
+                self._changed.wait(_LOOK_SECONDS)
+                check_stop()
+            self._busy[machine] = alone
+        try:
+            yield
+        finally:
+            with self._changed:
+                del self._busy[machine]
+                self._changed.notify_all()
+
+    def attempt(
+        self,
+        experiment: Experiment,
+        target_of: Callable[[Experiment], RunTarget],
+        attempt: Callable[[Experiment, RunTarget], Attempt],
+        failed: Callable[[Experiment, OpscopeError], Attempt],
+    ) -> Attempt:
+        """Run an experiment when it is its turn on its machine; see :func:`side_by_side`."""
+        try:
+            target = target_of(experiment)
+            machine, here = _machine(target), lock_identity(LocalShell())
+        except OpscopeError as error:
+            return failed(experiment, error)
+        with self.taken(machine, alone=machine == here):
+            return attempt(experiment, target)
+
+
+TURNS = MachineTurns()
+"""Of this process, whoever runs experiments in it."""
+
+
+def lanes(experiments: Sequence[Experiment], given: Callable[[Experiment], RunTarget | None]) -> list[list[Experiment]]:
+    """Experiments that run one after the other, in the order of the file: those of one device, those of this machine.
+
+    Args:
+        experiments: of a file.
+        given: the target that tests give an experiment, instead of the one that it names.
+    """
+
+    def lane(experiment: Experiment) -> str:
+        own = given(experiment)
+        if own is not None:
+            return f"given {id(own)}"
+        return experiment.target if kind_named(experiment.target).remote else ""
+
+    return [list(group) for group in grouped(experiments, lane).values()]
+
+
+def side_by_side(
+    lanes: Sequence[Sequence[Experiment]],
+    target_of: Callable[[Experiment], RunTarget],
+    attempt: Callable[[Experiment, RunTarget], Attempt],
+    failed: Callable[[Experiment, OpscopeError], Attempt],
+) -> Generator[Attempt, None, None]:
+    """What becomes of experiments, as soon as they are done.
+
+    A device that was lost in two experiments in a row is left alone, and the others go on. Whatever ends the iteration
+    early, such as Ctrl-C, ends the processes that are at work, and leaves their bundles in order.
+
+    Args:
+        lanes: experiments that run one after the other.
+        target_of: where an experiment runs.
+        attempt: runs an experiment where it is told to.
+        failed: what becomes of one that cannot begin.
+
+    Raises:
+        OpscopeError: what `attempt` raised, after all others were ended.
+    """
+    stop, done = StopRequest(), queue.Queue[Attempt | BaseException | None]()
+
+    def one(experiment: Experiment) -> Attempt:
+        return TURNS.attempt(experiment, target_of, attempt, failed)
+
+    def work(lane: Sequence[Experiment]) -> None:
+        try:
+            with stop.heard():
+                for told in in_turn(lane, one, failed):
+                    done.put(told)
+            done.put(None)
+        except BaseException as error:  # noqa: BLE001 - whatever it is, the main thread raises it
+            done.put(error)
+
+    threads = [threading.Thread(target=work, args=(lane,), daemon=True) for lane in lanes]
+    for thread in threads:
+        thread.start()
+    try:
+        yield from _taken(done, len(threads))
+    finally:
+        stop.ask()
+        end = time.monotonic() + _LEAVE_SECONDS
+        for thread in threads:
+            thread.join(max(0.0, end - time.monotonic()))
+
+
+def _taken(done: queue.Queue[Attempt | BaseException | None], lanes: int) -> Iterator[Attempt]:
+    """What threads tell, until each has said that it is at its end."""
+    while lanes:
+        told = done.get()
+        if told is None:
+            lanes -= 1
+        elif isinstance(told, Attempt):
+            yield told
+        else:
+            raise told
+
+
+def in_turn(
+    lane: Sequence[Experiment],
+    one: Callable[[Experiment], Attempt],
+    failed: Callable[[Experiment, OpscopeError], Attempt],
+) -> Generator[Attempt, None, None]:
+    """What becomes of experiments that run one after the other.
+
+    Once their device was lost in two of them in a row, the rest is told as not run.
+
+    Args:
+        lane: experiments of one device.
+        one: runs one of them.
+        failed: what becomes of one that cannot begin.
+    """
+    lost = 0
+    for experiment in lane:
+        check_stop()
+        told = one(experiment)
+        yield told
+        error = told.error
+        lost = lost + 1 if isinstance(error, DeviceError) and not isinstance(error, BusyError) else 0
+        if lost == _TWICE and error is not None:
+            hint = "put the device right, and run what is missing with --resume"
+            gone = DeviceError(f"not run, since the device failed twice in a row: {error}", hint=hint)
+            yield from (failed(left, gone) for left in lane[lane.index(experiment) + 1 :])
+            return
+
+
+def _machine(target: RunTarget) -> str:
+    """What tells a target's machine from others; a target that tells of no machine has one of its own."""
+    host = capabilities(target).host
+    return f"target {id(target)}" if host is None else host.lock_identity()

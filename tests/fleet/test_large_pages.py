@@ -1,0 +1,257 @@
+"""Pages of large fleets and long histories: bounded, worst and newest first, and still whole in the JSON."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from chromium import COMMAND, Chromium
+from nightly_fleet import eventful_fleet, steady_fleet, store_nights
+from opscope.api import stored_fleet
+from opscope.core.stats.effect import Verdict
+from opscope.fleet.analysis.fleet import fleet
+from opscope.fleet.analysis.fleet_run import FleetRun
+from opscope.fleet.analysis.history import FigureUnit, History, Metric, Order, Point, Subject, history
+from opscope.fleet.analysis.nights import RunChange
+from opscope.fleet.reports.fleet import fleet_html, fleet_markdown
+from opscope.fleet.reports.heat_map import MOST_CELLS, MOST_COLUMNS, change_map, distance_map
+from opscope.fleet.reports.history import history_html, history_summary
+from opscope.fleet.reports.sparkline import blocks, sparkline
+from terminal_text import text_of
+
+NOISE = [1.004, 0.997, 1.001, 0.995, 1.006, 0.999, 1.002, 0.996, 1.003, 0.998]
+SUBJECT = Subject("toy", "fp32", "a phone", "local", "accelerated", 1, "", "untraced")
+LATENCY = Metric("latency", FigureUnit.TIME)
+
+
+def run(model: str, device: str, latency_ns: float = 1e6, **given: object) -> FleetRun:
+    """A configuration of which only what matters is said."""
+    usual: dict[str, object] = {
+        "bundle": f"{device}-{model}",
+        "variant": "accelerated",
+        "role": "accelerated",
+        "created": "2026-01-01T00:00:00",
+        "runs": 1,
+        "arm": "untraced",
+        "speedup": 2.0,
+        "ci95": (1.9, 2.1),
+        "verdict": "faster",
+        "grade": "good",
+        "placed": "2026-01-30T05:00:00",
+    }
+    return FleetRun(model=model, device=device, latency_ns=latency_ns, **(usual | given))  # type: ignore[arg-type]
+
+
+def change(ratio: float, verdict: Verdict) -> RunChange:
+    """A newest run against a level of 1 ms."""
+    return RunChange(1e6, ratio, 1e6, ratio, (0.99, 1.01), verdict, 30, 1, [1e6, ratio * 1e6])
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of forty models on ten devices over twenty nights in which much happens."""
+    work = tmp_path_factory.mktemp("page")
+    store_nights(work / "store", eventful_fleet(40, 10, 20, seed=4))
+    (work / "fleet.html").write_text(fleet_html(stored_fleet(work / "store")), encoding="utf-8")
+    return work / "fleet.html"
+
+
+@pytest.mark.parametrize(
+    ("ratio", "verdict", "cell"),
+    [
+        (1.02, Verdict.SLOWER, "<td class=loss1>+2"),
+        (1.3, Verdict.SLOWER, "<td class=loss4>+30"),
+        (0.5, Verdict.FASTER, "<td class=gain4>-50"),
+        (1.3, Verdict.NO_DIFFERENCE, "<td>+30"),
+        (0.999, Verdict.NO_DIFFERENCE, "<td>0"),
+        (1.3, Verdict.UNDECIDABLE, "<td>+30?"),
+    ],
+)
+def test_a_cell_has_a_figure_and_a_colour_only_where_a_change_is_shown(
+    ratio: float, verdict: Verdict, cell: str
+) -> None:
+    """In per cent of the usual level; too few runs have a question mark."""
+    found = change_map(fleet("store", [run("toy", "phone", change=change(ratio, verdict))], []))
+    assert found is not None
+    assert found.first == [("toy", cell)]
+
+
+def test_a_map_has_the_worst_first_and_empty_cells_for_what_did_not_run() -> None:
+    """The larger side goes down; a run that is older than the newest night is a dot."""
+    slower = change(1.3, Verdict.SLOWER)
+    runs = [
+        run("a", "one", change=change(1.0, Verdict.NO_DIFFERENCE)),
+        run("b", "one", placed="2026-01-01"),
+        run("c", "one", change=change(1.0, Verdict.NO_DIFFERENCE)),
+        run("c", "two", change=slower),
+    ]
+    found = change_map(fleet("store", runs, []))
+    assert found is not None
+    assert (found.down, found.columns) == ("model", ["two", "one"])
+    assert found.first == [("c", "<td class=loss4>+30<td>0"), ("a", "<td><td>0"), ("b", "<td><td>·")]
+
+
+def test_distances_are_from_the_fastest_device() -> None:
+    """The fastest is named; a latency with tracing is never beside one without."""
+    runs = [run("a", "one"), run("a", "two", 4e6), run("a", "three", 64e6), run("a", "four", 1.0, arm="traced")]
+    found = distance_map(fleet("store", runs, []))
+    assert found is not None
+    assert dict(found.first) == {
+        "one": "<td class=best>best",
+        "two": "<td class=loss2>4.0",
+        "three": "<td class=loss5>64",
+    }
+
+
+def test_a_map_of_any_size_is_bounded_and_says_so() -> None:
+    """As many columns and cells as a page has room for; what is left out is counted."""
+    devices, models = range(MOST_COLUMNS + 5), range(MOST_CELLS // MOST_COLUMNS + 10)
+    steady = change(1.0, Verdict.NO_DIFFERENCE)
+    runs = [run(f"m{m}", f"d{d}", change=steady) for m in models for d in devices]
+    made = fleet("store", runs, [])
+    found = change_map(made)
+    assert found is not None
+    assert found.left_out == (10, 5)
+    text = fleet_html(made)
+    assert "No room on this page for 10 models and 5 devices" in text
+    assert text.count("<td") < 3 * MOST_CELLS + 20_000
+    told = fleet_markdown(made)
+    assert f"Speedups of {len(models)} models on {len(devices)} devices are in fleet.html and fleet.json." in told
+    assert len(told) < 10_000
+
+
+def test_a_fleet_is_told_in_markdown(page: Path) -> None:
+    """What got worse and where, the first rows of each list, and where the rest is."""
+    text = fleet_markdown(stored_fleet(page.parent / "store"))
+    assert "- **Xperia 5 \\#1** (device):" in text
+    assert "## Levels that fell in the last 14 days" in text
+    assert "more in fleet.json." in text
+
+
+def test_what_is_widespread_is_told_once(page: Path) -> None:
+    """The device that got slower with all its models is one line above the list, and in none of its rows."""
+    text = page.read_text(encoding="utf-8")
+    assert re.search(r'<b class="name">Xperia 5 #1</b> \(device\): \d+ of \d+ configurations are slower', text)
+    listed = text.split('aria-label="Slower than usual"')[1].split("</table>")[0]
+    assert "Xperia 5 #1" not in listed
+    assert listed.count('<svg class="spark"') == listed.count("<tr>") - 1
+
+
+def test_a_fleet_of_one_night_says_that_nothing_can_be_compared(tmp_path: Path) -> None:
+    """And after a second night that five predecessors are the fewest."""
+    store_nights(tmp_path / "one", steady_fleet(2, 2, 1))
+    assert "shows from the second night on" in fleet_html(stored_fleet(tmp_path / "one"))
+    store_nights(tmp_path / "two", steady_fleet(2, 2, 2))
+    text = fleet_html(stored_fleet(tmp_path / "two"))
+    assert "None can be judged yet." in text
+    assert "4 have too few predecessors to be judged, fewer than 5." in text
+
+
+def test_a_line_of_runs_has_a_point_each_and_none_for_a_single_run() -> None:
+    """From the lowest to the highest; equal values are in the middle; long series are binned."""
+    assert sparkline([1.0]) == ""
+    assert 'points="2,14 4,2"' in sparkline([1.0, 2.0])
+    assert 'points="2,8 4,8"' in sparkline([1.0, 1.0])
+    assert sparkline([float(n) for n in range(600)]).count(",") == 60
+    assert blocks([1.0, 2.0, 1.5]) == "▁█▅"
+
+
+def many(series: int, changed: int = 0, runs: int = 30) -> History:
+    """Series of one metric, of which some have a step of 20 % in the middle, each a night later than the one before."""
+    found = []
+    for number in range(series):
+        for night in range(runs):
+            step = 1.2 if number < changed and night >= 10 + number % 15 else 1.0
+            when = f"2026-01-{night + 1:02d}T00:00:00"
+            point = Point(f"{number}-{night}", when, when[:10], 1e6 * step * NOISE[(night + number) % 10], when)
+            found.append((SUBJECT._replace(model=f"m{number}"), point))
+    return history("store", LATENCY, Order.DATE, found, 0)
+
+
+def test_a_history_of_many_series_has_few_pictures_and_a_line_for_each() -> None:
+    """The changed ones first, the newest of them with pictures; folded, and nothing is lost."""
+    text = history_html(many(60, changed=32))
+    assert len(re.findall(r"<svg xmlns", text)) == 12
+    changed, steady = text.split("<h2>Series without a change</h2>")
+    assert changed.count('class="n big slower"') == 32
+    assert steady.count('class="name series"') == 28
+    first = re.findall(r'<td class="how">(2026\S+)</td>', changed)
+    assert len(first) == 32
+    assert first == sorted(first, reverse=True)
+
+
+def test_a_single_run_has_no_picture() -> None:
+    """Nor a line: a figure of one point says nothing that its value does not."""
+    text = history_html(many(5, runs=1))
+    assert "<svg" not in text
+    assert text.count('class="name series"') == 5
+    assert "1*" in text
+
+
+def test_a_few_series_have_a_picture_each() -> None:
+    """As long as there are no more than a page shows at a glance."""
+    assert history_html(many(3)).count("<svg xmlns") == 3
+
+
+def test_a_terminal_is_not_flooded_by_series_that_did_not_change() -> None:
+    """Those that changed are told; of the others as many as there is room for, and how many more there are."""
+    text = text_of(history_summary(many(80, changed=2)))
+    assert text.count("worse:") == 2
+    assert "30 more series without a change" in text
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Chromium]:
+    """One browser for all tests."""
+    opened = Chromium()
+    yield opened
+    opened.close()
+
+
+@pytest.mark.skipif(COMMAND is None, reason="needs chromium")
+def test_a_fleet_fits_a_phone_and_opens_by_the_keyboard(page: Path, browser: Chromium) -> None:
+    """No page wider than its window, no request, no alarm; Enter unfolds the whole map."""
+    browser.view(390, 800)
+    browser.open(page)
+    assert browser.value("document.documentElement.scrollWidth") == 390
+    assert len(browser.requests()) == 1
+    browser.focus("details:has(.whole) > summary")
+    browser.press("Enter")
+    assert browser.value("document.querySelector('details:has(.whole)').open") is True
+    assert browser.value("document.querySelectorAll('.whole tbody tr').length") >= 40
+    assert browser.alarms() == []
+
+
+@pytest.mark.skipif(COMMAND is None, reason="needs chromium")
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_shade_can_be_read(page: Path, browser: Chromium, scheme: str) -> None:
+    """Contrast of text on each shade over the ground is 4.5 at least (WCAG 2.2, 1.4.3)."""
+    browser.view(1400, 900, scheme)
+    browser.open(page)
+    contrasts = browser.value(CONTRASTS)
+    assert min(contrasts.values()) >= 4.5, contrasts
+
+
+CONTRASTS = """(() => {
+  const parse = (text) => (text.match(/[\\d.]+/g) || []).map(Number);
+  const light = ([r, g, b]) => [r, g, b].map((c) => c / 255)
+    .map((c) => c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4)
+    .reduce((sum, c, i) => sum + c * [0.2126, 0.7152, 0.0722][i], 0);
+  const ground = parse(getComputedStyle(document.body).backgroundColor);
+  const row = document.querySelector('.map tbody tr');
+  const found = {};
+  for (const name of ['', 'best', ...[1, 2, 3, 4, 5].flatMap((n) => [`loss${n}`, `gain${n}`])]) {
+    const cell = row.insertCell();
+    if (name) cell.className = name;
+    const style = getComputedStyle(cell);
+    const [r, g, b, a = 1] = parse(style.backgroundColor);
+    const over = [r, g, b].map((c, i) => c * a + ground[i] * (1 - a));
+    const [high, low] = [light(over), light(parse(style.color))].sort((x, y) => y - x);
+    found[name] = (high + 0.05) / (low + 0.05);
+    cell.remove();
+  }
+  return found;
+})()"""
