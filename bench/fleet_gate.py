@@ -31,6 +31,8 @@ THRESHOLDS = (DEFAULT_THRESHOLD, 0.02)
 STEPS = (0.03, 0.05, 0.1, 0.2)
 NOISES = ("normal", "heavy tails", "autocorrelated", "mixed", "nights in common")
 _NIGHT_SHARE = 0.5
+_TAILED = 0.1
+"""Share of series with heavy tails in mixed noise."""
 
 
 class Fleet(NamedTuple):
@@ -52,8 +54,6 @@ class Fleet(NamedTuple):
         own = self.logs[:, first:end]
         numbers = np.broadcast_to(np.arange(own.shape[1]), own.shape)
         return judged_families(own, numbers, self.devices, self.models)
-_TAILED = 0.1
-"""Share of series with heavy tails in mixed noise."""
 
 
 def fleet(

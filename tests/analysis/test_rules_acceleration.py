@@ -233,7 +233,7 @@ def test_too_few_rounds_decide_nothing_about_operators() -> None:
     sides = compared(events(2, convolution=900), events(2, convolution=500))
     found = examine_comparison(PairEvidence(sides, None, ("avx512",)))
     for rule in ("acceleration_unused", "acceleration_effect", "unhelped_operators", "slowed_operators"):
-        assert reason(found, rule).startswith("not checked: inconclusive, too few rounds")
+        assert reason(found, rule).startswith("not checked: undecidable, too few rounds")
 
 
 @pytest.mark.parametrize(("after", "expected"), [(400, False), (900, True)])

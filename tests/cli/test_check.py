@@ -197,7 +197,7 @@ def test_two_sessions_are_said_to_be_two(old: Path, new: Path, tmp_path: Path) -
         for repetition in Bundle.open(new).manifest.repetitions
     ]
     notes = opscope.check(changed(new, tmp_path / "later", repetitions=later), old).notes
-    assert sum("drift of the machine is not in the interval" in note for note in notes) == 1
+    assert sum("does not include machine drift" in note for note in notes) == 1
 
 
 def test_a_comparison_of_two_bundles_warns_as_the_gate_does(old: Path, new: Path) -> None:
@@ -505,17 +505,12 @@ def test_characters_that_xml_forbids_are_removed() -> None:
     assert xml_text("a\x00\x08\x0b\x1f\ud800\ufffe\uffffb\t\n\r\u20ac\U0001f600") == "ab\t\n\r\u20ac\U0001f600"
 
 
-def test_the_workflow_of_the_documentation_is_yaml() -> None:
-    """And it checks both programs in one run, with options that exist."""
-    yaml = pytest.importorskip("yaml")
-    (text,) = re.findall(r"```yaml\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-    workflow = yaml.safe_load(text)
-    steps = {step["name"]: step for step in workflow["jobs"]["speed"]["steps"] if "name" in step}
-    assert steps["Check"]["run"].startswith("opscope check head.pte --against base.pte ")
-    for step in steps.values():
-        subprocess.run(["bash", "-n"], input=step.get("run", ""), text=True, check=True)
+def test_the_commands_of_the_page_have_options_that_exist() -> None:
+    """Each checks two programs in one run."""
+    commands = re.findall(r"^opscope check head\.pte --against base\.pte .+$", PAGE.read_text("utf-8"), re.MULTILINE)
     known = run("--help").stdout
-    options = re.findall(r"--[a-z]+", steps["Check"]["run"])
+    options = re.findall(r"--[a-z]+", " ".join(commands))
+    assert len(commands) > 1
     assert options
     assert all(option in known for option in options)
 

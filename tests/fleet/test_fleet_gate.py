@@ -30,7 +30,7 @@ LAST = "2026-01-24"
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Six models on five phones: phone 2, with another system, is slower for two nights, last night model 1 on phone 4."""
+    """Six models on five phones; phone 2 has another system and is slower for two nights, one series for one night."""
     nights = steady(6, 5, NIGHTS, scatter=0.005)
     nights.latency[:, 2, -2:] *= 1.12
     nights.system[2, -2:] = "Android 15"

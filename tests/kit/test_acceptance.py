@@ -233,7 +233,7 @@ def test_kernels_of_a_log_are_shown_and_not_called_run(text):
     section = text.split("## Kernel Insights")[1].split("\n## ")[0]
     assert "| xnn_pf16_igemm_minmax_ukernel_4x8__neonsme2 | SME2 |" in section
     assert "| xnn_f16_vlrelu_ukernel__neonfp16arith_u16 | NEON fp16 |" in section
-    assert "were registered kernels, not those that ran" in section
+    assert "it does not show which ran" in section
     assert "XNNPACK chose kernels of the SME family" in section
 
 

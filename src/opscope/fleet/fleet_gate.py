@@ -21,7 +21,7 @@ from opscope.fleet.analysis.fleet_gate import (
     FleetBudgets,
     FleetGate,
     FleetTerms,
-    PartTime,
+    MovedPart,
     StoredRun,
     StoredSeries,
     decide,
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from opscope.fleet.analysis.common_moves import RunFacts
-    from opscope.fleet.analysis.fleet_gate import FleetDecision, Origin
+    from opscope.fleet.analysis.fleet_gate import ChangeOrigin, FleetDecision
     from opscope.fleet.store.place import StoreLocation
     from opscope.fleet.stored_runs import RunFilter
 
@@ -172,7 +172,7 @@ def _stored(row: tuple[Any, ...], cut: tuple[int, int], facts: Mapping[tuple[str
     )
 
 
-def _origins(place: StoreLocation, series: Sequence[StoredSeries], decision: FleetDecision) -> dict[int, Origin]:
+def _origins(place: StoreLocation, series: Sequence[StoredSeries], decision: FleetDecision) -> dict[int, ChangeOrigin]:
     """Since when the slower series are slower and where, by their numbers: one query for runs, one for operators."""
     numbers = decision.slower[:_MOST_TRACED]
     if not numbers:
@@ -215,7 +215,7 @@ def _parts(
     place: StoreLocation,
     series: Sequence[StoredSeries],
     sides: Mapping[int, tuple[Sequence[StoredRun], Sequence[StoredRun]]],
-) -> dict[int, tuple[list[PartTime], list[PartTime]]]:
+) -> dict[int, tuple[list[MovedPart], list[MovedPart]]]:
     """Operators and categories whose time grew most, by the number of the series."""
     wanted = [
         (number, side, run.bundle, series[number].subject.variant)
@@ -242,6 +242,6 @@ def _parts(
     return {number: _split(rows.get(number, [])) for number in sides}
 
 
-def _split(rows: Sequence[tuple[Any, ...]]) -> tuple[list[PartTime], list[PartTime]]:
-    parts = [(row[1] is None, PartTime(row[1] or row[2], *row[2:])) for row in rows]
+def _split(rows: Sequence[tuple[Any, ...]]) -> tuple[list[MovedPart], list[MovedPart]]:
+    parts = [(row[1] is None, MovedPart(row[1] or row[2], *row[2:])) for row in rows]
     return [part for whole, part in parts if not whole], [part for whole, part in parts if whole]

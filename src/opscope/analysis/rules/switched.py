@@ -73,7 +73,7 @@ def not_switched(pair: PairEvidence) -> str | None:
 def undecided(pair: PairEvidence) -> str | None:
     """That too few rounds ran to decide anything; None when enough did."""
     few = pair.comparison.end_to_end.verdict is Verdict.UNDECIDABLE
-    return "inconclusive, too few rounds: run at least 6 of both variants" if few else None
+    return "undecidable, too few rounds: run at least 6 of both variants" if few else None
 
 
 def heavy_operators(pair: PairEvidence) -> list[Operator]:

@@ -73,7 +73,7 @@ class NewestRuns(NamedTuple):
     judged: Flags
 
 
-class Levels(NamedTuple):
+class RunLevels(NamedTuple):
     """Where the level of each series changed before its newest runs.
 
     Attributes:
@@ -85,7 +85,7 @@ class Levels(NamedTuple):
     residuals: Floats
 
 
-def levels(logs: Floats) -> Levels:
+def levels(logs: Floats) -> RunLevels:
     """Where the level of each series changed, by :func:`opscope.core.stats.changes.level_changes`.
 
     Args:
@@ -110,10 +110,10 @@ def levels(logs: Floats) -> Levels:
             middles = np.array([np.median(own[place][numbers == one]) for one in range(len(borders) + 1)])
             row = rows[place]
             segment[row, there[row]], residuals[row, there[row]] = numbers, own[place] - middles[numbers]
-    return Levels(segment, residuals)
+    return RunLevels(segment, residuals)
 
 
-def newest_runs(logs: Floats, found: Levels) -> NewestRuns:
+def newest_runs(logs: Floats, found: RunLevels) -> NewestRuns:
     """The newest runs of each series beside the level and the scatter of those before them.
 
     Args:
@@ -169,7 +169,7 @@ class Replay(NamedTuple):
         return kept
 
 
-def replay(logs: Floats, found: Levels) -> Replay:
+def replay(logs: Floats, found: RunLevels) -> Replay:
     """Judge every three runs in a row by the runs before them.
 
     Args:
@@ -186,7 +186,7 @@ def replay(logs: Floats, found: Levels) -> Replay:
     return Replay(np.stack([one.distance for one in windows]), np.stack([one.judged for one in windows]), comparable)
 
 
-def _beside(logs: Floats, found: Levels, end: int) -> NewestRuns:
+def _beside(logs: Floats, found: RunLevels, end: int) -> NewestRuns:
     """The ``CONFIRMING`` runs from a column on beside the runs before it."""
     before, there = logs[:, :end], np.isfinite(logs[:, :end])
     current = there & (found.segment[:, :end] == found.segment[:, end - 1 : end])
@@ -298,7 +298,7 @@ class JudgedSeries(NamedTuple):
     """
 
     runs: NewestRuns
-    levels: Levels
+    levels: RunLevels
     p_values: Floats
     fall_p_values: Floats
     corrected: Floats
@@ -382,7 +382,7 @@ class CommonCourses(NamedTuple):
         return found
 
 
-def common_courses(found: Levels, runs: NewestRuns, nights: Integers, groups: Integers) -> CommonCourses:
+def common_courses(found: RunLevels, runs: NewestRuns, nights: Integers, groups: Integers) -> CommonCourses:
     """The courses of the groups of some series.
 
     Args:

@@ -155,7 +155,7 @@ class RunPlace(msgspec.Struct, frozen=True):
     executorch: str | None
 
 
-class PartTime(msgspec.Struct, frozen=True):
+class MovedPart(msgspec.Struct, frozen=True):
     """An operator, or a category of operators, before and after; of traced runs.
 
     Attributes:
@@ -171,7 +171,7 @@ class PartTime(msgspec.Struct, frozen=True):
     after_ns: float
 
 
-class Origin(msgspec.Struct, frozen=True):
+class ChangeOrigin(msgspec.Struct, frozen=True):
     """Since when a series is slower, and where.
 
     Attributes:
@@ -185,8 +185,8 @@ class Origin(msgspec.Struct, frozen=True):
     first: RunPlace
     before: RunPlace | None
     changed: list[ChangedFact]
-    operators: list[PartTime] = []
-    categories: list[PartTime] = []
+    operators: list[MovedPart] = []
+    categories: list[MovedPart] = []
 
 
 class SlowerSeries(msgspec.Struct, frozen=True):
@@ -216,7 +216,7 @@ class SlowerSeries(msgspec.Struct, frozen=True):
     predecessors: int
     p_value: float
     common: MoveKind | None = None
-    origin: Origin | None = None
+    origin: ChangeOrigin | None = None
 
 
 class BudgetLimit(msgspec.Struct, frozen=True):
@@ -397,7 +397,7 @@ def decide(series: Sequence[StoredSeries], terms: FleetTerms) -> FleetDecision:
 
 
 def fleet_gate(
-    series: Sequence[StoredSeries], terms: FleetTerms, decision: FleetDecision, origins: Mapping[int, Origin]
+    series: Sequence[StoredSeries], terms: FleetTerms, decision: FleetDecision, origins: Mapping[int, ChangeOrigin]
 ) -> FleetGate:
     """The decision with everything that it rests on.
 
@@ -457,7 +457,7 @@ def first_of_level(runs: Sequence[StoredRun], level_ns: float, after_ns: float) 
     return first
 
 
-def origin(runs: Sequence[StoredRun], first: int) -> Origin:
+def origin(runs: Sequence[StoredRun], first: int) -> ChangeOrigin:
     """Since when a series is slower; its operators are not known yet.
 
     Args:
@@ -467,7 +467,7 @@ def origin(runs: Sequence[StoredRun], first: int) -> Origin:
     before = runs[first - 1] if first else None
     changed = changed_facts(before.facts, runs[first].facts) if before else {}
     facts = [ChangedFact(name, old, new, 1, 0) for name, (old, new) in changed.items()]
-    return Origin(_place(runs[first]), _place(before) if before else None, facts)
+    return ChangeOrigin(_place(runs[first]), _place(before) if before else None, facts)
 
 
 def _place(run: StoredRun) -> RunPlace:
@@ -587,7 +587,9 @@ def _told(move: CommonMove) -> CommonMove:
     return msgspec.structs.replace(move, regression=False)
 
 
-def _slower(series: Sequence[StoredSeries], decision: FleetDecision, number: int, where: Origin | None) -> SlowerSeries:
+def _slower(
+    series: Sequence[StoredSeries], decision: FleetDecision, number: int, where: ChangeOrigin | None
+) -> SlowerSeries:
     own = decision.families.series
     runs, change = int(own.confirmed[number]), float(own.change[number])
     level, count = math.exp(own.runs.level[number]), int(own.runs.predecessors[number])

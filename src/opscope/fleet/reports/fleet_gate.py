@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from opscope.fleet.analysis.fleet_gate import BudgetLimit, Detectable, FleetGate, Origin, SlowerSeries
+    from opscope.fleet.analysis.fleet_gate import BudgetLimit, ChangeOrigin, Detectable, FleetGate, SlowerSeries
 
 _MOST_ROWS, _MOST_MARKDOWN_ROWS, _MOST_TOGETHER = 8, 40, 5
 _MOST_PARTS = 3
@@ -153,7 +153,7 @@ def _series_text(row: SlowerSeries) -> str:
     return f"{subject_line(row.subject)}: {values}, {sizes}, {counted_text(row.runs, 'run')}"
 
 
-def _origin_lines(found: Origin | None) -> list[str]:
+def _origin_lines(found: ChangeOrigin | None) -> list[str]:
     if found is None:
         return []
     parts = [
@@ -164,7 +164,7 @@ def _origin_lines(found: Origin | None) -> list[str]:
     return [*lines, f"most in {'; '.join(parts)}"] if parts else lines
 
 
-def _since(found: Origin) -> str:
+def _since(found: ChangeOrigin) -> str:
     """The first run of the new level, and what differs from the run before it."""
     first, before = found.first, found.before
     versions = [f"executorch {first.executorch}"] if first.executorch else []
@@ -174,7 +174,7 @@ def _since(found: Origin) -> str:
     return ", ".join([names, *versions, *([told] if told else [])])
 
 
-def _changed(found: Origin) -> str:
+def _changed(found: ChangeOrigin) -> str:
     return "; ".join(map(fact_text, found.changed)) or "nothing that is recorded changed"
 
 

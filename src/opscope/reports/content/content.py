@@ -331,7 +331,7 @@ def _change(result: EndToEnd, slower: str, undecided: str) -> str:
         return f"{slower}, {ratio_text(result.speedup)}"
     if result.verdict is Verdict.NO_DIFFERENCE:
         return no_difference_text(result)
-    return f"{ratio_text(result.speedup)}, inconclusive: {undecided}"
+    return f"{ratio_text(result.speedup)}, undecidable: {undecided}"
 
 
 def no_difference_text(result: EndToEnd) -> str:
