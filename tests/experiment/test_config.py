@@ -248,7 +248,7 @@ V = 'model = "m"\nvariants = [{name = "a"}, {name = "b", ablate = ["avx2"]}]\n'
         ("model = 'm'\n[devices.rpi5]", "devices.rpi5.target", "missing", None),
         ("model = 'm'\n[devices.rpi5]\ntarget = 3", "devices.rpi5.target", "3 is not allowed; expected a text", None),
         ("model = 'm'\n[devices.rpi5]\ntarget = 'moon'", "devices.rpi5.target", 'no target "moon"', "known"),
-        ("model = 'm'\n[devices.rpi5]\ntarget = 'ssh:-x'", "devices.rpi5.target", "no host", "ssh:board"),
+        ("model = 'm'\n[devices.rpi5]\ntarget = 'ssh:-x'", "devices.rpi5.target", "not a host", "ssh:board"),
         ("model = 'm'\n[devices.rpi5]\ntaget = 'local'", "devices.rpi5.taget", "no such key", "did you mean target"),
         ("model = 'm'\n[devices.'a b']\ntarget = 'local'", "devices", '"a b" is not allowed; expected a name', None),
         ("model = 'm'\ndevices = {a = 'ssh:a'}", "devices.a", "expected a table", 'target = "ssh:a"'),

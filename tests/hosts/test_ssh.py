@@ -527,9 +527,9 @@ def test_a_read_only_device_is_said_to_be(board: sshd.Sshd, read_only: Path) -> 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("-oProxyCommand=x", "no host"),
-        ("two words", "no host"),
-        ("board;id", "no host"),
+        ("-oProxyCommand=x", "not a host"),
+        ("two words", "not a host"),
+        ("board;id", "not a host"),
         ("board:99999", "99999 is not a port"),
         ("board?directory=/x", "no option 'directory'"),
         ("board?dir=/a b", "cannot be a directory"),

@@ -253,8 +253,8 @@ def test_both_number_types_stand_side_by_side(tmp_path):
     ("machine", "told"),
     [
         ("x86_64", "On x86-64 names are the same for every instruction set."),
-        ("arm64", "On Arm names without packed types speak against SME, except for types that are quantised"),
-        (None, "on x86-64 it says nothing"),
+        ("arm64", "On Arm, names without packed types suggest that SME was not used"),
+        (None, "on x86-64, nothing"),
     ],
 )
 def test_what_a_name_without_packed_types_means_depends_on_the_machine(machine, told, tmp_path):

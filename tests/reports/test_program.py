@@ -139,7 +139,7 @@ def test_a_damaged_record_leaves_shapes_and_costs(done, tmp_path):
     found = analyze(copy)
     assert {warning.code for warning in found.trace.warnings} >= {"record_unusable"}
     assert found.program
-    assert "no zip file" in (found.program.etrecord_problem or "")
+    assert "not a zip file" in (found.program.etrecord_problem or "")
     for page in report(copy, ("md", "html"), out=tmp_path / "pages"):
         text = page.read_text()
         assert "(.etrecord) cannot be used: " in text

@@ -77,7 +77,7 @@ def write_nights(store: Path, nights: Nights) -> Path:
                 if nights.parts is not None:
                     shares = nights.parts[model, device, night].tolist()
                 operators += [_operator(entry, number, float(latency) * s) for number, s in enumerate(shares)]
-        batch.add_many(entries, {"runs": _frame("runs", runs), "operators": _frame("operators", operators)})
+        batch.add(entries, {"runs": _frame("runs", runs), "operators": _frame("operators", operators)})
         batch.write(place)
     return store
 

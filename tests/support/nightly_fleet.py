@@ -93,7 +93,7 @@ def store_nights(store: Path, fleet: NightlyFleet) -> None:
         entries, runs = _night(fleet, night)
         frames = {"runs": runs} | ({"kernels": _kernels(runs)} if night == nights - 1 else {})
         batch = Batch()
-        batch.add_many(entries, frames)
+        batch.add(entries, frames)
         batch.write(place)
 
 

@@ -82,8 +82,8 @@ def test_an_address_names_the_device_and_how_it_is_used(text: str, address: AdbA
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("-s other", "no serial number"),
-        ("x;rm", "no serial number"),
+        ("-s other", "not the serial number"),
+        ("x;rm", "not the serial number"),
         ("x?power=bost", "no power profile 'bost'"),
         ("x?pwer=boost", "no option 'pwer'"),
         ("x?boost", "are not options"),

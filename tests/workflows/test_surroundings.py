@@ -416,7 +416,7 @@ def test_a_name_that_is_no_text_is_refused(toy_program: Path, tmp_path: Path) ->
         pytest.skip("this file system knows only names in UTF-8")
     words = [str(BIN), "profile", b"b\xe4d.pte", "--target", "local", *SHORT, "--out", "out"]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert (done.returncode, "no text in UTF-8" in done.stderr) == (2, True), done.stderr
+    assert (done.returncode, "not text in UTF-8" in done.stderr) == (2, True), done.stderr
     assert not (tmp_path / "out" / "manifest.json").exists()
 
 

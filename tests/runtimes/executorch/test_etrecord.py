@@ -273,7 +273,7 @@ def test_too_many_members_are_refused(read):
         (b"\xff\xfe", "does not hold what it should"),
         ({"graph_module": {}}, "missing required field"),
         ({"graph_module": {"graph": {"nodes": 3, "tensor_values": {}}}}, "Expected `array`"),
-        (graph(node(nn_module_stack="one,two")), "no entry of a module stack"),
+        (graph(node(nn_module_stack="one,two")), "not an entry of a module stack"),
         (graph(x={"dtype": 7, "sizes": [{}]}), "neither a number nor an expression"),
         (graph(x={"dtype": 7, "sizes": [{"as_int": -1}]}), "neither a number nor an expression"),
     ],

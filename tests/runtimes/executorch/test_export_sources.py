@@ -106,7 +106,7 @@ def test_a_place_that_is_taken_is_refused_before_anything_is_exported(tmp_path: 
     for name, told in (("file", "is a file"), ("other", "not empty"), ("export", "already holds an export")):
         with pytest.raises(BundleError, match=told):
             export("toy_cnn", out=tmp_path / name)
-    with pytest.raises(UsageError, match="no tolerance"):
+    with pytest.raises(UsageError, match="not a tolerance"):
         export("toy_cnn", out=tmp_path / "new", tolerance=-1.0)
     assert sorted(path.name for path in tmp_path.rglob("*")) == sorted(
         ["file", "other", "notes.txt", "export", "export.json"]
