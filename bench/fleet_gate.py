@@ -30,9 +30,7 @@ SCATTERS = (0.003, 0.01, 0.02)
 THRESHOLDS = (DEFAULT_THRESHOLD, 0.02)
 STEPS = (0.03, 0.05, 0.1, 0.2)
 NOISES = ("normal", "heavy tails", "autocorrelated", "mixed", "nights in common")
-_NIGHT_SHARE = 0.5
-_TAILED = 0.1
-"""Share of series with heavy tails in mixed noise."""
+_NIGHT_SHARE, _TAILED_SHARE = 0.5, 0.1
 
 
 class Fleet(NamedTuple):
@@ -77,7 +75,7 @@ def _noise(noise: str, generator: np.random.Generator, count: int, nights: int) 
         for night in range(1, nights):
             values[:, night] = 0.5 * values[:, night - 1] + math.sqrt(0.75) * values[:, night]
     if noise == "mixed":
-        tailed = generator.random(count) < _TAILED
+        tailed = generator.random(count) < _TAILED_SHARE
         values[tailed] = generator.standard_t(2, (int(tailed.sum()), nights))
     return values
 
@@ -141,7 +139,9 @@ def main() -> None:
             print(f"{noise:<20}{scatter:>9.1%}{row}", flush=True)
     print("\nred in the first, second and third night, with thresholds of 3 % and 2 %")
     print(
-        f"{'noise':<18}{'scatter':>8}{'step':>6}" + "".join(f"{what:>20}" for what in 2 * ("series", "device", "model"))
+        f"{'noise':<18}{'scatter':>8}{'step':>6}",
+        "".join(f"{what:>20}" for what in 2 * ("series", "device", "model")),
+        sep="",
     )
     for noise in NOISES:
         for scatter in SCATTERS:

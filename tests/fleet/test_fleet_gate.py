@@ -30,7 +30,7 @@ LAST = "2026-01-24"
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Six models on five phones; phone 2 has another system and is slower for two nights, one series for one night."""
+    """Six models on five phones: phone 2 is slower for two nights, with a new system; last night model 1 on phone 4."""
     nights = steady(6, 5, NIGHTS, scatter=0.005)
     nights.latency[:, 2, -2:] *= 1.12
     nights.system[2, -2:] = "Android 15"
@@ -61,13 +61,13 @@ def test_the_first_sentences_say_where_and_why(store: Path) -> None:
     """The same in text, Markdown and JUnit."""
     found = check_fleet(LAST, store)
     sentence = (
-        "device phone 2: 6 of 6 series slower (median +12.0 %, +10.9 % to +12.4 %), 1 of 24 of other devices: the "
-        "device changed, not the programs; with it system Android 14 -> Android 15 in 6 of these and 0 of 23 others"
+        "device phone 2: 6 of 6 series slower (median +12.0 %, +10.9 % to +12.4 %), 1 of 24 of other devices: "
+        "the device changed, not the programs; with it system Android 14 -> Android 15 in 6 of these and 0 of 23 others"
     )
     assert move_text(found.moves[0]) == sentence
     assert "7 of 30 judged series slower (1 alone" in " ".join(text_of(fleet_gate_summary(found)).split())
     assert fleet_gate_markdown(found).startswith("## opscope check: regression\n")
-    suite = ET.fromstring(fleet_gate_junit(found))[0]  # noqa: S314 - what was just written
+    suite = ET.fromstring(fleet_gate_junit(found))[0]  # noqa: S314 - our own output
     failed = [case.get("name") for case in suite.iter("testcase") if case.find("failure") is not None]
     assert failed == [*(f"model-{number}" for number in range(6)), "device phone 2"]
 

@@ -21,7 +21,7 @@ from opscope.fleet.analysis.fleet_gate import (
     FleetBudgets,
     FleetGate,
     FleetTerms,
-    MovedPart,
+    PartChange,
     StoredRun,
     StoredSeries,
     decide,
@@ -117,7 +117,7 @@ def read_fleet_budgets(file: Path) -> FleetBudgets:
 
 
 def _series(place: StoreLocation, chosen: RunFilter, since: datetime) -> tuple[list[StoredSeries], int]:
-    """The series with a new run, and how many have none: a query for times, one for the facts of two runs each."""
+    """The series with a new run, and how many have none: one query for times, one for the facts of two runs each."""
     kept = chosen.also("kind", "bundle")
     newest = min(kept.last or _MOST_RUNS, _MOST_RUNS)
     order = f"ORDER BY {_TIME}, created, bundle"
@@ -200,8 +200,7 @@ def _runs(place: StoreLocation, chosen: Mapping[str, int]) -> dict[int, list[Sto
     columns = ", ".join(f'r."{name}"' for name in FACT_COLUMNS)
     sql = (
         f"SELECT k.key, r.bundle, r.created, coalesce(r.placed, r.created) AS time, r.latency_ns, {columns} "  # noqa: S608 - same
-        "FROM runs r "
-        f"JOIN ({keys}) k ON {same} WHERE r.latency_ns > 0 ORDER BY time, r.created, r.bundle"
+        f"FROM runs r JOIN ({keys}) k ON {same} WHERE r.latency_ns > 0 ORDER BY time, r.created, r.bundle"
     )
     found: dict[int, list[StoredRun]] = {}
     for key, bundle, created, placed, value, *facts in ask(place, sql, [list(chosen)]).rows:
@@ -215,7 +214,7 @@ def _parts(
     place: StoreLocation,
     series: Sequence[StoredSeries],
     sides: Mapping[int, tuple[Sequence[StoredRun], Sequence[StoredRun]]],
-) -> dict[int, tuple[list[MovedPart], list[MovedPart]]]:
+) -> dict[int, tuple[list[PartChange], list[PartChange]]]:
     """Operators and categories whose time grew most, by the number of the series."""
     wanted = [
         (number, side, run.bundle, series[number].subject.variant)
@@ -229,8 +228,8 @@ def _parts(
         f"WITH wanted AS (SELECT {lists}), "  # noqa: S608 - names of ours
         "sums AS (SELECT w.number, w.side, w.bundle, o.category, regexp_replace(o.name, ' #\\d+$', '') AS name, "
         "sum(o.time_ns) AS ns FROM operators o JOIN wanted w ON o.bundle = w.bundle AND o.variant = w.variant "
-        "GROUP BY ALL), whole AS (SELECT number, side, bundle, category, NULL AS name, sum(ns) AS ns FROM sums "
         "GROUP BY ALL), "
+        "whole AS (SELECT number, side, bundle, category, NULL AS name, sum(ns) AS ns FROM sums GROUP BY ALL), "
         "medians AS (SELECT number, category, name, coalesce(median(ns) FILTER (side = 0), 0) AS before, "
         "coalesce(median(ns) FILTER (side = 1), 0) AS after FROM (FROM sums UNION ALL FROM whole) GROUP BY ALL) "
         "SELECT number, name, category, before, after FROM medians WHERE after > before "
@@ -242,6 +241,6 @@ def _parts(
     return {number: _split(rows.get(number, [])) for number in sides}
 
 
-def _split(rows: Sequence[tuple[Any, ...]]) -> tuple[list[MovedPart], list[MovedPart]]:
-    parts = [(row[1] is None, MovedPart(row[1] or row[2], *row[2:])) for row in rows]
+def _split(rows: Sequence[tuple[Any, ...]]) -> tuple[list[PartChange], list[PartChange]]:
+    parts = [(row[1] is None, PartChange(row[1] or row[2], *row[2:])) for row in rows]
     return [part for whole, part in parts if not whole], [part for whole, part in parts if whole]

@@ -73,7 +73,7 @@ class NewestRuns(NamedTuple):
     judged: Flags
 
 
-class RunLevels(NamedTuple):
+class SeriesLevels(NamedTuple):
     """Where the level of each series changed before its newest runs.
 
     Attributes:
@@ -85,7 +85,7 @@ class RunLevels(NamedTuple):
     residuals: Floats
 
 
-def levels(logs: Floats) -> RunLevels:
+def levels(logs: Floats) -> SeriesLevels:
     """Where the level of each series changed, by :func:`opscope.core.stats.changes.level_changes`.
 
     Args:
@@ -98,7 +98,7 @@ def levels(logs: Floats) -> RunLevels:
     residuals = before - _medians(before, there)[:, None]
     with np.errstate(invalid="ignore"):
         spread = np.where(there, before, -np.inf).max(axis=1) - np.where(there, before, np.inf).min(axis=1)
-    # Levels that are closer than the tolerance are one, so a series within it has no change.
+    # SeriesLevels that are closer than the tolerance are one, so a series within it has no change.
     counts = there.sum(axis=1)
     wide = spread > math.log1p(TOLERANCE)
     for count in np.unique(counts[wide & (counts >= SHORTEST_SERIES)]):
@@ -110,10 +110,10 @@ def levels(logs: Floats) -> RunLevels:
             middles = np.array([np.median(own[place][numbers == one]) for one in range(len(borders) + 1)])
             row = rows[place]
             segment[row, there[row]], residuals[row, there[row]] = numbers, own[place] - middles[numbers]
-    return RunLevels(segment, residuals)
+    return SeriesLevels(segment, residuals)
 
 
-def newest_runs(logs: Floats, found: RunLevels) -> NewestRuns:
+def newest_runs(logs: Floats, found: SeriesLevels) -> NewestRuns:
     """The newest runs of each series beside the level and the scatter of those before them.
 
     Args:
@@ -169,7 +169,7 @@ class Replay(NamedTuple):
         return kept
 
 
-def replay(logs: Floats, found: RunLevels) -> Replay:
+def replay(logs: Floats, found: SeriesLevels) -> Replay:
     """Judge every three runs in a row by the runs before them.
 
     Args:
@@ -186,7 +186,7 @@ def replay(logs: Floats, found: RunLevels) -> Replay:
     return Replay(np.stack([one.distance for one in windows]), np.stack([one.judged for one in windows]), comparable)
 
 
-def _beside(logs: Floats, found: RunLevels, end: int) -> NewestRuns:
+def _beside(logs: Floats, found: SeriesLevels, end: int) -> NewestRuns:
     """The ``CONFIRMING`` runs from a column on beside the runs before it."""
     before, there = logs[:, :end], np.isfinite(logs[:, :end])
     current = there & (found.segment[:, :end] == found.segment[:, end - 1 : end])
@@ -264,9 +264,10 @@ class NoiseTail(NamedTuple):
 def noise_tail(distances: Floats, runs: int = 1) -> NoiseTail:
     """The tail of replayed distances, of which a part is known, and the rest falls exponentially.
 
-    By :func:`normal_distance` both normal noise and noise whose tails fall with a power of the distance fall faster
-    than that, so the probabilities of what was never seen are too large rather than too small. Few values know the mean
-    excess with an error of one in the root of their number; it is taken two such errors larger.
+    Far off, by :func:`normal_distance`, normal noise falls faster than that, and so does noise whose tails fall with a
+    power of the distance. Where a few of many series have such tails, it may fall more slowly at first: the tail is
+    therefore fitted to the 25 largest values at most. They know the mean excess with an error of one in the root of
+    their number; it is taken two such errors larger.
 
     Args:
         distances: of noise; each the least of some runs.
@@ -298,7 +299,7 @@ class JudgedSeries(NamedTuple):
     """
 
     runs: NewestRuns
-    levels: RunLevels
+    levels: SeriesLevels
     p_values: Floats
     fall_p_values: Floats
     corrected: Floats
@@ -382,7 +383,7 @@ class CommonCourses(NamedTuple):
         return found
 
 
-def common_courses(found: RunLevels, runs: NewestRuns, nights: Integers, groups: Integers) -> CommonCourses:
+def common_courses(found: SeriesLevels, runs: NewestRuns, nights: Integers, groups: Integers) -> CommonCourses:
     """The courses of the groups of some series.
 
     Args:

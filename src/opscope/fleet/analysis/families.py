@@ -69,7 +69,7 @@ def judged_families(logs: Floats, nights: Integers, devices: Integers, models: I
     runs = newest_runs(logs, found)
     of_devices, of_models = (common_courses(found, runs, nights, groups) for groups in (devices, models))
     by_device, by_model = judge_newest(of_devices.logs), judge_newest(of_models.logs)
-    # What changed on a whole device or in a whole model is not a noise of its series, however small it is in each.
+    # What changed on a whole device or in a whole model is no noise of its series, however small it is in each.
     changed = of_devices.runs_in(by_device.lasting, nights, devices) | of_models.runs_in(
         by_model.lasting, nights, models
     )

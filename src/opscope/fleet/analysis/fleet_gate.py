@@ -155,7 +155,7 @@ class RunPlace(msgspec.Struct, frozen=True):
     executorch: str | None
 
 
-class MovedPart(msgspec.Struct, frozen=True):
+class PartChange(msgspec.Struct, frozen=True):
     """An operator, or a category of operators, before and after; of traced runs.
 
     Attributes:
@@ -185,8 +185,8 @@ class ChangeOrigin(msgspec.Struct, frozen=True):
     first: RunPlace
     before: RunPlace | None
     changed: list[ChangedFact]
-    operators: list[MovedPart] = []
-    categories: list[MovedPart] = []
+    operators: list[PartChange] = []
+    categories: list[PartChange] = []
 
 
 class SlowerSeries(msgspec.Struct, frozen=True):
