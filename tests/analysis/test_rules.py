@@ -76,7 +76,7 @@ def test_the_bottleneck_is_named_with_what_would_be_left() -> None:
     """Convolution of 800 in 1000 us: without it 0.2 ms, five times as fast at most."""
     (finding,) = (f for f in analysed(trace(convolution=800, transpose=50, add=150)).findings if f.rule == "bottleneck")
     assert "Convolution dominates: 80.0 %" in finding.title
-    assert "0.200 ms would be left, 5.00x at most" in finding.evidence
+    assert "the rest takes 0.200 ms, 5.00x at most" in finding.evidence
 
 
 def test_a_slow_first_inference_is_told() -> None:

@@ -413,7 +413,7 @@ def test_the_gate_refuses_what_cannot_be_compared(tmp_path: Path) -> None:
     words.write_text("hello")
     with pytest.raises(MismatchError, match="the same traces"):
         opscope.check_tiles(before, before)
-    with pytest.raises(MismatchError, match="no trace of AI Engine tiles"):
+    with pytest.raises(MismatchError, match="not a trace of AI Engine tiles"):
         opscope.check_tiles(words, before)
     with pytest.raises(NotFoundError, match="no such file"):
         opscope.compare_tiles(before, tmp_path / "nothing")

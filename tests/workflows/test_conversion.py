@@ -332,7 +332,7 @@ def test_wrong_input_gets_a_message_a_hint_and_a_code(
 
 def test_the_figures_of_a_whole_bundle_are_those_of_its_report(bundle: Path) -> None:
     """So another warm-up is refused there, and taken for one variant."""
-    with pytest.raises(UsageError, match="those of its report") as refused:
+    with pytest.raises(UsageError, match="has the figures of the whole bundle") as refused:
         convert(bundle, "openmetrics", warmup=1)
     assert "BUNDLE#variant" in str(refused.value.hint)
     assert b"opscope_latency" in b"".join(converted(f"{bundle}#baseline", "openmetrics", warmup=1))

@@ -76,7 +76,7 @@ def _reasons(rows: Sequence[PortableTime]) -> str:
     told = dict.fromkeys(
         f"{_plain(row)}: {row.reason}{f' ({row.evidence})' if row.evidence else ''}" for row in known[:_FEWEST]
     )
-    return f"; not delegated because:  {'; '.join(told)}" if told else ""
+    return f"; not delegated because: {'; '.join(told)}" if told else ""
 
 
 def _kinds(rows: Sequence[PortableTime]) -> list[PortableTime]:
