@@ -42,6 +42,7 @@ check: $(VENV)/dev.stamp ## the gates alone: lint, format, types, layers, docume
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python docs/build.py --check
+	$(BIN)/python docs/prose.py
 	$(MKDOCS)
 
 bench: $(VENV)/dev.stamp ## measure opscope itself, side by side with what it is compared to
