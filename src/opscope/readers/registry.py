@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol, runtime_checka
 
 from opscope.core.errors import EmptyTraceError, NotFoundError, StorageError, TraceFormatError
 from opscope.core.system.memory import limited
-from opscope.program.other_files import not_recognised
 from opscope.readers.compressed import first_bytes, inflated
 from opscope.readers.mapped import file_view
+from opscope.readers.other_files import not_recognised
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

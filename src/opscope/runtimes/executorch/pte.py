@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 import numpy as np
 
 from opscope.core.errors import TraceFormatError
-from opscope.program.other_files import not_recognised
 from opscope.program.structure.dtypes import program_type
 from opscope.program.structure.plan import (
     Chain,
@@ -57,6 +56,7 @@ from opscope.readers.fields import (
 )
 from opscope.readers.flatbuffer import FlatBuffer, Tables
 from opscope.readers.mapped import mapped_file
+from opscope.readers.other_files import not_recognised
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -39,8 +39,8 @@ def preflight(path: str | Path) -> PreflightResult:
 
 def _check(path: Path) -> None:
     """Refuse what is not a program with a word on what is expected."""
-    from opscope.program.other_files import not_recognised
     from opscope.readers.mapped import mapped_file
+    from opscope.readers.other_files import not_recognised
     from opscope.runtimes.executorch.pte import is_program
 
     if path.is_dir():

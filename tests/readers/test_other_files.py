@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from opscope.core.errors import TraceFormatError
-from opscope.program.other_files import not_recognised, other_file
+from opscope.readers.other_files import not_recognised, other_file
 
 
 def _zip(path: Path, *names: str) -> None:
