@@ -324,7 +324,7 @@ def _near(work: OperatorWork, roofs: PeakRates, working_set: float) -> CeilingRa
 
 
 def _may_update(work: OperatorWork) -> bool:
-    """Whether an elementwise operator reads one tensor and writes one: three buffers are not update in place."""
+    """Whether an elementwise operator reads one tensor and writes one: three buffers are no update in place."""
     width = _WIDTHS.get(work.dtype or "")
     if work.macs != 0 or not work.flops or width is None or work.elements is None or work.activation_bytes is None:
         return False
