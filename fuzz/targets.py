@@ -334,6 +334,12 @@ def _manifests() -> list[bytes]:
     ]
 
 
+def _read_onnxruntime_profile(data: bytes) -> object:
+    from opscope.runtimes.onnxruntime.profile import OnnxRuntimeProfileReader
+
+    return OnnxRuntimeProfileReader().read(data, WHERE).frame
+
+
 def _read_bundle_manifest(data: bytes) -> object:
     """As the manifest of a bundle, with the hashes of its records."""
     from opscope.bundle.bundle import MANIFEST, Bundle
@@ -524,6 +530,13 @@ TARGETS = (
         (b"PK\1\2", b"PK\3\4", b"PK\5\6", b"../"),
     ),
     Target("etrecord-json", "opscope.runtimes.executorch.etrecord.etrecord", _member, _json_members, _JSON),
+    Target(
+        "onnxruntime-profile",
+        "opscope.runtimes.onnxruntime.profile",
+        _read_onnxruntime_profile,
+        lambda: [path.read_bytes() for path in sorted((DATA / "onnxruntime").glob("loop-*.json"))],
+        (b'"cat" : "Node"', b"_kernel_time", b'"dur" :', b'"ts" :-1', b"SequentialExecutor::Execute"),
+    ),
     Target("kit-csv", "opscope.kit.readers.csv", _read_kit, _kit, _CSV),
     Target("bundle-manifest", "opscope.bundle.record_hashes", _read_bundle_manifest, _bundle_manifests, _JSON),
     Target("kit-run", "opscope.kit.readers.directory", _read_kit_run, _manifests, _JSON),

@@ -58,6 +58,8 @@ if TYPE_CHECKING:
     from opscope.core.table import EventTable
 
 
+NO_SPLIT = frozenset({"parallel_nodes", "nodes_do_not_add_up"})
+"""Warnings of readers that say that the operators of a trace do not add up to its inferences."""
 _TYPES = {
     "fp32": "f32",
     "float32": "f32",
@@ -220,8 +222,12 @@ class Analysis(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.ana
 
     @property
     def has_split(self) -> bool:
-        """Whether the latency is split into operators; calls of a runtime that writes no traces are not."""
-        return self.trace.format != CALLS_FORMAT
+        """Whether the latency is split into operators.
+
+        Calls of a runtime that writes no traces are not, nor those whose operators do not add up to them.
+        """
+        told = {warning.code for warning in self.trace.warnings}
+        return self.trace.format != CALLS_FORMAT and told.isdisjoint(NO_SPLIT)
 
 
 class ProgramKnowledge(NamedTuple):

@@ -167,7 +167,9 @@ def _analysed_split(analysis: Analysis) -> list[RenderableType]:
 def _how_known(analysis: Analysis) -> str:
     if analysis.program is not None:
         return f"layers: {coverage_sentence(analysis)}"
-    return "layers: operators are known by name only; --program MODEL.pte adds shapes, --etrecord adds layers"
+    known = "layers: operators are known by name only"
+    takes_program = analysis.trace.format not in _WITHOUT_PROGRAMS
+    return f"{known}; --program MODEL.pte adds shapes, --etrecord adds layers" if takes_program else known
 
 
 def inspected_summary(value: Analysis | ProgramSummary | RecordSummary | KernelSummary) -> RenderableType:
@@ -237,6 +239,8 @@ def comparison_summary(comparison: Comparison) -> RenderableType:
     )
 
 
+_WITHOUT_PROGRAMS = frozenset({"onnxruntime-json"})
+"""Formats of traces whose programs are not read."""
 _NO_SPLIT = "the difference is not split into operators: nothing was traced"
 
 

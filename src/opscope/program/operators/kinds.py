@@ -9,7 +9,9 @@ Where the names are from:
   (``backends/apple/coreml/runtime/sdk/model_event_logger_impl.mm``);
 - Vulkan: shaders (``backends/vulkan/runtime/graph/ops/glsl/*.yaml``), recorded by ``VulkanBackend.cpp``;
 - events: what else delegates record: Vulkan and VGF phases, Ethos-U (``EthosUBackend.cpp``), and the totals of QNN
-  (``QnnProfiler.cpp``), whose nodes carry ATen's names.
+  (``QnnProfiler.cpp``), whose nodes carry ATen's names;
+- ONNX: operators of opsets up to 28 and the schemas that ONNX Runtime 1.31.1 registers, its NCHWc and NHWC domains
+  included; control flow is the framework's, since what it runs are nodes of their own.
 
 All of ExecuTorch at commit cff6f4dd. Its delegates for MPS, MediaTek, OpenVINO and Samsung record no events there, that
 of NXP numbers without names.
@@ -43,6 +45,7 @@ class Kind(NamedTuple):
         coreml: operators of Core ML's MIL, likewise.
         vulkan: shaders of Vulkan, without what stands behind the operator, likewise; the longest name counts.
         events: other events of delegates, without units, separated by commas.
+        onnx: types of ONNX nodes, of the standard and of ONNX Runtime's own domains, separated by blanks.
     """
 
     name: str
@@ -53,6 +56,7 @@ class Kind(NamedTuple):
     coreml: str = ""
     vulkan: str = ""
     events: str = ""
+    onnx: str = ""
 
 
 KINDS: tuple[Kind, ...] = (
@@ -68,6 +72,10 @@ KINDS: tuple[Kind, ...] = (
         nodes="Conv2d",
         coreml="conv conv_quantized",
         vulkan="conv1d conv2d q8ta_conv2d",
+        onnx="""
+        Conv ConvInteger QLinearConv FusedConv NhwcConv NhwcFusedConv DeformConv CausalConvWithState
+        VarlenCausalConvWithState WordConvEmbedding
+        """,
     ),
     Kind(
         "depthwise",
@@ -88,6 +96,7 @@ KINDS: tuple[Kind, ...] = (
         nodes="ConvTranspose2d",
         coreml="conv_transpose",
         vulkan="conv_transpose2d q8ta_conv2d_transposed",
+        onnx="ConvTranspose ConvTransposeWithDynamicPads QLinearConvTranspose",
     ),
     Kind(
         "linear",
@@ -97,6 +106,10 @@ KINDS: tuple[Kind, ...] = (
         nodes="FullyConnected",
         coreml="linear",
         vulkan="linear q8ta_linear q4gsw_linear",
+        onnx="""
+        Gemm FusedGemm GemmFastGelu GemmFloat8 QGemm MatMulNBits MatMulNBitsMlp MatMulNBitsQkv MatMulBnb4
+        MatMulFpQ4 MatMulBlockQuantizedFp4Weight MatMulBlockQuantizedFp8Weight MoE QMoE
+        """,
     ),
     Kind(
         "matmul",
@@ -106,6 +119,10 @@ KINDS: tuple[Kind, ...] = (
         nodes="BatchMatrixMultiply",
         coreml="matmul einsum",
         vulkan="matmul",
+        onnx="""
+        MatMul MatMulInteger MatMulInteger16 MatMulIntegerToFloat QLinearMatMul FusedMatMul
+        FusedMatMulActivation TransposeMatMul DynamicQuantizeMatMul QOrderedMatMul SparseToDenseMatMul Einsum
+        """,
     ),
     Kind(
         "attention",
@@ -114,6 +131,13 @@ KINDS: tuple[Kind, ...] = (
         nodes="ScaledDotProductAttention",
         coreml="scaled_dot_product_attention",
         vulkan="sdpa_compute fused_sdpa",
+        onnx="""
+        Attention MultiHeadAttention GroupQueryAttention QAttention DecoderAttention
+        DecoderMaskedMultiHeadAttention DecoderMaskedSelfAttention PackedAttention PackedMultiHeadAttention
+        PagedAttention SparseAttention SparsePagedAttention DynamicSparseAttention LongformerAttention
+        QOrderedAttention QOrderedLongformerAttention LinearAttention LinearAttentionGate FlexAttention
+        GatedDeltaNet
+        """,
     ),
     Kind(
         "layout",
@@ -134,6 +158,7 @@ KINDS: tuple[Kind, ...] = (
         pack_q8_conv2d_dw_weights pack_q8_linear_weight conv2d_prepack_weights conv2d_dw_prepack_weights
         conv_transpose2d_prepack_weights
         """,
+        onnx="Transpose DepthToSpace SpaceToDepth ReorderInput ReorderOutput Col2Im",
     ),
     Kind(
         "reshape",
@@ -143,6 +168,7 @@ KINDS: tuple[Kind, ...] = (
         nodes="StaticReshape",
         coreml="reshape reshape_like expand_dims squeeze flatten2d sliding_windows",
         vulkan="view expand unfold_copy",
+        onnx="Reshape Squeeze Unsqueeze Flatten Expand ExpandDims",
     ),
     Kind(
         "copy",
@@ -164,6 +190,10 @@ KINDS: tuple[Kind, ...] = (
         ETVK_COPY_INPUTS, ETVK_COPY_OUTPUTS, VGF_COPY_INPUTS, VGF_COPY_OUTPUTS,
         +EthosUBackend::execute()handles.input.memcpy(), Input, Output
         """,
+        onnx="""
+        Identity MemcpyFromHost MemcpyToHost Constant ConstantOfShape Dropout Range EyeLike Trilu OneHot Shape
+        Size Bernoulli Multinomial RandomNormal RandomNormalLike RandomUniform RandomUniformLike TensorScatter
+        """,
     ),
     Kind(
         "slice",
@@ -173,6 +203,7 @@ KINDS: tuple[Kind, ...] = (
         nodes="StaticSlice",
         coreml="slice_by_index slice_by_size split crop",
         vulkan="slice select split",
+        onnx="Slice Split SplitToSequence CenterCropPad UnfoldTensor",
     ),
     Kind(
         "concatenate",
@@ -182,6 +213,9 @@ KINDS: tuple[Kind, ...] = (
         nodes="Concatenate2 Concatenate3 Concatenate4 Concatenate5",
         coreml="concat stack tile reverse reverse_sequence slice_update",
         vulkan="concat repeat flip",
+        onnx="""
+        Concat QLinearConcat ConcatFromSequence Tile ReverseSequence SequenceConstruct SequenceInsert
+        """,
     ),
     Kind(
         "pad",
@@ -194,6 +228,7 @@ KINDS: tuple[Kind, ...] = (
         nodes="StaticConstantPad",
         coreml="pad",
         vulkan="pad",
+        onnx="Pad RemovePadding RestorePadding",
     ),
     Kind(
         "gather",
@@ -205,6 +240,10 @@ KINDS: tuple[Kind, ...] = (
         """,
         coreml="gather gather_along_axis gather_nd scatter scatter_along_axis scatter_nd non_zero",
         vulkan="gather index_select index_tensor embedding",
+        onnx="""
+        Gather GatherElements GatherND GatherBlockQuantized Scatter ScatterElements ScatterND NonZero Compress
+        ArrayFeatureExtractor
+        """,
     ),
     Kind(
         "quantisation",
@@ -225,6 +264,10 @@ KINDS: tuple[Kind, ...] = (
         q8ta_quantize q8ta_dequantize quantize_and_pack unpack_4w4c_and_dequantize choose_qparams
         q4gsw_requant view_convert
         """,
+        onnx="""
+        QuantizeLinear DequantizeLinear DynamicQuantizeLinear Cast CastLike BitCast QuantizeBFP DequantizeBFP
+        QuantizeWithOrder DequantizeWithOrder
+        """,
     ),
     Kind(
         "activation",
@@ -241,6 +284,11 @@ KINDS: tuple[Kind, ...] = (
         thresholded_relu clamped_relu linear_activation scaled_tanh tanh clip
         """,
         vulkan="clamp gelu hardshrink hardsigmoid hardswish leaky_relu sigmoid tanh q8ta_relu",
+        onnx="""
+        Relu Clip Sigmoid Tanh HardSwish HardSigmoid LeakyRelu Gelu FastGelu QuickGelu BiasGelu BiasSplitGelu
+        QOrderedGelu Elu Celu Selu PRelu Mish Softplus Softsign ThresholdedRelu Shrink Swish SwiGLU ScaledSiLU
+        QLinearSigmoid QLinearLeakyRelu
+        """,
     ),
     Kind(
         "arithmetic",
@@ -261,6 +309,11 @@ KINDS: tuple[Kind, ...] = (
         less_equal logical_and logical_or logical_xor select
         """,
         vulkan="binary q8ta_add where eq_scalar ne_scalar ge_scalar gt_scalar le_scalar lt_scalar pow_scalar",
+        onnx="""
+        Add Sub Mul Div Mod Pow Max Min Sum Mean And Or Xor Not Equal Greater GreaterOrEqual Less LessOrEqual
+        Where BitShift BitwiseAnd BitwiseOr BitwiseXor QLinearAdd QLinearMul QLinearWhere MulInteger BiasAdd
+        GatedAdd ComplexMul ComplexMulConj
+        """,
     ),
     Kind(
         "unary",
@@ -280,6 +333,10 @@ KINDS: tuple[Kind, ...] = (
         sinh sqrt square tan threshold
         """,
         vulkan="abs cos exp log10 neg round rsqrt sin sqrt tan bitwise_not",
+        onnx="""
+        Abs Neg Sqrt Reciprocal Exp Log Floor Ceil Round Sin Cos Tan Asin Acos Atan Sinh Cosh Asinh Acosh Atanh
+        Erf Sign IsNaN IsInf IsAllFinite BitwiseNot
+        """,
     ),
     Kind(
         "pooling",
@@ -293,6 +350,10 @@ KINDS: tuple[Kind, ...] = (
         nodes="AvgPooling2d MaxPooling2d ArgMaxPooling2d GlobalAvgPooling2d",
         coreml="avg_pool max_pool l2_pool",
         vulkan="avg_pool2d max_pool2d",
+        onnx="""
+        AveragePool MaxPool GlobalAveragePool GlobalMaxPool GlobalLpPool LpPool MaxUnpool MaxRoiPool RoiAlign
+        NhwcMaxPool MaxpoolWithMask QLinearAveragePool QLinearGlobalAveragePool
+        """,
     ),
     Kind(
         "normalisation",
@@ -304,6 +365,12 @@ KINDS: tuple[Kind, ...] = (
         """,
         coreml="batch_norm instance_norm layer_norm l2_norm local_response_norm",
         vulkan="batchnorm native_layer_norm rms_norm group_norm",
+        onnx="""
+        BatchNormalization LayerNormalization SimplifiedLayerNormalization SkipLayerNormalization
+        SkipSimplifiedLayerNormalization EmbedLayerNormalization QEmbedLayerNormalization
+        QOrderedLayerNormalization InstanceNormalization GroupNormalization GroupNorm SkipGroupNorm
+        RMSNormalization GatedRMSNorm BranchwiseRMSNorm LRN LpNormalization MeanVarianceNormalization
+        """,
     ),
     Kind(
         "softmax",
@@ -313,6 +380,7 @@ KINDS: tuple[Kind, ...] = (
         nodes="Softmax",
         coreml="softmax",
         vulkan="softmax log_softmax sdpa_attn_weights_softmax fused_sdpa_softmax",
+        onnx="Softmax LogSoftmax Hardmax BiasSoftmax QLinearSoftmax",
     ),
     Kind(
         "reduction",
@@ -327,6 +395,10 @@ KINDS: tuple[Kind, ...] = (
         reduce_mean reduce_min reduce_prod reduce_sum reduce_sum_square cumsum argsort topk
         """,
         vulkan="amax amax2d amin amin2d argmax argmin mean mean2d sum sum2d var",
+        onnx="""
+        ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum
+        ReduceSumSquare ReduceSumInteger QLinearReduceMean ArgMax ArgMin CumSum CumProd TopK Unique
+        """,
     ),
     Kind(
         "resize",
@@ -339,6 +411,7 @@ KINDS: tuple[Kind, ...] = (
         upsample_nearest_neighbor
         """,
         vulkan="upsample_bilinear2d upsample_nearest2d grid_sampler_2d",
+        onnx="Resize Upsample GridSample AffineGrid CropAndResize",
     ),
     Kind(
         "rotary",
@@ -346,16 +419,34 @@ KINDS: tuple[Kind, ...] = (
         xnnpack="RoPE",
         vulkan="rotary_embedding apply_rotary_emb",
         aten="rope apply_rotary_emb",
+        onnx="RotaryEmbedding GemmaRotaryEmbedding MRotaryEmbedding",
     ),
-    Kind("fft", Category.OTHER, aten="fft_r2c fft_c2r fft_c2c fast_hadamard_transform"),
+    Kind(
+        "fft",
+        Category.OTHER,
+        aten="fft_r2c fft_c2r fft_c2c fast_hadamard_transform",
+        onnx="DFT STFT Rfft Irfft MelWeightMatrix HannWindow HammingWindow BlackmanWindow",
+    ),
     Kind(
         "recurrent",
         Category.OTHER,
         aten="lstm gru rnn_tanh rnn_relu quantized_gru quantized_lstm",
         coreml="gru lstm rnn",
+        onnx="LSTM GRU RNN AttnLSTM DynamicQuantizeLSTM",
     ),
-    Kind("detection", Category.OTHER, aten="nms", coreml="non_maximum_suppression"),
-    Kind("linear algebra", Category.OTHER, aten="linalg_inv_ex linalg_det linalg_svd linalg_solve linalg_cholesky_ex"),
+    Kind(
+        "detection",
+        Category.OTHER,
+        aten="nms",
+        coreml="non_maximum_suppression",
+        onnx="NonMaxSuppression",
+    ),
+    Kind(
+        "linear algebra",
+        Category.OTHER,
+        aten="linalg_inv_ex linalg_det linalg_svd linalg_solve linalg_cholesky_ex",
+        onnx="Det Inverse CDist",
+    ),
     Kind(
         "training",
         Category.OTHER,
@@ -364,6 +455,7 @@ KINDS: tuple[Kind, ...] = (
         embedding_dense_backward native_group_norm_backward native_layer_norm_backward
         """,
         vulkan="adamw_step fused_ce q4gsw_backward linear_dW",
+        onnx="Adagrad Adam Gradient Momentum NegativeLogLikelihoodLoss SoftmaxCrossEntropyLoss",
     ),
     Kind(
         "sizes",
@@ -398,5 +490,6 @@ KINDS: tuple[Kind, ...] = (
         Number of HVX threads used, Num times yield occured, Time for initial VTCM acquire, Time for HVX + HMX
         power on and acquire
         """,
+        onnx="Loop If Scan SequenceMap",
     ),
 )

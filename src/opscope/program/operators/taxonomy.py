@@ -43,7 +43,7 @@ def _table(column: str, separator: str | None = None) -> dict[str, Kind]:
 
 
 _XNNPACK, _EVENTS = _table("xnnpack", ","), _table("events", ",")
-_ATEN, _NODES, _COREML, _VULKAN = (_table(column) for column in ("aten", "nodes", "coreml", "vulkan"))
+_ATEN, _NODES, _COREML, _VULKAN, _ONNX = (_table(column) for column in ("aten", "nodes", "coreml", "vulkan", "onnx"))
 
 _DELEGATE_FORM = re.compile(r"^(?P<operator>[^(#]+?)(?: \([^)#]*\)(?: (?P<algorithm>[^#]+?))?)?(?: #\d+)?\Z")
 _NAMESPACES = ("aten.", "aten_", "dim_order_ops.", "dim_order_ops_", "quantized_decomposed.", "quantized_decomposed_")
@@ -61,6 +61,7 @@ _SHADER = re.compile(r'"kernel_name": "(?P<shader>\w{1,200})"')
 _CALLED = re.compile(r'"operator": \{"name": "(?P<operator>[\w.:]{1,200})"')
 _PLAIN_SHADER = re.compile(r"(?P<shader>[a-z]\w{0,199}?_(?:float|half|double|int8|uint8|int32|int64|bool))(?:_\d+)?\Z")
 _SHADER_WORDS = 9
+_ONNX_FORM = re.compile(r"(?P<operator>[A-Z]\w{0,99}): ")
 _UNIT = re.compile(r" \((?:us|cycles|count|bytes)\)\Z")
 
 
@@ -71,9 +72,11 @@ def classify(name: str) -> OperatorClass:
     Accepts XNNPACK's event names (``Convolution (NHWC, F32) IGEMM #3``), ExecuTorch's kernel events
     (``native_call_add.out``), ATen's own (``aten::add.Tensor``, ``aten.add.Tensor``, ``aten_add_default``), QNN
     (``aten_add_tensor:OpId_61 (cycles)``), operators of Core ML (``op_12:ios17.conv``), shaders of Vulkan
-    (``conv2d_dw_half_12``, or the text in JSON that later releases record) and the phases that delegates record.
+    (``conv2d_dw_half_12``, or the text in JSON that later releases record), the phases that delegates record, and nodes
+    of ONNX Runtime behind their type (``Conv: /stem/Conv``).
     """
-    kind = _delegate_kind(name) or _aten_kind(name) or _other_kind(name)
+    node = _ONNX_FORM.match(name)
+    kind = _ONNX.get(node["operator"]) if node else _delegate_kind(name) or _aten_kind(name) or _other_kind(name)
     return OperatorClass(kind.category, kind.name) if kind else UNKNOWN
 
 
