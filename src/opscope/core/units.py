@@ -25,6 +25,12 @@ def milliseconds(nanoseconds: float) -> str:
     return f"{nanoseconds / 1e6:.3f}"
 
 
+def milliseconds_or_blank(nanoseconds: float) -> str:
+    """The same, empty where the decimals would be zeros."""
+    text = milliseconds(nanoseconds)
+    return text if text.strip("-0.") else ""
+
+
 def size_text(count: int) -> str:
     """Bytes in binary units: ``27.2 KiB``, ``9.81 MiB``, ``85 B``."""
     for factor, unit in _SIZE_STEPS:

@@ -12,7 +12,7 @@ from opscope.analysis.compare.compare import Comparison
 from opscope.analysis.compare.outputs import OutputAgreement
 from opscope.analysis.findings.finding import Finding, RuledOut
 from opscope.analysis.findings.message import note, warning
-from opscope.analysis.findings.quality import Quality
+from opscope.analysis.findings.quality import Grade, Quality
 from opscope.analysis.kernels.kernels import KernelView
 from opscope.analysis.preflight.contents import KernelSummary
 from opscope.bundle.manifest import Manifest, Role, TracingMode, Variant
@@ -42,6 +42,8 @@ _ALIKE = 0.02
 NOT_BETWEEN = "between-process spread unknown"
 """Why one process a side decides nothing."""
 _MOST_BESIDE = 3
+SHORTEST_NS = 1_000
+"""Operators that take less are one line of a table: in milliseconds they would read as nothing."""
 
 
 class VariantResult(msgspec.Struct, frozen=True):
@@ -123,10 +125,17 @@ class ReportContent(msgspec.Struct, frozen=True, tag_field="schema", tag="opscop
 
 
 class Headline(NamedTuple):
-    """The answer in one sentence, and how far to trust it."""
+    """The answer in one sentence, and how far to trust it.
+
+    Attributes:
+        text: the answer.
+        trust: interval and design, or what limits it.
+        grade: of the measurement where it must not be acted on, shown before the answer; else empty.
+    """
 
     text: str
     trust: str
+    grade: str = ""
 
 
 _VERDICTS = {
@@ -165,6 +174,12 @@ def side_names(content: ReportContent) -> tuple[str, str]:
 
 def headline(content: ReportContent) -> Headline:
     """How fast, how much faster with acceleration, and how sure."""
+    bad = content.quality is not None and content.quality.grade is Grade.DO_NOT_TRUST
+    graded = bad and not content.manifest.target.emulated
+    return _headline(content)._replace(grade="Do not trust" if graded else "")
+
+
+def _headline(content: ReportContent) -> Headline:
     comparison = content.primary
     if comparison is None:
         analysis = content.shown
@@ -343,14 +358,15 @@ def no_difference_text(result: EndToEnd) -> str:
 
 
 def trust_text(comparison: Comparison) -> str:
-    """The interval, the design and the smallest effect that would have been seen."""
+    """The interval and the design; where no difference was shown, the smallest one that would have been."""
     result = comparison.end_to_end
     processes = f"{result.baseline_processes} + {result.candidate_processes} processes, {result.design}, {result.arm}"
     if result.ci95 is None or result.minimum_detectable is None:
         return f"no interval: {processes}"
     low, high = result.ci95
-    smallest = f"minimum detectable change: {share_text(result.minimum_detectable)}"
-    return f"95 % interval {ratio_text(low)} to {ratio_text(high)}; {processes}; {smallest}{ratio_note(comparison)}"
+    shown = result.verdict in {Verdict.FASTER, Verdict.SLOWER}
+    smallest = "" if shown else f"; minimum detectable change: {share_text(result.minimum_detectable)}"
+    return f"95 % interval {ratio_text(low)} to {ratio_text(high)}; {processes}{smallest}{ratio_note(comparison)}"
 
 
 def ratio_note(comparison: Comparison) -> str:
@@ -390,7 +406,7 @@ def category_rows(content: ReportContent) -> list[CategoryRow]:
             row.shown_ns,
             row.shown_share,
             ratio_of_times(before[row.category], row.shown_ns),
-            verdicts[row.category],
+            verdicts[row.category] if before[row.category] or row.shown_ns else None,
         )
         for row in rows
     ]
@@ -464,6 +480,28 @@ def operator_rows(content: ReportContent) -> list[OperatorRow]:
         running += operator.shown_share
         rows.append(OperatorRow(operator, running, changes.get(_place(operator))))
     return rows
+
+
+class SplitRows(NamedTuple):
+    """The operators of a table without those too short for its decimals, which are one line together."""
+
+    rows: list[OperatorRow]
+    short: ClosingRow | None
+
+
+def listed_operators(content: ReportContent) -> SplitRows:
+    """The rows of all operators, longest first; those below a microsecond are one line where there are several."""
+    rows = operator_rows(content)
+    long = [row for row in rows if row.operator.shown_ns >= SHORTEST_NS]
+    short = rows[len(long) :]
+    if len(short) < 2:  # noqa: PLR2004 - one alone needs no line for several
+        return SplitRows(rows, None)
+    before = [row.change.shown_baseline_ns for row in short if row.change and row.change.shown_baseline_ns is not None]
+    name = f"{len(short)} operators below {time_text(SHORTEST_NS)}, together"
+    time, share = (
+        sum(values) for values in zip(*((r.operator.shown_ns, r.operator.shown_share) for r in short), strict=True)
+    )
+    return SplitRows(long, ClosingRow(name, sum(before) if content.primary else None, time, share))
 
 
 def top_operators(content: ReportContent) -> list[OperatorRow]:

@@ -8,7 +8,7 @@ import jinja2
 
 from opscope.analysis.findings.quality import grade_left
 from opscope.core.units import time_text
-from opscope.reports.content.messages import grade_text, sentence
+from opscope.reports.content.messages import first_clause, further_clauses, grade_text, sentence
 from opscope.reports.content.text import markdown, plain
 
 if TYPE_CHECKING:
@@ -40,6 +40,8 @@ def environment(filters: Mapping[str, Callable[..., Any]]) -> jinja2.Environment
         "sentence": sentence,
         "limits_to": grade_left,
         "grade": grade_text,
+        "first_clause": first_clause,
+        "further_clauses": further_clauses,
         "time": time_text,
         **filters,
     }

@@ -19,12 +19,12 @@ from opscope.reports.content.content import (
     headline,
     headline_ns,
     limits,
+    listed_operators,
     measured_latency,
     missing,
     no_split_sentence,
     off_text,
     one_process_a_side,
-    operator_rows,
     resources,
     side_latencies,
     side_names,
@@ -39,6 +39,7 @@ from opscope.reports.content.messages import measure_again, quality_sentence
 from opscope.reports.content.template import environment
 from opscope.reports.content.written_by import WRITTEN_BY
 from opscope.reports.html.sections import category_class, depth_class, fused_text, html_values, width_class
+from opscope.reports.sections.answers import section_answers
 from opscope.reports.sections.markdown import markdown_values
 from opscope.reports.sections.methods import method_rows, order_sentence, tokens_text
 from opscope.reports.sections.operator_kernels import kernel_section
@@ -83,6 +84,7 @@ def _environment() -> jinja2.Environment:
     return environment(
         {
             "ms": units.milliseconds,
+            "ms_or_blank": units.milliseconds_or_blank,
             "share": units.share_text,
             "ratio": units.ratio_text,
             "size": units.size_text,
@@ -106,7 +108,7 @@ def _environment() -> jinja2.Environment:
 
 
 def _values(content: ReportContent) -> dict[str, Any]:
-    manifest, shown = content.manifest, content.shown
+    manifest, shown, listed = content.manifest, content.shown, listed_operators(content)
     threads = list({variant.threads for variant in manifest.variants})
     return {
         "headline": headline(content),
@@ -140,7 +142,9 @@ def _values(content: ReportContent) -> dict[str, Any]:
         "headline_ns": headline_ns(shown) if shown else 0.0,
         "operator_sums": closing_rows(content, copies=True) if content.has_split else [],
         "compared_latencies": [side_latencies(one, content) for one in content.comparisons],
-        "operators": operator_rows(content),
+        "operators": listed.rows,
+        "short_operators": listed.short,
+        **section_answers(content),
         "top_operators": top_operators(content)[:_TOP],
         "backends": shown.backends if shown else [],
         "shown": shown,

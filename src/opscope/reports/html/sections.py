@@ -8,9 +8,10 @@ import re
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
+from opscope.core.units import counted_text, time_text
 from opscope.program.operators.kinds import Category
 from opscope.program.operators.taxonomy import aten_operator
-from opscope.reports.content.content import headline_ns
+from opscope.reports.content.content import SHORTEST_NS, headline_ns
 from opscope.reports.html import icicle, pictures
 from opscope.reports.html.html_sections import shift_steps
 from opscope.reports.html.roofline_picture import MOST_POINTS, roofline_picture
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from opscope.analysis.analysis import Analysis
     from opscope.reports.content.content import ReportContent
+    from opscope.reports.sections.kernel_view import KernelRow
 
 _MOST_MODULES = 400
 _DEEPEST = 12
@@ -32,7 +34,7 @@ _EXPORTED = re.compile(r"^native_|_legit.*$|_with_indices$")
 def html_values(content: ReportContent) -> dict[str, Any]:
     """Values that only the template of the page needs; style, script and pictures are markup with escaped names."""
     style, script = style_sheet(), template_text("report.js")
-    shown = content.shown
+    shown, kernels = content.shown, kernel_rows(content)
     drawn = {
         "shift": pictures.category_shift(content),
         "series": pictures.latency_series(content),
@@ -49,9 +51,18 @@ def html_values(content: ReportContent) -> dict[str, Any]:
         "pictures": {name: picture or "" for name, picture in drawn.items()},
         "categories_in_order": list(Category),
         "roofline_points": MOST_POINTS,
-        "kernels": kernel_rows(content),
+        "kernels": [row for row in kernels if row.time_ns >= SHORTEST_NS],
+        "short_kernels": _short_kernels(kernels),
         "modules": module_rows(shown.modules, _MOST_MODULES) if shown else None,
     }
+
+
+def _short_kernels(rows: Sequence[KernelRow]) -> str:
+    short = [row for row in rows if row.time_ns < SHORTEST_NS]
+    if not short:
+        return ""
+    together = time_text(sum(row.time_ns for row in short))
+    return f"{counted_text(len(short), 'further line')} below {time_text(SHORTEST_NS)}, {together} together."
 
 
 def policy(style: str, script: str | None = None) -> str:
@@ -69,8 +80,8 @@ def policy(style: str, script: str | None = None) -> str:
 
 
 def width_class(share: float) -> str:
-    """Class of a bar of that share of its cell; what is not nothing is seen as a line."""
-    return f"w{min(_PERCENT, round(share * _PERCENT))}" if share > 0 else ""
+    """Class of a bar of that share of its cell; what is not nothing is seen as a line, nothing is not seen."""
+    return f"w{min(_PERCENT, round(share * _PERCENT))}" if share > 0 else "empty"
 
 
 def depth_class(depth: int) -> str:

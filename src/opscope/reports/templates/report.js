@@ -10,6 +10,17 @@
   const scales = { k: 1e3, M: 1e6, G: 1e9, s: 1e9, ms: 1e6, "µs": 1e3, ns: 1, B: 1, KiB: 2 ** 10, MiB: 2 ** 20, GiB: 2 ** 30 };
   document.documentElement.classList.add("js");
 
+  // A link into a closed section opens it; without this script it leads to the section's heading.
+  function reveal() {
+    const target = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    if (!target) return;
+    for (let box = target.closest("details"); box; box = box.parentElement.closest("details")) box.open = true;
+    target.scrollIntoView();
+  }
+  addEventListener("hashchange", reveal);
+  for (const link of all('nav a[href^="#"]')) link.addEventListener("click", () => setTimeout(reveal));
+  reveal();
+
   // A cell's value: its exact one where it has one, else the number at the start of its text with its unit.
   const number = (cell) => {
     if (cell.dataset.v) return Number(cell.dataset.v);
