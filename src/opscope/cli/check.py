@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
@@ -335,7 +334,7 @@ def _measured(
         raise UsageError("which bundle to finish?", where="--resume", hint="name its directory with --out DIR")
     out = programs.out or default_directory(programs.candidate, SystemClock().now())
     try:
-        with run_progress(shown=sys.stderr.isatty() and not quiet) as progress:
+        with run_progress(shown=not quiet) as progress:
             done = check_programs(
                 programs.candidate,
                 programs.against,
