@@ -14,7 +14,7 @@ from opscope.analysis.preflight.contents import KernelSummary, ProgramSummary, R
 from opscope.analysis.quality.quality_machine import ON_THE_DEVICE
 from opscope.core.stats.effect import Verdict
 from opscope.core.units import counted_text, milliseconds, ratio_text, share_text, size_text, time_text
-from opscope.reports.content.console import Name, Text, TextTable
+from opscope.reports.content.console import NameCell, Text, TextTable
 from opscope.reports.content.content import (
     NOT_BETWEEN,
     NOT_KNOWN,
@@ -101,7 +101,7 @@ def _kernels(content: ReportContent) -> list[RenderableType]:
     table = plain_table("operator", "number", *heads, text={"operator", *heads[::2]})
     for row in section.operators:
         cells = [text for cell in row.cells for text in ((cell.kernel, cell.calls) if cell else ("-", ""))]
-        table.add_row(Name(row.operator), str(row.number), *cells)
+        table.add_row(NameCell(row.operator), str(row.number), *cells)
     told = [*section.not_accelerated, *section.uncounted, f"Timings come from an emulator: {ON_THE_DEVICE}."]
     return [Text(), table, *map(Text, told)]
 
@@ -208,7 +208,7 @@ def _kernel_parts(kernels: KernelSummary) -> list[RenderableType]:
 def _counts(heading: str, rows: Sequence[Count]) -> TextTable:
     table = plain_table(heading, "count")
     for row in rows:
-        table.add_row(Name(row.name), str(row.count))
+        table.add_row(NameCell(row.name), str(row.count))
     return table
 
 
@@ -270,7 +270,7 @@ def _variants(content: ReportContent) -> TextTable:
             else ["not measured", "", ""]
         )
         count = str(len(latency.processes)) if latency else "0"
-        table.add_row(Name(result.variant.name), *figures, count, off_text(result.variant))
+        table.add_row(NameCell(result.variant.name), *figures, count, off_text(result.variant))
     return table
 
 
@@ -283,7 +283,7 @@ def _methods(rows: Sequence[MethodRow]) -> list[RenderableType]:
         figures = [milliseconds(value) for value in (row.latency.median_ns, row.latency.p90_ns)]
         speedup = ratio_text(row.verdict.speedup) if row.verdict else ""
         cells = str(row.method.calls), share_text(row.method.share), *figures, speedup, tokens_text(row.method)
-        table.add_row(Name(row.method.method), *cells)
+        table.add_row(NameCell(row.method.method), *cells)
     return [table]
 
 
@@ -293,14 +293,14 @@ def _categories(content: ReportContent) -> TextTable:
     head = ["category", *(judged if with_baseline else ["ms", "share"])]
     table = plain_table(*head, text={"category", "verdict"}, whole={"verdict"})
     for row in category_rows(content):
-        cells: list[RenderableType] = [Name(row.category.value), milliseconds(row.time_ns), share_text(row.share)]
+        cells: list[RenderableType] = [NameCell(row.category.value), milliseconds(row.time_ns), share_text(row.share)]
         if with_baseline:
             cells.insert(1, milliseconds(row.baseline_ns or 0))
             cells += [ratio_text(row.speedup), _verdict(row.verdict)] if row.speedup else []
         table.add_row(*cells)
     for last in closing_rows(content, copies=False):
         before = [milliseconds(last.baseline_ns) if last.baseline_ns is not None else ""] if with_baseline else []
-        table.add_row(Name(last.name), *before, milliseconds(last.time_ns), share_text(last.share))
+        table.add_row(NameCell(last.name), *before, milliseconds(last.time_ns), share_text(last.share))
     return table
 
 
@@ -319,8 +319,8 @@ def _operators(rows: Sequence[Operator], closing: Sequence[ClosingRow]) -> TextT
     heads = ("layer", "operator") if known else ("operator", "category")
     table = plain_table(*heads, "backend", "ms", "share", text={*heads, "backend"})
     for operator in work[:_TOP]:
-        name = Name(operator.name)
-        cells = (Name(layer_text(operator)), name) if known else (name, operator.category.value)
+        name = NameCell(operator.name)
+        cells = (NameCell(layer_text(operator)), name) if known else (name, operator.category.value)
         table.add_row(*cells, operator.backend, milliseconds(operator.shown_ns), share_text(operator.shown_share))
     framework = [operator for operator in rows if operator.kind == "framework"]
     for name, rest in ((f"{len(work) - _TOP} more operators", work[_TOP:]), ("framework, no operator", framework)):
@@ -343,7 +343,7 @@ def _changes(rows: Sequence[OperatorChange], comparison: Comparison) -> TextTabl
         name = change.module if change.module and change.aten else change.name  # added operators belong to no layer
         verdict = _verdict(change.verdict if change.is_judged else None)
         cells = *sides, milliseconds(change.shown_saved_ns), verdict
-        table.add_row(Name(name), *cells)
+        table.add_row(NameCell(name), *cells)
     for last in closing_changes(comparison, rows[_TOP:]):
         table.add_row(last.name, *map(milliseconds, (last.baseline_ns, last.candidate_ns, last.saved_ns)), "")
     return table

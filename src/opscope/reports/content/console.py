@@ -42,7 +42,7 @@ class Text(rich.text.Text):
         super().__init__(printable(text), style)
 
 
-class Name:
+class NameCell:
     """A name in a cell: whole where the table has the room, else cut in the middle, so that both ends are seen.
 
     Args:
