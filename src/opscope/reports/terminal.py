@@ -18,6 +18,7 @@ from opscope.reports.content.console import NameCell, Text, TextTable
 from opscope.reports.content.content import (
     NOT_BETWEEN,
     NOT_KNOWN,
+    all_threads_text,
     category_rows,
     closing_rows,
     closing_rows_of,
@@ -31,6 +32,7 @@ from opscope.reports.content.content import (
     operator_rows,
     ratio_note,
     side_latencies,
+    threads_text,
     variant_latencies,
     verdict_text,
 )
@@ -52,7 +54,7 @@ if TYPE_CHECKING:
     from opscope.analysis.findings.quality import Quality
     from opscope.analysis.operators.operators import Operator
     from opscope.analysis.preflight.contents import Count
-    from opscope.bundle.manifest import Manifest
+    from opscope.bundle.manifest import Manifest, Variant
     from opscope.reports.content.content import ClosingRow
 from opscope.reports.content.content import ReportContent
 
@@ -68,7 +70,8 @@ def summary(content: ReportContent) -> RenderableType:
     answer = headline(content)
     manifest = content.manifest
     cpu = manifest.environment.cpu or manifest.environment.machine or NOT_KNOWN
-    where = ", ".join(filter(None, (manifest.device, cpu, manifest.target.kind)))
+    threads = all_threads_text(manifest.variants) if _several_threads(manifest.variants) else None
+    where = ", ".join(filter(None, (manifest.device, cpu, manifest.target.kind, threads)))
     parts: list[RenderableType] = [
         Text(" ".join(filter(None, (*_programs(manifest), "on", where))), style="dim"),
         Text(answer.text, style="bold"),
@@ -118,7 +121,19 @@ def _split(content: ReportContent) -> list[RenderableType]:
     if content.shown is not None and not content.has_split:
         return [Text(no_split_sentence(content))]
     rows = [row.operator for row in operator_rows(content)]
-    return [_categories(content), _operators(rows, closing_rows(content, copies=True))]
+    return [*_split_of(content), _categories(content), _operators(rows, closing_rows(content, copies=True))]
+
+
+def _split_of(content: ReportContent) -> list[RenderableType]:
+    """Which thread count the tables below are of, where there are several."""
+    result = content.result(content.shown.variant or "") if content.shown else None
+    if result is None or not _several_threads(content.manifest.variants):
+        return []
+    return [Text(), Text(f"with {threads_text(result.variant.threads)} ({plain(result.variant.name, _LINE)}):")]
+
+
+def _several_threads(variants: Sequence[Variant]) -> bool:
+    return len({variant.threads for variant in variants}) > 1
 
 
 def analysis_summary(analysis: Analysis) -> RenderableType:
