@@ -131,3 +131,60 @@ def test_forced_colour_in_a_pipe(trace: Path) -> None:
     )
     assert "\x1b[1m" in done.stdout
     assert LONG in done.stdout
+
+
+def lines_of(done: subprocess.CompletedProcess[str]) -> list[str]:
+    """What was said on standard error, notes apart, which other runs on the machine may cause."""
+    return [line for line in done.stderr.splitlines() if not line.startswith(("note:", "report:"))]
+
+
+def test_a_pipe_hears_one_line_a_stage(tmp_path: Path) -> None:
+    """Not one a repetition; a failure is said; nothing with --quiet, and results stay on standard output."""
+    program = write_tiny_program(tmp_path)
+    runner = tmp_path / "runner"
+    runner.write_text("#!/bin/sh\nexit 3\n")
+    runner.chmod(0o755)
+    words = ("profile", program, "--target", f"runner:{runner}", "--rounds", "2")
+    done = opscope(*words, "--out", tmp_path / "one")
+    told = lines_of(done)
+    assert told[0] == "running 4 processes"
+    assert all("failed: " in line for line in told[1:5])
+    assert told[5:-2] == ["analysing"]
+    assert told[-2].startswith("error: ")
+    assert "running" not in opscope(*words, "--out", tmp_path / "two", "--quiet").stderr
+
+
+@pytest.mark.runtime
+@pytest.mark.filterwarnings("ignore")  # torch warns of itself
+def test_the_stages_of_a_real_run(toy_program: Path, tmp_path: Path) -> None:
+    """In a pipe a line each, in their order; without a compiler one line says what that means for the figures."""
+    words = [sys.executable, "-m", "opscope", "profile", str(toy_program), "--rounds", "2", "--runs", "2"]
+    variables = {**os.environ, "CXX": str(tmp_path / "no-compiler")}
+    done = subprocess.run(
+        [*words, "--out", str(tmp_path / "out")], capture_output=True, text=True, check=False, env=variables
+    )
+    assert done.returncode == 0, done.stderr
+    assert [line.partition(" ")[0] for line in lines_of(done)] == ["running", "measuring", "analysing", "writing"]
+    note = [line for line in done.stderr.splitlines() if "the native runner cannot be built" in line]
+    assert len(note) == 1
+    assert "memory and start-up include Python and torch" in note[0]
+    assert "the native runner cannot be built" in (tmp_path / "out" / "report.md").read_text()
+
+
+@pytest.mark.runtime
+@pytest.mark.filterwarnings("ignore")  # torch warns of itself
+def test_the_bar_on_a_terminal(toy_program: Path, tmp_path: Path) -> None:
+    """It tells the stage and which repetition runs, of how many; where no cursor moves there are lines."""
+    words = ("profile", toy_program, "--rounds", "2", "--runs", "2", "--no-roofs", "--ablate", "none")
+    done = on_terminal(*words, "--out", tmp_path / "one", columns=120)
+    assert done.returncode == 0, done.text
+    for stage in ("preparing", "running 1 of 4 processes", "analysing", "writing reports"):
+        assert stage in done.text
+    assert "/?" not in done.text
+    dumb = on_terminal(*words, "--out", tmp_path / "two", TERM="dumb")
+    assert "\x1b" not in dumb.raw
+    assert [line for line in dumb.lines if line.startswith(("running", "analysing", "writing"))] == [
+        "running 4 processes",
+        "analysing",
+        "writing reports",
+    ]

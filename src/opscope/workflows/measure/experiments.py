@@ -192,7 +192,9 @@ def measure(
     enter("writing reports")
     with _ANALYSING:
         files = write_reports(bundle.path, content, REPORT_FORMATS)
-    notes = [*_without_effect(effort, content, rest), *_lock_notes(bundle.manifest.locks[-1:])]
+    runner = bundle.manifest.left_out.runner
+    notes = [*([runner] if runner else []), *_without_effect(effort, content, rest)]
+    notes += _lock_notes(bundle.manifest.locks[-1:])
     return Profiled(bundle.path, content, files, notes)
 
 
