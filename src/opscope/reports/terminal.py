@@ -334,9 +334,9 @@ def _operators(rows: Sequence[Operator], closing: Sequence[ClosingRow]) -> TextT
     heads = ("layer", "operator") if known else ("operator", "category")
     table = plain_table(*heads, "backend", "ms", "share", text={*heads, "backend"})
     for operator in work[:_TOP]:
-        name = NameCell(operator.name)
-        cells = (NameCell(layer_text(operator)), name) if known else (name, operator.category.value)
-        table.add_row(*cells, operator.backend, milliseconds(operator.shown_ns), share_text(operator.shown_share))
+        own, figures = NameCell(operator.name), (milliseconds(operator.shown_ns), share_text(operator.shown_share))
+        names = (NameCell(layer_text(operator)), own) if known else (own, Text(operator.category.value))
+        table.add_row(*names, operator.backend, *figures)
     framework = [operator for operator in rows if operator.kind == "framework"]
     for name, rest in ((f"{len(work) - _TOP} more operators", work[_TOP:]), ("framework, no operator", framework)):
         if rest:
@@ -357,8 +357,7 @@ def _changes(rows: Sequence[OperatorChange], comparison: Comparison) -> TextTabl
         ]
         name = change.module if change.module and change.aten else change.name  # added operators belong to no layer
         verdict = _verdict(change.verdict if change.is_judged else None)
-        cells = *sides, milliseconds(change.shown_saved_ns), verdict
-        table.add_row(NameCell(name), *cells)
+        table.add_row(NameCell(name), *sides, milliseconds(change.shown_saved_ns), verdict)
     for last in closing_changes(comparison, rows[_TOP:]):
         table.add_row(last.name, *map(milliseconds, (last.baseline_ns, last.candidate_ns, last.saved_ns)), "")
     return table
