@@ -19,6 +19,7 @@ from opscope.analysis.compare.compare import Comparison
 from opscope.api import Settings, profile
 from opscope.cli import main
 from programs import tiny_program, write_tiny_program
+from pseudo_terminal import on_terminal
 from traces import etdump
 
 TRACE = """
@@ -107,9 +108,9 @@ def test_reports_are_written_again(bundle: Path) -> None:
 
 
 def test_summaries_fit_80_columns(trace: Path, bundle: Path) -> None:
-    """Off a terminal, no line is longer than 80 characters."""
+    """On a terminal of 80 columns, no line is longer."""
     for arguments in (["analyze", trace], ["compare", f"{bundle}#baseline", bundle]):
-        assert max(len(line) for line in opscope(*arguments).stdout.splitlines()) <= 80
+        assert max(map(len, on_terminal(*arguments).lines)) <= 80
 
 
 @pytest.mark.parametrize(

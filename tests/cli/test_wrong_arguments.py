@@ -175,3 +175,37 @@ def test_a_current_directory_that_is_gone_is_said(
     (tmp_path / "here").rmdir()
     code, said = ended("convert", ".", "--to", "csv", "--out", "out.csv")
     assert (code, said.splitlines()[0]) == (3, "error: the current directory is gone")
+
+
+_SIDES = "leave it out; it is for two sides: opscope check NEW --against OLD"
+
+
+@pytest.mark.parametrize(
+    ("words", "where", "problem", "hint"),
+    [
+        (
+            ("A", "--against", "B", "--new", "2026-01-31"),
+            "--new",
+            "it judges all series of a store by their own histories and takes no sides: A --against B",
+            "for the store: opscope check --new 2026-01-31 --store STORE; for two sides: opscope check A --against B",
+        ),
+        (
+            ("--new", "2026-01-31", "--rounds", "3"),
+            "--rounds",
+            "it does not apply when all series of a store are judged",
+            _SIDES,
+        ),
+        (
+            ("A", "--against", "store:model=x", "--force"),
+            "--force",
+            "it does not apply when a stored history is the baseline",
+            _SIDES,
+        ),
+    ],
+)
+def test_options_of_two_checks_are_told_apart(
+    ended: Ended, words: tuple[str, ...], where: str, problem: str, hint: str
+) -> None:
+    """The message says what contradicts what; the hint holds the commands to type."""
+    code, told = ended("check", *words)
+    assert (code, told.splitlines()) == (2, [f"error: {where}: {problem}", f"hint:  {hint}"])

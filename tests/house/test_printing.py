@@ -10,9 +10,7 @@ import pytest
 PACKAGE = Path(__file__).parents[2] / "src" / "opscope"
 CONSOLE = "reports/content/console.py"
 SAY = "cli/output.py"
-HARMLESS = {"Group", "RenderableType", "Padding", "Progress"} | {
-    f"{kind}Column" for kind in ("Bar", "MofNComplete", "Text", "TimeRemaining")
-}
+HARMLESS = {"Group", "RenderableType", "Padding", "Progress", "ProgressColumn", "BarColumn", "TextColumn"}
 """Names of Rich that read no markup in what they are given, or are given words of ours alone."""
 PRINTERS = {"print", "echo", "secho", "pprint"}
 

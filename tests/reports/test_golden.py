@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import io
 import os
 import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from fakes import FakeClock, FakeTarget
 from opscope.api import Profiled, Settings, profile
 from opscope.bundle.manifest import Failure, FailureKind
 from opscope.reports.terminal import summary
 from programs import write_tiny_program
+from terminal_text import text_of
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 
@@ -64,9 +63,7 @@ def test_the_html_report(done: Profiled, request: pytest.FixtureRequest) -> None
 
 def test_the_terminal_summary(done: Profiled, request: pytest.FixtureRequest) -> None:
     """Within 80 columns, the answer in the first lines."""
-    text = io.StringIO()
-    Console(file=text, width=80, highlight=False).print(summary(done.content))
-    lines = [line.rstrip() for line in text.getvalue().splitlines()]
+    lines = text_of(summary(done.content)).splitlines()
     assert max(map(len, lines)) <= 80
     check("summary.txt", "\n".join(lines) + "\n", request)
 

@@ -19,8 +19,11 @@ from opscope.core.stats.effect import Verdict
 from opscope.experiment.config_rules import read_own
 from opscope.experiment.planned import Effort
 from opscope.program.operators.kinds import Category
+from opscope.reports.content.content import headline
 from opscope.reports.html.page import html, markdown_report
+from opscope.reports.terminal import summary
 from programs import write_tiny_program
+from terminal_text import text_of
 
 SMALL = Settings(rounds=6, runs=4, warmup=1)
 
@@ -103,6 +106,13 @@ def test_thread_counts_are_variants_of_their_own(tmp_path: Path) -> None:
     done = run(tmp_path, FakeTarget(), Settings(rounds=6, runs=2, warmup=0, threads=(1, 2)))
     pairs = [(c.baseline.label, c.candidate.label) for c in done.content.comparisons]
     assert pairs == [("baseline-t1", "accelerated-t1"), ("baseline-t2", "accelerated-t2")]
+    first, second = headline(done.content).text.split("; ")
+    assert first.startswith("1 thread: ")
+    assert second.startswith("2 threads: ")
+    told = text_of(summary(done.content), 160)
+    assert ", 1 and 2 threads\n" in told
+    assert "\nwith 1 thread (accelerated-t1):\ncategory " in told
+    assert " · 1 and 2 threads</h1>" in (tmp_path / "out" / "report.html").read_text()
 
 
 @pytest.mark.parametrize(("crashed", "pairs"), [(2, 6), (4, 7)])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
@@ -195,8 +194,8 @@ def command(
         "--models": models,
     }
     if new is not None:
-        others = {"BUNDLE": candidate, "--against": against, "--force": force or None, "--warmup": warmup}
-        _check_alone(others | given, "--new")
+        _check_no_sides(candidate, against, new, store)
+        _check_stored({"--force": force or None, "--warmup": warmup} | given, "when all series of a store are judged")
         places = {"json": json, "markdown": markdown, "junit": junit}
         _fleet(new, (store, where, share, budget), places, inconclusive, quiet=quiet)
         return
@@ -211,7 +210,10 @@ def command(
     if against.startswith("store:"):
         from opscope.fleet.history_gate import check_history
 
-        _check_alone({"--budget": budget, "--force": force or None, "--warmup": warmup} | given)
+        _check_stored(
+            {"--budget": budget, "--force": force or None, "--warmup": warmup} | given,
+            "when a stored history is the baseline",
+        )
         report: GateReport | TilesGate = check_history(candidate, against, store=store, threshold=share)
     elif _are_programs(candidate, against, models):
         programs = _Programs(candidate, against, out, resume=resume)
@@ -335,7 +337,7 @@ def _measured(
         raise UsageError("which bundle to finish?", where="--resume", hint="name its directory with --out DIR")
     out = programs.out or default_directory(programs.candidate, SystemClock().now())
     try:
-        with run_progress(shown=sys.stderr.isatty() and not quiet) as progress:
+        with run_progress(shown=not quiet) as progress:
             done = check_programs(
                 programs.candidate,
                 programs.against,
@@ -447,12 +449,32 @@ def threshold_share(text: str) -> float:
     return value
 
 
-def _check_alone(options: dict[str, object], other: str = "") -> None:
-    """Refuse options that a history cannot follow.
+def _check_no_sides(candidate: str | None, against: str | None, new: str, store: str | None) -> None:
+    """Refuse a candidate or a baseline beside ``--new``.
+
+    Raises:
+        UsageError: with the two commands that may be meant.
+    """
+    from opscope.core.errors import UsageError
+
+    given = [text for text in (candidate, None if against is None else f"--against {against}") if text is not None]
+    if not given:
+        return
+    stored = shell_command(["opscope", "check", "--new", new, "--store", store or "STORE"])
+    two = shell_command(["opscope", "check", candidate or "NEW", "--against", against or "OLD"])
+    raise UsageError(
+        f"it judges all series of a store by their own histories and takes no sides: {' '.join(given)}",
+        where="--new",
+        hint=f"for the store: {stored}; for two sides: {two}",
+    )
+
+
+def _check_stored(options: Mapping[str, object], when: str) -> None:
+    """Refuse options that say how two sides are measured or compared, where stored runs are judged.
 
     Args:
         options: by their names; None where one was not given.
-        other: the option that asks for all series of a store; empty for one history.
+        when: they do not apply, in words.
 
     Raises:
         UsageError: naming the first one.
@@ -461,8 +483,8 @@ def _check_alone(options: dict[str, object], other: str = "") -> None:
 
     for name, value in options.items():
         if value is not None:
-            hint = f"leave it out, or leave out {other}" if other else "leave it out, or give a bundle as --against"
-            raise UsageError("a stored history has no part for this option", where=name, hint=hint)
+            hint = "leave it out; it is for two sides: opscope check NEW --against OLD"
+            raise UsageError(f"it does not apply {when}", where=name, hint=hint)
 
 
 def _check_measured(options: Mapping[str, object]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -48,7 +47,7 @@ def command(
     from opscope.api import export
     from opscope.cli.progress import steps_shown
 
-    with steps_shown(shown=sys.stderr.isatty() and not quiet) as heard:
+    with steps_shown(shown=not quiet) as heard:
         done = export(
             model,
             dtype=dtype,

@@ -31,7 +31,7 @@ from opscope.core.errors import (
     StorageError,
     UsageError,
 )
-from opscope.core.refusals import refusal
+from opscope.core.refusals import refusal, unknown_refusal
 from opscope.core.system.memory import LEAST_DEFAULT, OPTION, VARIABLE, parse_size
 from opscope.core.version import __version__
 
@@ -234,7 +234,8 @@ def _refused(error: OSError) -> OpscopeError | None:
     if isinstance(error, FileNotFoundError):
         return NotFoundError("no such file or directory", where=name)
     shown = name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}… ({len(name):,} characters)"
-    return StorageError(f"the system refuses it: {error.strerror}", where=shown, hint=_REFUSALS.get(error.errno))
+    problem, hint = unknown_refusal(error)
+    return StorageError(problem, where=shown, hint=hint)
 
 
 def _refused_without_name(error: OSError) -> OpscopeError | None:
@@ -251,14 +252,6 @@ def _refused_without_name(error: OSError) -> OpscopeError | None:
 
 
 _LONGEST_NAME = 200
-_REFUSALS = {
-    errno.ENAMETOOLONG: "choose a shorter path",
-    errno.EACCES: "ask for access to it, or choose another place",
-    errno.EPERM: "ask for access to it, or choose another place",
-    errno.ENOTDIR: "a part of the path is a file, not a directory",
-    errno.ELOOP: "its symbolic links lead in a circle",
-    errno.ENOSPC: "free some space, or choose another place",
-}
 
 
 def _terminate(_number: int, _frame: FrameType | None) -> None:

@@ -74,14 +74,13 @@ StoreOption = Annotated[
         "--store", metavar="DIR|URL", help="The store. [default: the variable OPSCOPE_STORE, else opscope-store]"
     ),
 ]
-_PLAIN_WIDTH = 80
 
 
 def show(renderable: RenderableType) -> None:
-    """Print a summary; off a terminal in plain text of 80 columns, whole names kept."""
-    from opscope.reports.content.console import TextConsole
+    """Print a summary: within the columns of a terminal, elsewhere every line and every name as long as it is."""
+    from opscope.reports.content.console import WIDE, TextConsole, print_laid_out
 
-    TextConsole(width=None if sys.stdout.isatty() else _PLAIN_WIDTH).print(renderable)
+    print_laid_out(renderable, TextConsole(width=None if sys.stdout.isatty() else WIDE))
 
 
 def say(line: object = "", *, err: bool = False) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -192,7 +191,7 @@ def _profile(model: str, settings: Settings, out: Path, *, resume: bool, quiet: 
     from opscope.core.errors import InterruptedRunError
 
     try:
-        with run_progress(shown=sys.stderr.isatty() and not quiet) as progress:
+        with run_progress(shown=not quiet) as progress:
             return profile(
                 model, settings=settings, out=out, resume=resume, progress=progress, named=named, notify=notice
             )

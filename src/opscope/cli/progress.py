@@ -1,83 +1,188 @@
-"""Progress of a run on a terminal."""
+"""Progress of long work on standard error: a bar on a terminal, elsewhere a line for each stage."""
 
 from __future__ import annotations
 
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+import os
+import sys
+from contextlib import ExitStack, contextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING, Protocol
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn
 
 from opscope.cli.output import say
-from opscope.core.printable import printable
+from opscope.core.system.stages import heard_by
 from opscope.experiment.engine import silent
-from opscope.reports.content.console import Text, TextConsole
+from opscope.reports.content.console import Text, TextConsole, moves_cursor
+from opscope.reports.content.text import plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rich.progress import TaskID
+    from rich.progress import Task
 
     from opscope.bundle.manifest import Repetition
+    from opscope.core.system.stages import StageProgress
     from opscope.experiment.engine import Progress as RunProgress
     from opscope.runtimes.executorch.export.lower import StepProgress
 
+_BESIDE = 36
+"""Columns of a bar and of the time behind it."""
+_A_SECOND = 4
+"""How often bars are drawn: what is measured shares the processor with them."""
 
-_COLUMNS = (
-    TextColumn("{task.description}", markup=False),
-    BarColumn(),
-    MofNCompleteColumn(),
-    TextColumn("processes"),
-    TimeRemainingColumn(),
-)
+
+class Watch(Protocol):
+    """Shows what one piece of work is at."""
+
+    def stage(self, stage: str, detail: str) -> None:
+        """A stage, or a step in it, as of :class:`opscope.core.system.stages.StageProgress`."""
+        ...
+
+    def move(self, done: int, total: int, repetition: Repetition | None) -> None:
+        """Repetitions, as of :class:`opscope.experiment.engine.Progress`."""
+        ...
+
+    def end(self) -> None:
+        """Show nothing more."""
+        ...
+
+
+class StageLines:
+    """A line for each stage, for files, pipes and logs.
+
+    Args:
+        name: stands in front of each line; empty where only one thing is at work.
+        steps: with a line for each step in a stage.
+    """
+
+    def __init__(self, name: str = "", *, steps: bool = False) -> None:
+        self._front, self._steps = f"{name}: " if name else "", steps
+        self._last = ""
+
+    def stage(self, stage: str, detail: str) -> None:
+        """Say it, unless it was said last."""
+        told = _words(stage, detail if self._steps else "")
+        if told != self._last:
+            self._say(told)
+        self._last = told
+
+    def move(self, done: int, total: int, repetition: Repetition | None) -> None:
+        """Say how many there are, and those that fail."""
+        if done == 0 and total:
+            self.stage(f"running {total} {'process' if total == 1 else 'processes'}", "")
+        if repetition and repetition.failure:
+            self._say(_failure(repetition))
+
+    def end(self) -> None:
+        """Lines stay."""
+
+    def _say(self, line: str) -> None:
+        say(f"{self._front}{line}", err=True)
+
+
+class StageBar:
+    """A bar that is gone at the end: how many repetitions are done, and the time that stages take.
+
+    Args:
+        bars: of Rich.
+        name: stands in front; empty where only one thing is at work.
+    """
+
+    def __init__(self, bars: Progress, name: str = "") -> None:
+        self._bars, self._front = bars, f"{name}: " if name else ""
+        self._task = bars.add_task(self._cut("preparing"), total=None)
+
+    def stage(self, stage: str, detail: str) -> None:
+        """Show it, with the time since its start."""
+        self._bars.reset(self._task, description=self._cut(_words(stage, detail)))
+        for task in self._bars.tasks:
+            if task.id == self._task:
+                task.total = None  # which neither reset nor update can say
+
+    def move(self, done: int, total: int, repetition: Repetition | None) -> None:
+        """Show which repetition runs, of how many."""
+        told = self._cut(f"running {min(done + 1, total)} of {total} processes")
+        if done == 0 and total:
+            self._bars.reset(self._task, total=total, description=told)
+        elif total:
+            self._bars.update(self._task, completed=done, total=total, description=told)
+        if repetition and repetition.failure:
+            self._bars.console.print(Text(f"{self._front}{_failure(repetition)}"))
+
+    def end(self) -> None:
+        """Take the bar away."""
+        self._bars.remove_task(self._task)
+
+    def _cut(self, words: str) -> str:
+        return plain(f"{self._front}{words}", max(_BESIDE, self._bars.console.width - _BESIDE))
+
+
+class _Time(ProgressColumn):
+    """The time that is left where that can be told, else the time since the start of the stage."""
+
+    def render(self, task: Task) -> Text:
+        """To the second."""
+        left = task.time_remaining if task.total else None
+        seconds = task.elapsed or 0.0 if left is None else left
+        told = str(timedelta(seconds=int(seconds)))
+        return Text(told if left is None else f"{told} left", style="cyan")
+
+
+def _words(stage: str, detail: str) -> str:
+    return f"{stage}: {detail}" if detail else stage
+
+
+def _failure(repetition: Repetition) -> str:
+    return f"{repetition.variant} failed: {repetition.failure.message if repetition.failure else ''}"
+
+
+def _animated() -> bool:
+    return moves_cursor(os.environ, terminal=sys.stderr.isatty())
+
+
+def _new_bars() -> Progress:
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(bar_width=20), _Time())
+    return Progress(*columns, console=TextConsole(stderr=True), transient=True, refresh_per_second=_A_SECOND)
 
 
 @contextmanager
 def run_progress(*, shown: bool) -> Iterator[RunProgress]:
-    """A bar on standard error that moves with every repetition and names those that failed; or nothing."""
+    """What a run is at, on standard error, with the repetitions that fail; or nothing."""
     if not shown:
         yield silent
         return
-    with Progress(*_COLUMNS, console=TextConsole(stderr=True), transient=True) as bar:
-        task = bar.add_task("exporting", total=None)
-
-        def move(done: int, total: int, repetition: Repetition | None) -> None:
-            bar.update(task, description="running", completed=done, total=total)
-            if repetition and repetition.failure:
-                bar.console.print(Text(f"{repetition.variant} failed: {repetition.failure.message}"))
-
-        yield move
+    with ExitStack() as stack:
+        watch: Watch = StageBar(stack.enter_context(_new_bars())) if _animated() else StageLines()
+        stack.enter_context(heard_by(watch.stage))
+        yield watch.move
 
 
-class ExperimentBars:
-    """A bar for each experiment that is at work, on standard error; names of those that fail go above them.
+class ExperimentWatches:
+    """What each experiment that is at work is at, on standard error.
 
     Args:
-        bars: of Rich; None: nothing is shown.
+        bars: of Rich; None: lines are printed.
+        shown: False: nothing is shown, but what is told.
     """
 
-    def __init__(self, bars: Progress | None) -> None:
-        self._bars = bars
-        self._tasks: dict[str, TaskID] = {}
+    def __init__(self, bars: Progress | None, *, shown: bool) -> None:
+        self._bars, self._shown = bars, shown
+        self._watches: dict[str, Watch] = {}
 
-    def of(self, name: str) -> RunProgress:
-        """What moves the bar of an experiment."""
-        bars = self._bars
-        if bars is None:
-            return silent
-        task = self._tasks[name] = bars.add_task(printable(name), total=None)
+    def progress_of(self, name: str) -> RunProgress:
+        """What hears of the repetitions of an experiment."""
+        return self._of(name).move if self._shown else silent
 
-        def move(done: int, total: int, repetition: Repetition | None) -> None:
-            bars.update(task, completed=done, total=total)
-            if repetition and repetition.failure:
-                bars.console.print(Text(f"{name}, {repetition.variant} failed: {repetition.failure.message}"))
-
-        return move
+    def stages_of(self, name: str) -> StageProgress | None:
+        """What hears of its stages."""
+        return self._of(name).stage if self._shown else None
 
     def end(self, name: str) -> None:
-        """Take the bar of an experiment away."""
-        task = self._tasks.pop(name, None)
-        if self._bars is not None and task is not None:
-            self._bars.remove_task(task)
+        """Show no more of an experiment."""
+        watch = self._watches.pop(name, None)
+        if watch is not None:
+            watch.end()
 
     def tell(self, line: str) -> None:
         """Say a line on standard error, above the bars."""
@@ -86,23 +191,28 @@ class ExperimentBars:
         else:
             self._bars.console.print(Text(line))
 
+    def _of(self, name: str) -> Watch:
+        if name not in self._watches:
+            self._watches[name] = StageLines(name) if self._bars is None else StageBar(self._bars, name)
+        return self._watches[name]
+
 
 @contextmanager
-def experiment_bars(*, shown: bool) -> Iterator[ExperimentBars]:
-    """Bars of the experiments of a file, or nothing."""
-    if not shown:
-        yield ExperimentBars(None)
-        return
-    with Progress(*_COLUMNS, console=TextConsole(stderr=True), transient=True) as bars:
-        yield ExperimentBars(bars)
+def experiments_watched(*, shown: bool) -> Iterator[ExperimentWatches]:
+    """What the experiments of a file are at; or nothing."""
+    with ExitStack() as stack:
+        bars = stack.enter_context(_new_bars()) if shown and _animated() else None
+        if shown and bars is None:
+            stack.enter_context(heard_by(StageLines().stage))
+        yield ExperimentWatches(bars, shown=shown)
 
 
 @contextmanager
 def steps_shown(*, shown: bool) -> Iterator[StepProgress]:
-    """A line on standard error that tells the step of an export, and is gone at its end; or nothing."""
+    """The step of an export on standard error, which is gone at its end on a terminal; or nothing."""
     if not shown:
         yield lambda _: None
         return
-    console = TextConsole(stderr=True)
-    with console.status("starting") as status:
-        yield lambda step: status.update(Text(step))
+    with ExitStack() as stack:
+        watch: Watch = StageBar(stack.enter_context(_new_bars())) if _animated() else StageLines()
+        yield lambda step: watch.stage(step, "")

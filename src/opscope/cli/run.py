@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -109,7 +108,7 @@ def command(
         lock=None if lock == "wait" else lock,
     )
     words += ["--oversubscribe"] * oversubscribe
-    shown = sys.stderr.isatty() and not quiet and not analysis_only and scheduler is None
+    shown = not quiet and not analysis_only and scheduler is None
     done = _run(asked, words, scheduler, lock, shown=shown, told=not quiet and not analysis_only)
     write_json(done, json)
     for note in done.notes:
@@ -128,21 +127,28 @@ def _run(
     shown: bool,
     told: bool,
 ) -> RunReport:
-    from opscope.cli.progress import experiment_bars
+    from opscope.cli.progress import experiments_watched
     from opscope.core.errors import InterruptedRunError
     from opscope.workflows.measure.experiments import Means
 
     try:
-        with experiment_bars(shown=shown) as bars:
+        with experiments_watched(shown=shown) as watches:
 
             def finished(result: ExperimentResult, left: int) -> None:
-                bars.end(result.name)
+                watches.end(result.name)
                 if result.error and left and told:
-                    bars.tell(f"note:  {result.name} failed, {left} more to go: {result.error}")
+                    watches.tell(f"note:  {result.name} failed, {left} more to go: {result.error}")
                 elif left and shown:
-                    bars.tell(f"{result.name}: done, {left} more to go")
+                    watches.tell(f"{result.name}: done, {left} more to go")
 
-            means = Means(scheduler=scheduler, lock=lock, notify=notice, progress_of=bars.of, finished=finished)
+            means = Means(
+                scheduler=scheduler,
+                lock=lock,
+                notify=notice,
+                progress_of=watches.progress_of,
+                stages_of=watches.stages_of,
+                finished=finished,
+            )
             return asked(means=means)
     except (KeyboardInterrupt, InterruptedRunError):
         hint = f"finish it with: {shell_command([*words, '--resume'])}"

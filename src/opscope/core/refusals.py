@@ -1,4 +1,4 @@
-"""What the operating system refused when something was to be written: in words, with what to do about it."""
+"""What the operating system refused: in words, with what to do about it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,16 @@ _SAID = {
     errno.ELOOP: ("its links lead in a circle", "name the file itself"),
     errno.EPIPE: ("the program that reads it has ended", "let that program read to the end"),
 }
-"""Problem and hint of a refusal, by the number of the system's error."""
+"""Problem and hint where something was to be written, by the number of the system's error."""
+_HINTS = {
+    errno.ENAMETOOLONG: "choose a shorter path",
+    errno.EACCES: "ask for access to it, or choose another place",
+    errno.EPERM: "ask for access to it, or choose another place",
+    errno.ENOTDIR: "a part of the path is a file, not a directory",
+    errno.ELOOP: "its symbolic links lead in a circle",
+    errno.ENOSPC: "free some space, or choose another place",
+}
+"""Hint where it is not known what was to be done; it may have been reading."""
 
 
 def refusal(error: OSError, path: Path) -> tuple[str, str]:
@@ -37,6 +46,11 @@ def refusal(error: OSError, path: Path) -> tuple[str, str]:
     if error.errno in {errno.EACCES, errno.EPERM}:
         return "permission denied", f"choose a place that you may write to; {_denying(path)} denies it"
     return _SAID.get(error.errno or 0, (error.strerror or str(error), _ELSEWHERE))
+
+
+def unknown_refusal(error: OSError) -> tuple[str, str | None]:
+    """Problem and hint for what the system refused, where it is not known whether something was read or written."""
+    return f"the system refuses it: {error.strerror}", _HINTS.get(error.errno or 0)
 
 
 def _not_a_directory(path: Path) -> Path | None:

@@ -135,6 +135,8 @@ class Capabilities(NamedTuple):
         backend: tells the library here whose kernels are called there, and can be counted; None where they cannot.
         libraries: tells the libraries here that register all operators and backends that it has; None where they are
             not known.
+        stand_in: why it stands in for a better target, and what that means for figures, as one sentence; None: it is
+            the one that was asked for.
     """
 
     untraceable: str | None = None
@@ -143,6 +145,7 @@ class Capabilities(NamedTuple):
     host: Host | None = None
     backend: Callable[[], Path] | None = None
     libraries: Callable[[], Sequence[Path]] | None = None
+    stand_in: str | None = None
 
 
 @runtime_checkable

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rich.console import Group
 
 from opscope.core.units import counted_text, macs_text, share_text, size_text
-from opscope.reports.content.console import Text
+from opscope.reports.content.console import NameCell, Text
 from opscope.reports.content.text import plain
 from opscope.reports.terminal import plain_table
 
@@ -77,7 +77,7 @@ def agreement_line(other: str, found: OutputAgreement) -> str:
 def _portable(found: Delegation) -> Table:
     table = plain_table("not delegated", "count", "why", text={"not delegated", "why"})
     for group in found.portable[:_MOST_ROWS]:
-        table.add_row(plain(group.operator, 36), str(group.work.operators), plain(group.reason.text, 200))
+        table.add_row(NameCell(group.operator), str(group.work.operators), plain(group.reason.text, 200))
     rest = found.portable[_MOST_ROWS:]
     if rest:
         table.add_row(f"{len(rest)} more kinds", str(sum(group.work.operators for group in rest)), "")

@@ -10,7 +10,7 @@ from opscope.analysis.findings.message import note
 from opscope.analysis.gate.gate import DESIGN, Outcome, Quantity
 from opscope.core.stats.effect import Verdict
 from opscope.core.units import counted_text, milliseconds, ratio_text, share_text, time_text
-from opscope.reports.content.console import Text
+from opscope.reports.content.console import NameCell, Text
 from opscope.reports.content.content import verdict_text
 from opscope.reports.content.messages import quality_sentence
 from opscope.reports.content.text import markdown, markdown_table, plain
@@ -58,7 +58,7 @@ def gate_summary(report: GateReport) -> RenderableType:
     parts: list[RenderableType] = [Text(gate_sentence(report), style="bold")]
     sides = ((report.baseline, report.end_to_end.baseline_ns), (report.candidate, report.end_to_end.candidate_ns))
     for name, (side, latency) in zip(("baseline", "candidate"), sides, strict=True):
-        parts.append(Text(f"{name:<10} {time_text(latency):>10}  {plain(side.path, 50)}"))
+        parts.append(Text(f"{name:<10} {time_text(latency):>10}  {plain(side.path, 200)}"))
     told = failing(report) or report.criteria[:1]
     parts += [Text(f"{c.outcome.value}: {plain(c.name, _NAME)}: {c.reason}") for c in told]
     if report.advice:
@@ -235,14 +235,14 @@ def _criteria(criteria: Sequence[Criterion]) -> Table:
     table = plain_table(*_HEAD[:-1], text={"criterion", "outcome"})
     for c in criteria:
         figures = value_text(c.quantity, c.measured), interval_text(c.quantity, c.ci95), limit_text(c)
-        table.add_row(plain(c.name, _NAME), *figures, c.outcome.value)
+        table.add_row(NameCell(c.name), *figures, c.outcome.value)
     return table
 
 
 def _slower(slower: Sequence[OperatorChange]) -> Table:
     table = plain_table("slower operator", "baseline ms", "candidate ms", "lost ms")
     for change in slower[:_MOST_ROWS]:
-        table.add_row(plain(change.name, _NAME), *_both_times(change), milliseconds(-change.saved_ns))
+        table.add_row(NameCell(change.name), *_both_times(change), milliseconds(-change.saved_ns))
     rest = slower[_MOST_ROWS:]
     if rest:
         table.add_row(f"{len(rest)} more", "", "", milliseconds(-sum(change.saved_ns for change in rest)))
@@ -252,7 +252,7 @@ def _slower(slower: Sequence[OperatorChange]) -> Table:
 def _unmatched(unmatched: Sequence[OperatorChange]) -> Table:
     table = plain_table("operator of one side", "baseline ms", "candidate ms")
     for change in unmatched[:_MOST_ROWS]:
-        table.add_row(plain(change.name, _NAME), *_both_times(change))
+        table.add_row(NameCell(change.name), *_both_times(change))
     rest = len(unmatched) - _MOST_ROWS
     if rest > 0:
         table.add_row(f"{rest} more", "", "")

@@ -9,7 +9,7 @@ from rich.console import Group
 from opscope.analysis.findings.message import note
 from opscope.analysis.kernels.ladder import Answer, EvidenceLevel, evidence_level_counts
 from opscope.core.units import counted_text, share_text
-from opscope.reports.content.console import Text
+from opscope.reports.content.console import NameCell, Text
 from opscope.reports.content.text import LONGEST, markdown, markdown_table, plain
 from opscope.reports.sections.operator_kernels import KIND_TEXTS, cell_text
 from opscope.reports.terminal import message_lines, plain_table
@@ -56,7 +56,7 @@ def _kernel_table(view: KernelView) -> Table:
     table = plain_table("kernel", "ISA", *(f"[{number}]" for number in range(1, len(view.columns) + 1)))
     table.columns[0].overflow = "fold"
     for line in view.kernels:
-        table.add_row(Text(plain(line.name, _LONG)), Text(line.isa.value), *(cell_text(cell) for cell in line.cells))
+        table.add_row(NameCell(line.name), Text(line.isa.value), *(cell_text(cell) for cell in line.cells))
     return table
 
 
@@ -98,7 +98,7 @@ def _operators(ladder: VariantLadder) -> Table:
     table.columns[0].overflow = "fold"
     for own in ladder.operators[:_OPERATORS]:
         share = _unless(ladder.emulated, share_text(own.share))
-        table.add_row(Text(plain(own.module or own.name, 60)), *share, *map(_answer, own.steps))
+        table.add_row(NameCell(own.module or own.name), *share, *map(_answer, own.steps))
     left = len(ladder.operators) - _OPERATORS
     if left > 0:
         table.add_row(f"and {left} more, see --md or --json")

@@ -9,7 +9,7 @@ from rich.console import Group
 from opscope.analysis.findings.finding import message_of
 from opscope.core.grouping import grouped
 from opscope.core.units import count_text, counted_text, macs_text, share_text, size_text
-from opscope.reports.content.console import Text
+from opscope.reports.content.console import NameCell, Text
 from opscope.reports.content.text import plain
 from opscope.reports.terminal import MOST_FINDINGS, message_lines, plain_table
 
@@ -163,7 +163,7 @@ def _portable(method: MethodPreflight) -> Table:
     for group in method.portable[:_MOST_ROWS]:
         moved = size_text(group.work.bytes) if not group.work.unknown else "?"
         shown = f" ({plain(group.reason.evidence)})" if group.reason.evidence else ""
-        table.add_row(plain(group.operator, _NAME), str(group.work.operators), moved, f"{group.reason.text}{shown}")
+        table.add_row(NameCell(group.operator), str(group.work.operators), moved, f"{group.reason.text}{shown}")
     rest = method.portable[_MOST_ROWS:]
     if rest:
         work = sum(group.work.operators for group in rest), sum(group.work.bytes for group in rest)

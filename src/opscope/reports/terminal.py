@@ -1,21 +1,24 @@
-"""The summary on a terminal: within 80 columns, the answer first."""
+"""The summary on a terminal: in 80 columns or in all that there are, the answer first."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from rich.console import Group
+from rich.padding import Padding
 
 from opscope.analysis.findings.finding import message_of
 from opscope.analysis.findings.message import MessageKind, Severity, note, warning
 from opscope.analysis.findings.quality import Grade
 from opscope.analysis.preflight.contents import KernelSummary, ProgramSummary, RecordSummary
 from opscope.analysis.quality.quality_machine import ON_THE_DEVICE
+from opscope.core.stats.effect import Verdict
 from opscope.core.units import counted_text, milliseconds, ratio_text, share_text, size_text, time_text
-from opscope.reports.content.console import Text, TextTable
+from opscope.reports.content.console import NameCell, Text, TextTable
 from opscope.reports.content.content import (
     NOT_BETWEEN,
     NOT_KNOWN,
+    all_threads_text,
     category_rows,
     closing_rows,
     closing_rows_of,
@@ -29,6 +32,7 @@ from opscope.reports.content.content import (
     operator_rows,
     ratio_note,
     side_latencies,
+    threads_text,
     variant_latencies,
     verdict_text,
 )
@@ -40,7 +44,7 @@ from opscope.reports.sections.program import coverage_sentence, layer_text
 from opscope.reports.sections.shift import closing_changes, shift_section
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from rich.console import RenderableType
 
@@ -50,15 +54,15 @@ if TYPE_CHECKING:
     from opscope.analysis.findings.quality import Quality
     from opscope.analysis.operators.operators import Operator
     from opscope.analysis.preflight.contents import Count
-    from opscope.bundle.manifest import Manifest
+    from opscope.bundle.manifest import Manifest, Variant
     from opscope.reports.content.content import ClosingRow
 from opscope.reports.content.content import ReportContent
 
-_NAME = 36
-_LAYER, _SHORT = 26, 27
 _TOP = 8
 MOST_FINDINGS = 8
-_LONG = 600
+_LINE, _LONG = 200, 600
+_BELOW = (0, 0, 0, 3)
+"""Indent of what stands below the title of a finding."""
 
 
 def summary(content: ReportContent) -> RenderableType:
@@ -66,7 +70,8 @@ def summary(content: ReportContent) -> RenderableType:
     answer = headline(content)
     manifest = content.manifest
     cpu = manifest.environment.cpu or manifest.environment.machine or NOT_KNOWN
-    where = ", ".join(filter(None, (manifest.device, cpu, manifest.target.kind)))
+    threads = all_threads_text(manifest.variants) if _several_threads(manifest.variants) else None
+    where = ", ".join(filter(None, (manifest.device, cpu, manifest.target.kind, threads)))
     parts: list[RenderableType] = [
         Text(" ".join(filter(None, (*_programs(manifest), "on", where))), style="dim"),
         Text(answer.text, style="bold"),
@@ -99,7 +104,7 @@ def _kernels(content: ReportContent) -> list[RenderableType]:
     table = plain_table("operator", "number", *heads, text={"operator", *heads[::2]})
     for row in section.operators:
         cells = [text for cell in row.cells for text in ((cell.kernel, cell.calls) if cell else ("-", ""))]
-        table.add_row(plain(row.operator, _NAME), str(row.number), *cells)
+        table.add_row(NameCell(row.operator), str(row.number), *cells)
     told = [*section.not_accelerated, *section.uncounted, f"Timings come from an emulator: {ON_THE_DEVICE}."]
     return [Text(), table, *map(Text, told)]
 
@@ -116,7 +121,19 @@ def _split(content: ReportContent) -> list[RenderableType]:
     if content.shown is not None and not content.has_split:
         return [Text(no_split_sentence(content))]
     rows = [row.operator for row in operator_rows(content)]
-    return [_categories(content), _operators(rows, closing_rows(content, copies=True))]
+    return [*_split_of(content), _categories(content), _operators(rows, closing_rows(content, copies=True))]
+
+
+def _split_of(content: ReportContent) -> list[RenderableType]:
+    """Which thread count the tables below are of, where there are several."""
+    result = content.result(content.shown.variant or "") if content.shown else None
+    if result is None or not _several_threads(content.manifest.variants):
+        return []
+    return [Text(), Text(f"with {threads_text(result.variant.threads)} ({plain(result.variant.name, _LINE)}):")]
+
+
+def _several_threads(variants: Sequence[Variant]) -> bool:
+    return len({variant.threads for variant in variants}) > 1
 
 
 def analysis_summary(analysis: Analysis) -> RenderableType:
@@ -208,7 +225,7 @@ def _kernel_parts(kernels: KernelSummary) -> list[RenderableType]:
 def _counts(heading: str, rows: Sequence[Count]) -> TextTable:
     table = plain_table(heading, "count")
     for row in rows:
-        table.add_row(plain(row.name, 60), str(row.count))
+        table.add_row(NameCell(row.name), str(row.count))
     return table
 
 
@@ -218,8 +235,8 @@ def comparison_summary(comparison: Comparison) -> RenderableType:
     interval = f"[{ratio_text(result.ci95[0])}, {ratio_text(result.ci95[1])}]" if result.ci95 else "no interval"
     latencies = side_latencies(comparison)
     sides = (
-        Text(f"baseline   {time_text(latencies[0]):>10}  {plain(comparison.baseline.label, 50)}"),
-        Text(f"candidate  {time_text(latencies[1]):>10}  {plain(comparison.candidate.label, 50)}"),
+        Text(f"baseline   {time_text(latencies[0]):>10}  {plain(comparison.baseline.label, _LINE)}"),
+        Text(f"candidate  {time_text(latencies[1]):>10}  {plain(comparison.candidate.label, _LINE)}"),
     )
     verdict = (
         f"candidate {verdict_text(result.verdict)}" if result.verdict.value in _DECIDED else _undecided(comparison)
@@ -272,7 +289,7 @@ def _variants(content: ReportContent) -> TextTable:
             else ["not measured", "", ""]
         )
         count = str(len(latency.processes)) if latency else "0"
-        table.add_row(result.variant.name, *figures, count, off_text(result.variant))
+        table.add_row(NameCell(result.variant.name), *figures, count, off_text(result.variant))
     return table
 
 
@@ -285,24 +302,33 @@ def _methods(rows: Sequence[MethodRow]) -> list[RenderableType]:
         figures = [milliseconds(value) for value in (row.latency.median_ns, row.latency.p90_ns)]
         speedup = ratio_text(row.verdict.speedup) if row.verdict else ""
         cells = str(row.method.calls), share_text(row.method.share), *figures, speedup, tokens_text(row.method)
-        table.add_row(plain(row.method.method, _NAME), *cells)
-    return [table, Text()]
+        table.add_row(NameCell(row.method.method), *cells)
+    return [table]
 
 
 def _categories(content: ReportContent) -> TextTable:
     with_baseline = content.primary is not None
-    head = ["category", "baseline ms", "ms", "share", "speedup"] if with_baseline else ["category", "ms", "share"]
-    table = plain_table(*head)
+    judged = ["baseline ms", "ms", "share", "speedup", "verdict"]
+    head = ["category", *(judged if with_baseline else ["ms", "share"])]
+    table = plain_table(*head, text={"category", "verdict"}, whole={"verdict"})
     for row in category_rows(content):
-        cells = [row.category.value, milliseconds(row.time_ns), share_text(row.share)]
+        cells: list[RenderableType] = [NameCell(row.category.value), milliseconds(row.time_ns), share_text(row.share)]
         if with_baseline:
             cells.insert(1, milliseconds(row.baseline_ns or 0))
-            cells.append(ratio_text(row.speedup) if row.speedup else "")
+            cells += [ratio_text(row.speedup), _verdict(row.verdict)] if row.speedup else []
         table.add_row(*cells)
     for last in closing_rows(content, copies=False):
         before = [milliseconds(last.baseline_ns) if last.baseline_ns is not None else ""] if with_baseline else []
-        table.add_row(last.name, *before, milliseconds(last.time_ns), share_text(last.share))
+        table.add_row(NameCell(last.name), *before, milliseconds(last.time_ns), share_text(last.share))
     return table
+
+
+def _verdict(verdict: Verdict | None) -> Text:
+    """A verdict in the words of the report; empty where there is none."""
+    return Text("") if verdict is None else Text(verdict_text(verdict), _VERDICT_STYLES.get(verdict, ""))
+
+
+_VERDICT_STYLES = {Verdict.FASTER: "green", Verdict.SLOWER: "red"}
 
 
 def _operators(rows: Sequence[Operator], closing: Sequence[ClosingRow]) -> TextTable:
@@ -312,9 +338,9 @@ def _operators(rows: Sequence[Operator], closing: Sequence[ClosingRow]) -> TextT
     heads = ("layer", "operator") if known else ("operator", "category")
     table = plain_table(*heads, "backend", "ms", "share", text={*heads, "backend"})
     for operator in work[:_TOP]:
-        name, category = plain(operator.name, _NAME), operator.category.value
-        cells = (plain(layer_text(operator), _LAYER), plain(operator.name, _SHORT)) if known else (name, category)
-        table.add_row(*cells, operator.backend, milliseconds(operator.shown_ns), share_text(operator.shown_share))
+        own, figures = NameCell(operator.name), (milliseconds(operator.shown_ns), share_text(operator.shown_share))
+        names = (NameCell(layer_text(operator)), own) if known else (own, Text(operator.category.value))
+        table.add_row(*names, operator.backend, *figures)
     framework = [operator for operator in rows if operator.kind == "framework"]
     for name, rest in ((f"{len(work) - _TOP} more operators", work[_TOP:]), ("framework, no operator", framework)):
         if rest:
@@ -326,16 +352,16 @@ def _operators(rows: Sequence[Operator], closing: Sequence[ClosingRow]) -> TextT
 
 
 def _changes(rows: Sequence[OperatorChange], comparison: Comparison) -> TextTable:
-    table = plain_table("operator", "baseline ms", "ms", "saved ms", "verdict", text={"operator", "verdict"})
+    heads = ("operator", "baseline ms", "ms", "saved ms", "verdict")
+    table = plain_table(*heads, text={"operator", "verdict"}, whole={"verdict"})
     for change in rows[:_TOP]:
         sides = [
             milliseconds(side) if side is not None else "-"
             for side in (change.shown_baseline_ns, change.shown_candidate_ns)
         ]
         name = change.module if change.module and change.aten else change.name  # added operators belong to no layer
-        verdict = verdict_text(change.verdict) if change.is_judged else ""
-        cells = *sides, milliseconds(change.shown_saved_ns), verdict
-        table.add_row(plain(name, _NAME - 2), *cells)
+        verdict = _verdict(change.verdict if change.is_judged else None)
+        table.add_row(NameCell(name), *sides, milliseconds(change.shown_saved_ns), verdict)
     for last in closing_changes(comparison, rows[_TOP:]):
         table.add_row(last.name, *map(milliseconds, (last.baseline_ns, last.candidate_ns, last.saved_ns)), "")
     return table
@@ -380,15 +406,22 @@ def _message(told: Message, number: int) -> list[RenderableType]:
     place = f" ({plain(told.place)})" if told.place else ""
     return [
         Text(f"{number}. {plain(told.title, _LONG)}{place}{saving}", "bold" if told.severity is Severity.HIGH else ""),
-        Text(f"   {plain(told.evidence, _LONG)}", style="dim"),
-        Text(f"   next: {plain(told.next_step, _LONG)}"),
+        Padding(Text(plain(told.evidence, _LONG), style="dim"), _BELOW),
+        Padding(Text(f"next: {plain(told.next_step, _LONG)}"), _BELOW),
     ]
 
 
-def plain_table(*columns: str, text: set[str] | None = None) -> TextTable:
-    """A table without lines; columns of figures stand to the right and never wrap, those in ``text`` to the left."""
+def plain_table(*columns: str, text: Collection[str] = (), whole: Collection[str] = ()) -> TextTable:
+    """A table without lines; columns of figures stand to the right and never wrap.
+
+    Args:
+        columns: their heads.
+        text: those of words, to the left, which are narrower or wrap where the terminal is narrow; empty: the first.
+        whole: those of ``text`` that never are.
+    """
     left = text or {columns[0]}
     table = TextTable(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     for column in columns:
-        table.add_column(column, justify="left" if column in left else "right", no_wrap=column not in left)
+        fixed = column not in left or column in whole
+        table.add_column(column, justify="left" if column in left else "right", no_wrap=fixed)
     return table

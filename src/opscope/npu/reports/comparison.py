@@ -11,7 +11,7 @@ from opscope.analysis.gate.gate import Outcome
 from opscope.core.stats.effect import Verdict
 from opscope.core.units import counted_text, rate_text, ratio_text, share_text
 from opscope.npu.analysis.compare import PER_CALL, PER_ITERATION
-from opscope.reports.content.console import Text
+from opscope.reports.content.console import NameCell, Text
 from opscope.reports.content.content import verdict_text
 from opscope.reports.content.text import markdown, plain
 from opscope.reports.formats.junit import Case, junit_document
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from opscope.npu.analysis.compare import FigureChange, TilesComparison, TilesSide
     from opscope.npu.analysis.gate import TilesGate
 
-_NAME = 40
 _LONG = 600
 _SIDE = 36
 HEAD = ("figure", "baseline", "candidate", "change", "95 % interval", "verdict")
@@ -122,7 +121,7 @@ def _table(rows: list[FigureChange]) -> Table:
     table = plain_table(*HEAD, text={"figure", "verdict"})
     for row in rows:
         name, *cells = figure_cells(row)
-        table.add_row(plain(name, _NAME), *cells)
+        table.add_row(NameCell(name), *cells)
     return table
 
 

@@ -13,7 +13,7 @@ from opscope.analysis.findings.message import note
 from opscope.core.units import counted_text, rate_text, share_text
 from opscope.npu.reports.answer import by_text, clock_text, gmac_text
 from opscope.npu.reports.page import whole_page
-from opscope.reports.content.console import Text
+from opscope.reports.content.console import NameCell, Text
 from opscope.reports.content.template import environment
 from opscope.reports.content.text import plain
 from opscope.reports.html.pictures import INK, drawn, rows_of
@@ -46,7 +46,7 @@ def sweep_summary(found: Sweep) -> RenderableType:
     for row in found.rows:
         cells = [_rate(row.mac_per_cycle), _share(row.utilisation), _share(row.in_calls), _whole(row.period_cycles)]
         name = _sizes(row) or row.label
-        table.add_row(plain(name, 34), *cells, plain(row.problem or row.bound_by or "not known", 60))
+        table.add_row(NameCell(name), *cells, NameCell(row.problem or row.bound_by or "not known"))
     notes = message_lines(map(note, found.notes))
     return Group(Text(sweep_sentence(found), style="bold"), Text(), table, *notes)
 

@@ -21,7 +21,7 @@ from opscope.npu.reports.answer import (
     units_text,
     verdict_text,
 )
-from opscope.reports.content.console import Text
+from opscope.reports.content.console import NameCell, Text
 from opscope.reports.content.text import plain
 from opscope.reports.terminal import message_lines, plain_table
 
@@ -95,7 +95,7 @@ def _rates(rows: Sequence[TileRow]) -> Table:
             _rate(row.in_call_mac_per_cycle),
             "" if found is None else f"{found.measured_period_cycles:,.0f}",
             "" if found is None else f"{found.predicted_period_cycles:,.0f}",
-            "not known" if found is None else plain(verdict_text(found), 24),
+            "not known" if found is None else NameCell(verdict_text(found)),
         )
     return _more(table, rows)
 
@@ -122,7 +122,7 @@ def _kinds(analysis: TilesAnalysis) -> list[RenderableType]:
         for kind in row.kinds:
             vector = "" if kind.vector_cycles is None else f"{kind.vector_cycles:,}"
             figures = kind.median_cycles, kind.p10_cycles, kind.p90_cycles, kind.min_cycles, kind.max_cycles
-            name = plain(kind.kind, 20)
+            name = NameCell(kind.kind)
             table.add_row(row.tile, name, f"{kind.n:,}", vector, *(f"{value:,.0f}" for value in figures))
     rest = len(rows) - len(shown)
     return [table, *([Text(f"kinds of {rest} more tiles are in the report: --out DIR", style="dim")] if rest else [])]

@@ -7,20 +7,27 @@ control characters as they are. Tables, lines and consoles are therefore those o
 
 from __future__ import annotations
 
+import os
 import re
+import sys
 from typing import IO, TYPE_CHECKING
 
 import rich.console
+import rich.measure
 import rich.table
 import rich.text
 from rich.segment import Segment
 
 from opscope.core.printable import printable
+from opscope.reports.content.text import plain
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 _LINES = re.compile("([^\n]+)")
+_NARROWEST_NAME, _LONGEST_NAME = 12, 200
+WIDE = 10_000
+"""Columns where nobody limits them: in a file or a pipe every line is as long as it is."""
 
 
 class Text(rich.text.Text):
@@ -33,6 +40,32 @@ class Text(rich.text.Text):
 
     def __init__(self, text: str = "", style: str = "") -> None:
         super().__init__(printable(text), style)
+
+
+class NameCell:
+    """A name in a cell: whole where the table has the room, else cut in the middle, so that both ends are seen.
+
+    Args:
+        name: of any origin.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = plain(name, _LONGEST_NAME)
+
+    def __rich_measure__(
+        self, console: rich.console.Console, options: rich.console.ConsoleOptions
+    ) -> rich.measure.Measurement:
+        """From what tells names apart to the whole name."""
+        whole = Text(self._name).cell_len
+        return rich.measure.Measurement(min(whole, _NARROWEST_NAME), whole)
+
+    def __rich_console__(
+        self, console: rich.console.Console, options: rich.console.ConsoleOptions
+    ) -> Iterator[rich.console.RenderableType]:
+        """In one line of the width that there is."""
+        line = Text(plain(self._name, options.max_width))
+        line.no_wrap, line.overflow = True, "ellipsis"
+        yield line
 
 
 class TextTable(rich.table.Table):
@@ -50,6 +83,8 @@ class TextTable(rich.table.Table):
 class TextConsole(rich.console.Console):
     """A console that reads no markup, and prints no control character but those of its own styles.
 
+    Styles are for terminals; see :func:`styled` for the variables that ask for them or forbid them.
+
     Args:
         file: to print to; None: standard output.
         stderr: whether it is standard error instead.
@@ -57,7 +92,19 @@ class TextConsole(rich.console.Console):
     """
 
     def __init__(self, file: IO[str] | None = None, *, stderr: bool = False, width: int | None = None) -> None:
-        super().__init__(file=file, stderr=stderr, width=width, markup=False, emoji=False, highlight=False)
+        stream = file or (sys.stderr if stderr else sys.stdout)
+        with_styles = styled(os.environ, terminal=stream.isatty())
+        super().__init__(
+            file=file,
+            stderr=stderr,
+            width=width,
+            markup=False,
+            emoji=False,
+            highlight=False,
+            color_system=None if not with_styles else "auto" if stream.isatty() else "standard",
+            force_terminal=stream.isatty(),
+            no_color=not with_styles,
+        )
 
     def render(
         self, renderable: rich.console.RenderableType, options: rich.console.ConsoleOptions | None = None
@@ -65,6 +112,83 @@ class TextConsole(rich.console.Console):
         """As in the base class, with what no terminal shows escaped."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else Segment(_lines(segment.text), segment.style)
+
+
+def styled(environment: Mapping[str, str], *, terminal: bool) -> bool:
+    """Whether output has colours and other styles.
+
+    ``NO_COLOR`` (https://no-color.org) comes first, then ``FORCE_COLOR`` (https://force-color.org) and
+    ``CLICOLOR_FORCE``, then ``CLICOLOR=0`` (https://bixense.com/clicolors) and a terminal that can move no cursor.
+
+    Args:
+        environment: variables.
+        terminal: whether the output is one.
+    """
+    if environment.get("NO_COLOR"):
+        return False
+    if any(environment.get(name, "0") not in {"", "0", "false"} for name in ("FORCE_COLOR", "CLICOLOR_FORCE")):
+        return True
+    return environment.get("CLICOLOR") != "0" and moves_cursor(environment, terminal=terminal)
+
+
+def moves_cursor(environment: Mapping[str, str], *, terminal: bool) -> bool:
+    """Whether lines can be overwritten, as bars do: on a terminal, but for a dumb one.
+
+    Args:
+        environment: variables.
+        terminal: whether the output is one.
+    """
+    return terminal and environment.get("TERM", "").lower() not in {"dumb", "unknown"}
+
+
+def laid_out(renderable: rich.console.RenderableType) -> rich.console.Group:
+    """The same with a blank line between a table and what follows; none doubled, none at the start or the end."""
+    found: list[rich.console.RenderableType] = []
+    due = False
+    for part in _parts(renderable):
+        if isinstance(part, rich.text.Text) and not part.plain:
+            due = True
+            continue
+        if due and found:
+            found.append(Text())
+        found.append(part)
+        due = isinstance(part, rich.table.Table) and part.show_header
+    return rich.console.Group(*found)
+
+
+def print_laid_out(renderable: rich.console.RenderableType, console: TextConsole) -> None:
+    """Print with the blank lines of :func:`laid_out`, and without blanks at the ends of lines."""
+    console.print(_Lines(console.render_lines(laid_out(renderable), pad=False)), end="", soft_wrap=True)
+
+
+class _Lines:
+    """Lines that are rendered already."""
+
+    def __init__(self, lines: Iterable[Sequence[Segment]]) -> None:
+        self._lines = lines
+
+    def __rich_console__(
+        self, console: rich.console.Console, options: rich.console.ConsoleOptions
+    ) -> Iterator[Segment]:
+        """Each without the blanks at its end."""
+        for line in self._lines:
+            yield from _stripped(line)
+            yield Segment.line()
+
+
+def _stripped(line: Sequence[Segment]) -> list[Segment]:
+    kept = list(line)
+    while kept and not kept[-1].text.rstrip(" "):
+        kept.pop()
+    return [*kept[:-1], *(Segment(one.text.rstrip(" "), one.style) for one in kept[-1:])]
+
+
+def _parts(renderable: rich.console.RenderableType) -> Iterator[rich.console.RenderableType]:
+    if isinstance(renderable, rich.console.Group):
+        for part in renderable.renderables:
+            yield from _parts(part)
+    else:
+        yield renderable
 
 
 def _text(cell: rich.console.RenderableType | None) -> rich.console.RenderableType | None:

@@ -158,6 +158,15 @@ def off_text(variant: Variant) -> str:
     return f"{', '.join(variant.ablated)} off" if variant.ablated else "all CPU features on"
 
 
+def all_threads_text(variants: Sequence[Variant]) -> str:
+    """The thread counts of variants in words, such as ``1 and 2 threads``; empty where one is not known."""
+    counts = list(dict.fromkeys(variant.threads for variant in variants))
+    if None in counts or not counts:
+        return ""
+    *others, last = map(str, counts)
+    return f"{', '.join(others)} and {last} threads" if others else threads_text(counts[0])
+
+
 def threads_text(count: int | None) -> str:
     """A thread count in words."""
     return f"threads {NOT_KNOWN}" if count is None else counted_text(count, "thread")
@@ -194,8 +203,22 @@ def _headline(content: ReportContent) -> Headline:
             for one in comparison.methods
         ]
         return Headline("; ".join(told), f"of all calls together: {trust_text(comparison)}")
+    if len(rows := by_threads(content)) > 1:
+        speeds = [_speed(content, one.end_to_end, side_latencies(one, content)) for one in rows.values()]
+        told = [f"{threads_text(count)}: {speed}" for count, speed in zip(rows, speeds, strict=True)]
+        return Headline("; ".join(told), f"{threads_text(next(iter(rows)))}: {trust_text(comparison)}")
     speed = _speed(content, comparison.end_to_end, side_latencies(comparison, content))
     return Headline(speed, _within_processes(content) if one_process_a_side(content) else trust_text(comparison))
+
+
+def by_threads(content: ReportContent) -> dict[int, Comparison]:
+    """Acceleration against its baseline at each thread count, in the order of the plan; empty without acceleration."""
+    found: dict[int, Comparison] = {}
+    for comparison in content.comparisons:
+        candidate = content.result(comparison.candidate.label)
+        if candidate and candidate.variant.role is Role.ACCELERATED and candidate.variant.threads is not None:
+            found.setdefault(candidate.variant.threads, comparison)
+    return found
 
 
 def one_process_a_side(content: ReportContent) -> bool:
@@ -642,6 +665,8 @@ def _how_classified(content: ReportContent) -> str:
 def limits(content: ReportContent) -> list[Message]:
     """What limits the figures."""
     lines = [_how_timed(content), *([_how_classified(content)] if content.has_split else [])]
+    runner = content.manifest.left_out.runner
+    lines += [plain(runner, 600)] if runner else []
     shown = [content.shown, *(result.analysis for result in content.variants)]
     told = {} if content.has_split else {"no_trace"}  # said above
     warnings = dict.fromkeys(w for one in shown if one for w in one.trace.warnings if w.code not in told)

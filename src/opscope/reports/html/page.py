@@ -14,6 +14,7 @@ from opscope.core import units
 from opscope.program.operators.kinds import Category
 from opscope.reports.content.content import (
     NOT_KNOWN,
+    all_threads_text,
     category_rows,
     closing_rows,
     headline,
@@ -29,7 +30,6 @@ from opscope.reports.content.content import (
     side_latencies,
     side_names,
     split_sentence,
-    threads_text,
     top_operators,
     trust_text,
     variant_latencies,
@@ -109,14 +109,13 @@ def _environment() -> jinja2.Environment:
 
 def _values(content: ReportContent) -> dict[str, Any]:
     manifest, shown, listed = content.manifest, content.shown, listed_operators(content)
-    threads = list({variant.threads for variant in manifest.variants})
     return {
         "headline": headline(content),
         "title": content.title,
         "manifest": manifest,
         "model": manifest.model,
         "environment": manifest.environment,
-        "thread_text": threads_text(threads[0]) if len(threads) == 1 else "",
+        "thread_text": all_threads_text(manifest.variants),
         "variants": variant_latencies(content),
         "resources": resources(content),
         "sweep": sweep(content),

@@ -152,7 +152,7 @@ def new_bundle(path: Path, experiment: Experiment, target: RunTarget, clock: Tim
             target=marked(target.describe(), environment),
             environment=environment,
             repetitions=[],
-            left_out=LeftOut(switch=not_switched, trace=untraceable),
+            left_out=LeftOut(not_switched, untraceable, capabilities(target).stand_in),
             programs={name: program.described(program_home(name)) for name, program in others.items()},
             request=experiment.request,
             device=experiment.device,

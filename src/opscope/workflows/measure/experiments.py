@@ -16,6 +16,7 @@ from opscope.core.errors import (
     with_hint,
 )
 from opscope.core.files import write_atomically
+from opscope.core.system.stages import enter, heard_by
 from opscope.core.system.stop import pause
 from opscope.experiment.engine import run_experiment, silent
 from opscope.experiment.pacing import Rest
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
     from opscope.analysis.compare.compare import Comparison
     from opscope.bundle.manifest import LockRecord, Repetition
+    from opscope.core.system.stages import StageProgress
     from opscope.experiment.engine import Progress
     from opscope.experiment.planned import Effort, Experiment, Experiments
     from opscope.experiment.target import RunTarget
@@ -71,6 +73,7 @@ class Means(NamedTuple):
         notify: hears what is to be known while a run goes on, as sentences.
         devices: where to run instead, by the names that the file gives its devices.
         progress_of: gives what hears of the repetitions of an experiment, by its name; None: ``progress`` hears of all.
+        stages_of: gives what hears of the stages of an experiment, by its name; None: who hears of them in this thread.
         finished: hears of every experiment of a file that is done, or failed, as soon as it is, and how many are left.
         worker_seconds: how long a device may be without the worker that owns it, once nothing else is at work: one that
             died may come back.
@@ -85,6 +88,7 @@ class Means(NamedTuple):
     notify: Callable[[str], None] = _unheard
     devices: Mapping[str, RunTarget] = {}
     progress_of: Callable[[str], Progress] | None = None
+    stages_of: Callable[[str], StageProgress | None] | None = None
     finished: Callable[[ExperimentResult, int], None] = _unseen
     worker_seconds: float = 60.0
 
@@ -116,8 +120,10 @@ def attempt(asked: Experiments, experiment: Experiment, means: Means, target: Ru
         InterruptedRunError: the user stopped the run.
     """
     own = means if means.progress_of is None else means._replace(progress=means.progress_of(experiment.name))
+    listener = means.stages_of(experiment.name) if means.stages_of else None
     try:
-        done = _run(asked, experiment, own, target)
+        with heard_by(listener):
+            done = _run(asked, experiment, own, target)
     except (StorageError, InterruptedRunError):
         raise
     except OpscopeError as error:
@@ -175,6 +181,7 @@ def measure(
             _run_rounds(bundle, effort, target, means, rest)
             if effort.roofs is not False:
                 measure_peak_rates(bundle, target, means.clock, anew=effort.roofs is True)
+    enter("analysing")
     with _ANALYSING:
         content = content_of(bundle)
     if content.shown is None:
@@ -182,9 +189,12 @@ def measure(
         reason = failures[0].failure.message if failures and failures[0].failure else "no repetition succeeded"
         hint = "the logs beside the manifest say more; `opscope doctor` checks this machine"
         raise RunError(f"nothing could be measured: {reason}", where=bundle.path, hint=hint)
+    enter("writing reports")
     with _ANALYSING:
         files = write_reports(bundle.path, content, REPORT_FORMATS)
-    notes = [*_without_effect(effort, content, rest), *_lock_notes(bundle.manifest.locks[-1:])]
+    runner = bundle.manifest.left_out.runner
+    notes = [*([runner] if runner else []), *_without_effect(effort, content, rest)]
+    notes += _lock_notes(bundle.manifest.locks[-1:])
     return Profiled(bundle.path, content, files, notes)
 
 
@@ -241,6 +251,7 @@ def _rounds_wanted(bundle: Bundle, effort: Effort) -> int:
     more = min(effort.most_rounds, planned + max(1, planned // 2))
     if more <= planned or not all(manifest.completed(variant.name) for variant in manifest.variants):
         return planned
+    enter("analysing")
     with _ANALYSING:
         return planned if _enough(content_of(bundle), effort) else more
 

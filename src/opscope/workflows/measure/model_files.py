@@ -9,6 +9,7 @@ from opscope.bundle.bundle import MODEL, is_bundle
 from opscope.bundle.manifest import Model
 from opscope.core.errors import ExportError, NotFoundError, TraceFormatError, UsageError
 from opscope.core.files import blocks_of, sha256_of, storage_errors, write_atomically
+from opscope.core.system.stages import enter
 from opscope.measurements.export_record import RECORD, record_of_export, recorded_tokens
 from opscope.runtimes.executorch.bundled import is_bundled
 from opscope.runtimes.executorch.etrecord.slim import slim_etrecord
@@ -78,8 +79,13 @@ def exported_files(experiment: Experiment, work: Path, out: Path) -> list[Path]:
     Raises:
         ExportError: the export failed; its log is kept beside the bundle that was not written.
     """
+    stage = f"exporting {experiment.model}"
     try:
-        record = checked_export(experiment.model, Choice(experiment.dtype), work, experiment.models, None)
+        enter(stage)
+        choice = Choice(experiment.dtype)
+        record = checked_export(
+            experiment.model, choice, work, experiment.models, None, heard=lambda step: enter(stage, step)
+        )
     except ExportError as error:
         log = out.with_name(f"{out.name}-export.log")
         write_atomically(log, blocks_of(work / EXPORT_LOG))

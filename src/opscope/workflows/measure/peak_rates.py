@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from opscope.core.errors import BundleError, InvalidBundleError, OpscopeError, StorageError
+from opscope.core.system.stages import enter
 from opscope.experiment.target import RecallingTarget
 from opscope.machine.peak_rates_cache import PeakRatesCache, PeakRatesKey
 from opscope.program.peak_rates.drift import drift_of, drift_sample
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 PROBES = 2
 """How often the short probe runs before kept ceilings are given up: a disturbance of a second must not cost four."""
+
+_STAGE = "measuring the ceilings of the machine"
 
 
 def measure_peak_rates(bundle: Bundle, target: RunTarget, clock: TimeSource, *, anew: bool = False) -> None:
@@ -47,8 +50,10 @@ def measure_peak_rates(bundle: Bundle, target: RunTarget, clock: TimeSource, *, 
     ]
     if not wanted or bundle.manifest.target.emulated:
         return
+    enter(_STAGE)
     earlier, problem = _earlier(target)
-    for variant in wanted:
+    for number, variant in enumerate(wanted, 1):
+        enter(_STAGE, f"variant {number} of {len(wanted)}")
         clear = variant.cleared if bundle.manifest.switches else None
         found = _found(target, _Asked(variant, clear), clock, earlier, anew=anew)
         if found is not None:

@@ -140,4 +140,10 @@ def _here(kind: TargetKind) -> RunTarget:
             raise
         if obstacle:
             raise MissingDependencyError(f"{error.problem}, and {obstacle}", hint=NO_RUNNER_HINT) from None
-        return python_here()
+        return python_here(stand_in=f"{error.problem}; {_FROM_PYTHON}")
+
+
+_FROM_PYTHON = (
+    "models ran from Python instead (target local): memory and start-up include Python and torch, "
+    "and loading the method counts in the first inference"
+)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from opscope.core.errors import MissingDependencyError
 from opscope.core.system.c_library import check_c_library
 from opscope.core.system.cache import VARIABLE, cache_directory, made_in_place
+from opscope.core.system.stages import enter
 from opscope.hosts.process import last_line
 from opscope.runtimes.executorch.installed import library_directory
 
@@ -142,6 +143,7 @@ def compile_runner(compiler: Compiler, flags: Sequence[str], path: Path, *, star
         MissingDependencyError: the compiler fails, or what it built does not start.
         StorageError: the runner cannot be kept.
     """
+    enter("building the native runner")
     with made_in_place(path) as built:
         _must([*compiler.command, *flags, "-o", str(built)], _COMPILE_SECONDS, "cannot build the native runner")
         if starts:

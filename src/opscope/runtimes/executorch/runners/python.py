@@ -60,15 +60,27 @@ class PythonTarget(HostedTarget):
         host: where.
         python: of that host.
         features: asks for the CPU's features in place of a process of that Python.
+        stand_in: why it is used in place of another target, as one sentence; None: it was asked for.
     """
 
-    def __init__(self, host: Host, python: Interpreter, features: Callable[[], ProbeAnswer] | None = None) -> None:
+    def __init__(
+        self,
+        host: Host,
+        python: Interpreter,
+        features: Callable[[], ProbeAnswer] | None = None,
+        stand_in: str | None = None,
+    ) -> None:
         super().__init__(host)
-        self._python, self._features = python, features
+        self._python, self._features, self._stand_in = python, features, stand_in
 
     def capabilities(self) -> Capabilities:
         """Whether the installed runtime writes traces, and what it has registered."""
-        return Capabilities(untraceable=self._python.untraceable(), host=self._host, libraries=self._python.libraries())
+        return Capabilities(
+            untraceable=self._python.untraceable(),
+            host=self._host,
+            libraries=self._python.libraries(),
+            stand_in=self._stand_in,
+        )
 
     def probe(self) -> ProbeAnswer:
         """The CPU's features as the runtime sees them; asked once of a process of its own, nothing is loaded here.
@@ -175,6 +187,7 @@ def python_here(
     child: Sequence[str] | None = None,
     roofs_child: Sequence[str] | None = None,
     features: Callable[[], ProbeAnswer] | None = None,
+    stand_in: str | None = None,
 ) -> PythonTarget:
     """The Python bindings on this machine.
 
@@ -183,10 +196,11 @@ def python_here(
             path as its last arguments.
         roofs_child: likewise of the process that measures ceilings; it gets a path as its last argument.
         features: asks for the CPU's features in place of such a process.
+        stand_in: why it is used in place of another target, as one sentence.
     """
     given = {CHILD: child, ROOFS_CHILD: roofs_child}
     commands = {module: command for module, command in given.items() if command}
-    return PythonTarget(ThisMachine(Target(LOCAL.name, "")), OwnPython(commands), features)
+    return PythonTarget(ThisMachine(Target(LOCAL.name, "")), OwnPython(commands), features, stand_in)
 
 
 def python_on(device: Device, python: str) -> PythonTarget:

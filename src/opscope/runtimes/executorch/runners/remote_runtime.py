@@ -19,6 +19,7 @@ from opscope.core.errors import FeatureError, MissingDependencyError
 from opscope.core.files import leads_out, sha256_of
 from opscope.core.system.cache import cache_directory, made_in_place
 from opscope.core.system.interpreter import module_command
+from opscope.core.system.stages import enter
 from opscope.hosts.process import last_line
 from opscope.machine import isa
 from opscope.runtimes.executorch.installed import library_directory
@@ -78,6 +79,7 @@ def runtime_libraries(arch: str, cache: Path | None = None) -> Path:
     wanted = runtime_version()
     unpacked = (cache or cache_directory()) / "wheels" / f"executorch-{wanted}-{arch}"
     if not unpacked.exists():
+        enter(f"downloading the runtime for {arch}")
         with made_in_place(unpacked) as parts:
             _unpack(_downloaded(wanted, arch, parts.parent), parts)
     return unpacked / "executorch" / "lib"
