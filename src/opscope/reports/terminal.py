@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from opscope.analysis.operators.operators import Operator
     from opscope.analysis.preflight.contents import Count
     from opscope.bundle.manifest import Manifest, Variant
-    from opscope.reports.content.content import ClosingRow
+    from opscope.reports.content.content import ClosingRow, Headline
 from opscope.reports.content.content import ReportContent
 
 _TOP = 8
@@ -74,12 +74,18 @@ def summary(content: ReportContent) -> RenderableType:
     where = ", ".join(filter(None, (manifest.device, cpu, manifest.target.kind, threads)))
     parts: list[RenderableType] = [
         Text(" ".join(filter(None, (*_programs(manifest), "on", where))), style="dim"),
-        Text(answer.text, style="bold"),
+        _graded(answer),
         Text(answer.trust),
         *(_kernels(content) or _times(content)),
     ]
     parts += [Text(f"missing: {line}", style="yellow") for line in missing(content)]
     return Group(*parts)
+
+
+def _graded(answer: Headline) -> Text:
+    """The answer, behind the grade of a measurement that must not be acted on."""
+    grade = [(f"{answer.grade}: ", "bold red")] if answer.grade else []
+    return Text.assemble(*grade, (answer.text, "bold"))
 
 
 def _times(content: ReportContent) -> list[RenderableType]:
