@@ -84,8 +84,7 @@ def summary(content: ReportContent) -> RenderableType:
 
 def _graded(answer: Headline) -> Text:
     """The answer, behind the grade of a measurement that must not be acted on."""
-    grade = [(f"{answer.grade}: ", "bold red")] if answer.grade else []
-    return Text.assemble(*grade, (answer.text, "bold"))
+    return Text(f"{answer.grade}: {answer.text}", style="bold red") if answer.grade else Text(answer.text, style="bold")
 
 
 def _times(content: ReportContent) -> list[RenderableType]:
