@@ -22,7 +22,9 @@ from typing import TYPE_CHECKING, Any
 
 import api_reference
 import msgspec
+import outputs
 import typer
+from how_to_groups import grouped_pages, title_of
 
 from opscope.analysis.analysis import Analysis
 from opscope.analysis.compare.compare import Comparison
@@ -127,7 +129,21 @@ def pages() -> dict[Path, str]:
         REFERENCE / "rules.md": rule_list(),
         REFERENCE / "zoo.md": zoo(),
     }
-    return written | {SCHEMAS / f"{name}.schema.json": schema(kind) for name, kind in PUBLISHED.items()}
+    shown = outputs.written(outputs.pages_with_outputs())
+    index = Path("docs/index.md")
+    shown[index] = how_to_index(shown.get(index) or (ROOT / index).read_text(encoding="utf-8"))
+    return written | shown | {SCHEMAS / f"{name}.schema.json": schema(kind) for name, kind in PUBLISHED.items()}
+
+
+def how_to_index(text: str) -> str:
+    """The overview with its list of how-to pages, in groups."""
+    begin, end = "<!-- how-to: begin -->", "<!-- how-to: end -->"
+    sections = [
+        f"**{title}**: {', '.join(f'[{title_of(page)}](how-to/{page.name})' for page in pages)}\n"
+        for title, pages in grouped_pages(ROOT / "docs" / "how-to").items()
+    ]
+    before, _, rest = text.partition(begin)
+    return f"{before}{begin}\n\n{chr(10).join(sections)}\n{end}{rest.partition(end)[2]}"
 
 
 def commands() -> str:

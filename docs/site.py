@@ -7,10 +7,14 @@ GitHub as well.
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from mkdocs.structure.files import File
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # MkDocs runs this file by its path
+from how_to_groups import grouped_pages
 
 if TYPE_CHECKING:
     from mkdocs.config.defaults import MkDocsConfig
@@ -19,12 +23,8 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parent.parent
 SKILLS = Path("src/opscope/skills")
+HOW_TO = ROOT / "docs" / "how-to"
 FIRST = {
-    "how-to": (
-        "read-a-report compare-two-runs stop-a-slower-model-in-ci check-pull-requests-on-github "
-        "profile-your-own-model profile-a-raspberry-pi profile-a-board-over-ssh profile-an-android-phone "
-        "profile-a-mac-with-sme2 analyse-an-npu-trace move-from-the-arm-kit use-the-python-api"
-    ).split(),
     "concepts": "nested-events bottleneck-shift evidence-ladder verdicts roofline".split(),
     "skills": [f"opscope-{name}" for name in "setup-workspace validate-workflow export-model run-profiling".split()],
     "reference": "commands targets python-api columns rules taxonomy errors".split(),
@@ -60,6 +60,7 @@ def menu(files: Files) -> list[dict[str, object]]:
     """The tutorial, then the sections, each in its order."""
     titles = {file.src_uri: _title(file) for file in files.documentation_pages()}
     sections = [{title: _ordered(titles, directory)} for title, directory in _SECTIONS]
+    sections[0] = {"How to": [{title: _listed(titles, pages)} for title, pages in grouped_pages(HOW_TO).items()]}
     project = [{titles[place]: place} for place in (*_OUTSIDE.values(), *_CHANGES.values())]
     return [
         {"Overview": "index.md"},
@@ -69,6 +70,12 @@ def menu(files: Files) -> list[dict[str, object]]:
         *sections[1:],
         {"Project": project},
     ]
+
+
+def _listed(titles: dict[str, str], pages: list[Path]) -> list[dict[str, str]]:
+    """The pages of a group, each with its title."""
+    places = [f"how-to/{page.name}" for page in pages]
+    return [{titles[place]: place} for place in places]
 
 
 def _title(file: File) -> str:

@@ -33,18 +33,18 @@ ROOT = Path(__file__).parents[2]
 CHECKLIST = (ROOT / "docs" / "reference" / "kit-checklist.md").read_text(encoding="utf-8")
 TEMPLATES = ROOT / "src" / "opscope" / "reports" / "templates"
 SECTIONS = (
-    "## Metadata",
-    "## Latency Comparison",
+    "## Recommendations",
     "## Operator Category Breakdown",
+    "## Latency Comparison",
     "## Acceleration Analysis",
     "## Bottlenecks",
     "### By category",
     "### By operator",
     "## Portable against Delegated",
     "## Kernel Insights",
-    "## Recommendations",
     "## Measurement Quality",
     "## How to Reproduce",
+    "## Metadata",
 )
 
 
@@ -61,7 +61,7 @@ def text(fp16: ReportContent) -> str:
 
 
 def test_the_sections_are_there_in_order(text):
-    """From metadata to how to reproduce."""
+    """What to do and where the time goes first, what ran last; the Arm kit begins with the metadata."""
     places = [text.find(f"\n{section}\n") for section in SECTIONS]
     assert -1 not in places
     assert places == sorted(places)
@@ -213,7 +213,7 @@ def test_one_run_a_side_decides_nothing(fp16, text):
     """One process a side: 3.90x, the spread within the processes, what is not known, and no word on more rounds."""
     assert fp16.primary.end_to_end.verdict is Verdict.UNDECIDABLE
     page = html(fp16).split("<h2>Where the time goes")[0]
-    for first in (text.split("## Metadata")[0], page):
+    for first in (text.split("## Recommendations")[0], page):
         assert "3.90x, undecidable: between-process spread unknown" in first
         assert "one process per side; within it android_sme2_on_t1 " in first
         assert "do not trust" in first

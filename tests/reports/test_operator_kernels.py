@@ -185,7 +185,7 @@ def test_the_first_screen_of_an_emulated_cpu_is_about_kernels(content: ReportCon
     """Which ran on and off, how often, and what was not accelerated; no time of an emulator."""
     report = emulated(content)
     page = html(report).split("<section", 2)[1]
-    text = markdown_report(report).split("## Metadata")[0]
+    text = markdown_report(report).split("## Recommendations")[0]
     told = io.StringIO()
     Console(file=told, width=80).print(summary(report))
     terminal = " ".join(told.getvalue().split())

@@ -5,7 +5,9 @@ A comment of HTML before a fence, which no reader of the page sees:
 ``<!-- check only: REASON -->``   the block is not run; its syntax, commands and options are checked
 ``<!-- exits: 1 or 14 -->``       the block ends with one of these codes instead of 0
 ``<!-- file: NAME -->``           the block is the content of a file
-``<!-- example -->``              the output shown is of another model or machine, and is not compared
+``<!-- example -->``              the output shown is of another model or machine: its words are compared, not its lines
+``<!-- example: WHAT -->``        it is not the output of this program
+``<!-- recorded: NAME -->``       it is a part of a recording, see ``docs/outputs.py``
 """
 
 from __future__ import annotations

@@ -520,7 +520,7 @@ def listed_operators(content: ReportContent) -> SplitRows:
     if len(short) < 2:  # noqa: PLR2004 - one alone needs no line for several
         return SplitRows(rows, None)
     before = [row.change.shown_baseline_ns for row in short if row.change and row.change.shown_baseline_ns is not None]
-    name = f"{len(short)} operators below {time_text(SHORTEST_NS)}, together"
+    name = f"{len(short)} operators below {SHORTEST_NS // 1_000} µs, together"
     time, share = (
         sum(values) for values in zip(*((r.operator.shown_ns, r.operator.shown_share) for r in short), strict=True)
     )

@@ -62,7 +62,7 @@ def _short_kernels(rows: Sequence[KernelRow]) -> str:
     if not short:
         return ""
     together = time_text(sum(row.time_ns for row in short))
-    return f"{counted_text(len(short), 'further line')} below {time_text(SHORTEST_NS)}, {together} together."
+    return f"{counted_text(len(short), 'further line')} below {SHORTEST_NS // 1_000} µs, {together} together."
 
 
 def policy(style: str, script: str | None = None) -> str:

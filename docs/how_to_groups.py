@@ -1,0 +1,54 @@
+"""The how-to pages in groups: the order of the menu and of the index. Every page is in exactly one group."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+GROUPS = {
+    "Start here": "profile-your-own-model read-a-report find-the-slow-layer compare-two-runs stop-a-slower-model-in-ci",
+    "Measure": (
+        "export-a-model onboard-your-model onboard-edgetam run-a-program-from-elsewhere profile-a-language-model "
+        "choose-what-to-switch-off run-experiments-from-a-file resume-an-interrupted-run install-without-cuda "
+        "run-in-a-container"
+    ),
+    "Understand": (
+        "check-a-model-before-running-it see-which-kernels-ran read-a-trace-without-torch read-an-onnx-runtime-profile "
+        "open-a-trace-elsewhere use-the-python-api trust-a-bundle"
+    ),
+    "Compare and gate": "report-on-several-platforms check-pull-requests-on-github",
+    "Devices": (
+        "profile-a-raspberry-pi profile-a-board-over-ssh profile-an-android-phone profile-a-mac-with-sme2 "
+        "check-arm-kernels-under-qemu run-on-more-than-one-machine"
+    ),
+    "NPU": "analyse-an-npu-trace move-from-streams-script",
+    "Many runs": "keep-many-runs watch-a-history gate-a-fleet",
+    "Coming from Arm's kit": "move-from-the-arm-kit",
+}
+"""Titles of the groups, and the names of their pages; the pages that most people need come first."""
+
+
+def grouped_pages(directory: Path) -> dict[str, list[Path]]:
+    """The pages of each group.
+
+    Args:
+        directory: of the how-to pages.
+
+    Raises:
+        ValueError: a page is in no group, in two, or does not exist.
+    """
+    listed = [name for names in GROUPS.values() for name in names.split()]
+    there = {path.stem for path in directory.glob("*.md")}
+    wrong = sorted({name for name in listed if listed.count(name) > 1} | (set(listed) ^ there))
+    if wrong:
+        raise ValueError(f"pages that are not in exactly one group of docs/how_to_groups.py: {', '.join(wrong)}")
+    return {title: [directory / f"{name}.md" for name in names.split()] for title, names in GROUPS.items()}
+
+
+def title_of(page: Path) -> str:
+    """The first heading of a page."""
+    found = re.search(r"^# (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return found[1].replace("`", "") if found else page.stem
