@@ -134,7 +134,17 @@ def _difference(number: int, baseline: Array, candidate: Array) -> OutputDiffere
     figures = _figures(left[both], right[both]) if both.any() else _Figures()
     same = (left == right) | (np.isnan(left) & np.isnan(right))
     wrong = [int((~own).sum()) for own in finite]
-    return OutputDifference(number, int(left.size), *figures, *wrong, int((~both & ~same).sum()))
+    return OutputDifference(
+        number,
+        int(left.size),
+        max_abs=figures.max_abs,
+        max_rel=figures.max_rel,
+        rms_rel=figures.rms_rel,
+        cosine=figures.cosine,
+        baseline_nonfinite=wrong[0],
+        candidate_nonfinite=wrong[1],
+        unlike_nonfinite=int((~both & ~same).sum()),
+    )
 
 
 class _Figures(NamedTuple):

@@ -77,8 +77,8 @@ def _inputs(count: int) -> str:
 
 def _nonfinite(outputs: list[OutputDifference]) -> list[str]:
     return [
-        f"Output {own.output} has NaN or infinite values: {own.baseline_nonfinite:,} of {own.values:,} on the baseline and "
-        f"{own.candidate_nonfinite:,} on the candidate; {_unlike(own.unlike_nonfinite)}"
+        f"Output {own.output} has NaN or infinite values: {own.baseline_nonfinite:,} of {own.values:,} on the baseline "
+        f"and {own.candidate_nonfinite:,} on the candidate; {_unlike(own.unlike_nonfinite)}"
         for own in outputs
         if own.baseline_nonfinite or own.candidate_nonfinite
     ]
