@@ -52,10 +52,9 @@ def accuracy_of(baseline: Side, candidate: Side) -> Accuracy | None:
             return None
         which = "baseline" if baseline.bundle is None else "candidate"
         return not_compared(f"the {which} is not a bundle, so that its outputs are not known", _PROFILE)
-    if baseline.bundle.manifest.samples and candidate.bundle.manifest.samples:
-        return _of_samples(baseline, candidate, baseline.bundle, candidate.bundle)
-    if _one_program(baseline, candidate):
-        return None
+    found = _of_samples(baseline, candidate, baseline.bundle, candidate.bundle)
+    if found is not None or _one_program(baseline, candidate):
+        return found
     return _of_timed(baseline, candidate)
 
 
@@ -72,15 +71,15 @@ def _one_program(baseline: Side, candidate: Side) -> bool:
     )
 
 
-def _of_samples(baseline: Side, candidate: Side, one: Bundle, other: Bundle) -> Accuracy:
-    """Outputs of labelled inputs that both sides ran."""
+def _of_samples(baseline: Side, candidate: Side, one: Bundle, other: Bundle) -> Accuracy | None:
+    """Outputs of labelled inputs; None where not both sides ran some."""
     from opscope.analysis.compare.accuracy import compared_samples, not_compared
 
-    runs = one.manifest.samples, other.manifest.samples
-    assert runs[0] is not None  # noqa: S101 - asked for where both have some
-    assert runs[1] is not None  # noqa: S101 - likewise
-    if runs[0].inputs_sha256 != runs[1].inputs_sha256:
-        told = [f"{counted_text(own.count, 'input')} of {own.source}" for own in runs]
+    left_run, right_run = one.manifest.samples, other.manifest.samples
+    if left_run is None or right_run is None:
+        return None
+    if left_run.inputs_sha256 != right_run.inputs_sha256:
+        told = [f"{counted_text(own.count, 'input')} of {own.source}" for own in (left_run, right_run)]
         reason = f"the labelled inputs are not the same: {told[0]} on the baseline, {told[1]} on the candidate"
         return not_compared(reason, "profile both programs with the same --inputs")
     found = [_samples(side) for side in (baseline, candidate)]

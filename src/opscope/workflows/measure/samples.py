@@ -119,8 +119,7 @@ def _outputs(job: Job, target: RunTarget, number: int, values: dict[str, Array])
     """
     with tempfile.TemporaryDirectory(prefix="opscope-") as directory:
         place = Path(directory)
-        given = {name: array for name, array in values.items() if isinstance(array, np.ndarray)}
-        named: dict[str, Any] = dict(given)
+        named: dict[str, Any] = dict(values)
         np.savez(place / INPUTS, **named)
         work = place / "run"
         work.mkdir()
@@ -134,5 +133,6 @@ def _outputs(job: Job, target: RunTarget, number: int, values: dict[str, Array])
 def _packed(outputs: list[Any], samples: LabelledInputs) -> bytes:
     buffer = io.BytesIO()
     named: dict[str, Any] = {f"output_{number}": array for number, array in enumerate(outputs)}
-    np.savez_compressed(buffer, **{LABELS: samples.labels}, **named)
+    named[LABELS] = samples.labels
+    np.savez_compressed(buffer, **named)
     return buffer.getvalue()
