@@ -58,6 +58,7 @@ def accuracy_of(baseline: Side, candidate: Side) -> Accuracy | None:
     return _of_timed(baseline, candidate)
 
 
+_FINISH = "finish its run: the same line with --resume and --inputs"
 _PROFILE = "profile both programs with `opscope profile`, with the same --seed or the same --inputs"
 _SAME_SEED = "profile both programs with the same --seed, or the same --inputs"
 
@@ -85,7 +86,7 @@ def _of_samples(baseline: Side, candidate: Side, one: Bundle, other: Bundle) -> 
     found = [_samples(side) for side in (baseline, candidate)]
     for name, own in zip(("baseline", "candidate"), found, strict=True):
         if isinstance(own, str):
-            return not_compared(f"the {name} has no outputs of the labelled inputs: {own}", "run it with --resume")
+            return not_compared(f"the {name} has no outputs of the labelled inputs: {own}", _FINISH)
     left, right = (own for own in found if isinstance(own, _Samples))
     if left.labels.tolist() != right.labels.tolist():
         return not_compared("the labels of the inputs are not the same", "profile both programs with the same --inputs")
