@@ -139,7 +139,7 @@ def test_labelled_inputs_run_once_after_everything_that_is_timed(toy_program: Pa
     assert found is not None
     assert found.top1 is not None
     assert (found.inputs, found.equal, found.top1.agreement.count) == (4, True, 4)
-    assert "- Same top-1 class on 4 of 4 (100.0 %" in (bundle.path / "report.md").read_text()
+    assert "- Same top-1 class on 4 of 4 inputs (100.0 %" in (bundle.path / "report.md").read_text()
     assert validate(bundle.path).valid
 
 

@@ -100,7 +100,7 @@ def _top1_sentences(found: Top1) -> list[str]:
 
 def _proportion(found: Proportion) -> str:
     share, (low, high) = share_text(found.count / found.n), map(share_text, found.ci95)
-    return f"{found.count} of {found.n} ({share}, 95 % interval {low} to {high})"
+    return f"{found.count} of {counted_text(found.n, 'input')} ({share}, 95 % interval {low} to {high})"
 
 
 def _row(output: OutputDifference) -> AccuracyRow:
