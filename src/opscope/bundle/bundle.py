@@ -25,12 +25,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from opscope.bundle.manifest import LockRecord, PlanSlot, Variant
+    from opscope.bundle.manifest import LockRecord, PlanSlot, SampleRun, Variant
     from opscope.bundle.record_hashes import RecordHash
 
 MANIFEST = "manifest.json"
 VARIANTS = "variants"
 PEAK_RATES = "roofs.json"
+SAMPLES = "samples.npz"
 MODEL = "model"
 LOCK = ".lock"
 # Space held back while a run writes, given up when the disk is full, so that the last repetition is still recorded.
@@ -189,6 +190,30 @@ class Bundle:
             stated = Bundle.open(self.path).manifest.roofs_sha256.get(variant)
             self.check_hash(self.relative(file), hashlib.sha256(content).hexdigest(), stated)
         return found
+
+    def save_samples(self, variant: str, content: bytes, samples: SampleRun) -> None:
+        """Keep what a variant computed of labelled inputs.
+
+        Args:
+            variant: its name.
+            content: of the file.
+            samples: what the manifest says of the inputs, and of what other variants computed.
+
+        Raises:
+            StorageError: the system refused.
+        """
+        write_atomically(self.path / VARIANTS / variant / SAMPLES, content, follow=False)
+        hashes = samples.outputs_sha256 | {variant: hashlib.sha256(content).hexdigest()}
+        self.state_samples(msgspec.structs.replace(samples, outputs_sha256=hashes))
+
+    def state_samples(self, samples: SampleRun) -> None:
+        """Write down which labelled inputs were run, and what became of them.
+
+        Raises:
+            StorageError: the system refused.
+        """
+        self.manifest = msgspec.structs.replace(self.manifest, samples=samples)
+        self._save()
 
     def check_hash(self, file: str, sha256: str, stated: str | None) -> None:
         """Make sure that a file of which figures are computed is the one that was measured.

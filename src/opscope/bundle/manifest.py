@@ -509,6 +509,24 @@ class LockRecord(msgspec.Struct, frozen=True):
     problem: str | None = None
 
 
+class SampleRun(msgspec.Struct, frozen=True):
+    """Labelled inputs that each variant ran once more, without timing, to keep its outputs.
+
+    Attributes:
+        source: file that they were read from, as it was named.
+        count: number of inputs.
+        inputs_sha256: hash of the values, types and sizes of all of them.
+        outputs_sha256: hash of the file of outputs by variant; without an entry where there is none.
+        failures: why a variant has no outputs, by its name.
+    """
+
+    source: str
+    count: int
+    inputs_sha256: str
+    outputs_sha256: dict[str, str] = {}
+    failures: dict[str, str] = {}
+
+
 class Manifest(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.bundle/1"):
     """Everything about a bundle but the traces themselves.
 
@@ -531,6 +549,8 @@ class Manifest(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.bun
             versions, and where a target has no lock.
         device: name that the configuration gives the machine; null where it gives none, and in bundles of earlier
             versions.
+        samples: labelled inputs that were run beside the timed ones; null where there were none, and in bundles of
+            earlier versions.
     """
 
     opscope: str
@@ -548,6 +568,7 @@ class Manifest(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.bun
     roofs_sha256: dict[str, str] = {}
     locks: list[LockRecord] = []
     device: str | None = None
+    samples: SampleRun | None = None
 
     def model_of(self, variant: str) -> Model:
         """The program that a variant ran."""

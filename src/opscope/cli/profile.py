@@ -109,7 +109,12 @@ def command(
         ),
     ] = None,
     input_file: Annotated[
-        Path | None, typer.Option("--inputs", metavar="FILE.npz", help="File with the input arrays instead.")
+        Path | None,
+        typer.Option(
+            "--inputs",
+            metavar="FILE.npz",
+            help="File with the input arrays instead; with an array labels, labelled inputs for top-1 agreement.",
+        ),
     ] = None,
     data: Annotated[
         Path | None,

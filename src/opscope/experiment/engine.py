@@ -108,7 +108,7 @@ def _repeat(bundle: Bundle, target: RunTarget, clock: TimeSource, check: TraceCh
     assert variant is not None  # noqa: S101 - the plan names variants of its own manifest
     directory, attempt = bundle.attempt_directory(place)
     before, started, began = _conditions(target, bundle), clock.now(), clock.monotonic()
-    job = _job(bundle, variant, traced=place.arm is TracingMode.TRACED)
+    job = planned_job(bundle, variant, traced=place.arm is TracingMode.TRACED)
     outcome = target.execute(job, directory)
     seconds = clock.monotonic() - began
     trace = directory / TRACE
@@ -133,7 +133,12 @@ def _repeat(bundle: Bundle, target: RunTarget, clock: TimeSource, check: TraceCh
     )
 
 
-def _job(bundle: Bundle, variant: Variant, *, traced: bool) -> Job:
+def planned_job(bundle: Bundle, variant: Variant, *, traced: bool) -> Job:
+    """One repetition of a variant as the plan of its bundle says.
+
+    Raises:
+        BundleError: the manifest lacks a part of the plan.
+    """
     plan, threads, model = bundle.manifest.plan, variant.threads, bundle.manifest.model_of(variant.name)
     if None in {plan.warmup, plan.runs, plan.seed, plan.timeout_seconds, threads}:
         raise BundleError("its manifest lacks a part of the plan", where=bundle.path, hint="profile into a new --out")

@@ -14,6 +14,7 @@ import numpy as np
 
 from opscope.bundle.manifest import PlannedInput, Tensor
 from opscope.core.errors import TraceFormatError, UsageError, did_you_mean
+from opscope.experiment.samples import labelled_inputs
 from opscope.experiment.tensors import NUMBER_TYPES, as_type, random_inputs
 from opscope.program.structure.plan import Dynamism, Nothing, PlannedTensor, Scalar
 from opscope.readers.outputs import read_arrays
@@ -135,16 +136,24 @@ def _tensor(text: str, dtype: str, sizes: str, fill: str) -> TensorRecipe:
 def read_input_file(path: Path) -> list[AskedInput | None]:
     """The arrays of an .npz: ``arr_0``, ``arr_1`` and so on by number, those of other names in the order of the file.
 
+    Of labelled inputs, see :mod:`opscope.experiment.samples`, it is the first one: that is what is timed.
+
     Raises:
         NotFoundError: there is no such file.
         StorageError: it cannot be read.
-        TraceFormatError: it is not an .npz of numbers.
+        TraceFormatError: it is not an .npz of numbers, or labels do not fit the inputs.
     """
     arrays = read_arrays(path)
-    return _by_position(path, arrays)
+    labelled = labelled_inputs(path, arrays)
+    return by_position(path, arrays if labelled is None else labelled.sample(0))
 
 
-def _by_position(path: Path, arrays: Mapping[str, Array]) -> list[AskedInput | None]:
+def by_position(path: Path, arrays: Mapping[str, Array]) -> list[AskedInput | None]:
+    """The arrays of a file as inputs, in the order of a program's.
+
+    Raises:
+        TraceFormatError: one is numbered beyond what a program takes.
+    """
     asked = {name: AskedInput(f"{name} of {path.name}", array) for name, array in arrays.items()}
     places = {name: _NAMED.match(name) for name in arrays}
     if not all(places.values()):

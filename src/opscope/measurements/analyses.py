@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from opscope.core.errors import MismatchError, RunError
+from opscope.measurements.accuracy import accuracy_of, saved_outputs
 from opscope.measurements.comparability import measured_apart
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from numpy.typing import NDArray
 
     from opscope.analysis.analysis import Analysis
     from opscope.analysis.compare.compare import Comparison
     from opscope.analysis.compare.outputs import OutputAgreement
     from opscope.analysis.latency.timing import Floats
     from opscope.measurements.side import Side
-
-    Array: TypeAlias = NDArray[Any]
 
 
 def analysis_of(side: Side) -> Analysis:
@@ -92,6 +89,7 @@ def comparison_of(baseline: Side, candidate: Side) -> Comparison:
         compared,
         notes=[*compared.notes, *_differences(baseline, candidate)],
         quality=quality_of_sides(baseline, candidate, compared),
+        accuracy=accuracy_of(baseline, candidate),
     )
 
 
@@ -188,28 +186,10 @@ def _outputs(baseline: Side, candidate: Side) -> OutputAgreement | None:
     """Agreement of the outputs of the first round that both sides have."""
     from opscope.analysis.compare.outputs import DEFAULT_TOLERANCE, TOLERANCES, compare_outputs
 
-    arrays = [_saved_outputs(side) for side in (baseline, candidate)]
+    arrays = [saved_outputs(side) for side in (baseline, candidate)]
     if arrays[0] is None or arrays[1] is None:
         return None
     types = {side.model.dtype if side.model else None for side in (baseline, candidate)}
     # Of two number types the coarser one says what rounding explains; what is not known is taken for coarse, too.
     widest = max(types, key=lambda dtype: TOLERANCES.get(dtype or "", DEFAULT_TOLERANCE))
     return compare_outputs(arrays[0], arrays[1], widest)
-
-
-def _saved_outputs(side: Side) -> list[Array] | None:
-    """What the first process of a variant of a bundle computed; None when it was not saved.
-
-    Raises:
-        InvalidBundleError: the values are not those whose hash is stated.
-    """
-    from opscope.readers.outputs import read_outputs, values_sha256
-
-    if side.bundle is None:
-        return None
-    first = side.bundle.manifest.completed(side.label)[0]
-    file = f"{first.directory}/outputs.npz"
-    arrays = read_outputs(side.bundle.path / file)
-    if arrays is not None and first.measurement is not None:
-        side.bundle.check_hash(file, values_sha256(arrays), first.measurement.output_sha256)
-    return arrays

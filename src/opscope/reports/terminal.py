@@ -38,6 +38,7 @@ from opscope.reports.content.content import (
 )
 from opscope.reports.content.messages import measure_again, quality_sentence, sentence
 from opscope.reports.content.text import plain
+from opscope.reports.sections.accuracy import accuracy_sentences
 from opscope.reports.sections.methods import MethodRow, method_rows, tokens_text
 from opscope.reports.sections.operator_kernels import kernel_section
 from opscope.reports.sections.program import coverage_sentence, layer_text
@@ -76,6 +77,7 @@ def summary(content: ReportContent) -> RenderableType:
         Text(" ".join(filter(None, (*_programs(manifest), "on", where))), style="dim"),
         _graded(answer),
         Text(answer.trust),
+        *accuracy_lines(content.primary),
         *(_kernels(content) or _times(content)),
     ]
     parts += [Text(f"missing: {line}", style="yellow") for line in missing(content)]
@@ -254,11 +256,18 @@ def comparison_summary(comparison: Comparison) -> RenderableType:
         *sides,
         answer,
         *beside,
+        *accuracy_lines(comparison),
         *quality_text(comparison.quality),
         Text(),
         *split,
         *message_lines(map(note, comparison.notes)),
     )
+
+
+def accuracy_lines(comparison: Comparison | None) -> list[RenderableType]:
+    """How far the outputs of both sides differ, where that is a question."""
+    found = comparison.accuracy if comparison else None
+    return [Text(plain(line, _LONG)) for line in accuracy_sentences(found)] if found else []
 
 
 _WITHOUT_PROGRAMS = frozenset({"onnxruntime-json"})

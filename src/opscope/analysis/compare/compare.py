@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 import msgspec
 import numpy as np
 
+from opscope.analysis.compare.accuracy import Accuracy
 from opscope.analysis.compare.matching import match, match_layers, process_times
 from opscope.analysis.compare.outputs import OutputAgreement
 from opscope.analysis.compare.shift import ChangeOnHeadline, Shift, shift
@@ -351,6 +352,8 @@ class Comparison(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.c
         shift: what the change did to the balance of the model.
         quality: how far all this can be trusted; null where that was not judged.
         methods: the verdict on every method, where both sides call the same several; else empty.
+        accuracy: how far the outputs differ on the same inputs, or why that is not known; null for variants of one
+            program, whose outputs have to agree, and for sides without a bundle.
     """
 
     baseline: ComparedSide
@@ -364,6 +367,7 @@ class Comparison(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.c
     shift: Shift
     quality: Quality | None = None
     methods: list[MethodChange] = []
+    accuracy: Accuracy | None = None
 
     @property
     def has_split(self) -> bool:

@@ -92,3 +92,30 @@ def median_ranks(count: int, confidence: float) -> tuple[int, int] | None:
 def _half_binomial(count: int, successes: int) -> float:
     log_choose = math.lgamma(count + 1) - math.lgamma(successes + 1) - math.lgamma(count - successes + 1)
     return math.exp(log_choose - count * math.log(2))
+
+
+def binomial_interval(successes: int, count: int, confidence: float = 0.95) -> tuple[float, float]:
+    """Exact interval of a probability after that many successes in so many independent trials.
+
+    It covers the probability at least as often as the confidence says, for every count. The ends are quantiles of beta
+    distributions.
+
+    Args:
+        successes: from 0 to ``count``.
+        count: of trials, at least 1.
+        confidence: strictly between 0 and 1.
+
+    Source: Clopper and Pearson, Biometrika 26 (1934), 404-413.
+    """
+    tail, failures = (1 - confidence) / 2, count - successes
+    low = _beta_quantile(tail, successes, failures + 1) if successes else 0.0
+    high = _beta_quantile(1 - tail, successes + 1, failures) if failures else 1.0
+    return low, high
+
+
+def _beta_quantile(probability: float, a: float, b: float) -> float:
+    low, high = 0.0, 1.0
+    for _ in range(_BISECTIONS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _incomplete_beta(a, b, middle) < probability else (low, middle)
+    return (low + high) / 2

@@ -39,6 +39,7 @@ from opscope.reports.content.messages import measure_again, quality_sentence
 from opscope.reports.content.template import environment
 from opscope.reports.content.written_by import WRITTEN_BY
 from opscope.reports.html.sections import category_class, depth_class, fused_text, html_values, width_class
+from opscope.reports.sections.accuracy import accuracy_section
 from opscope.reports.sections.answers import section_answers
 from opscope.reports.sections.markdown import markdown_values
 from opscope.reports.sections.methods import method_rows, order_sentence, tokens_text
@@ -134,6 +135,7 @@ def _values(content: ReportContent) -> dict[str, Any]:
         "change": shift_section(content.primary, side_latencies(content.primary, content))
         if content.primary and content.has_split
         else None,
+        "accuracy": accuracy_section(content.primary.accuracy) if content.primary else None,
         "kernel_section": kernel_section(content),
         "on_the_device": ON_THE_DEVICE,
         "categories": category_rows(content),

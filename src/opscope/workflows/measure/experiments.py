@@ -30,6 +30,7 @@ from opscope.reports.content.content import measured_latency
 from opscope.workflows.measure.experiment_bundle import grow, new_bundle, old_bundle, remember, target_of
 from opscope.workflows.measure.peak_rates import measure_peak_rates
 from opscope.workflows.measure.run_report import Attempt, ExperimentResult
+from opscope.workflows.measure.samples import run_samples
 from opscope.workflows.measure.targets import recorded_target
 from opscope.workflows.reports.reports import REPORT_FORMATS, content_of, write_reports
 
@@ -181,6 +182,7 @@ def measure(
             _run_rounds(bundle, effort, target, means, rest)
             if effort.roofs is not False:
                 measure_peak_rates(bundle, target, means.clock, anew=effort.roofs is True)
+            run_samples(bundle, experiment, target, means.notify)
     enter("analysing")
     with _ANALYSING:
         content = content_of(bundle)

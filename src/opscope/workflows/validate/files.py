@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from opscope.analysis.validation import shown
 from opscope.bundle import questions
-from opscope.bundle.bundle import MANIFEST, PEAK_RATES, VARIANTS
+from opscope.bundle.bundle import MANIFEST, PEAK_RATES, SAMPLES, VARIANTS
 from opscope.bundle.documents import Document, examined
 from opscope.bundle.inventory import leftovers, stated_paths
 from opscope.bundle.lock import is_held
@@ -69,14 +69,17 @@ def hash_check(
     counts = f"{len(traces.hashed)} of {hashed} traces and {len(stated)} of {len(records)} records"
     aside = "" if len(stated) == len(records) else "; an earlier opscope stated no hash of the others"
     return questions.HASHES.answered(
-        [*traces.hashes, *changed, *_other_ceilings(manifest, found)], f"{counts} have the stated SHA-256{aside}"
+        [*traces.hashes, *changed, *_other_figures(manifest, found)], f"{counts} have the stated SHA-256{aside}"
     )
 
 
-def _other_ceilings(manifest: Manifest, found: Inventory) -> Iterator[Problem]:
-    """Ceilings that are not those that were measured; without the file there are none, which is not a fault."""
-    for variant, stated in manifest.roofs_sha256.items():
-        path = f"{VARIANTS}/{variant}/{PEAK_RATES}"
+def _other_figures(manifest: Manifest, found: Inventory) -> Iterator[Problem]:
+    """Ceilings and outputs of labelled inputs that are other ones; without the file there are none: not a fault."""
+    samples = manifest.samples.outputs_sha256 if manifest.samples else {}
+    kept = [(own, PEAK_RATES, sha256) for own, sha256 in manifest.roofs_sha256.items()]
+    kept += [(own, SAMPLES, sha256) for own, sha256 in samples.items()]
+    for variant, name, stated in kept:
+        path = f"{VARIANTS}/{variant}/{name}"
         if not found.fault(path) and (true := sha256_of(found.root / path)) != stated:
             yield Problem(path, "", f"its SHA-256 is {true:.12}…, {MANIFEST} states {stated:.12}…")
 

@@ -1,0 +1,260 @@
+"""How far the outputs of two programs differ on the same inputs, and how often both predict the same class."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+import msgspec
+import numpy as np
+
+from opscope.core.stats.distributions import binomial_interval
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    Array: TypeAlias = NDArray[Any]
+    Classes: TypeAlias = NDArray[np.int64]
+    Mask: TypeAlias = NDArray[np.bool_]
+
+UNLABELLED = -1
+"""Label of an input whose class is not known."""
+_NO_CLASS = -2
+
+
+class OutputDifference(msgspec.Struct, frozen=True):
+    """How far one output differs between two programs, over all inputs that both ran on.
+
+    The four figures are of the values that are finite on both sides; each is null where it is not defined.
+
+    Attributes:
+        output: number of the output, from 0.
+        values: number of values of a side, all inputs together.
+        max_abs: largest absolute difference.
+        max_rel: ``max_abs`` relative to the largest magnitude of the baseline; null where the baseline is all zero and
+            the candidate is not.
+        rms_rel: root mean square of the difference relative to that of the baseline; null likewise.
+        cosine: cosine similarity; null where one side is all zero.
+        baseline_nonfinite: number of NaN and infinite values of the baseline.
+        candidate_nonfinite: number of those of the candidate.
+        unlike_nonfinite: number of values that are NaN or infinite on one side, and not the same on the other.
+        problem: why it was not compared, null when it was.
+    """
+
+    output: int
+    values: int
+    max_abs: float | None = None
+    max_rel: float | None = None
+    rms_rel: float | None = None
+    cosine: float | None = None
+    baseline_nonfinite: int = 0
+    candidate_nonfinite: int = 0
+    unlike_nonfinite: int = 0
+    problem: str | None = None
+
+    @property
+    def equal(self) -> bool:
+        """Whether all values are the same, NaN and infinities included."""
+        return self.problem is None and not self.unlike_nonfinite and not self.max_abs
+
+
+class Proportion(msgspec.Struct, frozen=True):
+    """A count out of ``n`` with the exact 95 % interval of the proportion that it estimates (Clopper-Pearson)."""
+
+    count: int
+    n: int
+    ci95: tuple[float, float]
+
+
+class Top1(msgspec.Struct, frozen=True):
+    """Predicted classes: where the first output is largest; the first of equal ones.
+
+    Attributes:
+        classes: number of classes; null where the output is the class itself.
+        agreement: inputs for which both sides predict the same class. A side with NaN predicts none.
+        baseline: labelled inputs for which the baseline predicts the label; null without labels.
+        candidate: the same of the candidate.
+    """
+
+    classes: int | None
+    agreement: Proportion
+    baseline: Proportion | None = None
+    candidate: Proportion | None = None
+
+
+class Accuracy(msgspec.Struct, frozen=True):
+    """Difference of the outputs of two sides on the same inputs.
+
+    Attributes:
+        inputs: number of inputs that both ran on; 0 when the outputs were not compared.
+        outputs: one for each output; empty when they were not compared.
+        top1: agreement of the predicted classes; null for a single unlabelled input, and where there are no classes.
+        reason: why outputs, or predicted classes, were not compared; null when there is nothing to say.
+        hint: how to have them compared; null likewise.
+        note: what else is to be known of the inputs; null for nothing.
+    """
+
+    inputs: int
+    outputs: list[OutputDifference] = []
+    top1: Top1 | None = None
+    reason: str | None = None
+    hint: str | None = None
+    note: str | None = None
+
+    @property
+    def equal(self) -> bool:
+        """Whether all outputs were compared, and are the same."""
+        return bool(self.outputs) and all(output.equal for output in self.outputs)
+
+
+def not_compared(reason: str, hint: str) -> Accuracy:
+    """That outputs were not compared, and how to have them compared."""
+    return Accuracy(0, reason=reason, hint=hint)
+
+
+def output_differences(baseline: Sequence[Array], candidate: Sequence[Array]) -> list[OutputDifference]:
+    """The difference of every output that both sides have.
+
+    Args:
+        baseline: outputs of the baseline, each of one input or stacked over several.
+        candidate: outputs of the candidate, on the same inputs in the same order.
+    """
+    return [_difference(number, *pair) for number, pair in enumerate(zip(baseline, candidate, strict=False))]
+
+
+def _difference(number: int, baseline: Array, candidate: Array) -> OutputDifference:
+    if baseline.shape != candidate.shape:
+        problem = f"its shape is {list(baseline.shape)} on the baseline and {list(candidate.shape)} on the candidate"
+        return OutputDifference(number, int(baseline.size), problem=problem)
+    left, right = (np.asarray(side, np.float64).ravel() for side in (baseline, candidate))
+    finite = np.isfinite(left), np.isfinite(right)
+    both = finite[0] & finite[1]
+    figures = _figures(left[both], right[both]) if both.any() else _Figures()
+    same = (left == right) | (np.isnan(left) & np.isnan(right))
+    wrong = [int((~own).sum()) for own in finite]
+    return OutputDifference(
+        number,
+        int(left.size),
+        max_abs=figures.max_abs,
+        max_rel=figures.max_rel,
+        rms_rel=figures.rms_rel,
+        cosine=figures.cosine,
+        baseline_nonfinite=wrong[0],
+        candidate_nonfinite=wrong[1],
+        unlike_nonfinite=int((~both & ~same).sum()),
+    )
+
+
+class _Figures(NamedTuple):
+    max_abs: float | None = None
+    max_rel: float | None = None
+    rms_rel: float | None = None
+    cosine: float | None = None
+
+
+def _figures(left: NDArray[np.float64], right: NDArray[np.float64]) -> _Figures:
+    # Scaled, so that squares of large values stay finite and those of small ones do not vanish.
+    most = float(max(np.abs(left).max(), np.abs(right).max()))
+    if not most:
+        return _Figures(0.0, 0.0, 0.0)
+    scale = math.ldexp(0.5, math.frexp(most)[1])  # a power of two rounds nothing
+    left, right = left / scale, right / scale
+    apart = np.abs(left - right)
+    norms = float(np.linalg.norm(left)), float(np.linalg.norm(right))
+    largest = float(np.abs(left).max())
+    return _Figures(
+        float(apart.max()) * scale,
+        float(apart.max()) / largest if largest else None,
+        float(np.linalg.norm(apart)) / norms[0] if norms[0] else None,
+        # Rounding may lead out of what a cosine can be.
+        float(np.clip(left @ right / (norms[0] * norms[1]), -1, 1)) if all(norms) else None,
+    )
+
+
+def compared_outputs(baseline: Sequence[Array], candidate: Sequence[Array], note: str | None = None) -> Accuracy:
+    """Outputs of a single input.
+
+    Args:
+        baseline: outputs of the baseline.
+        candidate: outputs of the candidate, on the same input.
+        note: what else is to be known of the input.
+    """
+    refusal = _refusal(baseline, candidate)
+    return refusal or Accuracy(1, output_differences(baseline, candidate), note=note)
+
+
+def compared_samples(baseline: Sequence[Array], candidate: Sequence[Array], labels: Classes) -> Accuracy:
+    """Outputs of several inputs, and the classes that they predict.
+
+    Args:
+        baseline: outputs of the baseline, stacked over the inputs along the first axis.
+        candidate: outputs of the candidate, likewise.
+        labels: class of each input, from 0; -1 where it is not known.
+    """
+    refusal = _refusal(baseline, candidate)
+    if refusal:
+        return refusal
+    found = output_differences(baseline, candidate)
+    reason = _without_classes(baseline[0], candidate[0], labels)
+    if reason:
+        return Accuracy(len(labels), found, reason=f"predicted classes were not compared: {reason}", hint=_CLASSES)
+    return Accuracy(len(labels), found, _top1(baseline[0], candidate[0], labels))
+
+
+_CLASSES = "labels need a program whose first output holds one value for each class, and classes counted from 0"
+_OTHER_OUTPUTS = "compare programs that were exported from one model"
+
+
+def _refusal(baseline: Sequence[Array], candidate: Sequence[Array]) -> Accuracy | None:
+    if not baseline and not candidate:
+        return not_compared("the programs have no tensors as outputs", _OTHER_OUTPUTS)
+    if len(baseline) != len(candidate):
+        reason = f"the baseline has {len(baseline)} outputs, the candidate {len(candidate)}"
+        return not_compared(reason, _OTHER_OUTPUTS)
+    found = output_differences(baseline, candidate)
+    if all(output.problem for output in found):
+        return not_compared(f"output 0: {found[0].problem}", _OTHER_OUTPUTS)
+    return None
+
+
+def _without_classes(baseline: Array, candidate: Array, labels: Classes) -> str | None:
+    """Why no class can be read from the outputs; None where it can."""
+    if baseline.shape != candidate.shape:
+        return "the first outputs have different shapes"
+    shape = [size for size in baseline.shape[1:] if size != 1]
+    if len(shape) > 1 or 0 in baseline.shape:
+        return f"the first output has the shape {list(baseline.shape[1:])} for each input, not one value for each class"
+    if not shape and not all(np.issubdtype(side.dtype, np.integer) for side in (baseline, candidate)):
+        return "the first output is a single number, not one value for each class"
+    if shape and int(labels.max(initial=0)) >= shape[0]:
+        classes = f"the first output has {shape[0]} values, for the classes 0 to {shape[0] - 1}"
+        return f"a label is {int(labels.max())}, and {classes}"
+    return None
+
+
+def _top1(baseline: Array, candidate: Array, labels: Classes) -> Top1:
+    sides = [_classes(side) for side in (baseline, candidate)]
+    width = int(np.prod(baseline.shape[1:], dtype=np.int64))
+    agreement = _proportion((sides[0] == sides[1]) & (sides[0] != _NO_CLASS))
+    known = labels != UNLABELLED
+    if not known.any():
+        return Top1(width if width > 1 else None, agreement)
+    correct = [_proportion(side[known] == labels[known]) for side in sides]
+    return Top1(width if width > 1 else None, agreement, correct[0], correct[1])
+
+
+def _classes(output: Array) -> Classes:
+    """The class that each input is taken for; none where a value is NaN."""
+    rows = output.reshape(len(output), -1)
+    if rows.shape[1] == 1:
+        return rows[:, 0].astype(np.int64)
+    rows = rows.astype(np.float64)
+    found = np.where(np.isnan(rows).any(axis=1), _NO_CLASS, np.argmax(rows, axis=1))
+    return found.astype(np.int64)
+
+
+def _proportion(hits: Mask) -> Proportion:
+    count = int(hits.sum())
+    return Proportion(count, len(hits), binomial_interval(count, len(hits)))

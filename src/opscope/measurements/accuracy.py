@@ -1,0 +1,234 @@
+"""Outputs of two sides on the same inputs, as their bundles keep them: what differs, or why that is not known."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+from opscope.core.units import counted_text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from opscope.analysis.compare.accuracy import Accuracy
+    from opscope.bundle.bundle import Bundle
+    from opscope.measurements.side import Side
+
+    Array: TypeAlias = NDArray[Any]
+
+
+def saved_outputs(side: Side) -> list[Array] | None:
+    """What the first process of a variant of a bundle computed; None when it was not saved.
+
+    Raises:
+        InvalidBundleError: the values are not those whose hash is stated.
+    """
+    from opscope.readers.outputs import read_outputs, values_sha256
+
+    if side.bundle is None:
+        return None
+    first = side.bundle.manifest.completed(side.label)[0]
+    file = f"{first.directory}/outputs.npz"
+    arrays = read_outputs(side.bundle.path / file)
+    if arrays is not None and first.measurement is not None:
+        side.bundle.check_hash(file, values_sha256(arrays), first.measurement.output_sha256)
+    return arrays
+
+
+def accuracy_of(baseline: Side, candidate: Side) -> Accuracy | None:
+    """How far the outputs of two sides differ on the same inputs, or why they were not compared.
+
+    None where that is no question: for sides without a bundle, which name no program, and for variants of one program
+    in one bundle without labelled inputs, whose outputs have to agree.
+
+    Raises:
+        InvalidBundleError: values are not those whose hash is stated.
+    """
+    from opscope.analysis.compare.accuracy import not_compared
+
+    if baseline.bundle is None or candidate.bundle is None:
+        if baseline.bundle is candidate.bundle:
+            return None
+        which = "baseline" if baseline.bundle is None else "candidate"
+        return not_compared(f"the {which} is not a bundle, so that its outputs are not known", _PROFILE)
+    found = _of_samples(baseline, candidate, baseline.bundle, candidate.bundle)
+    if found is not None or _one_program(baseline, candidate):
+        return found
+    return _of_timed(baseline, candidate)
+
+
+_FINISH = "finish its run: the same line with --resume and --inputs"
+_PROFILE = "profile both programs with `opscope profile`, with the same --seed or the same --inputs"
+_SAME_SEED = "profile both programs with the same --seed, or the same --inputs"
+
+
+def _one_program(baseline: Side, candidate: Side) -> bool:
+    one, other = baseline.bundle, candidate.bundle
+    if one is None or other is None or one.path.resolve() != other.path.resolve():
+        return False
+    return (
+        baseline.model is not None and candidate.model is not None and baseline.model.sha256 == candidate.model.sha256
+    )
+
+
+def _of_samples(baseline: Side, candidate: Side, one: Bundle, other: Bundle) -> Accuracy | None:
+    """Outputs of labelled inputs; None where not both sides ran some."""
+    from opscope.analysis.compare.accuracy import compared_samples, not_compared
+
+    left_run, right_run = one.manifest.samples, other.manifest.samples
+    if left_run is None or right_run is None:
+        return None
+    if left_run.inputs_sha256 != right_run.inputs_sha256:
+        told = [f"{counted_text(own.count, 'input')} of {own.source}" for own in (left_run, right_run)]
+        reason = f"the labelled inputs are not the same: {told[0]} on the baseline, {told[1]} on the candidate"
+        return not_compared(reason, "profile both programs with the same --inputs")
+    found = [_samples(side) for side in (baseline, candidate)]
+    for name, own in zip(("baseline", "candidate"), found, strict=True):
+        if isinstance(own, str):
+            return not_compared(f"the {name} has no outputs of the labelled inputs: {own}", _FINISH)
+    left, right = (own for own in found if isinstance(own, _Samples))
+    if left.labels.tolist() != right.labels.tolist():
+        return not_compared("the labels of the inputs are not the same", "profile both programs with the same --inputs")
+    return compared_samples(left.outputs, right.outputs, left.labels)
+
+
+class _Samples(NamedTuple):
+    outputs: list[Array]
+    labels: Array
+
+
+def _samples(side: Side) -> _Samples | str:
+    """The outputs of labelled inputs that a variant ran, and the labels; or why there are none.
+
+    Raises:
+        InvalidBundleError: it is not the file whose hash is stated.
+        TraceFormatError: it is damaged.
+    """
+    from opscope.bundle.bundle import SAMPLES, VARIANTS
+    from opscope.core.errors import NotFoundError, TraceFormatError
+    from opscope.core.files import sha256_of
+    from opscope.readers.outputs import read_arrays
+
+    bundle, file = side.bundle, f"{VARIANTS}/{side.label}/{SAMPLES}"
+    if bundle is None or bundle.manifest.samples is None:
+        return "none were run"
+    run = bundle.manifest.samples
+    if side.label in run.failures:
+        return run.failures[side.label]
+    try:
+        arrays = read_arrays(bundle.path / file)
+    except NotFoundError:
+        return "they were not run"
+    bundle.check_hash(file, sha256_of(bundle.path / file), run.outputs_sha256.get(side.label))
+    labels = arrays.pop("labels", None)
+    if labels is None or any(array.shape[:1] != labels.shape for array in arrays.values()):
+        raise TraceFormatError("its outputs are not one for each label", where=bundle.path / file)
+    return _Samples(list(arrays.values()), labels)
+
+
+def _of_timed(baseline: Side, candidate: Side) -> Accuracy:
+    """Outputs of the one input that timed runs repeat."""
+    from opscope.analysis.compare.accuracy import compared_outputs, not_compared
+
+    inputs = _inputs(baseline), _inputs(candidate)
+    for name, own in zip(("baseline", "candidate"), inputs, strict=True):
+        if isinstance(own, str):
+            return not_compared(f"the inputs of the {name} are not known: {own}", _PROFILE)
+    left, right = (own for own in inputs if isinstance(own, _Inputs))
+    reason = _unlike(left, right)
+    if reason is not None:
+        return not_compared(reason, _SAME_SEED)
+    outputs = [saved_outputs(side) for side in (baseline, candidate)]
+    if outputs[0] is None or outputs[1] is None:
+        which = "baseline" if outputs[0] is None else "candidate"
+        return not_compared(f"the bundle of the {which} keeps no outputs", "profile it again")
+    return compared_outputs(outputs[0], outputs[1], _rounded(left, right))
+
+
+class _Inputs(NamedTuple):
+    """The inputs of a variant's calls.
+
+    Attributes:
+        calls: the methods that they are for; empty for the only one.
+        arrays: values of all tensors.
+        types: their number types.
+        values: numbers and truth values among the inputs.
+    """
+
+    calls: list[str]
+    arrays: list[Array]
+    types: list[str]
+    values: list[bool | int | float | None]
+
+
+def _inputs(side: Side) -> _Inputs | str:
+    """What the program was given: the values in the bundle, or those that the seed gives again; or why that is unknown.
+
+    Raises:
+        InvalidBundleError: the values in the bundle are others than were measured.
+    """
+    from opscope.core.errors import RunError
+    from opscope.core.files import sha256_of
+    from opscope.experiment.tensors import random_inputs
+    from opscope.readers.outputs import read_arrays
+
+    bundle = side.bundle
+    first = bundle.manifest.completed(side.label)[0].measurement if bundle else None
+    if bundle is None or first is None:
+        return "no process told of them"
+    plan = bundle.manifest.plan
+    types, values = [tensor.dtype for tensor in first.inputs], [one.value for one in plan.inputs if one.shape is None]
+    if bundle.manifest.environment.runs_build:
+        return "the runner is not one of opscope"
+    if plan.values is not None:
+        bundle.check_hash(plan.values, sha256_of(bundle.path / plan.values), plan.values_sha256)
+        kept = read_arrays(bundle.path / plan.values)
+        return _Inputs(plan.calls, list(kept.values()), types, values)
+    if plan.seed is None:
+        return "the bundle states no seed"
+    try:
+        return _Inputs(plan.calls, random_inputs(first.inputs, plan.seed), types, values)
+    except RunError as error:
+        return error.problem
+
+
+def _unlike(left: _Inputs, right: _Inputs) -> str | None:
+    """Why the inputs of both sides are not the same; None where they are, up to the rounding of floats."""
+    if left.calls != right.calls:
+        return "they call different methods"
+    if left.values != right.values or len(left.arrays) != len(right.arrays):
+        return "they do not take the same inputs"
+    for number, (one, other) in enumerate(zip(left.arrays, right.arrays, strict=True)):
+        if one.shape != other.shape:
+            return (
+                f"input {number} has the shape {list(one.shape)} on the baseline, {list(other.shape)} on the candidate"
+            )
+        if not _same_values(one, other):
+            hashes = [_hash([array]) for array in (one, other)]
+            return f"input {number} has other values on the candidate (SHA-256 {hashes[0]} and {hashes[1]})"
+    return None
+
+
+def _hash(arrays: Sequence[Array]) -> str:
+    from opscope.readers.outputs import values_sha256
+
+    return values_sha256(arrays)[:12]
+
+
+def _same_values(one: Array, other: Array) -> bool:
+    import numpy as np
+
+    floats = all(np.issubdtype(side.dtype, np.floating) for side in (one, other))
+    if not floats and one.dtype != other.dtype:
+        return False
+    # Of two widths the narrower holds the values of the wider one, rounded.
+    narrow = min(one.dtype, other.dtype, key=lambda dtype: dtype.itemsize)
+    return bool(np.array_equal(one.astype(narrow), other.astype(narrow), equal_nan=floats))
+
+
+def _rounded(left: _Inputs, right: _Inputs) -> str | None:
+    """That the inputs of one side are those of the other, rounded; None where they are the same bits."""
+    pairs = list(zip(left.types, right.types, strict=False))
+    unlike = next((pair for pair in pairs if pair[0] != pair[1]), None)
+    return f"the same inputs, as {unlike[0]} on the baseline and {unlike[1]} on the candidate" if unlike else None

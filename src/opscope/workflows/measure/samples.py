@@ -1,0 +1,138 @@
+"""Labelled inputs: each variant runs every one once, after all that is timed, and its outputs are kept."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+
+from opscope.bundle.bundle import SAMPLES, VARIANTS
+from opscope.bundle.manifest import FailureKind, SampleRun
+from opscope.core.errors import RunError, StorageError
+from opscope.core.units import counted_text
+from opscope.experiment.engine import planned_job
+from opscope.experiment.inputs import by_position
+from opscope.experiment.protocol import OUTPUTS
+from opscope.experiment.samples import LABELS, labelled_inputs, stacked
+from opscope.readers.outputs import read_arrays
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from opscope.bundle.bundle import Bundle
+    from opscope.bundle.manifest import Variant
+    from opscope.experiment.planned import Experiment
+    from opscope.experiment.samples import LabelledInputs
+    from opscope.experiment.target import Job, RunTarget
+    from opscope.experiment.tensors import Array
+
+INPUTS = "inputs.npz"
+
+
+def run_samples(bundle: Bundle, experiment: Experiment, target: RunTarget, notify: Callable[[str], None]) -> None:
+    """Run all labelled inputs once with every variant that has results and lacks their outputs.
+
+    That a variant cannot is no failure of the run: the reason stands in the manifest.
+
+    Args:
+        bundle: locked, its repetitions done.
+        experiment: with the file of inputs; without labels in it there is nothing to do.
+        target: where the repetitions ran.
+        notify: hears that it begins.
+
+    Raises:
+        StorageError: the system refused to write into the bundle; the repetitions are safe.
+    """
+    path, values = experiment.input_file, bundle.manifest.plan.values
+    samples = labelled_inputs(path, read_arrays(path)) if path is not None else None
+    if path is None or samples is None or values is None:
+        return
+    timed = read_arrays(bundle.path / values)
+    own = SampleRun(str(path), len(samples.labels), _inputs_sha256(path, samples, timed))
+    earlier = bundle.manifest.samples
+    if earlier is not None and earlier.inputs_sha256 == own.inputs_sha256:
+        own = msgspec.structs.replace(earlier, failures={})
+    wanted = [variant for variant in bundle.manifest.variants if _lacks(bundle, variant, own)]
+    if not wanted:
+        return
+    count = counted_text(own.count, "labelled input")
+    notify(f"running {count} with {counted_text(len(wanted), 'variant')}, untimed")
+    bundle.state_samples(own)
+    for variant in wanted:
+        _run(bundle, variant, samples, target, _values(path, samples, timed))
+
+
+def _lacks(bundle: Bundle, variant: Variant, samples: SampleRun) -> bool:
+    there = (bundle.path / VARIANTS / variant.name / SAMPLES).exists()
+    return bool(bundle.manifest.completed(variant.name)) and not (there and variant.name in samples.outputs_sha256)
+
+
+def _values(path: Path, samples: LabelledInputs, timed: dict[str, Array]) -> Iterator[dict[str, Array]]:
+    """The tensors of every input; what the file does not give is as in the timed runs."""
+    for number in range(len(samples.labels)):
+        asked = by_position(path, samples.sample(number))
+        given = {f"arr_{place}": one.wish for place, one in enumerate(asked) if one is not None}
+        yield timed | {name: wish for name, wish in given.items() if isinstance(wish, np.ndarray)}
+
+
+def _inputs_sha256(path: Path, samples: LabelledInputs, timed: dict[str, Array]) -> str:
+    """Hash of what the program is given: types, sizes and values of all tensors of every input."""
+    digest = hashlib.sha256()
+    for values in _values(path, samples, timed):
+        for name, array in sorted(values.items()):
+            digest.update(f"{name} {array.dtype.name} {array.shape}\n".encode())
+            digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
+
+
+def _run(
+    bundle: Bundle, variant: Variant, samples: LabelledInputs, target: RunTarget, values: Iterator[dict[str, Array]]
+) -> None:
+    """Run every input with one variant, and keep the outputs, or why there are none."""
+    job = planned_job(bundle, variant, traced=False)
+    job = msgspec.structs.replace(job, inferences=len(job.calls) or 1, warmup=0)
+    stated = bundle.manifest.samples
+    assert stated is not None  # noqa: S101 - stated before the first variant
+    try:
+        outputs = stacked([_outputs(job, target, number, own) for number, own in enumerate(values)])
+    except RunError as error:
+        failures = stated.failures | {variant.name: error.problem}
+        bundle.state_samples(msgspec.structs.replace(stated, failures=failures))
+    except ValueError:
+        failures = stated.failures | {variant.name: "the sizes of its outputs depend on the input"}
+        bundle.state_samples(msgspec.structs.replace(stated, failures=failures))
+    else:
+        bundle.save_samples(variant.name, _packed(outputs, samples), stated)
+
+
+def _outputs(job: Job, target: RunTarget, number: int, values: dict[str, Array]) -> list[Any]:
+    """What a process computes of one input.
+
+    Raises:
+        RunError: it failed.
+        StorageError: there is no room left.
+    """
+    with tempfile.TemporaryDirectory(prefix="opscope-") as directory:
+        place = Path(directory)
+        named: dict[str, Any] = dict(values)
+        np.savez(place / INPUTS, **named)
+        work = place / "run"
+        work.mkdir()
+        outcome = target.execute(msgspec.structs.replace(job, values=str(place / INPUTS)), work)
+        if outcome.failure is not None:
+            kind = StorageError if outcome.failure.kind is FailureKind.STORAGE else RunError
+            raise kind(f"input {number}: {outcome.failure.message}")
+        return list(read_arrays(work / OUTPUTS).values())
+
+
+def _packed(outputs: list[Any], samples: LabelledInputs) -> bytes:
+    buffer = io.BytesIO()
+    named: dict[str, Any] = {f"output_{number}": array for number, array in enumerate(outputs)}
+    named[LABELS] = samples.labels
+    np.savez_compressed(buffer, **named)
+    return buffer.getvalue()
