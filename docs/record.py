@@ -6,14 +6,18 @@ change what they say about the figures.
 
 from __future__ import annotations
 
+import fcntl
 import os
+import pty
 import re
 import shlex
 import shutil
+import struct
 import subprocess
 import sys
 import sysconfig
 import tempfile
+import termios
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -43,16 +47,34 @@ def main() -> int:
 
 
 def _run(command: str, place: Path) -> str:
+    """What a command prints on a terminal of 100 columns."""
     path = f"{sysconfig.get_path('scripts')}{os.pathsep}{os.environ['PATH']}"
-    environment = os.environ | {"PATH": path, "NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "110"}
+    environment = os.environ | {"PATH": path, "NO_COLOR": "1"}
     print(command, file=sys.stderr)
-    words = shlex.split(command, comments=False)
-    done = subprocess.run(words, cwd=place, env=environment, capture_output=True, text=True, check=True)
-    text = "".join(f"{line.rstrip()}\n" for line in done.stdout.splitlines())
+    ours, its = pty.openpty()
+    fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 100, 0, 0))
+    with subprocess.Popen(
+        shlex.split(command, comments=False), cwd=place, env=environment, stdout=its, stderr=subprocess.PIPE
+    ) as process:
+        os.close(its)
+        printed = b"".join(iter(lambda: _read(ours), b""))
+        problems = process.communicate()[1]
+    if process.returncode:
+        raise SystemExit(f"`{command}` ended with {process.returncode}:\n{problems.decode(errors='replace')}")
+    lines = printed.decode().replace("\r\n", "\n").splitlines()
+    text = "".join(f"{line.rstrip()}\n" for line in lines)
     told = _PLACE.search(text)
     if told:
         raise SystemExit(f"`{command}` prints a path of this machine, which no page may show: {told[0]}")
     return text
+
+
+def _read(terminal: int) -> bytes:
+    """The next bytes; none once the command has closed the terminal, which Linux tells by an error."""
+    try:
+        return os.read(terminal, 1 << 16)
+    except OSError:
+        return b""
 
 
 if __name__ == "__main__":
