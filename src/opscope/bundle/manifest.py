@@ -226,6 +226,8 @@ class ExperimentRequest(msgspec.Struct, frozen=True):
         data: .ptd that was named; null: found beside the program, where it needs one.
         models: the user's directory of models; null for the usual one.
         config: the file that asked for it; null for `opscope profile`.
+        switch: mechanism that was asked for, or ``auto``.
+        untouched: whether a variant without the mechanism was asked for; null where nobody said.
     """
 
     target: str
@@ -244,6 +246,8 @@ class ExperimentRequest(msgspec.Struct, frozen=True):
     data: str | None = None
     models: str | None = None
     config: ConfigRequest | None = None
+    switch: str = "auto"
+    untouched: bool | None = None
 
 
 class Target(msgspec.Struct, frozen=True):

@@ -325,6 +325,8 @@ def _experiment(
         variants=variants,
         ablate=tuple(config.ablate),
         ladder=config.ladder,
+        switch=config.switch,
+        untouched=config.untouched,
         threads=thread_list(config.threads),
         affinity=tuple(sorted(set(config.affinity))),
         device=place.device,

@@ -163,7 +163,10 @@ def prepared_for(
         report.unlink(missing_ok=True)
         request.write_text("\n".join(text) + "\n", encoding="utf-8")
         record.write_bytes(msgspec.json.encode(_Record(mechanism, list(clear), rows, asked, str(report))))
-    variables = {_LOADED_BY[mechanism]: str(switch_library(mechanism)), _VARIABLE: str(request)}
+    loads = _LOADED_BY[mechanism]
+    others = os.environ.get(loads)
+    libraries_to_load = f"{switch_library(mechanism)}{f':{others}' if others else ''}"
+    variables = {loads: libraries_to_load, _VARIABLE: str(request)}
     return PreparedSwitch(variables, record)
 
 

@@ -1,0 +1,25 @@
+"""What a mechanism that switches features changes by itself: a variant without it beside one with it, both complete."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from opscope.core.stats.effect import Verdict
+
+if TYPE_CHECKING:
+    from opscope.analysis.compare.compare import Comparison
+
+
+def same_outputs(control: Comparison) -> bool | None:
+    """Whether both computed the same, to the last bit that a number can show; None where that was not compared."""
+    outputs = control.outputs
+    return None if outputs is None else outputs.agree and outputs.max_abs_error == 0.0
+
+
+def changes_nothing(control: Comparison) -> bool:
+    """Whether the mechanism changed neither outputs nor times, as far as these data could show.
+
+    Args:
+        control: of the variant with the mechanism against the one without.
+    """
+    return same_outputs(control) is True and control.end_to_end.verdict is Verdict.NO_DIFFERENCE
