@@ -33,6 +33,7 @@ from opscope.reports.content.content import (
     verdict_text,
 )
 from opscope.reports.content.messages import measure_again, quality_sentence, sentence
+from opscope.reports.content.switch import switch_messages
 from opscope.reports.content.text import plain
 from opscope.reports.sections.methods import MethodRow, method_rows, tokens_text
 from opscope.reports.sections.operator_kernels import kernel_section
@@ -71,6 +72,7 @@ def summary(content: ReportContent) -> RenderableType:
         Text(" ".join(filter(None, (*_programs(manifest), "on", where))), style="dim"),
         Text(answer.text, style="bold"),
         Text(answer.trust),
+        *(Text(plain(sentence(told), _LONG)) for told in switch_messages(content)),
         *(_kernels(content) or _times(content)),
     ]
     parts += [Text(f"missing: {line}", style="yellow") for line in missing(content)]

@@ -9,7 +9,6 @@ import msgspec
 
 from opscope.analysis.analysis import Analysis
 from opscope.analysis.compare.compare import Comparison
-from opscope.analysis.compare.control import same_outputs
 from opscope.analysis.compare.outputs import OutputAgreement
 from opscope.analysis.findings.finding import Finding, RuledOut
 from opscope.analysis.findings.message import note, warning
@@ -604,21 +603,9 @@ def _how_classified(content: ReportContent) -> str:
     return "operators are classified by name: a 1x1 convolution that runs as a matrix product counts as GEMM"
 
 
-def control_text(control: Comparison) -> str:
-    """What the mechanism that switches features changes by itself, as one sentence."""
-    end, same = control.end_to_end, same_outputs(control)
-    outputs = {True: "outputs are identical", False: "outputs DIFFER", None: "outputs were not compared"}[same]
-    between = f" (95 % interval {ratio_text(end.ci95[0])} to {ratio_text(end.ci95[1])})" if end.ci95 else ""
-    names = f"{plain(control.candidate.label, 60)} against {plain(control.baseline.label, 60)}"
-    # The ratio of speeds is that of times of the run without the mechanism to those with it.
-    times = f"speed ratio {ratio_text(end.speedup)}{between}, {verdict_text(end.verdict)}"
-    return f"the mechanism that switches features, with all of them on, {names}: {outputs}; {times}"
-
-
 def limits(content: ReportContent) -> list[Message]:
     """What limits the figures."""
     lines = [_how_timed(content), *([_how_classified(content)] if content.has_split else [])]
-    lines += [line for line in map(control_text, content.controls) if line]
     shown = [content.shown, *(result.analysis for result in content.variants)]
     told = {} if content.has_split else {"no_trace"}  # said above
     warnings = dict.fromkeys(w for one in shown if one for w in one.trace.warnings if w.code not in told)

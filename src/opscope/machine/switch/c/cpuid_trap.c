@@ -220,6 +220,24 @@ static uint32_t write_byte(uint8_t *place, uint8_t value, int32_t *detail) {
   return PROBLEM_NOT_RESTORED;
 }
 
+/* Whether code of this library may be changed and executed again, tried on a page of its file that nobody executes:
+ * where that is forbidden, it is seen before anything is changed. */
+static uint32_t rehearsed(const char *path, int32_t *detail) {
+  size_t size = (size_t)sysconf(_SC_PAGESIZE);
+  int file = open(path, O_RDONLY | O_CLOEXEC);
+  uint8_t *page = file < 0 ? MAP_FAILED : mmap(NULL, size, PROT_READ | PROT_EXEC, MAP_PRIVATE, file, 0);
+  uint32_t problem = PROBLEM_NONE;
+  if (page == MAP_FAILED || mprotect(page, size, PROT_READ | PROT_WRITE)) problem = PROBLEM_NOT_WRITABLE;
+  if (problem == PROBLEM_NONE) {
+    *(volatile uint8_t *)page = *page; /* makes the page our own copy */
+    if (mprotect(page, size, PROT_READ | PROT_EXEC)) problem = PROBLEM_NOT_WRITABLE;
+  }
+  if (problem != PROBLEM_NONE) *detail = errno;
+  if (page != MAP_FAILED) munmap(page, size);
+  if (file >= 0) close(file);
+  return problem;
+}
+
 static uint32_t patch(int number, uintptr_t base, int32_t *detail) {
   const struct library *library = &libraries[number];
   for (int site = 0; site < library->sites; site++) {
@@ -270,6 +288,7 @@ unsigned int la_objopen(struct link_map *map, Lmid_t space, uintptr_t *cookie) {
     told->problem = PROBLEM_OTHER_PROCESS;
     return 0;
   }
+  if (told->problem == PROBLEM_NONE) told->problem = rehearsed(map->l_name, &told->detail);
   if (told->problem == PROBLEM_NONE) told->problem = handling(&told->detail);
   if (told->problem == PROBLEM_NONE) told->problem = patch(number, map->l_addr, &told->detail);
   if (told->problem == PROBLEM_NOT_RESTORED) {
