@@ -154,12 +154,13 @@ def _filled_in(runtime: InstalledRuntime, fields: list[str], record: Path) -> Ma
     arch, path = isa.architecture(platform.machine()), runtime.features
     size = None if sys.platform == "darwin" else symbol_size(path, _SYMBOL)
     layout = isa.LAYOUTS[arch].get(size or 0)
-    if layout is not None:
-        found = _filled(ctypes.CDLL(str(path)), layout.size, path)
-        still_set = [field for field in fields if field in layout.offsets and found[layout.offsets[field]]]
-        if still_set:
-            raise FeatureError(f"features are on all the same: {', '.join(still_set)}", where=path)
-    return msgspec.structs.replace(proof(record), struct_size=size)
+    content = _filled(ctypes.CDLL(str(path)), layout.size, path) if layout else ()
+    proved = proof(record)
+    offsets = layout.offsets if layout else {}
+    still_set = [field for field in fields if field in offsets and content[offsets[field]]]
+    if still_set:
+        raise FeatureError(f"features are on all the same: {', '.join(still_set)}", where=path)
+    return msgspec.structs.replace(proved, struct_size=size)
 
 
 def _struct(path: Path, arch: str) -> tuple[ctypes.Array[ctypes.c_uint8], int | None]:
