@@ -193,8 +193,8 @@ def read_code(data: bytes, where: Path) -> ElfCode | None:
         starts |= set(_unwound(data))
     except (struct.error, IndexError, OverflowError) as error:
         raise TraceFormatError(f"the ELF file is cut off or damaged: {error}", where=where) from None
-    if any(one.offset + one.size > len(data) for one in own):
-        raise TraceFormatError("the ELF file is cut off or damaged: its code ends behind it", where=where)
+    if any(one.offset + one.size > len(data) for one in own) or sum(one.size for one in own) > len(data):
+        raise TraceFormatError("the ELF file is cut off or damaged: its code ends behind it, or overlaps", where=where)
     code = [CodeSection(one.address, one.of(data)) for one in sorted(own, key=lambda one: one.address)]
     return ElfCode(machine, code, sorted(starts))
 
@@ -209,6 +209,7 @@ def _unwound(data: bytes) -> Iterator[int]:
         (functions,) = struct.unpack_from("<I", data, offset + 8)
         rows = data[offset + 12 : offset + 12 + 8 * functions]
         yield from (address + start for start, _ in struct.iter_unpack("<ii", rows[: len(rows) // 8 * 8]))
+        return
 
 
 def _sections(data: bytes) -> Iterator[_Section]:

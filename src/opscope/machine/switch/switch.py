@@ -18,7 +18,7 @@ import msgspec
 
 from opscope.bundle.manifest import MaskProof, Mechanism
 from opscope.core.errors import FeatureError
-from opscope.core.files import storage_errors, text_of
+from opscope.core.files import storage_errors, text_of, write_atomically
 from opscope.core.json import from_json
 from opscope.core.system.c_library import other_c_library
 from opscope.core.system.elf import read_symbols
@@ -161,8 +161,9 @@ def prepared_for(
     text = [f"report {report}", *(f"row {' '.join(f'{part:x}' for part in row)}" for row in rows), *lines]
     with storage_errors(place):
         report.unlink(missing_ok=True)
-        request.write_text("\n".join(text) + "\n", encoding="utf-8")
-        record.write_bytes(msgspec.json.encode(_Record(mechanism, list(clear), rows, asked, str(report))))
+    write_atomically(request, "".join(f"{line}\n" for line in text).encode(), follow=False)
+    told = _Record(mechanism, list(clear), rows, asked, str(report))
+    write_atomically(record, msgspec.json.encode(told), follow=False)
     loads = _LOADED_BY[mechanism]
     others = os.environ.get(loads)
     libraries_to_load = f"{switch_library(mechanism)}{f':{others}' if others else ''}"
