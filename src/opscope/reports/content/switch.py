@@ -61,6 +61,6 @@ def _proof(manifest: Manifest) -> MaskProof | None:
     """The first proof of a process that ran with fewer features, where the mechanism counted something."""
     for repetition in manifest.repetitions:
         mask = repetition.measurement.mask if repetition.measurement else None
-        if repetition.ok and mask and mask.cleared and mask.sites is not None:
+        if repetition.ok and mask and mask.cleared and mask.mechanism in _SITES:
             return mask
     return None
