@@ -48,7 +48,8 @@ class VariantConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         name: unique in the file; also the name of its directory.
         ablate: feature groups to switch off.
         threads: sizes of the thread pool, each a variant of its own; null for those of the experiment.
-        role: accelerated, baseline, intermediate, candidate or control; null: derived, see ``opscope.experiment.config_rules``.
+        role: accelerated, baseline, intermediate, candidate or control; null: derived, see
+            ``opscope.experiment.config_rules``.
         affinity: CPUs to stay on; null for those of the experiment.
         runner: executor_runner of this variant, for the target ``runner``; relative to the file.
     """
