@@ -11,11 +11,11 @@ _WITHIN = 1.1
 
 if TYPE_CHECKING:
     from opscope.analysis.compare.compare import Comparison
+    from opscope.analysis.compare.outputs import OutputAgreement
 
 
-def same_outputs(control: Comparison) -> bool | None:
-    """Whether both computed the same, to the last bit that a number can show; None where that was not compared."""
-    outputs = control.outputs
+def identical(outputs: OutputAgreement | None) -> bool | None:
+    """Whether two variants computed the very same numbers; None where that was not compared."""
     return None if outputs is None else outputs.agree and outputs.max_abs_error == 0.0
 
 
@@ -27,4 +27,4 @@ def changes_nothing(control: Comparison) -> bool:
     """
     end = control.end_to_end
     near = end.ci95 is not None and 1 / _WITHIN <= end.ci95[0] <= end.ci95[1] <= _WITHIN
-    return same_outputs(control) is True and end.verdict is Verdict.NO_DIFFERENCE and near
+    return identical(control.outputs) is True and end.verdict is Verdict.NO_DIFFERENCE and near

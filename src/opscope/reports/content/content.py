@@ -148,6 +148,8 @@ def off_text(variant: Variant) -> str:
     """What is switched off in a variant, in words."""
     if variant.ablated is None:
         return NOT_KNOWN
+    if variant.role is Role.CONTROL:
+        return "all CPU features on, no switch"
     return f"{', '.join(variant.ablated)} off" if variant.ablated else "all CPU features on"
 
 
@@ -309,9 +311,10 @@ def _agreed(content: ReportContent) -> str:
         return f"the outputs of {names} differ: {plain(found.outputs.problem or '', 200)}"
     if not content.agreements:
         return "outputs of the variants were not compared"
-    worst = max(found.outputs.max_rel_error or 0.0 for found in content.agreements)
-    names = ", ".join(dict.fromkeys(plain(found.candidate, 60) for found in content.agreements))
-    against = plain(content.agreements[0].baseline, 60)
+    own = [found for found in content.agreements if found.baseline == content.agreements[0].baseline]
+    worst = max(found.outputs.max_rel_error or 0.0 for found in own)
+    names = ", ".join(dict.fromkeys(plain(found.candidate, 60) for found in own))
+    against = plain(own[0].baseline, 60)
     error = f"agree with those of {against}, with a relative error of at most {worst:.2g}"
     return f"the outputs of {names} {error if worst else f'equal those of {against}'}"
 

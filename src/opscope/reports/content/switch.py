@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opscope.analysis.compare.control import same_outputs
+from opscope.analysis.compare.control import identical
 from opscope.analysis.findings.message import note
-from opscope.bundle.manifest import Mechanism
+from opscope.bundle.manifest import Mechanism, Role
 from opscope.core.stats.effect import Verdict
 from opscope.core.units import counted_text, ratio_text
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from opscope.analysis.compare.compare import Comparison
     from opscope.analysis.findings.message import Message
     from opscope.bundle.manifest import Manifest, MaskProof
@@ -26,7 +28,20 @@ def switch_messages(content: ReportContent) -> list[Message]:
     if proof is None:
         return []
     controls = [control_text(proof.mechanism, control) for control in content.controls]
-    return [note(text) for text in (_counted(proof), *controls)]
+    return [note(text) for text in (_counted(proof), *controls, *_emulated(content, proof.mechanism))]
+
+
+def _emulated(content: ReportContent, mechanism: Mechanism) -> Iterator[str]:
+    """What a mechanism changes by itself on an emulated CPU, whose times say nothing."""
+    names = {variant.name for variant in content.manifest.with_role(Role.CONTROL)}
+    for found in content.agreements:
+        if found.baseline in names:
+            outputs = _OUTPUTS[identical(found.outputs)]
+            yield f"{_beside(mechanism)}: {outputs}; no times are compared on an emulated CPU"
+
+
+def _beside(mechanism: Mechanism) -> str:
+    return f"{mechanism.value} with all features on, against a run without it"
 
 
 def control_text(mechanism: Mechanism, control: Comparison) -> str:
@@ -46,8 +61,8 @@ def control_text(mechanism: Mechanism, control: Comparison) -> str:
         Verdict.FASTER: "a difference, so the mechanism itself changes the time",
         Verdict.SLOWER: "a difference, so the mechanism itself changes the time",
     }
-    told = f"{_OUTPUTS[same_outputs(control)]}, {ratio}, {verdicts[end.verdict]}"
-    return f"{mechanism.value} with all features on, against a run without it: {told}"
+    told = f"{_OUTPUTS[identical(control.outputs)]}, {ratio}, {verdicts[end.verdict]}"
+    return f"{_beside(mechanism)}: {told}"
 
 
 def _counted(proof: MaskProof) -> str:

@@ -57,8 +57,8 @@ def content_of(bundle: Bundle) -> ReportContent:
     pairs = [(sides[b], sides[c]) for b, c in compared_pairs(manifest) if b in sides and c in sides]
     emulated = manifest.target.emulated
     comparisons = [] if emulated else [comparison_of(*pair) for pair in pairs]
-    agreements = [found for pair in pairs if emulated and (found := _agreement(*pair))]
     controls = [(sides[b], sides[c]) for b, c in control_pairs(manifest) if b in sides and c in sides]
+    agreements = [found for pair in [*pairs, *controls] if emulated and (found := _agreement(*pair))]
     switched = {} if manifest.programs else {one.candidate.label: one for one in comparisons}
     shown = foreground([VariantResult(v, analyses.get(v.name)) for v in manifest.variants])
     # What stands out is told by times, and those of an emulated CPU say nothing.
