@@ -183,6 +183,43 @@ def _read_bundled(data: bytes) -> object:
     return on_path(read_bundled)(data)
 
 
+def _find_sites(data: bytes) -> object:
+    from opscope.core.errors import FeatureError
+    from opscope.machine.switch.sites import cpuid_sites
+
+    with suppress(FeatureError):  # a library that cannot be decoded is refused, which is no fault of the reader
+        return on_path(cpuid_sites)(data)
+    return None
+
+
+def _libraries() -> list[bytes]:
+    """A library of two functions, with a table of symbols and one for unwinding."""
+    code = bytes.fromhex("b80fa2a2000fa2c362f17c48104424010fa2c5f877c3")
+    names, head, first = b"\0one\0two\0", 64, 0x1000
+    symbols = bytes(24) + b"".join(
+        struct.pack("<IBBHQQ", name, 0x12, 0, 1, first + at, size) for name, at, size in ((1, 0, 8), (5, 8, 14))
+    )
+    frames = bytes((1, 0x1B, 3, 0x3B)) + struct.pack("<iIiiii", 0, 2, -0x1000, 0, -0x1000 + 8, 0)
+    parts, at, places = [code, symbols, names, frames], head + 56, []
+    for part in parts:
+        places.append(at)
+        at += len(part)
+    rows = [
+        (1, 6, first, places[0], len(code), 0),
+        (2, 0, 0, places[1], len(symbols), 3),
+        (3, 0, 0, places[2], len(names), 0),
+    ]
+    sections = b"".join(
+        struct.pack("<IIQQQQIIQQ", 0, kind, flags, address, offset, size, link, 0, 1, 24)
+        for kind, flags, address, offset, size, link in [(0, 0, 0, 0, 0, 0), *rows]
+    )
+    table = struct.pack("<IIQQQQQQ", 0x6474E550, 4, places[3], 2 * first, 0, len(frames), len(frames), 4)
+    header = (
+        b"\x7fELF\2\1\1" + bytes(9) + struct.pack("<HHIQQQIHHHHHH", 3, 62, 1, 0, head, at, 0, head, 56, 1, 64, 4, 0)
+    )
+    return [header + table + b"".join(parts) + sections]
+
+
 def _read_inputs(data: bytes) -> object:
     from opscope.experiment.inputs import read_input_file
 
@@ -493,6 +530,9 @@ TARGETS = (
         _read_bundled,
         lambda: [(DATA / "scaled.bpte").read_bytes()],
         (b"BP08", b"\xff" * 4, b"\0" * 8),
+    ),
+    Target(
+        "cpuid-sites", "opscope.machine.switch.sites", _find_sites, _libraries, (b"\x7fELF", b"\x0f\xa2", b"\0" * 8)
     ),
     Target("inputs", "opscope.experiment.inputs", _read_inputs, _arrays, (b"PK\1\2", b"\x93NUMPY", b"'shape': ")),
     Target("attribution", "opscope.program.xnnpack.attribution", _follow_graph, _payloads, (b"XN01", b"\0" * 8)),

@@ -13,10 +13,19 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from opscope.bundle.manifest import Conditions, Environment, Failure, MaskProof, Measurement, Target, Tensor
-from opscope.core.errors import OpscopeError
+from opscope.bundle.manifest import (
+    Conditions,
+    Environment,
+    Failure,
+    MaskProof,
+    Measurement,
+    Mechanism,
+    Target,
+    Tensor,
+)
+from opscope.core.errors import FeatureError, OpscopeError
 from opscope.experiment.protocol import ProbeAnswer
-from opscope.experiment.target import Capabilities, Job, JobOutcome
+from opscope.experiment.target import Capabilities, Job, JobOutcome, SwitchOffer
 from opscope.machine import isa
 from opscope.machine.peak_rates_cache import MachineIdentity
 from opscope.program.peak_rates.drift import unmeasured
@@ -204,9 +213,7 @@ _CONVOLUTION = "Convolution (NHWC, F32) IGEMM #1"
 
 def _measurement(job: Job, wall: list[int], output_sha256: str) -> Measurement:
     return Measurement(
-        mask=None
-        if job.clear is None
-        else MaskProof(job.clear, backend_loaded_before=False, same_symbol=True, struct_size=85),
+        mask=None if job.clear is None else _proof(job),
         threads=job.threads,
         inputs=[Tensor([1, 3, 8, 8], "float32")],
         outputs=[Tensor([4], "float32")],
@@ -217,6 +224,34 @@ def _measurement(job: Job, wall: list[int], output_sha256: str) -> Measurement:
         peak_rss_bytes=1 << 20,
         versions={"executorch": "1.5.1"},
     )
+
+
+def _proof(job: Job) -> MaskProof:
+    clear, own = job.clear or [], job.switch is Mechanism.CPUINFO
+    counts = {} if own else {"sites": 21, "executions": 23, "masked": 2 if clear else 0}
+    return MaskProof(
+        clear, backend_loaded_before=False, same_symbol=True, struct_size=85, mechanism=job.switch, **counts
+    )
+
+
+class SwitchingFakeTarget(FakeTarget):
+    """The same with the trap: as a target on x86-64 Linux.
+
+    Attributes:
+        no_trap: why the trap cannot be used; None: it can.
+        libraries: hash of what it switches.
+    """
+
+    no_trap: OpscopeError | None = None
+    libraries = "0123456789abcdef"
+
+    def offer(self, mechanism: Mechanism) -> SwitchOffer:
+        """The trap, with the features that the processor states."""
+        if mechanism is Mechanism.HWCAP:
+            raise FeatureError("hwcap needs Linux on aarch64, this is Linux on x86_64")
+        if self.no_trap:
+            raise self.no_trap
+        return SwitchOffer(ProbeAnswer("x86_64", list(FIELDS), None, 0, {}), self.libraries)
 
 
 _KINDS = ("compute", "elements", "memory", "dispatch")

@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
-from opscope.bundle.manifest import Manifest, Status, TracingMode
+from opscope.bundle.manifest import Manifest, Role, Status, TracingMode
 from opscope.bundle.validation import Problem
 
 if TYPE_CHECKING:
@@ -113,6 +113,8 @@ def _variant_problems(variant: Variant, at: str) -> Iterator[Problem]:
             yield _problem(f"{at}.{field}", "is null, which only reports of other tools' directories may say")
     if variant.threads is not None and variant.threads < 1:
         yield _problem(f"{at}.threads", f"is {variant.threads}")
+    if variant.role is Role.CONTROL and (variant.cleared or variant.switch):
+        yield _problem(f"{at}.role", "is control, which runs without a switch")
     if variant.ablated is not None and bool(variant.ablated) != bool(variant.cleared):
         yield _problem(f"{at}.cleared", f"{_list(variant.cleared)}, though {_list(variant.ablated)} was switched off")
 

@@ -23,6 +23,20 @@ class Role(str, enum.Enum):
     INTERMEDIATE = "intermediate"
     CANDIDATE = "candidate"
     """Compared with a baseline, where nothing tells that it is accelerated: a build of the user's, another program."""
+    CONTROL = "control"
+    """Runs without the mechanism that switches features, beside a variant that runs with it and has all features: shows
+    what the mechanism itself changes. It is part of no other comparison."""
+
+
+class Mechanism(str, enum.Enum):
+    """How features of the CPU are switched off for a runtime."""
+
+    CPUINFO = "cpuinfo"
+    """The runtime's own list of features is changed before it is used."""
+    TRAP = "trap"
+    """The ``cpuid`` instructions of its libraries are trapped and answered with fewer features: x86-64 Linux."""
+    HWCAP = "hwcap"
+    """Its libraries are told fewer hardware capabilities by ``getauxval``: 64-bit Arm Linux."""
 
 
 class TracingMode(str, enum.Enum):
@@ -114,6 +128,8 @@ class Variant(msgspec.Struct, frozen=True):
         cleared: fields of ``cpuinfo_isa`` that were cleared for it.
         threads: size of the thread pool; null likewise.
         affinity: CPUs that its processes stay on; empty for all.
+        switch: mechanism that its processes run with; null: ``cpuinfo`` where some variant has features cleared, else
+            none, and none for a variant of the role ``control``.
     """
 
     name: str
@@ -122,6 +138,7 @@ class Variant(msgspec.Struct, frozen=True):
     cleared: list[str]
     threads: int | None
     affinity: list[int] = []
+    switch: Mechanism | None = None
 
 
 class PlannedInput(msgspec.Struct, frozen=True):
@@ -209,6 +226,8 @@ class ExperimentRequest(msgspec.Struct, frozen=True):
         data: .ptd that was named; null: found beside the program, where it needs one.
         models: the user's directory of models; null for the usual one.
         config: the file that asked for it; null for `opscope profile`.
+        switch: mechanism that was asked for, or ``auto``.
+        untouched: whether a variant without the mechanism was asked for; null where nobody said.
     """
 
     target: str
@@ -227,6 +246,8 @@ class ExperimentRequest(msgspec.Struct, frozen=True):
     data: str | None = None
     models: str | None = None
     config: ConfigRequest | None = None
+    switch: str = "auto"
+    untouched: bool | None = None
 
 
 class Target(msgspec.Struct, frozen=True):
@@ -360,12 +381,22 @@ class MaskProof(msgspec.Struct, frozen=True):
         backend_loaded_before: whether the backend library was in the process before; must be false.
         same_symbol: whether the backend's ``cpuinfo_isa`` is the one that was cleared.
         struct_size: size of the struct, as the library's symbol table states it; null where it states none.
+        mechanism: by which they were switched off. With ``trap`` and ``hwcap`` nothing is cleared in a struct: the
+            runtime fills it in with fewer features. ``backend_loaded_before`` is then false, since its libraries are
+            switched before any code of them runs, and ``same_symbol`` true, since it reads its own struct.
+        sites: ``trap``: instructions that were trapped; ``hwcap``: libraries that asked; null for ``cpuinfo``.
+        executions: questions that the libraries asked; likewise.
+        masked: of them, those that were answered with fewer features; likewise.
     """
 
     cleared: list[str]
     backend_loaded_before: bool
     same_symbol: bool
     struct_size: int | None
+    mechanism: Mechanism = Mechanism.CPUINFO
+    sites: int | None = None
+    executions: int | None = None
+    masked: int | None = None
 
 
 class Tensor(msgspec.Struct, frozen=True):

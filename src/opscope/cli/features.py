@@ -37,3 +37,5 @@ def _tell(found: FeatureReport) -> None:
     say(f"default of --ablate: {found.default or 'nothing can be switched off'}")
     steps = " -> ".join(["all on", *(f"without {name}" for name in found.ladder)])
     say(f"--ladder: {steps}")
+    for state in found.mechanisms:
+        say(f"--switch {state.name}: {'can be used' if state.available else f'no: {state.reason}'}")

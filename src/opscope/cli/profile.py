@@ -53,6 +53,22 @@ def command(
     ladder: Annotated[
         bool, typer.Option("--ladder", help="Switch this CPU's feature groups off one after the other.")
     ] = False,
+    switch: Annotated[
+        str,
+        typer.Option(
+            metavar="MECHANISM",
+            help="How features are switched off: cpuinfo, trap (x86-64 Linux), hwcap (64-bit Arm Linux), "
+            "or auto: the first that can be proved.",
+        ),
+    ] = defaults.SWITCH,
+    untouched: Annotated[
+        bool | None,
+        typer.Option(
+            "--untouched/--no-untouched",
+            help="With trap or hwcap: run a variant without the mechanism, too. "
+            "[default: until a run has shown that it changes nothing]",
+        ),
+    ] = None,
     threads: Annotated[str, typer.Option(metavar="N,N...", help="Sizes of the thread pool.")] = str(defaults.THREADS),
     oversubscribe: OversubscribeOption = False,
     rounds: Annotated[int, typer.Option(help="Repetitions of every variant, each in a new process.")] = defaults.ROUNDS,
@@ -153,6 +169,8 @@ def command(
         target=phone_name(None if target == AUTO.name else target, remote_device, power) or target,
         ablate=split_words(ablate),
         ladder=ladder,
+        switch=switch,  # type: ignore[arg-type]  # checked with the other settings
+        untouched=untouched,
         threads=_numbers(threads),
         oversubscribe=oversubscribe,
         rounds=rounds,

@@ -12,7 +12,18 @@ import msgspec
 
 from opscope.bundle.manifest import Role
 from opscope.experiment import defaults
-from opscope.experiment.planned import Celsius, Limit, Rounds, Runs, Seconds, Seed, Threads, Warmup, Width
+from opscope.experiment.planned import (
+    Celsius,
+    Limit,
+    Rounds,
+    Runs,
+    Seconds,
+    Seed,
+    SwitchName,
+    Threads,
+    Warmup,
+    Width,
+)
 from opscope.hosts.target_kinds import KINDS, forms
 
 PLAIN_NAME = r"^[A-Za-z0-9_][A-Za-z0-9_.+-]{0,99}$"
@@ -37,7 +48,8 @@ class VariantConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         name: unique in the file; also the name of its directory.
         ablate: feature groups to switch off.
         threads: sizes of the thread pool, each a variant of its own; null for those of the experiment.
-        role: accelerated, baseline, intermediate or candidate; null: derived, see ``opscope.experiment.config_rules``.
+        role: accelerated, baseline, intermediate, candidate or control; null: derived, see
+            ``opscope.experiment.config_rules``.
         affinity: CPUs to stay on; null for those of the experiment.
         runner: executor_runner of this variant, for the target ``runner``; relative to the file.
     """
@@ -87,6 +99,10 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         variants: what is compared; empty: the CPU as it is, and without ``ablate``.
         ablate: without variants: feature groups to switch off in the baseline; empty for the strongest of the CPU.
         ladder: without variants: run the whole staircase of the CPU's features.
+        switch: mechanism that switches features: ``cpuinfo``, ``trap`` or ``hwcap``; ``auto``: the first that can be
+            proved.
+        untouched: with ``trap`` or ``hwcap``, add a variant that runs without the mechanism; null: where no earlier
+            bundle has shown for these libraries that it changes nothing.
         threads: sizes of the thread pool, each with all variants.
         oversubscribe: allow more threads than the target has usable CPUs; they then wait for each other.
         affinity: CPUs to stay on; empty for all.
@@ -120,6 +136,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     variants: Annotated[list[VariantConfig], _MANY] = []
     ablate: Annotated[list[str], _MANY] = []
     ladder: bool = False
+    switch: SwitchName = defaults.SWITCH
+    untouched: bool | None = None
     threads: Threads | ThreadList = defaults.THREADS
     oversubscribe: bool = defaults.OVERSUBSCRIBE
     affinity: Annotated[list[Cpu], _CPUS] = []

@@ -222,6 +222,9 @@ def _runners(config: Config, file: Path) -> UsageError | None:
     allowed = bare and all(kind.builds for kind in kinds)
     for number, variant in enumerate(config.variants):
         place = f"variants[{number}]"
+        if variant.role is Role.CONTROL and variant.ablate:
+            hint = "leave it out, or choose another role"
+            return wrong(file, f"{place}.ablate", "a control runs without the switch", hint)
         if fixed and variant.ablate:
             hint = "give a runner that was built without the feature"
             return wrong(file, f"{place}.ablate", "a runner's features are fixed when it is built", hint)
@@ -325,6 +328,8 @@ def _experiment(
         variants=variants,
         ablate=tuple(config.ablate),
         ladder=config.ladder,
+        switch=config.switch,
+        untouched=config.untouched,
         threads=thread_list(config.threads),
         affinity=tuple(sorted(set(config.affinity))),
         device=place.device,

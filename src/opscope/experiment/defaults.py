@@ -26,3 +26,5 @@ MORE_ROUNDS = 4
 COOLDOWN_SECONDS = 0.0
 MAX_TEMPERATURE: float | None = None
 OVERSUBSCRIBE = False
+SWITCH: Final = "auto"
+"""The first mechanism that can be proved."""

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from opscope.bundle.manifest import Conditions, Failure, FailureKind, Measurement, Repetition, Status, TracingMode
+from opscope.bundle.manifest import (
+    Conditions,
+    Failure,
+    FailureKind,
+    Measurement,
+    Mechanism,
+    Repetition,
+    Role,
+    Status,
+    TracingMode,
+)
 from opscope.core.errors import BundleError, DeviceError, StorageError, TraceFormatError
 from opscope.core.files import sha256_of
 from opscope.experiment.protocol import TRACE
@@ -144,7 +154,7 @@ def planned_job(bundle: Bundle, variant: Variant, *, traced: bool) -> Job:
         raise BundleError("its manifest lacks a part of the plan", where=bundle.path, hint="profile into a new --out")
     return Job(
         program=str(bundle.path / model.program),
-        clear=variant.cleared if bundle.manifest.switches else None,
+        clear=variant.cleared if bundle.manifest.switches and variant.role is not Role.CONTROL else None,
         threads=threads or 0,
         inferences=(plan.warmup or 0) + (plan.runs or 0),
         seed=plan.seed or 0,
@@ -156,6 +166,7 @@ def planned_job(bundle: Bundle, variant: Variant, *, traced: bool) -> Job:
         values=str(bundle.path / plan.values) if plan.values else None,
         data=str(bundle.path / model.data) if model.data else None,
         warmup=plan.warmup or 0,
+        switch=variant.switch or Mechanism.CPUINFO,
     )
 
 
@@ -185,4 +196,7 @@ def _unlike_asked(measurement: Measurement, job: Job, inferences: int) -> Failur
     cleared = measurement.mask.cleared if measurement.mask else []
     if cleared != (job.clear or []):
         return Failure(FailureKind.MASK, f"the runtime cleared {cleared}, asked for {job.clear}")
+    if measurement.mask and measurement.mask.mechanism is not job.switch:
+        found, asked = measurement.mask.mechanism.value, job.switch.value
+        return Failure(FailureKind.MASK, f"features were switched off with {found}, asked for {asked}")
     return None

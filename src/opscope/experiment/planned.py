@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 
@@ -21,6 +21,9 @@ Seconds: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=_DAY)]
 Limit: TypeAlias = Annotated[float, msgspec.Meta(gt=0, le=_DAY)]
 Width: TypeAlias = Annotated[float, msgspec.Meta(gt=0, le=1)]
 Celsius: TypeAlias = Annotated[float, msgspec.Meta(gt=0, le=150)]
+
+SwitchName: TypeAlias = Literal["auto", "cpuinfo", "trap", "hwcap"]
+"""A mechanism of :class:`opscope.bundle.manifest.Mechanism`, or ``auto``."""
 
 NOTHING_OFF = "none"
 """In place of feature groups: measure the model as it runs, and switch nothing off."""
@@ -123,6 +126,10 @@ class Experiment(msgspec.Struct, frozen=True):
         data: .ptd with the weights that the program looks for; null: beside the program, where it needs one.
         against: without variants: a second model, the baseline that is measured in turns with this one; null for none.
         config: how `opscope run` was called for it; null for `opscope profile`.
+        switch: mechanism that switches features: ``cpuinfo``, ``trap`` or ``hwcap``; ``auto``: the first that can be
+            proved.
+        untouched: with ``trap`` or ``hwcap``, add a variant that runs without the mechanism; null: where no earlier
+            bundle has shown for these libraries that it changes nothing.
     """
 
     name: str
@@ -145,6 +152,8 @@ class Experiment(msgspec.Struct, frozen=True):
     data: Path | None = None
     against: str | None = None
     config: ConfigRequest | None = None
+    switch: SwitchName = defaults.SWITCH
+    untouched: bool | None = None
 
     @property
     def request(self) -> ExperimentRequest:
@@ -167,6 +176,8 @@ class Experiment(msgspec.Struct, frozen=True):
             data=str(self.data) if self.data else None,
             models=str(self.models) if self.models else None,
             config=self.config,
+            switch=self.switch,
+            untouched=self.untouched,
         )
 
 

@@ -63,6 +63,8 @@ class RunRequest(msgspec.Struct, frozen=True):
         kernels: modules to import, which register further kernels.
         data: .ptd with weights that the program keeps apart; null for none.
         warmup: of the inferences, the first ones, over which the use of the system is not counted.
+        record: of the switch that the process was started with, see :mod:`opscope.machine.switch.switch`; null: fields
+            of ``cpuinfo_isa`` are cleared.
     """
 
     program: str
@@ -80,6 +82,7 @@ class RunRequest(msgspec.Struct, frozen=True):
     kernels: tuple[str, ...] = ()
     data: str | None = None
     warmup: int = 0
+    record: str | None = None
 
 
 class RunAnswer(msgspec.Struct, frozen=True):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 
-from opscope.bundle.manifest import Conditions, Environment, Failure, Measurement, PlannedInput, Target
+from opscope.bundle.manifest import Conditions, Environment, Failure, Measurement, Mechanism, PlannedInput, Target
 from opscope.core.errors import FeatureError
 from opscope.machine import isa
 
@@ -43,6 +43,7 @@ class Job(msgspec.Struct, frozen=True):
             drawn from the seed.
         data: .ptd on this machine with weights that the program keeps apart; None for none.
         warmup: of the inferences, the first ones, over which the use of the system is not counted.
+        switch: mechanism that switches the fields off; without a meaning where ``clear`` is None.
     """
 
     program: str
@@ -59,6 +60,7 @@ class Job(msgspec.Struct, frozen=True):
     values: str | None = None
     data: str | None = None
     warmup: int = 0
+    switch: Mechanism = Mechanism.CPUINFO
 
 
 class JobOutcome(msgspec.Struct, frozen=True):
@@ -112,6 +114,50 @@ class RunTarget(Protocol):
             StorageError: there is no room for its answer.
         """
         ...
+
+
+class SwitchOffer(NamedTuple):
+    """A mechanism that a target can switch features with.
+
+    Attributes:
+        probe: the CPU's features as its runtime sees them when none is off.
+        libraries: hash of the libraries whose features it switches, and of what switches them; empty for ``cpuinfo``.
+    """
+
+    probe: ProbeAnswer
+    libraries: str = ""
+
+
+@runtime_checkable
+class SwitchingTarget(Protocol):
+    """A target that can switch features with other mechanisms than ``cpuinfo``."""
+
+    def offer(self, mechanism: Mechanism) -> SwitchOffer:
+        """What a mechanism can do there.
+
+        Args:
+            mechanism: any; ``cpuinfo`` is that of :meth:`RunTarget.probe`.
+
+        Raises:
+            FeatureError: it cannot be used there; the message says why.
+            MissingDependencyError: it needs a compiler.
+        """
+        ...
+
+
+def switch_offer(target: RunTarget, mechanism: Mechanism) -> SwitchOffer:
+    """What a mechanism can do on a target.
+
+    Raises:
+        FeatureError: it cannot be used there; the message says why.
+        MissingDependencyError: it needs something that is not installed.
+    """
+    if mechanism is Mechanism.CPUINFO:
+        return SwitchOffer(target.probe())
+    if isinstance(target, SwitchingTarget):
+        return target.offer(mechanism)
+    problem = f"the target {target.describe().kind} switches features with cpuinfo only"
+    raise FeatureError(problem, hint="leave out --switch")
 
 
 def feature_groups(probe: Callable[[], ProbeAnswer]) -> list[str] | None:

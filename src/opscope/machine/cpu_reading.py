@@ -51,8 +51,16 @@ def expected_fields(reading: CpuReading) -> dict[str, frozenset[bool]]:
     return {}
 
 
-class _Bit(NamedTuple):
-    """Where CPUID states a feature, and the register state without which it cannot be used."""
+class CpuidBit(NamedTuple):
+    """Where CPUID states a feature, and the register state without which it cannot be used.
+
+    Attributes:
+        leaf: asked for in eax.
+        subleaf: asked for in ecx.
+        register: of the answer: 0 to 3 for eax, ebx, ecx, edx.
+        bit: in it.
+        state: bits of XCR0 that must be set.
+    """
 
     leaf: int
     subleaf: int
@@ -61,7 +69,8 @@ class _Bit(NamedTuple):
     state: int
 
     @classmethod
-    def parse(cls, words: list[str]) -> _Bit:
+    def parse(cls, words: list[str]) -> CpuidBit:
+        """A bit, from its five words in the table below."""
         leaf, subleaf, register, bit, state = words
         return cls(int(leaf, 16), int(subleaf), _REGISTERS.index(register), int(bit), _STATES[state])
 
@@ -71,8 +80,8 @@ _REGISTERS = ("eax", "ebx", "ecx", "edx")
 _STATES = {"-": 0, "ymm": 0x06, "zmm": 0xE6}
 # Source: Intel's Software Developer's Manual, volume 2, CPUID; AMD's Architecture Programmer's Manual, volume 3,
 # appendix E. The register states are those that cpuinfo asks for (src/x86/isa.c of pytorch/cpuinfo).
-_X86_BITS = {
-    name: _Bit.parse(words)
+CPUID_BITS = {
+    name: CpuidBit.parse(words)
     for name, *words in map(
         str.split,
         """
@@ -145,6 +154,7 @@ _X86_BITS = {
         """.strip().splitlines(),
     )
 }
+"""By field of ``cpuinfo_isa``; ``avx10_2`` follows from ``avx10_1`` and the version in leaf 0x24."""
 _XSAVE_AND_OSXSAVE = 3 << 26
 
 
@@ -159,7 +169,7 @@ def _x86_fields(rows: list[list[int]], xcr0: int | None) -> dict[str, bool]:
     found = {
         name: bool(leaves.get((bit.leaf, bit.subleaf), (0, 0, 0, 0))[bit.register] >> bit.bit & 1)
         and state & bit.state == bit.state
-        for name, bit in _X86_BITS.items()
+        for name, bit in CPUID_BITS.items()
     }
     return {**found, "avx10_2": found["avx10_1"] and register(0x24, 0, "ebx") & 0xFF >= _AVX10_2}
 
@@ -189,6 +199,17 @@ _DOT_SINCE = {_A55: 1, _A75: 2}
 # The big cores of the Exynos 9810, whose kernel reports what only its little cores have.
 _EXYNOS_M3 = 0x53000020
 _PART, _VARIANT_AT, _VARIANT = 0xFF00FFF0, 20, 0xF
+
+
+def hwcap_bits(field: str) -> tuple[int, int]:
+    """The bits of AT_HWCAP and of AT_HWCAP2 from which a field follows: all of them for one of two; 0 for none."""
+    first = 1 << _HWCAP[field] if field in _HWCAP else 0
+    second = 1 << _HWCAP2[field] if field in _HWCAP2 else 0
+    if field == "fp16arith":
+        first = 1 << _FP16_SCALAR | 1 << _FP16_VECTOR
+    if field == "bf16":
+        second = 1 << _BF16 | 1 << _SVE_BF16
+    return first, second
 
 
 def _arm_fields(hwcap: int, hwcap2: int, midrs: list[int]) -> dict[str, frozenset[bool]]:

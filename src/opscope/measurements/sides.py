@@ -132,6 +132,16 @@ def compared_pairs(manifest: Manifest) -> list[tuple[str, str]]:
     """Baseline and candidate of every comparison: at each thread count, everything against the baseline."""
     pairs = []
     for baseline in manifest.with_role(Role.BASELINE):
-        others = [v for v in manifest.variants if v.threads == baseline.threads and v.role is not Role.BASELINE]
+        beside = [v for v in manifest.variants if v.threads == baseline.threads]
+        others = [v for v in beside if v.role not in {Role.BASELINE, Role.CONTROL}]
         pairs += [(baseline.name, v.name) for v in sorted(others, key=lambda v: v.role is not Role.ACCELERATED)]
+    return pairs
+
+
+def control_pairs(manifest: Manifest) -> list[tuple[str, str]]:
+    """Variants without and with the mechanism that switches features, both with all of them, at each thread count."""
+    pairs = []
+    for control in manifest.with_role(Role.CONTROL):
+        beside = [v for v in manifest.variants if v.threads == control.threads and v.switch and not v.cleared]
+        pairs += [(control.name, variant.name) for variant in beside[:1]]
     return pairs

@@ -37,6 +37,7 @@ from opscope.reports.content.content import (
     verdict_text,
 )
 from opscope.reports.content.messages import measure_again, quality_sentence, sentence
+from opscope.reports.content.switch import switch_messages
 from opscope.reports.content.text import plain
 from opscope.reports.sections.accuracy import accuracy_sentences
 from opscope.reports.sections.methods import MethodRow, method_rows, tokens_text
@@ -78,6 +79,7 @@ def summary(content: ReportContent) -> RenderableType:
         _graded(answer),
         Text(answer.trust),
         *accuracy_lines(content.primary),
+        *(Text(plain(sentence(told), _LONG)) for told in switch_messages(content)),
         *(_kernels(content) or _times(content)),
     ]
     parts += [Text(f"missing: {line}", style="yellow") for line in missing(content)]

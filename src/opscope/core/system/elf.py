@@ -21,9 +21,12 @@ _MAGIC = b"\x7fELF"
 _CLASS_64 = 2
 _LITTLE_ENDIAN = 1
 _MACHINE_AT, _HEADER, _LONGEST = 18, 64, 4096
-_SHT_RELA, _SHT_DYNSYM = 4, 11
+_SHT_PROGBITS, _SHT_SYMTAB, _SHT_RELA, _SHT_DYNSYM = 1, 2, 4, 11
+_SHF_EXECINSTR = 4
 _STT_FUNC = 2
-_PT_INTERP = 3
+_PT_INTERP, _PT_EH_FRAME = 3, 0x6474E550
+# Version, and the encodings of the three parts: pcrel|sdata4, udata4, datarel|sdata4; all linkers write these.
+_SEARCH_TABLE = bytes((1, 0x1B, 0x03, 0x3B))
 # Relocations through which a function is found by its name: R_*_JUMP_SLOT.
 _JUMPS = {X86_64: 7, AARCH64: 1026}
 _SYMBOL = struct.Struct("<IBBHQQ")
@@ -40,16 +43,47 @@ class ElfSymbols(NamedTuple):
         defined: size in bytes of every symbol that it exports, by name.
         called: functions that it calls through the table which the loader fills, its own among them.
         functions: names of exported functions.
+        undefined: names that it takes from other libraries.
     """
 
     machine: int
     defined: dict[str, int]
     called: frozenset[str]
     functions: frozenset[str]
+    undefined: frozenset[str]
+
+
+class CodeSection(NamedTuple):
+    """A part of a library that is executed.
+
+    Attributes:
+        address: of its first byte, relative to where the library is loaded.
+        code: its bytes.
+    """
+
+    address: int
+    code: bytes
+
+
+class ElfCode(NamedTuple):
+    """What a library executes.
+
+    Attributes:
+        machine: that it is for.
+        sections: in the order of their addresses.
+        functions: addresses where a function is known to begin, in order: those of its symbols, and those of its table
+            for unwinding, which stripped libraries keep.
+    """
+
+    machine: int
+    sections: list[CodeSection]
+    functions: list[int]
 
 
 class _Section(NamedTuple):
     kind: int
+    flags: int
+    address: int
     offset: int
     size: int
     link: int
@@ -62,6 +96,7 @@ class _Symbol(NamedTuple):
     name: str
     kind: int
     defined: bool
+    address: int
     size: int
 
 
@@ -133,26 +168,67 @@ def read_symbols(data: bytes, where: Path) -> ElfSymbols | None:
         raise TraceFormatError(f"the ELF file is cut off or damaged: {error}", where=where) from None
     own = {symbol.name: symbol.size for symbol in symbols if symbol.defined}
     functions = frozenset(symbol.name for symbol in symbols if symbol.defined and symbol.kind == _STT_FUNC)
-    return ElfSymbols(machine, own, _called(data, sections, symbols, _JUMPS.get(machine)), functions)
+    undefined = frozenset(symbol.name for symbol in symbols if not symbol.defined)
+    return ElfSymbols(machine, own, _called(data, sections, symbols, _JUMPS.get(machine)), functions, undefined)
+
+
+def read_code(data: bytes, where: Path) -> ElfCode | None:
+    """The code in the bytes of a file; None when it is no 64-bit little-endian ELF file.
+
+    Args:
+        data: of the whole file.
+        where: its path, for messages.
+
+    Raises:
+        TraceFormatError: it is cut off or damaged.
+    """
+    if data[:4] != _MAGIC or data[4:6] != bytes((_CLASS_64, _LITTLE_ENDIAN)):
+        return None
+    try:
+        (machine,) = struct.unpack_from("<H", data, 0x12)
+        sections = list(_sections(data))
+        own = [one for one in sections if one.kind == _SHT_PROGBITS and one.flags & _SHF_EXECINSTR]
+        symbols = [one for kind in (_SHT_SYMTAB, _SHT_DYNSYM) for one in _symbols(data, sections, kind)]
+        starts = {one.address for one in symbols if one.defined and one.kind == _STT_FUNC}
+        starts |= set(_unwound(data))
+    except (struct.error, IndexError, OverflowError) as error:
+        raise TraceFormatError(f"the ELF file is cut off or damaged: {error}", where=where) from None
+    if any(one.offset + one.size > len(data) for one in own) or sum(one.size for one in own) > len(data):
+        raise TraceFormatError("the ELF file is cut off or damaged: its code ends behind it, or overlaps", where=where)
+    code = [CodeSection(one.address, one.of(data)) for one in sorted(own, key=lambda one: one.address)]
+    return ElfCode(machine, code, sorted(starts))
+
+
+def _unwound(data: bytes) -> Iterator[int]:
+    """Where the functions begin that the table for unwinding lists; none where it is of an unusual kind."""
+    (table,), (size, count) = struct.unpack_from("<Q", data, 0x20), struct.unpack_from("<HH", data, 0x36)
+    for number in range(count):
+        kind, _, offset, address, *_ = _SEGMENT.unpack_from(data, table + number * size)
+        if kind != _PT_EH_FRAME or data[offset : offset + 4] != _SEARCH_TABLE:
+            continue
+        (functions,) = struct.unpack_from("<I", data, offset + 8)
+        rows = data[offset + 12 : offset + 12 + 8 * functions]
+        yield from (address + start for start, _ in struct.iter_unpack("<ii", rows[: len(rows) // 8 * 8]))
+        return
 
 
 def _sections(data: bytes) -> Iterator[_Section]:
     (table,) = struct.unpack_from("<Q", data, 0x28)
     entry_size, count = struct.unpack_from("<HH", data, 0x3A)
     for number in range(count):
-        _, kind, _, _, offset, size, link, *_ = _SECTION.unpack_from(data, table + number * entry_size)
-        yield _Section(kind, offset, size, link)
+        _, kind, flags, address, offset, size, link, *_ = _SECTION.unpack_from(data, table + number * entry_size)
+        yield _Section(kind, flags, address, offset, size, link)
 
 
-def _symbols(data: bytes, sections: Sequence[_Section]) -> list[_Symbol]:
-    found = next((section for section in sections if section.kind == _SHT_DYNSYM), None)
+def _symbols(data: bytes, sections: Sequence[_Section], table_kind: int = _SHT_DYNSYM) -> list[_Symbol]:
+    found = next((section for section in sections if section.kind == table_kind), None)
     if found is None:
         return []
     names, table = sections[found.link].of(data), found.of(data)
     whole = table[: len(table) // _SYMBOL.size * _SYMBOL.size]
     return [
-        _Symbol(_text(names, name), info & 0xF, bool(section), size)
-        for name, info, _, section, _, size in _SYMBOL.iter_unpack(whole)
+        _Symbol(_text(names, name), info & 0xF, bool(section), address, size)
+        for name, info, _, section, address, size in _SYMBOL.iter_unpack(whole)
     ]
 
 

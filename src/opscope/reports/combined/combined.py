@@ -31,6 +31,7 @@ from opscope.reports.content.content import (
     top_operators,
 )
 from opscope.reports.content.messages import sentence
+from opscope.reports.content.switch import switch_messages
 from opscope.reports.sections.kernel_view import kernel_rows
 from opscope.reports.sections.program import layer_text
 
@@ -91,7 +92,7 @@ def _bundle(part: BundlePart) -> CombinedBundle:
         shares=_shares(shown) if shown else None,
         findings=content.findings,
         missing=missing(content),
-        limits=[sentence(told) for told in limits(content)],
+        limits=[sentence(told) for told in (*switch_messages(content), *limits(content))],
         device=manifest.device,
     )
 

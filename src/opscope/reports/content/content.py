@@ -90,6 +90,7 @@ class ReportContent(msgspec.Struct, frozen=True, tag_field="schema", tag="opscop
         title: of the report, in place of the usual one; null for the usual one.
         agreements: of the outputs of variants that ran on an emulated CPU, whose times are not compared.
         kernels: what is known of the kernels that ran; null where nobody looked.
+        controls: variants with the mechanism that switches features, and all of these on, against those without it.
     """
 
     manifest: Manifest
@@ -103,6 +104,7 @@ class ReportContent(msgspec.Struct, frozen=True, tag_field="schema", tag="opscop
     title: str | None = None
     agreements: list[Agreement] = []
     kernels: KernelView | None = None
+    controls: list[Comparison] = []
 
     @property
     def primary(self) -> Comparison | None:
@@ -155,6 +157,8 @@ def off_text(variant: Variant) -> str:
     """What is switched off in a variant, in words."""
     if variant.ablated is None:
         return NOT_KNOWN
+    if variant.role is Role.CONTROL:
+        return "all CPU features on, no switch"
     return f"{', '.join(variant.ablated)} off" if variant.ablated else "all CPU features on"
 
 
@@ -345,9 +349,10 @@ def _agreed(content: ReportContent) -> str:
         return f"the outputs of {names} differ: {plain(found.outputs.problem or '', 200)}"
     if not content.agreements:
         return "outputs of the variants were not compared"
-    worst = max(found.outputs.max_rel_error or 0.0 for found in content.agreements)
-    names = ", ".join(dict.fromkeys(plain(found.candidate, 60) for found in content.agreements))
-    against = plain(content.agreements[0].baseline, 60)
+    own = [found for found in content.agreements if found.baseline == content.agreements[0].baseline]
+    worst = max(found.outputs.max_rel_error or 0.0 for found in own)
+    names = ", ".join(dict.fromkeys(plain(found.candidate, 60) for found in own))
+    against = plain(own[0].baseline, 60)
     error = f"agree with those of {against}, with a relative error of at most {worst:.2g}"
     return f"the outputs of {names} {error if worst else f'equal those of {against}'}"
 

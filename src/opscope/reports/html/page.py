@@ -36,6 +36,7 @@ from opscope.reports.content.content import (
     verdict_text,
 )
 from opscope.reports.content.messages import measure_again, quality_sentence
+from opscope.reports.content.switch import switch_messages
 from opscope.reports.content.template import environment
 from opscope.reports.content.written_by import WRITTEN_BY
 from opscope.reports.html.sections import category_class, depth_class, fused_text, html_values, width_class
@@ -127,7 +128,7 @@ def _values(content: ReportContent) -> dict[str, Any]:
         "findings": [message_of(found) for found in content.findings],
         "ruled_out": [message_of(item) for item in content.ruled_out],
         "missing": missing(content),
-        "limits": limits(content),
+        "limits": [*switch_messages(content), *limits(content)],
         "quality": content.quality,
         "checks": messages_of(content.quality) if content.quality else [],
         "quality_sentence": quality_sentence(content.quality, reasons_told=one_process_a_side(content)),

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from opscope.bundle.manifest import ConfigRequest, ExperimentRequest, Manifest
 
-_NOTHING_OFF = "none"
+_NOTHING_OFF, _ANY_SWITCH = "none", "auto"
 _OF_PROFILE = re.compile(r"(accelerated|baseline|runner|without-[\w.-]+?)(-t\d+)?")
 _FEWEST_BACKTICKS = 3
 
@@ -109,6 +109,10 @@ def _said(request: ExperimentRequest | None) -> Iterator[str]:
     if request is None:
         return
     yield from ["--oversubscribe"] * request.oversubscribe
+    if request.switch != _ANY_SWITCH:
+        yield from ("--switch", request.switch)
+    if request.untouched is not None:
+        yield "--untouched" if request.untouched else "--no-untouched"
     if request.roofs is not None:
         yield "--roofs" if request.roofs else "--no-roofs"
     options = [

@@ -9,7 +9,10 @@ from __future__ import annotations
 import ctypes
 import platform
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from opscope.bundle.manifest import MaskProof
 from opscope.core.errors import FeatureError
@@ -17,10 +20,10 @@ from opscope.core.system.elf import symbol_size
 from opscope.machine import isa
 from opscope.machine.layout import WITHOUT_SWITCH, known_layout, proved_layout
 from opscope.machine.processor import read_processor
+from opscope.machine.switch.switch import proof
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from pathlib import Path
 
     from opscope.runtimes.executorch.installed import InstalledRuntime
 
@@ -110,12 +113,16 @@ def _address(library: ctypes.CDLL) -> int | None:
         return None
 
 
-def switched_off(runtime: InstalledRuntime, fields: list[str] | None) -> Callable[[], MaskProof | None]:
+def switched_off(
+    runtime: InstalledRuntime, fields: list[str] | None, record: str | None = None
+) -> Callable[[], MaskProof | None]:
     """Switch fields off for the rest of this process, before the backend is loaded.
 
     Args:
         runtime: whose ``cpuinfo_isa`` it is.
         fields: to clear, none of them for a variant that keeps all; None: the switch is not used, nothing is proved.
+        record: of the switch that this process was started with, which fills in ``cpuinfo_isa`` without the fields;
+            None: they are cleared in it.
 
     Returns:
         Gives the proof, once the backend has been loaded; it raises FeatureError when there is none.
@@ -125,10 +132,35 @@ def switched_off(runtime: InstalledRuntime, fields: list[str] | None) -> Callabl
     """
     if fields is None:
         return lambda: None
+    if record is not None:
+        return lambda: _filled_in(runtime, fields, Path(record))
     cpu = CpuInfo(runtime)
     loaded_before = cpu.backend_loaded()
     cpu.clear(fields)
     return lambda: cpu.prove(fields, loaded_before=loaded_before)
+
+
+def switched_libraries(runtime: InstalledRuntime) -> list[Path]:
+    """The libraries that ask the CPU for the features by which kernels are chosen."""
+    return list(dict.fromkeys([runtime.features, runtime.backend]))
+
+
+def _filled_in(runtime: InstalledRuntime, fields: list[str], record: Path) -> MaskProof:
+    """The proof of a switch that the process was started with, read back where the layout of the struct is known.
+
+    Raises:
+        FeatureError: there is none, or a field is set all the same.
+    """
+    arch, path = isa.architecture(platform.machine()), runtime.features
+    size = None if sys.platform == "darwin" else symbol_size(path, _SYMBOL)
+    layout = isa.LAYOUTS[arch].get(size or 0)
+    content = _filled(ctypes.CDLL(str(path)), layout.size, path) if layout else ()
+    proved = proof(record)
+    offsets = layout.offsets if layout else {}
+    still_set = [field for field in fields if field in offsets and content[offsets[field]]]
+    if still_set:
+        raise FeatureError(f"features are on all the same: {', '.join(still_set)}", where=path)
+    return msgspec.structs.replace(proved, struct_size=size)
 
 
 def _struct(path: Path, arch: str) -> tuple[ctypes.Array[ctypes.c_uint8], int | None]:
@@ -137,16 +169,25 @@ def _struct(path: Path, arch: str) -> tuple[ctypes.Array[ctypes.c_uint8], int | 
     Raises:
         FeatureError: the library has none, cannot fill it in, or its size is not known.
     """
-    library = ctypes.CDLL(str(path))
     size = None if sys.platform == "darwin" else symbol_size(path, _SYMBOL)
+    found = _filled(ctypes.CDLL(str(path)), max(isa.LAYOUTS[arch]) if size is None else size, path)
+    if size is not None:
+        known_layout(arch, size)
+    return found, size
+
+
+def _filled(library: ctypes.CDLL, size: int, path: Path) -> ctypes.Array[ctypes.c_uint8]:
+    """The struct of that size in a library, initialised.
+
+    Raises:
+        FeatureError: the library has none, or cannot fill it in.
+    """
     try:
         initialize = library.cpuinfo_initialize
-        found = (ctypes.c_uint8 * (max(isa.LAYOUTS[arch]) if size is None else size)).in_dll(library, _SYMBOL)
+        found = (ctypes.c_uint8 * size).in_dll(library, _SYMBOL)
     except (AttributeError, ValueError):
         raise FeatureError("the runtime exports no cpuinfo_isa", where=path, hint=WITHOUT_SWITCH) from None
     initialize.restype = ctypes.c_bool
     if not initialize():
         raise FeatureError("the runtime cannot read this CPU's features", where=path, hint=WITHOUT_SWITCH)
-    if size is not None:
-        known_layout(arch, size)
-    return found, size
+    return found

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from opscope.bundle.bundle import MODEL, Bundle, check_free, program_home
-from opscope.bundle.manifest import LeftOut, Manifest, Plan, Status, Tensor
+from opscope.bundle.manifest import LeftOut, Manifest, Plan, Role, Status, Tensor
 from opscope.core.errors import BundleError, MissingDependencyError, RunError, UsageError
 from opscope.core.files import sha256_of, write_atomically
 from opscope.core.printable import shell_command
@@ -296,9 +296,13 @@ def old_bundle(path: Path, experiment: Experiment, target: RunTarget) -> Bundle:
     """
     bundle = resumed_bundle(path, experiment.model)
     manifest, effort = bundle.manifest, experiment.effort
-    variants = variants_of(experiment, target).variants
-    if manifest.variants != variants:
-        names, now = (", ".join(map(_variant_text, some)) for some in (manifest.variants, variants))
+    # Whether there is a variant without the mechanism depends on what earlier bundles have shown.
+    begun, variants = (
+        [v for v in own if v.role is not Role.CONTROL]
+        for own in (manifest.variants, variants_of(experiment, target).variants)
+    )
+    if begun != variants:
+        names, now = (", ".join(map(_variant_text, some)) for some in (begun, variants))
         hint = "name the same variants with --only, undo the change of the file, or choose another --out"
         problem = f"the bundle has other variants than the file asks for: {names}; asked for: {now}"
         raise BundleError(problem, where=path, hint=hint)

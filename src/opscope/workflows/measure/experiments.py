@@ -31,6 +31,7 @@ from opscope.workflows.measure.experiment_bundle import grow, new_bundle, old_bu
 from opscope.workflows.measure.peak_rates import measure_peak_rates
 from opscope.workflows.measure.run_report import Attempt, ExperimentResult
 from opscope.workflows.measure.samples import run_samples
+from opscope.workflows.measure.switching import keep_control
 from opscope.workflows.measure.targets import recorded_target
 from opscope.workflows.reports.reports import REPORT_FORMATS, content_of, write_reports
 
@@ -186,6 +187,7 @@ def measure(
     enter("analysing")
     with _ANALYSING:
         content = content_of(bundle)
+    keep_control(target, bundle.manifest, content.controls)
     if content.shown is None:
         failures = bundle.manifest.failures()
         reason = failures[0].failure.message if failures and failures[0].failure else "no repetition succeeded"

@@ -31,6 +31,7 @@ from opscope.workflows.measure.checks import (
     switching_check,
     virtual_check,
 )
+from opscope.workflows.measure.switching import MechanismState, chosen_switch, mechanism_states
 
 _SPACE_LIMIT = 1 << 30
 
@@ -60,6 +61,7 @@ class FeatureReport(msgspec.Struct, frozen=True, tag_field="schema", tag="opscop
         groups: what can be switched, strongest first.
         default: the group that `opscope profile` switches off when nothing else is asked; null when there is none.
         ladder: the groups that ``--ladder`` switches off, one after the other.
+        mechanisms: that can switch them here, and why others cannot, as ``--switch`` names them.
     """
 
     arch: str
@@ -67,6 +69,7 @@ class FeatureReport(msgspec.Struct, frozen=True, tag_field="schema", tag="opscop
     groups: list[FeatureGroup]
     default: str | None
     ladder: list[str]
+    mechanisms: list[MechanismState] = []
 
 
 def features() -> FeatureReport:
@@ -76,7 +79,8 @@ def features() -> FeatureReport:
         MissingDependencyError: executorch is not installed.
         FeatureError: the CPU or the library is not one whose features can be switched.
     """
-    probed = python_here().probe()
+    here = python_here()
+    probed = chosen_switch(here).probe
     fields = frozenset(probed.fields)
     have = {group.name for group in isa.present(probed.arch, fields)}
     groups = [
@@ -90,7 +94,8 @@ def features() -> FeatureReport:
     ]
     default = isa.strongest(probed.arch, fields)
     steps = [names[-1] for names in isa.ladder(probed.arch, fields)]
-    return FeatureReport(probed.arch, probed.fields, groups, default.name if default else None, steps)
+    named = default.name if default else None
+    return FeatureReport(probed.arch, probed.fields, groups, named, steps, mechanism_states(here))
 
 
 class Readiness(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.doctor/1"):
@@ -126,13 +131,23 @@ def doctor(directory: Path | None = None, *, target: str | None = None) -> list[
         _executorch(),
         _torch(),
         _runner(),
-        switching_check(python_here().probe),
+        _switching(),
         _space(directory or Path()),
         *environment_checks(),
         load_check(environment.conditions()),
         governor_check(here),
         virtual_check(here),
     ]
+
+
+def _switching() -> Check:
+    """What can be switched off here, and by which mechanisms."""
+    here = python_here()
+    found = switching_check(lambda: chosen_switch(here).probe)
+    if found.state is not State.OK:
+        return found
+    by = ", ".join(state.name for state in mechanism_states(here) if state.available)
+    return msgspec.structs.replace(found, found=f"{found.found}; switched by {by}")
 
 
 def _python() -> Check:

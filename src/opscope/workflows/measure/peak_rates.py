@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from opscope.bundle.manifest import Role
 from opscope.core.errors import BundleError, InvalidBundleError, OpscopeError, StorageError
 from opscope.core.system.stages import enter
 from opscope.experiment.target import RecallingTarget
@@ -46,7 +47,9 @@ def measure_peak_rates(bundle: Bundle, target: RunTarget, clock: TimeSource, *, 
     wanted = [
         variant
         for variant in bundle.manifest.variants
-        if bundle.manifest.completed(variant.name) and (anew or not isinstance(_saved(bundle, variant), PeakRates))
+        if variant.role is not Role.CONTROL
+        and bundle.manifest.completed(variant.name)
+        and (anew or not isinstance(_saved(bundle, variant), PeakRates))
     ]
     if not wanted or bundle.manifest.target.emulated:
         return

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, get_args
 
 import msgspec
 
 from opscope.bundle.bundle import check_free
-from opscope.core.errors import UsageError
+from opscope.core.errors import UsageError, did_you_mean
 from opscope.core.files import storage_errors
 from opscope.experiment import defaults
 from opscope.experiment.config_errors import typed_options
 from opscope.experiment.engine import silent
-from opscope.experiment.planned import NOTHING_OFF, Effort, Experiment
+from opscope.experiment.planned import NOTHING_OFF, Effort, Experiment, SwitchName
 from opscope.experiment.target import reserved
 from opscope.hosts.lock import LockMode
 from opscope.hosts.target_kinds import AUTO
@@ -50,6 +50,10 @@ class Settings(msgspec.Struct, frozen=True):
         ablate: feature groups to switch off in the baseline; empty for the strongest of the CPU; ``none`` alone
             switches nothing off.
         ladder: run the whole staircase of the CPU's features instead.
+        switch: mechanism that switches features: ``cpuinfo``, ``trap`` or ``hwcap``; ``auto``: the first that can be
+            proved.
+        untouched: with ``trap`` or ``hwcap``, add a variant that runs without the mechanism; None: where no earlier
+            bundle has shown for these libraries that it changes nothing.
         threads: sizes of the thread pool, each a pair of variants.
         oversubscribe: allow more threads than the target has usable CPUs; they then wait for each other.
         rounds: repetitions of every variant, each in its own process.
@@ -101,6 +105,8 @@ class Settings(msgspec.Struct, frozen=True):
     input_file: str | None = None
     data: str | None = None
     lock: LockMode = "wait"
+    switch: SwitchName = defaults.SWITCH
+    untouched: bool | None = None
 
 
 def default_directory(model: str, now: datetime) -> Path:
@@ -219,6 +225,8 @@ def planned_experiment(name: str, source: str, settings: Settings, begun: Bundle
         effort=checked_effort(settings),
         ablate=settings.ablate,
         ladder=settings.ladder,
+        switch=settings.switch,
+        untouched=settings.untouched,
         threads=settings.threads,
         methods=settings.methods,
         models=Path(settings.models) if settings.models else None,
@@ -264,6 +272,9 @@ def checked_effort(settings: Settings) -> Effort:
         raise UsageError(problem[0], where="--max-rounds", hint=problem[1])
     if not settings.threads or min(settings.threads) < 1:
         raise UsageError("a thread pool has at least one thread", where="--threads", hint="for example --threads 1,2")
+    if settings.switch not in (switches := get_args(SwitchName)):
+        hint = did_you_mean(settings.switch, switches)
+        raise UsageError(f"no mechanism {settings.switch!r}", where="--switch", hint=hint)
     if NOTHING_OFF in settings.ablate and len(settings.ablate) > 1:
         raise UsageError("none must be given alone", where="--ablate", hint="--ablate none switches nothing off")
     if settings.ladder and settings.ablate:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from opscope.bundle.manifest import Role
+from opscope.bundle.manifest import Mechanism, Role
 from opscope.core.errors import UsageError
 from opscope.core.files import sha256_of
 from opscope.experiment.planned import NOTHING_OFF
@@ -92,6 +92,8 @@ def _switching(manifest: Manifest, experiment: Experiment) -> Iterator[tuple[str
     yield "--ablate", _unlike(recorded, ",".join(experiment.ablate))
     if not steps and not (request and request.ladder):
         yield "--ladder", Contradiction(f"--ablate {off}", "--ladder")
+    used = next((variant.switch.value for variant in manifest.variants if variant.switch), Mechanism.CPUINFO.value)
+    yield "--switch", _unlike([used, *([request.switch] if request else [])], experiment.switch)
 
 
 def target_contradiction(manifest: Manifest, target: str) -> Contradiction | None:

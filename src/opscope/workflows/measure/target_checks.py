@@ -19,6 +19,7 @@ from opscope.workflows.measure.checks import (
     virtual_check,
 )
 from opscope.workflows.measure.phones import phone_settings
+from opscope.workflows.measure.switching import chosen_switch
 from opscope.workflows.measure.targets import target_named
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ def _device(target: RunTarget) -> list[Check]:
         Check("runtime", State.OK, _runtime(environment, able)),
         *_storage(able.host),
         *_settings(able.host, state),
-        switching_check(target.probe),
+        switching_check(lambda: chosen_switch(target).probe),
         load_check(state),
         governor_check(environment),
         virtual_check(environment),
@@ -161,6 +162,6 @@ def _emulated(target: RunTarget) -> list[Check]:
     return [
         Check("qemu", state, found.doubt or f"{found.text}: computes int8 with SME2 right", "install QEMU 11.1"),
         Check("runtime", State.OK, f"{_runtime(target.environment(), capabilities(target))} for aarch64"),
-        switching_check(target.probe),
+        switching_check(lambda: chosen_switch(target).probe),
         Check("times", State.NOTE, "an emulated CPU gives valid results, never valid timings"),
     ]

@@ -10,13 +10,16 @@ from opscope.core.units import counted_text
 from opscope.experiment.planned import NOTHING_OFF
 from opscope.experiment.target import capabilities
 from opscope.machine import isa
+from opscope.workflows.measure.switching import AUTO, UNTOUCHED, chosen_switch, needs_control
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opscope.bundle.manifest import Environment
+    from opscope.bundle.manifest import Environment, Mechanism
     from opscope.experiment.planned import Experiment
+    from opscope.experiment.protocol import ProbeAnswer
     from opscope.experiment.target import RunTarget
+    from opscope.workflows.measure.switching import ChosenSwitch
 
 
 class PlannedVariants(NamedTuple):
@@ -47,25 +50,37 @@ def variants_of(experiment: Experiment, target: RunTarget) -> PlannedVariants:
     if experiment.ablate == (NOTHING_OFF,):
         return PlannedVariants(_against_baseline(experiment, []), "--ablate none was given")
     try:
-        steps = _steps(experiment, target)
+        switch = chosen_switch(target, experiment.switch)
+        steps = _steps(experiment, switch.probe)
     except FeatureError as error:
-        if experiment.ablate or experiment.ladder:
+        if experiment.ablate or experiment.ladder or experiment.switch != AUTO:
             raise
         return PlannedVariants(_against_baseline(experiment, []), str(error))
-    return PlannedVariants(_against_baseline(experiment, steps))
+    found = _against_baseline(experiment, steps, switch.recorded)
+    return PlannedVariants([*found, *_controls(experiment, switch, found)])
 
 
 def _listed(experiment: Experiment, target: RunTarget) -> list[Variant]:
     cleared: dict[tuple[str, ...], list[str]] = {(): []}
     wanted = dict.fromkeys(variant.ablate for variant in experiment.variants if variant.ablate)
-    if wanted:
-        probed = target.probe()
-        fields = frozenset(probed.fields)
-        cleared |= {groups: isa.cleared_fields(probed.arch, list(groups), fields) for groups in wanted}
-    return [
-        Variant(v.name, v.role, list(v.ablate), cleared[v.ablate], v.threads, list(v.affinity))
+    switch = chosen_switch(target, experiment.switch) if wanted else None
+    if switch:
+        fields = frozenset(switch.probe.fields)
+        cleared |= {groups: isa.cleared_fields(switch.probe.arch, list(groups), fields) for groups in wanted}
+    recorded = switch.recorded if switch else None
+    found = [
+        Variant(v.name, v.role, list(v.ablate), cleared[v.ablate], v.threads, list(v.affinity), recorded)
         for v in experiment.variants
     ]
+    return [*found, *_controls(experiment, switch, found)] if switch else found
+
+
+def _controls(experiment: Experiment, switch: ChosenSwitch, variants: Sequence[Variant]) -> list[Variant]:
+    """The variant without the mechanism, beside the first with all features; none where it is not needed."""
+    whole = next((variant for variant in variants if not variant.cleared), None)
+    if whole is None or not needs_control(experiment, switch):
+        return []
+    return [Variant(UNTOUCHED, Role.CONTROL, [], [], whole.threads, whole.affinity)]
 
 
 class _Step(NamedTuple):
@@ -75,13 +90,12 @@ class _Step(NamedTuple):
     cleared: list[str]
 
 
-def _steps(experiment: Experiment, target: RunTarget) -> list[_Step]:
+def _steps(experiment: Experiment, probed: ProbeAnswer) -> list[_Step]:
     """What is switched off, step by step; the last one is the baseline.
 
     Raises:
-        FeatureError: the switch cannot be proved, or the CPU lacks what is to be switched off.
+        FeatureError: the CPU lacks what is to be switched off.
     """
-    probed = target.probe()
     fields = frozenset(probed.fields)
     asked = list(experiment.ablate)
     default = "" if asked else isa.default_ablation(probed.arch, fields).name
@@ -89,16 +103,16 @@ def _steps(experiment: Experiment, target: RunTarget) -> list[_Step]:
     return [_Step(names, isa.cleared_fields(probed.arch, names, fields)) for names in groups]
 
 
-def _against_baseline(experiment: Experiment, steps: Sequence[_Step]) -> list[Variant]:
+def _against_baseline(experiment: Experiment, steps: Sequence[_Step], switch: Mechanism | None = None) -> list[Variant]:
     found = []
     for threads, suffix in _thread_counts(experiment):
         cpus = list(experiment.affinity)
-        found.append(Variant(f"accelerated{suffix}", Role.ACCELERATED, [], [], threads, cpus))
+        found.append(Variant(f"accelerated{suffix}", Role.ACCELERATED, [], [], threads, cpus, switch))
         for number, (names, cleared) in enumerate(steps, 1):
             last = number == len(steps)
             name = "baseline" if last else f"without-{names[-1]}"
             role = Role.BASELINE if last else Role.INTERMEDIATE
-            found.append(Variant(f"{name}{suffix}", role, names, cleared, threads, cpus))
+            found.append(Variant(f"{name}{suffix}", role, names, cleared, threads, cpus, switch))
     return found
 
 

@@ -14,7 +14,7 @@ from opscope.core.errors import UsageError, did_you_mean
 from opscope.core.files import write_atomically
 from opscope.core.json import to_json
 from opscope.measurements.analyses import agreement_of, analysis_of, comparison_of
-from opscope.measurements.sides import bundle_side, compared_pairs
+from opscope.measurements.sides import bundle_side, compared_pairs, control_pairs
 from opscope.workflows.analyze.sides import is_kit
 
 if TYPE_CHECKING:
@@ -57,7 +57,8 @@ def content_of(bundle: Bundle) -> ReportContent:
     pairs = [(sides[b], sides[c]) for b, c in compared_pairs(manifest) if b in sides and c in sides]
     emulated = manifest.target.emulated
     comparisons = [] if emulated else [comparison_of(*pair) for pair in pairs]
-    agreements = [found for pair in pairs if emulated and (found := _agreement(*pair))]
+    controls = [(sides[b], sides[c]) for b, c in control_pairs(manifest) if b in sides and c in sides]
+    agreements = [found for pair in [*pairs, *controls] if emulated and (found := _agreement(*pair))]
     switched = {} if manifest.programs else {one.candidate.label: one for one in comparisons}
     shown = foreground([VariantResult(v, analyses.get(v.name)) for v in manifest.variants])
     # What stands out is told by times, and those of an emulated CPU say nothing.
@@ -71,6 +72,7 @@ def content_of(bundle: Bundle) -> ReportContent:
         quality=quality_of(manifest, analyses, comparisons, [found.outputs for found in agreements]),
         agreements=agreements,
         kernels=bundle_kernels(bundle, AnalysedVariants(sides, analyses, switched)),
+        controls=[] if emulated else [comparison_of(*pair) for pair in controls],
     )
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from opscope.bundle import questions
 from opscope.bundle.bundle import MANIFEST
+from opscope.bundle.manifest import Mechanism
 from opscope.bundle.validation import Problem
 from opscope.core.errors import TraceFormatError
 from opscope.core.units import counted_text
@@ -68,6 +69,11 @@ def _mask_faults(manifest: Manifest, repetition: Repetition) -> Iterator[tuple[s
         yield "mask.backend_loaded_before", "the backend had read the features before they were cleared"
     if not mask.same_symbol:
         yield "mask.same_symbol", "another copy of the features was cleared than the backend reads"
+    wanted = variant.switch or Mechanism.CPUINFO
+    if mask.mechanism is not wanted:
+        yield "mask.mechanism", f"is {mask.mechanism.value}, {repetition.variant} is switched by {wanted.value}"
+    if mask.masked is not None and bool(mask.masked) != bool(mask.cleared):
+        yield "mask.masked", f"is {mask.masked:,} where {counted_text(len(mask.cleared), 'field')} are off"
 
 
 def output_check(manifest: Manifest, found: Inventory) -> BundleCheck:

@@ -124,7 +124,7 @@ def run(request: RunRequest, began: int) -> Measurement:
     """
     stay_on(request.affinity)
     installed = installed_runtime()
-    prove = switched_off(installed, request.clear)
+    prove = switched_off(installed, request.clear, request.record)
 
     import torch  # the runtime's bindings exchange torch tensors; its import belongs to the start-up time
 

@@ -7,9 +7,9 @@ import sys
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from opscope.bundle.manifest import Target
+from opscope.bundle.manifest import Mechanism, Target
 from opscope.core.errors import FeatureError, RunError
-from opscope.experiment.target import Capabilities, feature_groups
+from opscope.experiment.target import Capabilities, SwitchOffer, feature_groups
 from opscope.hosts.emulator import EmulatedMachine, find_emulator
 from opscope.hosts.target_kinds import NATIVE
 from opscope.hosts.this_machine import ThisMachine
@@ -102,6 +102,10 @@ class NativeTarget(HostedTarget):
     def execute(self, job: Job, directory: Path) -> JobOutcome:
         """Run a job in a process group of its own, which ends with its time, the caller, or the connection."""
         return self._jobs.execute(job, directory)
+
+    def offer(self, mechanism: Mechanism) -> SwitchOffer:
+        """What a mechanism can do for the runner's libraries."""
+        return SwitchOffer(self.probe()) if mechanism is Mechanism.CPUINFO else self._jobs.offer(mechanism)
 
     def roofs(self, clear: list[str] | None, threads: int) -> PeakRates | None:
         """The ceilings with these features and threads; None where Python, which measures them, is not at hand."""

@@ -118,6 +118,7 @@ class RunnerCall(NamedTuple):
         counter: library that counts calls of kernels, to preload; None without.
         counts: where the counts go; None likewise.
         data: .ptd with weights that the program keeps apart; None for none.
+        variables: more of its environment.
     """
 
     flags: Mapping[str, object]
@@ -131,6 +132,7 @@ class RunnerCall(NamedTuple):
     counter: Path | None = None
     counts: Path | None = None
     data: Path | None = None
+    variables: Mapping[str, str] = {}
 
 
 def judged(heard: NativeAnswer | Failure, code: int | None, log: Path) -> NativeAnswer | Failure:

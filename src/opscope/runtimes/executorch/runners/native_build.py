@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import shlex
-import shutil
 import subprocess
 import sys
 from importlib.metadata import version
@@ -15,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from opscope.core.errors import MissingDependencyError
 from opscope.core.system.c_library import check_c_library
 from opscope.core.system.cache import VARIABLE, cache_directory, made_in_place
+from opscope.core.system.compiler import Compiler, usual_compiler
 from opscope.core.system.stages import enter
 from opscope.hosts.process import last_line
 from opscope.runtimes.executorch.installed import library_directory
@@ -23,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 SOURCE = Path(__file__).with_name("cpp") / "runner.cpp"
-_COMPILERS = ("c++", "g++", "clang++")
 _LIBRARIES = ("executorch_etdump", "executorch_threadpool", "executorch")
 # The event tracer's switch must be that of the package's own libraries, or the classes have other layouts.
 _DEFINES = ("C10_USING_CUSTOM_GENERATED_MACROS", "ET_EVENT_TRACER_ENABLED")
@@ -31,18 +28,6 @@ _TYPES = "executorch/runtime/core/portable_type/c10"
 _COMPILE_SECONDS, _START_SECONDS = 180, 60
 _HINT = "install a C++17 compiler (Debian: apt install g++, macOS: xcode-select --install) or use --target local"
 _ELSEWHERE = f"name another directory in {VARIABLE}, or use --target local"
-
-
-class Compiler(NamedTuple):
-    """The compiler at hand.
-
-    Attributes:
-        command: that starts it.
-        version: first line of what it says about itself.
-    """
-
-    command: tuple[str, ...]
-    version: str
 
 
 class NativeRunner(NamedTuple):
@@ -59,30 +44,13 @@ class NativeRunner(NamedTuple):
     runtime: str
 
 
-def answering_compiler(command: Sequence[str]) -> Compiler | None:
-    """The compiler that a command starts; None when nothing answers to it."""
-    if not command or not shutil.which(command[0]):
-        return None
-    done = subprocess.run([*command, "--version"], capture_output=True, text=True, errors="replace", check=False)
-    if done.returncode or not done.stdout.strip():
-        return None
-    return Compiler(tuple(command), done.stdout.strip().splitlines()[0])
-
-
 def find_compiler() -> Compiler:
     """The compiler that ``CXX`` names, else the first of c++, g++ and clang++ that answers.
 
     Raises:
         MissingDependencyError: none does.
     """
-    named = os.environ.get("CXX")
-    candidates = [tuple(shlex.split(named))] if named else [(name,) for name in _COMPILERS]
-    for command in candidates:
-        found = answering_compiler(command)
-        if found:
-            return found
-    problem = f"the C++ compiler {named} (CXX) does not work" if named else "there is no C++ compiler"
-    raise MissingDependencyError(f"{problem}: the native runner cannot be built", hint=_HINT)
+    return usual_compiler("the native runner cannot be built", _HINT)
 
 
 def build_runner(cache: Path | None = None, python: Path | None = None) -> NativeRunner:

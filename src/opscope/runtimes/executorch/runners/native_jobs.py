@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
 import numpy as np
 
 from opscope.bundle.manifest import Failure, FailureKind, Measurement, Tensor
@@ -18,14 +19,17 @@ from opscope.experiment.protocol import LOG, OUTPUTS, TRACE, ProbeAnswer
 from opscope.experiment.target import JobOutcome
 from opscope.machine.cpu_reading import CPUID_LEAVES
 from opscope.machine.layout import proved_layout
+from opscope.machine.switch.switch import proof
 from opscope.runtimes.executorch.runners.hosted import ended_by
 from opscope.runtimes.executorch.runners.kernel_counter import COUNTS
 from opscope.runtimes.executorch.runners.native_answer import RunnerCall, read_outputs, write_inputs
+from opscope.runtimes.executorch.runners.switching import is_switched_outside, variables_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from opscope.experiment.target import Job
+    from opscope.bundle.manifest import Mechanism
+    from opscope.experiment.target import Job, SwitchOffer
     from opscope.runtimes.executorch.runners.native_answer import NativeAnswer, RawFeatures, RawTensor
     from opscope.runtimes.executorch.runners.native_start import NativeStarter
 
@@ -85,14 +89,20 @@ class NativeJobs:
         finally:
             shutil.rmtree(work, ignore_errors=True)
 
+    def offer(self, mechanism: Mechanism) -> SwitchOffer:
+        """What a mechanism can do for the runner's libraries."""
+        return self._runner.switch(lambda: self.probed).offer(mechanism)
+
     def _execute(self, job: Job, directory: Path, work: Path) -> JobOutcome:
         calls = ",".join(job.calls)
         inputs = self._inputs(Path(job.program), calls, work, directory / LOG)
         if isinstance(inputs, Failure):
             return JobOutcome(failure=inputs)
         kinds = write_inputs(inputs, job, work)
+        outside = is_switched_outside(job)
+        switch = self._runner.switch(lambda: self.probed).prepared(job, work) if outside else None
         flags = {
-            **self._features(job.clear),
+            **self._features(None if switch else job.clear),
             "method_name": calls,
             "input_kinds": kinds,
             "kernels": ",".join(self._runner.kernels(Path(job.program))),
@@ -114,10 +124,13 @@ class NativeJobs:
                 trace=directory / TRACE if job.traced else None,
                 counter=Path(job.counter) if job.counter else None,
                 counts=directory / COUNTS if job.counter else None,
+                variables=variables_of(switch),
             )
         )
         if isinstance(heard, Failure):
             return JobOutcome(failure=heard)
+        if switch:
+            heard = msgspec.structs.replace(heard, mask=proof(switch.record))
         return self._outcome(heard, job, directory, work)
 
     def _inputs(self, program: Path, calls: str, work: Path, log: Path) -> list[RawTensor | None] | Failure:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from opscope.bundle.manifest import Failure, FailureKind
@@ -11,16 +12,17 @@ from opscope.core.errors import DeviceError
 from opscope.experiment.protocol import LOG, TRACE
 from opscope.hosts.host import GuardedCommand
 from opscope.hosts.process import log_tail, read_answer
-from opscope.runtimes.executorch.installed import BACKEND, library_directory
+from opscope.runtimes.executorch.installed import BACKEND, THREADPOOL, library_directory
 from opscope.runtimes.executorch.kernel_libraries import extra_kernels
 from opscope.runtimes.executorch.runners.kernel_counter import COUNTS, counter_environment
 from opscope.runtimes.executorch.runners.native_answer import ANSWER, INPUT, OUTPUT, NativeAnswer, judged
 from opscope.runtimes.executorch.runners.remote_runtime import RUNNER, RuntimeFolder
+from opscope.runtimes.executorch.runners.switching import LibrarySwitch
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Callable, Mapping, Sequence
 
+    from opscope.experiment.protocol import ProbeAnswer
     from opscope.hosts.host import Host
     from opscope.runtimes.executorch.runners.native_answer import RunnerCall
 
@@ -62,6 +64,15 @@ class NativeProgram(NamedTuple):
         return (self.brought.directory if self.brought else library_directory()) / _LIBRARY
 
     @property
+    def switched(self) -> list[Path]:
+        """The libraries that ask the CPU for the features by which kernels are chosen, on this machine.
+
+        Raises:
+            MissingDependencyError: executorch is not installed.
+        """
+        return [self.library.with_name(f"{THREADPOOL}{self.library.suffix}"), self.library]
+
+    @property
     def libraries(self) -> list[Path]:
         """The libraries that it can load, on this machine.
 
@@ -97,7 +108,7 @@ class NativeStarter:
             into=call.work,
             timeout=call.timeout,
             wanted=_wanted,
-            variables=self._counting(call),
+            variables=_joined(self._counting(call), call.variables),
         )
         with self._host.started(command) as ended:
             _place(call)
@@ -140,6 +151,19 @@ class NativeStarter:
             flags["spawned_ns"] = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
         return [f"--{name}={value}" for name, value in flags.items() if value != ""]
 
+    def switch(self, features: Callable[[], ProbeAnswer]) -> LibrarySwitch:
+        """What switches features for the runner's libraries.
+
+        Args:
+            features: asks the runner for those of the CPU, where that is another one than this machine's.
+        """
+        brought = self._program.brought
+        if self._host.remote:
+            return LibrarySwitch(self._host, [])
+        foreign = features if brought else None
+        program = None if brought or not self._program.command else Path(self._program.command[0])
+        return LibrarySwitch(self._host, self._program.switched, program, foreign)
+
     def _counting(self, call: RunnerCall) -> Mapping[str, str]:
         if call.counter is None:
             return {}
@@ -149,6 +173,15 @@ class NativeStarter:
         problem = f"the device cannot run programs for {self._program.arch}{log_tail(log)}"
         hint = "is its system of that architecture? A directory that forbids programs is avoided with ?dir=PATH"
         return DeviceError(problem, where=self._host.name, hint=hint)
+
+
+def _joined(first: Mapping[str, str], second: Mapping[str, str]) -> Mapping[str, str]:
+    """Variables of both; libraries to preload are those of both."""
+    preloaded = [own[_PRELOAD] for own in (first, second) if _PRELOAD in own]
+    return {**first, **second, **({_PRELOAD: ":".join(preloaded)} if preloaded else {})}
+
+
+_PRELOAD = "LD_PRELOAD"
 
 
 def _place(call: RunnerCall) -> None:

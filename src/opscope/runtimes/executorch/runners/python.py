@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from opscope.bundle.manifest import Failure, FailureKind, Target
+from opscope.bundle.manifest import Failure, FailureKind, Mechanism, Target
 from opscope.core.errors import DeviceError, FeatureError, MissingDependencyError, RunError
 from opscope.core.files import storage_errors
 from opscope.experiment.protocol import (
@@ -23,19 +23,27 @@ from opscope.experiment.protocol import (
     RunAnswer,
     RunRequest,
 )
-from opscope.experiment.target import Capabilities, JobOutcome, feature_groups
+from opscope.experiment.target import Capabilities, JobOutcome, SwitchOffer, feature_groups
 from opscope.hosts.host import GuardedCommand
 from opscope.hosts.process import log_tail, read_answer
 from opscope.hosts.target_kinds import LOCAL
 from opscope.hosts.this_machine import ThisMachine
 from opscope.machine.layout import WITHOUT_SWITCH
 from opscope.machine.peak_rates_cache import MachineIdentity
+from opscope.runtimes.executorch.cpuinfo import switched_libraries
+from opscope.runtimes.executorch.installed import installed_runtime
 from opscope.runtimes.executorch.kernel_libraries import extra_kernels
 from opscope.runtimes.executorch.runners.hosted import HostedTarget, ended_by
 from opscope.runtimes.executorch.runners.interpreters import CHILD, ROOFS_CHILD, DevicePython, OwnPython
+from opscope.runtimes.executorch.runners.switching import (
+    LibrarySwitch,
+    cleared_away,
+    is_switched_outside,
+    variables_of,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from opscope.bundle.manifest import Environment
     from opscope.experiment.target import Job
@@ -113,6 +121,7 @@ class PythonTarget(HostedTarget):
         """Run a job in a process group of its own, which ends with its time, the caller, or the connection."""
         work = directory.resolve()
         try:
+            switch = self._switch().prepared(job, work) if is_switched_outside(job) else None
             asked = RunRequest(
                 program=self._host.provide("programs", {_PROGRAM: Path(job.program)})[_PROGRAM],
                 calls=job.calls,
@@ -129,15 +138,25 @@ class PythonTarget(HostedTarget):
                 data=self._host.provide("data", {_DATA: Path(job.data)})[_DATA] if job.data else None,
                 kernels=tuple(one.module for one in extra_kernels(Path(job.program))),
                 warmup=job.warmup,
+                record=str(switch.record) if switch else None,
             )
             words = ["run", self._sent(asked, work)]
-            code = self._run(CHILD, words, work, job.timeout_seconds)
+            code = self._run(CHILD, words, work, job.timeout_seconds, variables_of(switch))
             return self._outcome(code, work, job.timeout_seconds)
-        except (DeviceError, OSError) as error:
+        except (FeatureError, DeviceError, OSError) as error:
             return ended_by(error)
         finally:
+            cleared_away(work)
             for name in (_REQUEST, _ANSWER):
                 (work / name).unlink(missing_ok=True)
+
+    def offer(self, mechanism: Mechanism) -> SwitchOffer:
+        """What a mechanism can do for the runtime's libraries."""
+        return SwitchOffer(self.probe()) if mechanism is Mechanism.CPUINFO else self._switch().offer(mechanism)
+
+    def _switch(self) -> LibrarySwitch:
+        libraries = [] if self._host.remote else switched_libraries(installed_runtime())
+        return LibrarySwitch(self._host, libraries)
 
     def _outcome(self, code: int | None, work: Path, timeout: float) -> JobOutcome:
         outcome = outcome_of(code, work / _ANSWER, work / LOG, timeout)
@@ -164,14 +183,16 @@ class PythonTarget(HostedTarget):
             code = self._run(ROOFS_CHILD, [self._sent(asked, place)], place, ROOFS_LIMIT)
             return peak_rates_response(code, asked, place / _ANSWER, place / LOG)
 
-    def _run(self, module: str, words: Sequence[str], into: Path, timeout: float) -> int | None:
+    def _run(
+        self, module: str, words: Sequence[str], into: Path, timeout: float, variables: Mapping[str, str] | None = None
+    ) -> int | None:
         """Exit code of a module that runs there; what it left is here then."""
         command = GuardedCommand(
             words=[*self._python.start(module), *words],
             into=into,
             timeout=timeout,
             wanted=(_ANSWER, TRACE, OUTPUTS).__contains__,
-            variables=self._python.variables(),
+            variables={**self._python.variables(), **(variables or {})},
         )
         with self._host.started(command) as ended:
             return ended.code

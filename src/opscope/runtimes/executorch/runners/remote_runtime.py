@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from opscope.core.errors import FeatureError, MissingDependencyError
 from opscope.core.files import leads_out, sha256_of
 from opscope.core.system.cache import cache_directory, made_in_place
+from opscope.core.system.compiler import answering_compiler
 from opscope.core.system.interpreter import module_command
 from opscope.core.system.stages import enter
 from opscope.hosts.process import last_line
@@ -25,14 +26,13 @@ from opscope.machine import isa
 from opscope.runtimes.executorch.installed import library_directory
 from opscope.runtimes.executorch.runners.native_build import (
     SOURCE,
-    answering_compiler,
     compile_runner,
     compiler_flags,
     find_compiler,
 )
 
 if TYPE_CHECKING:
-    from opscope.runtimes.executorch.runners.native_build import Compiler
+    from opscope.core.system.compiler import Compiler
 
 
 _TESTED = "1.5.1"

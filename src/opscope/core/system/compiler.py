@@ -1,0 +1,57 @@
+"""The compiler at hand, for the small programs and libraries that are built on the machine where they run."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+from typing import TYPE_CHECKING, NamedTuple
+
+from opscope.core.errors import MissingDependencyError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_USUAL = ("c++", "g++", "clang++")
+
+
+class Compiler(NamedTuple):
+    """A compiler that answers.
+
+    Attributes:
+        command: that starts it.
+        version: first line of what it says about itself.
+    """
+
+    command: tuple[str, ...]
+    version: str
+
+
+def answering_compiler(command: Sequence[str]) -> Compiler | None:
+    """The compiler that a command starts; None when nothing answers to it."""
+    if not command or not shutil.which(command[0]):
+        return None
+    done = subprocess.run([*command, "--version"], capture_output=True, text=True, errors="replace", check=False)
+    if done.returncode or not done.stdout.strip():
+        return None
+    return Compiler(tuple(command), done.stdout.strip().splitlines()[0])
+
+
+def usual_compiler(consequence: str, hint: str) -> Compiler:
+    """The compiler that ``CXX`` names, else the first of c++, g++ and clang++ that answers.
+
+    Args:
+        consequence: what cannot be done without one, for the message.
+        hint: the next step then.
+
+    Raises:
+        MissingDependencyError: none does.
+    """
+    named = os.environ.get("CXX")
+    for command in [tuple(shlex.split(named))] if named else [(name,) for name in _USUAL]:
+        found = answering_compiler(command)
+        if found:
+            return found
+    problem = f"the C++ compiler {named} (CXX) does not work" if named else "there is no C++ compiler"
+    raise MissingDependencyError(f"{problem}: {consequence}", hint=hint)

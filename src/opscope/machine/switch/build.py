@@ -1,0 +1,86 @@
+"""Building the small libraries that a process loads to see fewer features: one call of the compiler at hand, once."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import shlex
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from opscope.bundle.manifest import Mechanism
+from opscope.core.errors import MissingDependencyError
+from opscope.core.system.cache import cache_directory, made_in_place
+from opscope.core.system.compiler import answering_compiler, usual_compiler
+from opscope.machine import isa
+
+if TYPE_CHECKING:
+    from opscope.core.system.compiler import Compiler
+
+_FOLDER = Path(__file__).with_name("c")
+_SOURCES = {Mechanism.TRAP: "cpuid_trap.c", Mechanism.HWCAP: "hwcap_mask.c"}
+ARCHITECTURES = {Mechanism.TRAP: "x86_64", Mechanism.HWCAP: "aarch64"}
+"""On which each mechanism works, as in ``opscope.machine.isa``."""
+# The sources are C, whichever language the compiler is made for.
+_FLAGS = ("-x", "c", "-std=gnu11", "-O2", "-fPIC", "-shared", "-Wall", "-Wextra", "-Werror")
+_SECONDS = 60
+_HINT = "install a C++ compiler (Debian: apt install g++), or switch with --switch cpuinfo where that is offered"
+_CONSEQUENCE = "the library that switches features off cannot be built"
+
+
+def switch_library(mechanism: Mechanism, cache: Path | None = None) -> Path:
+    """The library of a mechanism; built when there is none of this source and compiler.
+
+    Args:
+        mechanism: the trap or the hardware capabilities.
+        cache: where it is kept; the user's cache directory when it is not given.
+
+    Raises:
+        MissingDependencyError: there is no compiler for the architecture, or it fails.
+        StorageError: the cache cannot be written.
+    """
+    source, compiler = _FOLDER / _SOURCES[mechanism], _compiler(ARCHITECTURES[mechanism])
+    texts = [file.read_text(encoding="utf-8") for file in (source, _FOLDER / "report.h")]
+    parts = (compiler.version, *compiler.command, *_FLAGS, *texts)
+    key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+    path = (cache or cache_directory()) / "switch" / key / f"libopscope_{mechanism.value}.so"
+    if not path.exists():
+        _build(compiler, source, path)
+    return path
+
+
+def _compiler(arch: str) -> Compiler:
+    """The compiler for an architecture: that of this machine, or the usual cross compiler.
+
+    Raises:
+        MissingDependencyError: none answers.
+    """
+    variable = f"OPSCOPE_CXX_{arch.upper()}"
+    named = os.environ.get(variable)
+    if named is None and isa.architecture(platform.machine()) == arch:
+        return usual_compiler(_CONSEQUENCE, _HINT)
+    command = shlex.split(named) if named else [f"{arch}-linux-gnu-g++"]
+    found = answering_compiler(command) or (None if named else answering_compiler([f"{arch}-linux-gnu-gcc"]))
+    if found is None:
+        hint = f"Debian: apt install g++-{arch.replace('_', '-')}-linux-gnu; or name one in {variable}"
+        problem = f"there is no C++ compiler for {arch}, {shlex.join(command)}: {_CONSEQUENCE}"
+        raise MissingDependencyError(problem, hint=hint)
+    return found
+
+
+def _build(compiler: Compiler, source: Path, path: Path) -> None:
+    """Compile under another name and put it in its place in one step."""
+    with made_in_place(path) as built:
+        command = [*compiler.command, *_FLAGS, str(source), "-o", str(built), "-ldl", "-lpthread"]
+        try:
+            done = subprocess.run(
+                command, capture_output=True, text=True, errors="replace", timeout=_SECONDS, check=False
+            )
+        except subprocess.TimeoutExpired:
+            raise MissingDependencyError(f"the compiler did not end within {_SECONDS} s", hint=_HINT) from None
+        if done.returncode:
+            errors = [line.strip() for line in done.stderr.splitlines() if "error" in line.lower()]
+            said = errors[0] if errors else f"exit code {done.returncode}"
+            raise MissingDependencyError(f"the compiler failed, so {_CONSEQUENCE}: {said}", hint=_HINT)

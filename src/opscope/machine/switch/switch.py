@@ -1,0 +1,263 @@
+"""Switching features off for libraries that nobody built for it: what a process needs for that, and the proof.
+
+``prepared`` gives the variables of the process that is started; once its libraries have asked for the features,
+``proof`` reads what was counted, in that process or after it. Neither knows which runtime it is. How it works:
+``c/cpuid_trap.c`` and ``c/hwcap_mask.c``.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import stat
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from opscope.bundle.manifest import MaskProof, Mechanism
+from opscope.core.errors import FeatureError
+from opscope.core.files import storage_errors, text_of, write_atomically
+from opscope.core.json import from_json
+from opscope.core.system.c_library import other_c_library
+from opscope.core.system.elf import read_symbols
+from opscope.machine import isa
+from opscope.machine.cpu_reading import expected_fields
+from opscope.machine.layout import WITHOUT_SWITCH
+from opscope.machine.processor import read_processor
+from opscope.machine.switch.build import ARCHITECTURES, switch_library
+from opscope.machine.switch.masks import Mask, masks
+from opscope.machine.switch.report import read_report
+from opscope.machine.switch.sites import cpuid_sites
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from opscope.machine.switch.report import SwitchedLibrary, SwitchReport
+
+RECORD = "switch.json"
+"""File in the directory of a run that says what was prepared; ``proof`` takes its path."""
+_REQUEST, _REPORT = "switch.request", "switch.report"
+_VARIABLE = "OPSCOPE_SWITCH"
+_LOADED_BY = {Mechanism.TRAP: "LD_AUDIT", Mechanism.HWCAP: "LD_PRELOAD"}
+_FUNCTION = "getauxval"
+
+
+class PreparedSwitch(NamedTuple):
+    """What a process needs so that its libraries see fewer features.
+
+    Attributes:
+        variables: of its environment.
+        record: path of the file that ``proof`` takes.
+    """
+
+    variables: dict[str, str]
+    record: Path
+
+
+class _Asked(msgspec.Struct, frozen=True):
+    """A library that is to be switched, and how many places of it are."""
+
+    path: str
+    sites: int
+
+
+class _Record(msgspec.Struct, frozen=True):
+    """What was prepared.
+
+    Attributes:
+        mechanism: that switches.
+        cleared: fields that are off.
+        masks: bits that are cleared for them.
+        libraries: that are switched.
+        report: path of the file that the switch library writes.
+    """
+
+    mechanism: Mechanism
+    cleared: list[str]
+    masks: list[Mask]
+    libraries: list[_Asked]
+    report: str
+
+
+def obstacle(mechanism: Mechanism, program: Path | None = None) -> str | None:
+    """Why a mechanism of this module cannot be used for a program here, as one sentence; None when it can be tried.
+
+    Args:
+        mechanism: the trap or the hardware capabilities.
+        program: that is started; None: the Python that runs this.
+    """
+    wanted, here = ARCHITECTURES[mechanism], platform.machine()
+    if sys.platform != "linux" or isa.architecture(here) != wanted:
+        return f"{mechanism.value} needs Linux on {wanted}, this is {platform.system()} on {here}"
+    other = other_c_library(program)
+    if other:
+        return f"{mechanism.value} needs the loader of glibc, and {program or 'this Python'} {other}"
+    mode = (program or Path(sys.executable)).stat().st_mode
+    if mode & (stat.S_ISUID | stat.S_ISGID):
+        return f"the loader ignores {_LOADED_BY[mechanism]} for {program or sys.executable}, which changes its user"
+    return None
+
+
+def fields_here() -> tuple[str, list[str]]:
+    """The architecture and the fields that the processor itself states, which need no library of a runtime.
+
+    Raises:
+        FeatureError: it cannot be asked.
+    """
+    arch = isa.architecture(platform.machine())
+    expected = expected_fields(read_processor())
+    found = sorted(field for field, values in expected.items() if True in values)
+    if not isa.switchable(arch) <= expected.keys():
+        raise FeatureError("the processor cannot be asked for its features", hint=WITHOUT_SWITCH)
+    return arch, found
+
+
+def prepared(
+    mechanism: Mechanism,
+    libraries: Sequence[Path],
+    clear: Sequence[str],
+    directory: Path,
+    program: Path | None = None,
+) -> PreparedSwitch:
+    """What a process needs so that these libraries see a CPU without some features.
+
+    Args:
+        mechanism: the trap or the hardware capabilities.
+        libraries: that ask for features, where the process loads them from; those without a question are left out.
+        clear: fields to switch off, as in ``opscope.machine.isa``; none for a process that has the mechanism alone.
+        directory: of this run; the files for it are written there, and what the process counts.
+        program: that is started; None: the Python that runs this.
+
+    Raises:
+        FeatureError: the mechanism cannot be used here or for these libraries; the message says why.
+        MissingDependencyError: there is no compiler for the library that switches.
+        StorageError: something cannot be read or written.
+    """
+    refusal = obstacle(mechanism, program)
+    if refusal:
+        raise FeatureError(refusal, hint=WITHOUT_SWITCH)
+    return prepared_for(mechanism, libraries, clear, directory)
+
+
+def prepared_for(
+    mechanism: Mechanism, libraries: Sequence[Path], clear: Sequence[str], directory: Path
+) -> PreparedSwitch:
+    """Like :func:`prepared`, for a process of another architecture than this one, behind an emulator."""
+    rows, lines, asked = masks(mechanism, clear), [], []
+    for library in dict.fromkeys(path.resolve() for path in libraries):
+        sites = _sites(mechanism, library)
+        if sites:
+            asked.append(_Asked(str(library), len(sites)))
+            lines += [f"library {library if mechanism is Mechanism.TRAP else library.name}"]
+            lines += [f"site {site:x}" for site in sites if mechanism is Mechanism.TRAP]
+    if not asked:
+        named = ", ".join(path.name for path in libraries) or "nothing"
+        problem = f"no library asks for the CPU's features in a way that {mechanism.value} switches: {named}"
+        raise FeatureError(problem, hint=WITHOUT_SWITCH)
+    place = directory.resolve()
+    report, request, record = place / _REPORT, place / _REQUEST, place / RECORD
+    text = [f"report {report}", *(f"row {' '.join(f'{part:x}' for part in row)}" for row in rows), *lines]
+    with storage_errors(place):
+        report.unlink(missing_ok=True)
+    write_atomically(request, "".join(f"{line}\n" for line in text).encode(), follow=False)
+    told = _Record(mechanism, list(clear), rows, asked, str(report))
+    write_atomically(record, msgspec.json.encode(told), follow=False)
+    loads = _LOADED_BY[mechanism]
+    others = os.environ.get(loads)
+    libraries_to_load = f"{switch_library(mechanism)}{f':{others}' if others else ''}"
+    variables = {loads: libraries_to_load, _VARIABLE: str(request)}
+    return PreparedSwitch(variables, record)
+
+
+def proof(record: Path) -> MaskProof:
+    """The proof that the libraries of a process saw no more features than they should.
+
+    Called in the process itself once they have asked, or when it has ended.
+
+    Args:
+        record: of :class:`PreparedSwitch`.
+
+    Raises:
+        FeatureError: there is no proof; the message says what is missing.
+        StorageError: a file cannot be read.
+    """
+    with storage_errors(record):
+        told = from_json(record.read_bytes(), _Record)
+    if not Path(told.report).exists():
+        problem = f"nothing was switched: the loader ignored {_LOADED_BY[told.mechanism]}, or no library was loaded"
+        raise FeatureError(problem, hint=WITHOUT_SWITCH)
+    report = read_report(Path(told.report))
+    _check(told, report)
+    own = [library for library in report.libraries if library.loaded]
+    return MaskProof(
+        cleared=told.cleared,
+        backend_loaded_before=False,
+        same_symbol=True,
+        struct_size=None,
+        mechanism=told.mechanism,
+        sites=sum(library.sites for library in own),
+        executions=sum(library.executions for library in own),
+        masked=sum(library.masked for library in own),
+    )
+
+
+def _check(told: _Record, report: SwitchReport) -> None:
+    """Refuse what is no proof.
+
+    Raises:
+        FeatureError: saying why.
+    """
+    for asked, library in zip(told.libraries, report.libraries, strict=True):
+        if library.problem:
+            raise FeatureError(_problem(library), where=asked.path, hint=WITHOUT_SWITCH)
+        if not library.loaded and report.process == os.getpid() and told.mechanism is Mechanism.TRAP:
+            _check_absent(asked)
+        if library.loaded and told.mechanism is Mechanism.TRAP and library.sites != asked.sites * library.loaded:
+            problem = f"{library.sites} of {asked.sites} cpuid instructions were switched"
+            raise FeatureError(problem, where=asked.path, hint=WITHOUT_SWITCH)
+    if not any(library.executions for library in report.libraries):
+        raise FeatureError("no library asked for the CPU's features, so nothing was switched off", hint=WITHOUT_SWITCH)
+    masked = sum(library.masked for library in report.libraries)
+    if told.cleared and not masked:
+        fields = ", ".join(told.cleared)
+        raise FeatureError(f"no answer had the features that were to be off: {fields}", hint=WITHOUT_SWITCH)
+    if not told.cleared and masked:
+        raise FeatureError("features were switched off that were to stay", hint=WITHOUT_SWITCH)
+
+
+def _check_absent(asked: _Asked) -> None:
+    """Refuse a library that this process has and that was not switched."""
+    if any(line.endswith(asked.path) for line in text_of(Path("/proc/self/maps")).splitlines()):
+        raise FeatureError("the library was loaded and not switched", where=asked.path, hint=WITHOUT_SWITCH)
+
+
+def _problem(library: SwitchedLibrary) -> str:
+    reason = f": {os.strerror(library.detail)}" if library.detail else ""
+    return f"the library could not be switched: {_PROBLEMS.get(library.problem, 'unknown reason')}{reason}"
+
+
+_PROBLEMS = {
+    1: "in memory there are other bytes than in the file",
+    2: "the system does not let its code be changed, as SELinux and hardened kernels do not",
+    3: "another handler of SIGILL has taken the place of ours",
+    4: "the protection of its code could not be restored",
+    5: "a second process of the same run loaded it",
+    6: "the system does not let SIGILL be handled",
+}
+
+
+def _sites(mechanism: Mechanism, library: Path) -> Sequence[int]:
+    """Places to switch in a library; one, without an address, for one that asks for hardware capabilities.
+
+    Raises:
+        FeatureError: it cannot be decoded.
+        TraceFormatError: it is damaged.
+        StorageError: it cannot be read.
+    """
+    if mechanism is Mechanism.TRAP:
+        return cpuid_sites(library).addresses
+    with storage_errors(library):
+        symbols = read_symbols(library.read_bytes(), library)
+    return [0] if symbols is not None and _FUNCTION in symbols.undefined else []

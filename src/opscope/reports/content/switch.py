@@ -1,0 +1,81 @@
+"""How features were switched off, where that was not done in the runtime's own list, and what the mechanism changes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from opscope.analysis.compare.control import identical
+from opscope.analysis.findings.message import note
+from opscope.bundle.manifest import Mechanism, Role
+from opscope.core.stats.effect import Verdict
+from opscope.core.units import counted_text, ratio_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from opscope.analysis.compare.compare import Comparison
+    from opscope.analysis.findings.message import Message
+    from opscope.bundle.manifest import Manifest, MaskProof
+    from opscope.reports.content.content import ReportContent
+
+_SITES = {Mechanism.TRAP: "trapped cpuid instruction", Mechanism.HWCAP: "library"}
+_OUTPUTS = {True: "outputs identical", False: "outputs differ", None: "outputs not compared"}
+
+
+def switch_messages(content: ReportContent) -> list[Message]:
+    """The mechanism, what it counted, and what it changes by itself; nothing for ``cpuinfo``."""
+    proof = _proof(content.manifest)
+    if proof is None:
+        return []
+    controls = [control_text(proof.mechanism, control) for control in content.controls]
+    return [note(text) for text in (_counted(proof), *controls, *_emulated(content, proof.mechanism))]
+
+
+def _emulated(content: ReportContent, mechanism: Mechanism) -> Iterator[str]:
+    """What a mechanism changes by itself on an emulated CPU, whose times say nothing."""
+    names = {variant.name for variant in content.manifest.with_role(Role.CONTROL)}
+    for found in content.agreements:
+        if found.baseline in names:
+            outputs = _OUTPUTS[identical(found.outputs)]
+            yield f"{_beside(mechanism)}: {outputs}; no times are compared on an emulated CPU"
+
+
+def _beside(mechanism: Mechanism) -> str:
+    return f"{mechanism.value} with all features on, against a run without it"
+
+
+def control_text(mechanism: Mechanism, control: Comparison) -> str:
+    """What a mechanism changes by itself, as one sentence.
+
+    Args:
+        mechanism: that switches features.
+        control: of the variant with it and all features against the one without it.
+    """
+    end = control.end_to_end
+    ratio = f"time {ratio_text(1 / end.speedup)}"
+    if end.ci95:
+        ratio = f"{ratio} (95 % interval {ratio_text(1 / end.ci95[1])} to {ratio_text(1 / end.ci95[0])})"
+    verdicts = {
+        Verdict.NO_DIFFERENCE: "no difference detected",
+        Verdict.UNDECIDABLE: "undecidable: too few rounds",
+        Verdict.FASTER: "a difference, so the mechanism itself changes the time",
+        Verdict.SLOWER: "a difference, so the mechanism itself changes the time",
+    }
+    told = f"{_OUTPUTS[identical(control.outputs)]}, {ratio}, {verdicts[end.verdict]}"
+    return f"{_beside(mechanism)}: {told}"
+
+
+def _counted(proof: MaskProof) -> str:
+    places = counted_text(proof.sites or 0, _SITES[proof.mechanism])
+    where = f"{places}, executed {proof.executions} times" if proof.mechanism is Mechanism.TRAP else places
+    answers = counted_text(proof.masked or 0, "answer")
+    return f"features were switched off by {proof.mechanism.value}: {where} in a process, {answers} with fewer features"
+
+
+def _proof(manifest: Manifest) -> MaskProof | None:
+    """The first proof of a process that ran with fewer features, where the mechanism counted something."""
+    for repetition in manifest.repetitions:
+        mask = repetition.measurement.mask if repetition.measurement else None
+        if repetition.ok and mask and mask.cleared and mask.mechanism in _SITES:
+            return mask
+    return None

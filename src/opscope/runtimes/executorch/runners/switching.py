@@ -1,0 +1,99 @@
+"""The mechanisms that switch features for the runtime's libraries from outside of them, on this machine."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from typing import TYPE_CHECKING, NamedTuple
+
+from opscope.bundle.manifest import Mechanism
+from opscope.core.errors import FeatureError
+from opscope.core.files import sha256_of
+from opscope.experiment.protocol import ProbeAnswer
+from opscope.experiment.target import SwitchOffer
+from opscope.machine.layout import WITHOUT_SWITCH
+from opscope.machine.switch.build import switch_library
+from opscope.machine.switch.switch import fields_here, obstacle, prepared, prepared_for
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from opscope.experiment.target import Job
+    from opscope.hosts.host import Host
+    from opscope.machine.switch.switch import PreparedSwitch
+
+
+class LibrarySwitch(NamedTuple):
+    """Switches features for libraries of a runtime.
+
+    Attributes:
+        host: where its processes run.
+        libraries: that ask for the features by which kernels are chosen.
+        program: that is started; None: the Python that runs this.
+        foreign: asks for the features, where the processes are of another architecture, behind an emulator; else None.
+    """
+
+    host: Host
+    libraries: Sequence[Path]
+    program: Path | None = None
+    foreign: Callable[[], ProbeAnswer] | None = None
+
+    def offer(self, mechanism: Mechanism) -> SwitchOffer:
+        """What a mechanism can do for the libraries.
+
+        Raises:
+            FeatureError: it cannot be used; the message says why.
+            MissingDependencyError: there is no compiler.
+        """
+        if self.host.remote:
+            problem = f"{mechanism.value} switches features on this machine only, not over {self.host.name}"
+            raise FeatureError(problem, hint=WITHOUT_SWITCH)
+        if self.foreign is None:
+            refusal = obstacle(mechanism, self.program)
+            if refusal:
+                raise FeatureError(refusal, hint=WITHOUT_SWITCH)
+            arch, fields = fields_here()
+            probe = ProbeAnswer(arch, fields, None, 0, {})
+        elif mechanism is Mechanism.HWCAP:
+            probe = self.foreign()
+        else:
+            raise FeatureError(f"{mechanism.value} does not work under an emulator", hint=WITHOUT_SWITCH)
+        hashes = [switch_library(mechanism), *self.libraries]
+        return SwitchOffer(probe, hashlib.sha256("".join(map(sha256_of, hashes)).encode()).hexdigest())
+
+    def prepared(self, job: Job, directory: Path) -> PreparedSwitch:
+        """What the process of a job needs.
+
+        Args:
+            job: to run, which :func:`is_switched_outside`.
+            directory: for what it needs, and what it counts; see :func:`cleared_away`.
+
+        Raises:
+            FeatureError: the mechanism cannot be used.
+            MissingDependencyError: there is no compiler.
+        """
+        place = directory / _FOLDER
+        place.mkdir(exist_ok=True)
+        clear = job.clear or []
+        if self.foreign is not None:
+            return prepared_for(job.switch, self.libraries, clear, place)
+        return prepared(job.switch, self.libraries, clear, place, self.program)
+
+
+_FOLDER = ".switch"
+
+
+def is_switched_outside(job: Job) -> bool:
+    """Whether the process of a job has to be started with a library that switches features for others."""
+    return job.clear is not None and job.switch is not Mechanism.CPUINFO
+
+
+def variables_of(switch: PreparedSwitch | None) -> Mapping[str, str]:
+    """Variables of a process; none without a switch."""
+    return switch.variables if switch else {}
+
+
+def cleared_away(directory: Path) -> None:
+    """Remove what :meth:`LibrarySwitch.prepared` left in a directory."""
+    shutil.rmtree(directory / _FOLDER, ignore_errors=True)

@@ -1,0 +1,72 @@
+"""Where a library executes ``cpuid``: by decoding it, never by its bytes alone."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from pathlib import Path
+
+import pytest
+
+from asking_library import asking_library, compiled
+from opscope.core.errors import FeatureError, TraceFormatError
+from opscope.machine.switch.sites import CPUID, cpuid_sites
+
+
+def test_only_places_where_an_instruction_begins_are_sites(tmp_path: Path) -> None:
+    """The bytes of ``cpuid`` inside an immediate and inside a distance are none."""
+    library = asking_library(tmp_path)
+    found = cpuid_sites(library)
+    assert len(found.addresses) == 2
+    assert found.inside_others >= 2
+    assert library.read_bytes().count(CPUID) >= 4
+
+
+def test_a_stripped_library_has_the_same_sites(tmp_path: Path) -> None:
+    """The table for unwinding tells where its functions begin."""
+    whole = cpuid_sites(asking_library(tmp_path)).addresses
+    (tmp_path / "stripped").mkdir()
+    from asking_library import LIBRARY
+
+    stripped = compiled(LIBRARY, tmp_path / "stripped/libasks.so", "-shared", "-fPIC", "-s")
+    assert len(cpuid_sites(stripped).addresses) == len(whole)
+
+
+def test_a_library_that_cannot_be_decoded_is_refused(tmp_path: Path) -> None:
+    """Data between functions may look like code: nothing is patched by a guess."""
+    data = '__asm__(".text; .globl table; .type table,@function; table: .byte 0x06,0x0f,0xa2; .size table, 3");'
+    library = asking_library(tmp_path, extra=data)
+    with pytest.raises(FeatureError, match="cannot be told whether the library executes cpuid at 0x"):
+        cpuid_sites(library)
+
+
+def test_a_prefix_before_the_instruction_is_refused(tmp_path: Path) -> None:
+    """It would be one byte longer than what takes its place."""
+    library = asking_library(tmp_path, extra='void odd(void) { __asm__ volatile(".byte 0x66, 0x0f, 0xa2"); }')
+    with pytest.raises(FeatureError, match="cannot be told"):
+        cpuid_sites(library)
+
+
+def test_files_that_are_no_library_for_x86_are_refused(tmp_path: Path) -> None:
+    """A script, and nothing at all."""
+    for content in (b"#!/bin/sh\n", b""):
+        file = tmp_path / "other.so"
+        file.write_bytes(content)
+        with pytest.raises(FeatureError, match="not a library for x86-64"):
+            cpuid_sites(file)
+
+
+def test_damaged_libraries_end_in_an_error_or_in_places_of_the_instruction(tmp_path: Path) -> None:
+    """Cut off at many lengths, and with bytes changed."""
+    whole, chance = asking_library(tmp_path).read_bytes(), random.Random(7)
+    damaged = [whole[:length] for length in range(0, len(whole), 97)]
+    for _ in range(400):
+        changed = bytearray(whole)
+        for _ in range(chance.randint(1, 8)):
+            changed[chance.randrange(4096 if chance.random() < 0.5 else len(whole))] = chance.randrange(256)
+        damaged.append(bytes(changed))
+    file = tmp_path / "damaged.so"
+    for content in damaged:
+        file.write_bytes(content)
+        with contextlib.suppress(FeatureError, TraceFormatError):
+            assert len(cpuid_sites(file).addresses) <= content.count(CPUID)
