@@ -22,7 +22,7 @@ SOURCE = ROOT / "src" / "opscope"
 RECORDED = ROOT / "docs" / "recorded"
 NAMES = frozenset(
     """
-    epyc mmac ada desk lab bbe mb my toy test cpu board phone aa
+    epyc mmac ada desk lab bbe mb my toy test cpu board phone aa deb demo classifier
     """.split()
 )
 """Words of pages that are names: of models, layers, machines, variants, people's files."""
@@ -75,7 +75,8 @@ def problems(text: str, names: frozenset[str] = NAMES) -> list[str]:
             found += unknown
             for pair in pairwise(own):
                 loose = (pair[0] in last and pair[1] in first) or set(pair) & (names | set(unknown))
-                if pair not in pairs and not loose:
+                one_of_them = (pair[0], pair[1].removesuffix("s"))
+                if pair not in pairs and one_of_them not in pairs and not loose:
                     found.append(" ".join(pair))
     return found
 
