@@ -158,6 +158,10 @@ def run_progress(*, shown: bool) -> Iterator[RunProgress]:
         yield watch.move
 
 
+_BEFORE = ""
+"""In place of the name of an experiment: what comes before all of them."""
+
+
 class ExperimentWatches:
     """What each experiment that is at work is at, on standard error.
 
@@ -178,6 +182,10 @@ class ExperimentWatches:
         """What hears of its stages."""
         return self._of(name).stage if self._shown else None
 
+    def before(self, stage: str, detail: str) -> None:
+        """Show what comes before the first experiment, such as building a runner for all of them."""
+        self._of(_BEFORE).stage(stage, detail)
+
     def end(self, name: str) -> None:
         """Show no more of an experiment."""
         watch = self._watches.pop(name, None)
@@ -192,6 +200,8 @@ class ExperimentWatches:
             self._bars.console.print(Text(line))
 
     def _of(self, name: str) -> Watch:
+        if name != _BEFORE:
+            self.end(_BEFORE)
         if name not in self._watches:
             self._watches[name] = StageLines(name) if self._bars is None else StageBar(self._bars, name)
         return self._watches[name]
@@ -201,10 +211,9 @@ class ExperimentWatches:
 def experiments_watched(*, shown: bool) -> Iterator[ExperimentWatches]:
     """What the experiments of a file are at; or nothing."""
     with ExitStack() as stack:
-        bars = stack.enter_context(_new_bars()) if shown and _animated() else None
-        if shown and bars is None:
-            stack.enter_context(heard_by(StageLines().stage))
-        yield ExperimentWatches(bars, shown=shown)
+        watches = ExperimentWatches(stack.enter_context(_new_bars()) if shown and _animated() else None, shown=shown)
+        stack.enter_context(heard_by(watches.before if shown else None))
+        yield watches
 
 
 @contextmanager
