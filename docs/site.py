@@ -25,12 +25,19 @@ FIRST = {
         "profile-your-own-model profile-a-raspberry-pi profile-a-board-over-ssh profile-an-android-phone "
         "profile-a-mac-with-sme2 analyse-an-npu-trace move-from-the-arm-kit use-the-python-api"
     ).split(),
+    "recipes": "index layer-norm attention-masks".split(),
     "concepts": "nested-events bottleneck-shift evidence-ladder verdicts roofline".split(),
     "skills": [f"opscope-{name}" for name in "setup-workspace validate-workflow export-model run-profiling".split()],
     "reference": "commands targets python-api columns rules taxonomy errors".split(),
 }
 """Pages that stand first in their section; all others follow by name."""
-_SECTIONS = (("How to", "how-to"), ("Concepts", "concepts"), ("Reference", "reference"), ("Design", "design"))
+_SECTIONS = (
+    ("How to", "how-to"),
+    ("Recipes", "recipes"),
+    ("Concepts", "concepts"),
+    ("Reference", "reference"),
+    ("Design", "design"),
+)
 _OUTSIDE = {"README.md": "project/readme.md", "CONTRIBUTING.md": "project/contributing.md"}
 _CHANGES = {"CHANGELOG.md": "project/changelog.md", "LICENSE": "project/licence.md"}
 _LINK = re.compile(r"(?P<text>\]\()(?P<target>[^)\s#]+)(?P<rest>[^)]*\))")

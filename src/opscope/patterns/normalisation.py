@@ -49,7 +49,8 @@ class LayerNorm(nn.Module):
             made.weight = norm.weight
         if norm.bias is not None:
             made.bias = norm.bias
-        return made.train(norm.training)
+        made.train(norm.training)
+        return made
 
     def forward(self, x: Tensor) -> Tensor:
         """A tensor of the same shape, of at least two dimensions."""
