@@ -256,18 +256,20 @@ def rule_list() -> str:
     text = (
         "A rule gives a finding, or says what it checked and found in order. A check of the quality of a measurement\n"
         "limits its grade instead of having a severity. Of a pair of thresholds, the first limits it to usable, the\n"
-        "second to do not trust.\n"
+        "second to do not trust. A recipe shows the code before and after the next step.\n"
         "Where the thresholds come from: [design of the rules](../design/rules.md) and\n"
         "[of quality](../design/quality.md).\n"
     )
-    heads = ["rule", "looks for", "severity", "thresholds"]
+    heads = ["rule", "looks for", "severity", "thresholds", "recipes"]
     sections = [f"## {area.title}\n\n{_table(heads, [_rule_cells(rule) for rule in area.rules])}" for area in AREAS]
     return _page("Rules", "src/opscope/workflows/rules.py and the rules that it names", text, *sections)
 
 
 def _rule_cells(rule: Rule) -> list[str]:
     severities = ", ".join(severity.value for severity in rule.severities)
-    return [f"`{rule.name}`", rule.looks_for, severities, ", ".join(starmap(_threshold, rule.thresholds.items()))]
+    thresholds = ", ".join(starmap(_threshold, rule.thresholds.items()))
+    recipes = ", ".join(f"[{Path(page).stem}](../{page.removeprefix('docs/')})" for page in rule.recipes)
+    return [f"`{rule.name}`", rule.looks_for, severities, thresholds, recipes]
 
 
 def _threshold(name: str, value: float | tuple[float, ...]) -> str:

@@ -25,12 +25,19 @@ ROOT = Path(__file__).resolve().parent.parent
 SKILLS = Path("src/opscope/skills")
 HOW_TO = ROOT / "docs" / "how-to"
 FIRST = {
+    "recipes": "index layer-norm attention-masks".split(),
     "concepts": "nested-events bottleneck-shift evidence-ladder verdicts roofline".split(),
     "skills": [f"opscope-{name}" for name in "setup-workspace validate-workflow export-model run-profiling".split()],
     "reference": "commands targets python-api columns rules taxonomy errors".split(),
 }
 """Pages that stand first in their section; all others follow by name."""
-_SECTIONS = (("How to", "how-to"), ("Concepts", "concepts"), ("Reference", "reference"), ("Design", "design"))
+_SECTIONS = (
+    ("How to", "how-to"),
+    ("Recipes", "recipes"),
+    ("Concepts", "concepts"),
+    ("Reference", "reference"),
+    ("Design", "design"),
+)
 _OUTSIDE = {"README.md": "project/readme.md", "CONTRIBUTING.md": "project/contributing.md"}
 _CHANGES = {"CHANGELOG.md": "project/changelog.md", "LICENSE": "project/licence.md"}
 _LINK = re.compile(r"(?P<text>\]\()(?P<target>[^)\s#]+)(?P<rest>[^)]*\))")

@@ -68,11 +68,14 @@ def test_data_movement_names_its_kinds_and_the_layers_that_cause_it() -> None:
     assert "layout 0.150 ms, copy 0.050 ms" in found.evidence
     assert "Transpose (ND, X32) #1 between input of the model and stem.0 (Conv2d) (0.150 ms)" in found.evidence
     assert "channels last" in found.next_step
+    assert found.recipe == "docs/recipes/channels-last-inputs.md"
 
 
 def test_inputs_channels_last_are_advised_only_where_inputs_are_changed() -> None:
     """A model that takes them so already is changed in its middle, if at all."""
-    steps = [one.next_step for one in attributed("block.1 (Linear)") if one.rule in {"data_movement", "layout_tax"}]
+    found = [one for one in attributed("block.1 (Linear)") if one.rule in {"data_movement", "layout_tax"}]
+    assert [one.recipe for one in found] == [None, None]
+    steps = [one.next_step for one in found]
     assert steps == ["move operators that need another layout to the start or end"] * 2
 
 

@@ -69,9 +69,10 @@ def blocks(document: Path) -> list[Block]:
 
 
 def documents() -> list[Path]:
-    """The pages that a user follows: README, tutorial, how-tos, concepts and skills."""
+    """The pages that a user follows: README, tutorial, how-tos, concepts, recipes and skills."""
     docs, skills = ROOT / "docs", ROOT / "src" / "opscope" / "skills"
     pages = [*sorted((docs / "how-to").glob("*.md")), *sorted((docs / "concepts").glob("*.md"))]
+    pages += sorted((docs / "recipes").glob("*.md"))
     return [ROOT / "README.md", docs / "tutorial.md", *pages, *sorted(skills.glob("*/SKILL.md"))]
 
 

@@ -420,10 +420,11 @@ def _message(told: Message, number: int) -> list[RenderableType]:
     basis = f", {plain(told.saving.basis, 120)}" if told.saving.basis else ""
     saving = f" (would save {time_text(told.saving.ns)}{basis})" if told.saving.ns else ""
     place = f" ({plain(told.place)})" if told.place else ""
+    recipe = f" (recipe: {plain(told.recipe)})" if told.recipe else ""
     return [
         Text(f"{number}. {plain(told.title, _LONG)}{place}{saving}", "bold" if told.severity is Severity.HIGH else ""),
         Padding(Text(plain(told.evidence, _LONG), style="dim"), _BELOW),
-        Padding(Text(f"next: {plain(told.next_step, _LONG)}"), _BELOW),
+        Padding(Text(f"next: {plain(told.next_step, _LONG)}{recipe}"), _BELOW),
     ]
 
 

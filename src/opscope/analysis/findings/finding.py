@@ -33,6 +33,7 @@ class Finding(msgspec.Struct, frozen=True):
         saving_basis: what the saving supposes, or why there is none.
         context: what is usual elsewhere, with its source; null where nothing is known that applies.
         operators: those whose time it is about; empty when it is about none in particular.
+        recipe: page of opscope's documentation with code before and after the next step; null where there is none.
     """
 
     rule: str
@@ -45,6 +46,7 @@ class Finding(msgspec.Struct, frozen=True):
     saving_basis: str | None = None
     context: str | None = None
     operators: list[OperatorKey] = []
+    recipe: str | None = None
 
 
 class RuledOut(msgspec.Struct, frozen=True):
@@ -78,6 +80,7 @@ def _finding(told: Message) -> Finding:
         saving_basis=told.saving.basis,
         context=told.context,
         operators=list(told.operators),
+        recipe=told.recipe,
     )
 
 
@@ -93,7 +96,7 @@ def message_of(told: Finding | RuledOut) -> Message:
         return Message(kind, told.rule, told.reason.removeprefix(NOT_CHECKED))
     saving = Saving(told.saving_ns, told.saving_ci95_ns, told.saving_basis)
     found = finding(told.rule, told.severity, (told.title, told.evidence, told.next_step), saving, told.operators)
-    return found._replace(context=told.context)
+    return found._replace(context=told.context, recipe=told.recipe)
 
 
 def ordered(findings: Sequence[Finding], first: Sequence[str] = ()) -> list[Finding]:

@@ -78,6 +78,7 @@ class Message(NamedTuple):
         place: where in the trace of an NPU; None elsewhere.
         subject: which of several things that the rule knows it is about, such as an event of a unit; empty where the
             rule has one alone.
+        recipe: page with code before and after the next step; None where the step is not a change of code.
     """
 
     kind: MessageKind
@@ -91,6 +92,7 @@ class Message(NamedTuple):
     operators: tuple[OperatorKey, ...] = ()
     place: str | None = None
     subject: str = ""
+    recipe: str | None = None
 
 
 def finding(

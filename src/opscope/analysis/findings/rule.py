@@ -21,27 +21,32 @@ class Rule(NamedTuple):
         severities: that its findings can have, the highest first; empty for a check of a measurement, which limits
             the grade.
         thresholds: constants that decide, by name; a pair is a limit for each grade.
+        recipes: pages that its findings can name, with code before and after the next step.
     """
 
     name: str
     looks_for: str
     severities: tuple[Severity, ...] = ()
     thresholds: Mapping[str, float | tuple[float, ...]] = {}
+    recipes: tuple[str, ...] = ()
 
 
 _RULES: dict[Callable[[Any], object], Rule] = {}
 
 
-def declare_rule(*severities: Severity, **thresholds: float | tuple[float, ...]) -> Callable[[Check], Check]:
+def declare_rule(
+    *severities: Severity, recipes: tuple[str, ...] = (), **thresholds: float | tuple[float, ...]
+) -> Callable[[Check], Check]:
     """Declare that a function is a rule, under its own name; it looks for what its docstring says.
 
     Args:
         severities: that its findings can have, the highest first.
+        recipes: pages that its findings can name.
         thresholds: constants that decide, by name.
     """
 
     def declared(check: Check) -> Check:
-        _RULES[check] = Rule(check.__name__, " ".join((check.__doc__ or "").split()), severities, thresholds)
+        _RULES[check] = Rule(check.__name__, " ".join((check.__doc__ or "").split()), severities, thresholds, recipes)
         return check
 
     return declared

@@ -31,6 +31,8 @@ from opscope.analysis.preflight.parts import (
     portable_groups,
 )
 from opscope.analysis.rules.partition_advice import advice
+from opscope.analysis.rules.recipes import PORTABLE as PORTABLE_RECIPES
+from opscope.analysis.rules.recipes import recipe_of
 from opscope.core.units import counted_text, macs_text, share_text, size_text
 from opscope.program.cost.shapes import is_dynamic
 from opscope.program.partition.partition_rules import RULES_OF
@@ -268,7 +270,13 @@ def _not_eligible(group: MatrixGroup) -> Message:
     return finding("not_eligible", severity, (title, evidence, step))
 
 
-@declare_rule(Severity.HIGH, Severity.MEDIUM, MATRIX_SHARE=MATRIX_SHARE, PORTABLE_BYTES=PORTABLE_BYTES)
+@declare_rule(
+    Severity.HIGH,
+    Severity.MEDIUM,
+    recipes=PORTABLE_RECIPES,
+    MATRIX_SHARE=MATRIX_SHARE,
+    PORTABLE_BYTES=PORTABLE_BYTES,
+)
 def portable(method: MethodPreflight) -> list[Message]:
     """Portable operators that compute or move much."""
     found = []
@@ -281,11 +289,12 @@ def portable(method: MethodPreflight) -> list[Message]:
         title = f"{group.work.operators} x {group.operator} left portable: {part}"
         shown = f" ({group.reason.evidence})" if group.reason.evidence else ""
         severity = Severity.HIGH if share >= MATRIX_SHARE else Severity.MEDIUM
-        found.append(finding("portable", severity, (title, f"{group.reason.text}{shown}", next_step(group))))
+        told = finding("portable", severity, (title, f"{group.reason.text}{shown}", next_step(group)))
+        found.append(told._replace(recipe=recipe_of(group.operator, group.reason.cause)))
     return found
 
 
-@declare_rule(Severity.MEDIUM, MANY_CALLS=MANY_CALLS)
+@declare_rule(Severity.MEDIUM, recipes=PORTABLE_RECIPES, MANY_CALLS=MANY_CALLS)
 def cut_up(method: MethodPreflight) -> list[Message]:
     """Many calls of delegates, and the portable operators that stand between them."""
     calls, passing = method.borders.calls, method.borders
@@ -300,7 +309,8 @@ def cut_up(method: MethodPreflight) -> list[Message]:
     evidence = f"{passed}; portable operators: {names}" if names else passed
     first = next((group for group in method.portable if group.operator == frequent[0][0]), None) if frequent else None
     step = f"{first.operator}: {next_step(first)}" if first else "see what splits them in the exporter"
-    return [finding("cut_up", Severity.MEDIUM, (f"the model is split into {calls} calls of delegates", evidence, step))]
+    told = finding("cut_up", Severity.MEDIUM, (f"the model is split into {calls} calls of delegates", evidence, step))
+    return [told._replace(recipe=recipe_of(first.operator, first.reason.cause) if first else None)]
 
 
 @declare_rule(Severity.MEDIUM, LAYOUT_BYTES=LAYOUT_BYTES)

@@ -8,6 +8,7 @@ from opscope.analysis.findings.message import Severity, finding, passed
 from opscope.analysis.findings.rule import declare_rule
 from opscope.analysis.operators.operators import PORTABLE_BACKEND
 from opscope.analysis.rules.evidence import count, longest, places, time_of
+from opscope.analysis.rules.recipes import ATTENTION_MASKS
 from opscope.core.grouping import grouped
 from opscope.core.units import milliseconds, share_text
 
@@ -23,7 +24,8 @@ _ATTENTION = "scaled_dot_product_attention"
 _SAFE_SOFTMAX = frozenset({"eq.Scalar", "logical_not", "any", "full_like", "where.self"})
 _INSIDE = _SAFE_SOFTMAX | {"scalar_tensor", "full", "bitwise_not", "le.Scalar", "logical_and", "mul.Scalar"}
 STEP = (
-    "write the attention out with a mask of numbers, 0 or -1e4, that is made once: "
+    "write the attention out with a mask of numbers, 0 or -1e4, that is made once "
+    "(opscope.patterns.masked_attention): "
     "torch.softmax(q @ k.transpose(-2, -1) * scale + mask, -1) @ v, which a delegate takes; models of Hugging Face do "
     "so with attn_implementation='eager'. A row that is masked as a whole then gives the mean of v instead of 0"
 )
@@ -50,7 +52,7 @@ def _name(operator: Operator) -> str:
     return name.removesuffix("_out") if name.endswith("_out") else name.removesuffix(".out")
 
 
-@declare_rule(Severity.HIGH, MASKING_SHARE=MASKING_SHARE)
+@declare_rule(Severity.HIGH, recipes=(ATTENTION_MASKS,), MASKING_SHARE=MASKING_SHARE)
 def attention_masking(evidence: Evidence) -> Message:
     """Operators that scale and mask the products inside of scaled_dot_product_attention, above 5 % of the latency."""
     rule = "attention_masking"
@@ -65,4 +67,5 @@ def attention_masking(evidence: Evidence) -> Message:
         f"{count(members)}, {milliseconds(time)} ms of {milliseconds(evidence.total)} ms; longest: {longest(members)}; "
         "the exporter writes the softmax of this function so that it allows for rows without any element"
     )
-    return finding(rule, Severity.HIGH, (title, told, STEP), evidence.limit(members), places(members))
+    found = finding(rule, Severity.HIGH, (title, told, STEP), evidence.limit(members), places(members))
+    return found._replace(recipe=ATTENTION_MASKS)

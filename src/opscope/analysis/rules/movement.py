@@ -11,9 +11,11 @@ from opscope.analysis.operators.delegates import is_delegated
 from opscope.analysis.operators.operator_facts import GIVEN
 from opscope.analysis.operators.operators import PORTABLE_BACKEND
 from opscope.analysis.rules.evidence import count, longest, places, time_of
+from opscope.analysis.rules.recipes import CHANNELS_LAST_INPUTS, DYNAMIC_INT8, PORTABLE, recipe_of
 from opscope.core.grouping import grouped
 from opscope.core.units import counted_text, milliseconds, share_text, time_text
 from opscope.program.operators.kinds import Category
+from opscope.program.partition.portable_reason import Cause
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,7 +35,7 @@ _NAMED = 3
 _WEIGHTY = 0.05
 
 
-@declare_rule(Severity.HIGH, DATA_MOVEMENT_SHARE=DATA_MOVEMENT_SHARE)
+@declare_rule(Severity.HIGH, recipes=(CHANNELS_LAST_INPUTS,), DATA_MOVEMENT_SHARE=DATA_MOVEMENT_SHARE)
 def data_movement(evidence: Evidence) -> Message:
     """Transposes, copies, reshapes and conversions above 10 % of the latency, and the layers that cause them."""
     rule = "data_movement"
@@ -49,7 +51,8 @@ def data_movement(evidence: Evidence) -> Message:
     whole = f", {milliseconds(time)} ms{' together' if copied else ''}" if moving else ""
     told = f"{figures}{whole}{kinds}"
     step = _COPIES if copies > time / 2 else _movement_step(moving)
-    return finding(rule, Severity.HIGH, (title, told, step), evidence.limit(moving, copies), places(moving))
+    found = finding(rule, Severity.HIGH, (title, told, step), evidence.limit(moving, copies), places(moving))
+    return found._replace(recipe=_layout_recipe(step))
 
 
 def _by_kind(operators: Sequence[Operator]) -> str:
@@ -93,6 +96,11 @@ def _unasked_step(operators: Sequence[Operator]) -> str:
     return f"{_INPUTS}, and {_MIDDLE}" if GIVEN in ends else _MIDDLE
 
 
+def _layout_recipe(step: str) -> str | None:
+    """The page about inputs, where the step is about them."""
+    return CHANNELS_LAST_INPUTS if step.startswith(_INPUTS) else None
+
+
 _COPIES = (
     "most of it is copying inputs and outputs into and out of the program's memory: pass smaller tensors, or let the "
     "program use the caller's memory: MemoryPlanningPass(alloc_graph_input=False, alloc_graph_output=False) at export"
@@ -111,7 +119,7 @@ _STEPS = {
 }
 
 
-@declare_rule(Severity.HIGH, LAYOUT_SHARE=LAYOUT_SHARE)
+@declare_rule(Severity.HIGH, recipes=(CHANNELS_LAST_INPUTS,), LAYOUT_SHARE=LAYOUT_SHARE)
 def layout_tax(evidence: Evidence) -> Message:
     """Transposes and conversions for which the model did not ask, above 5 % of the latency."""
     rule = "layout_tax"
@@ -125,7 +133,9 @@ def layout_tax(evidence: Evidence) -> Message:
         return passed(rule, f"layout changes that are not in the model take {share_text(share)}{part}")
     title = f"Layout changes that are not in the model take {share_text(share)} of the latency"
     told = f"{len(added)} of them, {milliseconds(time_of(added))} ms: {_causes(added)}"
-    return finding(rule, Severity.HIGH, (title, told, _unasked_step(added)), evidence.limit(added), places(added))
+    step = _unasked_step(added)
+    found = finding(rule, Severity.HIGH, (title, told, step), evidence.limit(added), places(added))
+    return found._replace(recipe=_layout_recipe(step))
 
 
 @declare_rule(Severity.MEDIUM, CHURN_SHARE=CHURN_SHARE)
@@ -157,7 +167,7 @@ def _turned(operator: Operator) -> bool:
     return operator.kind == "layout"
 
 
-@declare_rule(Severity.MEDIUM, MANY_CALLS=MANY_CALLS, BOUNDARY_SHARE=BOUNDARY_SHARE)
+@declare_rule(Severity.MEDIUM, recipes=PORTABLE, MANY_CALLS=MANY_CALLS, BOUNDARY_SHARE=BOUNDARY_SHARE)
 def fragmentation(evidence: Evidence) -> Message:
     """Many delegate calls, whose borders cost more than 2 % of the latency."""
     rule = "fragmentation"
@@ -178,7 +188,15 @@ def fragmentation(evidence: Evidence) -> Message:
     ends = tuple(max(0.0, end - (whole - cost)) * kept for end in spread) if spread else None
     basis = "if one call remained; part of it is tracing overhead"
     saving = Saving(cost * kept, (ends[0], ends[1]) if ends else None, basis)
-    return finding(rule, Severity.MEDIUM, (title, told, step), evidence.saved(saving))
+    return finding(rule, Severity.MEDIUM, (title, told, step), evidence.saved(saving))._replace(
+        recipe=_most_frequent_recipe(evidence)
+    )
+
+
+def _most_frequent_recipe(evidence: Evidence) -> str | None:
+    """The page about most of the operators between delegates."""
+    known = [recipe_of(row.name, Cause(row.cause)) for row in evidence.portable if row.cause]
+    return max((one for one in known if one), key=known.count, default=None)
 
 
 def _borders(evidence: Evidence) -> list[float]:
@@ -193,7 +211,7 @@ def _borders(evidence: Evidence) -> list[float]:
     ]
 
 
-@declare_rule(Severity.MEDIUM, QUANTISATION_SHARE=QUANTISATION_SHARE)
+@declare_rule(Severity.MEDIUM, recipes=(DYNAMIC_INT8,), QUANTISATION_SHARE=QUANTISATION_SHARE)
 def quantisation_overhead(evidence: Evidence) -> Message:
     """Quantising and converting number types, above 5 % of the latency, and what it is done for."""
     rule = "quantisation_overhead"
@@ -216,7 +234,8 @@ def quantisation_overhead(evidence: Evidence) -> Message:
         if mostly
         else "keep one number type through the model, or quantise neighbouring operators the same way"
     )
-    return finding(rule, Severity.MEDIUM, (title, told, step), evidence.limit(converting), places(converting))
+    found = finding(rule, Severity.MEDIUM, (title, told, step), evidence.limit(converting), places(converting))
+    return found._replace(recipe=DYNAMIC_INT8 if mostly else None)
 
 
 def _is_dynamic(operator: Operator) -> bool:

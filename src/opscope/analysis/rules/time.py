@@ -23,6 +23,7 @@ from opscope.analysis.rules.evidence import (
 )
 from opscope.analysis.rules.movement import DATA_MOVEMENT_SHARE
 from opscope.analysis.rules.partition_advice import advice
+from opscope.analysis.rules.recipes import ATTENTION_MASKS, DYNAMIC_INT8, PORTABLE, recipe_of
 from opscope.core.grouping import grouped
 from opscope.core.table.places import operator_key
 from opscope.core.units import counted_text, milliseconds, ratio_text, share_text, time_text
@@ -50,7 +51,7 @@ _OPTIMISED = frozenset("native_layer_norm log_softmax add sub mul div exp gelu e
 """Kernels that ExecuTorch has in a vectorised form, too: kernels/optimized/optimized.yaml."""
 
 
-@declare_rule(Severity.HIGH, PORTABLE_SHARE=PORTABLE_SHARE, WEIGHTY=WEIGHTY)
+@declare_rule(Severity.HIGH, recipes=(*PORTABLE, ATTENTION_MASKS), PORTABLE_SHARE=PORTABLE_SHARE, WEIGHTY=WEIGHTY)
 def portable_operators(evidence: Evidence) -> Message:
     """Operators that no delegate took, above 5 % of the latency."""
     rule = "portable_operators"
@@ -61,13 +62,9 @@ def portable_operators(evidence: Evidence) -> Message:
         return passed(rule, f"operators outside of delegates take {share_text(share)} ({figures})")
     title = f"Operators outside of any delegate take {share_text(share)} of the latency"
     told = f"{figures}; longest: {longest(portable)}{_reasons(evidence.portable)}"
-    return finding(
-        rule,
-        Severity.HIGH,
-        (title, told, _portable_step(evidence)),
-        if_delegated(evidence, portable),
-        places(portable),
-    )
+    step, recipe = _portable_step(evidence)
+    saving = if_delegated(evidence, portable)
+    return finding(rule, Severity.HIGH, (title, told, step), saving, places(portable))._replace(recipe=recipe)
 
 
 def _reasons(rows: Sequence[PortableTime]) -> str:
@@ -90,10 +87,10 @@ def _plain(row: PortableTime) -> str:
     return row.name.removeprefix("native_call_")
 
 
-def _portable_step(evidence: Evidence) -> str:
-    """What to do about those that take most, by the reason for each."""
+def _portable_step(evidence: Evidence) -> tuple[str, str | None]:
+    """What to do about those that take most, by the reason for each, and the first recipe for it."""
     if not any(is_delegated(operator) for operator in evidence.operators):
-        return advice("", Cause.NOT_LOWERED, None)
+        return advice("", Cause.NOT_LOWERED, None), None
     masking = {(operator.method, operator.instruction) for operator in masking_operators(evidence)}
     rows = _kinds([row for row in evidence.portable if (row.method, row.instruction) not in masking])[:2]
     steps = ["those inside of attention: see the finding on its masking"] if masking else []
@@ -102,7 +99,10 @@ def _portable_step(evidence: Evidence) -> str:
         for row in rows
         if row.cause
     ]
-    return "; ".join(steps) or "find out why the partitioner rejected them: XnnpackPartitioner(verbose=True)"
+    known = [recipe_of(row.name, Cause(row.cause)) for row in rows if row.cause]
+    recipes = [*([ATTENTION_MASKS] if masking else []), *filter(None, known)]
+    step = "; ".join(steps) or "find out why the partitioner rejected them: XnnpackPartitioner(verbose=True)"
+    return step, next(iter(recipes), None)
 
 
 def _kernel_step(row: PortableTime) -> str:
@@ -157,7 +157,9 @@ def nothing_delegated(evidence: Evidence) -> Message:
     return finding(rule, Severity.HIGH, (title, told, step), no_saving("the finding on portable operators says it"))
 
 
-@declare_rule(Severity.MEDIUM, DATA_MOVEMENT_SHARE=DATA_MOVEMENT_SHARE, NEAR_CEILING=NEAR_CEILING)
+@declare_rule(
+    Severity.MEDIUM, recipes=(DYNAMIC_INT8,), DATA_MOVEMENT_SHARE=DATA_MOVEMENT_SHARE, NEAR_CEILING=NEAR_CEILING
+)
 def bottleneck(evidence: Evidence) -> Message:
     """The category that takes most of the latency, what would be left without it, and how near the ceilings it is."""
     rule = "bottleneck"
@@ -182,8 +184,9 @@ def bottleneck(evidence: Evidence) -> Message:
     saving = at_ceilings(evidence, members)
     if reached is not None and reached >= NEAR_CEILING:
         saving = no_saving("it is near its ceilings, and what less work or another number type saves was not measured")
-    words = title, told, _relief(members, category, reached)
-    return finding(rule, Severity.MEDIUM, words, saving, places(members))
+    step = _relief(members, category, reached)
+    recipe = DYNAMIC_INT8 if category is Category.GEMM and step.startswith(_TYPE) else None
+    return finding(rule, Severity.MEDIUM, (title, told, step), saving, places(members))._replace(recipe=recipe)
 
 
 def reached_share(evidence: Evidence, operators: Sequence[Operator]) -> float | None:
@@ -266,7 +269,7 @@ def headroom(evidence: Evidence) -> Message:
     return finding(rule, Severity.INFO, (title, told, step), saving, places(members))
 
 
-@declare_rule(Severity.INFO, MEMORY_SHARE=MEMORY_SHARE)
+@declare_rule(Severity.INFO, recipes=(DYNAMIC_INT8,), MEMORY_SHARE=MEMORY_SHARE)
 def memory_bound(evidence: Evidence) -> Message:
     """Operators that wait for memory, above 20 % of the latency: faster arithmetic does not help them."""
     rule = "memory_bound"
@@ -285,4 +288,6 @@ def memory_bound(evidence: Evidence) -> Message:
     )
     step = "move fewer bytes: fp16 or int8 weights and activations, or operators fused with their neighbours"
     saving = no_saving("it depends on which bytes are saved")
-    return finding(rule, Severity.INFO, (title, told, step), saving, places(members))
+    products = time_of(o for o in members if o.category is Category.GEMM and not is_quantised([o]))
+    recipe = DYNAMIC_INT8 if products > time_of(members) / 2 else None
+    return finding(rule, Severity.INFO, (title, told, step), saving, places(members))._replace(recipe=recipe)

@@ -1,0 +1,119 @@
+"""opscope.patterns: what PyTorch computes, of operators that XNNPACK delegates."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from opscope import patterns
+
+
+def test_importing_the_patterns_loads_no_torch() -> None:
+    """Until a name is used."""
+    script = "import sys, opscope.patterns\nassert 'torch' not in sys.modules\ndir(opscope.patterns)"
+    subprocess.run([sys.executable, "-c", f"{script}\nassert 'torch' not in sys.modules"], check=True)
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    """As of any module."""
+    with pytest.raises(AttributeError, match="no attribute 'BatchNorm'"):
+        _ = patterns.BatchNorm
+
+
+@pytest.mark.runtime
+@pytest.mark.filterwarnings("ignore")
+class TestValues:
+    """Each pattern beside the module or function of PyTorch that it stands for."""
+
+    def test_layer_norm(self) -> None:
+        """Trained scale and shift are kept, and so are the keys of the state."""
+        import torch
+
+        torch.manual_seed(0)
+        norm = torch.nn.LayerNorm(48, eps=1e-3)
+        torch.nn.init.normal_(norm.weight)
+        torch.nn.init.normal_(norm.bias)
+        mine = patterns.LayerNorm.from_module(norm)
+        x = torch.randn(3, 5, 48) * 4 + 7
+        torch.testing.assert_close(mine(x), norm(x), atol=2e-5, rtol=1e-5)
+        assert mine.state_dict().keys() == norm.state_dict().keys()
+
+    def test_layer_norm_without_scale_and_shift(self) -> None:
+        """Ones and zeros stand for them."""
+        import torch
+
+        norm = torch.nn.LayerNorm(16, elementwise_affine=False)
+        x = torch.randn(4, 16)
+        torch.testing.assert_close(patterns.LayerNorm.from_module(norm)(x), norm(x), atol=1e-5, rtol=1e-5)
+
+    def test_layer_norms_over_one_dimension_are_replaced(self) -> None:
+        """One over two dimensions stays, and cannot be made from."""
+        import torch
+
+        model = torch.nn.Sequential(torch.nn.LayerNorm(8), torch.nn.Sequential(torch.nn.LayerNorm((4, 8))))
+        assert patterns.replace_layer_norms(model) == 1
+        assert isinstance(model[0], patterns.LayerNorm)
+        with pytest.raises(ValueError, match="over 2 dimensions"):
+            patterns.LayerNorm.from_module(model[1][0])
+
+    @pytest.mark.parametrize("name", ["Softplus", "Mish", "ELU"])
+    def test_activations(self, name: str) -> None:
+        """From far below zero to far above, without an overflow."""
+        import torch
+
+        x = torch.linspace(-200, 200, 4001)
+        ours, theirs = getattr(patterns, name)()(x), getattr(torch.nn, name)()(x)
+        torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=1e-6)
+
+    def test_activations_are_replaced(self) -> None:
+        """A softplus with options stays; the alpha of an ELU is kept."""
+        import torch
+        from torch import nn
+
+        model = nn.Sequential(nn.Softplus(), nn.Softplus(beta=2), nn.Mish(), nn.ELU(0.5), nn.ReLU())
+        x = torch.randn(9, 9)
+        before = model(x)
+        assert patterns.replace_activations(model) == 3
+        assert [type(one).__module__.partition(".")[0] for one in model] == [
+            "opscope",
+            "torch",
+            *["opscope"] * 2,
+            "torch",
+        ]
+        torch.testing.assert_close(model(x), before, atol=1e-6, rtol=1e-6)
+
+    def test_attention(self) -> None:
+        """With a mask that leaves every row something."""
+        import torch
+
+        query, key, value = (torch.randn(2, 4, 6, 8) for _ in range(3))
+        keep = torch.ones(6, 6, dtype=torch.bool).tril()
+        theirs = torch.nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=keep)
+        ours = patterns.masked_attention(query, key, value, patterns.additive_mask(keep))
+        torch.testing.assert_close(ours, theirs)
+        torch.testing.assert_close(
+            patterns.masked_attention(query, key, value),
+            torch.nn.functional.scaled_dot_product_attention(query, key, value),
+        )
+
+    def test_spatial_mean(self) -> None:
+        """Batch and channels are left."""
+        import torch
+
+        image = torch.randn(2, 3, 5, 7)
+        torch.testing.assert_close(patterns.spatial_mean(image), image.mean((2, 3)))
+
+    @pytest.mark.parametrize("name", ["Softplus", "Mish", "ELU"])
+    def test_an_activation_is_delegated_as_a_whole(self, name: str, tmp_path: Path) -> None:
+        """In one call, with nothing portable."""
+        import torch
+
+        from opscope.runtimes.executorch.export.live import export_live
+        from recipe_pages import counts_of
+
+        model = torch.nn.Sequential(torch.nn.Linear(8, 8), getattr(patterns, name)(), torch.nn.Linear(8, 8))
+        counts = counts_of(export_live(model, torch.randn(2, 8), "fp32", tmp_path))
+        assert (counts.calls, counts.portable) == (1, 0)
