@@ -18,7 +18,7 @@ from opscope.bundle.bundle import Bundle
 from opscope.bundle.manifest import Status
 from opscope.core.errors import ClusterError, UsageError
 from opscope.fleet.store.schema import TABLES
-from opscope.workflows.measure.workers import Where, calls
+from opscope.workflows.measure.parallel.workers import Where, calls
 from programs import write_tiny_program
 from runners import GOOD, write_runner
 from stored_rows import stored_rows

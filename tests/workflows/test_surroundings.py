@@ -34,7 +34,7 @@ TAKEN = (
 PYTHONS_OWN = ("types", "typing", "enum", "struct", "linecache", "runpy", "opscope")
 """Those that ``python -m opscope`` imports before anything of ours runs."""
 JOBS = """
-from opscope.workflows.measure.workers import Where, calls
+from opscope.workflows.measure.parallel.workers import Where, calls
 
 def main():
     print(list(calls(Where(jobs=2), abs, [-1, -2, -3])))

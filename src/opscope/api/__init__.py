@@ -50,11 +50,11 @@ if TYPE_CHECKING:
     from opscope.workflows.kernels.kernel_view import count_kernels, kernel_filter, kernels
     from opscope.workflows.measure.checks import Check
     from opscope.workflows.measure.machine import FeatureReport, Readiness, doctor, features
+    from opscope.workflows.measure.parallel.workers import Where
     from opscope.workflows.measure.profiling import Settings, default_directory, profile
     from opscope.workflows.measure.program_check import ProgramCheck, check_programs
     from opscope.workflows.measure.run_report import RunReport
     from opscope.workflows.measure.running import run
-    from opscope.workflows.measure.workers import Where
     from opscope.workflows.reports.combined import combined, combined_report
     from opscope.workflows.reports.combined_result import CombinedResult
     from opscope.workflows.reports.conversion import CONVERT_FORMATS, convert, converted
@@ -152,7 +152,7 @@ __all__ = [
 _MODULES = {
     "opscope.workflows.reports.combined_result": ("CombinedResult",),
     "opscope.analysis.kernels.kernels": ("KernelFilter",),
-    "opscope.workflows.measure.workers": ("Where",),
+    "opscope.workflows.measure.parallel.workers": ("Where",),
     "opscope.fleet.store.rows": ("BundleLabels",),
     "opscope.core.json": ("to_json",),
     "opscope.fleet.fleet": (

@@ -73,7 +73,7 @@ def add(
     """
     from opscope.api import add_to_store
     from opscope.fleet.store.rows import BundleLabels
-    from opscope.workflows.measure.workers import Where
+    from opscope.workflows.measure.parallel.workers import Where
 
     with _bar(shown=sys.stderr.isatty() and not quiet) as progress:
         done = add_to_store(

@@ -22,7 +22,7 @@ from opscope.fleet.store.rows import BundleLabels
 from opscope.fleet.store.writing import Batch
 from opscope.fleet.stored_bundle import BundleRequest, Refused, bundles_in, content_id, framed_together, ready
 from opscope.measurements.notebook import NotebookResult, shown_as
-from opscope.workflows.measure.workers import Lost, Where, calls
+from opscope.workflows.measure.parallel.workers import Lost, Where, calls
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

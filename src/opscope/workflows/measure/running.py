@@ -27,9 +27,9 @@ from opscope.workflows.measure.environment_checks import temporary_cache
 from opscope.workflows.measure.experiments import Means, attempt, experiment_target, failed
 from opscope.workflows.measure.kernel_log import collect_evidence, found_evidence
 from opscope.workflows.measure.model_files import program_source
+from opscope.workflows.measure.parallel.side_by_side import in_turn, lanes, side_by_side
 from opscope.workflows.measure.phones import on_phone
 from opscope.workflows.measure.run_report import Attempt, ExperimentResult, RunReport, with_comparisons
-from opscope.workflows.measure.side_by_side import in_turn, lanes, side_by_side
 from opscope.workflows.measure.variants import check_threads, variants_of
 from opscope.workflows.reports.reports import REPORT_FORMATS, content, content_of, report, write_reports
 
@@ -124,7 +124,7 @@ def run(  # noqa: PLR0913 - the one call a notebook makes; all but the first are
     if analysis_only:
         return _analysed(asked)
     if chosen.scheduler is not None:
-        from opscope.workflows.measure.cluster import run_on_workers
+        from opscope.workflows.measure.parallel.cluster import run_on_workers
 
         return run_on_workers(asked, chosen.scheduler, chosen, resume=resume)
     _check(asked, chosen, resume=resume)

@@ -20,10 +20,10 @@ from opscope.core.files import leads_out, storage_errors, write_atomically
 from opscope.experiment.planned import Experiments
 from opscope.workflows.measure.experiments import Means, attempt, experiment_target, failed
 from opscope.workflows.measure.model_files import program_source
-from opscope.workflows.measure.owned_workers import owned_calls, owned_resources, while_wanted
+from opscope.workflows.measure.parallel.owned_workers import owned_calls, owned_resources, while_wanted
+from opscope.workflows.measure.parallel.side_by_side import TURNS
+from opscope.workflows.measure.parallel.workers import Lost
 from opscope.workflows.measure.run_report import ExperimentResult, RunReport, with_comparisons
-from opscope.workflows.measure.side_by_side import TURNS
-from opscope.workflows.measure.workers import Lost
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

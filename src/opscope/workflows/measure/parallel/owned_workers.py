@@ -15,7 +15,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from opscope.core.grouping import grouped
 from opscope.core.system.stop import StopRequest
-from opscope.workflows.measure.workers import Lost, connected, distributed_module, killed, losses, scheduler_lost
+from opscope.workflows.measure.parallel.workers import (
+    Lost,
+    connected,
+    distributed_module,
+    killed,
+    losses,
+    scheduler_lost,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping, Sequence

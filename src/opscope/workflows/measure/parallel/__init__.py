@@ -1,0 +1,1 @@
+"""Experiments on several devices at once: side by side here, or on the workers of a Dask cluster."""
