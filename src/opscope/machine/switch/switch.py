@@ -157,6 +157,7 @@ def prepared_for(
         problem = f"no library asks for the CPU's features in a way that {mechanism.value} switches: {named}"
         raise FeatureError(problem, hint=WITHOUT_SWITCH)
     place = directory.resolve()
+    _check_room(asked, place)
     report, request, record = place / _REPORT, place / _REQUEST, place / RECORD
     text = [f"report {report}", *(f"row {' '.join(f'{part:x}' for part in row)}" for row in rows), *lines]
     with storage_errors(place):
@@ -169,6 +170,25 @@ def prepared_for(
     libraries_to_load = f"{switch_library(mechanism)}{f':{others}' if others else ''}"
     variables = {loads: libraries_to_load, _VARIABLE: str(request)}
     return PreparedSwitch(variables, record)
+
+
+def _check_room(asked: Sequence[_Asked], place: Path) -> None:
+    """Refuse what the switch library has no room for, or cannot be told.
+
+    Raises:
+        FeatureError: saying what.
+    """
+    sites = sum(library.sites for library in asked)
+    if len(asked) > _MOST_LIBRARIES or sites > _MOST_SITES:
+        problem = f"{len(asked)} libraries with {sites:,} places; at most {_MOST_LIBRARIES} with {_MOST_SITES:,}"
+        raise FeatureError(problem, hint=WITHOUT_SWITCH)
+    for path in (*(library.path for library in asked), str(place)):
+        if len(os.fsencode(path)) > _LONGEST_PATH or "\n" in path:
+            raise FeatureError("the path is too long, or has a line break in it", where=path, hint=WITHOUT_SWITCH)
+
+
+# As in c/report.h and c/cpuid_trap.c.
+_MOST_LIBRARIES, _MOST_SITES, _LONGEST_PATH = 64, 4096, 4000
 
 
 def proof(record: Path) -> MaskProof:
