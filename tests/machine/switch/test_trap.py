@@ -282,6 +282,17 @@ def test_a_library_in_a_directory_with_spaces_is_switched(place: Path, tmp_path:
     assert proof(switch.record).masked == 3
 
 
+def test_a_cache_that_the_loader_cannot_be_told_is_refused(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The loader takes several libraries, with spaces or colons between them."""
+    (tmp_path / "my cache").mkdir()
+    monkeypatch.setenv("OPSCOPE_CACHE", str(tmp_path / "my cache"))
+    with pytest.raises(FeatureError, match="a space or a colon") as caught:
+        prepare(place, tmp_path, ["avx2"])
+    assert "OPSCOPE_CACHE" in str(caught.value.hint)
+
+
 def test_a_field_that_nothing_states_is_refused(place: Path, tmp_path: Path) -> None:
     """It could not be cleared."""
     with pytest.raises(FeatureError, match="does not know the field turbo"):

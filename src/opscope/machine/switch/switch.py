@@ -21,6 +21,7 @@ from opscope.core.errors import FeatureError
 from opscope.core.files import storage_errors, text_of, write_atomically
 from opscope.core.json import from_json
 from opscope.core.system.c_library import other_c_library
+from opscope.core.system.cache import VARIABLE
 from opscope.core.system.elf import read_symbols
 from opscope.machine import isa
 from opscope.machine.cpu_reading import expected_fields
@@ -167,9 +168,15 @@ def prepared_for(
     write_atomically(record, msgspec.json.encode(told), follow=False)
     loads = _LOADED_BY[mechanism]
     others = os.environ.get(loads)
-    libraries_to_load = f"{switch_library(mechanism)}{f':{others}' if others else ''}"
-    variables = {loads: libraries_to_load, _VARIABLE: str(request)}
+    own = str(switch_library(mechanism))
+    if set(own) & set(_SEPARATORS):
+        hint = f"name a directory without spaces and colons in {VARIABLE}"
+        raise FeatureError(f"a path with a space or a colon cannot stand in {loads}", where=own, hint=hint)
+    variables = {loads: f"{own}:{others}" if others else own, _VARIABLE: str(request)}
     return PreparedSwitch(variables, record)
+
+
+_SEPARATORS = ": "
 
 
 def _check_room(asked: Sequence[_Asked], place: Path) -> None:
