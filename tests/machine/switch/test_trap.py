@@ -14,6 +14,7 @@ import pytest
 from asking_library import asking_library, asking_program
 from opscope.bundle.manifest import MaskProof, Mechanism
 from opscope.core.errors import FeatureError, MissingDependencyError
+from opscope.machine.switch import build
 from opscope.machine.switch.report import read_report
 from opscope.machine.switch.sites import CPUID
 from opscope.machine.switch.switch import RECORD, PreparedSwitch, obstacle, prepared, proof
@@ -257,6 +258,41 @@ def test_libraries_without_a_question_are_refused(tmp_path: Path) -> None:
         prepared(Mechanism.TRAP, [library], ["avx2"], tmp_path)
 
 
+def test_a_path_with_a_line_break_is_refused(place: Path, tmp_path: Path) -> None:
+    """It could not be told to the library that switches."""
+    odd = tmp_path / "a\nb.so"
+    shutil.copy(place / "libasks.so", odd)
+    with pytest.raises(FeatureError, match="line break"):
+        prepared(Mechanism.TRAP, [odd], ["avx2"], tmp_path)
+
+
+def test_more_libraries_than_there_is_room_for_are_refused(place: Path, tmp_path: Path) -> None:
+    """Before a process starts."""
+    copies = [Path(shutil.copy(place / "libasks.so", tmp_path / f"{number}.so")) for number in range(65)]
+    with pytest.raises(FeatureError, match="65 libraries with 130 places; at most 64"):
+        prepared(Mechanism.TRAP, copies, ["avx2"], tmp_path)
+
+
+def test_a_library_in_a_directory_with_spaces_is_switched(place: Path, tmp_path: Path, fields: list[str]) -> None:
+    """As directories of users are named."""
+    (tmp_path / "my own files").mkdir()
+    library = Path(shutil.copy(place / "libasks.so", tmp_path / "my own files" / "libasks.so"))
+    switch = prepared(Mechanism.TRAP, [library], fields, tmp_path / "my own files", place / "program")
+    run(place, switch, "load", str(library), "ask")
+    assert proof(switch.record).masked == 3
+
+
+def test_a_cache_that_the_loader_cannot_be_told_is_refused(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The loader takes several libraries, with spaces or colons between them."""
+    (tmp_path / "my cache").mkdir()
+    monkeypatch.setenv("OPSCOPE_CACHE", str(tmp_path / "my cache"))
+    with pytest.raises(FeatureError, match="a space or a colon") as caught:
+        prepare(place, tmp_path, ["avx2"])
+    assert "OPSCOPE_CACHE" in str(caught.value.hint)
+
+
 def test_a_field_that_nothing_states_is_refused(place: Path, tmp_path: Path) -> None:
     """It could not be cleared."""
     with pytest.raises(FeatureError, match="does not know the field turbo"):
@@ -268,6 +304,18 @@ def test_a_missing_compiler_is_told_in_one_line(place: Path, tmp_path: Path, mon
     monkeypatch.setenv("CXX", "no-such-compiler")
     with pytest.raises(MissingDependencyError, match=r"no-such-compiler .* the library that switches features off"):
         prepared(Mechanism.TRAP, [place / "libasks.so"], ["avx2"], tmp_path)
+
+
+@pytest.mark.parametrize("compiler", ["g++", "gcc", "clang++", "clang"])
+def test_the_library_compiles_without_a_warning(compiler: str, tmp_path: Path) -> None:
+    """Whichever compiler the native runner is built with."""
+    if shutil.which(compiler) is None:
+        pytest.skip(f"needs {compiler}")
+    sources = Path(build.__file__).with_name("c")
+    for source in sources.glob("*.c"):
+        flags = ["-x", "c", "-std=gnu11", "-O2", "-fPIC", "-shared", "-Wall", "-Wextra", "-Werror", str(source)]
+        if source.name == "hwcap_mask.c" or os.uname().machine == "x86_64":
+            subprocess.run([compiler, *flags, "-o", str(tmp_path / source.stem), "-ldl", "-lpthread"], check=True)
 
 
 def test_a_process_proves_itself_while_it_runs(place: Path, tmp_path: Path, fields: list[str]) -> None:

@@ -24,7 +24,7 @@ _SOURCES = {Mechanism.TRAP: "cpuid_trap.c", Mechanism.HWCAP: "hwcap_mask.c"}
 ARCHITECTURES = {Mechanism.TRAP: "x86_64", Mechanism.HWCAP: "aarch64"}
 """On which each mechanism works, as in ``opscope.machine.isa``."""
 # The sources are C, whichever language the compiler is made for.
-_FLAGS = ("-x", "c", "-std=gnu11", "-O2", "-fPIC", "-shared", "-Wall", "-Wextra", "-Werror")
+_FLAGS = ("-x", "c", "-std=gnu11", "-O2", "-fPIC", "-shared")
 _SECONDS = 60
 _HINT = "install a C++ compiler (Debian: apt install g++), or switch with --switch cpuinfo where that is offered"
 _CONSEQUENCE = "the library that switches features off cannot be built"

@@ -21,6 +21,7 @@ from opscope.core.errors import FeatureError
 from opscope.core.files import storage_errors, text_of, write_atomically
 from opscope.core.json import from_json
 from opscope.core.system.c_library import other_c_library
+from opscope.core.system.cache import VARIABLE
 from opscope.core.system.elf import read_symbols
 from opscope.machine import isa
 from opscope.machine.cpu_reading import expected_fields
@@ -157,6 +158,7 @@ def prepared_for(
         problem = f"no library asks for the CPU's features in a way that {mechanism.value} switches: {named}"
         raise FeatureError(problem, hint=WITHOUT_SWITCH)
     place = directory.resolve()
+    _check_room(asked, place)
     report, request, record = place / _REPORT, place / _REQUEST, place / RECORD
     text = [f"report {report}", *(f"row {' '.join(f'{part:x}' for part in row)}" for row in rows), *lines]
     with storage_errors(place):
@@ -166,9 +168,34 @@ def prepared_for(
     write_atomically(record, msgspec.json.encode(told), follow=False)
     loads = _LOADED_BY[mechanism]
     others = os.environ.get(loads)
-    libraries_to_load = f"{switch_library(mechanism)}{f':{others}' if others else ''}"
-    variables = {loads: libraries_to_load, _VARIABLE: str(request)}
+    own = str(switch_library(mechanism))
+    if set(own) & set(_SEPARATORS):
+        hint = f"name a directory without spaces and colons in {VARIABLE}"
+        raise FeatureError(f"a path with a space or a colon cannot stand in {loads}", where=own, hint=hint)
+    variables = {loads: f"{own}:{others}" if others else own, _VARIABLE: str(request)}
     return PreparedSwitch(variables, record)
+
+
+_SEPARATORS = ": "
+
+
+def _check_room(asked: Sequence[_Asked], place: Path) -> None:
+    """Refuse what the switch library has no room for, or cannot be told.
+
+    Raises:
+        FeatureError: saying what.
+    """
+    sites = sum(library.sites for library in asked)
+    if len(asked) > _MOST_LIBRARIES or sites > _MOST_SITES:
+        problem = f"{len(asked)} libraries with {sites:,} places; at most {_MOST_LIBRARIES} with {_MOST_SITES:,}"
+        raise FeatureError(problem, hint=WITHOUT_SWITCH)
+    for path in (*(library.path for library in asked), str(place)):
+        if len(os.fsencode(path)) > _LONGEST_PATH or "\n" in path:
+            raise FeatureError("the path is too long, or has a line break in it", where=path, hint=WITHOUT_SWITCH)
+
+
+# As in c/report.h and c/cpuid_trap.c.
+_MOST_LIBRARIES, _MOST_SITES, _LONGEST_PATH = 64, 4096, 4000
 
 
 def proof(record: Path) -> MaskProof:
