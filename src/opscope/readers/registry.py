@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 GROUP = "opscope.readers"
 BUILT_IN = (
     ("opscope.runtimes.executorch.etdump.etdump", "EtdumpReader"),
+    ("opscope.runtimes.litert.trace", "LitertTraceReader"),
     ("opscope.npu.readers.json", "AieJsonReader"),
     ("opscope.npu.readers.words", "AieWordsReader"),
     ("opscope.readers.events_table", "EventsCsvReader"),
