@@ -24,7 +24,8 @@ _FUNCTION = (
     "`opscope init-model NAME` writes a file to begin with"
 )
 _CODE = f"the file holds weights, not the code of the model. Build the model, load the weights into it, and {_FUNCTION}"
-_OTHER_RUNTIME = f"opscope profiles ExecuTorch programs (.pte) and LiteRT models (.tflite). If you have the PyTorch model, {_FUNCTION}"
+_RUNS = "opscope profiles ExecuTorch programs (.pte) and LiteRT models (.tflite)"
+_OTHER_RUNTIME = f"{_RUNS}. If you have the PyTorch model, {_FUNCTION}"
 
 
 class OtherFile(NamedTuple):

@@ -152,7 +152,7 @@ class CompiledModel:
             buffers[at] = self._made(made, self._environment, ctypes.byref(kind), needs).value
         return buffers
 
-    def fill(self, buffer: int, values: Array) -> None:
+    def fill(self, buffer: int | None, values: Array) -> None:
         """Copy an array into a buffer.
 
         Raises:
@@ -166,7 +166,7 @@ class CompiledModel:
         ctypes.memmove(place, data.ctypes.data, size)
         self._unlock(buffer)
 
-    def content(self, buffer: int) -> bytes:
+    def content(self, buffer: int | None) -> bytes:
         """A copy of the bytes of a buffer."""
         place, size = self._locked(buffer, _READ)
         found = ctypes.string_at(place, size)
@@ -203,13 +203,13 @@ class CompiledModel:
             for row in rows
         ]
 
-    def _locked(self, buffer: int, mode: int) -> tuple[ctypes.c_void_p, int]:
+    def _locked(self, buffer: int | None, mode: int) -> tuple[ctypes.c_void_p, int]:
         size, place = ctypes.c_size_t(), ctypes.c_void_p()
         self._call("LiteRtGetTensorBufferPackedSize", ctypes.c_void_p(buffer), ctypes.byref(size))
         self._call("LiteRtLockTensorBuffer", ctypes.c_void_p(buffer), ctypes.byref(place), mode)
         return place, size.value
 
-    def _unlock(self, buffer: int) -> None:
+    def _unlock(self, buffer: int | None) -> None:
         self._call("LiteRtUnlockTensorBuffer", ctypes.c_void_p(buffer))
 
     def _made(self, function: str, *arguments: Any) -> ctypes.c_void_p:  # noqa: ANN401 - whatever C takes

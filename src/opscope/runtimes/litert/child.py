@@ -163,7 +163,7 @@ def _fill(model: CompiledModel, calls: Mapping[str, _Called], request: RunReques
     for (called, one), tensor, array in zip(slots, tensors, arrays, strict=True):
         typed = as_type(array, tensor.dtype)
         data = np.frombuffer(to_bytes(typed, tensor.dtype, range(typed.ndim)), np.uint8)
-        model.fill(_buffer(called.call.input_buffers, called.call.inputs.index(one.name)), data)
+        model.fill(called.call.input_buffers[called.call.inputs.index(one.name)], data)
     return tensors
 
 
@@ -171,17 +171,10 @@ def _outputs(model: CompiledModel, called: _Called) -> list[Array]:
     """Outputs of the last call, in the order of the file."""
     found = []
     for one in called.declared.outputs:
-        data = model.content(_buffer(called.call.output_buffers, called.call.outputs.index(one.name)))
+        data = model.content(called.call.output_buffers[called.call.outputs.index(one.name)])
         tensor = Tensor(list(one.tensor.sizes), one.tensor.dtype.name)
         found.append(from_bytes(data, tensor, range(len(tensor.shape))))
     return found
-
-
-def _buffer(buffers: Sequence[int | None], place: int) -> int:
-    address = buffers[place]
-    if address is None:
-        raise RunError("LiteRT made no buffer for an input or output")
-    return address
 
 
 class _Inferred(NamedTuple):

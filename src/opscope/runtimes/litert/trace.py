@@ -167,27 +167,44 @@ def _check(one: LitertInference, number: int) -> None:
 
 
 def _add(rows: list[_Row], one: LitertInference, run: int, start: int, method: str) -> None:
-    """The rows of one inference, parents before their children."""
+    """The rows of one inference, parents before their children.
+
+    A call of a delegate has no event of its own: its operators stand among the operators of the graph, numbered from 0
+    in each part of the graph that the delegate took. The number of that part is their instruction.
+    """
     root = len(rows)
     rows.append(_Row(run, method, Scope.EXECUTE, _ROOT, None, -1, -1, -1, start, one.wall_ns, -1, synthetic=False))
     measured = one.start_ns is not None
-    stack, laid = [root], {root: start}
+    stack, laid, part = [root], {root: start}, _Part()
     for event in one.events:
         if event.type == TELEMETRY:
             continue
-        if event.type == DELEGATE_OP:
-            parent = stack[-1]
-        else:
-            parent = _enclosing(rows, stack, root, event.start * _MICRO) if measured else root
-        row = _row(event, rows[parent], laid[parent], parent, measured=measured and event.type != DELEGATE_OP)
-        if row.synthetic:
-            laid[parent] = row.start + row.duration
-        if event.type == DELEGATE_OP:
-            _mark_delegate(rows, parent, root)
-        else:
+        inner = event.type == DELEGATE_OP
+        parent = stack[-1] if inner or not measured else _enclosing(rows, stack, root, event.start * _MICRO)
+        part = part.after(event) if inner else part
+        row = _row(event, rows[parent], laid[parent], parent, measured=measured and not inner)
+        if inner:
+            row = row._replace(instruction=part.number, chain=0)
+        laid[parent] = max(laid[parent], row.start + row.duration)
+        if row.scope not in _INNERMOST:
             stack.append(len(rows))
             laid[len(rows)] = row.start
         rows.append(row)
+
+
+_INNERMOST = (Scope.DELEGATE_OP, Scope.KERNEL)
+
+
+class _Part(NamedTuple):
+    """A part of the graph that a delegate took, as far as it was seen."""
+
+    number: int = -1
+    last: int = -1
+
+    def after(self, event: EventRow) -> _Part:
+        """The part of the next operator: another one where the numbers begin again."""
+        begins = self.number < 0 or event.metadata1 <= self.last
+        return _Part(self.number + begins, event.metadata1)
 
 
 def _enclosing(rows: Sequence[_Row], stack: list[int], root: int, start: int) -> int:
@@ -206,15 +223,13 @@ def _row(event: EventRow, parent: _Row, laid: int, at: int, *, measured: bool) -
         raise InvariantError(f"the event {event.tag!r} ends behind the one that it lies in")
     duration = min(duration, max(0, last - start))
     scope, backend = _KINDS.get(event.type, (Scope.CONTROL, None))
-    number = event.metadata1 if event.type == OPERATOR and event.metadata1 < _LONGEST else -1
-    inside = parent.instruction if event.type == DELEGATE_OP else number
-    graph = event.metadata2 if number >= 0 and event.metadata2 < _LONGEST else -1
+    number, graph = (
+        value if event.type == OPERATOR and value < _LONGEST else -1 for value in (event.metadata1, event.metadata2)
+    )
     own = event.metadata1 if event.type == DELEGATE_OP and event.metadata1 < _LONGEST else -1
-    chain = 0 if event.type == DELEGATE_OP else graph
     name = event.tag or "unnamed"
-    instruction = max(inside, 0) if event.type == DELEGATE_OP else inside
     return _Row(
-        parent.run, parent.method, scope, name, backend, instruction, chain, own, start, duration, at, not measured
+        parent.run, parent.method, scope, name, backend, number, graph, own, start, duration, at, synthetic=not measured
     )
 
 
@@ -225,21 +240,11 @@ _KINDS: dict[int, tuple[Scope, str | None]] = {
 }
 
 
-def _mark_delegate(rows: list[_Row], parent: int, root: int) -> None:
-    """What holds operators of a delegate is the call of that delegate."""
-    own = rows[parent]
-    if parent != root and own.scope is not Scope.DELEGATE_CALL:
-        instruction = max(own.instruction, 0)
-        chain = max(own.chain, 0)
-        rows[parent] = own._replace(scope=Scope.DELEGATE_CALL, backend=XNNPACK, instruction=instruction, chain=chain)
-
-
 def _columns(rows: Sequence[_Row]) -> dict[str, Values]:
     columns: dict[str, Values] = {
         name: np.array([getattr(row, name) for row in rows], np.int64)
         for name in ("run", "chain", "instruction", "delegate_id", "start", "duration", "parent")
     }
-    inner = columns["parent"] >= 0
     return {
         **columns,
         "scope": coded_from([row.scope.value for row in rows]),
@@ -247,7 +252,7 @@ def _columns(rows: Sequence[_Row]) -> dict[str, Values]:
         "name": coded_from([row.name for row in rows]),
         "backend": coded_from([row.backend for row in rows]),
         "synthetic_start": np.array([row.synthetic for row in rows], bool),
-        "resolution": np.where(inner, _MICRO, 1),
+        "resolution": np.array([1 if row.parent < 0 else _MICRO for row in rows], np.int64),
     }
 
 

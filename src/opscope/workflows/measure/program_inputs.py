@@ -13,7 +13,7 @@ from opscope.core.errors import MismatchError, UsageError
 from opscope.core.files import sha256_of, write_atomically
 from opscope.experiment.inputs import AskedInput, described, made_inputs, parse_input, read_input_file
 from opscope.experiment.target import capabilities
-from opscope.program.structure.plan import Nothing
+from opscope.program.structure.plan import Dynamism, Nothing
 from opscope.runtimes.executorch.pte import read_executable
 from opscope.runtimes.litert.signatures import is_tflite, read_callable
 
@@ -155,7 +155,12 @@ def _declared_by(program: Path, calls: Sequence[str]) -> list[Value]:
         return _declared(_called(program, calls))
     signatures = {one.name: one for one in read_callable(program).signatures}
     called = dict.fromkeys(calls) or [next(iter(signatures))]
-    return [one.tensor for name in called for one in signatures[name].inputs]
+    inputs = [one for name in called for one in signatures[name].inputs]
+    for one in inputs:
+        if one.tensor.dynamism is not Dynamism.STATIC:
+            problem = f"its input {one.name!r} has no fixed sizes, and opscope runs LiteRT models of fixed sizes only"
+            raise UsageError(problem, where=program, hint="convert the model with fixed sizes, the batch included")
+    return [one.tensor for one in inputs]
 
 
 def _declared(own: Sequence[MethodPlan]) -> list[Value]:
