@@ -26,7 +26,7 @@ SwitchName: TypeAlias = Literal["auto", "cpuinfo", "trap", "hwcap"]
 """A mechanism of :class:`opscope.bundle.manifest.Mechanism`, or ``auto``."""
 
 DelegateChoice: TypeAlias = Literal["xnnpack", "none", "both"]
-"""Who runs a LiteRT model: the XNNPACK delegate, LiteRT's own kernels, or each in turns, for a comparison."""
+"""Who runs a LiteRT model: the XNNPACK delegate, LiteRT's own kernels, or both, for a comparison."""
 
 NOTHING_OFF = "none"
 """In place of feature groups: measure the model as it runs, and switch nothing off."""

@@ -173,7 +173,7 @@ def _unsigned(graph: Tables) -> Signature:
 
 def _at(tensors: Sequence[SignatureTensor], number: int, table: Tables) -> SignatureTensor:
     if not 0 <= number < len(tensors):
-        raise table.buffer.error("an input or output is no tensor of its subgraph")
+        raise table.buffer.error("an input or output is not a tensor of its subgraph")
     return tensors[number]
 
 
