@@ -507,6 +507,27 @@ _TILES_JSON = (b'"ph": "B"', b'"ph": "E"', b'"ts": ', b"INSTR_VECTOR", b"},\n", 
 _TILES_WORDS = (b"00820001\n", b"00000000\n", b"ffffffff\n", b"f0000000\n", b"e1e1dbff\n", b"\xff", b"\0" * 4, b"0x")
 _CSV = (b",", b"\n", b'"', b'""', b"\r\n", b"\xef\xbb\xbf", b"Method::execute", b"DELEGATE_CALL", b"\0", b"-1")
 
+
+def _read_tflite(data: bytes) -> object:
+    from opscope.runtimes.litert.signatures import decode_callable
+
+    return decode_callable(data, str(WHERE))
+
+
+def _tflite_models() -> list[bytes]:
+    return [path.read_bytes() for path in sorted((DATA / "litert").glob("*.tflite"))]
+
+
+def _read_litert_trace(data: bytes) -> object:
+    from opscope.runtimes.litert.trace import LitertTraceReader
+
+    return LitertTraceReader().read(data, WHERE)
+
+
+def _litert_traces() -> list[bytes]:
+    return [(DATA / "litert" / "partial.litert.json").read_bytes()]
+
+
 TARGETS = (
     Target(
         "etdump",
@@ -534,6 +555,10 @@ TARGETS = (
     Target(
         "cpuid-sites", "opscope.machine.switch.sites", _find_sites, _libraries, (b"\x7fELF", b"\x0f\xa2", b"\0" * 8)
     ),
+    Target(
+        "tflite", "opscope.runtimes.litert.signatures", _read_tflite, _tflite_models, (b"TFL3", b"\xff" * 4, b"\0" * 8)
+    ),
+    Target("litert-trace", "opscope.runtimes.litert.trace", _read_litert_trace, _litert_traces, _JSON),
     Target("inputs", "opscope.experiment.inputs", _read_inputs, _arrays, (b"PK\1\2", b"\x93NUMPY", b"'shape': ")),
     Target("attribution", "opscope.program.xnnpack.attribution", _follow_graph, _payloads, (b"XN01", b"\0" * 8)),
     Target("model", "opscope.program.model", _follow_program, _programs, (b"ET12", b"\0" * 8)),

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from opscope.bundle.manifest import Manifest
 
 _TEMPORARY = re.compile(r"\..+\.\d+\.tmp\Z")
+_TRACES = (".etdump", ".litert.json")
 _TALK = {"request.json", "answer.json", "ended.json"}
 # A run that was killed leaves its reserve and its last talk with a process; --resume clears them away.
 _PASSING = {Status.COMPLETE: _TALK | {".reserve"}, Status.INCOMPLETE: _TALK, Status.RUNNING: set[str]()}
@@ -139,7 +140,7 @@ def leftovers(manifest: Manifest, found: Inventory, homes: Collection[str]) -> I
         name = path.rpartition("/")[2]
         if _TEMPORARY.match(name) or name in _PASSING[manifest.status]:
             yield Problem(path, "", "is a temporary file of a run or a report that was killed")
-        elif name.endswith(".etdump") and path.rpartition("/")[0] in recorded and path not in traces:
+        elif name.endswith(_TRACES) and path.rpartition("/")[0] in recorded and path not in traces:
             yield Problem(path, "", "is the trace of no repetition of the manifest")
     for path in found.directories:
         match path.split("/"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import hashlib
 from pathlib import PurePath
-from typing import Annotated, NamedTuple, TypeAlias
+from typing import Annotated, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -37,6 +37,10 @@ class Mechanism(str, enum.Enum):
     """The ``cpuid`` instructions of its libraries are trapped and answered with fewer features: x86-64 Linux."""
     HWCAP = "hwcap"
     """Its libraries are told fewer hardware capabilities by ``getauxval``: 64-bit Arm Linux."""
+
+
+DelegateName: TypeAlias = Literal["xnnpack", "none"]
+"""The delegate that runs a LiteRT model, or that none does: LiteRT's own kernels run it all."""
 
 
 class TracingMode(str, enum.Enum):
@@ -130,6 +134,7 @@ class Variant(msgspec.Struct, frozen=True):
         affinity: CPUs that its processes stay on; empty for all.
         switch: mechanism that its processes run with; null: ``cpuinfo`` where some variant has features cleared, else
             none, and none for a variant of the role ``control``.
+        delegate: of LiteRT: ``xnnpack``, or ``none`` for its own kernels; null for runtimes whose programs state it.
     """
 
     name: str
@@ -139,6 +144,7 @@ class Variant(msgspec.Struct, frozen=True):
     threads: int | None
     affinity: list[int] = []
     switch: Mechanism | None = None
+    delegate: DelegateName | None = None
 
 
 class PlannedInput(msgspec.Struct, frozen=True):

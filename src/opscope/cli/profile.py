@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 def command(
     context: typer.Context,
     model: Annotated[
-        str, typer.Argument(help="A model that can be exported (see `opscope models`), or the path of a .pte.")
+        str,
+        typer.Argument(help="A model that can be exported (see `opscope models`), or the path of a .pte or .tflite."),
     ],
     target: Annotated[
         str,
@@ -67,6 +68,14 @@ def command(
             "--untouched/--no-untouched",
             help="With trap or hwcap: run a variant without the mechanism, too. "
             "[default: until a run has shown that it changes nothing]",
+        ),
+    ] = None,
+    delegate: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Of a LiteRT model: xnnpack, none (LiteRT's own kernels), or both, for a comparison. "
+            "[default: xnnpack]",
         ),
     ] = None,
     threads: Annotated[str, typer.Option(metavar="N,N...", help="Sizes of the thread pool.")] = str(defaults.THREADS),
@@ -169,6 +178,7 @@ def command(
         target=phone_name(None if target == AUTO.name else target, remote_device, power) or target,
         ablate=split_words(ablate),
         ladder=ladder,
+        delegate=delegate,  # type: ignore[arg-type]  # checked with the other settings
         switch=switch,  # type: ignore[arg-type]  # checked with the other settings
         untouched=untouched,
         threads=_numbers(threads),

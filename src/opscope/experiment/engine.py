@@ -17,8 +17,7 @@ from opscope.bundle.manifest import (
 )
 from opscope.core.errors import BundleError, DeviceError, StorageError, TraceFormatError
 from opscope.core.files import sha256_of
-from opscope.experiment.protocol import TRACE
-from opscope.experiment.target import Job
+from opscope.experiment.target import Job, capabilities
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -121,7 +120,7 @@ def _repeat(bundle: Bundle, target: RunTarget, clock: TimeSource, check: TraceCh
     job = planned_job(bundle, variant, traced=place.arm is TracingMode.TRACED)
     outcome = target.execute(job, directory)
     seconds = clock.monotonic() - began
-    trace = directory / TRACE
+    trace = directory / capabilities(target).trace
     inferences, failure = _judge(outcome, job, trace, check)
     if failure and failure.kind is FailureKind.STORAGE:
         trace.unlink(missing_ok=True)  # half a trace is of no use, and the manifest needs its space
@@ -167,6 +166,7 @@ def planned_job(bundle: Bundle, variant: Variant, *, traced: bool) -> Job:
         data=str(bundle.path / model.data) if model.data else None,
         warmup=plan.warmup or 0,
         switch=variant.switch or Mechanism.CPUINFO,
+        delegate=variant.delegate,
     )
 
 

@@ -25,6 +25,9 @@ Celsius: TypeAlias = Annotated[float, msgspec.Meta(gt=0, le=150)]
 SwitchName: TypeAlias = Literal["auto", "cpuinfo", "trap", "hwcap"]
 """A mechanism of :class:`opscope.bundle.manifest.Mechanism`, or ``auto``."""
 
+DelegateChoice: TypeAlias = Literal["xnnpack", "none", "both"]
+"""Who runs a LiteRT model: the XNNPACK delegate, LiteRT's own kernels, or both, for a comparison."""
+
 NOTHING_OFF = "none"
 """In place of feature groups: measure the model as it runs, and switch nothing off."""
 
@@ -130,6 +133,7 @@ class Experiment(msgspec.Struct, frozen=True):
             proved.
         untouched: with ``trap`` or ``hwcap``, add a variant that runs without the mechanism; null: where no earlier
             bundle has shown for these libraries that it changes nothing.
+        delegate: of a LiteRT model; null: XNNPACK.
     """
 
     name: str
@@ -154,6 +158,7 @@ class Experiment(msgspec.Struct, frozen=True):
     config: ConfigRequest | None = None
     switch: SwitchName = defaults.SWITCH
     untouched: bool | None = None
+    delegate: DelegateChoice | None = None
 
     @property
     def request(self) -> ExperimentRequest:

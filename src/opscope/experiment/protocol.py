@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from opscope.bundle.manifest import MaskProof, Measurement, PlannedInput
+from opscope.bundle.manifest import DelegateName, MaskProof, Measurement, PlannedInput
 from opscope.hosts.host import PRINTED
 from opscope.program.peak_rates.peak_rates import PeakRates
 
@@ -47,14 +47,14 @@ class RunRequest(msgspec.Struct, frozen=True):
     """One repetition.
 
     Attributes:
-        program: the .pte.
+        program: the .pte or .tflite.
         calls: methods to call, over and over in this order; empty for ``forward``, or for the only one there is.
         clear: fields of ``cpuinfo_isa`` to clear before the backend is loaded; null: the switch is not used, and
             nothing is proved about it.
         threads: size of the thread pool.
         inferences: calls of methods, warm-up included.
         seed: of the random inputs.
-        trace: where to write the ETDump; null for a run without event tracing.
+        trace: where to write the trace; null for a run without event tracing.
         outputs: where to write the outputs of the last call of each method, as .npz; null when they are not wanted.
         answer: where to write the RunAnswer.
         affinity: CPUs to stay on; empty for all.
@@ -63,6 +63,7 @@ class RunRequest(msgspec.Struct, frozen=True):
         kernels: modules to import, which register further kernels.
         data: .ptd with weights that the program keeps apart; null for none.
         warmup: of the inferences, the first ones, over which the use of the system is not counted.
+        delegate: ``xnnpack`` or ``none``, for a runtime that can do without its delegate; null: as the runtime does.
         record: of the switch that the process was started with, see :mod:`opscope.machine.switch.switch`; null: fields
             of ``cpuinfo_isa`` are cleared.
     """
@@ -83,6 +84,7 @@ class RunRequest(msgspec.Struct, frozen=True):
     data: str | None = None
     warmup: int = 0
     record: str | None = None
+    delegate: DelegateName | None = None
 
 
 class RunAnswer(msgspec.Struct, frozen=True):

@@ -7,8 +7,18 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 
-from opscope.bundle.manifest import Conditions, Environment, Failure, Measurement, Mechanism, PlannedInput, Target
+from opscope.bundle.manifest import (
+    Conditions,
+    DelegateName,
+    Environment,
+    Failure,
+    Measurement,
+    Mechanism,
+    PlannedInput,
+    Target,
+)
 from opscope.core.errors import FeatureError
+from opscope.experiment.protocol import TRACE
 from opscope.machine import isa
 
 if TYPE_CHECKING:
@@ -44,6 +54,7 @@ class Job(msgspec.Struct, frozen=True):
         data: .ptd on this machine with weights that the program keeps apart; None for none.
         warmup: of the inferences, the first ones, over which the use of the system is not counted.
         switch: mechanism that switches the fields off; without a meaning where ``clear`` is None.
+        delegate: ``xnnpack`` or ``none``, for a runtime that can do without its delegate; None: as the runtime does.
     """
 
     program: str
@@ -61,6 +72,7 @@ class Job(msgspec.Struct, frozen=True):
     data: str | None = None
     warmup: int = 0
     switch: Mechanism = Mechanism.CPUINFO
+    delegate: DelegateName | None = None
 
 
 class JobOutcome(msgspec.Struct, frozen=True):
@@ -95,7 +107,7 @@ class RunTarget(Protocol):
         ...
 
     def execute(self, job: Job, directory: Path) -> JobOutcome:
-        """Run a job; ``outputs.npz``, ``log.txt`` and of a traced one ``trace.etdump`` are left in the directory.
+        """Run a job; ``outputs.npz``, ``log.txt`` and of a traced one its trace are left in the directory.
 
         A crash, a timeout or a refusal of the runtime is an Outcome with a failure, never an exception.
         """
@@ -183,6 +195,7 @@ class Capabilities(NamedTuple):
             not known.
         stand_in: why it stands in for a better target, and what that means for figures, as one sentence; None: it is
             the one that was asked for.
+        trace: name of the file with the events of a traced run.
     """
 
     untraceable: str | None = None
@@ -192,6 +205,7 @@ class Capabilities(NamedTuple):
     backend: Callable[[], Path] | None = None
     libraries: Callable[[], Sequence[Path]] | None = None
     stand_in: str | None = None
+    trace: str = TRACE
 
 
 @runtime_checkable

@@ -18,6 +18,7 @@ from opscope.program.structure.plan import PlannedTensor
 from opscope.runtimes.executorch.etrecord.etrecord import read_etrecord
 from opscope.runtimes.executorch.pte import read_executable
 from opscope.runtimes.executorch.xnnpack.payload import read_xnn_graphs
+from opscope.runtimes.litert.signatures import is_tflite
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -90,6 +91,8 @@ def with_bundled_program(side: Side) -> Side:
     program = side.bundle.path / recorded.program
     etrecord = side.bundle.path / recorded.etrecord if recorded.etrecord else None
     _check_hashes(side.bundle, recorded)
+    if is_tflite(program):
+        return side
     try:
         if _hash_of(program) != recorded.sha256:
             raise MismatchError("it is not the program that was run", where=program)

@@ -8,12 +8,14 @@ from opscope.core.errors import UsageError, did_you_mean
 from opscope.measurements.export_record import record_of_export
 from opscope.program.structure.plan import PlannedTensor
 from opscope.runtimes.executorch.pte import read_executable
+from opscope.runtimes.litert.signatures import is_tflite, read_callable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
     from opscope.analysis.preflight.exported import ExportRecord
+    from opscope.runtimes.litert.signatures import CallableModel
 
 LOOP_CALLS = 16
 """Calls of the method that makes one token, behind one call of each other method."""
@@ -28,13 +30,15 @@ def planned_calls(program: Path, asked: Sequence[str]) -> list[str]:
     decode loop does.
 
     Args:
-        program: the .pte.
+        program: the .pte or .tflite, whose methods are its signatures.
         asked: ``NAME`` or ``NAME:COUNT``, in order; empty for no wish.
 
     Raises:
         UsageError: the program has no such method, or the count is not a number.
         TraceFormatError: the program is damaged.
     """
+    if is_tflite(program):
+        return _planned_signatures(read_callable(program), asked)
     plans = [plan for plan in read_executable(program).plans if plan.chains and plan.chains[0].steps]
     if asked:
         return [name for text in asked for name in _asked(text, [plan.name for plan in plans])]
@@ -45,6 +49,13 @@ def planned_calls(program: Path, asked: Sequence[str]) -> list[str]:
         return []
     record = record_of_export(program)
     return [name for method in _ordered(names, record) for name in [method] * _times(method, record)]
+
+
+def _planned_signatures(model: CallableModel, asked: Sequence[str]) -> list[str]:
+    names = [one.name for one in model.signatures]
+    if asked:
+        return [name for text in asked for name in _asked(text, names)]
+    return names if len(names) > 1 else []
 
 
 def _asked(text: str, names: Sequence[str]) -> list[str]:

@@ -24,7 +24,8 @@ _FUNCTION = (
     "`opscope init-model NAME` writes a file to begin with"
 )
 _CODE = f"the file holds weights, not the code of the model. Build the model, load the weights into it, and {_FUNCTION}"
-_OTHER_RUNTIME = f"opscope profiles ExecuTorch programs (.pte). If you have the PyTorch model, {_FUNCTION}"
+_RUNS = "opscope profiles ExecuTorch programs (.pte) and LiteRT models (.tflite)"
+_OTHER_RUNTIME = f"{_RUNS}. If you have the PyTorch model, {_FUNCTION}"
 
 
 class OtherFile(NamedTuple):
@@ -36,7 +37,7 @@ class OtherFile(NamedTuple):
 
 _MARKS = (
     (0, b"version https://git-lfs", OtherFile("a Git LFS pointer", "get the file that it stands for: git lfs pull")),
-    (4, b"TFL3", OtherFile("a LiteRT (TensorFlow Lite) model", _OTHER_RUNTIME)),
+    (4, b"TFL3", OtherFile("a LiteRT (TensorFlow Lite) model", "opscope profile FILE runs it")),
     (0, b"GGUF", OtherFile("a GGUF model of llama.cpp", _OTHER_RUNTIME)),
     (0, b"\x89HDF", OtherFile("an HDF5 file, as Keras writes models", _OTHER_RUNTIME)),
     (4, b"ED00", OtherFile("a trace (ETDump)", "opscope analyze FILE shows where its time goes")),

@@ -27,6 +27,7 @@ GROUP = "opscope.readers"
 BUILT_IN = (
     ("opscope.runtimes.executorch.etdump.etdump", "EtdumpReader"),
     ("opscope.runtimes.onnxruntime.profile", "OnnxRuntimeProfileReader"),
+    ("opscope.runtimes.litert.trace", "LitertTraceReader"),
     ("opscope.npu.readers.json", "AieJsonReader"),
     ("opscope.npu.readers.words", "AieWordsReader"),
     ("opscope.readers.events_table", "EventsCsvReader"),

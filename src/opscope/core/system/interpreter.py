@@ -14,6 +14,7 @@ import sys  # built in, so that no file can take its place
 if __name__ == "__main__" and not (sys.flags.isolated or getattr(sys.flags, "safe_path", False)):
     del sys.path[0]  # with PYTHONSAFEPATH, which Python 3.11 brought, it is not there
 
+import os
 import runpy
 from importlib.machinery import PathFinder
 from importlib.util import module_from_spec
@@ -44,6 +45,14 @@ def module_words(file: str, place: str, module: str) -> tuple[str, ...]:
         module: of opscope, or an installed one.
     """
     return (file, place, module)
+
+
+def path_variables() -> dict[str, str]:
+    """Variables of a child that runs in a directory of its own: relative entries of PYTHONPATH are meant from here."""
+    path = os.environ.get("PYTHONPATH")
+    if not path:
+        return {}
+    return {"PYTHONPATH": os.pathsep.join(str(Path(entry).absolute()) for entry in path.split(os.pathsep))}
 
 
 def main(place: str, module: str, *arguments: str) -> None:

@@ -24,6 +24,7 @@ from opscope.program.structure.plan import PlannedTensor as ProgramTensor
 from opscope.runtimes.executorch.bundled import is_bundled, read_bundled
 from opscope.runtimes.executorch.kernel_libraries import check_registered
 from opscope.runtimes.executorch.pte import read_executable
+from opscope.runtimes.litert.signatures import is_tflite
 from opscope.workflows.measure.model_files import (
     bundled_files,
     described_model,
@@ -39,7 +40,7 @@ from opscope.workflows.measure.resuming import (
     input_contradiction,
     target_contradiction,
 )
-from opscope.workflows.measure.targets import build_target, target_named
+from opscope.workflows.measure.targets import build_target, target_running
 from opscope.workflows.measure.variants import OLD, check_threads, variants_of
 
 if TYPE_CHECKING:
@@ -73,10 +74,33 @@ def target_of(experiment: Experiment, program: Path | None = None, given: RunTar
         MissingDependencyError: the target's runtime, or a compiler for it, is missing.
         UsageError: the target is not available, or a runner cannot be used.
     """
+    check_runtime(experiment)
     if runs_builds(experiment):
         inputs, outputs = _tensors(program) if program else ([], [])
         return VariantTargets({v.name: build_of(experiment, v, inputs, outputs) for v in experiment.variants})
-    return given or target_named(experiment.target)
+    return given or target_running(experiment.model, experiment.target)
+
+
+def check_runtime(experiment: Experiment) -> None:
+    """Refuse what the runtime of a model does not do.
+
+    Raises:
+        UsageError: naming the option.
+    """
+    litert = [is_tflite(Path(model)) for model in _models(experiment)]
+    if len(set(litert)) > 1:
+        problem = "one is a LiteRT model and one is not: they run in different runtimes"
+        raise UsageError(problem, where=experiment.model, hint="profile each, and compare the two bundles")
+    if not litert[0]:
+        if experiment.delegate is not None:
+            problem = "only a LiteRT model (.tflite) runs with and without its delegate"
+            raise UsageError(problem, where="--delegate", hint="leave it out: a .pte states its delegates itself")
+        return
+    if experiment.data is not None:
+        raise UsageError("a .tflite holds all its weights itself", where="--data", hint="leave it out")
+    if experiment.delegate == "both" and (experiment.variants or experiment.against is not None):
+        problem = "--delegate both makes the variants itself"
+        raise UsageError(problem, where="--delegate", hint="choose xnnpack or none")
 
 
 def build_of(

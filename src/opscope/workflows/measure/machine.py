@@ -22,6 +22,7 @@ from opscope.runtimes.executorch.installed import (
 from opscope.runtimes.executorch.runners.interpreters import NO_RUNNER_HINT, local_obstacle
 from opscope.runtimes.executorch.runners.native_build import find_compiler
 from opscope.runtimes.executorch.runners.python import python_here
+from opscope.runtimes.litert.installed import installed_litert
 from opscope.workflows.measure.checks import (
     Check,
     State,
@@ -131,6 +132,7 @@ def doctor(directory: Path | None = None, *, target: str | None = None) -> list[
         _executorch(),
         _torch(),
         _runner(),
+        _litert(),
         _switching(),
         _space(directory or Path()),
         *environment_checks(),
@@ -204,6 +206,15 @@ def _runner() -> Check:
         limit = f"Python bindings: {error.problem}; each process takes over a second to start"
         return Check(name, State.NOTE, limit, error.hint or "")
     return Check(name, State.OK, f"native, built with {compiler.version}")
+
+
+def _litert() -> Check:
+    """Whether LiteRT models can be run."""
+    name = "litert"
+    try:
+        return Check(name, State.OK, installed_litert().version)
+    except MissingDependencyError as error:
+        return Check(name, State.NOTE, f"models (.tflite) cannot be run: {error.problem}", error.hint or "")
 
 
 def _space(directory: Path) -> Check:

@@ -17,6 +17,7 @@ from opscope.runtimes.executorch.export.choices import Choice
 from opscope.runtimes.executorch.export.process import EXPORT_LOG
 from opscope.runtimes.executorch.export.sources import source_of
 from opscope.runtimes.executorch.pte import read_executable, read_program
+from opscope.runtimes.litert.signatures import SUFFIX, check_callable, is_tflite, read_callable
 from opscope.workflows.export.exporting import checked_export
 from opscope.workflows.measure.program_data import DATA_SUFFIX, program_data
 
@@ -26,13 +27,13 @@ if TYPE_CHECKING:
     from opscope.experiment.planned import Experiment
 
 RECORD_SUFFIX = ".etrecord"
-_PROGRAMS = {".pte", ".bpte"}
+_PROGRAMS = {".pte", ".bpte", SUFFIX}
 _SHOWN = 5
 _SLIM = "slim"
 
 
 def program_source(model: str, models: Path | None = None) -> Path | None:
-    """The .pte or .bpte that was named, that of a directory that was named, or None for a model to export.
+    """The .pte, .bpte or .tflite that was named, that of a directory that was named, or None for a model to export.
 
     Args:
         model: as on the command line. A name that is known stands before a directory of the same name.
@@ -41,9 +42,12 @@ def program_source(model: str, models: Path | None = None) -> Path | None:
     Raises:
         NotFoundError: it is neither, or the directory holds no program.
         TraceFormatError: the .pte is damaged.
-        UsageError: the directory holds several programs, or is a bundle.
+        UsageError: the directory holds several programs, or is a bundle; or LiteRT cannot run the .tflite.
     """
     path = Path(model)
+    if is_tflite(path):
+        check_callable(read_callable(path), path)
+        return path
     if path.is_file() and is_bundled(path):
         return path
     if path.suffix == ".pte" or (path.is_file() and path.suffix != ".py"):
@@ -66,7 +70,7 @@ def _program_in(directory: Path) -> Path:
         found = sorted(file for file in directory.iterdir() if file.suffix in _PROGRAMS)
     if not found:
         hint = "opscope export MODEL --out DIRECTORY writes one; or name a model: `opscope models` lists them"
-        raise NotFoundError("no program (.pte) in the directory", where=directory, hint=hint)
+        raise NotFoundError("no program (.pte or .tflite) in the directory", where=directory, hint=hint)
     if len(found) > 1:
         names = ", ".join(file.name for file in found[:_SHOWN])
         raise UsageError(f"{len(found)} programs in the directory: {names}", where=directory, hint="name one of them")
@@ -104,6 +108,8 @@ def given_files(source: Path, data: Path | None = None) -> list[Path]:
     Raises:
         OpscopeError: the weights are missing, or not those of the program.
     """
+    if is_tflite(source):
+        return [source]
     # Exporters write the one or the other.
     beside = (source.with_suffix(RECORD_SUFFIX), source.with_name(f"{source.name}{RECORD_SUFFIX}"))
     etrecord = next((file for file in beside if file.is_file()), None)
@@ -122,6 +128,8 @@ def described_model(model: str, source: Path | None, files: list[Path], home: st
         files: as the bundle keeps them, the program first.
         home: directory of the bundle that they lie in.
     """
+    if is_tflite(files[0]):
+        return _litert_model(model, files[0], home)
     program, record = files[0], record_of_export(files[0])
     executable = read_executable(program)
     plan = executable.outline()
@@ -145,6 +153,21 @@ def described_model(model: str, source: Path | None, files: list[Path], home: st
         data=f"{home}/{weights.name}" if weights else None,
         data_sha256=sha256_of(weights) if weights else None,
         data_size=weights.stat().st_size if weights else None,
+    )
+
+
+def _litert_model(model: str, program: Path, home: str) -> Model:
+    """What a manifest says about a .tflite; which part a delegate takes is known when it runs."""
+    return Model(
+        name=program.stem,
+        source=model,
+        dtype=None,
+        program=f"{home}/{program.name}",
+        etrecord=None,
+        sha256=sha256_of(program),
+        size=program.stat().st_size,
+        methods=[one.name for one in read_callable(program).signatures],
+        backends=[],
     )
 
 

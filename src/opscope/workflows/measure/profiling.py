@@ -14,11 +14,12 @@ from opscope.core.files import storage_errors
 from opscope.experiment import defaults
 from opscope.experiment.config_errors import typed_options
 from opscope.experiment.engine import silent
-from opscope.experiment.planned import NOTHING_OFF, Effort, Experiment, SwitchName
+from opscope.experiment.planned import NOTHING_OFF, DelegateChoice, Effort, Experiment, SwitchName
 from opscope.experiment.target import reserved
 from opscope.hosts.lock import LockMode
 from opscope.hosts.target_kinds import AUTO
 from opscope.machine.clock import SystemClock
+from opscope.runtimes.litert.signatures import is_tflite
 from opscope.workflows.measure.experiment_bundle import new_bundle, resumed_bundle, target_of
 from opscope.workflows.measure.experiments import Means, measure
 from opscope.workflows.measure.model_files import program_source
@@ -54,6 +55,8 @@ class Settings(msgspec.Struct, frozen=True):
             proved.
         untouched: with ``trap`` or ``hwcap``, add a variant that runs without the mechanism; None: where no earlier
             bundle has shown for these libraries that it changes nothing.
+        delegate: of a LiteRT model: ``xnnpack``; ``none`` for LiteRT's own kernels; ``both`` compares the two. None:
+            XNNPACK.
         threads: sizes of the thread pool, each a pair of variants.
         oversubscribe: allow more threads than the target has usable CPUs; they then wait for each other.
         rounds: repetitions of every variant, each in its own process.
@@ -107,12 +110,13 @@ class Settings(msgspec.Struct, frozen=True):
     lock: LockMode = "wait"
     switch: SwitchName = defaults.SWITCH
     untouched: bool | None = None
+    delegate: DelegateChoice | None = None
 
 
 def default_directory(model: str, now: datetime) -> Path:
     """Where a bundle goes when no directory is named: it has the name of the model as the user called it."""
     path = Path(model)
-    called = path.resolve().name if path.is_dir() else re.sub(r"\.(pte|bpte|py)(?=:|$)", "", path.name)
+    called = path.resolve().name if path.is_dir() else re.sub(r"\.(pte|bpte|tflite|py)(?=:|$)", "", path.name)
     name = re.sub(r"[^\w.-]+", "-", called)
     return Path("opscope-out") / f"{name}-{now:%Y%m%d-%H%M%S}"
 
@@ -167,7 +171,7 @@ def profile(  # noqa: PLR0913 - the one call a notebook makes; all but the first
         effort = msgspec.structs.replace(experiment.effort, rounds=settings.rounds)
         check_agreement(begun, msgspec.structs.replace(experiment, effort=effort), named)
     # A run is finished where it began.
-    given = recorded_target(begun.manifest.target) if begun and target is None else target
+    given = recorded_target(begun.manifest) if begun and target is None else target
     place = target_of(experiment, given=given)
     with reserved(place, means.lock_request()) as hold:
         bundle = begun or new_bundle(path, experiment, place, means.clock)
@@ -185,8 +189,9 @@ def _check_dtype(source: str, settings: Settings, begun: Bundle | None, named: C
     models = Path(settings.models) if settings.models else None
     given = begun.manifest.model.given if begun else program_source(source, models) is not None
     if given:
-        problem = f"the number type of a .pte is fixed when it is exported, so {settings.dtype} would change nothing"
-        hint = "leave it out; for another type export the model again: opscope export MODEL --dtype TYPE"
+        kind = "is converted" if is_tflite(Path(source)) else "is exported"
+        problem = f"the number type of a program is fixed when it {kind}, so {settings.dtype} would change nothing"
+        hint = "leave it out; for another type convert or export the model again: opscope export MODEL --dtype TYPE"
         raise UsageError(problem, where="--dtype", hint=hint)
 
 
@@ -227,6 +232,7 @@ def planned_experiment(name: str, source: str, settings: Settings, begun: Bundle
         ladder=settings.ladder,
         switch=settings.switch,
         untouched=settings.untouched,
+        delegate=settings.delegate,
         threads=settings.threads,
         methods=settings.methods,
         models=Path(settings.models) if settings.models else None,
@@ -275,6 +281,9 @@ def checked_effort(settings: Settings) -> Effort:
     if settings.switch not in (switches := get_args(SwitchName)):
         hint = did_you_mean(settings.switch, switches)
         raise UsageError(f"no mechanism {settings.switch!r}", where="--switch", hint=hint)
+    if settings.delegate is not None and settings.delegate not in (known := get_args(DelegateChoice)):
+        hint = did_you_mean(settings.delegate, known)
+        raise UsageError(f"no delegate {settings.delegate!r}", where="--delegate", hint=hint)
     if NOTHING_OFF in settings.ablate and len(settings.ablate) > 1:
         raise UsageError("none must be given alone", where="--ablate", hint="--ablate none switches nothing off")
     if settings.ladder and settings.ablate:

@@ -88,7 +88,7 @@ def check_programs(  # noqa: PLR0913 - all but the programs are by name
     begun = resumed_bundle(path, str(candidate), str(against)) if resume else None
     planned = planned_experiment(path.name, str(candidate), settings, begun)
     experiment = msgspec.structs.replace(planned, against=str(against), ablate=(NOTHING_OFF,))
-    given = recorded_target(begun.manifest.target) if begun and target is None else target
+    given = recorded_target(begun.manifest) if begun and target is None else target
     place = target_of(experiment, given=given)
     with reserved(place, means.lock_request()) as hold:
         done = measure(begun or new_bundle(path, experiment, place, means.clock), experiment, place, means, hold)

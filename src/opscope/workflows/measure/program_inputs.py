@@ -13,8 +13,9 @@ from opscope.core.errors import MismatchError, UsageError
 from opscope.core.files import sha256_of, write_atomically
 from opscope.experiment.inputs import AskedInput, described, made_inputs, parse_input, read_input_file
 from opscope.experiment.target import capabilities
-from opscope.program.structure.plan import Nothing
+from opscope.program.structure.plan import Dynamism, Nothing
 from opscope.runtimes.executorch.pte import read_executable
+from opscope.runtimes.litert.signatures import is_tflite, read_callable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -65,10 +66,9 @@ def with_inputs(
             hint = "leave out --input and --inputs, or run it with --target local or native"
             raise UsageError("a runner of your own makes its inputs itself, all ones", where="--input", hint=hint)
         return plan
-    called = _called(program, plan.calls)
     if not asked and bundled:
-        asked = [_came_with(value) for own in called for value in _all_of(own, bundled)]
-    made = made_inputs(_declared(called), asked, plan.seed or 0)
+        asked = [_came_with(value) for own in _called(program, plan.calls) for value in _all_of(own, bundled)]
+    made = made_inputs(_declared_by(program, plan.calls), asked, plan.seed or 0)
     if not made.arrays:
         return msgspec.structs.replace(plan, inputs=made.planned)
     _save(work / INPUTS, made.arrays)
@@ -95,7 +95,7 @@ def check_same_inputs(plan: Plan, experiment: Experiment, programs: tuple[Path, 
         raise _unlike(
             programs, f"it calls {told[0]}, there {told[1]} would be called", "name the same ones by --methods"
         )
-    sides = [_declared(_called(program, plan.calls)) for program in programs]
+    sides = [_declared_by(program, plan.calls) for program in programs]
     hint = "export both for the same inputs, or name some that fit both by --input"
     if len(sides[0]) != len(sides[1]):
         raise _unlike(programs, f"it takes {len(sides[0])} inputs, there are {len(sides[1])}", hint)
@@ -147,6 +147,20 @@ def _called(program: Path, calls: Sequence[str]) -> list[MethodPlan]:
     plans = {plan.name: plan for plan in read_executable(program).plans}
     called = dict.fromkeys(calls) or (list(plans) if len(plans) == 1 else ["forward"])
     return [plans[name] for name in called if name in plans]
+
+
+def _declared_by(program: Path, calls: Sequence[str]) -> list[Value]:
+    """Inputs of the methods that a process calls, one method after the other."""
+    if not is_tflite(program):
+        return _declared(_called(program, calls))
+    signatures = {one.name: one for one in read_callable(program).signatures}
+    called = dict.fromkeys(calls) or [next(iter(signatures))]
+    inputs = [one for name in called for one in signatures[name].inputs]
+    for one in inputs:
+        if one.tensor.dynamism is not Dynamism.STATIC:
+            problem = f"its input {one.name!r} has no fixed sizes, and opscope runs LiteRT models of fixed sizes only"
+            raise UsageError(problem, where=program, hint="convert the model with fixed sizes, the batch included")
+    return [one.tensor for one in inputs]
 
 
 def _declared(own: Sequence[MethodPlan]) -> list[Value]:

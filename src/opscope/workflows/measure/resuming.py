@@ -92,8 +92,15 @@ def _switching(manifest: Manifest, experiment: Experiment) -> Iterator[tuple[str
     yield "--ablate", _unlike(recorded, ",".join(experiment.ablate))
     if not steps and not (request and request.ladder):
         yield "--ladder", Contradiction(f"--ablate {off}", "--ladder")
+    yield "--delegate", _unlike([_delegate(manifest)], experiment.delegate or "")
     used = next((variant.switch.value for variant in manifest.variants if variant.switch), Mechanism.CPUINFO.value)
     yield "--switch", _unlike([used, *([request.switch] if request else [])], experiment.switch)
+
+
+def _delegate(manifest: Manifest) -> str:
+    """The choice of ``--delegate`` that made the variants of a LiteRT model; empty for other models."""
+    used = {variant.delegate for variant in manifest.variants}
+    return "both" if len(used) > 1 else next(iter(used)) or ""
 
 
 def target_contradiction(manifest: Manifest, target: str) -> Contradiction | None:

@@ -7,15 +7,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from opscope.bundle.manifest import Target
-from opscope.core.errors import MissingDependencyError
+from opscope.core.errors import MissingDependencyError, UsageError
 from opscope.experiment.target_names import parse_target
-from opscope.hosts.target_kinds import ADB, LOCAL, NATIVE, QEMU, SSH, TargetKind
+from opscope.hosts.target_kinds import ADB, AUTO, LOCAL, NATIVE, QEMU, SSH, TargetKind
+from opscope.runtimes.litert.installed import installed_litert
+from opscope.runtimes.litert.signatures import is_tflite
 from opscope.workflows.measure.phones import phone_device, phone_target
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opscope.bundle.manifest import Tensor
+    from opscope.bundle.manifest import Manifest, Tensor
     from opscope.experiment.target import RunTarget
     from opscope.experiment.target_names import TargetName
     from opscope.hosts.device import Device
@@ -96,14 +98,41 @@ def _ssh_device(address: str) -> Device:
     return Device(SshShell(place), place.directory)
 
 
-def recorded_target(target: Target) -> RunTarget:
-    """The target that a manifest tells of.
+def target_running(model: str, name: str) -> RunTarget:
+    """The target of a name for a model: that of its runtime.
+
+    Args:
+        model: as it was named, or the path of a program.
+        name: of one of :data:`opscope.hosts.target_kinds.KINDS`.
+
+    Raises:
+        UsageError: there is no such target, or the model's runtime does not run there.
+        MissingDependencyError: what the target needs on this machine is missing.
+        OpscopeError: likewise, see :func:`target_named`.
+    """
+    return _litert_target(name) if is_tflite(Path(model)) else target_named(name)
+
+
+def _litert_target(name: str) -> RunTarget:
+    """LiteRT on this machine."""
+    from opscope.runtimes.litert.target import LitertTarget
+
+    kind = parse_target(name).kind
+    if kind not in (AUTO, LOCAL):
+        hint = f"leave out --target: {AUTO.name} and {LOCAL.name} run it on this machine"
+        raise UsageError(f"LiteRT models run on this machine only, not on {name}", where="--target", hint=hint)
+    installed_litert()
+    return LitertTarget()
+
+
+def recorded_target(manifest: Manifest) -> RunTarget:
+    """The target that a manifest tells of, for its program.
 
     Raises:
         UsageError: this version has no such target.
         MissingDependencyError: it is not there any more.
     """
-    return target_named(target.name)
+    return target_running(manifest.model.program, manifest.target.name)
 
 
 @functools.cache

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
 
 from opscope.bundle.manifest import Role, Variant
 from opscope.core.errors import FeatureError, UsageError
@@ -10,12 +13,13 @@ from opscope.core.units import counted_text
 from opscope.experiment.planned import NOTHING_OFF
 from opscope.experiment.target import capabilities
 from opscope.machine import isa
+from opscope.runtimes.litert.signatures import is_tflite
 from opscope.workflows.measure.switching import AUTO, UNTOUCHED, chosen_switch, needs_control
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opscope.bundle.manifest import Environment, Mechanism
+    from opscope.bundle.manifest import DelegateName, Environment, Mechanism
     from opscope.experiment.planned import Experiment
     from opscope.experiment.protocol import ProbeAnswer
     from opscope.experiment.target import RunTarget
@@ -41,12 +45,28 @@ def variants_of(experiment: Experiment, target: RunTarget) -> PlannedVariants:
         FeatureError: what the user asked for cannot be switched off.
         UsageError: likewise, in a build of the user's.
     """
-    if experiment.variants:
-        return PlannedVariants(_listed(experiment, target))
-    if experiment.against is not None:
-        return PlannedVariants(_two_programs(experiment))
+    planned = _variants_of(experiment, target)
+    if not is_tflite(Path(experiment.model)):
+        return planned
+    return planned._replace(variants=_with_delegate(experiment, planned.variants))
+
+
+def _with_delegate(experiment: Experiment, variants: Sequence[Variant]) -> list[Variant]:
+    """The same variants of a LiteRT model, each with what runs its operators."""
+    if experiment.delegate != BOTH:
+        delegate: DelegateName = "none" if experiment.delegate == "none" else "xnnpack"
+        return [msgspec.structs.replace(variant, delegate=delegate) for variant in variants]
+    names: dict[Role | None, DelegateName] = {Role.BASELINE: "none"}
+    return [msgspec.structs.replace(one, delegate=names.get(one.role, "xnnpack")) for one in variants]
+
+
+def _variants_of(experiment: Experiment, target: RunTarget) -> PlannedVariants:
+    if experiment.variants or experiment.against is not None:
+        return PlannedVariants(_listed(experiment, target) if experiment.variants else _two_programs(experiment))
     if capabilities(target).is_build:
         return PlannedVariants(_as_it_is(experiment))
+    if experiment.delegate == BOTH:
+        return PlannedVariants(_with_and_without_delegate(experiment), "--delegate both compares the delegate instead")
     if experiment.ablate == (NOTHING_OFF,):
         return PlannedVariants(_against_baseline(experiment, []), "--ablate none was given")
     try:
@@ -114,6 +134,17 @@ def _against_baseline(experiment: Experiment, steps: Sequence[_Step], switch: Me
             role = Role.BASELINE if last else Role.INTERMEDIATE
             found.append(Variant(f"{name}{suffix}", role, names, cleared, threads, cpus, switch))
     return found
+
+
+BOTH = "both"
+"""Compare a LiteRT model with its delegate and without."""
+
+
+def _with_and_without_delegate(experiment: Experiment) -> list[Variant]:
+    if experiment.ladder or experiment.ablate not in {(), (NOTHING_OFF,)}:
+        hint = "leave out --ablate and --ladder, or choose --delegate xnnpack or none"
+        raise UsageError("one comparison at a time: the delegate is switched already", where="--delegate", hint=hint)
+    return _against_baseline(experiment, [_Step([], [])])
 
 
 NEW, OLD = "new", "old"

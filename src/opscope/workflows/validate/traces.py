@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from opscope.core.table import EventTable
     from opscope.core.table.segment import Segment
 
-_FORMAT = "etdump"
+_FORMATS = ("etdump", "litert-trace")
 # A runner's log rounds to a microsecond or less; the two clocks agree far better than to a thousandth.
 _LATEST_NS, _CLOCKS_AGREE = 1_000, 0.999
 
@@ -85,8 +85,9 @@ def _with_trace(every: TraceFindings, repetition: Repetition, found: Inventory, 
     _note_hash(every, repetition, trace.sha256)
     if not repetition.ok:
         return every
-    if trace.format != _FORMAT:
-        every.damaged.append(Problem(name, "", f"is of the format {trace.format}, not {_FORMAT}"))
+    if trace.format not in _FORMATS:
+        problem = f"is of the format {trace.format}, not {' or '.join(_FORMATS)}"
+        every.damaged.append(Problem(name, "", problem))
     durations = trace.table.inference_times().duration
     if len(durations) != repetition.inferences:
         message = f"holds {counted_text(len(durations), 'inference')}, {MANIFEST} states {repetition.inferences:,}"

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import hashlib
-import os
 import sys
 import time
 from importlib import import_module
@@ -26,6 +25,7 @@ from opscope.core.files import write_atomically, written_atomically
 from opscope.core.system.launch import end_with_parent, own_peak
 from opscope.experiment.protocol import ProbeAnswer, ProbeRefusal, RunAnswer, RunRequest
 from opscope.experiment.tensors import random_inputs
+from opscope.machine.affinity import stay_on
 from opscope.machine.environment import versions
 from opscope.machine.off_cpu import OffCpuMeter
 from opscope.machine.usage import usage_between, usage_now
@@ -78,22 +78,6 @@ def probe() -> ProbeAnswer:
     """The features of this CPU, with the layout proved."""
     cpu = CpuInfo(installed_runtime())
     return ProbeAnswer(cpu.arch, sorted(cpu.fields()), cpu.struct_size, cpu.layout.size, cpu.layout.offsets)
-
-
-def stay_on(cpus: Sequence[int]) -> None:
-    """Keep this process on some CPUs; none means all.
-
-    Raises:
-        RunError: the system cannot do that, or has no such CPU.
-    """
-    if not cpus:
-        return
-    if not hasattr(os, "sched_setaffinity"):
-        raise RunError("this system cannot keep a process on some CPUs")
-    try:
-        os.sched_setaffinity(0, cpus)
-    except (OSError, OverflowError) as error:
-        raise RunError(f"the CPUs {', '.join(map(str, cpus))} cannot be used: {error}") from error
 
 
 def _guarded(request: RunRequest) -> RunAnswer:

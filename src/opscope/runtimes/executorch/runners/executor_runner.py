@@ -20,7 +20,6 @@ from opscope.experiment.target import Capabilities, JobOutcome
 from opscope.hosts.host import GuardedCommand
 from opscope.hosts.process import log_tail
 from opscope.machine import environment
-from opscope.runtimes.executorch.runners.hosted import HostedTarget, ended_by
 from opscope.runtimes.executorch.runners.runner_log import DEFAULT_TRACE, parse_help, parse_log
 from opscope.runtimes.executorch.runners.runner_outcome import (
     failure_of,
@@ -31,6 +30,7 @@ from opscope.runtimes.executorch.runners.runner_outcome import (
     untraceable,
 )
 from opscope.runtimes.executorch.runners.runner_outputs import OUTPUT_FILE, RunnerOutputs
+from opscope.runtimes.hosted import HostedTarget, ended_by
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

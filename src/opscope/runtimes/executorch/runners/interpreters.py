@@ -6,7 +6,6 @@ opscope itself is sent to a device, so that both ends are of one version; what i
 from __future__ import annotations
 
 import hashlib
-import os
 import tempfile
 import zipfile
 from functools import cached_property
@@ -18,7 +17,7 @@ import msgspec
 
 from opscope.core.errors import MissingDependencyError
 from opscope.core.json import from_json
-from opscope.core.system.interpreter import FILE, PACKAGE, module_command, module_words
+from opscope.core.system.interpreter import FILE, PACKAGE, module_command, module_words, path_variables
 from opscope.hosts.process import log_tail
 from opscope.machine import environment
 from opscope.machine.environment import cpu_revision
@@ -118,10 +117,7 @@ class OwnPython:
 
     def variables(self) -> Mapping[str, str]:
         """The children run in directories of their own, and relative entries of PYTHONPATH are meant from here."""
-        path = os.environ.get("PYTHONPATH")
-        if not path:
-            return {}
-        return {"PYTHONPATH": os.pathsep.join(str(Path(entry).absolute()) for entry in path.split(os.pathsep))}
+        return path_variables()
 
     def versions(self) -> Mapping[str, str]:
         """Versions of what is installed here."""

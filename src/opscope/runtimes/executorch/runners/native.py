@@ -14,12 +14,12 @@ from opscope.hosts.emulator import EmulatedMachine, find_emulator
 from opscope.hosts.target_kinds import NATIVE
 from opscope.hosts.this_machine import ThisMachine
 from opscope.machine import environment, isa
-from opscope.runtimes.executorch.runners.hosted import HostedTarget
 from opscope.runtimes.executorch.runners.native_build import build_runner
 from opscope.runtimes.executorch.runners.native_jobs import NativeJobs
 from opscope.runtimes.executorch.runners.native_start import NativeProgram, NativeStarter
 from opscope.runtimes.executorch.runners.python import python_here
 from opscope.runtimes.executorch.runners.remote_runtime import build_runtime
+from opscope.runtimes.hosted import HostedTarget
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

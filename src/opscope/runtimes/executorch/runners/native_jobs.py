@@ -20,10 +20,10 @@ from opscope.experiment.target import JobOutcome
 from opscope.machine.cpu_reading import CPUID_LEAVES
 from opscope.machine.layout import proved_layout
 from opscope.machine.switch.switch import proof
-from opscope.runtimes.executorch.runners.hosted import ended_by
 from opscope.runtimes.executorch.runners.kernel_counter import COUNTS
 from opscope.runtimes.executorch.runners.native_answer import RunnerCall, read_outputs, write_inputs
-from opscope.runtimes.executorch.runners.switching import is_switched_outside, variables_of
+from opscope.runtimes.hosted import ended_by
+from opscope.runtimes.switching import is_switched_outside, variables_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

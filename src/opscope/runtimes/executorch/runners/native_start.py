@@ -17,7 +17,7 @@ from opscope.runtimes.executorch.kernel_libraries import extra_kernels
 from opscope.runtimes.executorch.runners.kernel_counter import COUNTS, counter_environment
 from opscope.runtimes.executorch.runners.native_answer import ANSWER, INPUT, OUTPUT, NativeAnswer, judged
 from opscope.runtimes.executorch.runners.remote_runtime import RUNNER, RuntimeFolder
-from opscope.runtimes.executorch.runners.switching import LibrarySwitch
+from opscope.runtimes.switching import LibrarySwitch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -20,12 +20,11 @@ from opscope.experiment.protocol import (
     PeakRatesResponse,
     ProbeAnswer,
     ProbeRefusal,
-    RunAnswer,
     RunRequest,
 )
 from opscope.experiment.target import Capabilities, JobOutcome, SwitchOffer, feature_groups
 from opscope.hosts.host import GuardedCommand
-from opscope.hosts.process import log_tail, read_answer
+from opscope.hosts.process import read_answer
 from opscope.hosts.target_kinds import LOCAL
 from opscope.hosts.this_machine import ThisMachine
 from opscope.machine.layout import WITHOUT_SWITCH
@@ -33,9 +32,9 @@ from opscope.machine.peak_rates_cache import MachineIdentity
 from opscope.runtimes.executorch.cpuinfo import switched_libraries
 from opscope.runtimes.executorch.installed import installed_runtime
 from opscope.runtimes.executorch.kernel_libraries import extra_kernels
-from opscope.runtimes.executorch.runners.hosted import HostedTarget, ended_by
 from opscope.runtimes.executorch.runners.interpreters import CHILD, ROOFS_CHILD, DevicePython, OwnPython
-from opscope.runtimes.executorch.runners.switching import (
+from opscope.runtimes.hosted import HostedTarget, ended_by, outcome_of
+from opscope.runtimes.switching import (
     LibrarySwitch,
     cleared_away,
     is_switched_outside,
@@ -270,14 +269,3 @@ def peak_rates_response(code: int | None, asked: PeakRatesRequest, answer: Path,
     if done != (asked.clear, asked.clear or [], asked.threads):
         raise FeatureError("ceilings were measured with other features or threads than asked")
     return heard.roofs
-
-
-def outcome_of(code: int | None, answer: Path, log: Path, timeout: float) -> JobOutcome:
-    """What became of a repetition; the arguments are those of :func:`opscope.hosts.process.read_answer`."""
-    heard = read_answer(code, answer, log, timeout, RunAnswer)
-    if isinstance(heard, Failure):
-        return JobOutcome(failure=heard)
-    if heard.measurement is None or code:
-        message = f"{heard.error or 'no result'}{log_tail(log) if heard.kind == 'exit' else ''}"
-        return JobOutcome(failure=Failure(FailureKind(heard.kind), message, exit_code=code))
-    return JobOutcome(measurement=heard.measurement)

@@ -6,10 +6,13 @@ from typing import TYPE_CHECKING
 
 from opscope.bundle.manifest import Failure, FailureKind
 from opscope.core.errors import DeviceError, FeatureError, with_hint
+from opscope.experiment.protocol import RunAnswer
 from opscope.experiment.target import JobOutcome
+from opscope.hosts.process import log_tail, read_answer
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
+    from pathlib import Path
 
     from opscope.bundle.manifest import Conditions, Target
     from opscope.core.errors import OpscopeError
@@ -52,3 +55,14 @@ def ended_by(error: OpscopeError | OSError) -> JobOutcome:
         return JobOutcome(failure=Failure(FailureKind.DEVICE, with_hint(error)))
     kind = FailureKind.MASK if isinstance(error, FeatureError) else FailureKind.EXIT
     return JobOutcome(failure=Failure(kind, str(error)))
+
+
+def outcome_of(code: int | None, answer: Path, log: Path, timeout: float) -> JobOutcome:
+    """What became of a repetition; the arguments are those of :func:`opscope.hosts.process.read_answer`."""
+    heard = read_answer(code, answer, log, timeout, RunAnswer)
+    if isinstance(heard, Failure):
+        return JobOutcome(failure=heard)
+    if heard.measurement is None or code:
+        message = f"{heard.error or 'no result'}{log_tail(log) if heard.kind == 'exit' else ''}"
+        return JobOutcome(failure=Failure(FailureKind(heard.kind), message, exit_code=code))
+    return JobOutcome(measurement=heard.measurement)

@@ -1,0 +1,27 @@
+"""Keeps this process on some CPUs."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from opscope.core.errors import RunError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def stay_on(cpus: Sequence[int]) -> None:
+    """Keep this process on some CPUs; none means all.
+
+    Raises:
+        RunError: the system cannot do that, or has no such CPU.
+    """
+    if not cpus:
+        return
+    if not hasattr(os, "sched_setaffinity"):
+        raise RunError("this system cannot keep a process on some CPUs")
+    try:
+        os.sched_setaffinity(0, cpus)
+    except (OSError, OverflowError) as error:
+        raise RunError(f"the CPUs {', '.join(map(str, cpus))} cannot be used: {error}") from error

@@ -1,0 +1,264 @@
+"""The trace of a LiteRT run: what the process recorded, and the table that it becomes.
+
+Each inference is the call as the process's stopwatch saw it; below it are the events of LiteRT's profiler, and below
+the call of a delegate its operators, which have whole microseconds and no start of their own.
+
+Types of events (``tflite/core/api/profiler.h``): 1 general, 2 an operator of the graph, 4 a call of a delegate, 8 an
+operator as a delegate reports it, 16 instrumentation of the runtime, 32 telemetry, whose durations are none.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
+
+import msgspec
+import numpy as np
+
+from opscope.core.errors import EmptyTraceError, InvariantError, TraceFormatError
+from opscope.core.json import from_json
+from opscope.core.table import Clock, EventTable, Scope, TraceWarning
+from opscope.core.table.segment import coded_from
+from opscope.readers.lifecycle import PORTABLE, XNNPACK
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from opscope.core.table.events import Values
+
+SCHEMA = "opscope.litert-trace/1"
+TRACE = "trace.litert.json"
+"""Name of such a file in a bundle."""
+OPERATOR, DELEGATE_CALL, DELEGATE_OP, TELEMETRY = 2, 4, 8, 32
+INVOKE_TYPES = (1, 16)
+_MICRO = 1_000
+_ROOT = "LiteRtRunCompiledModel"
+_DAMAGED = "the file was cut off or edited; run the model again"
+_LONGEST = 1 << 53
+_SLACK = 2 * _MICRO
+
+
+class EventRow(msgspec.Struct, frozen=True, array_like=True):
+    """An event as the C API gives it.
+
+    Attributes:
+        tag: name.
+        type: see the module.
+        start: in whole microseconds of the clock of the process; 0 for operators of a delegate.
+        duration: in whole microseconds.
+        metadata1: number of the operator; of a delegate's, in the delegate.
+        metadata2: number of the subgraph.
+        source: of the event.
+    """
+
+    tag: str
+    type: int
+    start: int
+    duration: int
+    metadata1: int
+    metadata2: int
+    source: int
+
+
+class LitertInference(msgspec.Struct, frozen=True):
+    """One call of the model.
+
+    Attributes:
+        wall_ns: how long it took, by the stopwatch of the process.
+        events: that the profiler recorded, none left out.
+        start_ns: when it began, on the clock of the events; null where it was not noted.
+        method: the signature that was called; null: that of the trace.
+    """
+
+    wall_ns: int
+    events: list[EventRow]
+    start_ns: int | None = None
+    method: str | None = None
+
+
+class LitertTrace(msgspec.Struct, frozen=True):
+    """What a process recorded.
+
+    Attributes:
+        schema: name and version of this format.
+        runtime: version of LiteRT.
+        delegate: ``xnnpack`` or ``none``.
+        threads: that it was given.
+        method: the signature that was called; the first of several.
+        inferences: in order, warm-up included.
+    """
+
+    schema: str
+    runtime: str
+    delegate: str
+    threads: int
+    method: str
+    inferences: list[LitertInference]
+
+
+class LitertTraceReader:
+    """Reads what the process that runs .tflite models recorded."""
+
+    name: ClassVar[str] = "litert-trace"
+    suffixes: ClassVar[tuple[str, ...]] = (".litert.json",)
+
+    def sniff(self, head: bytes) -> bool:
+        """Whether a file starts with the name of the format."""
+        return bytes(head).startswith(f'{{"schema":"{SCHEMA}"'.encode())
+
+    def read(self, data: bytes, path: Path) -> EventTable:
+        """All events of a file.
+
+        Raises:
+            EmptyTraceError: it has no inference.
+            TraceFormatError: it is damaged.
+        """
+        try:
+            trace = from_json(bytes(data), LitertTrace)
+        except msgspec.MsgspecError as error:
+            raise TraceFormatError(f"not a LiteRT trace: {error}", where=path, hint=_DAMAGED) from error
+        if not trace.inferences:
+            raise EmptyTraceError("the trace has no inference", where=path, hint="the run failed; its log says more")
+        try:
+            return _table(trace)
+        except InvariantError as error:
+            raise TraceFormatError(f"its events do not nest: {error.problem}", where=path, hint=_DAMAGED) from error
+
+
+class _Row(NamedTuple):
+    """One row of the table; the parent is a row of the whole table, -1 for a call of the model."""
+
+    run: int
+    method: str
+    scope: Scope
+    name: str
+    backend: str | None
+    instruction: int
+    chain: int
+    delegate_id: int
+    start: int
+    duration: int
+    parent: int
+    synthetic: bool
+
+
+def _table(trace: LitertTrace) -> EventTable:
+    rows: list[_Row] = []
+    clock = 0
+    for number, one in enumerate(trace.inferences):
+        _check(one, number)
+        start = clock if one.start_ns is None else one.start_ns
+        clock = start + one.wall_ns
+        _add(rows, one, number, start, one.method or trace.method)
+    return EventTable.build(_columns(rows), Clock.NS, _warnings(rows))
+
+
+def _check(one: LitertInference, number: int) -> None:
+    """Refuse times that no run has.
+
+    Raises:
+        InvariantError: naming the inference.
+    """
+    times = [one.wall_ns, one.start_ns or 0]
+    times += [time for row in one.events if row.type != TELEMETRY for time in (row.start, row.duration)]
+    small = [value for row in one.events for value in (row.type, row.source)]
+    if any(not 0 <= time < _LONGEST for time in (*times, *small)):
+        raise InvariantError(f"inference {number} has an impossible time or number")
+
+
+def _add(rows: list[_Row], one: LitertInference, run: int, start: int, method: str) -> None:
+    """The rows of one inference, parents before their children.
+
+    A call of a delegate has no event of its own: its operators stand among the operators of the graph, numbered from 0
+    in each part of the graph that the delegate took. The number of that part is their instruction.
+    """
+    root = len(rows)
+    rows.append(_Row(run, method, Scope.EXECUTE, _ROOT, None, -1, -1, -1, start, one.wall_ns, -1, synthetic=False))
+    measured = one.start_ns is not None
+    stack, laid, part = [root], {root: start}, _Part()
+    for event in one.events:
+        if event.type == TELEMETRY:
+            continue
+        inner = event.type == DELEGATE_OP
+        parent = stack[-1] if inner or not measured else _enclosing(rows, stack, root, event.start * _MICRO)
+        part = part.after(event) if inner else part
+        row = _row(event, rows[parent], laid[parent], parent, measured=measured and not inner)
+        if inner:
+            row = row._replace(instruction=part.number, chain=0)
+        laid[parent] = max(laid[parent], row.start + row.duration)
+        if row.scope not in _INNERMOST:
+            stack.append(len(rows))
+            laid[len(rows)] = row.start
+        rows.append(row)
+
+
+_INNERMOST = (Scope.DELEGATE_OP, Scope.KERNEL)
+
+
+class _Part(NamedTuple):
+    """A part of the graph that a delegate took, as far as it was seen."""
+
+    number: int = -1
+    last: int = -1
+
+    def after(self, event: EventRow) -> _Part:
+        """The part of the next operator: another one where the numbers begin again."""
+        begins = self.number < 0 or event.metadata1 <= self.last
+        return _Part(self.number + begins, event.metadata1)
+
+
+def _enclosing(rows: Sequence[_Row], stack: list[int], root: int, start: int) -> int:
+    """The innermost event that is still open at a time; what has ended leaves the stack."""
+    while stack[-1] != root and start >= rows[stack[-1]].start + rows[stack[-1]].duration:
+        stack.pop()
+    return stack[-1]
+
+
+def _row(event: EventRow, parent: _Row, laid: int, at: int, *, measured: bool) -> _Row:
+    """An event inside of its parent: clocks of whole microseconds may be one off at its ends."""
+    first, last = parent.start, parent.start + parent.duration
+    duration = event.duration * _MICRO
+    start = min(max(event.start * _MICRO, first), last) if measured else laid
+    if start + duration > last + _SLACK:
+        raise InvariantError(f"the event {event.tag!r} ends behind the one that it lies in")
+    duration = min(duration, max(0, last - start))
+    scope, backend = _KINDS.get(event.type, (Scope.CONTROL, None))
+    number, graph = (
+        value if event.type == OPERATOR and value < _LONGEST else -1 for value in (event.metadata1, event.metadata2)
+    )
+    own = event.metadata1 if event.type == DELEGATE_OP and event.metadata1 < _LONGEST else -1
+    name = event.tag or "unnamed"
+    return _Row(
+        parent.run, parent.method, scope, name, backend, number, graph, own, start, duration, at, synthetic=not measured
+    )
+
+
+_KINDS: dict[int, tuple[Scope, str | None]] = {
+    OPERATOR: (Scope.KERNEL, PORTABLE),
+    DELEGATE_CALL: (Scope.DELEGATE_CALL, XNNPACK),
+    DELEGATE_OP: (Scope.DELEGATE_OP, XNNPACK),
+}
+
+
+def _columns(rows: Sequence[_Row]) -> dict[str, Values]:
+    columns: dict[str, Values] = {
+        name: np.array([getattr(row, name) for row in rows], np.int64)
+        for name in ("run", "chain", "instruction", "delegate_id", "start", "duration", "parent")
+    }
+    return {
+        **columns,
+        "scope": coded_from([row.scope.value for row in rows]),
+        "method": coded_from([row.method for row in rows]),
+        "name": coded_from([row.name for row in rows]),
+        "backend": coded_from([row.backend for row in rows]),
+        "synthetic_start": np.array([row.synthetic for row in rows], bool),
+        "resolution": np.array([1 if row.parent < 0 else _MICRO for row in rows], np.int64),
+    }
+
+
+def _warnings(rows: Sequence[_Row]) -> list[TraceWarning]:
+    if len(rows) == rows[-1].run + 1:
+        message = "the profiler recorded no event below the calls of the model"
+        return [TraceWarning("no_operators", message, "run it again with the LiteRT version that was tried")]
+    message = "LiteRT truncates durations of operators to whole microseconds; starts of a delegate's are not measured"
+    return [TraceWarning("quantised_durations", message, "use means over many inferences, not single short operators")]

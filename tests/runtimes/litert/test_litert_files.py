@@ -1,0 +1,112 @@
+"""The signatures of .tflite files and the traces of LiteRT runs, whole and damaged."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from opscope.core.errors import EmptyTraceError, TraceFormatError
+from opscope.core.table import EventTable
+from opscope.program.structure.plan import Dynamism
+from opscope.runtimes.litert.signatures import decode_callable, read_callable
+from opscope.runtimes.litert.trace import SCHEMA, EventRow, LitertInference, LitertTrace, LitertTraceReader
+
+MODELS = Path(__file__).parents[2] / "data" / "litert"
+WHERE = Path("run.litert.json")
+
+
+def read(*inferences: LitertInference) -> EventTable:
+    """The table of some inferences."""
+    data = msgspec.json.encode(LitertTrace(SCHEMA, "2.3.0", "xnnpack", 1, "serving_default", list(inferences)))
+    assert LitertTraceReader().sniff(data[:64])
+    return LitertTraceReader().read(data, WHERE)
+
+
+def rows(table: EventTable) -> list[tuple[object, ...]]:
+    """What a row says, without its times."""
+    names = ("scope", "name", "backend", "instruction", "delegate_id", "self_time", "depth")
+    return list(table.frame.select(names).iter_rows())
+
+
+def test_signatures_name_inputs_and_outputs() -> None:
+    """Names, shapes and types are those of the file."""
+    model = read_callable(MODELS / "two_signatures.tflite")
+    told = [
+        (one.name, [(i.name, i.tensor.dtype.name, i.tensor.sizes) for i in one.inputs], [o.name for o in one.outputs])
+        for one in model.signatures
+    ]
+    assert sorted(told) == [
+        ("decode", [("b", "float32", (2, 8)), ("c", "float32", (2, 8))], ["text"]),
+        ("encode", [("x", "float32", (2, 16))], ["code"]),
+    ]
+    assert not model.custom
+
+
+def test_sizes_that_are_not_fixed_and_foreign_operators_are_seen() -> None:
+    """Both are refused before anything runs."""
+    (signature,) = read_callable(MODELS / "dynamic.tflite").signatures
+    assert signature.inputs[0].tensor.dynamism is Dynamism.UNBOUNDED
+    assert read_callable(MODELS / "flex.tflite").custom == ("FlexMatrixInverse",)
+
+
+@pytest.mark.parametrize("name", ["tiny_int8", "two_signatures"])
+def test_a_file_cut_at_any_length_is_described_or_refused(name: str) -> None:
+    """No other error leaves the reader."""
+    data = (MODELS / f"{name}.tflite").read_bytes()
+    for length in range(0, len(data), 3):
+        with contextlib.suppress(TraceFormatError):
+            assert decode_callable(data[:length], "cut").signatures
+
+
+def test_operators_of_the_delegate_stand_among_those_of_the_graph() -> None:
+    """Nested time is not counted twice, telemetry is dropped, and each part of the delegate has a number."""
+    events = [
+        EventRow("invoke", 16, 1_000, 90, 0, 0, 0),
+        EventRow("Invoke", 1, 1_001, 88, 0, 0, 0),
+        EventRow("Convolution (NHWC, F32) IGEMM", 8, 0, 50, 0, 0, 0),
+        EventRow("CUMSUM", 2, 1_060, 10, 3, 0, 0),
+        EventRow("Mean (ND) Reduce2", 8, 0, 5, 0, 0, 0),
+        EventRow("Invoke", 32, 0, 1 << 32, 0, 0, 0),
+        EventRow("LiteRT::Run[Buffer sync]", 1, 1_092, 4, 0, 0, 0),
+    ]
+    assert rows(read(LitertInference(100_000, events, 999_500))) == [
+        ("execute", "LiteRtRunCompiledModel", None, None, None, 6_000, 0),
+        ("control", "invoke", None, None, None, 2_000, 1),
+        ("control", "Invoke", None, None, None, 23_000, 2),
+        ("delegate_op", "Convolution (NHWC, F32) IGEMM", "XNNPACK", 0, 0, 50_000, 3),
+        ("kernel", "CUMSUM", "portable", 3, None, 10_000, 3),
+        ("delegate_op", "Mean (ND) Reduce2", "XNNPACK", 1, 0, 5_000, 3),
+        ("control", "LiteRT::Run[Buffer sync]", None, None, None, 4_000, 1),
+    ]
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        LitertInference(1_000, [EventRow("Invoke", 1, 0, 90, 0, 0, 0)], 0),
+        LitertInference(-1, []),
+        LitertInference(1_000, [EventRow("Invoke", 1, 0, 1 << 60, 0, 0, 0)], 0),
+    ],
+)
+def test_times_that_no_run_has_are_refused(one: LitertInference) -> None:
+    """An event cannot be longer than the call that it lies in."""
+    with pytest.raises(TraceFormatError):
+        read(one)
+
+
+def test_a_trace_without_inferences_is_empty() -> None:
+    """Its own kind of error, as for the other formats."""
+    with pytest.raises(EmptyTraceError):
+        read()
+
+
+def test_a_trace_cut_at_any_length_is_refused() -> None:
+    """Of a file of the real runtime."""
+    data = (MODELS / "partial.litert.json").read_bytes()
+    assert LitertTraceReader().read(data, WHERE).inference_times().duration.size
+    for length in range(len(data) - 1):
+        with pytest.raises(TraceFormatError):
+            LitertTraceReader().read(data[:length], WHERE)

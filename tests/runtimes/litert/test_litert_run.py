@@ -1,0 +1,205 @@
+"""LiteRT models in the installed wheel: what runs, what is proved, and what is refused."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from opscope.bundle.manifest import DelegateName, FailureKind, Measurement, Mechanism, Role
+from opscope.core.errors import FeatureError, MissingDependencyError, UsageError
+from opscope.core.table import Scope
+from opscope.experiment.target import Job
+from opscope.machine import isa
+from opscope.machine.switch.switch import fields_here
+from opscope.readers.registry import read_trace
+from opscope.runtimes.litert.c_api import check_events
+from opscope.runtimes.litert.installed import installed_litert
+from opscope.runtimes.litert.target import LitertTarget
+from opscope.runtimes.litert.trace import TRACE, EventRow
+from opscope.workflows.measure.profiling import Settings, profile
+from opscope.workflows.validate.validation import validate
+
+MODELS = Path(__file__).parents[2] / "data" / "litert"
+needs_litert = pytest.mark.skipif(find_spec("ai_edge_litert") is None, reason="ai-edge-litert is not installed")
+CALLS = 6
+
+
+def job(name: str, *, traced: bool = True, delegate: DelegateName | None = None, calls: tuple[str, ...] = ()) -> Job:
+    """A short run of a model."""
+    program = str(MODELS / f"{name}.tflite")
+    return Job(program, None, 1, CALLS, 7, 120.0, traced=traced, warmup=2, delegate=delegate, calls=calls)
+
+
+def measured(asked: Job, directory: Path) -> Measurement:
+    """What a run gave; its failure fails the test."""
+    directory.mkdir(exist_ok=True)
+    outcome = LitertTarget().execute(asked, directory)
+    assert outcome.measurement is not None, outcome.failure
+    return outcome.measurement
+
+
+def outputs(directory: Path) -> list[np.ndarray[tuple[int, ...], np.dtype[np.float32]]]:
+    """The outputs of a run."""
+    with np.load(directory / "outputs.npz") as file:
+        return [file[name] for name in file.files]
+
+
+@needs_litert
+@pytest.mark.parametrize("name", ["tiny_fp32", "tiny_int8", "partial"])
+def test_the_delegate_and_the_kernels_of_litert_give_the_same(tmp_path: Path, name: str) -> None:
+    """Outputs agree, and each run names its operators as its kernels do."""
+    for delegate in ("xnnpack", "none"):
+        measured(job(name, delegate=delegate), tmp_path / delegate)  # type: ignore[arg-type]  # one of two words
+    one, other = (outputs(tmp_path / delegate)[0] for delegate in ("xnnpack", "none"))
+    assert one.shape == other.shape
+    np.testing.assert_allclose(one, other, atol=0.05)
+    names = {}
+    for delegate in ("xnnpack", "none"):
+        frame = read_trace(tmp_path / delegate / TRACE).table.frame
+        kept = frame.filter(frame["scope"].is_in([Scope.DELEGATE_OP.value, Scope.KERNEL.value]))
+        names[delegate] = kept["name"].to_list()
+    assert any("Convolution (NHWC" in one for one in names["xnnpack"])
+    assert {"CONV_2D"} <= set(names["none"])
+    assert not any("NHWC" in one for one in names["none"])
+
+
+@needs_litert
+def test_a_traced_inference_is_the_call_as_the_stopwatch_saw_it(tmp_path: Path) -> None:
+    """Every inference of the trace has the duration that the answer tells; nested times fit into it."""
+    done = measured(job("partial"), tmp_path)
+    table = read_trace(tmp_path / TRACE).table
+    assert table.inference_times().duration.tolist() == done.wall_ns
+    assert len(done.wall_ns) == CALLS
+    frame = table.frame
+    total = frame.filter(frame["inference"].is_not_null())["self_time"].sum()
+    assert total == sum(done.wall_ns)
+
+
+@needs_litert
+def test_untraced_runs_leave_no_trace_and_the_same_outputs(tmp_path: Path) -> None:
+    """Tracing changes nothing that is computed."""
+    plain = measured(job("tiny_fp32", traced=False), tmp_path / "plain")
+    traced = measured(job("tiny_fp32"), tmp_path / "traced")
+    assert not (tmp_path / "plain" / TRACE).exists()
+    assert plain.output_sha256 == traced.output_sha256
+    assert plain.inputs == traced.inputs
+    assert [one.shape for one in plain.outputs] == [[1, 10]]
+
+
+@needs_litert
+def test_signatures_are_methods(tmp_path: Path) -> None:
+    """Each is called in turn, on inputs of its own."""
+    done = measured(job("two_signatures", calls=("decode", "encode")), tmp_path)
+    assert [one.shape for one in done.inputs] == [[2, 8], [2, 8], [2, 16]]
+    methods = read_trace(tmp_path / TRACE).table.inference_times().method
+    assert [methods[row] for row in range(CALLS)] == ["decode", "encode"] * 3
+
+
+@needs_litert
+def test_features_are_switched_off_with_a_proof(tmp_path: Path) -> None:
+    """The trap clears what is asked for, and the mechanism alone changes no output."""
+    target = LitertTarget()
+    try:
+        target.offer(Mechanism.TRAP)
+    except (FeatureError, MissingDependencyError) as error:
+        pytest.skip(str(error))
+    arch, fields = fields_here()
+    clear = isa.cleared_fields(arch, [isa.default_ablation(arch, frozenset(fields)).name], frozenset(fields))
+    digests = {}
+    for name, off in (("untouched", None), ("all", []), ("off", clear)):
+        (tmp_path / name).mkdir()
+        base = job("tiny_fp32", traced=False)
+        asked = Job(base.program, off, 1, CALLS, 7, 120.0, traced=False, switch=Mechanism.TRAP)
+        outcome = target.execute(asked, tmp_path / name)
+        assert outcome.measurement is not None, outcome.failure
+        digests[name] = outcome.measurement.output_sha256
+        mask = outcome.measurement.mask
+        assert (mask is None) == (off is None)
+        if mask is not None:
+            assert mask.mechanism is Mechanism.TRAP
+            assert mask.cleared == off
+            assert bool(mask.masked) == bool(off)
+    assert digests["untouched"] == digests["all"]
+
+
+@needs_litert
+def test_profiling_compares_the_delegate_and_validates(tmp_path: Path) -> None:
+    """A whole bundle: variants, reports, and nothing that contradicts them."""
+    settings = Settings(delegate="both", rounds=2, runs=3, warmup=1, lock="warn")
+    done = profile(MODELS / "partial.tflite", settings=settings, out=tmp_path / "out")
+    variants = {one.variant.role: one.variant.delegate for one in done.content.variants}
+    assert variants == {Role.ACCELERATED: "xnnpack", Role.BASELINE: "none"}
+    assert (tmp_path / "out" / "report.html").exists()
+    assert validate(tmp_path / "out").valid
+
+
+@needs_litert
+@pytest.mark.parametrize(
+    ("name", "settings", "word"),
+    [
+        ("flex", Settings(), "FlexMatrixInverse"),
+        ("dynamic", Settings(lock="warn"), "'image' has no fixed sizes"),
+        ("tiny_fp32", Settings(target="native"), "this machine only"),
+        ("tiny_fp32", Settings(data="weights.ptd"), "holds all its weights itself"),
+        ("tiny_fp32", Settings(delegate="both", ablate=("avx2",), lock="warn"), "one comparison at a time"),
+        ("tiny_fp32", Settings(delegate="gpu"), "no delegate 'gpu'"),  # type: ignore[arg-type]  # a mistake
+    ],
+)
+def test_what_cannot_run_is_refused_with_the_reason(tmp_path: Path, name: str, settings: Settings, word: str) -> None:
+    """Nothing is left behind."""
+    with pytest.raises(UsageError, match=word):
+        profile(MODELS / f"{name}.tflite", settings=settings, out=tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@needs_litert
+def test_a_damaged_model_that_can_be_described_fails_in_its_process(tmp_path: Path) -> None:
+    """The process says what the runtime refuses; the parent lives on."""
+    broken = tmp_path / "broken.tflite"
+    broken.write_bytes((MODELS / "tiny_fp32.tflite").read_bytes()[:-40])
+    asked = Job(str(broken), None, 1, CALLS, 7, 120.0)
+    outcome = LitertTarget().execute(asked, tmp_path)
+    assert outcome.failure is not None
+    assert outcome.failure.kind in {FailureKind.EXIT, FailureKind.SIGNAL}
+
+
+def test_a_pte_has_no_choice_of_delegate(tmp_path: Path) -> None:
+    """The option is for LiteRT."""
+    program = Path(__file__).parents[2] / "data/versions/executorch-1.5.1.pte"
+    with pytest.raises(UsageError, match="only a LiteRT model"):
+        profile(program, settings=Settings(delegate="none"), out=tmp_path / "out")
+
+
+def test_without_the_extra_the_way_to_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So it is for a version whose structures are not known."""
+    monkeypatch.setattr("opscope.runtimes.litert.installed._MODULE", "no_such_module")
+    with pytest.raises(MissingDependencyError, match="not installed") as caught:
+        installed_litert()
+    assert caught.value.hint == "pip install 'opscope[litert]'"
+
+
+@needs_litert
+def test_another_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its structures may be others."""
+    monkeypatch.setattr("opscope.runtimes.litert.installed.KNOWN", ("1.0.0",))
+    with pytest.raises(MissingDependencyError, match=r"knows the structures of 1\.0\.0"):
+        installed_litert()
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        [],
+        [EventRow("CONV_2D", 2, 1, 1, 0, 0, 0)],
+        [EventRow("Invoke", 1, 1, 5_000, 0, 0, 0)],
+        [EventRow("Invoke", 1, 1, 1, 0, 0, 0), EventRow("\x01", 8, 0, 1, 0, 0, 0)],
+        [EventRow("Invoke", 1, 1, 1, 0, 0, 0), EventRow("Add", 7_000, 0, 1, 0, 0, 0)],
+    ],
+)
+def test_events_of_another_structure_are_refused(events: list[EventRow]) -> None:
+    """No call of the model, times beyond the stopwatch's, or fields that make no sense."""
+    with pytest.raises(Exception, match="not as opscope knows them"):
+        check_events(events, 1_000_000)
