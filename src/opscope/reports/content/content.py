@@ -148,7 +148,8 @@ def off_text(variant: Variant) -> str:
     """What is switched off in a variant, in words."""
     if variant.ablated is None:
         return NOT_KNOWN
-    return f"{', '.join(variant.ablated)} off" if variant.ablated else "all CPU features on"
+    told = f"{', '.join(variant.ablated)} off" if variant.ablated else "all CPU features on"
+    return f"{told}, without XNNPACK" if variant.delegate == "none" else told
 
 
 def threads_text(count: int | None) -> str:
