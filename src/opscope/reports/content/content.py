@@ -159,7 +159,8 @@ def off_text(variant: Variant) -> str:
         return NOT_KNOWN
     if variant.role is Role.CONTROL:
         return "all CPU features on, no switch"
-    return f"{', '.join(variant.ablated)} off" if variant.ablated else "all CPU features on"
+    told = f"{', '.join(variant.ablated)} off" if variant.ablated else "all CPU features on"
+    return f"{told}, without XNNPACK" if variant.delegate == "none" else told
 
 
 def all_threads_text(variants: Sequence[Variant]) -> str:

@@ -35,6 +35,7 @@ _MICRO = 1_000
 _ROOT = "LiteRtRunCompiledModel"
 _DAMAGED = "the file was cut off or edited; run the model again"
 _LONGEST = 1 << 53
+_LATEST, _MOST = 1 << 62, 1 << 31
 _SLACK = 2 * _MICRO
 
 
@@ -115,8 +116,10 @@ class LitertTraceReader:
         """
         try:
             trace = from_json(bytes(data), LitertTrace)
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise TraceFormatError(f"not a LiteRT trace: {error}", where=path, hint=_DAMAGED) from error
+        if trace.schema != SCHEMA:
+            raise TraceFormatError(f"its schema is {trace.schema!r}, not {SCHEMA}", where=path, hint=_DAMAGED)
         if not trace.inferences:
             raise EmptyTraceError("the trace has no inference", where=path, hint="the run failed; its log says more")
         try:
@@ -149,6 +152,8 @@ def _table(trace: LitertTrace) -> EventTable:
         _check(one, number)
         start = clock if one.start_ns is None else one.start_ns
         clock = start + one.wall_ns
+        if clock >= _LATEST:
+            raise InvariantError(f"inference {number} ends at an impossible time")
         _add(rows, one, number, start, one.method or trace.method)
     return EventTable.build(_columns(rows), Clock.NS, _warnings(rows))
 
@@ -224,9 +229,10 @@ def _row(event: EventRow, parent: _Row, laid: int, at: int, *, measured: bool) -
     duration = min(duration, max(0, last - start))
     scope, backend = _KINDS.get(event.type, (Scope.CONTROL, None))
     number, graph = (
-        value if event.type == OPERATOR and value < _LONGEST else -1 for value in (event.metadata1, event.metadata2)
+        value if event.type == OPERATOR and 0 <= value < _LONGEST else -1
+        for value in (event.metadata1, event.metadata2)
     )
-    own = event.metadata1 if event.type == DELEGATE_OP and event.metadata1 < _LONGEST else -1
+    own = event.metadata1 if event.type == DELEGATE_OP and 0 <= event.metadata1 < _LONGEST else -1
     name = event.tag or "unnamed"
     return _Row(
         parent.run, parent.method, scope, name, backend, number, graph, own, start, duration, at, synthetic=not measured
