@@ -1,0 +1,1 @@
+"""LiteRT: its installed package, its programs, the process that runs them and the traces of that process."""
