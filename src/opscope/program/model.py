@@ -79,7 +79,9 @@ class ModelMethod:
         rows = record.instruction_handles if record else ()
         self.handles = {row.instruction: row.handles for row in rows if row.method == plan.name}
         own = None if model.outside is None else model.outside.reasons
-        self.reasons = None if own is None else {number: why for (name, number), why in own.items() if name == plan.name}
+        self.reasons = (
+            None if own is None else {number: why for (name, number), why in own.items() if name == plan.name}
+        )
 
 
 AFTER_LOWERING = (

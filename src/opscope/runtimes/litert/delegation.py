@@ -28,6 +28,8 @@ DELEGATED = frozenset(
 _FIXED_WEIGHTS = {"CONV_2D": (1, 2), "DEPTHWISE_CONV_2D": (1, 2), "TRANSPOSE_CONV": (0, 1), "PRELU": (1,)}
 _OPTIONS = {"PAD": (1,), "MEAN": (1,), "SUM": (1,), "TRANSPOSE": (1,), "SLICE": (1, 2), "RESIZE_BILINEAR": (1,)}
 _BOUNDS = frozenset({"NONE", "RELU", "RELU_N1_TO_1", "RELU6"})
+_FLOAT_ONLY = frozenset({"AVERAGE_POOL_2D", "SOFTMAX"})
+"""Taken of floating point alone; seen with LiteRT 2.3.0."""
 _FLOATS = frozenset({"float32", "float16"})
 _QUANTISED = frozenset({"int8", "uint8", "int4"})
 
@@ -59,9 +61,11 @@ def _type_refused(
         data = [*given[2:3], *made[:1]]
     for tensor in data:
         name = tensor.dtype.name
-        if name in _FLOATS or (name in _QUANTISED and tensor.quantisation is not None):
+        quantised = name in _QUANTISED and tensor.quantisation is not None
+        if name in _FLOATS or (quantised and operator.name not in _FLOAT_ONLY):
             continue
         text = "tensors of float32 and quantised int8 and uint8 are taken"
+        text = "tensors of floating point are taken" if operator.name in _FLOAT_ONLY else text
         return _because(Cause.NUMBER_TYPE, text, f"{tensor.name}: {name}")
     return None
 

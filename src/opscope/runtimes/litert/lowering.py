@@ -101,6 +101,7 @@ _KINDS = {
     "SOFTMAX": "Softmax",
     "SQRT": "SquareRoot",
     "SQUARE": "Square",
+    "SQUARED_DIFFERENCE": "SquaredDifference",
     "SUB": "Subtract",
     "TANH": "Tanh",
     "TRANSPOSE": "StaticTranspose",
@@ -360,9 +361,9 @@ class _GraphBuilder:
     ) -> Convolution:
         options = operator.options
         sizes = data[1:3] if not back else self._shape(operator.outputs[0])[1:3]
-        border = [_border(options.same, *row) for row in zip(sizes, weights[1:3], options.strides, options.dilations)]
-        border = border if len(border) > 1 else [(0, 0), (0, 0)]
-        (top, bottom), (left, right) = border
+        rows = zip(sizes, weights[1:3], options.strides, options.dilations, strict=False)
+        border = [_border(options.same, *row) for row in rows]
+        (top, bottom), (left, right) = border if len(border) > 1 else [(0, 0), (0, 0)]
         return Convolution(
             *(top, right, bottom, left), *weights[1:3], *options.strides, *options.dilations, *channels, 0, 0
         )
