@@ -42,55 +42,67 @@ def _dense(x: tf.Tensor, out: int) -> tf.Tensor:
 
 
 def cnn(x: tf.Tensor) -> tf.Tensor:
+    """Convolutions with a residual, a mean and a layer."""
     x = tf.nn.relu(_conv(x, 8, stride=2))
     y = _conv(_depthwise(x), 8, 1)
     return _dense(tf.reduce_mean(x + y, [1, 2]), 4)
 
 
 def pooled(x: tf.Tensor) -> tf.Tensor:
+    """Two poolings; quantised, the average stays outside of the delegate."""
     x = tf.nn.max_pool2d(_conv(x, 4), 2, 2, "VALID")
     return tf.nn.avg_pool2d(x, 2, 2, "VALID")
 
 
 def mlp(x: tf.Tensor) -> tf.Tensor:
+    """Two layers and a softmax; quantised, the softmax stays outside."""
     return tf.nn.softmax(_dense(tf.nn.relu(_dense(x, 16)), 8))
 
 
 def branches(x: tf.Tensor) -> tf.Tensor:
+    """Two convolutions joined."""
     return tf.concat([_conv(x, 4, 1), _conv(x, 4, 3)], -1) * 0.5
 
 
 def padded(x: tf.Tensor) -> tf.Tensor:
+    """A padding that XNNPACK fuses into the convolution."""
     return _conv(tf.pad(x, [[0, 0], [1, 1], [1, 1], [0, 0]]), 4, stride=2, padding="VALID")
 
 
 def activations(x: tf.Tensor) -> tf.Tensor:
+    """Unary operators and sums."""
     return tf.nn.sigmoid(x) + tf.nn.tanh(x) - tf.nn.elu(x)
 
 
 def hardswish(x: tf.Tensor) -> tf.Tensor:
+    """A pattern that the converter makes one operator."""
     x = _conv(x, 4)
     return x * tf.nn.relu6(x + 3.0) * (1 / 6)
 
 
 def leaky(x: tf.Tensor) -> tf.Tensor:
+    """A slope for negative inputs."""
     return tf.nn.leaky_relu(_conv(x, 4), 0.1)
 
 
 def transposed(x: tf.Tensor) -> tf.Tensor:
+    """A transposed convolution."""
     return tf.nn.conv2d_transpose(x, _weights(2, 2, 4, 3), (1, 32, 32, 4), 2, "SAME")
 
 
 def resized(x: tf.Tensor) -> tf.Tensor:
+    """A bilinear resizing."""
     return tf.compat.v1.image.resize_bilinear(_conv(x, 4), (32, 32), half_pixel_centers=True)
 
 
 def attention(x: tf.Tensor) -> tf.Tensor:
+    """Two products of computed matrices."""
     scores = tf.nn.softmax(tf.matmul(x, x, transpose_b=True) * 0.25)
     return tf.matmul(scores, x)
 
 
 def layout(x: tf.Tensor) -> tf.Tensor:
+    """A transpose and a reshape."""
     return tf.reshape(tf.transpose(x, [0, 3, 1, 2]), (1, 3, 256)) + 1.0
 
 
@@ -100,18 +112,22 @@ def outside(x: tf.Tensor) -> tf.Tensor:
 
 
 def unary(x: tf.Tensor) -> tf.Tensor:
+    """Elementary functions."""
     return tf.sqrt(tf.abs(x)) + tf.exp(-tf.square(x))
 
 
 def difference(x: tf.Tensor) -> tf.Tensor:
+    """A squared difference."""
     return tf.math.squared_difference(_conv(x, 4), _conv(x, 4, 1))
 
 
 def sliced(x: tf.Tensor) -> tf.Tensor:
+    """A slice of an image."""
     return tf.slice(_conv(x, 4), [0, 2, 2, 0], [1, 8, 8, 4]) / 2.0
 
 
 def prelu(x: tf.Tensor) -> tf.Tensor:
+    """Maximum and minimum."""
     return tf.maximum(x, 0.0) + tf.minimum(x, 0.0) * 0.3
 
 

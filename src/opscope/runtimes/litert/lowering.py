@@ -364,8 +364,13 @@ class _GraphBuilder:
         rows = zip(sizes, weights[1:3], options.strides, options.dilations, strict=False)
         border = [_border(options.same, *row) for row in rows]
         (top, bottom), (left, right) = border if len(border) > 1 else [(0, 0), (0, 0)]
+        height, width = weights[1:3]
+        inputs, outputs, groups = channels
         return Convolution(
-            *(top, right, bottom, left), *weights[1:3], *options.strides, *options.dilations, *channels, 0, 0
+            *(top, right, bottom, left, height, width),
+            *options.strides,
+            *options.dilations,
+            *(inputs, outputs, groups, 0, 0),
         )
 
     def _pooling(self, operator: TfliteOperator) -> Attributes | None:
@@ -401,7 +406,7 @@ class _GraphBuilder:
         return self._graph.tensors[operator.inputs[place]].values if place < len(operator.inputs) else None
 
 
-def _border(same: bool, size: int, window: int, stride: int, dilation: int) -> tuple[int, int]:  # noqa: FBT001 - of the schema
+def _border(same: bool, size: int, window: int, stride: int, dilation: int) -> tuple[int, int]:
     """Padding before and after a dimension, as TensorFlow's SAME spreads it."""
     if not same:
         return 0, 0

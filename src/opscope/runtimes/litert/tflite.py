@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from opscope.readers.fields import Number
 
 IDENTIFIER, IDENTIFIER_OFFSET = b"TFL3", 4
 VERSION = 3
@@ -420,11 +419,7 @@ def _options(tables: Tables) -> list[TfliteOptions]:
 def _column(members: Tables, name: str, slots: int | tuple[int, int]) -> Sequence[object]:
     """One option of each operator."""
     if isinstance(slots, tuple):
-        kind: Number[int] | Number[bool] = BOOL if name == "adjoint" else INT32
-        first, second = (numbers(members, slot, kind) for slot in slots)  # type: ignore[misc]
-        if name in {"strides", "dilations"}:
-            return [(max(a, 1), max(b, 1)) for a, b in zip(first, second, strict=True)]
-        return list(zip(first, second, strict=True))
+        return _pairs(members, name, slots)
     if name == "activation":
         codes = numbers(members, slots, UINT8)
         return [_ACTIVATIONS[code] if code < len(_ACTIVATIONS) else f"unknown-{code}" for code in codes]
@@ -432,7 +427,15 @@ def _column(members: Tables, name: str, slots: int | tuple[int, int]) -> Sequenc
         return [code == 0 for code in numbers(members, slots, UINT8)]
     if name == "alpha":
         return numbers(members, slots, FLOAT32)
-    return numbers(members, slots, INT32 if name == "axis" else BOOL)
+    return numbers(members, slots, INT32) if name == "axis" else numbers(members, slots, BOOL)
+
+
+def _pairs(members: Tables, name: str, slots: tuple[int, int]) -> Sequence[object]:
+    """An option that is a pair of numbers; a stride of 0 is what a damaged file has."""
+    if name == "adjoint":
+        return list(zip(*(numbers(members, slot, BOOL) for slot in slots), strict=True))
+    both = zip(*(numbers(members, slot, INT32) for slot in slots), strict=True)
+    return list(both) if name in {"window", "subgraphs"} else [(max(a, 1), max(b, 1)) for a, b in both]
 
 
 def _signatures(root: Tables, subgraphs: Sequence[TfliteSubgraph]) -> tuple[TfliteSignature, ...]:

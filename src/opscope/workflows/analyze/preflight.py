@@ -14,12 +14,12 @@ _HEAD = 8
 
 
 def preflight(path: str | Path) -> PreflightResult:
-    """What of a .pte or .tflite XNNPACK will run, what share SME and SME2 can accelerate, what holds it back, and what to do.
+    """What of a program XNNPACK will run, what share SME and SME2 can accelerate, what holds it back, and what to do.
 
     Nothing is run and no device is needed. A delegate without a payload is counted, and its work stays unknown.
 
     Args:
-        path: the program.
+        path: the program, a .pte or a .tflite.
 
     Raises:
         NotFoundError: there is no such file.
@@ -49,5 +49,6 @@ def _check(path: Path) -> None:
         raise NotFoundError("it is a directory, not a program", where=path, hint=hint)
     head = bytes(mapped_file(path)[:_HEAD])
     if not (is_program(head) or is_tflite_program(head)):
-        hint = "give a .tflite, or a .pte as written by `opscope profile` or ExecuTorch's exporter; `opscope analyze` reads traces"
+        known = "a .tflite, or a .pte as written by `opscope profile` or ExecuTorch's exporter"
+        hint = f"give {known}; `opscope analyze` reads traces"
         raise not_recognised(path, hint=hint)
