@@ -427,7 +427,9 @@ def _column(members: Tables, name: str, slots: int | tuple[int, int]) -> Sequenc
         return [code == 0 for code in numbers(members, slots, UINT8)]
     if name == "alpha":
         return numbers(members, slots, FLOAT32)
-    return numbers(members, slots, INT32) if name == "axis" else numbers(members, slots, BOOL)
+    if name == "axis":
+        return numbers(members, slots, INT32)
+    return numbers(members, slots, BOOL)
 
 
 def _pairs(members: Tables, name: str, slots: tuple[int, int]) -> Sequence[object]:
