@@ -165,6 +165,17 @@ def _programs() -> list[bytes]:
     return [tiny_program(), *(path.read_bytes() for path in sorted(DATA.glob("*.pte")))]
 
 
+def _tflites() -> list[bytes]:
+    return [path.read_bytes() for path in sorted((DATA / "tflite").glob("*.tflite"))[:6]]
+
+
+def _read_tflite(data: bytes) -> object:
+    from opscope.runtimes.litert.lowering import lowered
+    from opscope.runtimes.litert.tflite import decode_tflite
+
+    return lowered(decode_tflite(data, str(WHERE)))
+
+
 def _read_program(data: bytes) -> object:
     from opscope.runtimes.executorch.pte import read_program
 
@@ -538,6 +549,7 @@ TARGETS = (
         etdump_tree.STRUCTURE,
     ),
     Target("pte", "opscope.runtimes.executorch.pte", _read_program, _programs, (b"ET12", b"eh00", b"\0" * 8)),
+    Target("tflite", "opscope.runtimes.litert.tflite", _read_tflite, _tflites, (b"TFL3", b"\0" * 8)),
     Target(
         "ptd",
         "opscope.runtimes.executorch.ptd",

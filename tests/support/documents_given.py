@@ -12,7 +12,7 @@ import kit_files
 GIVEN = {
     "README.md": "activate my_model.pte trace.etdump before/ after/ new=bundle old=other out=bundle kit",
     "docs/tutorial.md": "activate",
-    "docs/how-to/check-a-model-before-running-it.md": "my_model.pte",
+    "docs/how-to/check-a-model-before-running-it.md": "my_model.pte my_model.tflite",
     "docs/how-to/choose-what-to-switch-off.md": "my_model.pte",
     "docs/how-to/compare-two-runs.md": "mb=bundle mb-int8=other before/ after/",
     "docs/how-to/find-the-slow-layer.md": "model.pte trace.etdump",
@@ -71,6 +71,10 @@ def _program(store: Store, path: Path) -> None:
     shutil.copyfile(store.program.with_suffix(".etrecord"), path.with_suffix(".etrecord"))
 
 
+def _tflite(_store: Store, path: Path) -> None:
+    shutil.copyfile(Path(__file__).parents[1] / "data" / "tflite" / "cnn.tflite", path)
+
+
 def _trace(store: Store, path: Path) -> None:
     shutil.copyfile(store.traces()[0], path)
 
@@ -108,6 +112,7 @@ def _npu_trace(_store: Store, path: Path) -> None:
 
 _MAKERS: dict[str, Callable[[Store, Path], None]] = {
     ".pte": _program,
+    ".tflite": _tflite,
     ".etdump": _trace,
     "activate": _activate,
     "kit": _kit,

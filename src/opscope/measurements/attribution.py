@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from opscope.analysis.analysis import ProgramInfo, ProgramKnowledge
 from opscope.analysis.operators.attribution import attribute, method_names
 from opscope.core.errors import InvalidBundleError, MismatchError, NotFoundError, OpscopeError, reading
-from opscope.core.files import sha256_of
+from opscope.core.files import head_of, sha256_of
 from opscope.core.table import TraceWarning
 from opscope.measurements.export_record import recorded_tokens
 from opscope.program.model import ProgramModel
@@ -18,7 +18,9 @@ from opscope.program.structure.plan import PlannedTensor
 from opscope.runtimes.executorch.etrecord.etrecord import read_etrecord
 from opscope.runtimes.executorch.pte import read_executable
 from opscope.runtimes.executorch.xnnpack.payload import read_xnn_graphs
+from opscope.runtimes.litert.lowering import read_tflite_model
 from opscope.runtimes.litert.signatures import is_tflite
+from opscope.runtimes.litert.tflite import is_tflite_program
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from opscope.bundle.manifest import Model
     from opscope.measurements.side import Side
 
+_HEAD = 8
 _OTHER = "give the program that was run: its operators must match the trace"
 _OTHER_RECORD = "give the record of the same export, or omit it"
 
@@ -36,7 +39,7 @@ def read_model(program: Path, etrecord: Path | None = None) -> ProgramModel:
     """The typed picture of a model from its files.
 
     Args:
-        program: the .pte.
+        program: the .pte or .tflite.
         etrecord: the ETRecord of the same export; None: modules and source lines are not known.
 
     Raises:
@@ -135,6 +138,8 @@ def usable_model(program: Path, etrecord: Path | None) -> tuple[ProgramModel, Pa
 def _model(program: tuple[str, int], etrecord: tuple[str, int] | None = None) -> ProgramModel:
     """Variants of a bundle share a model; a file that changed is read again."""
     path = Path(program[0])
+    if is_tflite_program(head_of(path, _HEAD)):
+        return read_tflite_model(path)
     executable = read_executable(path)
     # A program may be kept without the payloads of its delegates.
     whole = all(delegate.data for plan in executable.plans for delegate in plan.delegates)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from opscope.program.origin import Origins
 from opscope.program.structure.plan import InstructionKind
@@ -11,9 +11,22 @@ from opscope.program.structure.plan import InstructionKind
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from opscope.program.partition.portable_reason import PortableReason
     from opscope.program.structure.etrecord import EtRecord
     from opscope.program.structure.plan import Executable, MethodPlan
     from opscope.program.xnnpack.graph import DelegateGraph, XnnGraph
+
+
+class StayedOutside(NamedTuple):
+    """Why operators were not delegated, where the runtime decides that when it loads a model.
+
+    Attributes:
+        rules: the release that the rules are of.
+        reasons: by method and instruction.
+    """
+
+    rules: str
+    reasons: Mapping[tuple[str, int], PortableReason]
 
 
 class ProgramModel:
@@ -23,10 +36,18 @@ class ProgramModel:
         executable: the .pte.
         graphs: of its XNNPACK delegates.
         record: the ETRecord; None without. One that was recorded of another model is left out, see ``conflict``.
+        outside: why operators were not delegated; None where the exporter decided that.
     """
 
-    def __init__(self, executable: Executable, graphs: Sequence[DelegateGraph], record: EtRecord | None) -> None:
+    def __init__(
+        self,
+        executable: Executable,
+        graphs: Sequence[DelegateGraph],
+        record: EtRecord | None,
+        outside: StayedOutside | None = None,
+    ) -> None:
         self.executable = executable
+        self.outside = outside
         self.graphs = tuple(graphs)
         self.conflict = None if record is None else _conflict(executable, self.graphs, record)
         self.record = record if self.conflict is None else None
@@ -45,6 +66,8 @@ class ModelMethod:
         graphs: of its XNNPACK delegates, by the number of the delegate.
         origins: what caused its operators; None without a record of this method.
         handles: debug handles by instruction; empty without a record.
+        reasons: why operators were not delegated, by instruction, where the runtime decides that; None where the
+            exporter did.
     """
 
     def __init__(self, model: ProgramModel, plan: MethodPlan) -> None:
@@ -55,6 +78,10 @@ class ModelMethod:
         self.origins = Origins(found[0]) if found else None
         rows = record.instruction_handles if record else ()
         self.handles = {row.instruction: row.handles for row in rows if row.method == plan.name}
+        own = None if model.outside is None else model.outside.reasons
+        self.reasons = (
+            None if own is None else {number: why for (name, number), why in own.items() if name == plan.name}
+        )
 
 
 AFTER_LOWERING = (

@@ -35,7 +35,8 @@ def preflight_summary(preflight: Preflight, here: str | None = None) -> Renderab
         preflight: of a program.
         here: what is to be said of the machine on which it was asked.
     """
-    parts: list[RenderableType] = [Text(f"{plain(preflight.path)} (pte)", style="dim")]
+    kind = "tflite" if preflight.partition_rules.startswith("LiteRT") else "pte"
+    parts: list[RenderableType] = [Text(f"{plain(preflight.path)} ({kind})", style="dim")]
     for method in preflight.methods:
         parts += _method(method, elsewhere=here is not None)
     rules = f"rules of {preflight.acceleration_rules}; the partitioner's of {preflight.partition_rules}"

@@ -301,14 +301,14 @@ def attribute(
         walk = _MethodWalk(own, (inputs or {}).get(own.plan.name))
         unknown += [own.plan.name] if walk.guessing else []
         conflict = walk.run(called, operators, calls)
-        reasons |= _reasons(own.plan, called)
+        reasons |= _reasons(own, called)
     return Attributions(operators, calls, conflict, unknown, _module_types(model), reasons)
 
 
-def _reasons(plan: MethodPlan, called: _Calls) -> dict[tuple[str, int], PortableReason]:
-    found = PortableReasons(plan)
-    known = ((instruction, found.of(instruction)) for instruction in called)
-    return {(plan.name, instruction): reason for instruction, reason in known if reason is not None}
+def _reasons(method: ModelMethod, called: _Calls) -> dict[tuple[str, int], PortableReason]:
+    told = PortableReasons(method.plan).of if method.reasons is None else method.reasons.get
+    known = ((instruction, told(instruction)) for instruction in called)
+    return {(method.plan.name, instruction): reason for instruction, reason in known if reason is not None}
 
 
 def _stranger(model: ProgramModel, called: _Calls) -> str:

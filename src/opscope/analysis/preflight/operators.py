@@ -80,9 +80,9 @@ def planned_operators(method: ModelMethod) -> list[Planned]:
 
     Shapes that can differ between calls are taken at their upper bound.
     """
-    reasons = PortableReasons(method.plan)
+    told = PortableReasons(method.plan).of if method.reasons is None else method.reasons.get
     steps = method.plan.chains[0].steps if method.plan.chains else ()
-    found = [_portable(method, number, reason) for number in range(len(steps)) if (reason := reasons.of(number))]
+    found = [_portable(method, number, reason) for number in range(len(steps)) if (reason := told(number))]
     callers = method.plan.callers()
     for number, graph in method.graphs.items():
         found += _delegated(graph, len(callers.get(number, ())))

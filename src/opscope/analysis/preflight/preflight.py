@@ -134,7 +134,8 @@ def preflight(model: ProgramModel, path: str, sha256: str) -> Preflight:
         path: of the program.
         sha256: of the program.
     """
-    return Preflight(path, sha256, TABLE, RULES_OF, [_method(method) for method in model.methods.values()])
+    rules = RULES_OF if model.outside is None else model.outside.rules
+    return Preflight(path, sha256, TABLE, rules, [_method(method) for method in model.methods.values()])
 
 
 def _method(method: ModelMethod) -> MethodPreflight:

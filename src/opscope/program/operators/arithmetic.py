@@ -49,6 +49,7 @@ PER_ELEMENT: dict[str, int] = {
     "sigmoid": 4,  # 1 / (1 + exp(-x))
     "silu": 5,  # x * sigmoid(x)
     "softplus": 3,  # log(1 + exp(x))
+    "squareddifference": 2,  # (a - b)^2, by the name of XNNPACK's node
 }
 
 SOFTMAX = 5  # for each element: maximum, subtraction, exp, sum, division

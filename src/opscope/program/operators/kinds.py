@@ -303,7 +303,7 @@ KINDS: tuple[Kind, ...] = (
         logical_and logical_or logical_xor bitwise_and bitwise_or bitwise_xor atan2 addcmul addcdiv lerp
         bitwise_left_shift bitwise_right_shift quantized_add quantized_mul quantized_div
         """,
-        nodes="Add Subtract Multiply Div Minimum Maximum",
+        nodes="Add Subtract Multiply Div Minimum Maximum SquaredDifference",
         coreml="""
         add sub mul real_div floor_div mod pow maximum minimum equal not_equal greater greater_equal less
         less_equal logical_and logical_or logical_xor select

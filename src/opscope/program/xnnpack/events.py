@@ -38,6 +38,7 @@ OPERATORS: dict[str, tuple[str, ...]] = {
     "ReciprocalSquareRoot": ("Reciprocal Square Root",),
     "Sin": ("Sine",),
     "SquareRoot": ("Square Root",),
+    "SquaredDifference": ("Squared Difference",),
     "StaticConstantPad": ("Constant Pad",),
     "StaticReshape": ("Static Reshape", "Copy"),
     "StaticResizeBilinear2D": ("Resize Bilinear",),

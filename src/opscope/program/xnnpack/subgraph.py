@@ -27,7 +27,7 @@ UNARY = frozenset(
     Gelu Tanh Exp Sin Cos
     """.split()
 )
-BINARY = frozenset("Add Div Minimum Maximum Multiply Subtract PReLU".split())
+BINARY = frozenset("Add Div Minimum Maximum Multiply Subtract PReLU SquaredDifference".split())
 SEPARATE_ACTIVATION = frozenset("Add Subtract Multiply Div GlobalAvgPooling2d".split())
 """Kinds whose fused activation XNNPACK runs as an operator of its own, a Clamp."""
 _DYNAMIC = frozenset({"qdint8", "qpint8"})

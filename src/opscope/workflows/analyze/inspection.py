@@ -56,8 +56,9 @@ def _summary(path: Path, head: bytes) -> Inspected | None:
     from opscope.runtimes.executorch.etrecord.etrecord import is_etrecord, read_etrecord
     from opscope.runtimes.executorch.pte import is_program
     from opscope.runtimes.executorch.xnnpack.log import is_kernel_log, read_kernel_log
+    from opscope.runtimes.litert.tflite import is_tflite_program
 
-    if is_program(head):
+    if is_program(head) or is_tflite_program(head):
         return _program(path)
     if is_etrecord(head):
         return summarise_record(read_etrecord(path), str(path), sha256_of(path))

@@ -14,17 +14,17 @@ _HEAD = 8
 
 
 def preflight(path: str | Path) -> PreflightResult:
-    """What of a .pte XNNPACK will run, what share SME and SME2 can accelerate, what holds it back, and what to do.
+    """What of a program XNNPACK will run, what share SME and SME2 can accelerate, what holds it back, and what to do.
 
     Nothing is run and no device is needed. A delegate without a payload is counted, and its work stays unknown.
 
     Args:
-        path: the program.
+        path: the program, a .pte or a .tflite.
 
     Raises:
         NotFoundError: there is no such file.
         StorageError: it cannot be read.
-        TraceFormatError: it is not a .pte, truncated, or damaged.
+        TraceFormatError: it is neither a .pte nor a .tflite, truncated, or damaged.
     """
     from opscope.analysis.preflight.preflight import preflight as look
     from opscope.core.files import sha256_of
@@ -42,10 +42,13 @@ def _check(path: Path) -> None:
     from opscope.readers.mapped import mapped_file
     from opscope.readers.other_files import not_recognised
     from opscope.runtimes.executorch.pte import is_program
+    from opscope.runtimes.litert.tflite import is_tflite_program
 
     if path.is_dir():
-        hint = "name the .pte; in a bundle it is in the directory model"
+        hint = "name the .pte or .tflite; in a bundle it is in the directory model"
         raise NotFoundError("it is a directory, not a program", where=path, hint=hint)
-    if not is_program(bytes(mapped_file(path)[:_HEAD])):
-        hint = "give a .pte, as written by `opscope profile` or ExecuTorch's exporter; `opscope analyze` reads traces"
+    head = bytes(mapped_file(path)[:_HEAD])
+    if not (is_program(head) or is_tflite_program(head)):
+        known = "a .tflite, or a .pte as written by `opscope profile` or ExecuTorch's exporter"
+        hint = f"give {known}; `opscope analyze` reads traces"
         raise not_recognised(path, hint=hint)

@@ -1,0 +1,440 @@
+"""The program that LiteRT makes of a .tflite: calls of its XNNPACK delegate, and operators that stay outside.
+
+A .tflite names operators; the delegate turns those that it takes into graphs of XNNPACK when the model is loaded. This
+module does the same from the file, so that a .tflite answers the questions of a .pte. What the delegate defines follows
+``tflite/delegates/xnnpack/xnnpack_delegate.cc``; how the model is cut follows ``tflite/graph_info.cc``
+(``PartitionGraphIntoIndependentNodeSubsets``).
+
+Instructions have LiteRT's numbers of nodes: those of the file first, calls of delegates behind them. A model that is
+one call of the delegate has this one instruction.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from opscope.program.model import ProgramModel, StayedOutside
+from opscope.program.structure.dtypes import NumberType
+from opscope.program.structure.plan import (
+    Chain,
+    Delegate,
+    Dynamism,
+    Executable,
+    InstructionKind,
+    MethodPlan,
+    PlannedMemory,
+    PlannedStep,
+    PlannedTensor,
+)
+from opscope.program.xnnpack.graph import (
+    Concatenation,
+    Convolution,
+    DelegateGraph,
+    Padding,
+    PayloadHeader,
+    Pooling,
+    QuantisationKind,
+    QuantisationScales,
+    Reshaping,
+    Resizing,
+    Slicing,
+    Slope,
+    Transposition,
+    XnnGraph,
+    XnnNode,
+    XnnValue,
+)
+from opscope.runtimes.litert.delegation import RULES_OF, refusal
+from opscope.runtimes.litert.tflite import IDENTIFIER, TfliteSignature, read_tflite
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from opscope.program.partition.portable_reason import PortableReason
+    from opscope.program.xnnpack.graph import Attributes
+    from opscope.runtimes.litert.tflite import TfliteModel, TfliteOperator, TfliteSubgraph, TfliteTensor
+
+XNNPACK = "XnnpackBackend"
+UNSIGNED = "serving_default"
+"""What LiteRT calls the function of a model without signatures."""
+_IMAGE = 4
+_KINDS = {
+    "ABS": "Abs",
+    "ADD": "Add",
+    "AVERAGE_POOL_2D": "AvgPooling2d",
+    "BATCH_MATMUL": "BatchMatrixMultiply",
+    "CEIL": "Ceiling",
+    "CONV_2D": "Conv2d",
+    "COS": "Cos",
+    "DEPTHWISE_CONV_2D": "DepthwiseConv2d",
+    "DEQUANTIZE": "Convert",
+    "DIV": "Div",
+    "ELU": "ELU",
+    "EXP": "Exp",
+    "EXPAND_DIMS": "StaticReshape",
+    "FLOOR": "Floor",
+    "FULLY_CONNECTED": "FullyConnected",
+    "GELU": "Gelu",
+    "HARD_SWISH": "Hardswish",
+    "LEAKY_RELU": "LeakyReLU",
+    "LOG": "Log",
+    "LOGISTIC": "Sigmoid",
+    "MAXIMUM": "Maximum",
+    "MAX_POOL_2D": "MaxPooling2d",
+    "MEAN": "GlobalAvgPooling2d",
+    "MINIMUM": "Minimum",
+    "MUL": "Multiply",
+    "NEG": "Negate",
+    "PAD": "StaticConstantPad",
+    "PRELU": "PReLU",
+    "QUANTIZE": "Convert",
+    "RELU": "Clamp",
+    "RELU6": "Clamp",
+    "RELU_N1_TO_1": "Clamp",
+    "RESHAPE": "StaticReshape",
+    "RESIZE_BILINEAR": "StaticResizeBilinear2D",
+    "RSQRT": "ReciprocalSquareRoot",
+    "SIN": "Sin",
+    "SLICE": "StaticSlice",
+    "SOFTMAX": "Softmax",
+    "SQRT": "SquareRoot",
+    "SQUARE": "Square",
+    "SQUARED_DIFFERENCE": "SquaredDifference",
+    "SUB": "Subtract",
+    "TANH": "Tanh",
+    "TRANSPOSE": "StaticTranspose",
+    "TRANSPOSE_CONV": "ConvTranspose2d",
+}
+_BOUNDS = {"RELU": (0.0, math.inf), "RELU6": (0.0, 6.0), "RELU_N1_TO_1": (-1.0, 1.0)}
+# Inputs that are data of the node; the others are its options.
+_DATA = dict.fromkeys("PAD RESHAPE EXPAND_DIMS MEAN SUM TRANSPOSE SLICE STRIDED_SLICE RESIZE_BILINEAR".split(), 1)
+_MOST_JOINED = 5
+
+
+def read_tflite_model(path: Path) -> ProgramModel:
+    """What LiteRT and its XNNPACK delegate will make of a .tflite.
+
+    Raises:
+        NotFoundError: there is no such file.
+        StorageError: it cannot be read.
+        TraceFormatError: it is not a .tflite, truncated, or damaged.
+    """
+    return lowered(read_tflite(path))
+
+
+def lowered(model: TfliteModel) -> ProgramModel:
+    """A model as the delegate cuts it; each signature is a method."""
+    plans: list[MethodPlan] = []
+    graphs: list[DelegateGraph] = []
+    reasons: dict[tuple[str, int], PortableReason] = {}
+    for signature in model.signatures or (TfliteSignature(UNSIGNED, 0, (), ()),):
+        lowering = _Lowering(signature.key, model.subgraphs[signature.subgraph])
+        plans.append(lowering.plan())
+        graphs += lowering.graphs
+        reasons |= {(signature.key, number): reason for number, reason in lowering.reasons.items()}
+    executable = Executable(IDENTIFIER.decode(), model.version, tuple(plans), (), (), None, ())
+    return ProgramModel(executable, graphs, None, StayedOutside(RULES_OF, reasons))
+
+
+class _Lowering:
+    """One signature cut into calls of the delegate and operators outside."""
+
+    def __init__(self, name: str, graph: TfliteSubgraph) -> None:
+        self._name, self._graph = name, graph
+        refused = {number: refusal(graph, operator) for number, operator in enumerate(graph.operators)}
+        self.reasons = {number: reason for number, reason in refused.items() if reason is not None}
+        self._parts = partitions(graph, frozenset(self.reasons))
+        whole = len(self._parts) == 1 and not self.reasons
+        self._first = 0 if whole else len(graph.operators)
+        self.graphs = [
+            DelegateGraph(name, part, (self._first + part,), _GraphBuilder(graph, members).graph())
+            for part, members in enumerate(self._parts)
+        ]
+
+    def plan(self) -> MethodPlan:
+        """Its instructions, with the tensors of the file as values."""
+        operators = self._graph.operators
+        called = list(dict.fromkeys(operators[number].name for number in self.reasons))
+        steps = [self._step(number, called) for number in range(self._first)]
+        steps += [PlannedStep(InstructionKind.DELEGATE, g.delegate, g.graph.arguments()) for g in self.graphs]
+        return MethodPlan(
+            name=self._name,
+            values=tuple(_planned(tensor) for tensor in self._graph.tensors),
+            inputs=self._graph.inputs,
+            outputs=self._graph.outputs,
+            operators=tuple(called),
+            delegates=tuple(Delegate(XNNPACK, (), None) for _ in self.graphs),
+            chains=(Chain(self._graph.inputs, self._graph.outputs, tuple(steps)),),
+            planned_buffers=(),
+        )
+
+    def _step(self, number: int, called: Sequence[str]) -> PlannedStep:
+        """An operator outside; one that the delegate took leaves its number behind."""
+        operator = self._graph.operators[number]
+        if number not in self.reasons:
+            return PlannedStep(InstructionKind.FREE, -1, ())
+        given = tuple(value for value in operator.inputs if value >= 0)
+        arguments = (*given, *operator.outputs, *operator.outputs[-1:])
+        return PlannedStep(InstructionKind.KERNEL, called.index(operator.name), arguments)
+
+
+def partitions(graph: TfliteSubgraph, outside: frozenset[int]) -> list[tuple[int, ...]]:
+    """Numbers of the operators of each call of the delegate, in the order in which LiteRT makes the calls.
+
+    Operators that are ready are taken as long as they are of one sort, delegated or not; then the other sort has its
+    turn.
+    """
+    made_by = {value: number for number, operator in enumerate(graph.operators) for value in operator.outputs}
+    left = list(range(len(graph.operators)))
+    done: set[int] = set()
+    found: list[tuple[int, ...]] = []
+    while left:
+        epoch: list[int] = []
+        sort: bool | None = None
+        for number in left:
+            waits = [made_by[v] for v in graph.operators[number].inputs if v in made_by and made_by[v] != number]
+            ready = all(maker in done for maker in waits)
+            if not ready or (sort is not None and (number in outside) is not sort):
+                continue
+            sort = number in outside
+            epoch.append(number)
+            done.add(number)
+        if not epoch:  # operators that wait for each other: the file is damaged, and no order is right
+            epoch, sort = left, True
+        left = [number for number in left if number not in set(epoch)]
+        if not sort:
+            found.append(tuple(epoch))
+    return found
+
+
+def _planned(tensor: TfliteTensor) -> PlannedTensor:
+    return PlannedTensor(
+        dtype=tensor.dtype,
+        sizes=tensor.shape,
+        dim_order=tuple(range(len(tensor.shape))),
+        dynamism=Dynamism.BOUNDED if tensor.dynamic else Dynamism.STATIC,
+        data_buffer=tensor.buffer if tensor.constant else 0,
+        allocation=None if tensor.constant else PlannedMemory(1, 0),
+        name=tensor.name,
+        external=False,
+    )
+
+
+class _GraphBuilder:
+    """The graph that the delegate defines for some operators of a subgraph."""
+
+    def __init__(self, graph: TfliteSubgraph, members: Sequence[int]) -> None:
+        self._graph, self._members = graph, members
+        self._nodes: list[XnnNode] = []
+        self._added: list[XnnValue] = []
+        self._stored = {number for number, tensor in enumerate(graph.tensors) if tensor.constant}
+
+    def graph(self) -> XnnGraph:
+        """Values and nodes, in the order in which the delegate defines them."""
+        for number in self._members:
+            self._define(number, self._graph.operators[number])
+        made = {value for number in self._members for value in self._graph.operators[number].outputs}
+        read = dict.fromkeys(value for node in self._nodes for value in node.inputs if value < self._own)
+        others = [o for number, o in enumerate(self._graph.operators) if number not in set(self._members)]
+        wanted = {*self._graph.outputs, *(value for operator in others for value in operator.inputs)}
+        inputs = tuple(v for v in read if v not in made and v not in self._stored)
+        outputs = tuple(v for v in sorted(made) if v in wanted and v not in self._stored)
+        places = {value: place for place, value in enumerate((*inputs, *outputs))}
+        values = [self._value(v, places, set(inputs)) for v in dict.fromkeys((*read, *sorted(made)))]
+        header = PayloadHeader(0, 0, 0, 0)
+        nodes = tuple(self._nodes)
+        return XnnGraph(IDENTIFIER.decode(), "", header, (*values, *self._added), nodes, inputs, outputs, (), 0)
+
+    @property
+    def _own(self) -> int:
+        return len(self._graph.tensors)
+
+    def _define(self, number: int, operator: TfliteOperator) -> None:
+        given = [value for value in operator.inputs if value >= 0]
+        if operator.name == "DEQUANTIZE" and given[0] in self._stored:
+            self._stored.update(operator.outputs)  # weights are converted when the model is loaded
+            return
+        if operator.name == "TRANSPOSE_CONV":
+            given = [given[2], given[1], *given[3:]]
+        given = given[: _DATA.get(operator.name, len(given))]
+        kind = self._kind(operator, len(given))
+        if operator.name == "FULLY_CONNECTED" and not operator.options.keep:
+            given[0] = self._flattened(number, given[0], given[1])
+        self._node(number, kind, given, operator.outputs, operator)
+
+    def _kind(self, operator: TfliteOperator, given: int) -> str:
+        if operator.name == "CONCATENATION":
+            return f"Concatenate{given}" if 1 < given <= _MOST_JOINED else "Concatenate"
+        return _KINDS.get(operator.name, operator.name)
+
+    def _flattened(self, number: int, value: int, weights: int) -> int:
+        """XNNPACK makes the data of a fully connected layer a matrix first (XNN_FLAG_TENSORFLOW_RESHAPE_2D)."""
+        columns = max(1, self._graph.tensors[weights].shape[-1] if self._graph.tensors[weights].shape else 1)
+        tensor = self._graph.tensors[value]
+        dims = (math.prod(tensor.shape) // columns, columns)
+        name = self._own + len(self._added)
+        self._added.append(
+            XnnValue(name, number_type(tensor), dims, False, False, 0, _scales(tensor))  # noqa: FBT003 - fields
+        )
+        self._nodes.append(XnnNode("StaticReshape", 0, number, (value,), (name,), None, None, 0, Reshaping(dims)))
+        return name
+
+    def _node(
+        self, number: int, kind: str, given: Sequence[int], made: Sequence[int], operator: TfliteOperator
+    ) -> None:
+        least, most = _BOUNDS.get(operator.options.activation, _BOUNDS.get(operator.name, (None, None)))
+        attributes = self._attributes(operator)
+        self._nodes.append(XnnNode(kind, 0, number, tuple(given), tuple(made), least, most, 0, attributes))
+
+    def _value(self, number: int, places: dict[int, int], inputs: set[int]) -> XnnValue:
+        tensor = self._graph.tensors[number]
+        placed = places.get(number)
+        return XnnValue(
+            id=number,
+            dtype=number_type(tensor),
+            dims=tensor.shape,
+            external_input=number in inputs,
+            external_output=placed is not None and number not in inputs,
+            constant=max(tensor.buffer, 1) if number in self._stored else 0,
+            quantisation=_scales(tensor),
+            external_id=placed,
+        )
+
+    def _shape(self, number: int) -> tuple[int, ...]:
+        return self._graph.tensors[number].shape
+
+    def _attributes(self, operator: TfliteOperator) -> Attributes | None:
+        build = {
+            "CONV_2D": self._convolution,
+            "DEPTHWISE_CONV_2D": self._depthwise,
+            "TRANSPOSE_CONV": self._transposed,
+            "AVERAGE_POOL_2D": self._pooling,
+            "MAX_POOL_2D": self._pooling,
+            "RESHAPE": self._reshaping,
+            "EXPAND_DIMS": self._reshaping,
+            "TRANSPOSE": self._transposition,
+            "PAD": self._padding,
+            "SLICE": self._slicing,
+            "RESIZE_BILINEAR": self._resizing,
+        }.get(operator.name)
+        if build is not None:
+            return build(operator)
+        if operator.name == "CONCATENATION":
+            return Concatenation(operator.options.axis)
+        return Slope(operator.options.alpha) if operator.name == "LEAKY_RELU" else None
+
+    def _convolution(self, operator: TfliteOperator) -> Attributes | None:
+        data, weights = self._images(operator, 0)
+        if data is None or weights is None:
+            return None
+        groups = max(1, data[3] // max(1, weights[3]))
+        return self._window(operator, data, weights, (weights[3], weights[0] // groups, groups))
+
+    def _depthwise(self, operator: TfliteOperator) -> Attributes | None:
+        data, weights = self._images(operator, 0)
+        if data is None or weights is None:
+            return None
+        return self._window(operator, data, weights, (1, max(1, weights[3] // max(1, data[3])), data[3]))
+
+    def _transposed(self, operator: TfliteOperator) -> Attributes | None:
+        data, weights = self._images(operator, 2)
+        if data is None or weights is None:
+            return None
+        return self._window(operator, data, weights, (weights[3], weights[0], 1), back=True)
+
+    def _images(self, operator: TfliteOperator, place: int) -> tuple[tuple[int, ...] | None, tuple[int, ...] | None]:
+        """Shapes of the data and the filter; None for those of another rank than images have."""
+        shapes = [self._shape(operator.inputs[number]) for number in (place, 1) if number < len(operator.inputs)]
+        known = [shape if len(shape) == _IMAGE else None for shape in shapes]
+        return (known[0], known[1]) if len(known) > 1 else (None, None)
+
+    def _window(
+        self,
+        operator: TfliteOperator,
+        data: tuple[int, ...],
+        weights: tuple[int, ...],
+        channels: tuple[int, int, int],
+        *,
+        back: bool = False,
+    ) -> Convolution:
+        options = operator.options
+        sizes = data[1:3] if not back else self._shape(operator.outputs[0])[1:3]
+        rows = zip(sizes, weights[1:3], options.strides, options.dilations, strict=False)
+        border = [_border(options.same, *row) for row in rows]
+        (top, bottom), (left, right) = border if len(border) > 1 else [(0, 0), (0, 0)]
+        height, width = weights[1:3]
+        inputs, outputs, groups = channels
+        return Convolution(
+            *(top, right, bottom, left, height, width),
+            *options.strides,
+            *options.dilations,
+            *(inputs, outputs, groups, 0, 0),
+        )
+
+    def _pooling(self, operator: TfliteOperator) -> Attributes | None:
+        options, data = operator.options, self._shape(operator.inputs[0])
+        if len(data) != _IMAGE:
+            return None
+        rows = zip(data[1:3], options.window, options.strides, (1, 1), strict=True)
+        (top, bottom), (left, right) = (_border(options.same, *row) for row in rows)
+        return Pooling(top, right, bottom, left, *options.window, *options.strides, 1, 1)
+
+    def _reshaping(self, operator: TfliteOperator) -> Attributes:
+        return Reshaping(self._shape(operator.outputs[0]))
+
+    def _resizing(self, operator: TfliteOperator) -> Attributes | None:
+        shape = self._shape(operator.outputs[0])
+        return Resizing(*shape[1:3]) if len(shape) == _IMAGE else None
+
+    def _transposition(self, operator: TfliteOperator) -> Attributes | None:
+        order = self._option(operator, 1)
+        return Transposition(order) if order is not None else None
+
+    def _padding(self, operator: TfliteOperator) -> Attributes | None:
+        both = self._option(operator, 1)
+        zero = self._graph.tensors[operator.inputs[0]].quantisation
+        value = float(zero.zero_point or 0) if zero else 0.0
+        return Padding(both[::2], both[1::2], value) if both is not None else None
+
+    def _slicing(self, operator: TfliteOperator) -> Attributes | None:
+        first = self._option(operator, 1)
+        return Slicing(first, self._shape(operator.outputs[0])) if first is not None else None
+
+    def _option(self, operator: TfliteOperator, place: int) -> tuple[int, ...] | None:
+        return self._graph.tensors[operator.inputs[place]].values if place < len(operator.inputs) else None
+
+
+def _border(same: bool, size: int, window: int, stride: int, dilation: int) -> tuple[int, int]:
+    """Padding before and after a dimension, as TensorFlow's SAME spreads it."""
+    if not same:
+        return 0, 0
+    whole = max(0, (-(-size // stride) - 1) * stride + (window - 1) * dilation + 1 - size)
+    return whole // 2, whole - whole // 2
+
+
+def number_type(tensor: TfliteTensor) -> NumberType:
+    """The type that XNNPACK has for a tensor."""
+    name, scales = tensor.dtype.name, tensor.quantisation
+    short = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}.get(name)
+    if short is not None or scales is None:
+        return NumberType(short or name, tensor.dtype.bits)
+    if name == "uint8":
+        return NumberType("quint8", 8)
+    if name not in {"int4", "int8", "int32"}:
+        return tensor.dtype
+    if scales.blockwise:
+        return NumberType("qbint4" if name == "int4" else f"qb{name}", tensor.dtype.bits)
+    return NumberType(f"q{'' if scales.scales == 1 and name != 'int4' else 'c'}{name}", tensor.dtype.bits)
+
+
+def _scales(tensor: TfliteTensor) -> QuantisationScales:
+    own = tensor.quantisation
+    if own is None:
+        return QuantisationScales(QuantisationKind.NONE)
+    if own.blockwise:
+        return QuantisationScales(QuantisationKind.PER_CHANNEL_GROUP, own.scales, own.channel)
+    if own.channel is None:
+        return QuantisationScales(QuantisationKind.PER_TENSOR, scale=own.scale, zero_point=own.zero_point)
+    return QuantisationScales(QuantisationKind.PER_CHANNEL, own.scales, own.channel)

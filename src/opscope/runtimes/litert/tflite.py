@@ -1,0 +1,459 @@
+"""LiteRT programs (.tflite): a FlatBuffer with identifier ``TFL3``, read without LiteRT or tensorflow.
+
+Source of the layout: ``tflite/converter/schema/schema.fbs`` of LiteRT 2.3.0, version 3 of the schema. The file is
+mapped, and weights are never decoded here, except for the few integers that are options of an operator: paddings,
+permutations, sizes.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+
+from opscope.program.structure.dtypes import NumberType
+from opscope.readers.fields import (
+    BOOL,
+    FLOAT32,
+    INT32,
+    INT64,
+    UINT8,
+    UINT32,
+    UINT64,
+    nested,
+    numbers,
+    referred,
+    texts,
+    union,
+    vectors,
+)
+from opscope.readers.flatbuffer import FlatBuffer, Tables
+from opscope.readers.mapped import mapped_file
+from opscope.readers.other_files import not_recognised
+from opscope.runtimes.litert.tflite_names import BUILTIN_OPERATORS, NUMBER_TYPES
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+
+IDENTIFIER, IDENTIFIER_OFFSET = b"TFL3", 4
+VERSION = 3
+_HINT = "give a .tflite file"
+_CUSTOM, _MORE_CODES = 32, 127
+_FLEX = "Flex"
+_MOST_DIMENSIONS = 16
+_LONGEST_OPTION = 64  # elements of a constant that is an option of an operator
+# Slots of the schema's tables.
+_MODEL_VERSION, _CODES, _SUBGRAPHS, _DESCRIPTION, _BUFFERS, _METADATA, _SIGNATURES = 0, 1, 2, 3, 4, 6, 7
+_TENSORS, _INPUTS, _OUTPUTS, _OPERATORS, _NAME = range(5)
+
+
+class TfliteQuantisation(msgspec.Struct, frozen=True):
+    """How the integers of a tensor stand for real numbers.
+
+    Attributes:
+        scales: number of scales; 1 for a whole tensor.
+        scale: of a whole tensor; None for several.
+        zero_point: the integer that stands for zero of a whole tensor; None for several.
+        channel: dimension along which scales differ; None for one scale.
+        blockwise: scales differ inside of a channel, too.
+    """
+
+    scales: int
+    scale: float | None
+    zero_point: int | None
+    channel: int | None
+    blockwise: bool = False
+
+
+class TfliteTensor(msgspec.Struct, frozen=True):
+    """A tensor of a subgraph.
+
+    Attributes:
+        name: the converter's.
+        dtype: type of its elements.
+        shape: that the file plans with; empty for a scalar.
+        dynamic: a size can differ between calls; the shape then has 1 or a bound there.
+        buffer: number of its data.
+        bytes: of its stored data; 0 for what is computed or set.
+        quantisation: its scales; None without.
+        sparse: its data are stored in a sparse form.
+        variable: it keeps its value between calls.
+        values: the stored integers of a short constant, which may be an option of an operator; None for others.
+    """
+
+    name: str
+    dtype: NumberType
+    shape: tuple[int, ...]
+    dynamic: bool
+    buffer: int
+    bytes: int
+    quantisation: TfliteQuantisation | None
+    sparse: bool
+    variable: bool
+    values: tuple[int, ...] | None
+
+    @property
+    def constant(self) -> bool:
+        """It is stored with the model."""
+        return self.bytes > 0
+
+
+class TfliteOptions(msgspec.Struct, frozen=True):
+    """Options of a built-in operator, those that its work or its place depend on; the schema's defaults for others.
+
+    Attributes:
+        activation: fused: ``NONE``, ``RELU``, ``RELU_N1_TO_1``, ``RELU6``, ``TANH``, ``SIGN_BIT``.
+        same: padding keeps the size divided by the stride; False: there is none.
+        strides: height, width.
+        dilations: height, width.
+        window: height, width of a pooling.
+        axis: of a concatenation.
+        keep: the number of dimensions stays.
+        adjoint: which factors of a batched matrix product are transposed.
+        alpha: slope for negative inputs.
+        subgraphs: that control flow runs.
+    """
+
+    activation: str = "NONE"
+    same: bool = True
+    strides: tuple[int, int] = (1, 1)
+    dilations: tuple[int, int] = (1, 1)
+    window: tuple[int, int] = (1, 1)
+    axis: int = 0
+    keep: bool = False
+    adjoint: tuple[bool, bool] = (False, False)
+    alpha: float = 0.0
+    subgraphs: tuple[int, ...] = ()
+
+
+class TfliteOperator(msgspec.Struct, frozen=True):
+    """An operator of a subgraph.
+
+    Attributes:
+        name: the schema's name of a built-in one, as ``CONV_2D``; its own of a custom one.
+        code: of the schema; 32 for custom ones.
+        version: of the operator.
+        inputs: numbers of tensors; -1 for one that is left out.
+        outputs: numbers of tensors.
+        options: of a built-in operator.
+    """
+
+    name: str
+    code: int
+    version: int
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    options: TfliteOptions
+
+    @property
+    def custom(self) -> bool:
+        """It is not one of LiteRT's own."""
+        return self.code == _CUSTOM
+
+    @property
+    def flex(self) -> bool:
+        """It is one of TensorFlow, which only LiteRT with its Flex delegate runs."""
+        return self.custom and self.name.startswith(_FLEX)
+
+
+class TfliteSubgraph(msgspec.Struct, frozen=True):
+    """Tensors and operators, in the order in which they run."""
+
+    name: str
+    tensors: tuple[TfliteTensor, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    operators: tuple[TfliteOperator, ...]
+
+
+class TfliteSignature(msgspec.Struct, frozen=True):
+    """A function that a caller can name.
+
+    Attributes:
+        key: its name.
+        subgraph: that it runs.
+        inputs: name and number of the tensor, in the order of the file.
+        outputs: likewise.
+    """
+
+    key: str
+    subgraph: int
+    inputs: tuple[tuple[str, int], ...]
+    outputs: tuple[tuple[str, int], ...]
+
+
+class TfliteModel(msgspec.Struct, frozen=True):
+    """A .tflite without the bytes of its weights.
+
+    Attributes:
+        version: of the schema.
+        description: by the converter.
+        subgraphs: the first one is the model, others are run by it or named by signatures.
+        signatures: empty in old files.
+        metadata: names of further data.
+    """
+
+    version: int
+    description: str
+    subgraphs: tuple[TfliteSubgraph, ...]
+    signatures: tuple[TfliteSignature, ...]
+    metadata: tuple[str, ...]
+
+
+def is_tflite_program(head: bytes) -> bool:
+    """Whether a file starts like a .tflite."""
+    return head[IDENTIFIER_OFFSET : IDENTIFIER_OFFSET + len(IDENTIFIER)] == IDENTIFIER
+
+
+def read_tflite(path: Path) -> TfliteModel:
+    """A .tflite as a value.
+
+    Raises:
+        NotFoundError: there is no such file.
+        StorageError: it cannot be read.
+        TraceFormatError: it is not a .tflite, truncated, or damaged.
+    """
+    data = mapped_file(path)
+    if not is_tflite_program(bytes(data[:8])):
+        raise not_recognised(path, "not a LiteRT model", _HINT)
+    return decode_tflite(data, str(path))
+
+
+def decode_tflite(data: bytes | memoryview, where: str) -> TfliteModel:
+    """A .tflite as a value; ``where`` names it in errors.
+
+    Raises:
+        TraceFormatError: it is truncated or damaged.
+    """
+    root = FlatBuffer(data, where).root()
+    version = numbers(root, _MODEL_VERSION, UINT32)[0]
+    if version != VERSION:
+        raise root.buffer.error(f"version {version} of the schema is not known: opscope reads version {VERSION}")
+    buffers = _Buffers(root)
+    graphs, _ = nested(root, _SUBGRAPHS)
+    if not len(graphs):
+        raise root.buffer.error("the model has no subgraph")
+    subgraphs = _subgraphs(graphs, buffers, _codes(root))
+    metadata, _ = nested(root, _METADATA)
+    return TfliteModel(
+        version,
+        texts(root, _DESCRIPTION)[0],
+        subgraphs,
+        _signatures(root, subgraphs),
+        tuple(texts(metadata, 0)),
+    )
+
+
+class _Buffers:
+    """Where stored data stand: inside the FlatBuffer, or behind it in files of more than 2 GB."""
+
+    def __init__(self, root: Tables) -> None:
+        tables, _ = nested(root, _BUFFERS)
+        self._raw = root.buffer
+        first, inside = (part.tolist() for part in tables.vector(0, 1))
+        offsets, sizes = numbers(tables, 1, UINT64), numbers(tables, 2, UINT64)
+        self.spans = [
+            self._behind(offset, size) if offset > 1 else (start, length)
+            for start, length, offset, size in zip(first, inside, offsets, sizes, strict=True)
+        ]
+
+    def size(self, number: int) -> int:
+        """Bytes of a buffer; 0 for one that is not there."""
+        return self.spans[number][1] if 0 <= number < len(self.spans) else 0
+
+    def integers(self, number: int, dtype: NumberType, count: int) -> tuple[int, ...] | None:
+        """A short constant of integers; None for others."""
+        kind = {"int32": "<i4", "int64": "<i8"}.get(dtype.name)
+        if kind is None or count > _LONGEST_OPTION or self.size(number) != count * np.dtype(kind).itemsize:
+            return None
+        start, size = self.spans[number]
+        values: list[int] = np.frombuffer(self._raw.bytes[start : start + size].tobytes(), kind).tolist()
+        return tuple(values)
+
+    def _behind(self, offset: int, size: int) -> tuple[int, int]:
+        if offset + size > self._raw.size:
+            raise self._raw.error("the data of a buffer reach past the end of the file", offset)
+        return offset, size
+
+
+def _codes(root: Tables) -> list[tuple[str, int, int]]:
+    """Name, code and version of each operator that the model uses; old files state the code in a byte."""
+    tables, _ = nested(root, _CODES)
+    narrow, wide = numbers(tables, 0, UINT8), numbers(tables, 3, INT32)
+    # The schema: the larger of both, where the old field is 127 for codes that do not fit.
+    codes = [max(old if old <= _MORE_CODES else 0, new) for old, new in zip(narrow, wide, strict=True)]
+    versions = [version or 1 for version in numbers(tables, 2, INT32)]
+    names = texts(tables, 1)
+    return [
+        (_operator_name(code, name), code, version) for code, name, version in zip(codes, names, versions, strict=True)
+    ]
+
+
+def _operator_name(code: int, name: str) -> str:
+    if code == _CUSTOM:
+        return name or "custom"
+    return BUILTIN_OPERATORS[code] if 0 <= code < len(BUILTIN_OPERATORS) else f"BUILTIN_{code}"
+
+
+def _subgraphs(graphs: Tables, buffers: _Buffers, codes: Sequence[tuple[str, int, int]]) -> tuple[TfliteSubgraph, ...]:
+    columns = zip(texts(graphs, _NAME), vectors(graphs, _INPUTS, INT32), vectors(graphs, _OUTPUTS, INT32), strict=True)
+    found = []
+    for row, (name, inputs, outputs) in enumerate(columns):
+        own = graphs.only(row)
+        tensors = _tensors(nested(own, _TENSORS)[0], buffers)
+        _check(own, inputs, len(tensors), "an input or output of a subgraph")
+        _check(own, outputs, len(tensors), "an input or output of a subgraph")
+        operators = _operators(nested(own, _OPERATORS)[0], codes, len(tensors), len(graphs))
+        found.append(TfliteSubgraph(name, tensors, inputs, outputs, operators))
+    return tuple(found)
+
+
+def _check(tables: Tables, members: Sequence[int], count: int, what: str, least: int = 0) -> None:
+    wrong = next((number for number in members if not least <= number < count), None)
+    if wrong is not None:
+        raise tables.buffer.error(f"{what} is tensor {wrong} of {count}")
+
+
+def _tensors(tables: Tables, buffers: _Buffers) -> tuple[TfliteTensor, ...]:
+    shapes, asked = vectors(tables, 0, INT32), vectors(tables, 7, INT32)
+    scales = _quantisations(tables)
+    _, sparse = referred(tables, 6)
+    columns = zip(
+        texts(tables, 3), numbers(tables, 1, UINT8), numbers(tables, 2, UINT32), numbers(tables, 5, BOOL), strict=True
+    )
+    thin = set(sparse)
+    found = []
+    for row, (name, code, buffer, variable) in enumerate(columns):
+        shape = shapes[row]
+        if len(shape) > _MOST_DIMENSIONS or any(size < -1 for size in shape):
+            raise tables.buffer.error(f"tensor {row} has an impossible shape", int(tables.at[row]))
+        sizes = tuple(max(size, 1) if size < 0 else size for size in shape)
+        dtype = NUMBER_TYPES[code] if code < len(NUMBER_TYPES) else NumberType(f"unknown-{code}", None)
+        values = buffers.integers(buffer, dtype, math.prod(sizes))
+        dynamic = any(size < 0 for size in (*shape, *asked[row]))
+        found.append(
+            TfliteTensor(
+                name, dtype, sizes, dynamic, buffer, buffers.size(buffer), scales[row], row in thin, variable, values
+            )
+        )
+    return tuple(found)
+
+
+def _quantisations(tables: Tables) -> list[TfliteQuantisation | None]:
+    found: list[TfliteQuantisation | None] = [None] * len(tables)
+    parameters, rows = referred(tables, 4)
+    columns = zip(
+        rows,
+        vectors(parameters, 2, FLOAT32),
+        vectors(parameters, 3, INT64),
+        numbers(parameters, 4, UINT8),
+        numbers(parameters, 6, INT32),
+        strict=True,
+    )
+    for row, scales, zeros, details, channel in columns:
+        if details:
+            found[row] = TfliteQuantisation(len(scales), None, None, channel, blockwise=True)
+        elif len(scales) == 1:
+            found[row] = TfliteQuantisation(1, scales[0], zeros[0] if zeros else 0, None)
+        elif scales:
+            found[row] = TfliteQuantisation(len(scales), None, None, channel)
+    return found
+
+
+def _operators(
+    tables: Tables, codes: Sequence[tuple[str, int, int]], tensors: int, graphs: int
+) -> tuple[TfliteOperator, ...]:
+    inputs, outputs = vectors(tables, 1, INT32), vectors(tables, 2, INT32)
+    options = _options(tables)
+    found = []
+    for row, code in enumerate(numbers(tables, 0, UINT32)):
+        if code >= len(codes):
+            raise tables.buffer.error(f"operator {row} has code {code} of {len(codes)}", int(tables.at[row]))
+        _check(tables, inputs[row], tensors, f"an input of operator {row}", -1)
+        _check(tables, outputs[row], tensors, f"an output of operator {row}")
+        if any(not 0 <= graph < graphs for graph in options[row].subgraphs):
+            raise tables.buffer.error(f"operator {row} runs a subgraph that is not there", int(tables.at[row]))
+        found.append(TfliteOperator(*codes[code], inputs[row], outputs[row], options[row]))
+    return tuple(found)
+
+
+_ACTIVATIONS = ("NONE", "RELU", "RELU_N1_TO_1", "RELU6", "TANH", "SIGN_BIT")
+# Number of the options in the schema's union, and the slot of each field. Pairs are height and width.
+_FIELDS: dict[int, dict[str, int | tuple[int, int]]] = {
+    1: {"same": 0, "strides": (2, 1), "activation": 3, "dilations": (5, 4)},
+    2: {"same": 0, "strides": (2, 1), "activation": 4, "dilations": (6, 5)},
+    5: {"same": 0, "strides": (2, 1), "window": (4, 3), "activation": 5},
+    8: {"activation": 0, "keep": 2},
+    10: {"axis": 0, "activation": 1},
+    11: {"activation": 0},
+    21: {"activation": 0},
+    27: {"keep": 0},
+    28: {"activation": 0},
+    29: {"activation": 0},
+    49: {"same": 0, "strides": (2, 1), "activation": 3},
+    75: {"alpha": 0},
+    92: {"subgraphs": (0, 1)},
+    93: {"subgraphs": (0, 1)},
+    101: {"adjoint": (0, 1)},
+    103: {"subgraphs": (0, 0)},
+}
+
+
+def _options(tables: Tables) -> list[TfliteOptions]:
+    found = [TfliteOptions()] * len(tables)
+    for kind, rows, members in union(tables, 3):
+        fields = _FIELDS.get(kind)
+        if fields is None:
+            continue
+        columns = {name: _column(members, name, slots) for name, slots in fields.items()}
+        for place, row in enumerate(rows):
+            values = {name: column[place] for name, column in columns.items()}
+            found[row] = msgspec.convert(values, TfliteOptions)
+    return found
+
+
+def _column(members: Tables, name: str, slots: int | tuple[int, int]) -> Sequence[object]:
+    """One option of each operator."""
+    if isinstance(slots, tuple):
+        return _pairs(members, name, slots)
+    if name == "activation":
+        codes = numbers(members, slots, UINT8)
+        return [_ACTIVATIONS[code] if code < len(_ACTIVATIONS) else f"unknown-{code}" for code in codes]
+    if name == "same":
+        return [code == 0 for code in numbers(members, slots, UINT8)]
+    if name == "alpha":
+        return numbers(members, slots, FLOAT32)
+    if name == "axis":
+        return numbers(members, slots, INT32)
+    return numbers(members, slots, BOOL)
+
+
+def _pairs(members: Tables, name: str, slots: tuple[int, int]) -> Sequence[object]:
+    """An option that is a pair of numbers; a stride of 0 is what a damaged file has."""
+    if name == "adjoint":
+        return list(zip(*(numbers(members, slot, BOOL) for slot in slots), strict=True))
+    both = zip(*(numbers(members, slot, INT32) for slot in slots), strict=True)
+    return list(both) if name in {"window", "subgraphs"} else [(max(a, 1), max(b, 1)) for a, b in both]
+
+
+def _signatures(root: Tables, subgraphs: Sequence[TfliteSubgraph]) -> tuple[TfliteSignature, ...]:
+    tables, _ = nested(root, _SIGNATURES)
+    columns = zip(texts(tables, 2), numbers(tables, 4, UINT32), strict=True)
+    found = []
+    for row, (key, graph) in enumerate(columns):
+        if graph >= len(subgraphs):
+            raise root.buffer.error(f"signature {key!r} runs subgraph {graph} of {len(subgraphs)}")
+        own, count = tables.only(row), len(subgraphs[graph].tensors)
+        found.append(TfliteSignature(key, graph, _names(own, 0, count), _names(own, 1, count)))
+    return tuple(found)
+
+
+def _names(signature: Tables, slot: int, count: int) -> tuple[tuple[str, int], ...]:
+    maps, _ = nested(signature, slot)
+    members = numbers(maps, 1, UINT32)
+    _check(signature, members, count, "an input or output of a signature")
+    return tuple(zip(texts(maps, 0), members, strict=True))

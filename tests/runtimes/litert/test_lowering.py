@@ -1,0 +1,89 @@
+"""What the XNNPACK delegate makes of a .tflite, held against what LiteRT 2.3.0 ran.
+
+``events.json`` holds, for each model, the events of one inference as LiteRT's profiler recorded them on x86-64: name,
+type (2 an operator outside, 8 an operator of the delegate) and number.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TypeAlias
+
+import pytest
+
+from opscope.api import preflight
+from opscope.program.model import ProgramModel
+from opscope.program.partition.portable_reason import Cause
+from opscope.program.xnnpack.attribution import match_events
+from opscope.runtimes.litert.lowering import UNSIGNED, read_tflite_model
+
+Event: TypeAlias = tuple[str, int, int]
+
+MODELS = Path(__file__).parents[2] / "data" / "tflite"
+EVENTS: dict[str, list[Event]] = json.loads((MODELS / "events.json").read_text())
+_OUTSIDE, _DELEGATED = 2, 8
+
+
+def _calls(events: list[Event]) -> list[list[str]]:
+    """Names of the delegate's operators, by call: numbers begin anew with each."""
+    found: list[list[str]] = []
+    for name, kind, number in events:
+        if kind == _DELEGATED:
+            if number == 0:
+                found.append([])
+            found[-1].append(name)
+    return found
+
+
+def _model(name: str) -> ProgramModel:
+    return read_tflite_model(MODELS / f"{name}.tflite")
+
+
+@pytest.mark.parametrize("name", EVENTS)
+def test_every_event_is_attributed_exactly(name: str) -> None:
+    """The graph that is predicted from the file explains each event that ran, in order and by kind."""
+    model, calls = _model(name), _calls(EVENTS[name])
+    assert len(model.graphs) == len(calls)
+    for graph, names in zip(model.graphs, calls, strict=True):
+        match = match_events(graph.graph, names)
+        assert match.problem is None
+        assert all(event.main is not None for event in match.events)
+
+
+@pytest.mark.parametrize("name", EVENTS)
+def test_what_stays_outside_is_what_ran_outside(name: str) -> None:
+    """By number and name."""
+    plan = _model(name).executable.plans[0]
+    steps = [(plan.called(s), n) for n, s in enumerate(plan.chains[0].steps) if s.kind.value == "kernel"]
+    assert steps == [(event[0], event[2]) for event in EVENTS[name] if event[1] == _OUTSIDE]
+
+
+def test_events_of_another_model_are_refused() -> None:
+    """Convolutions are never added or joined: another number of them is another model."""
+    names = _calls(EVENTS["cnn"])[0]
+    match = match_events(_model("outside").graphs[0].graph, names)
+    assert match.foreign
+
+
+def test_reasons_of_what_stays_outside() -> None:
+    """The rule and what the file shows."""
+    reasons = {}
+    for name in ("outside", "pooled_int8"):
+        method = _model(name).methods[UNSIGNED]
+        reasons[name] = list((method.reasons or {}).values())
+    (rule,), (number_type,) = reasons["outside"], reasons["pooled_int8"]
+    assert (rule.cause, rule.text) == (Cause.NO_RULE, "the XNNPACK delegate has no rule for it")
+    assert number_type.cause is Cause.NUMBER_TYPE
+    assert (number_type.evidence or "").endswith(": int8")
+
+
+def test_preflight_of_a_tflite() -> None:
+    """The same answers as for a .pte."""
+    found = preflight(MODELS / "cnn.tflite")
+    method = found.methods[0]
+    assert found.partition_rules.startswith("LiteRT 2.3.0")
+    assert (method.partition.calls, method.partition.portable_operators) == (1, 0)
+    # stem 8*8*8*27, depthwise 8*8*8*9, pointwise 8*8*8*8, fully connected 8*4
+    assert method.matrix.macs == 8 * 8 * 8 * (27 + 9 + 8) + 32
+    assert preflight(MODELS / "outside.tflite").methods[0].portable[0].operator == "CUMSUM"
