@@ -207,7 +207,7 @@ def test_counting_where_it_cannot_be_done_is_refused(bundle: Path) -> None:
         (["none"], 3, "cannot be read"),
         (["x.log", "--isa", "sme3"], 2, "did you mean"),
         (["x.log", "--count"], 2, "none of the paths is a bundle"),
-        (["plain.txt"], 4, "nothing in it tells of kernels"),
+        (["plain.txt"], 4, "nothing in it is about kernels"),
         (["x.log#y#z"], 3, "cannot be read"),
     ],
 )
@@ -337,7 +337,7 @@ def test_reports_name_the_kernels_that_were_counted(counted: Path) -> None:
     }
     text = (counted / "report.md").read_text()
     assert "3 operators" in text
-    assert "called kernels that were counted in runs of their own" in text
+    assert "called kernels that were counted in separate runs" in text
     assert "Which microkernel ran is not known" not in text
     assert "3 of 3 convolutions and products ran SME2 kernels" in text
     assert "0 of 3 ran SME kernels" in text

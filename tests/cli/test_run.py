@@ -227,7 +227,7 @@ def test_a_machine_without_a_thermometer_is_said(tmp_path: Path) -> None:
     """Nothing waits, and a note tells why."""
     file = written(tmp_path, PAIR + "max_temperature = 65")
     done = run(file, out=tmp_path / "out", means=fake(HotTarget(hottest=None)))
-    assert done.notes == ["tiny-local: this machine tells no temperature, so max_temperature has no effect"]
+    assert done.notes == ["tiny-local: this machine reports no temperature, so max_temperature has no effect"]
 
 
 def test_only_what_is_named_runs(tmp_path: Path) -> None:

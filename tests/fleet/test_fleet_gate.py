@@ -90,7 +90,7 @@ def test_where_all_moved_no_cause_is_said(tmp_path: Path) -> None:
     nights.executorch[-1] = "1.6.0"
     (move,) = check_fleet(LAST, write_nights(tmp_path / "store", nights)).moves
     assert (move.kind, move.moved, move.facts[0].name) == (MoveKind.FLEET, 16, "versions.executorch")
-    assert "devices and programs cannot be told apart" in move_text(move)
+    assert "devices and programs cannot be distinguished" in move_text(move)
 
 
 def test_budgets_choose_limits_and_let_devices_through(store: Path, tmp_path: Path) -> None:

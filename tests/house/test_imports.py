@@ -109,7 +109,7 @@ def test_reading_and_reporting_need_no_runtime(command: list[str], bundle: Path)
 
 @pytest.mark.runtime
 def test_asking_for_features_keeps_the_runtime_out_of_this_process() -> None:
-    """The runtime's libraries are loaded in a process of their own."""
+    """The runtime's libraries are loaded in their own process."""
     assert not loaded_by("features").intersection(HEAVY)
 
 

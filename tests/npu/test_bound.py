@@ -17,7 +17,7 @@ from opscope.program.cost.gemm import tiling
 
 NPU1 = run_specification(tiling=tiling((32, 64, 64), (256, 768, 768)), arch="npu1", dtype="bf16")
 NPU2 = run_specification(tiling=tiling((16, 32, 256)), arch="npu2", dtype="bfp16")
-# Buffers of 8 x 32, 32 x 32 and 8 x 32 in bf16 and 4 bytes a cycle: 128, 512 and 128 cycles; C kept wide takes 256.
+# Buffers of 8 x 32, 32 x 32 and 8 x 32 in bf16 and 4 bytes per cycle: 128, 512 and 128 cycles; C kept wide takes 256.
 SMALL = run_specification(tiling=tiling((8, 32, 32), (8, 128, 96)), arch="npu1", dtype="bf16")
 
 
@@ -40,7 +40,7 @@ def moved(found: TileBound) -> list[tuple[tuple[str, ...], int | None, int | Non
 
 
 def test_the_npu1_capture_is_bound_by_the_stream_of_b() -> None:
-    """A buffer of B takes 8192 bytes at 4 bytes a cycle: 2048 cycles predicted, 2049 measured."""
+    """A buffer of B takes 8192 bytes at 4 bytes per cycle: 2048 cycles predicted, 2049 measured."""
     found = judged(capture(NPU1_GEMM), NPU1)
     assert (found.by, found.port, found.call_cycles) == ("B input stream", "PORT_RUNNING_1", 1385)
     assert (found.predicted_period_cycles, found.measured_period_cycles, found.residual_cycles) == (2048, 2049, 1)
@@ -49,7 +49,7 @@ def test_the_npu1_capture_is_bound_by_the_stream_of_b() -> None:
 
 
 def test_the_npu2_capture_is_bound_by_the_stream_of_b() -> None:
-    """16384 bytes at 8 bytes a cycle take longer than the call; the operands lie in memory as bf16."""
+    """16384 bytes at 8 bytes per cycle take longer than the call; the operands lie in memory as bf16."""
     found = judged(capture(NPU2_GEMM), NPU2)
     assert (found.by, found.port, found.call_cycles) == ("B input stream", "PORT_RUNNING_1", 1622)
     assert (found.predicted_period_cycles, found.measured_period_cycles, found.residual_cycles) == (2048, 2049, 1)
@@ -221,7 +221,7 @@ def test_a_tile_without_calls_has_no_bound() -> None:
 
 
 def test_ceilings_of_the_npu1_capture() -> None:
-    """B's stream feeds 64 MAC a cycle, half of the peak, and the calls come within a thousandth of that."""
+    """B's stream feeds 64 MAC per cycle, half of the peak, and the calls come within a thousandth of that."""
     found = placed(capture(NPU1_GEMM), NPU1)
     assert [(one.name, one.mac_per_cycle) for one in found.ceilings] == [
         ("B", 64),

@@ -45,7 +45,7 @@ def test_a_sequence_of_kinds_that_repeats_is_an_iteration() -> None:
     assert found.expected is None
     assert found.reason == (
         "calls repeat the sequence zero-fill, 4 x kernel 1; an iteration of the whole run may have many of these, "
-        "which its tiling would tell; LOCK_STALL does not tell these gaps from others: "
+        "which its tiling would show; LOCK_STALL does not separate these gaps from others: "
         "median 4 cycles before an iteration, 4 elsewhere"
     )
     assert [finding.evidence for finding in found.findings] == [
@@ -136,7 +136,7 @@ def test_long_waits_that_divide_unevenly_make_none(text: str) -> None:
     """One wait alone, or one before every call, is not evidence; the reason says what was seen."""
     found = found_in(sequence(text))
     assert (found.by, found.iterations) == (None, ())
-    assert "only the tiling can tell iterations" in found.reason
+    assert "only the tiling can show iterations" in found.reason
 
 
 def test_one_long_wait_is_enough_where_two_iterations_were_expected() -> None:

@@ -80,7 +80,7 @@ def test_a_zero_fill_is_no_call_that_multiplies() -> None:
     assert found.calls == 8
     assert found.macs == 8 * MACS
     assert found.in_call_mac_per_cycle == pytest.approx(MACS / 300)
-    assert "200 vector cycles a call" in found.chosen
+    assert "200 vector cycles per call" in found.chosen
 
 
 def test_rates_above_the_peak_are_refused() -> None:
@@ -91,7 +91,7 @@ def test_rates_above_the_peak_are_refused() -> None:
     assert (found.mac_per_cycle, found.in_call_mac_per_cycle, found.utilisation) == (None, None, None)
     assert (found.macs, found.coverage, found.gmac_per_s) == (None, None, None)
     assert rules(found)[-1] == "above_peak"
-    assert "above the peak of 128 MAC a cycle" in found.reason
+    assert "above the peak of 128 MAC per cycle" in found.reason
 
 
 @pytest.mark.parametrize(

@@ -320,7 +320,7 @@ def test_two_units_of_one_name_are_kept_apart() -> None:
 
 
 def test_a_trace_without_a_core_is_read_and_says_so() -> None:
-    """Its memory modules are worth reading; kernel calls cannot be told apart."""
+    """Its memory modules are worth reading; kernel calls cannot be distinguished."""
     found = read_json(trace(tiles=(CORE._replace(unit="memtile", names=["PORT_RUNNING_0"] * 8),)), PATH)
     assert (found.cores, codes(found)) == ((), ["no_core_trace"])
 

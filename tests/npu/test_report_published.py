@@ -246,7 +246,7 @@ def test_cores_without_a_common_iteration_have_no_aggregate(tmp_path: Path) -> N
 
 
 def test_a_real_capture_is_never_credited_with_work_that_it_does_not_hold(tmp_path: Path) -> None:
-    """The published tool says 568 to 1522 MAC a cycle on such captures, of a core that can do 128."""
+    """The published tool says 568 to 1522 MAC per cycle on such captures, of a core that can do 128."""
     if not (GEMMS / NPU1_GEMM).exists():
         pytest.skip("the captures are not on this machine")
     request = TilesRequest(

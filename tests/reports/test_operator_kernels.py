@@ -105,7 +105,7 @@ def test_a_variant_is_summed_up_by_what_each_operator_shows() -> None:
         operator(2),
     )
     assert kernels_text(both, "all CPU features on") == (
-        "on (all CPU features on): 1 of 3 convolutions and products ran SME2 kernels, 320 calls an inference; SME or "
+        "on (all CPU features on): 1 of 3 convolutions and products ran SME2 kernels, 320 calls per inference; SME or "
         "SME2 kernels selected for 1 of 3 convolutions and products; of 1 it is not known"
     )
     assert kernels_text(variant("off", operator(0, counted(NO, {}))), OFF) == (
@@ -190,7 +190,7 @@ def test_the_first_screen_of_an_emulated_cpu_is_about_kernels(content: ReportCon
     Console(file=told, width=80).print(summary(report))
     terminal = " ".join(told.getvalue().split())
     for screen in (page, text, terminal):
-        assert "2 of 2 convolutions and products ran SME2 kernels, 640 calls an inference" in screen
+        assert "2 of 2 convolutions and products ran SME2 kernels, 640 calls per inference" in screen
         assert "0 of 2 ran SME kernels" in screen
         assert "Not delegated, run by" in screen
         assert "timings do not represent any device" in screen

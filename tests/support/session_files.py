@@ -1,6 +1,6 @@
 """Files that are made once for all tests of a session, by whichever worker needs them first.
 
-The workers of pytest-xdist are processes of their own, so a session fixture is made once in each. What costs an export
+The workers of pytest-xdist are separate processes, so a session fixture is made once in each. What costs an export
 or a compiler is kept in one directory for all of them. It is empty when the session begins and removed at its end, so
 nothing of an earlier state of the code can be in it. Tests read these files; one that changes a file changes a copy.
 """

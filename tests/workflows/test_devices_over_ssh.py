@@ -81,7 +81,7 @@ def waits_for(what: Callable[[], bool]) -> bool:
 
 
 def test_ways_to_one_machine_have_one_identity(boards: dict[str, sshd.Sshd], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two devices are told apart by their locks; two addresses of one are not, nor are ssh and this machine itself."""
+    """Two devices have different locks; two addresses of one share theirs, as do ssh and this machine itself."""
 
     def identity(address: str) -> str:
         return Device(SshShell(parse_address(address)), "unused").lock_identity()

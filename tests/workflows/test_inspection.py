@@ -1,4 +1,4 @@
-"""Files that are no traces are told apart by content, and what they hold is said."""
+"""Files that are no traces are distinguished by content, and what they hold is said."""
 
 from __future__ import annotations
 

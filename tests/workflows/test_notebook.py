@@ -356,7 +356,7 @@ def test_without_a_program_no_layer_is_known() -> None:
     layers = opscope.read("trace.etdump").by_layer()
     assert layers["module"].is_null().all()
     assert layers["self_time"].to_list() == [100_000] * 4
-    with pytest.raises(UsageError, match="a record tells nothing without its program"):
+    with pytest.raises(UsageError, match="a record is of no use without its program"):
         opscope.read("trace.etdump", etrecord="trace.etrecord")
 
 

@@ -205,7 +205,7 @@ def test_what_has_no_effect_is_said(tmp_path: Path) -> None:
 
     settings = Settings(rounds=2, runs=2, roofs=False, ablate=("none",), until=0.1, max_temperature=60.0)
     assert run(tmp_path, NoThermometer(), settings).notes == [
-        "this machine tells no temperature, so max_temperature has no effect",
+        "this machine reports no temperature, so max_temperature has no effect",
         "nothing is compared with a baseline, so until has no effect",
     ]
 

@@ -93,7 +93,7 @@ def test_a_slower_program_is_a_regression(slow: ProgramCheck) -> None:
 
 
 def test_the_manifest_says_which_variant_ran_what(slow: ProgramCheck) -> None:
-    """Two programs with their hashes, in directories of their own, and roles that claim no acceleration."""
+    """Two programs with their hashes, in separate directories, and roles that claim no acceleration."""
     bundle = Bundle.open(slow.profiled.path)
     manifest = bundle.manifest
     assert [(v.name, v.role, v.ablated) for v in manifest.variants] == [

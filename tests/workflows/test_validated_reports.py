@@ -140,7 +140,7 @@ def test_a_report_that_names_no_writer_is_a_note(bundle: Path) -> None:
 
 
 def test_pictures_of_other_libraries_are_a_note(bundle: Path) -> None:
-    """Their strokes differ with the library; the text of the page is compared all the same."""
+    """Their strokes differ with the library; the text of the page is compared anyway."""
     page = bundle / "report.html"
     other = re.sub(r"altair [^,]*", "altair 0.1", page.read_text())
     page.write_text(changed(other, r"<text[^>]*>", 'class="marks"'))

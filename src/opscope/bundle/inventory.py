@@ -88,7 +88,7 @@ def _note(found: Inventory, home: Path, path: str) -> None:
         resolved = file.resolve(strict=True)
         state = resolved.stat()
     except (OSError, RuntimeError):
-        found.unusable[path] = "is a link that leads nowhere"
+        found.unusable[path] = "is a broken link"
         return
     if not resolved.is_relative_to(home):
         found.unusable[path] = "is a link that leads out of the bundle"

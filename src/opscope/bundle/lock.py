@@ -1,4 +1,4 @@
-"""Whether a run is at work in a bundle."""
+"""Whether a run is active in a bundle."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ class Model(msgspec.Struct, frozen=True):
         methods: methods of the program; likewise.
         backends: delegates that the program calls.
         planned_bytes: memory that the program plans for its tensors, all methods together; null when not known.
-        delegate_bytes: payloads of its delegates, without weights that the file keeps in segments of their own;
+        delegate_bytes: payloads of its delegates, without weights that the file keeps in separate segments;
             likewise.
         tokens: tokens that a call of a method reads or produces, by method, where the record of the export says so.
         etrecord_sha256: hash of the .etrecord as it lies in the bundle; null without one, and in older bundles.

@@ -24,9 +24,7 @@ MANIFEST = Question(
 PLAN = Question("plan", Area.MANIFEST, _NOT_TRUSTED)
 RECORDS = Question("records", Area.MANIFEST, _NOT_TRUSTED)
 COMPLETE = Question("complete", Area.MANIFEST, _RESUME)
-PATHS = Question(
-    "paths", Area.MANIFEST, "do not open the reports of this bundle; replace links by the files they stand for"
-)
+PATHS = Question("paths", Area.MANIFEST, "do not open the reports of this bundle; replace links with their files")
 
 FILES = Question("files", Area.FILES, f"{_RESTORE}; a missing report is written by `opscope report {{bundle}}`")
 HASHES = Question("hashes", Area.FILES, _RESTORE)
@@ -42,7 +40,7 @@ CEILINGS = Question(
     Area.FILES,
     "do not trust what operators are compared with; measure the ceilings with --resume --roofs",
 )
-LEFTOVERS = Question("leftovers", Area.FILES, "delete them once no run is at work in the bundle")
+LEFTOVERS = Question("leftovers", Area.FILES, "delete them once no run is using the bundle")
 
 TRACES = Question("traces", Area.TRACES, _RESTORE)
 NESTING = Question("nesting", Area.TRACES, _RESTORE)

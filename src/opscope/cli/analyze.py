@@ -57,7 +57,7 @@ def command(
 
 
 def _write_all_csv(found: list[Inspected], directory: Path) -> None:
-    """Tables of every trace; of several, each in a directory of its own, numbered as they were given."""
+    """Tables of every trace; of several, each in its own directory, numbered as they were given."""
     from opscope.analysis.analysis import Analysis
     from opscope.core.files import write_atomically
     from opscope.reports.formats.tables import csv_files

@@ -113,7 +113,7 @@ def write_json(value: msgspec.Struct | Sequence[msgspec.Struct], target: str | N
 
 
 def note_unhashed(paths: Iterable[str | Path]) -> None:
-    """Say on standard error which bundles state no hashes of what they measured; they are used all the same."""
+    """Say on standard error which bundles state no hashes of what they measured; they are used anyway."""
     from opscope.workflows.analyze.sides import unhashed_note
 
     for note in filter(None, map(unhashed_note, paths)):

@@ -1,4 +1,4 @@
-"""``opscope preflight``: what a program tells before it runs."""
+"""``opscope preflight``: what a program shows before it runs."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ class StageLines:
     """A line for each stage, for files, pipes and logs.
 
     Args:
-        name: stands in front of each line; empty where only one thing is at work.
+        name: stands in front of each line; empty where only one thing is running.
         steps: with a line for each step in a stage.
     """
 
@@ -86,7 +86,7 @@ class StageBar:
 
     Args:
         bars: of Rich.
-        name: stands in front; empty where only one thing is at work.
+        name: stands in front; empty where only one thing is running.
     """
 
     def __init__(self, bars: Progress, name: str = "") -> None:
@@ -163,7 +163,7 @@ _BEFORE = ""
 
 
 class ExperimentWatches:
-    """What each experiment that is at work is at, on standard error.
+    """What each experiment that is running is at, on standard error.
 
     Args:
         bars: of Rich; None: lines are printed.

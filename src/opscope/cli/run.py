@@ -72,7 +72,7 @@ def command(
 
     Example: opscope run experiments.toml --only mobilenet_v3_small-local
 
-    Every model on every target or device becomes a bundle of its own in the output directory, with report.html,
+    Every model on every target or device becomes its own bundle in the output directory, with report.html,
     report.md, analysis.json and comparison.json. Devices run side by side. When one fails, the others still run.
     """
     from opscope.core.errors import UsageError

@@ -49,7 +49,7 @@ def devices_template(devices: Sequence[str]) -> str:
         if not re.match(PLAIN_NAME, name) or not target:
             raise UsageError(f"{text[:_LONGEST_DEVICE]!r} is not NAME=TARGET", where="--device", hint=hint)
         if name in found:
-            raise UsageError(f"two devices are called {name}", where="--device", hint="give each a name of its own")
+            raise UsageError(f"two devices are called {name}", where="--device", hint="give each its own name")
         parse_target(target, builds_named=True)
         found[name] = target
     tables = [f"[devices.{_key(name)}]\ntarget = {json.dumps(target)}" for name, target in found.items()]

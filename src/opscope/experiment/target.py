@@ -114,7 +114,7 @@ class RunTarget(Protocol):
         ...
 
     def roofs(self, clear: list[str] | None, threads: int) -> PeakRates | None:
-        """The ceilings there, measured in a process of their own; None when this kind of target cannot measure them.
+        """The ceilings there, measured in their own process; None when this kind of target cannot measure them.
 
         Args:
             clear: fields of ``cpuinfo_isa`` to clear; None: the switch is not used.
@@ -235,7 +235,7 @@ class RecallingTarget(Protocol):
         ...
 
     def roofs_again(self, sample: PeakRates) -> PeakRates:
-        """Some ceilings, measured again in a process of their own, with the features and threads that they say.
+        """Some ceilings, measured again in their own process, with the features and threads that they say.
 
         Args:
             sample: which, see :func:`opscope.program.peak_rates.drift.drift_sample`.

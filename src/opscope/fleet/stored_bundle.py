@@ -147,11 +147,11 @@ def read_found(path: Path, *, recompute: bool = False) -> Found:
     """A bundle with its analyses and comparisons: those it holds when they fit its manifest, else recomputed.
 
     Raises:
-        BundleError: a run is at work in it, or it comes from a newer opscope.
+        BundleError: a run is using it, or it comes from a newer opscope.
         TraceFormatError: its manifest or a trace is damaged.
     """
     if is_held(path):
-        raise BundleError("a run is at work in it", where=path, hint="add it when the run has ended")
+        raise BundleError("a run is using it", where=path, hint="add it when the run has ended")
     bundle, name = Bundle.open(path), content_id(path)
     manifest = bundle.manifest
     _check_traces(path, manifest)

@@ -70,7 +70,7 @@ def find_emulator() -> Emulator:
     done = subprocess.run([*command, "--version"], capture_output=True, text=True, errors="replace", check=False)
     match = _VERSION.search(done.stdout)
     if match is None:
-        raise MissingDependencyError("it does not tell a version of QEMU", where=command[0], hint=_INSTALL)
+        raise MissingDependencyError("it does not report a version of QEMU", where=command[0], hint=_INSTALL)
     found = Emulator(command, (int(match[1]), int(match[2])), match[0].removeprefix("version "))
     if found.version < WRONG_BEFORE:
         problem = f"QEMU {found.text} computes int8 convolutions with SME wrong"

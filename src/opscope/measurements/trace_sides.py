@@ -30,7 +30,7 @@ def trace_side(path: Path, warmup: Warmup) -> Side:
     read_files = [read_trace(file) for file in files]
     clocks = sorted({one.table.clock.value for one in read_files})
     if len(clocks) > 1:
-        hint = "give traces of each clock a directory of their own"
+        hint = "give traces of each clock their own directory"
         raise MismatchError(f"its traces are of different clocks: {' and '.join(clocks)}", where=path, hint=hint)
     table = EventTable.concat([one.table for one in read_files])
     table = marked(table, warmup)
@@ -46,7 +46,7 @@ def _left_out(found: DirectoryTraces) -> TraceWarning:
 
     others = " and ".join(f"{count:,} of the format {name}" for name, count in found.others.items())
     message = f"the directory holds traces of other formats, which were not read: {others}"
-    return TraceWarning("other_formats", message, "give every format a directory of its own")
+    return TraceWarning("other_formats", message, "give every format its own directory")
 
 
 def marked(table: EventTable, warmup: Warmup) -> EventTable:

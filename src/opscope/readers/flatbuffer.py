@@ -227,7 +227,7 @@ if TYPE_CHECKING:
 def intern_strings(buffer: FlatBuffer, at: Ints) -> tuple[Ints, list[str]]:
     """Distinct strings among those at ``at`` (0: absent), and for each position its number, -1 for absent ones.
 
-    A trace holds one copy of a name per event; they are told apart without making a Python string of each. Strings of
+    A trace holds one copy of a name per event; they are compared without making a Python string of each. Strings of
     one length are compared as rows of words.
     """
     codes = np.full(len(at), -1, np.int64)

@@ -35,8 +35,8 @@ _NONE = 0xFFFFFFFF
 _MOST_KERNELS, _MOST_ROWS = 1 << 16, 1 << 16
 _OVERLAPPED, _FULL = 1, 2
 _PROBLEMS = {
-    _OVERLAPPED: "delegates ran at the same time in several threads, so calls cannot be told apart by operator",
-    _FULL: "there are more operators than the counter has room for, so calls cannot be told apart by operator",
+    _OVERLAPPED: "delegates ran at the same time in several threads, so calls cannot be assigned to operators",
+    _FULL: "there are more operators than the counter has room for, so calls cannot be assigned to operators",
 }
 
 

@@ -88,7 +88,7 @@ def gate_markdown(report: GateReport) -> str:
         sections.append(f"{markdown(quality_sentence(report.quality), _LONG)}.\n")
     sections += _slower_section(report)
     sections += _unmatched_section(report.unmatched)
-    notes = [f"Not comparable, and compared all the same: {problem}" for problem in report.mismatches] + report.notes
+    notes = [f"Not comparable, and compared anyway: {problem}" for problem in report.mismatches] + report.notes
     if notes:
         sections.append("\n".join(["### Notes\n", *(f"- {markdown(one, _LONG)}" for one in notes), ""]))
     return "\n".join(sections)

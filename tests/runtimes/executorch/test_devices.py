@@ -106,7 +106,7 @@ def opscope(*words: str | Path) -> subprocess.CompletedProcess[str]:
 def test_of_several_devices_one_that_is_off_does_not_stop_the_others(
     board: sshd.Sshd, toy_program: Path, tmp_path: Path
 ) -> None:
-    """Each becomes a bundle of its own; what is missing is said, and by the exit code."""
+    """Each becomes its own bundle; what is missing is said, and by the exit code."""
     config = tmp_path / "devices.json"
     targets = ["ssh:board:1", f"ssh:{board.address}"]
     effort = {"rounds": 1, "runs": 2, "warmup": 1, "untraced": False, "roofs": False}

@@ -505,7 +505,7 @@ def _matched_text(pairs: Sequence[OperatorPair]) -> str:
         matched, every = ([own.time_ns for pair in found if (own := pair[side])] for found in (both, work))
         share = f", {share_text(sum(matched) / sum(every))} of their time" if sum(every) else ""
         told.append(f"{len(matched)} of {len(every)} operators of the {name}{share},")
-    return f"{head}: {' and '.join(told)} are matched by layer and kind; the others have no verdict of their own"
+    return f"{head}: {' and '.join(told)} are matched by layer and kind; the others have no separate verdict"
 
 
 def _end_to_end(baseline: _Processes, candidate: _Processes, *, paired: bool, arm: str) -> EndToEnd:

@@ -153,7 +153,7 @@ class Terms(NamedTuple):
     Attributes:
         threshold: the largest end-to-end slowdown that is let through, as a fraction.
         model: name of the candidate's model.
-        mismatches: why the sides are not comparable, when they are compared all the same.
+        mismatches: why the sides are not comparable, when they are compared anyway.
         notes: of the sides, beside those of the comparison.
     """
 

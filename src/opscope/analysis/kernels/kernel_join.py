@@ -28,7 +28,7 @@ class JoinedCalls(NamedTuple):
     """Calls by operator.
 
     Attributes:
-        operators: calls of every operator of XNNPACK's delegates; empty when they cannot be told apart.
+        operators: calls of every operator of XNNPACK's delegates; empty when they cannot be distinguished.
         problem: why they cannot; None when they can.
     """
 

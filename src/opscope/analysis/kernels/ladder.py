@@ -136,10 +136,10 @@ def eligible(known: LadderInputs, place: OperatorKey) -> LevelAnswer:
     """Whether an accelerated kernel could run an operator, by its types and shape and by what the CPU has."""
     rung = EvidenceLevel.ELIGIBLE
     if not known.arm:
-        return _unknown(rung, f"no rules are known that tell which operators {known.about} can run")
+        return _unknown(rung, f"no rules are known for which operators {known.about} can run")
     found = known.sme.get(place)
     if found is None:
-        return _unknown(rung, "the program does not tell what this operator computes")
+        return _unknown(rung, "the program does not say what this operator computes")
     if found.verdict is not SmeSupport.ELIGIBLE:
         answer = Answer.NO if found.verdict is SmeSupport.NOT_ELIGIBLE else Answer.UNKNOWN
         return LevelAnswer(rung, answer, found.reason, found.source)
@@ -181,12 +181,12 @@ def selected(known: LadderInputs, row: Operator) -> LevelAnswer:
         return LevelAnswer(rung, Answer.YES, f"{', '.join(types)}: packed types, which only the SME family has", source)
     if known.machine is None:
         return _unknown(
-            rung, f"{_ANYWHERE}: on Arm, unpacked types suggest that SME was not used; on x86-64 they tell nothing"
+            rung, f"{_ANYWHERE}: on Arm, unpacked types suggest that SME was not used; on x86-64 they show nothing"
         )
     if not known.arm:
         return _unknown(rung, "on x86-64 names are the same for every instruction set")
     if not types:
-        return _unknown(rung, "the name tells no number types")
+        return _unknown(rung, "the name does not show number types")
     if any(word.startswith(_DYNAMIC) for word in types):
         return _unknown(
             rung, f"{', '.join(types)}: types quantised at run time have the same name with and without SME"

@@ -1,7 +1,7 @@
 """One scale for every figure of an answer: the split of the traced runs, joined to the latency that stands above it.
 
 The headline is what an inference takes as its caller sees it, without event tracing. The split is that of
-``Method::execute`` in traced runs. What lies between the two are rows of their own: copying inputs and outputs, which
+``Method::execute`` in traced runs. What lies between the two are separate rows: copying inputs and outputs, which
 the caller's clock and the trace's tell together, and what tracing costs. Estimator and reasons:
 ``docs/design/one-scale.md``.
 """

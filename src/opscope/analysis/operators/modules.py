@@ -23,7 +23,7 @@ class ModuleTime(msgspec.Struct, frozen=True):
         path: its name in the model; empty for the model itself.
         type: qualified name of its class; null for a container that is never called.
         depth: number of modules above it.
-        self_ns: mean time per inference of its own operators.
+        self_ns: mean time per inference of its operators.
         total_ns: with those of the modules below it.
         share: ``total_ns`` of end-to-end latency.
         operators: number of its own operators.

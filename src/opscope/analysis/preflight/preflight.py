@@ -341,7 +341,7 @@ def dynamic(method: MethodPreflight) -> list[Message]:
 @declare_rule(Severity.INFO)
 def branches(method: MethodPreflight) -> list[Message]:
     """Branches and loops: the figures count every instruction once."""
-    step = "a profile tells how often each one runs"
+    step = "a profile shows how often each one runs"
     words = "there are branches or loops", "every instruction counts once", step
     return [finding("branches", Severity.INFO, words)] if method.branches else []
 
@@ -351,7 +351,7 @@ def unknown_work(method: MethodPreflight) -> list[Message]:
     """Operators whose work is not known, which the figures leave out."""
     unknown = sum(side.unknown for row in method.work for side in (row.delegated, row.portable))
     evidence = f"not included in the figures: {counted_text(unknown, 'operator')}"
-    words = "the work of some operators is not known", evidence, "a profile tells what they cost"
+    words = "the work of some operators is not known", evidence, "a profile shows what they cost"
     return [finding("unknown_work", Severity.INFO, words)] if unknown else []
 
 

@@ -32,7 +32,7 @@ DISTURBED_PROCESSES = (0.0, 0.5)
 UNEVEN = (0.02, 0.10)
 _MOSTLY = 0.5
 _MOST = 0.9
-_ALONE = "stop other programs, or keep the run on CPUs of its own (affinity), and measure again"
+_ALONE = "stop other programs, or pin the run to CPUs that nothing else uses (affinity), and measure again"
 
 
 class ProcessCalls(NamedTuple):

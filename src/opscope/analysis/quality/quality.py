@@ -158,7 +158,7 @@ def inferences_agree(evidence: QualityEvidence) -> Message:
     check = "inferences_agree"
     worst = max(evidence.variants, key=_relative_spread)
     spread = _relative_spread(worst)
-    figures = f"half of the inferences of {worst.name} lie beyond {share_text(spread)} of the median"
+    figures = f"half of the inferences of {worst.name} differ from the median by more than {share_text(spread)}"
     advice = "close other programs, use fewer threads than cores, raise --runs"
     return graded(check, beyond(spread, INFERENCES), figures, advice)
 
@@ -270,7 +270,7 @@ def independent(evidence: QualityEvidence) -> Message:
 
 @declare_rule(FEWEST_RUNS=FEWEST_RUNS)
 def enough_runs(evidence: QualityEvidence) -> Message:
-    """Few inferences a process."""
+    """Few inferences per process."""
     check = "enough_runs"
     runs = min(process.n for variant in evidence.variants for process in variant.latency.processes)
     figures = f"{counted_text(runs, 'measured inference')} a process"

@@ -41,7 +41,7 @@ class MoveKind(str, enum.Enum):
     MODEL = "model"
     """Most series of one model, and few of the others."""
     FLEET = "fleet"
-    """Most series of all, so that devices and programs cannot be told apart."""
+    """Most series of all, so that devices and programs cannot be distinguished."""
 
 
 class ChangedFact(msgspec.Struct, frozen=True):

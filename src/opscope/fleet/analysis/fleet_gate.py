@@ -567,7 +567,7 @@ def _reds_without_a_majority(
 ) -> list[CommonMove]:
     """Devices and models whose median is slower though fewer than half of their series show it by themselves.
 
-    Where that is so of most devices, devices and programs cannot be told apart.
+    Where that is so of most devices, devices and programs cannot be distinguished.
     """
     known = {(move.kind, move.name) for move in found if move.ratio > 1}
     if (MoveKind.FLEET, "") in known:

@@ -56,7 +56,7 @@ def _conclusion(move: CommonMove, telling: Sequence[ChangedFact]) -> str:
         return "the device changed, not the programs"
     if move.kind is MoveKind.MODEL:
         return "the program changed, not the devices" if programs else "the program or what runs it, not a device"
-    return "devices and programs cannot be told apart"
+    return "devices and programs cannot be distinguished"
 
 
 def _counts(move: CommonMove, word: str) -> str:

@@ -183,7 +183,7 @@ _MODULES = (
     StoreColumn("path", _T, "name of the module in the model; empty for the model itself"),
     StoreColumn("type", _T, "its class; null for a container that is never called"),
     StoreColumn("depth", _I, "modules above it"),
-    StoreColumn("self_ns", _N, "mean time per inference of its own operators"),
+    StoreColumn("self_ns", _N, "mean time per inference of its operators"),
     StoreColumn("total_ns", _N, "with those of the modules below it"),
     StoreColumn("share", _N, "`total_ns` of end-to-end latency"),
     StoreColumn("operators", _I, "its own operators"),

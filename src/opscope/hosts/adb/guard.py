@@ -31,7 +31,7 @@ _PRINTABLE = re.compile(r"[^\x20-\x7e]")
 _MOST_SHOWN = 100
 _SETTING = re.compile(r"(saved|restored|stuck) (\w+) (.*)\Z")
 _SECURITY = (
-    "the device does not let adb change settings: some makers have a switch of their own for it in the developer "
+    "the device does not let adb change settings: some makers have a separate switch for it in the developer "
     "options (Xiaomi: USB debugging (Security settings)); or leave out --power"
 )
 

@@ -413,7 +413,7 @@ def _backend(events: _Events, row: int, scope: Scope, unnamed: str) -> str | Non
 
 def _warnings(rows: _Rows, events: _Events, order: _Order) -> list[TraceWarning]:
     rebuilt = "a timeline does not record instructions: calls are numbered in the order they ran"
-    hint = "analyse the .etdump where it was kept; loops and several methods cannot be told apart here"
+    hint = "analyse the .etdump where it was kept; loops and several methods cannot be distinguished here"
     return [
         TraceWarning("instructions_rebuilt", rebuilt, hint),
         *_quantised(events, order),

@@ -57,7 +57,7 @@ class KitExperiment(msgspec.Struct, frozen=True):
         status: what the kit recorded; it says that the run was started, not that it succeeded.
         role: in the comparisons that were asked for; null when there are none.
         runs: measured inferences that were asked for.
-        warmup: warm-up inferences that were asked for; the kit runs them in a process of their own.
+        warmup: warm-up inferences that were asked for; the kit runs them in their own process.
         files: what is there.
         stated: medians that the kit states.
         finished: whether there is a log with the closing line of the runner.

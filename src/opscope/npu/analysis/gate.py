@@ -56,7 +56,7 @@ def gate_tiles(comparison: TilesComparison, threshold: float, mismatches: Sequen
     Args:
         comparison: of the two sides.
         threshold: the largest slowdown that is let through, as a fraction.
-        mismatches: why the sides are not comparable, when they are compared all the same.
+        mismatches: why the sides are not comparable, when they are compared anyway.
     """
     shown = _slowdown(comparison.overall)
     outcome, reason = judge(shown, threshold)

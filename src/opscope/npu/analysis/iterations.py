@@ -67,7 +67,7 @@ def support(gaps: Ints | None, starts: Ints) -> str:
     if before.min() > elsewhere.max():
         return f"{LOCK} supports it: {before.min():,} cycles or more before an iteration, {elsewhere.max():,} elsewhere"
     medians = f"median {np.median(before):,.0f} cycles before an iteration, {np.median(elsewhere):,.0f} elsewhere"
-    return f"{LOCK} does not tell these gaps from others: {medians}"
+    return f"{LOCK} does not separate these gaps from others: {medians}"
 
 
 By = Literal["tiling", "kinds", "lock_stall"]
@@ -186,7 +186,7 @@ def by_pattern(kinds: Kinds, pattern: CallPattern, long: Ints) -> IterationSplit
     """Each repetition of the sequence of kinds."""
     reason = (
         f"calls repeat the sequence {pattern.words}; "
-        "an iteration of the whole run may have many of these, which its tiling would tell"
+        "an iteration of the whole run may have many of these, which its tiling would show"
     )
     starts = _behind_waits(pattern.starts, kinds, long)
     return IterationSplit("kinds", starts, pattern.work, pattern.work_calls, pattern.complete, reason)
@@ -443,7 +443,7 @@ def _nothing(calls: CallSpans, kinds: Kinds, waits: tuple[Ints | None, Ints]) ->
         stalls = f"{LOCK} is long before {len(long):,} of them but does not divide them evenly"
     else:
         stalls = f"no wait for a lock between them ({int(gaps.max(initial=0)):,} cycles at most) stands out"
-    return f"{len(calls):,} calls of {what}; {stalls}: only the tiling can tell iterations"
+    return f"{len(calls):,} calls of {what}; {stalls}: only the tiling can show iterations"
 
 
 def _reasons(calls: CallSpans, found: Sequence[Iteration], split: IterationSplit, gaps: Ints | None) -> Iterator[str]:

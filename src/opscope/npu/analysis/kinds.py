@@ -35,7 +35,7 @@ _REPEATS = 3
 _REPEATS_SHARE = 1e-3
 _MOST_CONSTANTS = 16
 _COVERED = 0.9
-"""Share of the calls that have a constant; below, vector cycles depend on the data and are told apart by gaps."""
+"""Share of the calls that have a constant; below, vector cycles depend on the data and are distinguished by gaps."""
 _VECTOR_GAP = 1.25
 _LOST_SHARE = 0.1
 """Share of its vector cycles that the capture of a call may lack anywhere in the trace; at its edges any."""
@@ -255,7 +255,7 @@ def find_kinds(tile: TileTrace, calls: CallSpans, known: Activity | None = None)
     lengths = calls.durations - split_by(known or activity(tile), calls.start, calls.end).stalls
     if vector is None:
         every = np.arange(len(calls))
-        rough = [CallGroup(every, None, f"{VECTOR} was not traced, so durations alone tell", every[:0])]
+        rough = [CallGroup(every, None, f"{VECTOR} was not traced, so only durations show", every[:0])]
         counts = None
     else:
         counts = vector.within(calls.start, calls.end)
@@ -464,7 +464,7 @@ def _reason(chosen: list[CallKind], others: list[CallKind]) -> str:
     names = " and ".join(kind.name for kind in chosen)
     if chosen[0].vector_cycles is None:
         return f"INSTR_VECTOR was not traced: {names} has the most cycles of all kinds"
-    found = f"{names}: {chosen[0].vector_cycles:,} vector cycles a call"
+    found = f"{names}: {chosen[0].vector_cycles:,} vector cycles per call"
     return f"{found}, the most cycles of all kinds with vector cycles" if others else found
 
 

@@ -172,8 +172,8 @@ def _excess(tile: TileTrace, known: MacRate, said: RunSpecification) -> Message 
     inside = known.in_call_mac_per_cycle or 0.0
     if not _above(inside, said.ceiling):
         return None
-    title = f"the rate would be above the peak of {said.ceiling} MAC a cycle, so it is not given"
-    evidence = f"with these sizes the calls would do {rate_text(inside)} MAC a cycle: the run had others"
+    title = f"the rate would be above the peak of {said.ceiling} MAC per cycle, so it is not given"
+    evidence = f"with these sizes the calls would do {rate_text(inside)} MAC per cycle: the run had others"
     step = "check m, k, n, dtype and arch against the design that was traced"
     return tile_finding("above_peak", Severity.HIGH, title, evidence, place(tile), step)
 

@@ -1,7 +1,7 @@
 """A tile under its ceilings: what the core can multiply, and what its streams can feed.
 
 A call of m x k x n multiply-accumulates needs its tiles of A and B, and every K/k calls a tile of C leaves. A stream of
-b bytes a cycle that moves s bytes for each call allows m k n b / s multiply-accumulates a cycle.
+b bytes per cycle that moves s bytes for each call allows m k n b / s multiply-accumulates a cycle.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def roofline(rate: MacRate, bound: TileBound, said: RunSpecification) -> TileRoo
     moved = _moved(said.tiling, said.dtype, said.stream_bytes, bound.ports)
     ceilings = [_stream(own, macs, said.stream_bytes) for own in moved]
     if said.peak is not None:
-        ceilings.append(Ceiling(PEAK, float(said.peak), None, None, f"{said.peak} MAC a cycle in {said.dtype}"))
+        ceilings.append(Ceiling(PEAK, float(said.peak), None, None, f"{said.peak} MAC per cycle in {said.dtype}"))
     ceilings.sort(key=lambda ceiling: ceiling.mac_per_cycle)
     steady = macs / bound.measured_period_cycles if bound.measured_period_cycles else None
     lowest = ceilings[0]
@@ -124,4 +124,4 @@ def _moved(said: Tiling, dtype: str, stream_bytes: int, ports: tuple[Port, ...])
     return found
 
 
-_FROM_SIZES = "the sizes; its port was not traced, or not told apart"
+_FROM_SIZES = "the sizes; its port was not traced, or not distinguished"

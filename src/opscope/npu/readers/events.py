@@ -311,7 +311,7 @@ def _prolonged(steps: _Steps, repeats: _Repeats, most: int) -> _Steps:
     times = np.ones(len(steps.mask), np.int64)
     times[at] = steps.idle[at]
     if int(times.sum()) > most:
-        raise TooManySpansError(f"its repeats stand for more than {most:,} frames")
+        raise TooManySpansError(f"its repeats represent more than {most:,} frames")
     row = np.arange(len(times))
     row[at] = frame
     row = np.repeat(row, times)

@@ -127,7 +127,7 @@ def _achieved(analysis: TilesAnalysis) -> str:
     rows, rate, used = analysis.working, analysis.mac_per_cycle, analysis.utilisation
     if rate is None:
         return ""
-    said = f"; {rate_text(rate)} MAC a cycle{'' if len(rows) == 1 else ' a core'}"
+    said = f"; {rate_text(rate)} MAC per cycle{'' if len(rows) == 1 else ' a core'}"
     return said if used is None else f"{said}, {share_text(used)} of the peak"
 
 
@@ -219,7 +219,7 @@ def _array_rate(array: ArrayView) -> str:
     """All cores together; empty where that is not known."""
     if array.mac_per_cycle is None or array.window_cycles is None:
         return ""
-    said = f"; {rate_text(array.mac_per_cycle)} MAC a cycle together in {array.window_cycles:,} cycles"
+    said = f"; {rate_text(array.mac_per_cycle)} MAC per cycle together in {array.window_cycles:,} cycles"
     return said if array.utilisation is None else f"{said}, {share_text(array.utilisation)} of their peak"
 
 

@@ -84,7 +84,7 @@ def _cell(row: TileRow, of_peak: bool) -> Cell:
     place = [int(part) for part in row.tile.split(",")]
     inside = row.cycles.in_call.total / row.window_cycles
     value = row.utilisation if of_peak and row.utilisation is not None else inside
-    rate = "" if row.mac_per_cycle is None else f", {rate_text(row.mac_per_cycle)} MAC a cycle"
+    rate = "" if row.mac_per_cycle is None else f", {rate_text(row.mac_per_cycle)} MAC per cycle"
     title = f"tile {row.tile}: {share_text(inside)} in calls{rate}"
     return Cell(place[0], place[1], value, f"{value * 100:.0f} %", title)
 
@@ -203,7 +203,7 @@ def roofline_of(rows: Sequence[TileRow]) -> str | None:
     lines, names = _ceilings(shown, [point["intensity"] for point in points])
     log = alt.Scale(type="log", nice=False, padding=18)
     x = alt.X("intensity:Q", scale=log, title="MAC for each byte of the stream")
-    y = alt.Y("rate:Q", scale=log, title="MAC a cycle")
+    y = alt.Y("rate:Q", scale=log, title="MAC per cycle")
     scale = alt.Scale(domain=list(_ACHIEVED), range=[COLOURS["vector"], COLOURS["lock_stall"]])
     colour = alt.Color(
         "what:N", scale=scale, title=None, legend=alt.Legend(orient="top", labelLimit=300, columnPadding=30)

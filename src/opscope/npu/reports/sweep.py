@@ -63,7 +63,7 @@ def sweep_sentence(found: Sweep) -> str:
         low, high = (f"{share_text(value)} ({plain(label, 40)})" for value, label in (min(used), max(used)))
         return f"{count}: {low} to {high} of the peak{by}"
     if rates:
-        return f"{count}: {rate_text(min(rates)[0])} to {rate_text(max(rates)[0])} MAC a cycle and core{by}"
+        return f"{count}: {rate_text(min(rates)[0])} to {rate_text(max(rates)[0])} MAC per cycle and core{by}"
     return f"{count}: no rate is known{by}"
 
 
@@ -76,7 +76,7 @@ def sweep_picture(found: Sweep) -> str | None:
     macs = sorted({point["macs"] for point in points if point["macs"]})
     x = _work_axis(macs) if _spread(points, macs) else _place_axis([point["place"] for point in points])
     top = alt.Scale(domain=[0, 100]) if shares else alt.Scale(zero=True)
-    y = alt.Y("value:Q", scale=top, title="% of the peak" if shares else "MAC a cycle and core")
+    y = alt.Y("value:Q", scale=top, title="% of the peak" if shares else "MAC per cycle and core")
     names = list(dict.fromkeys(point["bound"] for point in points))
     scale = alt.Scale(domain=names, range=[_BOUNDS[number % len(_BOUNDS)] for number in range(len(names))])
     legend = alt.Legend(orient="top", labelLimit=260, columnPadding=30)

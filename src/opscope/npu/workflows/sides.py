@@ -203,7 +203,7 @@ def check_tiles(
     sides = _sides_of(against, candidate)
     problems = _mismatches(*sides)
     if problems and not force:
-        hint = "capture both in the same way, or let them be compared all the same with --force"
+        hint = "capture both in the same way, or let them be compared anyway with --force"
         raise MismatchError(f"cannot be compared with the baseline: {problems[0]}", where=candidate, hint=hint)
     limit = DEFAULT_THRESHOLD if threshold is None else threshold
     return shown_as(TilesGateResult, gate_tiles(_compared(*sides), limit, problems))

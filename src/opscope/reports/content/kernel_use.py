@@ -124,7 +124,7 @@ def _of_level(level: EvidenceLevel, known: Sequence[UsedKernel], whole: str) -> 
         return ""
     if level is EvidenceLevel.EXECUTED:
         calls = names_of(yes)
-        count = f", {calls_text(sum(calls.values()))} calls an inference" if calls else ""
+        count = f", {calls_text(sum(calls.values()))} calls per inference" if calls else ""
         return f"{products} ran {' and '.join(dict.fromkeys(map(_isa, calls))) or 'SME'} kernels{count}"
     if level is EvidenceLevel.SELECTED:
         return f"SME or SME2 kernels selected for {products}"

@@ -190,7 +190,7 @@ def _by_names(content: ReportContent, heavy: Sequence[KernelRow]) -> list[str]:
     if counted:
         lines.append(
             f"{counted_text(sum(row.count for row in counted), 'operator')} with {_shares(counted)} of the latency "
-            "called kernels that were counted in runs of their own."
+            "called kernels that were counted in separate runs."
         )
     if packed:
         lines.append(
@@ -201,7 +201,7 @@ def _by_names(content: ReportContent, heavy: Sequence[KernelRow]) -> list[str]:
     if plain:
         lines.append(
             f"Of {sum(row.count for row in plain)} convolutions and matrix products with {_shares(plain)} of the "
-            f"latency the name tells no kernel. {_what_plain_means(content)}"
+            f"latency the name does not show the kernel. {_what_plain_means(content)}"
         )
     return lines
 

@@ -35,7 +35,7 @@ _COUNT = "count them: opscope kernels BUNDLE --count"
 
 
 class UseCell(NamedTuple):
-    """The kernels of one kind of operator in one variant: instruction set, calls an inference by name, evidence."""
+    """The kernels of one kind of operator in one variant: instruction set, calls per inference by name, evidence."""
 
     kernel: str
     names: list[str]

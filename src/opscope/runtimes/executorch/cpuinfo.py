@@ -159,7 +159,7 @@ def _filled_in(runtime: InstalledRuntime, fields: list[str], record: Path) -> Ma
     offsets = layout.offsets if layout else {}
     still_set = [field for field in fields if field in offsets and content[offsets[field]]]
     if still_set:
-        raise FeatureError(f"features are on all the same: {', '.join(still_set)}", where=path)
+        raise FeatureError(f"features are on anyway: {', '.join(still_set)}", where=path)
     return msgspec.structs.replace(proved, struct_size=size)
 
 

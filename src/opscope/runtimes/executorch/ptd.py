@@ -1,4 +1,4 @@
-"""Weights in a file of their own (.ptd): which data it holds, by their keys; and which a program looks for in one.
+"""Weights in a separate file (.ptd): which data it holds, by their keys; and which a program looks for in one.
 
 Source of the layout: ``extension/flat_tensor/serialize/flat_tensor.fbs`` of ExecuTorch 1.5.1, and
 ``flat_tensor_header.h`` beside it. The data themselves are never read.

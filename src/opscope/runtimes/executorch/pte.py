@@ -403,7 +403,7 @@ def _header(data: bytes | memoryview, where: str) -> _Header:
         raise TraceFormatError("truncated within its header", where=where, offset=len(data), hint=_HINT)
     length, program_size, segment_base = struct.unpack_from("<IQQ", data, _EXTENDED_AT + 4)
     if length < _LENGTH_WITHOUT_SEGMENT_SIZE:
-        problem = f"the extended header is said to have {length} bytes"
+        problem = f"the extended header states {length} bytes"
         raise TraceFormatError(problem, where=where, offset=_EXTENDED_AT + 4, hint=_HINT)
     whole = program_size
     if segment_base and length >= _LENGTH_WITH_SEGMENT_SIZE:

@@ -158,7 +158,7 @@ def check_sides(
     sides = side_of(against, warmup), side_of(candidate, warmup)
     problems = mismatches(*sides)
     if problems and not force:
-        hint = "measure both on one machine in the same way, or let them be compared all the same with --force"
+        hint = "measure both on one machine in the same way, or let them be compared anyway with --force"
         raise MismatchError(f"cannot be compared with the baseline: {problems[0]}", where=candidate, hint=hint)
     comparison = comparison_of(*sides)
     limits = _budgets(budgets, file, sides, comparison) if file else []

@@ -54,7 +54,7 @@ def program_files(program: str | Path | None, etrecord: str | Path | None) -> Pr
     """
     if program is None:
         if etrecord is not None:
-            raise UsageError("a record tells nothing without its program", where="--etrecord", hint="add --program")
+            raise UsageError("a record is of no use without its program", where="--etrecord", hint="add --program")
         return None
     return ProgramFiles(Path(program), Path(etrecord) if etrecord else None)
 

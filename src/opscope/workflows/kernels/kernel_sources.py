@@ -47,7 +47,7 @@ def file_source(path: Path, label: str | None) -> KernelSource:
     if is_kernel_log(head):
         return log_source(read_kernel_log(path), variant, str(path))
     hint = "give a bundle, a run of the Arm kit, a kernels.counts, a log of XNNPACK, or a recording as text"
-    raise TraceFormatError("nothing in it tells of kernels", where=path, hint=hint)
+    raise TraceFormatError("nothing in it is about kernels", where=path, hint=hint)
 
 
 def _head(path: Path) -> bytes:

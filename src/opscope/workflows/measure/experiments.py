@@ -77,7 +77,7 @@ class Means(NamedTuple):
         progress_of: gives what hears of the repetitions of an experiment, by its name; None: ``progress`` hears of all.
         stages_of: gives what hears of the stages of an experiment, by its name; None: who hears of them in this thread.
         finished: hears of every experiment of a file that is done, or failed, as soon as it is, and how many are left.
-        worker_seconds: how long a device may be without the worker that owns it, once nothing else is at work: one that
+        worker_seconds: how long a device may be without the worker that owns it, once nothing else is running: one that
             died may come back.
     """
 
@@ -279,6 +279,6 @@ def _width(comparison: Comparison) -> float:
 def _without_effect(effort: Effort, content: ReportContent, rest: Rest) -> Iterator[str]:
     """What was asked for and had no effect, one sentence each."""
     if rest.unreadable:
-        yield "this machine tells no temperature, so max_temperature has no effect"
+        yield "this machine reports no temperature, so max_temperature has no effect"
     if effort.until is not None and not content.comparisons:
         yield "nothing is compared with a baseline, so until has no effect"

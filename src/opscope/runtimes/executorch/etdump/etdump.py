@@ -509,7 +509,7 @@ def _quantisation(each: int) -> TraceWarning | None:
 def _several_methods(loads: int) -> TraceWarning | None:
     if loads < 2:  # noqa: PLR2004 - one method is the usual case
         return None
-    message = f"{loads} methods were loaded; their inferences are told apart by what they run, not by name"
+    message = f"{loads} methods were loaded; their inferences are distinguished by what they run, not by name"
     return TraceWarning("several_methods", message, "use each method's figures; the latency of all calls mixes them")
 
 

@@ -124,7 +124,7 @@ class Archive:
         if stat.S_ISLNK(info.external_attr >> 16):
             raise self.error(f"{_shown(name)} is a link", info.header_offset)
         if info.header_offset < 0:
-            raise self.error(f"{_shown(name)} is said to stand before the start of the file")
+            raise self.error(f"{_shown(name)} is stated to start before the file does")
         if info.flag_bits & _ENCRYPTED:
             raise self.error(f"{_shown(name)} is encrypted", info.header_offset)
         if info.compress_type not in _METHODS:

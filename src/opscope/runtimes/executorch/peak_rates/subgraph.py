@@ -202,7 +202,7 @@ class GraphRuntime:
         size, query = c_size_t(), "xnn_get_runtime_profiling_info"
         status = self._xnnpack.function(query)(self._handle, _OPERATOR_NAMES, 0, None, ctypes.byref(size))
         if status != _OUT_OF_MEMORY:  # which is how it tells the size that is needed
-            raise RefusedError(query, "tells no names of operators")
+            raise RefusedError(query, "reports no names of operators")
         text = ctypes.create_string_buffer(size.value)
         self._xnnpack.call(query, self._handle, _OPERATOR_NAMES, size, text, ctypes.byref(size))
         return text.raw.decode("ascii", "replace").strip("\0").split("\0")

@@ -168,7 +168,7 @@ def _for_device(device: Device, cache: Path | None) -> NativeProgram:
     facts = device.facts()
     system, machine = facts.get("system", ""), facts.get("machine", "")
     if system != "Linux":
-        problem = f"there is no prebuilt runtime for {system or 'a system that does not tell its name'}"
+        problem = f"there is no prebuilt runtime for {system or 'a system that does not report its name'}"
         raise FeatureError(problem, where=device.name, hint="use a Python there that has executorch: ?python=PATH")
     try:
         return NativeProgram.of(build_runtime(isa.architecture(machine), cache))
