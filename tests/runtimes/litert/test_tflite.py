@@ -6,6 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 from random import Random
 
+import msgspec
 import pytest
 
 from opscope.core.errors import TraceFormatError
@@ -62,6 +63,17 @@ def test_changed_bytes_are_read_or_refused(name: str) -> None:
             damaged[random.randrange(8, len(damaged))] = random.choice((0, 1, 127, 128, 255, random.randrange(256)))
         with suppress(TraceFormatError):
             lowered(decode_tflite(bytes(damaged), "damaged"))
+
+
+@pytest.mark.parametrize("name", ["DEQUANTIZE", "FULLY_CONNECTED", "TRANSPOSE_CONV", "ADD"])
+def test_an_operator_without_inputs_stays_outside(name: str) -> None:
+    """A damaged file can list an operator without its inputs."""
+    model = read_tflite(MODELS / "mlp.tflite")
+    graph = model.subgraphs[0]
+    bare = msgspec.structs.replace(graph.operators[0], name=name, inputs=())
+    damaged = msgspec.structs.replace(graph, operators=(bare, *graph.operators[1:]))
+    method = lowered(msgspec.structs.replace(model, subgraphs=(damaged,))).methods["serving_default"]
+    assert "missing" in (method.reasons or {})[0].text
 
 
 def test_another_version_is_refused() -> None:

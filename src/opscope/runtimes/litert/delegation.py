@@ -27,6 +27,10 @@ DELEGATED = frozenset(
 """Built-in operators that the delegate has a rule for."""
 _FIXED_WEIGHTS = {"CONV_2D": (1, 2), "DEPTHWISE_CONV_2D": (1, 2), "TRANSPOSE_CONV": (0, 1), "PRELU": (1,)}
 _OPTIONS = {"PAD": (1,), "MEAN": (1,), "SUM": (1,), "TRANSPOSE": (1,), "SLICE": (1, 2), "RESIZE_BILINEAR": (1,)}
+_PAIRS = (
+    "ADD BATCH_MATMUL CONV_2D DEPTHWISE_CONV_2D DIV FULLY_CONNECTED MAXIMUM MINIMUM MUL PRELU SQUARED_DIFFERENCE SUB"
+)
+_LEAST_INPUTS = {**dict.fromkeys(_PAIRS.split(), 2), "TRANSPOSE_CONV": 3}
 _BOUNDS = frozenset({"NONE", "RELU", "RELU_N1_TO_1", "RELU6"})
 _FLOAT_ONLY = frozenset({"AVERAGE_POOL_2D", "SOFTMAX"})
 """Taken of floating point alone; seen with LiteRT 2.3.0."""
@@ -42,6 +46,9 @@ def refusal(graph: TfliteSubgraph, operator: TfliteOperator) -> PortableReason |
         return _because(Cause.NO_RULE, "a custom operator, which the delegate does not know", operator.name)
     if operator.name not in DELEGATED:
         return _because(Cause.NO_RULE, "the XNNPACK delegate has no rule for it", None)
+    least = _LEAST_INPUTS.get(operator.name, 1)
+    if len(operator.inputs) < least or min(operator.inputs[:least]) < 0 or not operator.outputs:
+        return _because(Cause.OPTION, "an input or output that it needs is missing", None)
     if operator.options.activation not in _BOUNDS:
         return _because(Cause.OPTION, "this fused activation is not taken", operator.options.activation)
     given = [graph.tensors[number] for number in operator.inputs if number >= 0]
