@@ -1,7 +1,8 @@
 """What pages show of the output of commands: parts of recordings, of one real run, in ``docs/recorded``.
 
 A block of a page that follows ``<!-- recorded: NAME -->`` is the recording of that name; with ``| FIRST WORDS | COUNT``
-behind the name, so many of its lines, from the first one that begins with these words. ``docs/build.py`` writes the
+behind the name, so many of its lines, from the first one that begins with these words; with ``| FIRST WORDS | LAST WORDS``,
+those up to the next one that begins with the others. ``docs/build.py`` writes the
 blocks, ``docs/record.py`` the recordings.
 """
 
@@ -55,8 +56,18 @@ def excerpt(what: str) -> str:
         raise ValueError(f"there is no recording {name!r} in docs/recorded")
     lines = path.read_text(encoding="utf-8").splitlines()[1:]  # the first one is the command
     if part:
-        first = next((number for number, line in enumerate(lines) if line.startswith(part[0])), None)
-        if first is None or first + int(part[1]) > len(lines):
-            raise ValueError(f"the recording {name!r} has no {part[1]} lines from {part[0]!r} on: change the page")
-        lines = lines[first : first + int(part[1])]
+        first = _found(lines, part[0], name)
+        lines = lines[first:]
+        count = int(part[1]) if part[1].isdigit() else _found(lines, part[1], name) + 1
+        if count > len(lines):
+            raise ValueError(f"the recording {name!r} has no {count} lines from {part[0]!r} on: change the page")
+        lines = lines[:count]
     return "".join(f"{line}\n" for line in lines)
+
+
+def _found(lines: list[str], words: str, name: str) -> int:
+    """Number of the first line that begins with these words."""
+    found = next((number for number, line in enumerate(lines) if line.startswith(words)), None)
+    if found is None:
+        raise ValueError(f"the recording {name!r} has no line that begins with {words!r}: change the page")
+    return found

@@ -21,9 +21,9 @@ PARTS = {
 }
 """Of the first screen: elements that a picture holds, from the first to the last."""
 _BOX = """(() => {{ const boxes = {elements}.map((one) => one.getBoundingClientRect());
-  return {{ x: Math.min(...boxes.map((b) => b.left)) - 12, y: Math.min(...boxes.map((b) => b.top)) + scrollY - 8,
+  return {{ x: Math.min(...boxes.map((b) => b.left)) - 12, y: Math.min(...boxes.map((b) => b.top)) + scrollY - 2,
     width: Math.max(...boxes.map((b) => b.right)) - Math.min(...boxes.map((b) => b.left)) + 24,
-    height: Math.max(...boxes.map((b) => b.bottom)) - Math.min(...boxes.map((b) => b.top)) + 16, scale: 1.5 }} }})()"""
+    height: Math.max(...boxes.map((b) => b.bottom)) - Math.min(...boxes.map((b) => b.top)) + 8, scale: 1.25 }} }})()"""
 
 
 def main() -> int:

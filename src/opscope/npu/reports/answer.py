@@ -127,7 +127,7 @@ def _achieved(analysis: TilesAnalysis) -> str:
     rows, rate, used = analysis.working, analysis.mac_per_cycle, analysis.utilisation
     if rate is None:
         return ""
-    said = f"; {rate_text(rate)} MAC per cycle{'' if len(rows) == 1 else ' a core'}"
+    said = f"; {rate_text(rate)} MAC per cycle{'' if len(rows) == 1 else ' and core'}"
     return said if used is None else f"{said}, {share_text(used)} of the peak"
 
 

@@ -251,7 +251,7 @@ def _figures(analysis: TilesAnalysis) -> list[Figure]:
     mean = analysis.mac_per_cycle
     if mean is not None:
         peak = f"of {row.peak_mac_per_cycle} at peak" if row.peak_mac_per_cycle else "peak not known"
-        figures.append(Figure("MAC per cycle", units.rate_text(mean), f"{peak}, a core"))
+        figures.append(Figure("MAC per cycle", units.rate_text(mean), f"{peak}, per core"))
     figures += _in_seconds(analysis)
     if row.bound:
         period, call = row.bound.measured_period_cycles, row.bound.call_cycles
