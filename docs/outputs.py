@@ -2,8 +2,8 @@
 
 A block of a page that follows ``<!-- recorded: NAME -->`` is the recording of that name. With ``| FIRST WORDS | COUNT``
 behind the name, it is so many of its lines, from the first one that begins with these words; with
-``| FIRST WORDS | LAST WORDS``, those up to the next one that begins with the others. ``docs/build.py`` writes the blocks,
-``docs/record.py`` the recordings.
+``| FIRST WORDS | LAST WORDS``, those up to the next one that begins with the others. ``docs/build.py`` writes the
+blocks, ``docs/record.py`` the recordings.
 """
 
 from __future__ import annotations
