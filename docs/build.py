@@ -231,8 +231,9 @@ def _category(category: Category) -> str:
     heads = ["kind", "XNNPACK", "ATen and the runtime", "nodes of a payload"]
     others = ["kind", "Core ML", "shaders of Vulkan", "other events of delegates"]
     tables = _table(heads, [_kind(kind) for kind in kinds]), _table(others, [_elsewhere(kind) for kind in kinds])
-    nodes = _table(["kind", "ONNX"], [[kind.name, _codes(kind.onnx.split())] for kind in kinds if kind.onnx])
-    return f"## {category.value}\n\n{tables[0]}\nIn other delegates:\n\n{tables[1]}\nOf ONNX Runtime:\n\n{nodes}"
+    rows = [[k.name, _codes(k.onnx.split()), _codes(k.tflite.split())] for k in kinds if k.onnx or k.tflite]
+    nodes = _table(["kind", "ONNX Runtime", "LiteRT"], rows)
+    return f"## {category.value}\n\n{tables[0]}\nIn other delegates:\n\n{tables[1]}\nIn other runtimes:\n\n{nodes}"
 
 
 def _kind(kind: Kind) -> list[str]:

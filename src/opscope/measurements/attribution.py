@@ -14,13 +14,13 @@ from opscope.core.table import TraceWarning
 from opscope.measurements.export_record import recorded_tokens
 from opscope.program.model import ProgramModel
 from opscope.program.peak_rates.peak_rates import NoPeakRates, PeakRates
-from opscope.program.structure.plan import PlannedTensor
+from opscope.program.structure.plan import InstructionKind, PlannedTensor
 from opscope.runtimes.executorch.etrecord.etrecord import read_etrecord
 from opscope.runtimes.executorch.pte import read_executable
 from opscope.runtimes.executorch.xnnpack.payload import read_xnn_graphs
 from opscope.runtimes.litert.lowering import read_tflite_model
-from opscope.runtimes.litert.signatures import is_tflite
 from opscope.runtimes.litert.tflite import is_tflite_program
+from opscope.runtimes.litert.trace import LitertTraceReader
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 _HEAD = 8
 _OTHER = "give the program that was run: its operators must match the trace"
+_NO_DELEGATE = "none"
+"""Of a variant that ran without the delegate: its operators are not those that the program would be lowered to."""
 _OTHER_RECORD = "give the record of the same export, or omit it"
 
 
@@ -94,7 +96,7 @@ def with_bundled_program(side: Side) -> Side:
     program = side.bundle.path / recorded.program
     etrecord = side.bundle.path / recorded.etrecord if recorded.etrecord else None
     _check_hashes(side.bundle, recorded)
-    if is_tflite(program):
+    if side.variant is not None and side.variant.delegate == _NO_DELEGATE:
         return side
     try:
         if _hash_of(program) != recorded.sha256:
@@ -148,8 +150,17 @@ def _model(program: tuple[str, int], etrecord: tuple[str, int] | None = None) ->
 
 
 def _attributions(side: Side, model: ProgramModel) -> tuple[Attributions, Side]:
+    side = side._replace(table=side.table.with_delegate_calls_from(_first_calls(side, model)))
     table = side.table.with_method_names(method_names(side.table, model))
     return attribute(table, model, _inputs(side, model)), side._replace(table=table)
+
+
+def _first_calls(side: Side, model: ProgramModel) -> dict[str, int]:
+    """Instruction of the first delegate call of each method, for traces that count these calls from 0."""
+    if side.format != LitertTraceReader.name:
+        return {}
+    kinds = {name: [step.kind for step in own.plan.chains[0].steps] for name, own in model.methods.items()}
+    return {name: own.index(InstructionKind.DELEGATE) for name, own in kinds.items() if InstructionKind.DELEGATE in own}
 
 
 def _inputs(side: Side, model: ProgramModel) -> dict[str, Sequence[tuple[int, ...]]]:

@@ -240,6 +240,9 @@ def test_it_is_recognised_before_other_json() -> None:
         ("MatMulNBits: /layers.0/q_proj", "linear"),
         ("Loop: x", "framework"),
         ("MyOwn: Conv", "unknown"),
+        ("DEPTHWISE_CONV_2D", "depthwise"),
+        ("CUMSUM", "reduction"),
+        ("StablehloAdd", "unknown"),
     ],
 )
 def test_nodes_are_classified_by_their_type(name: str, kind: str) -> None:

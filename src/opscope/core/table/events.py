@@ -187,6 +187,15 @@ class EventTable:
         traces = tuple(tuple(_renamed(segment, names) for segment in trace) for trace in self.traces)
         return replace(self, traces=traces)
 
+    def with_delegate_calls_from(self, first: Mapping[str, int]) -> EventTable:
+        """Calls of delegates numbered as the program numbers them, where the trace counts them from 0.
+
+        Args:
+            first: instruction of the first call, by method; others stay as they are.
+        """
+        traces = tuple(tuple(_renumbered(segment, first) for segment in trace) for trace in self.traces)
+        return replace(self, traces=traces)
+
     def with_warnings(self, *more: TraceWarning) -> EventTable:
         """The same table with further warnings."""
         return replace(self, warnings=tuple(dict.fromkeys((*self.warnings, *more))))
@@ -250,6 +259,13 @@ def _renamed(segment: Segment, names: Mapping[str | None, str]) -> Segment:
     texts = tuple(dict.fromkeys(renamed))
     lookup = np.array([texts.index(text) for text in renamed] or [0])
     return segment.with_columns(method=Coded(np.where(codes < 0, -1, lookup[codes]), texts))
+
+
+def _renumbered(segment: Segment, first: Mapping[str, int]) -> Segment:
+    method, instruction = segment.columns["method"], segment.columns["instruction"]
+    inner = segment.columns["scope"].equals(Scope.DELEGATE_OP.value)
+    offset = np.array([*(first.get(name, 0) for name in method.texts), 0], np.int64)[method.codes]
+    return segment.with_columns(instruction=np.where(inner, instruction + offset, instruction))
 
 
 def _with_method(segment: Segment, name: str) -> Segment:

@@ -10,6 +10,7 @@ Where the names are from:
 - Vulkan: shaders (``backends/vulkan/runtime/graph/ops/glsl/*.yaml``), recorded by ``VulkanBackend.cpp``;
 - events: what else delegates record: Vulkan and VGF phases, Ethos-U (``EthosUBackend.cpp``), and the totals of QNN
   (``QnnProfiler.cpp``), whose nodes carry ATen's names;
+- LiteRT: ``BuiltinOperator`` of ``tflite/converter/schema/schema.fbs``, LiteRT 2.3.0;
 - ONNX: operators of opsets up to 28 and the schemas that ONNX Runtime 1.31.1 registers, its NCHWc and NHWC domains
   included; control flow is the framework's, since what it runs are nodes of their own.
 
@@ -46,6 +47,7 @@ class Kind(NamedTuple):
         vulkan: shaders of Vulkan, without what stands behind the operator, likewise; the longest name counts.
         events: other events of delegates, without units, separated by commas.
         onnx: types of ONNX nodes, of the standard and of ONNX Runtime's own domains, separated by blanks.
+        tflite: built-in operators of LiteRT, separated by blanks.
     """
 
     name: str
@@ -57,6 +59,7 @@ class Kind(NamedTuple):
     vulkan: str = ""
     events: str = ""
     onnx: str = ""
+    tflite: str = ""
 
 
 KINDS: tuple[Kind, ...] = (
@@ -76,6 +79,7 @@ KINDS: tuple[Kind, ...] = (
         Conv ConvInteger QLinearConv FusedConv NhwcConv NhwcFusedConv DeformConv CausalConvWithState
         VarlenCausalConvWithState WordConvEmbedding
         """,
+        tflite="CONV_2D CONV_3D STABLEHLO_CONVOLUTION",
     ),
     Kind(
         "depthwise",
@@ -87,6 +91,7 @@ KINDS: tuple[Kind, ...] = (
         quantized_depthwise_conv1d_nlc quantized_conv2d_nchw_depthwise quantized_conv2d_nhwc_depthwise
         """,
         vulkan="conv1d_dw conv2d_dw q8ta_conv2d_dw",
+        tflite="DEPTHWISE_CONV_2D",
     ),
     Kind(
         "deconvolution",
@@ -97,6 +102,7 @@ KINDS: tuple[Kind, ...] = (
         coreml="conv_transpose",
         vulkan="conv_transpose2d q8ta_conv2d_transposed",
         onnx="ConvTranspose ConvTransposeWithDynamicPads QLinearConvTranspose",
+        tflite="TRANSPOSE_CONV CONV_3D_TRANSPOSE",
     ),
     Kind(
         "linear",
@@ -110,6 +116,7 @@ KINDS: tuple[Kind, ...] = (
         Gemm FusedGemm GemmFastGelu GemmFloat8 QGemm MatMulNBits MatMulNBitsMlp MatMulNBitsQkv MatMulBnb4
         MatMulFpQ4 MatMulBlockQuantizedFp4Weight MatMulBlockQuantizedFp8Weight MoE QMoE
         """,
+        tflite="FULLY_CONNECTED",
     ),
     Kind(
         "matmul",
@@ -123,6 +130,7 @@ KINDS: tuple[Kind, ...] = (
         MatMul MatMulInteger MatMulInteger16 MatMulIntegerToFloat QLinearMatMul FusedMatMul
         FusedMatMulActivation TransposeMatMul DynamicQuantizeMatMul QOrderedMatMul SparseToDenseMatMul Einsum
         """,
+        tflite="BATCH_MATMUL STABLEHLO_DOT_GENERAL",
     ),
     Kind(
         "attention",
@@ -159,6 +167,9 @@ KINDS: tuple[Kind, ...] = (
         conv_transpose2d_prepack_weights
         """,
         onnx="Transpose DepthToSpace SpaceToDepth ReorderInput ReorderOutput Col2Im",
+        tflite="""
+        TRANSPOSE DEPTH_TO_SPACE SPACE_TO_DEPTH BATCH_TO_SPACE_ND SPACE_TO_BATCH_ND STABLEHLO_TRANSPOSE
+        """,
     ),
     Kind(
         "reshape",
@@ -169,6 +180,7 @@ KINDS: tuple[Kind, ...] = (
         coreml="reshape reshape_like expand_dims squeeze flatten2d sliding_windows",
         vulkan="view expand unfold_copy",
         onnx="Reshape Squeeze Unsqueeze Flatten Expand ExpandDims",
+        tflite="RESHAPE SQUEEZE EXPAND_DIMS BROADCAST_TO STABLEHLO_RESHAPE STABLEHLO_BROADCAST_IN_DIM",
     ),
     Kind(
         "copy",
@@ -194,6 +206,10 @@ KINDS: tuple[Kind, ...] = (
         Identity MemcpyFromHost MemcpyToHost Constant ConstantOfShape Dropout Range EyeLike Trilu OneHot Shape
         Size Bernoulli Multinomial RandomNormal RandomNormalLike RandomUniform RandomUniformLike TensorScatter
         """,
+        tflite="""
+        FILL ZEROS_LIKE RANGE SHAPE RANK ONE_HOT READ_VARIABLE ASSIGN_VARIABLE RANDOM_STANDARD_NORMAL
+        RANDOM_UNIFORM MULTINOMIAL BROADCAST_ARGS MATRIX_DIAG MATRIX_SET_DIAG STABLEHLO_IOTA
+        """,
     ),
     Kind(
         "slice",
@@ -204,6 +220,10 @@ KINDS: tuple[Kind, ...] = (
         coreml="slice_by_index slice_by_size split crop",
         vulkan="slice select split",
         onnx="Slice Split SplitToSequence CenterCropPad UnfoldTensor",
+        tflite="""
+        SLICE STRIDED_SLICE SPLIT SPLIT_V UNPACK DYNAMIC_UPDATE_SLICE STABLEHLO_SLICE STABLEHLO_DYNAMIC_SLICE
+        STABLEHLO_DYNAMIC_UPDATE_SLICE
+        """,
     ),
     Kind(
         "concatenate",
@@ -216,6 +236,7 @@ KINDS: tuple[Kind, ...] = (
         onnx="""
         Concat QLinearConcat ConcatFromSequence Tile ReverseSequence SequenceConstruct SequenceInsert
         """,
+        tflite="CONCATENATION PACK TILE REVERSE_V2 REVERSE_SEQUENCE STABLEHLO_CONCATENATE",
     ),
     Kind(
         "pad",
@@ -229,6 +250,7 @@ KINDS: tuple[Kind, ...] = (
         coreml="pad",
         vulkan="pad",
         onnx="Pad RemovePadding RestorePadding",
+        tflite="PAD PADV2 MIRROR_PAD DILATE STABLEHLO_PAD",
     ),
     Kind(
         "gather",
@@ -243,6 +265,10 @@ KINDS: tuple[Kind, ...] = (
         onnx="""
         Gather GatherElements GatherND GatherBlockQuantized Scatter ScatterElements ScatterND NonZero Compress
         ArrayFeatureExtractor
+        """,
+        tflite="""
+        GATHER GATHER_ND SCATTER_ND EMBEDDING_LOOKUP EMBEDDING_LOOKUP_SPARSE HASHTABLE_LOOKUP HASHTABLE_FIND
+        SPARSE_TO_DENSE WHERE STABLEHLO_GATHER STABLEHLO_SCATTER
         """,
     ),
     Kind(
@@ -268,6 +294,7 @@ KINDS: tuple[Kind, ...] = (
         QuantizeLinear DequantizeLinear DynamicQuantizeLinear Cast CastLike BitCast QuantizeBFP DequantizeBFP
         QuantizeWithOrder DequantizeWithOrder
         """,
+        tflite="QUANTIZE DEQUANTIZE CAST BITCAST FAKE_QUANT DENSIFY STABLEHLO_CONVERT",
     ),
     Kind(
         "activation",
@@ -288,6 +315,10 @@ KINDS: tuple[Kind, ...] = (
         Relu Clip Sigmoid Tanh HardSwish HardSigmoid LeakyRelu Gelu FastGelu QuickGelu BiasGelu BiasSplitGelu
         QOrderedGelu Elu Celu Selu PRelu Mish Softplus Softsign ThresholdedRelu Shrink Swish SwiGLU ScaledSiLU
         QLinearSigmoid QLinearLeakyRelu
+        """,
+        tflite="""
+        RELU RELU6 RELU_N1_TO_1 RELU_0_TO_1 LOGISTIC TANH HARD_SWISH LEAKY_RELU PRELU ELU GELU
+        STABLEHLO_LOGISTIC STABLEHLO_TANH STABLEHLO_CLAMP
         """,
     ),
     Kind(
@@ -314,6 +345,13 @@ KINDS: tuple[Kind, ...] = (
         Where BitShift BitwiseAnd BitwiseOr BitwiseXor QLinearAdd QLinearMul QLinearWhere MulInteger BiasAdd
         GatedAdd ComplexMul ComplexMulConj
         """,
+        tflite="""
+        ADD SUB MUL DIV MAXIMUM MINIMUM POW FLOOR_DIV FLOOR_MOD SQUARED_DIFFERENCE ADD_N ATAN2 EQUAL NOT_EQUAL
+        LESS LESS_EQUAL GREATER GREATER_EQUAL LOGICAL_AND LOGICAL_OR SELECT SELECT_V2 BITWISE_XOR RIGHT_SHIFT
+        STABLEHLO_ADD STABLEHLO_SUBTRACT STABLEHLO_MULTIPLY STABLEHLO_DIVIDE STABLEHLO_MAXIMUM STABLEHLO_MINIMUM
+        STABLEHLO_POWER STABLEHLO_REMAINDER STABLEHLO_AND STABLEHLO_OR STABLEHLO_SELECT STABLEHLO_COMPARE
+        STABLEHLO_SHIFT_LEFT
+        """,
     ),
     Kind(
         "unary",
@@ -337,6 +375,11 @@ KINDS: tuple[Kind, ...] = (
         Abs Neg Sqrt Reciprocal Exp Log Floor Ceil Round Sin Cos Tan Asin Acos Atan Sinh Cosh Asinh Acosh Atanh
         Erf Sign IsNaN IsInf IsAllFinite BitwiseNot
         """,
+        tflite="""
+        ABS NEG EXP LOG SQRT RSQRT SQUARE SIN COS CEIL FLOOR ROUND SIGN LOGICAL_NOT COMPLEX_ABS REAL IMAG
+        STABLEHLO_ABS STABLEHLO_NEGATE STABLEHLO_EXPONENTIAL STABLEHLO_LOG STABLEHLO_RSQRT STABLEHLO_FLOOR
+        STABLEHLO_COSINE STABLEHLO_CBRT
+        """,
     ),
     Kind(
         "pooling",
@@ -354,6 +397,7 @@ KINDS: tuple[Kind, ...] = (
         AveragePool MaxPool GlobalAveragePool GlobalMaxPool GlobalLpPool LpPool MaxUnpool MaxRoiPool RoiAlign
         NhwcMaxPool MaxpoolWithMask QLinearAveragePool QLinearGlobalAveragePool
         """,
+        tflite="AVERAGE_POOL_2D MAX_POOL_2D L2_POOL_2D",
     ),
     Kind(
         "normalisation",
@@ -371,6 +415,7 @@ KINDS: tuple[Kind, ...] = (
         QOrderedLayerNormalization InstanceNormalization GroupNormalization GroupNorm SkipGroupNorm
         RMSNormalization GatedRMSNorm BranchwiseRMSNorm LRN LpNormalization MeanVarianceNormalization
         """,
+        tflite="L2_NORMALIZATION LOCAL_RESPONSE_NORMALIZATION",
     ),
     Kind(
         "softmax",
@@ -381,6 +426,7 @@ KINDS: tuple[Kind, ...] = (
         coreml="softmax",
         vulkan="softmax log_softmax sdpa_attn_weights_softmax fused_sdpa_softmax",
         onnx="Softmax LogSoftmax Hardmax BiasSoftmax QLinearSoftmax",
+        tflite="SOFTMAX LOG_SOFTMAX",
     ),
     Kind(
         "reduction",
@@ -399,6 +445,11 @@ KINDS: tuple[Kind, ...] = (
         ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum
         ReduceSumSquare ReduceSumInteger QLinearReduceMean ArgMax ArgMin CumSum CumProd TopK Unique
         """,
+        tflite="""
+        MEAN SUM REDUCE_MAX REDUCE_MIN REDUCE_PROD REDUCE_ANY REDUCE_ALL ARG_MAX ARG_MIN CUMSUM TOPK_V2 UNIQUE
+        SEGMENT_SUM UNSORTED_SEGMENT_SUM UNSORTED_SEGMENT_MAX UNSORTED_SEGMENT_MIN UNSORTED_SEGMENT_PROD
+        STABLEHLO_REDUCE STABLEHLO_REDUCE_WINDOW REDUCE_WINDOW STABLEHLO_SORT
+        """,
     ),
     Kind(
         "resize",
@@ -412,6 +463,7 @@ KINDS: tuple[Kind, ...] = (
         """,
         vulkan="upsample_bilinear2d upsample_nearest2d grid_sampler_2d",
         onnx="Resize Upsample GridSample AffineGrid CropAndResize",
+        tflite="RESIZE_BILINEAR RESIZE_NEAREST_NEIGHBOR",
     ),
     Kind(
         "rotary",
@@ -426,6 +478,7 @@ KINDS: tuple[Kind, ...] = (
         Category.OTHER,
         aten="fft_r2c fft_c2r fft_c2c fast_hadamard_transform",
         onnx="DFT STFT Rfft Irfft MelWeightMatrix HannWindow HammingWindow BlackmanWindow",
+        tflite="RFFT2D",
     ),
     Kind(
         "recurrent",
@@ -433,6 +486,10 @@ KINDS: tuple[Kind, ...] = (
         aten="lstm gru rnn_tanh rnn_relu quantized_gru quantized_lstm",
         coreml="gru lstm rnn",
         onnx="LSTM GRU RNN AttnLSTM DynamicQuantizeLSTM",
+        tflite="""
+        LSTM RNN SVDF UNIDIRECTIONAL_SEQUENCE_LSTM UNIDIRECTIONAL_SEQUENCE_RNN BIDIRECTIONAL_SEQUENCE_LSTM
+        BIDIRECTIONAL_SEQUENCE_RNN
+        """,
     ),
     Kind(
         "detection",
@@ -440,6 +497,7 @@ KINDS: tuple[Kind, ...] = (
         aten="nms",
         coreml="non_maximum_suppression",
         onnx="NonMaxSuppression",
+        tflite="NON_MAX_SUPPRESSION_V4 NON_MAX_SUPPRESSION_V5",
     ),
     Kind(
         "linear algebra",
@@ -491,5 +549,6 @@ KINDS: tuple[Kind, ...] = (
         power on and acquire
         """,
         onnx="Loop If Scan SequenceMap",
+        tflite="IF WHILE CALL CALL_ONCE VAR_HANDLE STABLEHLO_WHILE STABLEHLO_CASE STABLEHLO_COMPOSITE",
     ),
 )

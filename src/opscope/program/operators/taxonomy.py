@@ -43,7 +43,8 @@ def _table(column: str, separator: str | None = None) -> dict[str, Kind]:
 
 
 _XNNPACK, _EVENTS = _table("xnnpack", ","), _table("events", ",")
-_ATEN, _NODES, _COREML, _VULKAN, _ONNX = (_table(column) for column in ("aten", "nodes", "coreml", "vulkan", "onnx"))
+_ATEN, _NODES, _COREML, _VULKAN = (_table(column) for column in ("aten", "nodes", "coreml", "vulkan"))
+_ONNX, _TFLITE = _table("onnx"), _table("tflite")
 
 _DELEGATE_FORM = re.compile(r"^(?P<operator>[^(#]+?)(?: \([^)#]*\)(?: (?P<algorithm>[^#]+?))?)?(?: #\d+)?\Z")
 _NAMESPACES = ("aten.", "aten_", "dim_order_ops.", "dim_order_ops_", "quantized_decomposed.", "quantized_decomposed_")
@@ -72,8 +73,8 @@ def classify(name: str) -> OperatorClass:
     Accepts XNNPACK's event names (``Convolution (NHWC, F32) IGEMM #3``), ExecuTorch's kernel events
     (``native_call_add.out``), ATen's own (``aten::add.Tensor``, ``aten.add.Tensor``, ``aten_add_default``), QNN
     (``aten_add_tensor:OpId_61 (cycles)``), operators of Core ML (``op_12:ios17.conv``), shaders of Vulkan
-    (``conv2d_dw_half_12``, or the text in JSON that later releases record), the phases that delegates record, and nodes
-    of ONNX Runtime behind their type (``Conv: /stem/Conv``).
+    (``conv2d_dw_half_12``, or the text in JSON that later releases record), the phases that delegates record, nodes of
+    ONNX Runtime behind their type (``Conv: /stem/Conv``), and LiteRT's operators (``CONV_2D``).
     """
     node = _ONNX_FORM.match(name)
     kind = _ONNX.get(node["operator"]) if node else _delegate_kind(name) or _aten_kind(name) or _other_kind(name)
@@ -109,7 +110,9 @@ def aten_operator(name: str) -> str:
 
 
 def _other_kind(name: str) -> Kind | None:
-    """Of events of delegates other than XNNPACK."""
+    """Of events of delegates other than XNNPACK, and of LiteRT's own operators."""
+    if name in _TFLITE:
+        return _TFLITE[name]
     event = _UNIT.sub("", name)
     if event in _EVENTS:
         return _EVENTS[event]
