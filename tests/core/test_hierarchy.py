@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from statistics import NormalDist
+
 import numpy as np
 import pytest
 
@@ -94,6 +97,31 @@ def test_the_interval_of_a_median_is_as_wide_as_processes_differ() -> None:
         assert 0.02 < (high - low) / 1e6 < 0.2
 
 
+def test_the_interval_holds_the_median_it_is_of() -> None:
+    """Two processes with two modes: the middle two of eight values lie in different ones, and their mean in neither."""
+    low, high = median_interval([np.array([1.54, 1.57, 5.60, 5.71]) * 1e6, np.array([1.55, 1.58, 5.64, 5.68]) * 1e6])
+    assert low < 1.6e6
+    assert high > 5.5e6
+
+
+@pytest.mark.parametrize("sizes", [(1, 1), (1, 2), (2, 2), (4, 4), (1, 30), (5, 6, 7), (40, 3)])
+def test_every_interval_holds_its_median(sizes: tuple[int, ...]) -> None:
+    """Of an even number of inferences, too, whose median is the mean of the middle two."""
+    generator = np.random.default_rng(SEED)
+    for _ in range(50):
+        sample = [np.where(generator.random(size) < 0.5, 1.5e6, 5.6e6) + generator.normal(0, 1e4) for size in sizes]
+        low, high = median_interval(sample)
+        assert low <= np.median(np.concatenate(sample)) <= high
+
+
+def test_few_processes_know_the_median_no_better_than_independent_inferences() -> None:
+    """Two processes alike by chance: the spread of their inferences still counts."""
+    own = np.array([0.97, 0.98, 0.99, 1.0, 1.01, 1.02, 1.03]) * 1e6
+    low, high = median_interval([own, own + 1.0])
+    assert low <= 0.98e6
+    assert high >= 1.02e6
+
+
 def test_intervals_of_medians_cover() -> None:
     """Of 200 experiments with ten processes each, about 95 % cover; 3.5 standard errors are let through."""
     generator = np.random.default_rng(SEED)
@@ -102,4 +130,19 @@ def test_intervals_of_medians_cover() -> None:
         medians = 1e6 * np.exp(generator.normal(0, 0.05, 10))
         low, high = median_interval([m * np.exp(generator.normal(0, 0.01, 15)) for m in medians])
         hits += low <= 1e6 <= high
+    assert hits / 200 > 0.895
+
+
+def test_intervals_of_medians_cover_with_few_processes_and_two_modes() -> None:
+    """Of 200 experiments of three processes, at least 95 % cover; 3.5 standard errors are let through.
+
+    Six of ten inferences are in the slower mode, so a sixth of that mode lies below the median.
+    """
+    generator = np.random.default_rng(SEED)
+    median = 5.6e6 * math.exp(0.01 * NormalDist().inv_cdf(1 / 6))
+    hits = 0
+    for _ in range(200):
+        modes = np.where(generator.random((3, 20)) < 0.6, 5.6e6, 1.5e6)
+        low, high = median_interval(list(modes * np.exp(generator.normal(0, 0.01, (3, 20)))))
+        hits += low <= median <= high
     assert hits / 200 > 0.895

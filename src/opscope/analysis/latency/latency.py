@@ -53,8 +53,9 @@ class ProcessLatency(msgspec.Struct, frozen=True):
 class Latency(msgspec.Struct, frozen=True):
     """Duration of all measured inferences; fields as in ``opscope.core.stats.summary.Summary``.
 
-    Of several processes, ``ci95_median_ns`` is that of a bootstrap over processes and inferences, since inferences of
-    one process say little about the next one.
+    ``ci95_median_ns`` is of ``median_ns``, the median of all inferences, and holds it. Of several processes it is that
+    of a bootstrap over processes, since inferences of one process say little about the next one, but nowhere narrower
+    than that of as many independent inferences.
 
     Of traced runs it is that of Method::execute, of untraced ones that of the call as its caller saw it.
     """
@@ -162,7 +163,7 @@ def _latency(samples: list[int], warmup: list[list[int]], processes: list[Proces
 def _median_interval(
     summary: Summary, samples: list[int], processes: Sequence[ProcessLatency]
 ) -> tuple[float, float] | None:
-    """Interval of the median of all samples, of several processes by what they differ."""
+    """Interval of the median of all samples, of several processes by how much they differ."""
     if len(processes) < 2:  # noqa: PLR2004 - one process says nothing about others
         return summary.ci95_median
     ends = np.cumsum([process.n for process in processes])[:-1]

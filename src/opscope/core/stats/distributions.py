@@ -73,6 +73,7 @@ def _lentz(a: float, b: float, x: float) -> float:
     return value
 
 
+@lru_cache(maxsize=256)
 def median_ranks(count: int, confidence: float) -> tuple[int, int] | None:
     """Ranks (from 0) of the order statistics that enclose the median with at least this confidence.
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from opscope.analysis.compare.compare import NOT_FASTER, shown_not_faster
 from opscope.analysis.compare.shift import Remaining
 from opscope.analysis.rules.acceleration import CONTEXT, OPERATOR_SHARE, SME
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 
 _TOP = 8
 _SORTS = 12
+_NOTHING = milliseconds(0)
 _OPERATORS = 200
 _FILES = 8
 _FEW = 0.005
@@ -47,10 +50,46 @@ def markdown_values(content: ReportContent) -> dict[str, Any]:
         "remaining": remaining(content),
         "heavy": [row for row in rows if row.operator.shown_share > OPERATOR_SHARE] or rows[:_TOP],
         "above": sum(1 for row in rows if row.operator.shown_share > OPERATOR_SHARE),
-        "sorts": kernel_rows(content)[:_SORTS],
+        "sorts": groups(content),
         "kernel_sentences": kernel_sentences(content),
         "most_operators": _OPERATORS,
     }
+
+
+class FurtherGroups(msgspec.Struct, frozen=True):
+    """The line below the longest groups of operators: all others, so that the table adds up to its operators.
+
+    Attributes:
+        operator: how many groups, in words.
+        count: of their operators.
+        time_ns: together, per inference, on the scale of the headline.
+        share: of the headline.
+    """
+
+    operator: str
+    count: int
+    time_ns: float
+    share: float
+    algorithm: None = None
+    types: None = None
+    kind: str = ""
+    backend: str = ""
+    speedup: None = None
+
+
+def groups(content: ReportContent) -> list[KernelRow | FurtherGroups]:
+    """The longest groups of operators, and a line for all others, with those too short for the table's decimals.
+
+    That line is left out where it would read as nothing, too.
+    """
+    rows = kernel_rows(content)
+    listed = [row for row in rows[:_SORTS] if milliseconds(row.time_ns) != _NOTHING]
+    rest = rows[len(listed) :]
+    together = sum(row.time_ns for row in rest)
+    if milliseconds(together) == _NOTHING:
+        return [*listed]
+    name = f"{counted_text(len(rest), 'further group')}, together"
+    return [*listed, FurtherGroups(name, sum(r.count for r in rest), together, sum(r.share for r in rest))]
 
 
 def _config(manifest: Manifest) -> str | None:
