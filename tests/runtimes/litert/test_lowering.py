@@ -82,7 +82,7 @@ def test_preflight_of_a_tflite() -> None:
     """The same answers as for a .pte."""
     found = preflight(MODELS / "cnn.tflite")
     method = found.methods[0]
-    assert found.partition_rules.startswith("LiteRT 2.3.0")
+    assert found.partition_rules.startswith("LiteRT f6745779")
     assert (method.partition.calls, method.partition.portable_operators) == (1, 0)
     # stem 8*8*8*27, depthwise 8*8*8*9, pointwise 8*8*8*8, fully connected 8*4
     assert method.matrix.macs == 8 * 8 * 8 * (27 + 9 + 8) + 32

@@ -1,8 +1,10 @@
 """Which operators of a .tflite LiteRT's XNNPACK delegate takes, and why not the rest, as far as the file shows it.
 
-The rules are those of ``tflite/delegates/xnnpack/xnnpack_delegate.cc`` (``Subgraph::VisitNode`` and the checks that it
-calls). They are rules for a file alone: a build of the delegate with other options takes other operators, and an
-operator that meets all of them here may still be refused for an option that is not checked.
+Source: ``tflite/delegates/xnnpack/xnnpack_delegate.cc`` of LiteRT at commit f6745779 (2026-08-21), ``VisitNode`` and the
+checks of types, of stored options and of numbers of inputs that the functions behind it make; tried with release 2.3.0 on
+the models of ``tests/data/tflite``. They are rules for a file alone: a build of the delegate with other options takes
+other operators, variables and custom operators of MediaPipe among them, and an operator that meets all of them here may
+still be refused for an option that is not checked.
 """
 
 from __future__ import annotations
@@ -14,26 +16,38 @@ from opscope.program.partition.portable_reason import Cause, PortableReason
 if TYPE_CHECKING:
     from opscope.runtimes.litert.tflite import TfliteOperator, TfliteSubgraph, TfliteTensor
 
-RULES_OF = "LiteRT 2.3.0, tflite/delegates/xnnpack"
+RULES_OF = "LiteRT f6745779, tflite/delegates/xnnpack, tried with 2.3.0"
 SOURCE = "tflite/delegates/xnnpack/xnnpack_delegate.cc"
 DELEGATED = frozenset(
     """
     ABS ADD AVERAGE_POOL_2D BATCH_MATMUL CEIL CONCATENATION CONV_2D COS DEPTHWISE_CONV_2D DEPTH_TO_SPACE DEQUANTIZE DIV
     ELU EXP EXPAND_DIMS FLOOR FULLY_CONNECTED GELU HARD_SWISH LEAKY_RELU LOG LOGISTIC MAXIMUM MAX_POOL_2D MEAN MINIMUM
-    MUL NEG PAD PRELU QUANTIZE RELU RELU6 RELU_N1_TO_1 RESHAPE RESIZE_BILINEAR ROUND RSQRT SIN SLICE SOFTMAX
-    SPACE_TO_DEPTH SPLIT SQRT SQUARE SQUARED_DIFFERENCE STRIDED_SLICE SUB SUM TANH TRANSPOSE TRANSPOSE_CONV
+    MUL NEG PAD PRELU QUANTIZE REDUCE_MAX REDUCE_MIN RELU RELU6 RELU_N1_TO_1 RESHAPE RESIZE_BILINEAR ROUND RSQRT SIN
+    SLICE SOFTMAX SPACE_TO_DEPTH SPLIT SQRT SQUARE SQUARED_DIFFERENCE STRIDED_SLICE SUB SUM TANH TRANSPOSE TRANSPOSE_CONV
     """.split()
 )
 """Built-in operators that the delegate has a rule for."""
 _FIXED_WEIGHTS = {"CONV_2D": (1, 2), "DEPTHWISE_CONV_2D": (1, 2), "TRANSPOSE_CONV": (0, 1), "PRELU": (1,)}
-_OPTIONS = {"PAD": (1,), "MEAN": (1,), "SUM": (1,), "TRANSPOSE": (1,), "SLICE": (1, 2), "RESIZE_BILINEAR": (1,)}
+_OPTIONS = {
+    **dict.fromkeys("PAD MEAN SUM REDUCE_MAX REDUCE_MIN TRANSPOSE RESIZE_BILINEAR EXPAND_DIMS RESHAPE".split(), (1,)),
+    "SLICE": (1, 2),
+    "STRIDED_SLICE": (1, 2, 3),
+    "SPLIT": (0,),
+}
 _PAIRS = (
     "ADD BATCH_MATMUL CONV_2D DEPTHWISE_CONV_2D DIV FULLY_CONNECTED MAXIMUM MINIMUM MUL PRELU SQUARED_DIFFERENCE SUB"
 )
 _LEAST_INPUTS = {**dict.fromkeys(_PAIRS.split(), 2), "TRANSPOSE_CONV": 3}
 _BOUNDS = frozenset({"NONE", "RELU", "RELU_N1_TO_1", "RELU6"})
-_FLOAT_ONLY = frozenset({"AVERAGE_POOL_2D", "SOFTMAX"})
-"""Taken of floating point alone; seen with LiteRT 2.3.0."""
+_FLOAT_ONLY = frozenset(
+    """
+    ABS AVERAGE_POOL_2D CEIL COS DIV EXP FLOOR GELU HARD_SWISH LOG MAXIMUM MINIMUM NEG PRELU RELU RELU6 RELU_N1_TO_1
+    ROUND RSQRT SIN SOFTMAX SQRT SQUARE SQUARED_DIFFERENCE
+    """.split()
+)
+"""Taken of floating point alone."""
+_DATA_INPUT = {"TRANSPOSE_CONV": 2, "SPLIT": 1}
+"""Place of the data among the inputs, where it is not the first."""
 _FLOATS = frozenset({"float32", "float16"})
 _QUANTISED = frozenset({"int8", "uint8", "int4"})
 
@@ -63,9 +77,8 @@ def _because(cause: Cause, text: str, evidence: str | None) -> PortableReason:
 def _type_refused(
     operator: TfliteOperator, given: list[TfliteTensor], made: list[TfliteTensor]
 ) -> PortableReason | None:
-    data = [*given[:1], *made[:1]]
-    if operator.name == "TRANSPOSE_CONV":
-        data = [*given[2:3], *made[:1]]
+    place = _DATA_INPUT.get(operator.name, 0)
+    data = [*given[place : place + 1], *made[:1]]
     for tensor in data:
         name = tensor.dtype.name
         quantised = name in _QUANTISED and tensor.quantisation is not None
@@ -92,7 +105,4 @@ def _weights_refused(graph: TfliteSubgraph, operator: TfliteOperator) -> Portabl
         if number in computed or number in graph.inputs or place in options:
             text = "weights must be stored with the model" if place in fixed else "its option must be stored"
             return _because(Cause.COMPUTED_WEIGHTS, text, graph.tensors[number].name)
-    sparse = next((number for number in operator.inputs if number >= 0 and graph.tensors[number].sparse), None)
-    if sparse is not None:
-        return _because(Cause.OPTION, "sparse weights are not taken as they are", graph.tensors[sparse].name)
     return None

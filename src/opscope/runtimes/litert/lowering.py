@@ -3,7 +3,7 @@
 A .tflite names operators; the delegate turns those that it takes into graphs of XNNPACK when the model is loaded. This
 module does the same from the file, so that a .tflite answers the questions of a .pte. What the delegate defines follows
 ``tflite/delegates/xnnpack/xnnpack_delegate.cc``; how the model is cut follows ``tflite/graph_info.cc``
-(``PartitionGraphIntoIndependentNodeSubsets``).
+(``PartitionGraphIntoIndependentNodeSubsets``), both of LiteRT at commit f6745779.
 
 Instructions have LiteRT's numbers of nodes: those of the file first, calls of delegates behind them. A model that is
 one call of the delegate has this one instruction.
