@@ -36,7 +36,7 @@ class OtherFile(NamedTuple):
 
 
 _MARKS = (
-    (0, b"version https://git-lfs", OtherFile("a Git LFS pointer", "get the file that it stands for: git lfs pull")),
+    (0, b"version https://git-lfs", OtherFile("a Git LFS pointer", "get the file that it points to: git lfs pull")),
     (4, b"TFL3", OtherFile("a LiteRT (TensorFlow Lite) model", "opscope profile FILE runs it")),
     (0, b"GGUF", OtherFile("a GGUF model of llama.cpp", _OTHER_RUNTIME)),
     (0, b"\x89HDF", OtherFile("an HDF5 file, as Keras writes models", _OTHER_RUNTIME)),

@@ -58,7 +58,7 @@ def test_a_version_that_was_not_seen_to_be_right_is_doubted(
 def test_what_is_no_qemu_is_not_taken_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """A program without a version of QEMU, and none at all."""
     monkeypatch.setenv(VARIABLE, sys.executable)
-    with pytest.raises(MissingDependencyError, match="does not tell a version of QEMU"):
+    with pytest.raises(MissingDependencyError, match="does not report a version of QEMU"):
         find_emulator()
     monkeypatch.setenv(VARIABLE, "/nowhere/qemu")
     with pytest.raises(MissingDependencyError, match="/nowhere/qemu is not installed"):

@@ -273,7 +273,7 @@ def enough_runs(evidence: QualityEvidence) -> Message:
     """Few inferences per process."""
     check = "enough_runs"
     runs = min(process.n for variant in evidence.variants for process in variant.latency.processes)
-    figures = f"{counted_text(runs, 'measured inference')} a process"
+    figures = f"{counted_text(runs, 'measured inference')} per process"
     grade = None if runs >= FEWEST_RUNS else Grade.USABLE
     return graded(check, grade, figures, f"--runs {2 * FEWEST_RUNS}", ": percentiles and warm-up are guesses")
 

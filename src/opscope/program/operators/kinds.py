@@ -12,7 +12,7 @@ Where the names are from:
   (``QnnProfiler.cpp``), whose nodes carry ATen's names;
 - LiteRT: ``BuiltinOperator`` of ``tflite/converter/schema/schema.fbs``, LiteRT 2.3.0;
 - ONNX: operators of opsets up to 28 and the schemas that ONNX Runtime 1.31.1 registers, its NCHWc and NHWC domains
-  included; control flow is the framework's, since what it runs are nodes of their own.
+  included; control flow is the framework's, since what it runs are separate nodes.
 
 All of ExecuTorch at commit cff6f4dd. Its delegates for MPS, MediaTek, OpenVINO and Samsung record no events there, that
 of NXP numbers without names.

@@ -1,10 +1,10 @@
 """Which operators of a .tflite LiteRT's XNNPACK delegate takes, and why not the rest, as far as the file shows it.
 
-Source: ``tflite/delegates/xnnpack/xnnpack_delegate.cc`` of LiteRT at commit f6745779 (2026-08-21), ``VisitNode`` and the
-checks of types, of stored options and of numbers of inputs that the functions behind it make; tried with release 2.3.0 on
-the models of ``tests/data/tflite``. They are rules for a file alone: a build of the delegate with other options takes
-other operators, variables and custom operators of MediaPipe among them, and an operator that meets all of them here may
-still be refused for an option that is not checked.
+Source: ``tflite/delegates/xnnpack/xnnpack_delegate.cc`` of LiteRT at commit f6745779 (2026-08-21), ``VisitNode`` and
+the checks of types, of stored options and of numbers of inputs that the functions behind it make; tried with release
+2.3.0 on the models of ``tests/data/tflite``. They are rules for a file alone: a build of the delegate with other
+options takes other operators, variables and custom operators of MediaPipe among them, and an operator that meets all
+of them here may still be refused for an option that is not checked.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ DELEGATED = frozenset(
     ABS ADD AVERAGE_POOL_2D BATCH_MATMUL CEIL CONCATENATION CONV_2D COS DEPTHWISE_CONV_2D DEPTH_TO_SPACE DEQUANTIZE DIV
     ELU EXP EXPAND_DIMS FLOOR FULLY_CONNECTED GELU HARD_SWISH LEAKY_RELU LOG LOGISTIC MAXIMUM MAX_POOL_2D MEAN MINIMUM
     MUL NEG PAD PRELU QUANTIZE REDUCE_MAX REDUCE_MIN RELU RELU6 RELU_N1_TO_1 RESHAPE RESIZE_BILINEAR ROUND RSQRT SIN
-    SLICE SOFTMAX SPACE_TO_DEPTH SPLIT SQRT SQUARE SQUARED_DIFFERENCE STRIDED_SLICE SUB SUM TANH TRANSPOSE TRANSPOSE_CONV
+    SLICE SOFTMAX SPACE_TO_DEPTH SPLIT SQRT SQUARE SQUARED_DIFFERENCE STRIDED_SLICE SUB SUM TANH TRANSPOSE
+    TRANSPOSE_CONV
     """.split()
 )
 """Built-in operators that the delegate has a rule for."""
