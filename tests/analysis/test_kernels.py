@@ -304,7 +304,7 @@ def test_when_calls_cannot_be_given_to_operators_only_nought_is_certain() -> Non
     [
         ({"features": frozenset({"i8mm"})}, Answer.NO, "SME is absent or off"),
         ({"features": None}, Answer.UNKNOWN, "what the CPU has is not known"),
-        ({"sme": {}}, Answer.UNKNOWN, "does not tell"),
+        ({"sme": {}}, Answer.UNKNOWN, "does not say"),
         ({"sme": {CONVOLUTION: REFUSED}}, Answer.NO, "one scale only"),
         ({"machine": "x86_64", "switched": ("avx512",)}, Answer.UNKNOWN, "avx512"),
     ],
