@@ -12,6 +12,7 @@ CHILDREN = {
     "runtimes/executorch/export/child.py",
     "runtimes/executorch/peak_rates/child.py",
     "runtimes/executorch/runners/child.py",
+    "runtimes/litert/child.py",
 }
 """Processes of one thread."""
 AT_ONCE = """

@@ -39,7 +39,7 @@ def _accelerated_here(program: str) -> str | None:
     from opscope.core.errors import OpscopeError
 
     try:
-        found = features()
+        found = features(mechanisms=False)
     except OpscopeError:
         return None
     names = [group.name for group in found.groups if group.present]

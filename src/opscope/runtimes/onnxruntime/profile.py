@@ -20,6 +20,7 @@ import numpy as np
 
 from opscope.core.errors import EmptyTraceError, InvariantError, TraceFormatError
 from opscope.core.grouping import grouped
+from opscope.core.json import from_json
 from opscope.core.table import Clock, EventTable, Scope, TraceWarning
 from opscope.core.table.segment import coded_from
 from opscope.core.units import counted_text, share_text
@@ -148,7 +149,7 @@ def _rows(data: bytes, path: Path) -> tuple[list[_Row], int | None]:
     """
     unreadable: int | None
     try:
-        rows, unreadable = msgspec.json.decode(data, type=list[_Row]), None
+        rows, unreadable = from_json(data, list[_Row]), None
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         rows, unreadable = _lines(data)
     if not rows:
@@ -161,14 +162,13 @@ def _rows(data: bytes, path: Path) -> tuple[list[_Row], int | None]:
 
 
 def _lines(data: bytes) -> tuple[list[_Row], int]:
-    decoder = msgspec.json.Decoder(_Row)
     rows, unreadable = [], 0
     for line in data.splitlines():
         text = line.strip().removeprefix(b"\xef\xbb\xbf").removeprefix(b"[").removesuffix(b"]").rstrip(b", ")
         if not text:
             continue
         try:
-            rows.append(decoder.decode(text))
+            rows.append(from_json(text, _Row))
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             unreadable += 1
     return rows, unreadable

@@ -73,8 +73,11 @@ class FeatureReport(msgspec.Struct, frozen=True, tag_field="schema", tag="opscop
     mechanisms: list[MechanismState] = []
 
 
-def features() -> FeatureReport:
+def features(*, mechanisms: bool = True) -> FeatureReport:
     """What this CPU can switch.
+
+    Args:
+        mechanisms: ask which mechanisms there are, too, which runs the compiler.
 
     Raises:
         MissingDependencyError: executorch is not installed.
@@ -96,7 +99,7 @@ def features() -> FeatureReport:
     default = isa.strongest(probed.arch, fields)
     steps = [names[-1] for names in isa.ladder(probed.arch, fields)]
     named = default.name if default else None
-    return FeatureReport(probed.arch, probed.fields, groups, named, steps, mechanism_states(here))
+    return FeatureReport(probed.arch, probed.fields, groups, named, steps, mechanism_states(here) if mechanisms else [])
 
 
 class Readiness(msgspec.Struct, frozen=True, tag_field="schema", tag="opscope.doctor/1"):
