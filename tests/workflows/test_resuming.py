@@ -143,7 +143,7 @@ def test_a_program_has_its_number_type(dtype: str, tmp_path: Path) -> None:
     write_tiny_program(tmp_path)
     done = opscope("profile", "tiny.pte", "--dtype", dtype, "--out", "out", cwd=tmp_path)
     assert done.returncode == 2
-    assert "--dtype: the number type of a .pte is fixed when it is exported" in done.stderr
+    assert "--dtype: the number type of a program is fixed when it is exported" in done.stderr
     assert "export the model again" in done.stderr
     assert not (tmp_path / "out").exists()
 
