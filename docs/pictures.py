@@ -14,12 +14,13 @@ sys.path.insert(0, str(ROOT / "tests" / "support"))
 
 from chromium import Chromium  # noqa: E402 - found by the line above
 
+_NEXT = "document.querySelector('.columns > div:last-child h2'), document.querySelector('.findings > :last-child')"
 PARTS = {
-    "answer": "[document.querySelector('h1'), document.querySelector('.tiles')]",
-    "split": "[document.querySelector('.columns > div:first-child')]",
-    "next": "[document.querySelector('.columns > div:last-child')]",
+    "answer": (950, "[document.querySelector('h1'), document.querySelector('.tiles')]"),
+    "split": (1280, "[document.querySelector('.columns > div:first-child')]"),
+    "next": (1280, f"[{_NEXT}]"),
 }
-"""Of the first screen: elements that a picture holds, from the first to the last."""
+"""Of the first screen: width of the window, and the first and last element that a picture holds."""
 _BOX = """(() => {{ const boxes = {elements}.map((one) => one.getBoundingClientRect());
   return {{ x: Math.min(...boxes.map((b) => b.left)) - 12, y: Math.min(...boxes.map((b) => b.top)) + scrollY - 2,
     width: Math.max(...boxes.map((b) => b.right)) - Math.min(...boxes.map((b) => b.left)) + 24,
@@ -30,9 +31,9 @@ def main() -> int:
     """Draw the parts of the recorded report."""
     browser = Chromium()
     try:
-        browser.view(1280, 1000)
         browser.open(ROOT / "docs" / "recorded" / "report.html")
-        for name, elements in PARTS.items():
+        for name, (width, elements) in PARTS.items():
+            browser.view(width, 1000)
             clip = browser.value(_BOX.format(elements=elements))
             shot = browser.call("Page.captureScreenshot", clip=clip, captureBeyondViewport=True)
             (ROOT / "docs" / "pictures" / f"{name}.png").write_bytes(base64.b64decode(shot["data"]))
