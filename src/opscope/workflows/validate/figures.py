@@ -55,6 +55,7 @@ _PARTS = {
 _UNTRACED = ("untraced", "latency")
 _ON_THE_HEADLINE = ("findings", "ruled_out", "roofline")
 """Parts of an analysis that rest on times on the scale of the headline."""
+_INTERVAL = "ci95_median_ns"
 _ESTIMATED = re.compile(
     r"(end_to_end|methods|quality|notes|findings|ruled_out|untraced\.tracing|shift\.(limit|remaining))\b"
     r"|.*\.(speedup|limit|verdict)$"
@@ -226,12 +227,25 @@ def _of_the_same_rules(stated: Json, computed: Json) -> Json:
     rows = [*(stated.get("findings") or []), *(stated.get("ruled_out") or [])]
     if _before_the_headline(stated):
         means = {name: own for name, own in computed.items() if name not in _ON_THE_HEADLINE}
-        return means | {
-            name: sorted(means[name], key=lambda row: -row["time_ns"]) for name in _BY_TIME if name in means
-        }
+        means |= {name: sorted(means[name], key=lambda row: -row["time_ns"]) for name in _BY_TIME if name in means}
+        return _with_stated_intervals(means, stated)
     names = {row.get("rule") for row in rows if isinstance(row, dict)}
     kept = [row for row in computed.get("ruled_out") or [] if row.get("rule") in names]
     return {**computed, "ruled_out": kept} if "ruled_out" in computed else computed
+
+
+def _with_stated_intervals(computed: Json, stated: Json) -> Json:
+    """What was computed, with the intervals of medians that are stated: earlier ones could leave their median out."""
+    if isinstance(computed, dict) and isinstance(stated, dict):
+        return {
+            name: stated[name]
+            if name == _INTERVAL and name in stated
+            else _with_stated_intervals(own, stated.get(name))
+            for name, own in computed.items()
+        }
+    if isinstance(computed, list) and isinstance(stated, list) and len(computed) == len(stated):
+        return [_with_stated_intervals(*pair) for pair in zip(computed, stated, strict=True)]
+    return computed
 
 
 def _before_the_headline(stated: Json) -> bool:
