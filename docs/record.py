@@ -30,7 +30,7 @@ COMMANDS = {
     "compare": "opscope compare mb#baseline mb#accelerated",
 }
 """By the name of the recording, in the order in which they run."""
-_PLACE = re.compile(r"(?<![\w.])/(?:home|root|tmp|work|Users|var)/\S*")
+_PLACE = re.compile(r"(?<![\w.<])/(?:home|root|tmp|work|Users|var)/\S*")
 
 
 def main() -> int:
@@ -42,7 +42,9 @@ def main() -> int:
         shutil.copytree(ROOT / "demo", place / "demo")
         for name, command in COMMANDS.items():
             (recorded / f"{name}.txt").write_text(f"$ {command}\n{_run(command, place)}", encoding="utf-8")
-        shutil.copyfile(place / "mb" / "report.html", ROOT / "docs" / "recorded" / "report.html")
+        page = (place / "mb" / "report.html").read_text(encoding="utf-8")
+        _check("report.html", page)
+        (recorded / "report.html").write_text(page, encoding="utf-8")
     return 0
 
 
@@ -50,6 +52,7 @@ def _run(command: str, place: Path) -> str:
     """What a command prints on a terminal of 100 columns."""
     path = f"{sysconfig.get_path('scripts')}{os.pathsep}{os.environ['PATH']}"
     environment = os.environ | {"PATH": path, "NO_COLOR": "1"}
+    environment.pop("PYTHONPATH", None)
     print(command, file=sys.stderr)
     ours, its = pty.openpty()
     fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 100, 0, 0))
@@ -63,10 +66,15 @@ def _run(command: str, place: Path) -> str:
         raise SystemExit(f"`{command}` ended with {process.returncode}:\n{problems.decode(errors='replace')}")
     lines = printed.decode().replace("\r\n", "\n").splitlines()
     text = "".join(f"{line.rstrip()}\n" for line in lines)
+    _check(command, text)
+    return text
+
+
+def _check(what: str, text: str) -> None:
+    """Refuse a path of this machine, which no page may show."""
     told = _PLACE.search(text)
     if told:
-        raise SystemExit(f"`{command}` prints a path of this machine, which no page may show: {told[0]}")
-    return text
+        raise SystemExit(f"{what} shows a path of this machine, which no page may: {told[0]}")
 
 
 def _read(terminal: int) -> bytes:
