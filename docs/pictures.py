@@ -1,7 +1,4 @@
-"""Draws the README's pictures from the recorded report: ``python docs/pictures.py``; needs Chromium.
-
-Run it behind ``docs/record.py``.
-"""
+"""The README's pictures: parts of a report's first screen, drawn by Chromium. ``docs/record.py`` has them drawn."""
 
 from __future__ import annotations
 
@@ -27,11 +24,11 @@ _BOX = """(() => {{ const boxes = {elements}.map((one) => one.getBoundingClientR
     height: Math.max(...boxes.map((b) => b.bottom)) - Math.min(...boxes.map((b) => b.top)) + 8, scale: 1.25 }} }})()"""
 
 
-def main() -> int:
-    """Draw the parts of the recorded report."""
+def draw(page: Path) -> None:
+    """Draw the pictures from a report."""
     browser = Chromium()
     try:
-        browser.open(ROOT / "docs" / "recorded" / "report.html")
+        browser.open(page)
         for name, (width, elements) in PARTS.items():
             browser.view(width, 1000)
             clip = browser.value(_BOX.format(elements=elements))
@@ -39,8 +36,3 @@ def main() -> int:
             (ROOT / "docs" / "pictures" / f"{name}.png").write_bytes(base64.b64decode(shot["data"]))
     finally:
         browser.close()
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,7 +1,7 @@
 """Records what the pages show: ``python docs/record.py`` runs the commands here and writes ``docs/recorded``.
 
-It takes two minutes, on a machine that does nothing else; then run ``python docs/build.py``, read the pages again, and
-change what they say about the figures.
+It has the README's pictures drawn from the report, too, which needs Chromium. It takes two minutes, on a machine that
+does nothing else; then run ``python docs/build.py``, read the pages again, and change what they say about the figures.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ import sysconfig
 import tempfile
 import termios
 from pathlib import Path
+
+from pictures import draw
 
 ROOT = Path(__file__).resolve().parent.parent
 PROGRAM = "demo/mobilenet_v3_small_xnnpack_fp32.pte"
@@ -42,9 +44,7 @@ def main() -> int:
         shutil.copytree(ROOT / "demo", place / "demo")
         for name, command in COMMANDS.items():
             (recorded / f"{name}.txt").write_text(f"$ {command}\n{_run(command, place)}", encoding="utf-8")
-        page = (place / "mb" / "report.html").read_text(encoding="utf-8")
-        _check("report.html", page)
-        (recorded / "report.html").write_text(page, encoding="utf-8")
+        draw(place / "mb" / "report.html")
     return 0
 
 
