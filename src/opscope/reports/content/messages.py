@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from opscope.analysis.findings.message import MessageKind
 from opscope.analysis.findings.quality import Grade, messages_of
+from opscope.core.units import counted_text
 from opscope.reports.content.text import plain
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def quality_sentence(quality: Quality | None, *, reasons_told: bool = False) -> 
         return f"Measurement quality: {grade_text(quality.grade)}"
     reasons = [sentence(told) for told in messages_of(quality) if told.kind is MessageKind.CONCERN]
     rest = len(reasons) - _NAMED
-    more = f"; {rest} more reasons in the report" if rest > 0 else ""
+    more = f"; {counted_text(rest, 'more reason')} in the report" if rest > 0 else ""
     shown = f"; {'; '.join(reasons[:_NAMED])}{more}" if reasons else ""
     return f"Measurement quality: {grade_text(quality.grade)}{shown}"
 
