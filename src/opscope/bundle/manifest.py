@@ -135,6 +135,7 @@ class Variant(msgspec.Struct, frozen=True):
         switch: mechanism that its processes run with; null: ``cpuinfo`` where some variant has features cleared, else
             none, and none for a variant of the role ``control``.
         delegate: of LiteRT: ``xnnpack``, or ``none`` for its own kernels; null for runtimes whose programs state it.
+        options: of a session of ONNX Runtime, by name; null for none, and for other runtimes.
     """
 
     name: str
@@ -145,6 +146,7 @@ class Variant(msgspec.Struct, frozen=True):
     affinity: list[int] = []
     switch: Mechanism | None = None
     delegate: DelegateName | None = None
+    options: dict[str, str] | None = None
 
 
 class PlannedInput(msgspec.Struct, frozen=True):

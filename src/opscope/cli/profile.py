@@ -33,7 +33,9 @@ def command(
     context: typer.Context,
     model: Annotated[
         str,
-        typer.Argument(help="A model that can be exported (see `opscope models`), or the path of a .pte or .tflite."),
+        typer.Argument(
+            help="A model that can be exported (see `opscope models`), or the path of a .pte, .tflite or .onnx."
+        ),
     ],
     target: Annotated[
         str,

@@ -20,11 +20,11 @@ from opscope.experiment.target_names import parse_target
 from opscope.experiment.variant_targets import VariantTargets
 from opscope.machine.emulation import marked
 from opscope.measurements.method_calls import planned_calls
+from opscope.measurements.programs import LITERT, kind_of_program
 from opscope.program.structure.plan import PlannedTensor as ProgramTensor
 from opscope.runtimes.executorch.bundled import is_bundled, read_bundled
 from opscope.runtimes.executorch.kernel_libraries import check_registered
 from opscope.runtimes.executorch.pte import read_executable
-from opscope.runtimes.litert.signatures import is_tflite
 from opscope.workflows.measure.model_files import (
     bundled_files,
     described_model,
@@ -87,17 +87,18 @@ def check_runtime(experiment: Experiment) -> None:
     Raises:
         UsageError: naming the option.
     """
-    litert = [is_tflite(Path(model)) for model in _models(experiment)]
-    if len(set(litert)) > 1:
-        problem = "one is a LiteRT model and one is not: they run in different runtimes"
+    kind, *others = (kind_of_program(model) for model in _models(experiment))
+    if any(other is not kind for other in others):
+        problem = "the two models run in different runtimes"
         raise UsageError(problem, where=experiment.model, hint="profile each, and compare the two bundles")
-    if not litert[0]:
-        if experiment.delegate is not None:
-            problem = "only a LiteRT model (.tflite) runs with and without its delegate"
-            raise UsageError(problem, where="--delegate", hint="leave it out: a .pte states its delegates itself")
+    if experiment.delegate is not None and kind is not LITERT:
+        problem = "only a LiteRT model (.tflite) runs with and without its delegate"
+        raise UsageError(problem, where="--delegate", hint="leave it out")
+    if kind is None:
         return
     if experiment.data is not None:
-        raise UsageError("a .tflite holds all its weights itself", where="--data", hint="leave it out")
+        problem = f"a {kind.suffix} says itself where its weights are"
+        raise UsageError(problem, where="--data", hint="leave it out")
     if experiment.delegate == "both" and (experiment.variants or experiment.against is not None):
         problem = "--delegate both makes the variants itself"
         raise UsageError(problem, where="--delegate", hint="choose xnnpack or none")

@@ -23,6 +23,7 @@ from opscope.runtimes.executorch.runners.interpreters import NO_RUNNER_HINT, loc
 from opscope.runtimes.executorch.runners.native_build import find_compiler
 from opscope.runtimes.executorch.runners.python import python_here
 from opscope.runtimes.litert.installed import installed_litert
+from opscope.runtimes.onnxruntime.installed import installed_onnxruntime
 from opscope.workflows.measure.checks import (
     Check,
     State,
@@ -135,7 +136,8 @@ def doctor(directory: Path | None = None, *, target: str | None = None) -> list[
         _executorch(),
         _torch(),
         _runner(),
-        _litert(),
+        _package("litert", ".tflite", lambda: installed_litert().version),
+        _package("onnxruntime", ".onnx", lambda: installed_onnxruntime().version),
         _switching(),
         _space(directory or Path()),
         *environment_checks(),
@@ -211,13 +213,12 @@ def _runner() -> Check:
     return Check(name, State.OK, f"native, built with {compiler.version}")
 
 
-def _litert() -> Check:
-    """Whether LiteRT models can be run."""
-    name = "litert"
+def _package(name: str, suffix: str, version: Callable[[], str]) -> Check:
+    """Whether models of another runtime can be run."""
     try:
-        return Check(name, State.OK, installed_litert().version)
+        return Check(name, State.OK, version())
     except MissingDependencyError as error:
-        return Check(name, State.NOTE, f"models (.tflite) cannot be run: {error.problem}", error.hint or "")
+        return Check(name, State.NOTE, f"models ({suffix}) cannot be run: {error.problem}", error.hint or "")
 
 
 def _space(directory: Path) -> Check:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -13,7 +12,7 @@ from opscope.core.units import counted_text
 from opscope.experiment.planned import NOTHING_OFF
 from opscope.experiment.target import capabilities
 from opscope.machine import isa
-from opscope.runtimes.litert.signatures import is_tflite
+from opscope.measurements.programs import LITERT, kind_of_program
 from opscope.workflows.measure.switching import AUTO, UNTOUCHED, chosen_switch, needs_control
 
 if TYPE_CHECKING:
@@ -46,7 +45,7 @@ def variants_of(experiment: Experiment, target: RunTarget) -> PlannedVariants:
         UsageError: likewise, in a build of the user's.
     """
     planned = _variants_of(experiment, target)
-    if not is_tflite(Path(experiment.model)):
+    if kind_of_program(experiment.model) is not LITERT:
         return planned
     return planned._replace(variants=_with_delegate(experiment, planned.variants))
 
