@@ -179,9 +179,9 @@ def test_weights_that_are_missing_are_missed_before_anything_runs(tmp_path: Path
 def test_options_of_a_session() -> None:
     """Ours have names without a dot; all others are entries of ONNX Runtime."""
     given = {"graph_optimization_level": "basic", "inter_op_num_threads": "2", "mlas.disable_kleidiai": "1"}
-    assert session_choice(given) == SessionChoice(
-        "basic", 2, False, ("CPUExecutionProvider",), {"mlas.disable_kleidiai": "1"}
-    )
+    entries = {"mlas.disable_kleidiai": "1"}
+    expected = SessionChoice("basic", 2, parallel=False, providers=("CPUExecutionProvider",), entries=entries)
+    assert session_choice(given) == expected
     for wrong in ({"graph_optimization_level": "most"}, {"inter_op_num_threads": "0"}, {"level": "all"}):
         with pytest.raises(UsageError):
             session_choice(wrong)

@@ -150,7 +150,7 @@ def _keep_graph(runtime: Runtime, request: RunRequest, choice: SessionChoice, ve
         options.optimized_model_filepath = str(file)
         options.add_session_config_entry("session.optimized_model_external_initializers_file_name", "weights")
         runtime.InferenceSession(request.program, options, providers=list(choice.providers))
-        nodes = session_nodes(read_onnx(file))
+        nodes = session_nodes(read_onnx(file), Path(str(request.trace)))
     graph = SessionGraph(SCHEMA, version, choice.level, choice.providers, nodes)
     write_atomically(Path(GRAPH), msgspec.json.encode(graph))
 

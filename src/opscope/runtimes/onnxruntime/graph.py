@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
@@ -13,11 +13,23 @@ from opscope.readers.mapped import file_view
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from opscope.runtimes.onnxruntime.onnx_file import OnnxModel
+    from opscope.runtimes.onnxruntime.onnx_file import OnnxModel, OnnxNode
 
 GRAPH = "graph.onnxruntime.json"
 """Its file, beside the trace."""
 SCHEMA = "opscope.onnxruntime-graph/1"
+
+
+class SessionTensor(msgspec.Struct, frozen=True):
+    """A tensor as a node was given it, or left it.
+
+    Attributes:
+        dtype: of its elements, as the profile names it: ``float``, ``int8``.
+        shape: of it.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
 
 
 class SessionNode(msgspec.Struct, frozen=True):
@@ -29,6 +41,8 @@ class SessionNode(msgspec.Struct, frozen=True):
         domain: that defines it; empty for ONNX itself.
         inputs: names of tensors; empty for one that is left out.
         outputs: likewise.
+        read: tensors that it was given in the last run; empty where the profile does not tell.
+        written: tensors that it left then; likewise.
     """
 
     name: str
@@ -36,6 +50,8 @@ class SessionNode(msgspec.Struct, frozen=True):
     domain: str
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+    read: tuple[SessionTensor, ...] = ()
+    written: tuple[SessionTensor, ...] = ()
 
 
 class SessionGraph(msgspec.Struct, frozen=True):
@@ -56,9 +72,53 @@ class SessionGraph(msgspec.Struct, frozen=True):
     nodes: tuple[SessionNode, ...]
 
 
-def session_nodes(model: OnnxModel) -> tuple[SessionNode, ...]:
-    """The nodes of an optimised model."""
-    return tuple(SessionNode(one.name, one.op, one.domain, one.inputs, one.outputs) for one in model.graph.nodes)
+def session_nodes(model: OnnxModel, profile: Path) -> tuple[SessionNode, ...]:
+    """The nodes of an optimised model, with the shapes that a profile of it tells.
+
+    Raises:
+        NotFoundError: there is no such profile.
+        StorageError: it cannot be read.
+    """
+    rows = _last_rows(profile)
+    return tuple(_session_node(one, rows.get(one.name, _Arguments())) for one in model.graph.nodes)
+
+
+_Tensors: TypeAlias = list[dict[str, list[int]]]
+
+
+class _Arguments(msgspec.Struct, frozen=True):
+    op_name: str = ""
+    input_type_shape: _Tensors = []
+    output_type_shape: _Tensors = []
+
+
+class _Row(msgspec.Struct, frozen=True):
+    cat: str = ""
+    name: str = ""
+    args: _Arguments = _Arguments()
+
+
+_NODE = "_kernel_time"
+
+
+def _last_rows(profile: Path) -> dict[str, _Arguments]:
+    """Of each node the last row; nodes without a name share one, which says nothing of any of them."""
+    try:
+        rows = from_json(bytes(file_view(profile)), list[_Row])
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return {}
+    named = (row for row in rows if row.cat == "Node" and row.name.endswith(_NODE))
+    return {row.name.removesuffix(_NODE): row.args for row in named if row.name != _NODE}
+
+
+def _session_node(node: OnnxNode, seen: _Arguments) -> SessionNode:
+    known = seen if seen.op_name == node.op else _Arguments()
+    read, written = (_session_tensors(one) for one in (known.input_type_shape, known.output_type_shape))
+    return SessionNode(node.name, node.op, node.domain, node.inputs, node.outputs, read, written)
+
+
+def _session_tensors(told: _Tensors) -> tuple[SessionTensor, ...]:
+    return tuple(SessionTensor(dtype, tuple(shape)) for one in told for dtype, shape in one.items())
 
 
 def read_session_graph(path: Path) -> SessionGraph:

@@ -6,6 +6,7 @@ import shutil
 import sys
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -34,6 +35,9 @@ from opscope.workflows.measure.checks import (
     virtual_check,
 )
 from opscope.workflows.measure.switching import MechanismState, chosen_switch, mechanism_states
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _SPACE_LIMIT = 1 << 30
 
