@@ -110,6 +110,9 @@ def stated_paths(manifest: Manifest) -> Iterator[tuple[str, str]]:
             yield f"{at}.data", model.data
     if manifest.plan.values is not None:
         yield "plan.values", manifest.plan.values
+    for name, own in manifest.plan.inputs_of.items():
+        if own.values is not None:
+            yield f"plan.inputs_of.{name}.values", own.values
     for number, repetition in enumerate(manifest.repetitions):
         yield f"repetitions[{number}].directory", repetition.directory
         if repetition.trace is not None:

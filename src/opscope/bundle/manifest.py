@@ -165,6 +165,20 @@ class PlannedInput(msgspec.Struct, frozen=True):
     source: str = ""
 
 
+class VariantInputs(msgspec.Struct, frozen=True):
+    """Inputs of one variant: as those of the plan, laid out as its own program wants them.
+
+    Attributes:
+        inputs: of the calls.
+        values: path within the bundle of the .npz with the tensors; null where they are drawn from the seed.
+        values_sha256: its hash; likewise.
+    """
+
+    inputs: list[PlannedInput]
+    values: str | None = None
+    values_sha256: str | None = None
+
+
 class Plan(msgspec.Struct, frozen=True):
     """What was asked for. In reports of other tools' directories, null is what their files do not tell.
 
@@ -183,6 +197,7 @@ class Plan(msgspec.Struct, frozen=True):
         values: path within the bundle of the .npz with the tensors among ``inputs``, ``arr_`` and the number of each;
             null where they are drawn from the seed.
         values_sha256: its hash; likewise.
+        inputs_of: by variant, the inputs of those whose programs want the same values in another order of dimensions.
     """
 
     rounds: int
@@ -196,6 +211,7 @@ class Plan(msgspec.Struct, frozen=True):
     inputs: list[PlannedInput] = []
     values: str | None = None
     values_sha256: str | None = None
+    inputs_of: dict[str, VariantInputs] = {}
 
 
 class ConfigRequest(msgspec.Struct, frozen=True):

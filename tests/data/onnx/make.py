@@ -74,6 +74,19 @@ def cnn() -> onnx.ModelProto:
     return g.model({"image": (FLOAT, [1, 3, 64, 64])}, {"logits": (FLOAT, [1, 8])})
 
 
+def images() -> onnx.ModelProto:
+    """The network of ``images.tflite``, whose images have their channels last."""
+    g = Graph()
+    x = g.node("Relu", [g.conv("x", "stem", 3, 8, 3, stride=2)], "stem.act")
+    limits = [g.weight("least", np.zeros((), "f")), g.weight("most", np.full((), 6, "f"))]
+    y = g.node("Clip", [g.conv(x, "dw", 8, 8, 3, groups=8), *limits], "dw.act")
+    x = g.node("Add", [x, g.conv(y, "pw", 8, 8, 1)], "add")
+    x = g.node("Flatten", [g.node("GlobalAveragePool", [x], "pool")], "flat")
+    weight = (_ANY.standard_normal((8, 4)) * 0.2).astype("f")
+    g.node("Gemm", [x, g.weight("fc.weight", weight), g.weight("fc.bias", np.zeros(4, "f"))], "logits")
+    return g.model({"x": (FLOAT, [1, 3, 224, 224])}, {"logits": (FLOAT, [1, 4])})
+
+
 def products(size: int = 256, layers: int = 4) -> onnx.ModelProto:
     """A chain of matrix products."""
     g, x = Graph(), "x"
@@ -123,6 +136,7 @@ def branch() -> onnx.ModelProto:
 
 MODELS = {
     "cnn": cnn,
+    "images": images,
     "products": lambda: products(64, 2),
     "quantised": quantised,
     "open_sizes": open_sizes,

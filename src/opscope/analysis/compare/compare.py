@@ -497,15 +497,17 @@ def _matched_text(pairs: Sequence[OperatorPair]) -> str:
     both = [pair for pair in work if None not in pair]
     if not both:
         return (
-            f"{head}, and no operator is matched: none is known by layer and kind on both sides, so that only sums and "
-            "end-to-end latency are compared"
+            f"{head}, and no operator is matched: none is known by layer or by work on both sides, so that only sums "
+            "and end-to-end latency are compared"
         )
     told = []
     for side, name in enumerate(("baseline", "candidate")):
         matched, every = ([own.time_ns for pair in found if (own := pair[side])] for found in (both, work))
         share = f", {share_text(sum(matched) / sum(every))} of their time" if sum(every) else ""
         told.append(f"{len(matched)} of {len(every)} operators of the {name}{share},")
-    return f"{head}: {' and '.join(told)} are matched by layer and kind; the others have no separate verdict"
+    layers = any(one and other and one.module and one.module == other.module for one, other in both)
+    how = "layer and kind" if layers else "kind and work in their order, which is likely and not certain"
+    return f"{head}: {' and '.join(told)} are matched by {how}; the others have no separate verdict"
 
 
 def _end_to_end(baseline: _Processes, candidate: _Processes, *, paired: bool, arm: str) -> EndToEnd:

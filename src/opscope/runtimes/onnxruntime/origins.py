@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from opscope.program.operators.attribution import Attribution
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from opscope.runtimes.onnxruntime.graph import SessionNode
     from opscope.runtimes.onnxruntime.onnx_file import OnnxGraph, OnnxNode
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 _MOVES = frozenset({"ReorderInput", "ReorderOutput", "Transpose", "Cast", "Identity", "Reshape"})
 """Operators that ONNX Runtime adds of its own accord."""
 _BLOCKED = "_nchwc"
+_SUM = 3
+"""Place of the tensor that a convolution adds, among its inputs."""
 _PRODUCTS = frozenset(
     """
     Conv ConvTranspose Gemm MatMul MatMulInteger ConvInteger QLinearConv QLinearMatMul Attention LSTM GRU RNN
@@ -67,7 +69,10 @@ class _Walk:
         self._inputs = {one.name for one in given.inputs}
         self._meaning: dict[str, str] = {}
 
-    def origins(self, ran: Iterable[SessionNode]) -> list[NodeOrigin]:
+    def origins(self, ran: Sequence[SessionNode]) -> list[NodeOrigin]:
+        # What leaves blocks of channels bears the model's own name again: that tells what went in.
+        left = [node for node in ran if node.op == "ReorderOutput" and node.inputs and node.outputs]
+        self._meaning = {node.inputs[0]: node.outputs[0] for node in left if node.outputs[0] in self._maker}
         return [self._origin(node) for node in ran]
 
     def _origin(self, node: SessionNode) -> NodeOrigin:
@@ -110,14 +115,22 @@ class _Walk:
         own = [name if name in self._maker else None for name in node.outputs]
         if all(own) or not own:
             return own
+        if node.outputs[0] in self._meaning:
+            return [self._meaning[node.outputs[0]], *own[1:]]
         if node.name.endswith(_BLOCKED) and node.name.removesuffix(_BLOCKED) in self._maker:
-            return [node.name.removesuffix(_BLOCKED), *own[1:]]
+            return [self._summed(node, node.name.removesuffix(_BLOCKED)), *own[1:]]
         replaced = self._replaced(node.name)
         if replaced is not None and len(replaced.outputs) >= len(own):
             return list(replaced.outputs[: len(own)])
         if node.op in _MOVES and node.inputs and own[0] is None:
             return [self._means(node.inputs[0]), *own[1:]]
         return own
+
+    def _summed(self, node: SessionNode, made: str) -> str:
+        """What a convolution leaves that also adds a tensor, its fourth input; else what its name says."""
+        added = self._means(node.inputs[_SUM]) if len(node.inputs) > _SUM else None
+        sums = (other for other in self._nodes if other.op in {"Add", "Sum"} and made in other.inputs)
+        return next((other.outputs[0] for other in sums if added in other.inputs), made)
 
     def _replaced(self, name: str) -> OnnxNode | None:
         """The node of the same name, or the one whose name a fusion bears before a slash."""

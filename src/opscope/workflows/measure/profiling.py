@@ -57,6 +57,7 @@ class Settings(msgspec.Struct, frozen=True):
             bundle has shown for these libraries that it changes nothing.
         delegate: of a LiteRT model: ``xnnpack``; ``none`` for LiteRT's own kernels; ``both`` compares the two. None:
             XNNPACK.
+        session_options: of ONNX Runtime, by name, see :mod:`opscope.runtimes.onnxruntime.options`.
         threads: sizes of the thread pool, each a pair of variants.
         oversubscribe: allow more threads than the target has usable CPUs; they then wait for each other.
         rounds: repetitions of every variant, each in its own process.
@@ -111,6 +112,7 @@ class Settings(msgspec.Struct, frozen=True):
     switch: SwitchName = defaults.SWITCH
     untouched: bool | None = None
     delegate: DelegateChoice | None = None
+    session_options: dict[str, str] = {}
 
 
 def default_directory(model: str, now: datetime) -> Path:
@@ -233,6 +235,7 @@ def planned_experiment(name: str, source: str, settings: Settings, begun: Bundle
         switch=settings.switch,
         untouched=settings.untouched,
         delegate=settings.delegate,
+        options=settings.session_options,
         threads=settings.threads,
         methods=settings.methods,
         models=Path(settings.models) if settings.models else None,
