@@ -318,7 +318,7 @@ def _tracing_warnings(timing: Untraced | None) -> list[TraceWarning]:
     ratio = timing.tracing.ratio if timing and timing.tracing else 1.0
     if ratio <= _MOST_TRACING:
         return []
-    message = f"a traced inference takes {ratio:.1f} times as long as one without tracing: its operators cannot be timed"
+    message = f"a traced inference takes {ratio:.1f} times as long as an untraced one: its operators cannot be timed"
     hint = "the latency stands, of untraced runs; a larger model, or several inferences in one call, can be split"
     return [TraceWarning(TRACING_DOMINATES, message, hint)]
 

@@ -7,35 +7,17 @@ from __future__ import annotations
 
 import functools
 import json
-import os
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from aie_gemm import Gemm
 from aie_traces import json_text
+from arm64 import MARKS, PLACE, opscope
 
-_ENVIRONMENT = "OPSCOPE_ARM64"
-PLACE = Path(os.environ.get(_ENVIRONMENT, "."))
-pytestmark = [
-    pytest.mark.skipif(_ENVIRONMENT not in os.environ, reason="make test-arm64 prepares what this needs"),
-    pytest.mark.timeout(3600),
-]
+pytestmark = MARKS
 # Kernels of SME by their names in a trace; without them the same operators have the plain names.
 KERNELS = {"fp32": ("PF32", "F32"), "int8": ("PQS8", "QS8")}
-
-
-def opscope(*words: object, name: str, code: int = 0) -> str:
-    """What a command prints, also kept in the directory ``output`` under a name; its exit code is as expected."""
-    command = [str(PLACE / "python"), "-m", "opscope", *map(str, words)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    said = done.stdout + done.stderr
-    (PLACE / "output").mkdir(exist_ok=True)
-    (PLACE / "output" / f"{name}.txt").write_text(said, encoding="utf-8")
-    assert "Traceback" not in said, said
-    assert done.returncode == code, said
-    return done.stdout if code == 0 else said
 
 
 @functools.cache

@@ -13,8 +13,8 @@ from opscope.core.errors import MismatchError
 from opscope.program.operators.attribution import Attribution
 from opscope.program.structure.dtypes import NumberType
 from opscope.runtimes.onnxruntime.costs import node_cost
-from opscope.runtimes.onnxruntime.graph import SessionNode, SessionTensor
-from opscope.runtimes.onnxruntime.onnx_file import OnnxGraph, OnnxNode, OnnxValue, OnnxWeight
+from opscope.runtimes.onnxruntime.graph import SessionNode, SessionTensor, read_session_graph
+from opscope.runtimes.onnxruntime.onnx_file import OnnxGraph, OnnxNode, OnnxValue, OnnxWeight, read_onnx
 from opscope.runtimes.onnxruntime.origins import NodeOrigin, node_origins
 from opscope.workflows.measure.profiling import Settings, profile
 
@@ -77,8 +77,22 @@ def test_transposes_around_channels_last_are_added() -> None:
             ran("/c/Conv", "Conv", "b v", "c"),
         ],
     )
-    assert (found[0].moved, found[3].main) == ("x", 2)
-    assert found[2].nodes in {(), (0, 1)}  # whichever of the two is told to make b
+    assert [(one.main, one.moved) for one in found] == [(None, "x"), (0, None), (None, "b"), (2, None)]
+    assert found[1].nodes == (0, 1)
+
+
+def test_sme_brings_another_graph_of_the_same_model() -> None:
+    """As onnxruntime 1.31.1 made both on 64-bit Arm under QEMU: the same nodes computed, and two moves added."""
+    given = read_onnx(MODELS / "images.onnx").graph
+    origins = {}
+    for name in ("sme", "no-sme"):
+        graph = read_session_graph(MODELS / "graphs" / f"images-arm64-{name}.json")
+        origins[name] = node_origins(given, graph.nodes)
+    assert {one.attribution for side in origins.values() for one in side} == {Attribution.EXACT}
+    assert [one.moved for one in origins["sme"] if one.moved] == ["x", "stem.act"]
+    computed = {name: [(one.nodes, one.main) for one in side if one.moved is None] for name, side in origins.items()}
+    assert computed["sme"] == computed["no-sme"]
+    assert sorted(number for nodes, _ in computed["sme"] for number in nodes) == list(range(9))
 
 
 def test_a_fusion_bears_the_name_of_the_node_that_it_replaces() -> None:

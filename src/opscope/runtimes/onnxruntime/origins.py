@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _MOVES = frozenset({"ReorderInput", "ReorderOutput", "Transpose", "Cast", "Identity", "Reshape"})
 """Operators that ONNX Runtime adds of its own accord."""
+_BACK = frozenset({"ReorderOutput", "Transpose"})
 _BLOCKED = "_nchwc"
 _SUM = 3
 """Place of the tensor that a convolution adds, among its inputs."""
@@ -70,10 +71,16 @@ class _Walk:
         self._meaning: dict[str, str] = {}
 
     def origins(self, ran: Sequence[SessionNode]) -> list[NodeOrigin]:
-        # What leaves blocks of channels bears the model's own name again: that tells what went in.
-        left = [node for node in ran if node.op == "ReorderOutput" and node.inputs and node.outputs]
-        self._meaning = {node.inputs[0]: node.outputs[0] for node in left if node.outputs[0] in self._maker}
+        # What is laid out as the model wants it bears the model's own name again: that tells what went in.
+        back = [node for node in ran if node.op in _BACK and node.inputs and node.outputs and self._added(node)]
+        self._meaning = {node.inputs[0]: node.outputs[0] for node in back}
         return [self._origin(node) for node in ran]
+
+    def _added(self, node: SessionNode) -> bool:
+        """Whether a node makes a tensor of the model that the model makes in another way."""
+        maker, (read, *_), (made, *_) = self._maker.get(node.outputs[0]), node.inputs, node.outputs
+        known = read in self._maker or read in self._inputs or read in self._stored
+        return maker is not None and not known and self._nodes[maker].op != node.op and made != read
 
     def _origin(self, node: SessionNode) -> NodeOrigin:
         if not node.outputs:

@@ -100,7 +100,7 @@ def _switching(manifest: Manifest, experiment: Experiment) -> Iterator[tuple[str
 
 def _options(manifest: Manifest) -> str:
     """Options of the sessions of ONNX Runtime, which are those of all variants of `opscope profile`."""
-    return _pairs(next((variant.options for variant in manifest.variants if variant.options), None) or {})
+    return _pairs(next((variant.options for variant in manifest.variants if variant.options), {}))
 
 
 def _pairs(options: Mapping[str, str]) -> str:
