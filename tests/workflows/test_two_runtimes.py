@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from opscope.analysis.compare.matching import MatchedBy
 from opscope.api import analyze, compare
 from opscope.bundle.bundle import Bundle
 from opscope.bundle.manifest import Role
@@ -97,7 +98,8 @@ def test_layers_are_matched_by_their_work(bundle: Path) -> None:
     both = [one for one in found.operators if one.baseline_ns is not None and one.candidate_ns is not None]
     products = [one for one in both if one.kind in {"convolution", "depthwise", "gemm", "linear", "matmul"}]
     assert len(products) >= 3
-    assert "matched by kind and work in their order, which is likely and not certain" in " ".join(found.notes)
+    assert {one.matched_by for one in products} <= {MatchedBy.SHAPE, MatchedBy.ORDER}
+    assert "are matched by layer, or by kind, work and size of output" in " ".join(found.notes)
     for side, name in (("baseline_ns", "litert"), ("candidate_ns", "onnxruntime")):
         total = sum(getattr(one, side) or 0 for one in found.operators)
         assert total == pytest.approx(analyze(f"{bundle}#{name}").latency.mean_ns, rel=1e-6)

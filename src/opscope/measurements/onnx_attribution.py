@@ -11,7 +11,7 @@ from opscope.analysis.operators.operator_facts import LayoutChange, OperatorFact
 from opscope.core.table import Scope
 from opscope.core.table.places import OperatorKey
 from opscope.program.operators.attribution import Attribution
-from opscope.program.operators.taxonomy import classify
+from opscope.program.operators.taxonomy import classify, classify_node
 from opscope.runtimes.onnxruntime.costs import node_cost
 from opscope.runtimes.onnxruntime.graph import GRAPH, SCHEMA, SessionGraph, SessionNode, read_session_graph
 from opscope.runtimes.onnxruntime.onnx_file import read_onnx
@@ -22,11 +22,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from opscope.measurements.side import Side
+    from opscope.program.operators.taxonomy import OperatorClass
     from opscope.runtimes.onnxruntime.onnx_file import OnnxGraph, OnnxNode
     from opscope.runtimes.onnxruntime.origins import NodeOrigin
 
 _MOVES = ("ReorderInput", "ReorderOutput", "Transpose")
 _PER_TENSOR = len(_MOVES) + 1
+_BLOCKED = "com.microsoft.nchwc"
 
 
 class _Named(NamedTuple):
@@ -135,17 +137,40 @@ class _Facts:
         carrier = main or self._makers.get(origin.moved or "")
         shapes = [one.shape for one in (*node.read[:1], *node.written[:1])]
         return OperatorFacts(
-            operator_class=classify(f"{main.op if main else node.op}: "),
+            operator_class=self._class(node, main),
             attribution=origin.attribution,
             handles=origin.nodes,
             module=_module(carrier),
             computes=tuple(self._given.nodes[number].op for number in origin.nodes),
             dtype=node.read[0].dtype if node.read else None,
-            shape=node.written[0].shape if node.written else None,
+            shape=self._shape(node, main),
             elements=max((math.prod(shape) for shape in shapes), default=None),
             cost=node_cost(node, self._given, main, self._computed),
             change=self._change(origin) if main is None else None,
         )
+
+    def _shape(self, node: SessionNode, main: OnnxNode | None) -> tuple[int, ...] | None:
+        """Of the output; blocks of channels are filled up, and the filter says how many there are."""
+        if not node.written:
+            return None
+        made, weight = node.written[0].shape, self._filter(main)
+        if node.domain != _BLOCKED or len(made) < 2 or not weight:  # noqa: PLR2004 - images and channels
+            return made
+        return (made[0], weight[0], *made[2:])
+
+    def _filter(self, main: OnnxNode | None) -> tuple[int, ...]:
+        """Shape of the stored filter of a convolution; empty for other nodes."""
+        if main is None or "Conv" not in main.op:
+            return ()
+        return next((one.shape for one in self._given.weights if one.name in main.inputs[1:2]), ())
+
+    def _class(self, node: SessionNode, main: OnnxNode | None) -> OperatorClass:
+        """By the type of the node; a convolution of one channel in each group is a depthwise one."""
+        if main is not None and "Conv" in main.op and main.attributes.get("group", 1) != 1:
+            weight = self._filter(main)
+            if len(weight) > 1 and weight[1] == 1:
+                return classify_node("DepthwiseConv2d")
+        return classify(f"{main.op if main else node.op}: ")
 
     def _change(self, origin: NodeOrigin) -> LayoutChange | None:
         """Whose output is laid out anew, and who reads it."""
