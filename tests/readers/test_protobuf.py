@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opscope.core.errors import TraceFormatError
-from opscope.readers.protobuf import BYTES, FIXED32, FIXED64, VARINT, Message, fields, signed, whole
+from opscope.readers.protobuf import BYTES, FIXED32, FIXED64, VARINT, WireMessage, fields, signed, whole
 
 
 def varint(value: int) -> bytes:
@@ -30,7 +30,7 @@ def written(number: int, wire: int, value: int | bytes) -> bytes:
     return key + (varint(len(value)) if wire == BYTES else b"") + value
 
 
-def message(data: bytes) -> Message:
+def message(data: bytes) -> WireMessage:
     """A file that is one message."""
     return whole(memoryview(data), "a.pb")
 

@@ -21,7 +21,7 @@ _ALL = (1 << 64) - 1
 _SIGN = 1 << 63
 
 
-class Message(NamedTuple):
+class WireMessage(NamedTuple):
     """A message, as a part of a file.
 
     Attributes:
@@ -61,7 +61,7 @@ class Message(NamedTuple):
             yield value
 
 
-class Field(NamedTuple):
+class WireField(NamedTuple):
     """A field of a message.
 
     Attributes:
@@ -74,7 +74,7 @@ class Field(NamedTuple):
     number: int
     wire: int
     value: int
-    part: Message
+    part: WireMessage
 
     @property
     def signed(self) -> int:
@@ -94,7 +94,7 @@ class Field(NamedTuple):
             raise self.part.error(f"field {self.number} does not hold numbers of 32 bits")
         return list(struct.unpack(f"<{self.part.size // 4}f", self.part.view()))
 
-    def message(self) -> Message:
+    def message(self) -> WireMessage:
         """The message that it holds.
 
         Raises:
@@ -135,12 +135,12 @@ def signed(value: int) -> int:
     return value - 2 * _SIGN if value >= _SIGN else value
 
 
-def whole(data: memoryview, where: str) -> Message:
+def whole(data: memoryview, where: str) -> WireMessage:
     """The message that a file is."""
-    return Message(data, 0, len(data), where)
+    return WireMessage(data, 0, len(data), where)
 
 
-def fields(message: Message) -> Iterator[Field]:
+def fields(message: WireMessage) -> Iterator[WireField]:
     """The fields of a message, in the order of the file.
 
     Raises:
@@ -164,11 +164,11 @@ def fields(message: Message) -> Iterator[Field]:
             raise message.error(f"field {number} is of wire type {wire}, which is not read", begin)
         if size > message.end - at:
             raise message.error(f"field {number} reaches past the end of its message", begin)
-        yield Field(number, wire, value, Message(message.data, at, at + size, message.where))
+        yield WireField(number, wire, value, WireMessage(message.data, at, at + size, message.where))
         at += size
 
 
-def _varint(message: Message, at: int) -> tuple[int, int]:
+def _varint(message: WireMessage, at: int) -> tuple[int, int]:
     """A number, and where the next byte is."""
     value = shift = 0
     for place in range(at, min(at + _LONGEST, message.end)):

@@ -16,13 +16,13 @@ from opscope.core.errors import TraceFormatError, UsageError
 from opscope.core.files import head_of, leads_out
 from opscope.program.structure.dtypes import NumberType
 from opscope.readers.mapped import mapped_file
-from opscope.readers.protobuf import BYTES, FIXED32, VARINT, Message, fields, whole
+from opscope.readers.protobuf import BYTES, FIXED32, VARINT, WireMessage, fields, whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from opscope.readers.protobuf import Field
+    from opscope.readers.protobuf import WireField
 
 SUFFIX = ".onnx"
 _HEAD = 3
@@ -245,15 +245,15 @@ def external_paths(model: OnnxModel, path: Path) -> list[Path]:
 class _Members:
     """The fields of a message by their numbers; of one that is not repeated the last counts, as the format wants it."""
 
-    def __init__(self, message: Message) -> None:
-        self._fields: dict[int, list[Field]] = {}
+    def __init__(self, message: WireMessage) -> None:
+        self._fields: dict[int, list[WireField]] = {}
         for field in fields(message):
             self._fields.setdefault(field.number, []).append(field)
 
-    def all(self, number: int) -> list[Field]:
+    def all(self, number: int) -> list[WireField]:
         return self._fields.get(number, [])
 
-    def last(self, number: int) -> Field | None:
+    def last(self, number: int) -> WireField | None:
         return self._fields[number][-1] if number in self._fields else None
 
     def text(self, number: int) -> str:
@@ -270,11 +270,11 @@ class _Members:
     def integers(self, number: int) -> tuple[int, ...]:
         return tuple(value for field in self.all(number) for value in field.numbers())
 
-    def message(self, number: int) -> Message | None:
+    def message(self, number: int) -> WireMessage | None:
         field = self.last(number)
         return field.message() if field else None
 
-    def messages(self, number: int) -> list[Message]:
+    def messages(self, number: int) -> list[WireMessage]:
         return [field.message() for field in self.all(number)]
 
 
@@ -282,17 +282,17 @@ def _domain(name: str) -> str:
     return "" if name == "ai.onnx" else name
 
 
-def _opset(message: Message) -> tuple[str, int]:
+def _opset(message: WireMessage) -> tuple[str, int]:
     found = _Members(message)
     return _domain(found.text(1)), found.integer(2) or 0
 
 
-def _function(message: Message) -> str:
+def _function(message: WireMessage) -> str:
     found = _Members(message)
     return f"{found.text(10)}.{found.text(1)}"
 
 
-def _graph(message: Message, depth: int = 0) -> OnnxGraph:
+def _graph(message: WireMessage, depth: int = 0) -> OnnxGraph:
     if depth > _DEEPEST:
         raise message.error(f"graphs lie in each other more than {_DEEPEST} deep")
     found = _Members(message)
@@ -309,7 +309,7 @@ def _graph(message: Message, depth: int = 0) -> OnnxGraph:
     )
 
 
-def _node(message: Message, depth: int) -> OnnxNode:
+def _node(message: WireMessage, depth: int) -> OnnxNode:
     found = _Members(message)
     attributes: dict[str, Attribute] = {}
     graphs: dict[str, OnnxGraph] = {}
@@ -348,7 +348,7 @@ def _number_type(code: int | None) -> NumberType:
     return NumberType(name, bits)
 
 
-def _value(message: Message) -> OnnxValue:
+def _value(message: WireMessage) -> OnnxValue:
     found = _Members(message)
     kind = found.message(2)
     tensor = _Members(kind).message(1) if kind else None
@@ -360,13 +360,13 @@ def _value(message: Message) -> OnnxValue:
     return OnnxValue(found.text(1), None if code is None else _number_type(code), sizes)
 
 
-def _size(message: Message) -> int | str:
+def _size(message: WireMessage) -> int | str:
     found = _Members(message)
     value = found.integer(1)
     return found.text(2) if value is None else "" if value < 0 else value
 
 
-def _weight(message: Message) -> OnnxWeight:
+def _weight(message: WireMessage) -> OnnxWeight:
     found = _Members(message)
     shape = found.integers(1)
     if any(size < 0 for size in shape):
@@ -391,7 +391,7 @@ def _integers(found: _Members, dtype: NumberType, shape: tuple[int, ...]) -> tup
     return values if len(values) == count else None
 
 
-def _sparse(message: Message) -> OnnxWeight:
+def _sparse(message: WireMessage) -> OnnxWeight:
     """A sparse tensor: its values, the places where they stand, and its sizes."""
     found = _Members(message)
     values = found.message(1)
