@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from opscope.api import analyze
 from opscope.bundle.manifest import DelegateName, FailureKind, Measurement, Mechanism, Role
 from opscope.core.errors import FeatureError, MissingDependencyError, UsageError
 from opscope.core.table import Scope
@@ -133,6 +134,10 @@ def test_profiling_compares_the_delegate_and_validates(tmp_path: Path) -> None:
     variants = {one.variant.role: one.variant.delegate for one in done.content.variants}
     assert variants == {Role.ACCELERATED: "xnnpack", Role.BASELINE: "none"}
     assert "without XNNPACK" in (tmp_path / "out" / "report.md").read_text(encoding="utf-8")
+    own = analyze(f"{tmp_path / 'out'}#baseline")
+    placed = [one for one in own.operators if one.instruction is not None]
+    assert {one.attribution for one in placed} == {"exact"}
+    assert all(one.macs for one in placed if one.name == "CONV_2D")
     assert validate(tmp_path / "out").valid
 
 

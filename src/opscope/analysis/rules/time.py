@@ -90,7 +90,7 @@ def _plain(row: PortableTime) -> str:
 def _portable_step(evidence: Evidence) -> tuple[str, str | None]:
     """What to do about those that take most, by the reason for each, and the first recipe for it."""
     if not any(is_delegated(operator) for operator in evidence.operators):
-        return advice("", Cause.NOT_LOWERED, None), None
+        return _undelegated_step(evidence), None
     masking = {(operator.method, operator.instruction) for operator in masking_operators(evidence)}
     rows = _kinds([row for row in evidence.portable if (row.method, row.instruction) not in masking])[:2]
     steps = ["those inside of attention: see the finding on its masking"] if masking else []
@@ -153,8 +153,14 @@ def nothing_delegated(evidence: Evidence) -> Message:
         return not_checked(rule, "the trace holds no operator, only the framework's own time")
     title = "Nothing is delegated: every operator runs in the runtime's own kernels"
     told = f"{count(work)}, no call of a delegate"
-    step = advice("", Cause.NOT_LOWERED, None)
+    step = _undelegated_step(evidence)
     return finding(rule, Severity.HIGH, (title, told, step), no_saving("the finding on portable operators says it"))
+
+
+def _undelegated_step(evidence: Evidence) -> str:
+    """What to do when nothing is delegated: the delegate was switched off, or the program was made without one."""
+    off = any(row.cause == Cause.SWITCHED_OFF.value for row in evidence.portable)
+    return advice("", Cause.SWITCHED_OFF if off else Cause.NOT_LOWERED, None)
 
 
 @declare_rule(
