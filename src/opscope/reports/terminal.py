@@ -214,7 +214,7 @@ def inspected_summary(value: Analysis | ProgramSummary | RecordSummary | KernelS
 
 
 def _program_summary(program: ProgramSummary) -> RenderableType:
-    parts: list[RenderableType] = [Text(f"{plain(program.path)} (pte)", style="dim")]
+    parts: list[RenderableType] = [Text(f"{plain(program.path)} ({program.format or 'pte'})", style="dim")]
     for method in program.methods:
         given, got = (", ".join(f"{t.dtype} {t.shape}" for t in side) for side in (method.inputs, method.outputs))
         parts.append(Text(f"{plain(method.name)}({plain(given)}) -> {plain(got)}", style="bold"))
