@@ -181,6 +181,14 @@ def test_no_option_is_to_be_changed_where_there_is_none(name: str) -> None:
     assert "change the option" in advice("aten::avg_pool2d.out", Cause.OPTION, "ceil_mode is True")
 
 
+def test_advice_for_litert_speaks_of_litert() -> None:
+    """Nobody who converts a model to a .tflite has an exporter or a partitioner of PyTorch."""
+    for cause in Cause:
+        for words in ("torch", "export", "Partitioner"):
+            assert words not in advice("RESHAPE", cause, None)
+    assert advice("CONCATENATION", Cause.OPTION, "8 tensors").startswith("join five")
+
+
 def test_kernels_that_are_made_for_language_models_stay() -> None:
     """Nothing that a delegate takes replaces ExecuTorch's own attention with a cache."""
     text = ATTENTION.replace("native_call_where.self_out", "llama::custom_sdpa.out")

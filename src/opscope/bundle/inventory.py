@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from opscope.bundle.manifest import Manifest
 
 _TEMPORARY = re.compile(r"\..+\.\d+\.tmp\Z")
-_TRACES = (".etdump", ".litert.json")
+_TRACES = (".etdump", "trace.litert.json", "trace.onnxruntime.json")
 _TALK = {"request.json", "answer.json", "ended.json"}
 # A run that was killed leaves its reserve and its last talk with a process; --resume clears them away.
 _PASSING = {Status.COMPLETE: _TALK | {".reserve"}, Status.INCOMPLETE: _TALK, Status.RUNNING: set[str]()}
@@ -110,6 +110,9 @@ def stated_paths(manifest: Manifest) -> Iterator[tuple[str, str]]:
             yield f"{at}.data", model.data
     if manifest.plan.values is not None:
         yield "plan.values", manifest.plan.values
+    for name, own in manifest.plan.inputs_of.items():
+        if own.values is not None:
+            yield f"plan.inputs_of.{name}.values", own.values
     for number, repetition in enumerate(manifest.repetitions):
         yield f"repetitions[{number}].directory", repetition.directory
         if repetition.trace is not None:

@@ -135,6 +135,7 @@ class Variant(msgspec.Struct, frozen=True):
         switch: mechanism that its processes run with; null: ``cpuinfo`` where some variant has features cleared, else
             none, and none for a variant of the role ``control``.
         delegate: of LiteRT: ``xnnpack``, or ``none`` for its own kernels; null for runtimes whose programs state it.
+        options: of a session of ONNX Runtime, by name; null for none, and for other runtimes.
     """
 
     name: str
@@ -145,6 +146,7 @@ class Variant(msgspec.Struct, frozen=True):
     affinity: list[int] = []
     switch: Mechanism | None = None
     delegate: DelegateName | None = None
+    options: dict[str, str] | None = None
 
 
 class PlannedInput(msgspec.Struct, frozen=True):
@@ -161,6 +163,20 @@ class PlannedInput(msgspec.Struct, frozen=True):
     dtype: str
     value: bool | int | float | None = None
     source: str = ""
+
+
+class VariantInputs(msgspec.Struct, frozen=True):
+    """Inputs of one variant: as those of the plan, laid out as its own program wants them.
+
+    Attributes:
+        inputs: of the calls.
+        values: path within the bundle of the .npz with the tensors; null where they are drawn from the seed.
+        values_sha256: its hash; likewise.
+    """
+
+    inputs: list[PlannedInput]
+    values: str | None = None
+    values_sha256: str | None = None
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -181,6 +197,7 @@ class Plan(msgspec.Struct, frozen=True):
         values: path within the bundle of the .npz with the tensors among ``inputs``, ``arr_`` and the number of each;
             null where they are drawn from the seed.
         values_sha256: its hash; likewise.
+        inputs_of: by variant, the inputs of those whose programs want the same values in another order of dimensions.
     """
 
     rounds: int
@@ -194,6 +211,7 @@ class Plan(msgspec.Struct, frozen=True):
     inputs: list[PlannedInput] = []
     values: str | None = None
     values_sha256: str | None = None
+    inputs_of: dict[str, VariantInputs] = {}
 
 
 class ConfigRequest(msgspec.Struct, frozen=True):

@@ -10,7 +10,7 @@ from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 
-from opscope.bundle.manifest import Role
+from opscope.bundle.manifest import DelegateName, Role
 from opscope.experiment import defaults
 from opscope.experiment.planned import (
     Celsius,
@@ -38,6 +38,7 @@ ThreadList: TypeAlias = Annotated[list[Threads], msgspec.Meta(min_length=1, max_
 _CPUS = msgspec.Meta(max_length=4096)
 _MANY = msgspec.Meta(max_length=1000)
 """Most entries of a list that a person writes."""
+Options: TypeAlias = Annotated[dict[Text, Annotated[str, msgspec.Meta(max_length=4096)]], _MANY]
 Cpu: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=4095)]
 
 
@@ -52,6 +53,9 @@ class VariantConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             ``opscope.experiment.config_rules``.
         affinity: CPUs to stay on; null for those of the experiment.
         runner: executor_runner of this variant, for the target ``runner``; relative to the file.
+        model: its own program, relative to the file, so that variants run in one runtime each; null: that of the file.
+        delegate: of a LiteRT model: ``xnnpack`` or ``none``; null for that of the experiment.
+        session_options: of ONNX Runtime, by name; null for those of the experiment.
     """
 
     name: Name
@@ -60,6 +64,9 @@ class VariantConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     role: Role | None = None
     affinity: Annotated[list[Cpu], _CPUS] | None = None
     runner: Text | None = None
+    model: Text | None = None
+    delegate: DelegateName | None = None
+    session_options: Options | None = None
 
 
 class DeviceConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -96,6 +103,9 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         inputs: .npz with the inputs instead, relative to the file.
         data: .ptd with weights that the program keeps apart, relative to the file; null: the one beside the
             program whose keys it looks for.
+        delegate: of LiteRT models: ``xnnpack``, or ``none`` for LiteRT's own kernels.
+        session_options: of ONNX Runtime, by name: ``graph_optimization_level``, ``inter_op_num_threads``,
+            ``execution_mode``, ``providers``, and entries of its sessions such as ``mlas.disable_kleidiai``.
         variants: what is compared; empty: the CPU as it is, and without ``ablate``.
         ablate: without variants: feature groups to switch off in the baseline; empty for the strongest of the CPU.
         ladder: without variants: run the whole staircase of the CPU's features.
@@ -133,6 +143,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     input: Annotated[list[Text], _MANY] = []
     inputs: Text | None = None
     data: Text | None = None
+    delegate: DelegateName | None = None
+    session_options: Options = {}
     variants: Annotated[list[VariantConfig], _MANY] = []
     ablate: Annotated[list[str], _MANY] = []
     ladder: bool = False

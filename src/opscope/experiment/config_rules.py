@@ -50,7 +50,7 @@ def read_own(raw: object, file: Path) -> Experiments:
     _check_devices(raw, file)
     config = typed(raw, Config, file, CHOICES)
     _check(config, file)
-    models = [config.model] if config.model else config.models
+    models = [config.model] if config.model else config.models or [str(config.variants[0].model)]
     places = _places(config)
     _check_size(config, len(models) * len(places), file)
     variants = _roles(_expanded(config, file), config)
@@ -150,7 +150,11 @@ def _check(config: Config, file: Path) -> None:
 def _what(config: Config, file: Path) -> UsageError | None:
     if config.model and config.models:
         return wrong(file, "models", "there is a key model, too", "name all models in models, or one in model")
-    if not config.model and not config.models:
+    own = [variant.model is not None for variant in config.variants]
+    if any(own) and config.models:
+        hint = "leave out models, or the models of the variants"
+        return wrong(file, "models", "variants have models of their own", hint)
+    if not config.model and not config.models and not (own and all(own)):
         hint = 'for example model = "mobilenet_v3_small", or the path of a .pte; `opscope models` lists the names'
         return wrong(file, "model", "this key is missing", hint)
     return _given(config, file)
@@ -274,6 +278,9 @@ def _at_each_count(variant: VariantConfig, config: Config, file: Path) -> list[P
             ablate=tuple(variant.ablate),
             affinity=tuple(sorted(set(affinity))),
             runner=file.parent / variant.runner if variant.runner else None,
+            model=_model_named(file, variant.model) if variant.model else None,
+            delegate=variant.delegate or config.delegate,
+            options=variant.session_options,
         )
         for threads in counts
     ]
@@ -283,14 +290,17 @@ def _roles(variants: list[PlannedVariant], config: Config) -> tuple[PlannedVaria
     """Variants with their roles: as the file says, else by the comparisons, else by what is switched off.
 
     A variant that comparisons name as a baseline only is one. Without comparisons, the last of a thread count that
-    has something off is. Of the others, those with nothing off are accelerated, unless they are builds of a runner:
-    nothing tells what those can do.
+    has something off is, or the first one where variants differ by their models alone. Of the others, those with
+    nothing off are accelerated, unless they are builds of a runner or have models of their own: those are candidates.
     """
     said = {variant.name: variant.role for variant in config.variants}
     candidates = {pair.candidate for pair in config.comparisons}
+    several = len({variant.model for variant in variants}) > 1
     baselines = {pair.baseline for pair in config.comparisons} - candidates
     if not config.comparisons and Role.BASELINE not in said.values():
-        baselines = set({variant.threads: variant.name for variant in variants if variant.ablate}.values())
+        first = variants[0].group if several and not any(variant.ablate for variant in variants) else None
+        off = {variant.threads: variant.name for variant in variants if variant.ablate}
+        baselines = set(off.values()) if first is None else {first}
     return tuple(
         msgspec.structs.replace(variant, role=said[variant.group] or _role(variant, baselines)) for variant in variants
     )
@@ -301,7 +311,7 @@ def _role(variant: PlannedVariant, baselines: set[str]) -> Role:
         return Role.BASELINE
     if variant.ablate:
         return Role.INTERMEDIATE
-    return Role.CANDIDATE if variant.runner else Role.ACCELERATED
+    return Role.CANDIDATE if variant.runner or variant.model else Role.ACCELERATED
 
 
 def _has_pairs(variants: Sequence[PlannedVariant]) -> bool:
@@ -314,14 +324,13 @@ def _experiment(
     config: Config, file: Path, model: str, place: _Place, variants: tuple[PlannedVariant, ...]
 ) -> Experiment:
     named = parse_target(place.target, builds_named=True)
-    program = file.parent / model
     # The path of a runner says less than its variants do.
     address = "" if named.kind.only_builds else _NOT_IN_NAMES.sub("-", named.address.partition("?")[0])
     named = named.beside(file.parent)
     told = (named.kind.name, address) if place.device is None or place.needs_worker else ()
     return Experiment(
         name="-".join(filter(None, (Path(model).stem, *told, place.device))),
-        model=str(program) if program.suffix == ".pte" or program.is_file() else model,
+        model=_model_named(file, model),
         dtype=config.dtype,
         target=named.text,
         effort=_effort(config),
@@ -337,7 +346,15 @@ def _experiment(
         input_specs=tuple(config.input),
         input_file=file.parent / config.inputs if config.inputs else None,
         data=file.parent / config.data if config.data else None,
+        delegate=config.delegate,
+        options=config.session_options,
     )
+
+
+def _model_named(file: Path, model: str) -> str:
+    """A model as a file names it: a program beside it, or a registered name."""
+    program = file.parent / model
+    return str(program) if program.suffix == ".pte" or program.is_file() else model
 
 
 def _effort(config: Config) -> Effort:

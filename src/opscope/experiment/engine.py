@@ -14,10 +14,12 @@ from opscope.bundle.manifest import (
     Role,
     Status,
     TracingMode,
+    VariantInputs,
 )
 from opscope.core.errors import BundleError, DeviceError, StorageError, TraceFormatError
 from opscope.core.files import sha256_of
 from opscope.experiment.target import Job, capabilities
+from opscope.experiment.variant_targets import VariantTargets
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -120,7 +122,7 @@ def _repeat(bundle: Bundle, target: RunTarget, clock: TimeSource, check: TraceCh
     job = planned_job(bundle, variant, traced=place.arm is TracingMode.TRACED)
     outcome = target.execute(job, directory)
     seconds = clock.monotonic() - began
-    trace = directory / capabilities(target).trace
+    trace = directory / capabilities(_of_variant(target, variant.name)).trace
     inferences, failure = _judge(outcome, job, trace, check)
     if failure and failure.kind is FailureKind.STORAGE:
         trace.unlink(missing_ok=True)  # half a trace is of no use, and the manifest needs its space
@@ -142,6 +144,11 @@ def _repeat(bundle: Bundle, target: RunTarget, clock: TimeSource, check: TraceCh
     )
 
 
+def _of_variant(target: RunTarget, name: str) -> RunTarget:
+    """Where one variant runs."""
+    return target.of(name) if isinstance(target, VariantTargets) else target
+
+
 def planned_job(bundle: Bundle, variant: Variant, *, traced: bool) -> Job:
     """One repetition of a variant as the plan of its bundle says.
 
@@ -151,6 +158,7 @@ def planned_job(bundle: Bundle, variant: Variant, *, traced: bool) -> Job:
     plan, threads, model = bundle.manifest.plan, variant.threads, bundle.manifest.model_of(variant.name)
     if None in {plan.warmup, plan.runs, plan.seed, plan.timeout_seconds, threads}:
         raise BundleError("its manifest lacks a part of the plan", where=bundle.path, hint="profile into a new --out")
+    given = plan.inputs_of.get(variant.name) or VariantInputs(plan.inputs, plan.values, plan.values_sha256)
     return Job(
         program=str(bundle.path / model.program),
         clear=variant.cleared if bundle.manifest.switches and variant.role is not Role.CONTROL else None,
@@ -161,12 +169,13 @@ def planned_job(bundle: Bundle, variant: Variant, *, traced: bool) -> Job:
         traced=traced,
         affinity=tuple(variant.affinity),
         calls=tuple(plan.calls),
-        inputs=tuple(plan.inputs),
-        values=str(bundle.path / plan.values) if plan.values else None,
+        inputs=tuple(given.inputs),
+        values=str(bundle.path / given.values) if given.values else None,
         data=str(bundle.path / model.data) if model.data else None,
         warmup=plan.warmup or 0,
         switch=variant.switch or Mechanism.CPUINFO,
         delegate=variant.delegate,
+        options=variant.options,
     )
 
 

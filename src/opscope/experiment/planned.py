@@ -7,7 +7,7 @@ from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 
-from opscope.bundle.manifest import ConfigRequest, ExperimentRequest, Role
+from opscope.bundle.manifest import ConfigRequest, DelegateName, ExperimentRequest, Role
 from opscope.experiment import defaults
 
 _DAY = 86_400.0
@@ -44,6 +44,9 @@ class PlannedVariant(msgspec.Struct, frozen=True):
         affinity: CPUs to stay on; empty for all.
         runner: the executor_runner that runs it; null where the target brings its own.
         arguments: more of that runner's command line.
+        model: its own program; null: that of the experiment.
+        delegate: of a LiteRT model; null: that of the experiment.
+        options: of a session of ONNX Runtime; null: those of the experiment.
     """
 
     name: str
@@ -54,6 +57,9 @@ class PlannedVariant(msgspec.Struct, frozen=True):
     affinity: tuple[int, ...] = ()
     runner: Path | None = None
     arguments: tuple[str, ...] = ()
+    model: str | None = None
+    delegate: DelegateName | None = None
+    options: dict[str, str] | None = None
 
 
 class PlannedComparison(msgspec.Struct, frozen=True):
@@ -134,6 +140,7 @@ class Experiment(msgspec.Struct, frozen=True):
         untouched: with ``trap`` or ``hwcap``, add a variant that runs without the mechanism; null: where no earlier
             bundle has shown for these libraries that it changes nothing.
         delegate: of a LiteRT model; null: XNNPACK.
+        options: of sessions of ONNX Runtime, by name.
     """
 
     name: str
@@ -159,6 +166,12 @@ class Experiment(msgspec.Struct, frozen=True):
     switch: SwitchName = defaults.SWITCH
     untouched: bool | None = None
     delegate: DelegateChoice | None = None
+    options: dict[str, str] = {}
+
+    def model_of(self, variant: str) -> str:
+        """The model that a variant runs, by its name."""
+        own = next((one.model for one in self.variants if one.name == variant), None)
+        return own or self.model
 
     @property
     def request(self) -> ExperimentRequest:

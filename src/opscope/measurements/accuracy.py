@@ -136,14 +136,24 @@ def _of_timed(baseline: Side, candidate: Side) -> Accuracy:
         if isinstance(own, str):
             return not_compared(f"the inputs of the {name} are not known: {own}", _PROFILE)
     left, right = (own for own in inputs if isinstance(own, _Inputs))
-    reason = _unlike(left, right)
+    moved = _laid_out(baseline, candidate)
+    reason = None if moved else _unlike(left, right)
     if reason is not None:
         return not_compared(reason, _SAME_SEED)
     outputs = [saved_outputs(side) for side in (baseline, candidate)]
     if outputs[0] is None or outputs[1] is None:
         which = "baseline" if outputs[0] is None else "candidate"
         return not_compared(f"the bundle of the {which} keeps no outputs", "profile it again")
-    return compared_outputs(outputs[0], outputs[1], _rounded(left, right))
+    return compared_outputs(outputs[0], outputs[1], moved or _rounded(left, right))
+
+
+def _laid_out(baseline: Side, candidate: Side) -> str | None:
+    """That both sides were given the same values in another order of dimensions; None where that is not so."""
+    if baseline.bundle is None or candidate.bundle is None or baseline.bundle.path != candidate.bundle.path:
+        return None
+    apart = baseline.bundle.manifest.plan.inputs_of
+    own = [side.label in apart for side in (baseline, candidate)]
+    return "the same inputs, their dimensions in another order" if own[0] != own[1] else None
 
 
 class _Inputs(NamedTuple):

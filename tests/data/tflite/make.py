@@ -131,8 +131,61 @@ def prelu(x: tf.Tensor) -> tf.Tensor:
     return tf.maximum(x, 0.0) + tf.minimum(x, 0.0) * 0.3
 
 
+def cropped(x: tf.Tensor) -> tf.Tensor:
+    """A slice that the converter writes with strides of 1."""
+    return _conv(x, 4)[:, 2:10, 1:-1, :] + 1.0
+
+
+def strided(x: tf.Tensor) -> tf.Tensor:
+    """Slices that stay outside: one passes over rows, one drops a dimension."""
+    return _conv(x, 4)[:, 2:10:2] + _conv(x, 4, 1)[:, 3, :, :]
+
+
+def blocks(x: tf.Tensor) -> tf.Tensor:
+    """Depth to space and back."""
+    return tf.nn.space_to_depth(tf.nn.depth_to_space(_conv(x, 8), 2), 2) + 1.0
+
+
+def parts(x: tf.Tensor) -> tf.Tensor:
+    """A tensor cut into three; into five it stays outside."""
+    first, second, third = tf.split(_conv(x, 6), 3, -1)
+    others = tf.split(_conv(x, 10), 5, -1)
+    return first * second - third + others[0] * others[4]
+
+
+def reduced(x: tf.Tensor) -> tf.Tensor:
+    """Sums, largest and smallest values."""
+    return tf.reduce_sum(_conv(x, 4), [1, 2]) + tf.reduce_max(_conv(x, 4), [1, 2]) - tf.reduce_min(_conv(x, 4), [1, 2])
+
+
+def rounded(x: tf.Tensor) -> tf.Tensor:
+    """To whole numbers."""
+    return tf.round(_conv(x, 4) * 3.0)
+
+
+def joined(x: tf.Tensor) -> tf.Tensor:
+    """Six tensors, of which the delegate joins five at most."""
+    return tf.concat([_conv(x, channels, 1) for channels in range(1, 7)], -1)
+
+
+def norm(x: tf.Tensor) -> tf.Tensor:
+    """A layer norm; quantised, the sum with its small constant stays outside, since the scales differ too much."""
+    centred = x - tf.reduce_mean(x, -1, keepdims=True)
+    squares = tf.math.squared_difference(x, tf.reduce_mean(x, -1, keepdims=True))
+    return centred * tf.math.rsqrt(tf.reduce_mean(squares, -1, keepdims=True) + 1e-5)
+
+
+def sparse(x: tf.Tensor) -> tf.Tensor:
+    """Weights that are mostly zero, stored sparse and made dense when the model is loaded."""
+    weights = np.zeros((1, 1, 16, 16), "f")
+    weights[0, 0, np.arange(16), np.arange(16)] = 0.5
+    x = tf.nn.relu(_conv(x, 16))
+    return tf.nn.relu(tf.nn.conv2d(x, tf.constant(weights), 1, "SAME") + 0.25)
+
+
 MODELS: dict[str, tuple[Callable[[tf.Tensor], tf.Tensor], tuple[int, ...]]] = {
     "cnn": (cnn, IMAGE),
+    "images": (cnn, (1, 224, 224, 3)),
     "pooled": (pooled, IMAGE),
     "mlp": (mlp, (2, 32)),
     "branches": (branches, IMAGE),
@@ -149,8 +202,18 @@ MODELS: dict[str, tuple[Callable[[tf.Tensor], tf.Tensor], tuple[int, ...]]] = {
     "difference": (difference, IMAGE),
     "sliced": (sliced, IMAGE),
     "prelu": (prelu, (1, 64)),
+    "cropped": (cropped, IMAGE),
+    "strided": (strided, IMAGE),
+    "blocks": (blocks, IMAGE),
+    "parts": (parts, IMAGE),
+    "reduced": (reduced, IMAGE),
+    "rounded": (rounded, IMAGE),
+    "joined": (joined, IMAGE),
+    "norm": (norm, (2, 8, 32)),
+    "sparse": (sparse, IMAGE),
 }
-QUANTISED = ("cnn", "pooled", "mlp", "branches")
+QUANTISED = ("cnn", "pooled", "mlp", "branches", "cropped", "blocks", "reduced", "norm")
+SPARSE = ("sparse",)
 
 
 def convert(name: str, *, quantised: bool) -> bytes:
@@ -158,6 +221,8 @@ def convert(name: str, *, quantised: bool) -> bytes:
     function, shape = MODELS[name]
     traced = tf.function(function, input_signature=[tf.TensorSpec(shape, tf.float32, name="x")])
     converter = tf.lite.TFLiteConverter.from_concrete_functions([traced.get_concrete_function()])
+    if name in SPARSE:
+        converter.optimizations = [tf.lite.Optimize.EXPERIMENTAL_SPARSITY]
     if quantised:
         samples = np.random.default_rng(0).random((8, *shape)).astype("f")
         converter.optimizations = [tf.lite.Optimize.DEFAULT]

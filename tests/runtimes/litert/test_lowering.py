@@ -79,6 +79,37 @@ def test_reasons_of_what_stays_outside() -> None:
     assert (number_type.evidence or "").endswith(": int8")
 
 
+def _reasons(name: str) -> list[str]:
+    method = _model(name).methods[UNSIGNED]
+    return [f"{reason.text}; {reason.evidence}" for reason in (method.reasons or {}).values()]
+
+
+def test_limits_of_single_operators() -> None:
+    """What a function of the delegate checks, with the figure that breaks its limit."""
+    assert _reasons("joined") == ["2 to 5 tensors are joined; 6 tensors"]
+    assert _reasons("parts") == ["2 to 4 parts are taken; 5 parts"]
+    assert sorted(_reasons("strided")) == [
+        "a slice of strides 1 is taken; strides 1, 2, 1, 1",
+        "a slice that keeps the number of dimensions is taken; None",
+    ]
+    (scales,) = [reason for reason in _reasons("norm_int8") if reason.startswith("scales")]
+    assert scales.startswith("scales are 0.000976562 to 256 times that of the output; ")
+
+
+def test_sparse_weights_are_made_dense_by_the_delegate() -> None:
+    """The operator that makes them dense runs once, and is no work of an inference."""
+    method = preflight(MODELS / "sparse.tflite").methods[0]
+    assert (method.partition.calls, method.partition.portable_operators) == (1, 0)
+    assert [node.kind for node in _model("sparse").graphs[0].graph.nodes] == ["Conv2d", "Conv2d"]
+
+
+def test_costs_of_what_moves_and_reduces() -> None:
+    """Each is known: what moves computes nothing, and a reduction looks at each element of its input once."""
+    for name in ("blocks", "parts", "reduced", "rounded", "cropped"):
+        method = preflight(MODELS / f"{name}.tflite").methods[0]
+        assert sum(row.delegated.unknown + row.portable.unknown for row in method.work) == 0, name
+
+
 def test_preflight_of_a_tflite() -> None:
     """The same answers as for a .pte."""
     found = preflight(MODELS / "cnn.tflite")

@@ -492,7 +492,7 @@ def _notes(end_to_end: EndToEnd, pairs: Sequence[OperatorPair], *, same_program:
         return [*notes, _matched_text(pairs)]
     one_sided = sum(1 for baseline, candidate in pairs if baseline is None or candidate is None)
     if one_sided:
-        notes.append(f"{one_sided} operators exist on one side only: the delegate built a different sequence")
+        notes.append(f"{one_sided} operators exist on one side only: the runtime made another sequence of them")
     return notes
 
 
@@ -503,15 +503,17 @@ def _matched_text(pairs: Sequence[OperatorPair]) -> str:
     both = [pair for pair in work if None not in pair]
     if not both:
         return (
-            f"{head}, and no operator is matched: none is known by layer and kind on both sides, so that only sums and "
-            "end-to-end latency are compared"
+            f"{head}, and no operator is matched: none is known by layer or by work on both sides, so that only sums "
+            "and end-to-end latency are compared"
         )
     told = []
     for side, name in enumerate(("baseline", "candidate")):
         matched, every = ([own.time_ns for pair in found if (own := pair[side])] for found in (both, work))
         share = f", {share_text(sum(matched) / sum(every))} of their time" if sum(every) else ""
         told.append(f"{len(matched)} of {len(every)} operators of the {name}{share},")
-    return f"{head}: {' and '.join(told)} are matched by layer and kind; the others have no separate verdict"
+    layers = any(one and other and one.module and one.module == other.module for one, other in both)
+    how = "layer and kind" if layers else "kind and work in their order, which is likely and not certain"
+    return f"{head}: {' and '.join(told)} are matched by {how}; the others have no separate verdict"
 
 
 def _end_to_end(baseline: _Processes, candidate: _Processes, *, paired: bool, arm: str) -> EndToEnd:

@@ -73,14 +73,40 @@ def match_layers(baseline: list[Operator], candidate: list[Operator]) -> Iterato
 
     A layer is known where the operator is attributed exactly, and it is the only one of its kind in its layer on both
     sides. Places mean nothing here: one more layer in front moves all that follow. The framework's own time outside of
-    instructions is matched by name.
+    instructions is matched by name. Where no layer has one name on both sides, as in two runtimes, products are
+    matched by :func:`same_work`.
     """
     left, right = (_alone([_layer(operator) for operator in side]) for side in (baseline, candidate))
     partners = {layer: operator for layer, operator in zip(right, candidate, strict=True) if layer is not None}
-    for layer, operator in zip(left, baseline, strict=True):
-        yield operator, None if layer is None else partners.pop(layer, None)
+    found: list[OperatorPair] = [
+        (operator, None if layer is None else partners.pop(layer, None))
+        for layer, operator in zip(left, baseline, strict=True)
+    ]
     known = set(left) - {None}
-    yield from ((None, operator) for layer, operator in zip(right, candidate, strict=True) if layer not in known)
+    found += [(None, operator) for layer, operator in zip(right, candidate, strict=True) if layer not in known]
+    named = any(one and other and one.position is not None for one, other in found)
+    alike = [] if named else same_work(baseline, candidate)
+    joined = {id(one): other for one, other in alike}
+    taken = {id(other) for _, other in alike}
+    for one, other in found:
+        if one is None and id(other) in taken:
+            continue
+        yield one, joined.get(id(one)) if other is None else other
+
+
+def same_work(baseline: Sequence[Operator], candidate: Sequence[Operator]) -> list[tuple[Operator, Operator]]:
+    """Products of two programs that come in the same order, are of one kind and multiply as often.
+
+    That two networks are the same is for whoever compares them to know; what is found here is likely, not certain.
+    """
+    left, right = ([one for one in side if one.macs] for side in (baseline, candidate))
+    work = [[(operator.kind, operator.macs) for operator in side] for side in (left, right)]
+    matcher = difflib.SequenceMatcher(None, work[0], work[1], autojunk=False)
+    return [
+        (left[block.a + step], right[block.b + step])
+        for block in matcher.get_matching_blocks()
+        for step in range(block.size)
+    ]
 
 
 def _layer(operator: Operator) -> Layer | None:

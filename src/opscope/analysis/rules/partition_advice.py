@@ -36,6 +36,18 @@ _BY_OPERATOR = {
     "squeeze_copy.dims_out": "reshape instead: reshapes are delegated",
     "unsqueeze_copy.out": "reshape instead: reshapes are delegated",
 }
+_OF_LITERT = {
+    Cause.NUMBER_TYPE: "keep the data in float32 or float16, or quantise the operator where the delegate takes it so",
+    Cause.COMPUTED_WEIGHTS: "store the weights with the model",
+    Cause.DYNAMIC_SHAPE: "convert the model with fixed sizes, so that shapes and positions are stored numbers",
+    Cause.NOT_LOWERED: "run it with the XNNPACK delegate",
+    Cause.NOT_KNOWN: "LiteRT's log names what the delegate refused",
+}
+_OPTIONS_OF_LITERT = {
+    "CONCATENATION": "join five tensors at most, then join what they make",
+    "SPLIT": "split into four parts at most, or take slices, which are delegated",
+    "STRIDED_SLICE": "slice with strides of 1, keep the dimension, and reshape behind it",
+}
 _SCALARS = "write Python numbers in the model as floats: an integer becomes an int64 tensor that must be converted"
 
 
@@ -47,6 +59,9 @@ def advice(operator: str, cause: Cause, evidence: str | None) -> str:
         cause: why it was left out.
         evidence: what the program shows.
     """
+    if operator.isupper():  # LiteRT's built-in operators; those of ExecuTorch have names of PyTorch
+        found = _OPTIONS_OF_LITERT.get(operator) if cause is Cause.OPTION else None
+        return found or _OF_LITERT.get(cause) or _BY_CAUSE.get(cause, _OF_LITERT[Cause.NOT_KNOWN])
     if cause is Cause.NUMBER_TYPE and (evidence or "").endswith("[]"):
         return _SCALARS
     space, _, name = operator.removeprefix("native_call_").rpartition("::")

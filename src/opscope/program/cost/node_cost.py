@@ -148,7 +148,7 @@ def _each(count: int) -> Callable[[NodeShapes], Arithmetic]:
 _ATEN = {"LeakyReLU": "leaky_relu", "ReciprocalSquareRoot": "rsqrt"}
 
 _MOVEMENTS = """
-StaticTranspose StaticReshape StaticSlice StaticConstantPad Copy Convert
+StaticTranspose StaticReshape StaticSlice StaticConstantPad Copy Convert DepthToSpace2D SpaceToDepth2D EvenSplit
 Concatenate2 Concatenate3 Concatenate4 Concatenate5
 """.split()
 
@@ -164,7 +164,7 @@ _RULES: dict[str, Callable[[NodeShapes], Arithmetic]] = {
     "AvgPooling2d": _pooling,
     "MaxPooling2d": _pooling,
     "ArgMaxPooling2d": _pooling,
-    "GlobalAvgPooling2d": _mean,
+    **dict.fromkeys(("GlobalAvgPooling2d", "StaticSum", "StaticReduceMax", "StaticReduceMin"), _mean),
     "Softmax": _each(SOFTMAX),
     "StaticResizeBilinear2D": _each(BILINEAR),
     "Clamp": _clamp,

@@ -155,7 +155,7 @@ KINDS: tuple[Kind, ...] = (
         permute transpose t pixel_shuffle pixel_unshuffle channel_shuffle to_dim_order im2row im2col col2im
         tile_crop
         """,
-        nodes="StaticTranspose",
+        nodes="StaticTranspose DepthToSpace2D SpaceToDepth2D",
         coreml="transpose depth_to_space space_to_depth pixel_shuffle pixel_unshuffle batch_to_space space_to_batch",
         vulkan="""
         permute pixel_shuffle q8ta_pixel_shuffle transpose_cast_contig_to_vectorized nchw_to_buffer
@@ -216,7 +216,7 @@ KINDS: tuple[Kind, ...] = (
         Category.DATA_MOVEMENT,
         xnnpack="Slice",
         aten="slice select narrow split split_with_sizes chunk unbind diagonal unsafe_split",
-        nodes="StaticSlice",
+        nodes="StaticSlice EvenSplit",
         coreml="slice_by_index slice_by_size split crop",
         vulkan="slice select split",
         onnx="Slice Split SplitToSequence CenterCropPad UnfoldTensor",
@@ -365,7 +365,7 @@ KINDS: tuple[Kind, ...] = (
         abs neg square sqrt rsqrt exp expm1 log log2 log10 log1p floor ceil round trunc sin cos tan asin acos
         atan sinh cosh asinh acosh atanh erf sign reciprocal logical_not bitwise_not isnan isinf conj_physical
         """,
-        nodes="Abs Negate Square SquareRoot ReciprocalSquareRoot Exp Log Floor Ceiling Sin Cos",
+        nodes="Abs Negate Square SquareRoot ReciprocalSquareRoot Exp Log Floor Ceiling Sin Cos BankersRounding",
         coreml="""
         abs acos asin atan atanh ceil cos cosh erf exp exp2 floor inverse log logical_not round rsqrt sign sin
         sinh sqrt square tan threshold
@@ -436,6 +436,7 @@ KINDS: tuple[Kind, ...] = (
         mean sum amax amin max min argmax argmin prod any all var std cumsum topk sort norm linalg_vector_norm
         var_mean allclose cdist_forward pdist_forward unique2
         """,
+        nodes="StaticSum StaticReduceMax StaticReduceMin",
         coreml="""
         reduce_argmax reduce_argmin reduce_l1_norm reduce_l2_norm reduce_log_sum reduce_log_sum_exp reduce_max
         reduce_mean reduce_min reduce_prod reduce_sum reduce_sum_square cumsum argsort topk

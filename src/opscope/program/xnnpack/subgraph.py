@@ -24,7 +24,7 @@ multiplication, a concatenation of any number of inputs, and the mean of squares
 UNARY = frozenset(
     """
     Sigmoid Clamp Floor Convert SquareRoot Ceiling Hardswish LeakyReLU Negate Square ELU Abs ReciprocalSquareRoot Log
-    Gelu Tanh Exp Sin Cos
+    Gelu Tanh Exp Sin Cos BankersRounding
     """.split()
 )
 BINARY = frozenset("Add Div Minimum Maximum Multiply Subtract PReLU SquaredDifference".split())

@@ -9,6 +9,7 @@ of them here may still be refused for an option that is not checked.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from opscope.program.partition.portable_reason import Cause, PortableReason
@@ -38,7 +39,7 @@ _OPTIONS = {
 _PAIRS = (
     "ADD BATCH_MATMUL CONV_2D DEPTHWISE_CONV_2D DIV FULLY_CONNECTED MAXIMUM MINIMUM MUL PRELU SQUARED_DIFFERENCE SUB"
 )
-_LEAST_INPUTS = {**dict.fromkeys(_PAIRS.split(), 2), "TRANSPOSE_CONV": 3}
+_LEAST_INPUTS = {**dict.fromkeys(_PAIRS.split(), 2), "TRANSPOSE_CONV": 3, "STRIDED_SLICE": 4, "SPLIT": 2}
 _BOUNDS = frozenset({"NONE", "RELU", "RELU_N1_TO_1", "RELU6"})
 _FLOAT_ONLY = frozenset(
     """
@@ -53,8 +54,62 @@ _FLOATS = frozenset({"float32", "float16"})
 _QUANTISED = frozenset({"int8", "uint8", "int4"})
 
 
-def refusal(graph: TfliteSubgraph, operator: TfliteOperator) -> PortableReason | None:
-    """Why the delegate does not take an operator; None when every known rule is met."""
+def unpacked(graph: TfliteSubgraph) -> dict[int, int]:
+    """Operators that the delegate runs once, when the model is loaded: they make its weights dense, or floating point.
+
+    Returns:
+        For each tensor that they make, the number of the operator.
+    """
+    found: dict[int, int] = {}
+    for number, operator in enumerate(graph.operators):
+        if operator.name not in _UNPACKING or len(operator.inputs) != 1 or len(operator.outputs) != 1:
+            continue
+        (source,), (made,) = operator.inputs, operator.outputs
+        if source >= 0 and _is_unpacked(operator.name, graph.tensors[source], graph.tensors[made], source in found):
+            found[made] = number
+    return found
+
+
+_UNPACKING = frozenset({"DENSIFY", "DEQUANTIZE"})
+
+
+def _is_unpacked(name: str, source: TfliteTensor, made: TfliteTensor, unpacked_before: bool) -> bool:
+    kind = source.dtype.name
+    if name == "DENSIFY":
+        return source.constant and source.sparse and kind in {"float16", "int8", "float32"} and made.dtype.name == kind
+    stored = (source.constant or unpacked_before) and not source.sparse
+    taken = kind == "float16" or (kind == "int8" and source.quantisation is not None)
+    return stored and taken and made.dtype.name == "float32"
+
+
+def refusals(graph: TfliteSubgraph) -> dict[int, PortableReason]:
+    """Why the delegate does not take operators, by their numbers; those that it takes are left out.
+
+    An operator that is :func:`unpacked` is taken unless an operator outside reads what it makes.
+    """
+    once = unpacked(graph)
+    found = {
+        number: reason
+        for number, operator in enumerate(graph.operators)
+        if number not in once.values() and (reason := refusal(graph, operator, frozenset(once))) is not None
+    }
+    read = {value for number in found for value in graph.operators[number].inputs}
+    for value, number in once.items():
+        if value in read:
+            found[number] = _because(Cause.OPTION, "an operator outside of the delegate reads it", None)
+    return dict(sorted(found.items()))
+
+
+def refusal(
+    graph: TfliteSubgraph, operator: TfliteOperator, unpacked_tensors: frozenset[int] = frozenset()
+) -> PortableReason | None:
+    """Why the delegate does not take an operator; None when every known rule is met.
+
+    Args:
+        graph: that it belongs to.
+        operator: of it.
+        unpacked_tensors: that are computed once, and then are like stored ones.
+    """
     if operator.flex:
         return _because(Cause.NO_RULE, "an operator of TensorFlow, which only the Flex delegate runs", operator.name)
     if operator.custom:
@@ -68,7 +123,13 @@ def refusal(graph: TfliteSubgraph, operator: TfliteOperator) -> PortableReason |
         return _because(Cause.OPTION, "this fused activation is not taken", operator.options.activation)
     given = [graph.tensors[number] for number in operator.inputs if number >= 0]
     made = [graph.tensors[number] for number in operator.outputs]
-    return _type_refused(operator, given, made) or _shape_refused(given, made) or _weights_refused(graph, operator)
+    return (
+        _type_refused(operator, given, made)
+        or _shape_refused(given, made)
+        or _weights_refused(graph, operator, unpacked_tensors)
+        or _option_refused(graph, operator)
+        or _scale_refused(operator.name, given, made)
+    )
 
 
 def _because(cause: Cause, text: str, evidence: str | None) -> PortableReason:
@@ -96,14 +157,65 @@ def _shape_refused(given: list[TfliteTensor], made: list[TfliteTensor]) -> Porta
     return _because(Cause.EMPTY, "empty tensors are not taken", empty.name) if empty else None
 
 
-def _weights_refused(graph: TfliteSubgraph, operator: TfliteOperator) -> PortableReason | None:
+def _option_refused(graph: TfliteSubgraph, operator: TfliteOperator) -> PortableReason | None:
+    """Limits of single operators, as their functions check them."""
+    given, made, options = len(operator.inputs), len(operator.outputs), operator.options
+    if operator.name == "CONCATENATION" and given not in _JOINED:
+        return _because(Cause.OPTION, f"{_JOINED[0]} to {_JOINED[-1]} tensors are joined", f"{given} tensors")
+    if operator.name == "SPLIT" and made not in _PARTS:
+        return _because(Cause.OPTION, f"{_PARTS[0]} to {_PARTS[-1]} parts are taken", f"{made} parts")
+    if operator.name == "SOFTMAX" and options.beta != 1.0:
+        return _because(Cause.OPTION, "a softmax without a factor is taken", f"beta {options.beta:g}")
+    return _stride_refused(graph, operator) if operator.name == "STRIDED_SLICE" else None
+
+
+def _stride_refused(graph: TfliteSubgraph, operator: TfliteOperator) -> PortableReason | None:
+    if any(operator.options.masks[2:]):
+        return _because(Cause.OPTION, "a slice that keeps the number of dimensions is taken", None)
+    strides = graph.tensors[operator.inputs[3]].values
+    if strides is not None and set(strides) != {1}:
+        return _because(Cause.OPTION, "a slice of strides 1 is taken", f"strides {', '.join(map(str, strides))}")
+    return None
+
+
+_JOINED, _PARTS = range(2, 6), range(2, 5)
+_RATIOS = {
+    **dict.fromkeys(("ADD", "SUB"), (2**-10, 2**8)),
+    "MUL": (2**-16, 2**8),
+    "QUANTIZE": (2**-8, 2**7),
+    "LEAKY_RELU": (2**-8, 2**7),
+}
+"""Of the scale of an input, or of a product, to that of the output: the least, and what it stays below."""
+
+
+def _scale_refused(name: str, given: list[TfliteTensor], made: list[TfliteTensor]) -> PortableReason | None:
+    """Integers are rescaled within limits only."""
+    least, most = _RATIOS.get(name, (0.0, 0.0))
+    scales = [tensor.quantisation.scale if tensor.quantisation else None for tensor in (*given, *made[:1])]
+    kinds = {tensor.dtype.name for tensor in (*given, *made[:1])}
+    if not most or len(kinds) > 1 or not kinds <= {"int8", "uint8"} or not all(scales):
+        return None
+    *inputs, output = (scale for scale in scales if scale)
+    ratios = [math.prod(inputs) / output] if name == "MUL" else [scale / output for scale in inputs]
+    wrong = next((ratio for ratio in ratios if not least <= ratio < most), None)
+    if wrong is None:
+        return None
+    return _because(Cause.OPTION, f"scales are {least:g} to {most:g} times that of the output", f"{wrong:.3g} times")
+
+
+def _weights_refused(
+    graph: TfliteSubgraph, operator: TfliteOperator, unpacked_tensors: frozenset[int]
+) -> PortableReason | None:
     fixed, options = _FIXED_WEIGHTS.get(operator.name, ()), _OPTIONS.get(operator.name, ())
-    computed = {number for other in graph.operators if other.name != "DEQUANTIZE" for number in other.outputs}
+    computed = {number for other in graph.operators for number in other.outputs} - unpacked_tensors
     for place in (*fixed, *options):
         number = operator.inputs[place] if place < len(operator.inputs) else -1
         if number < 0 or graph.tensors[number].constant:
             continue
         if number in computed or number in graph.inputs or place in options:
-            text = "weights must be stored with the model" if place in fixed else "its option must be stored"
-            return _because(Cause.COMPUTED_WEIGHTS, text, graph.tensors[number].name)
+            if place in fixed:
+                text, cause = "weights must be stored with the model", Cause.COMPUTED_WEIGHTS
+            else:
+                text, cause = "its option must be stored", Cause.DYNAMIC_SHAPE
+            return _because(cause, text, graph.tensors[number].name)
     return None

@@ -47,7 +47,7 @@ from opscope.program.xnnpack.graph import (
     XnnNode,
     XnnValue,
 )
-from opscope.runtimes.litert.delegation import RULES_OF, refusal
+from opscope.runtimes.litert.delegation import RULES_OF, refusals, unpacked
 from opscope.runtimes.litert.tflite import IDENTIFIER, TfliteSignature, read_tflite
 
 if TYPE_CHECKING:
@@ -71,6 +71,7 @@ _KINDS = {
     "CONV_2D": "Conv2d",
     "COS": "Cos",
     "DEPTHWISE_CONV_2D": "DepthwiseConv2d",
+    "DEPTH_TO_SPACE": "DepthToSpace2D",
     "DEQUANTIZE": "Convert",
     "DIV": "Div",
     "ELU": "ELU",
@@ -92,26 +93,38 @@ _KINDS = {
     "PAD": "StaticConstantPad",
     "PRELU": "PReLU",
     "QUANTIZE": "Convert",
+    "REDUCE_MAX": "StaticReduceMax",
+    "REDUCE_MIN": "StaticReduceMin",
     "RELU": "Clamp",
     "RELU6": "Clamp",
     "RELU_N1_TO_1": "Clamp",
     "RESHAPE": "StaticReshape",
     "RESIZE_BILINEAR": "StaticResizeBilinear2D",
+    "ROUND": "BankersRounding",
     "RSQRT": "ReciprocalSquareRoot",
     "SIN": "Sin",
     "SLICE": "StaticSlice",
     "SOFTMAX": "Softmax",
+    "SPACE_TO_DEPTH": "SpaceToDepth2D",
+    "SPLIT": "EvenSplit",
     "SQRT": "SquareRoot",
     "SQUARE": "Square",
     "SQUARED_DIFFERENCE": "SquaredDifference",
+    "STRIDED_SLICE": "StaticSlice",
     "SUB": "Subtract",
+    "SUM": "StaticSum",
     "TANH": "Tanh",
     "TRANSPOSE": "StaticTranspose",
     "TRANSPOSE_CONV": "ConvTranspose2d",
 }
 _BOUNDS = {"RELU": (0.0, math.inf), "RELU6": (0.0, 6.0), "RELU_N1_TO_1": (-1.0, 1.0)}
 # Inputs that are data of the node; the others are its options.
-_DATA = dict.fromkeys("PAD RESHAPE EXPAND_DIMS MEAN SUM TRANSPOSE SLICE STRIDED_SLICE RESIZE_BILINEAR".split(), 1)
+_DATA = dict.fromkeys(
+    """
+    PAD RESHAPE EXPAND_DIMS MEAN SUM REDUCE_MAX REDUCE_MIN TRANSPOSE SLICE STRIDED_SLICE RESIZE_BILINEAR
+    """.split(),
+    1,
+)
 _MOST_JOINED = 5
 _OFF = PortableReason(Cause.SWITCHED_OFF, "this variant ran without the delegate")
 
@@ -148,11 +161,10 @@ class _Lowering:
 
     def __init__(self, name: str, graph: TfliteSubgraph, *, delegated: bool) -> None:
         self._name, self._graph = name, graph
-        refused = {number: refusal(graph, operator) for number, operator in enumerate(graph.operators)}
-        self.reasons = {number: reason for number, reason in refused.items() if reason is not None}
+        self.reasons = refusals(graph)
         self._refused = frozenset(self.reasons)
         if not delegated:
-            self.reasons = dict.fromkeys(refused, _OFF)
+            self.reasons = dict.fromkeys(range(len(graph.operators)), _OFF)
         self._outside = frozenset(self.reasons)
         self._parts = partitions(graph, self._outside)
         whole = len(self._parts) == 1 and not self._outside
@@ -249,7 +261,8 @@ class _GraphBuilder:
         self._graph, self._members = graph, members
         self._nodes: list[XnnNode] = []
         self._added: list[XnnValue] = []
-        self._stored = {number for number, tensor in enumerate(graph.tensors) if tensor.constant}
+        self._once = unpacked(graph)
+        self._stored = {number for number, tensor in enumerate(graph.tensors) if tensor.constant} | self._once.keys()
 
     def graph(self) -> XnnGraph:
         """Values and nodes, in the order in which the delegate defines them."""
@@ -273,11 +286,12 @@ class _GraphBuilder:
 
     def _define(self, number: int, operator: TfliteOperator) -> None:
         given = [value for value in operator.inputs if value >= 0]
-        if operator.name == "DEQUANTIZE" and given[0] in self._stored:
-            self._stored.update(operator.outputs)  # weights are converted when the model is loaded
+        if number in self._once.values():
             return
         if operator.name == "TRANSPOSE_CONV":
             given = [given[2], given[1], *given[3:]]
+        if operator.name == "SPLIT":
+            given = given[1:]
         given = given[: _DATA.get(operator.name, len(given))]
         kind = self._kind(operator, len(given))
         if operator.name == "FULLY_CONNECTED" and not operator.options.keep:
@@ -337,6 +351,7 @@ class _GraphBuilder:
             "TRANSPOSE": self._transposition,
             "PAD": self._padding,
             "SLICE": self._slicing,
+            "STRIDED_SLICE": self._strided,
             "RESIZE_BILINEAR": self._resizing,
         }.get(operator.name)
         if build is not None:
@@ -421,6 +436,16 @@ class _GraphBuilder:
     def _slicing(self, operator: TfliteOperator) -> Attributes | None:
         first = self._option(operator, 1)
         return Slicing(first, self._shape(operator.outputs[0])) if first is not None else None
+
+    def _strided(self, operator: TfliteOperator) -> Attributes | None:
+        """A slice without strides, as the delegate takes it; what is below zero counts from the end."""
+        first, sizes = self._option(operator, 1), self._shape(operator.inputs[0])
+        if first is None or len(first) != len(sizes):
+            return None
+        ignored = operator.options.masks[0]
+        begins = (0 if ignored >> place & 1 else value for place, value in enumerate(first))
+        offsets = tuple(value + size if value < 0 else value for value, size in zip(begins, sizes, strict=True))
+        return Slicing(offsets, self._shape(operator.outputs[0]))
 
     def _option(self, operator: TfliteOperator, place: int) -> tuple[int, ...] | None:
         return self._graph.tensors[operator.inputs[place]].values if place < len(operator.inputs) else None

@@ -115,6 +115,10 @@ class TfliteOptions(msgspec.Struct, frozen=True):
         keep: the number of dimensions stays.
         adjoint: which factors of a batched matrix product are transposed.
         alpha: slope for negative inputs.
+        beta: factor of the inputs of a softmax.
+        masks: of a strided slice, a bit for each dimension: begin and end that do not count, dimensions that an
+            ellipsis stands for, that are added, and that are dropped.
+        offset: the end of a strided slice counts from its begin.
         subgraphs: that control flow runs.
     """
 
@@ -127,6 +131,9 @@ class TfliteOptions(msgspec.Struct, frozen=True):
     keep: bool = False
     adjoint: tuple[bool, bool] = (False, False)
     alpha: float = 0.0
+    beta: float = 1.0
+    masks: tuple[int, int, int, int, int] = (0, 0, 0, 0, 0)
+    offset: bool = False
     subgraphs: tuple[int, ...] = ()
 
 
@@ -383,17 +390,19 @@ def _operators(
 
 _ACTIVATIONS = ("NONE", "RELU", "RELU_N1_TO_1", "RELU6", "TANH", "SIGN_BIT")
 # Number of the options in the schema's union, and the slot of each field. Pairs are height and width.
-_FIELDS: dict[int, dict[str, int | tuple[int, int]]] = {
+_FIELDS: dict[int, dict[str, int | tuple[int, ...]]] = {
     1: {"same": 0, "strides": (2, 1), "activation": 3, "dilations": (5, 4)},
     2: {"same": 0, "strides": (2, 1), "activation": 4, "dilations": (6, 5)},
     5: {"same": 0, "strides": (2, 1), "window": (4, 3), "activation": 5},
     8: {"activation": 0, "keep": 2},
+    9: {"beta": 0},
     10: {"axis": 0, "activation": 1},
     11: {"activation": 0},
     21: {"activation": 0},
     27: {"keep": 0},
     28: {"activation": 0},
     29: {"activation": 0},
+    32: {"masks": (0, 1, 2, 3, 4), "offset": 5},
     49: {"same": 0, "strides": (2, 1), "activation": 3},
     75: {"alpha": 0},
     92: {"subgraphs": (0, 1)},
@@ -416,28 +425,28 @@ def _options(tables: Tables) -> list[TfliteOptions]:
     return found
 
 
-def _column(members: Tables, name: str, slots: int | tuple[int, int]) -> Sequence[object]:
+def _column(members: Tables, name: str, slots: int | tuple[int, ...]) -> Sequence[object]:
     """One option of each operator."""
     if isinstance(slots, tuple):
-        return _pairs(members, name, slots)
+        return _joined(members, name, slots)
     if name == "activation":
         codes = numbers(members, slots, UINT8)
         return [_ACTIVATIONS[code] if code < len(_ACTIVATIONS) else f"unknown-{code}" for code in codes]
     if name == "same":
         return [code == 0 for code in numbers(members, slots, UINT8)]
-    if name == "alpha":
+    if name in {"alpha", "beta"}:
         return numbers(members, slots, FLOAT32)
     if name == "axis":
         return numbers(members, slots, INT32)
     return numbers(members, slots, BOOL)
 
 
-def _pairs(members: Tables, name: str, slots: tuple[int, int]) -> Sequence[object]:
-    """An option that is a pair of numbers; a stride of 0 is what a damaged file has."""
+def _joined(members: Tables, name: str, slots: tuple[int, ...]) -> Sequence[object]:
+    """An option of several numbers; a stride of 0 is what a damaged file has."""
     if name == "adjoint":
         return list(zip(*(numbers(members, slot, BOOL) for slot in slots), strict=True))
     both = zip(*(numbers(members, slot, INT32) for slot in slots), strict=True)
-    return list(both) if name in {"window", "subgraphs"} else [(max(a, 1), max(b, 1)) for a, b in both]
+    return list(both) if name in {"window", "subgraphs", "masks"} else [(max(a, 1), max(b, 1)) for a, b in both]
 
 
 def _signatures(root: Tables, subgraphs: Sequence[TfliteSubgraph]) -> tuple[TfliteSignature, ...]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from opscope.bundle.bundle import MODEL, Bundle, check_free, program_home
-from opscope.bundle.manifest import LeftOut, Manifest, Plan, Role, Status, Tensor
+from opscope.bundle.manifest import LeftOut, Manifest, Plan, Role, Status, Tensor, VariantInputs
 from opscope.core.errors import BundleError, MissingDependencyError, RunError, UsageError
 from opscope.core.files import sha256_of, write_atomically
 from opscope.core.printable import shell_command
@@ -17,14 +17,15 @@ from opscope.core.version import __version__
 from opscope.experiment.schedule import interleaved
 from opscope.experiment.target import capabilities
 from opscope.experiment.target_names import parse_target
-from opscope.experiment.variant_targets import VariantTargets
+from opscope.experiment.variant_targets import RuntimeTargets, VariantTargets
 from opscope.machine.emulation import marked
 from opscope.measurements.method_calls import planned_calls
+from opscope.measurements.programs import LITERT, ONNX_RUNTIME, kind_of_program
 from opscope.program.structure.plan import PlannedTensor as ProgramTensor
 from opscope.runtimes.executorch.bundled import is_bundled, read_bundled
 from opscope.runtimes.executorch.kernel_libraries import check_registered
 from opscope.runtimes.executorch.pte import read_executable
-from opscope.runtimes.litert.signatures import is_tflite
+from opscope.runtimes.onnxruntime.options import session_choice
 from opscope.workflows.measure.model_files import (
     bundled_files,
     described_model,
@@ -32,7 +33,13 @@ from opscope.workflows.measure.model_files import (
     given_files,
     program_source,
 )
-from opscope.workflows.measure.program_inputs import INPUTS, asked_inputs, check_same_inputs, with_inputs
+from opscope.workflows.measure.program_inputs import (
+    INPUTS,
+    asked_inputs,
+    check_same_inputs,
+    laid_out_inputs,
+    with_inputs,
+)
 from opscope.workflows.measure.resuming import (
     Contradiction,
     data_contradiction,
@@ -78,7 +85,20 @@ def target_of(experiment: Experiment, program: Path | None = None, given: RunTar
     if runs_builds(experiment):
         inputs, outputs = _tensors(program) if program else ([], [])
         return VariantTargets({v.name: build_of(experiment, v, inputs, outputs) for v in experiment.variants})
-    return given or target_running(experiment.model, experiment.target)
+    return given or _runtime_targets(experiment)
+
+
+def _runtime_targets(experiment: Experiment) -> RunTarget:
+    """Where the models of an experiment run: one target for all, or for each variant that of its runtime."""
+    kinds = {model: kind_of_program(model) for model in _models(experiment)}
+    if len({kind.runtime if kind else None for kind in kinds.values()}) == 1:
+        return target_running(experiment.model, experiment.target)
+    targets: dict[str | None, RunTarget] = {}
+    for model, kind in kinds.items():
+        name = kind.runtime if kind else None
+        targets[name] = targets.get(name) or target_running(model, experiment.target)
+    own = {one.name: kinds[experiment.model_of(one.name)] for one in experiment.variants}
+    return RuntimeTargets({name: targets[kind.runtime if kind else None] for name, kind in own.items()})
 
 
 def check_runtime(experiment: Experiment) -> None:
@@ -87,17 +107,25 @@ def check_runtime(experiment: Experiment) -> None:
     Raises:
         UsageError: naming the option.
     """
-    litert = [is_tflite(Path(model)) for model in _models(experiment)]
-    if len(set(litert)) > 1:
-        problem = "one is a LiteRT model and one is not: they run in different runtimes"
-        raise UsageError(problem, where=experiment.model, hint="profile each, and compare the two bundles")
-    if not litert[0]:
-        if experiment.delegate is not None:
-            problem = "only a LiteRT model (.tflite) runs with and without its delegate"
-            raise UsageError(problem, where="--delegate", hint="leave it out: a .pte states its delegates itself")
+    kind, *others = (kind_of_program(model) for model in _models(experiment))
+    if experiment.against is not None and any(other is not kind for other in others):
+        problem = "the two models run in different runtimes"
+        hint = "measure both in one file, see the page compare-two-runtimes; or profile each, and compare the bundles"
+        raise UsageError(problem, where=experiment.model, hint=hint)
+    if experiment.delegate is not None and LITERT not in (kind, *others):
+        problem = "only a LiteRT model (.tflite) runs with and without its delegate"
+        raise UsageError(problem, where="--delegate", hint="leave it out")
+    if experiment.options and ONNX_RUNTIME not in (kind, *others):
+        problem = "only a model of ONNX Runtime (.onnx) has options of a session"
+        raise UsageError(problem, where="session_options", hint="leave them out")
+    session_choice(experiment.options)
+    for variant in experiment.variants:
+        session_choice(variant.options)
+    if kind is None:
         return
     if experiment.data is not None:
-        raise UsageError("a .tflite holds all its weights itself", where="--data", hint="leave it out")
+        problem = f"a {kind.suffix} says itself where its weights are"
+        raise UsageError(problem, where="--data", hint="leave it out")
     if experiment.delegate == "both" and (experiment.variants or experiment.against is not None):
         problem = "--delegate both makes the variants itself"
         raise UsageError(problem, where="--delegate", hint="choose xnnpack or none")
@@ -151,7 +179,7 @@ def new_bundle(path: Path, experiment: Experiment, target: RunTarget, clock: Tim
             _program(experiment, model, source, Path(tempfile.mkdtemp(dir=work)), path)
             for model, source in zip(_models(experiment), sources, strict=True)
         ]
-        first, others = programs[0], dict(zip([OLD], programs[1:], strict=False))
+        first, others = programs[0], _by_variant(experiment, programs)
         for program in programs:
             _check_registered(program.files[0], target)
         plan = with_inputs(
@@ -162,9 +190,19 @@ def new_bundle(path: Path, experiment: Experiment, target: RunTarget, clock: Tim
             Path(work),
             first.inputs,
         )
-        for program in others.values():
+        homes = {id(program): program_home(name) for name, program in reversed(others.items())}
+        inputs_of: dict[str, VariantInputs] = {}
+        laid: dict[str, list[Path]] = {}
+        for name, program in others.items():
             calls = _calls(experiment, target, program.files[0])
-            check_same_inputs(plan, experiment, (first.files[0], program.files[0]), calls)
+            pair, home = (first.files[0], program.files[0]), homes[id(program)]
+            moved = laid_out_inputs(plan, pair, calls, Path(tempfile.mkdtemp(dir=work)), home)
+            if moved is None:
+                check_same_inputs(plan, experiment, pair, calls)
+            else:
+                inputs_of[name], file = moved
+                laid[home] = [file]
+        plan = msgspec.structs.replace(plan, inputs_of=inputs_of)
         environment = target.environment()
         manifest = Manifest(
             opscope=__version__,
@@ -177,11 +215,15 @@ def new_bundle(path: Path, experiment: Experiment, target: RunTarget, clock: Tim
             environment=environment,
             repetitions=[],
             left_out=LeftOut(not_switched, untraceable, capabilities(target).stand_in),
-            programs={name: program.described(program_home(name)) for name, program in others.items()},
+            programs={name: program.described(homes[id(program)]) for name, program in others.items()},
             request=experiment.request,
             device=experiment.device,
         )
-        own = {name: program.files for name, program in others.items()}
+        own = {
+            name: [*program.files, *laid.get(program_home(name), [])]
+            for name, program in others.items()
+            if homes[id(program)] == program_home(name)
+        }
         files = [*first.files, Path(work) / INPUTS] if plan.values else first.files
         return Bundle.create(path, manifest, files, own)
 
@@ -208,7 +250,17 @@ class _Program(NamedTuple):
 
 def _models(experiment: Experiment) -> list[str]:
     """The model of an experiment, and the one that it is measured by."""
-    return [experiment.model, *([] if experiment.against is None else [experiment.against])]
+    own = [experiment.model_of(variant.name) for variant in experiment.variants]
+    return list(dict.fromkeys([experiment.model, *own, *([] if experiment.against is None else [experiment.against])]))
+
+
+def _by_variant(experiment: Experiment, programs: Sequence[_Program]) -> dict[str, _Program]:
+    """Programs of the variants that run another one than the bundle's model."""
+    if experiment.against is not None:
+        return dict(zip([OLD], programs[1:], strict=False))
+    found = {program.model: program for program in programs[1:]}
+    models = {variant.name: experiment.model_of(variant.name) for variant in experiment.variants}
+    return {name: found[model] for name, model in models.items() if model in found}
 
 
 def _program(experiment: Experiment, model: str, source: Path | None, work: Path, out: Path) -> _Program:

@@ -9,13 +9,15 @@ import msgspec
 import numpy as np
 
 from opscope.bundle.bundle import MODEL
+from opscope.bundle.manifest import PlannedInput, Tensor, VariantInputs
 from opscope.core.errors import MismatchError, UsageError
 from opscope.core.files import sha256_of, write_atomically
 from opscope.experiment.inputs import AskedInput, described, made_inputs, parse_input, read_input_file
 from opscope.experiment.target import capabilities
-from opscope.program.structure.plan import Dynamism, Nothing
+from opscope.experiment.tensors import random_inputs
+from opscope.measurements.programs import kind_of_program
+from opscope.program.structure.plan import Dynamism, Nothing, PlannedTensor
 from opscope.runtimes.executorch.pte import read_executable
-from opscope.runtimes.litert.signatures import is_tflite, read_callable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -26,7 +28,9 @@ if TYPE_CHECKING:
     from opscope.experiment.planned import Experiment
     from opscope.experiment.target import RunTarget
     from opscope.experiment.tensors import Array
+    from opscope.measurements.programs import ProgramKind
     from opscope.program.structure.plan import MethodPlan, Value
+    from opscope.program.structure.signature import NamedTensor
     from opscope.runtimes.executorch.bundled import Given
 
 INPUTS = "inputs.npz"
@@ -68,7 +72,9 @@ def with_inputs(
         return plan
     if not asked and bundled:
         asked = [_came_with(value) for own in _called(program, plan.calls) for value in _all_of(own, bundled)]
-    made = made_inputs(_declared_by(program, plan.calls), asked, plan.seed or 0)
+    declared = _declared_by(program, plan.calls)
+    _check_sizes(program, plan.calls, asked)
+    made = made_inputs(declared, asked, plan.seed or 0)
     if not made.arrays:
         return msgspec.structs.replace(plan, inputs=made.planned)
     _save(work / INPUTS, made.arrays)
@@ -104,6 +110,61 @@ def check_same_inputs(plan: Plan, experiment: Experiment, programs: tuple[Path, 
     for number, (one, other) in enumerate(zip(*texts, strict=True)):
         if one != other:
             raise _unlike(programs, f"input {number} is {one}, there {other}", hint)
+
+
+def laid_out_inputs(
+    plan: Plan, programs: tuple[Path, Path], calls: Sequence[str], work: Path, home: str
+) -> tuple[VariantInputs, Path] | None:
+    """The inputs of a second program that wants the values of the first one channels last, or first.
+
+    Networks in two runtimes often differ so: images are (1, 3, 224, 224) in one and (1, 224, 224, 3) in the other.
+
+    Args:
+        plan: with the calls and the inputs of the first program.
+        programs: the first program and the second.
+        calls: of the second.
+        work: directory that takes the values.
+        home: directory of the bundle that they will lie in.
+
+    Returns:
+        The inputs and the file of their values; None where both programs want the same tensors, or differ otherwise.
+    """
+    if len(set(calls)) > 1 or len(set(plan.calls)) > 1:
+        return None
+    sides = [_declared_by(program, own) for program, own in zip(programs, (plan.calls, calls), strict=True)]
+    tensors = [[one for one in side if isinstance(one, PlannedTensor)] for side in sides]
+    if any(len(own) != len(side) for own, side in zip(tensors, sides, strict=True)) or len(sides[0]) != len(sides[1]):
+        return None
+    first = plan.inputs or [PlannedInput(list(one.sizes), one.dtype.name) for one in tensors[0]]
+    orders = [_order(one, other) for one, other in zip(first, tensors[1], strict=True)]
+    if None in orders or all(order == tuple(range(len(order or ()))) for order in orders):
+        return None
+    given = [Tensor(list(one.shape or ()), one.dtype) for one in first]
+    arrays = random_inputs(given, plan.seed or 0) if plan.values is None else _saved(work.parent / INPUTS, len(given))
+    moved = {number: np.ascontiguousarray(array.transpose(orders[number])) for number, array in enumerate(arrays)}
+    _save(work / INPUTS, moved)
+    inputs = [PlannedInput(list(moved[number].shape), one.dtype, source=_MOVED) for number, one in enumerate(first)]
+    return VariantInputs(inputs, f"{home}/{INPUTS}", sha256_of(work / INPUTS)), work / INPUTS
+
+
+_MOVED = "the values of the first program, their dimensions in another order"
+_IMAGE = {4: ((0, 2, 3, 1), (0, 3, 1, 2)), 3: ((1, 2, 0), (2, 0, 1))}
+
+
+def _order(one: PlannedInput, other: PlannedTensor) -> tuple[int, ...] | None:
+    """Dimensions of an input in the order of another program's; None where they are others."""
+    shape = tuple(one.shape or ())
+    if one.dtype != other.dtype.name or other.dynamism is not Dynamism.STATIC:
+        return None
+    if shape == other.sizes:
+        return tuple(range(len(shape)))
+    fitting = [order for order in _IMAGE.get(len(shape), ()) if tuple(shape[at] for at in order) == other.sizes]
+    return fitting[0] if len(fitting) == 1 else None
+
+
+def _saved(path: Path, count: int) -> list[Array]:
+    with np.load(path, allow_pickle=False) as file:
+        return [file[f"arr_{number}"] for number in range(count)]
 
 
 def _told(declared: Sequence[Value], made: MadeInputs) -> list[str]:
@@ -151,16 +212,39 @@ def _called(program: Path, calls: Sequence[str]) -> list[MethodPlan]:
 
 def _declared_by(program: Path, calls: Sequence[str]) -> list[Value]:
     """Inputs of the methods that a process calls, one method after the other."""
-    if not is_tflite(program):
+    kind = kind_of_program(program)
+    if kind is None:
         return _declared(_called(program, calls))
-    signatures = {one.name: one for one in read_callable(program).signatures}
+    return [one.tensor for one in _named_inputs(kind, program, calls)]
+
+
+def _named_inputs(kind: ProgramKind, program: Path, calls: Sequence[str]) -> list[NamedTensor]:
+    signatures = {one.name: one for one in kind.signatures(program)}
     called = dict.fromkeys(calls) or [next(iter(signatures))]
-    inputs = [one for name in called for one in signatures[name].inputs]
-    for one in inputs:
-        if one.tensor.dynamism is not Dynamism.STATIC:
-            problem = f"its input {one.name!r} has no fixed sizes, and opscope runs LiteRT models of fixed sizes only"
-            raise UsageError(problem, where=program, hint="convert the model with fixed sizes, the batch included")
-    return [one.tensor for one in inputs]
+    return [one for name in called for one in signatures[name].inputs]
+
+
+def _check_sizes(program: Path, calls: Sequence[str], asked: Sequence[AskedInput | None]) -> None:
+    """Refuse sizes that a program of another runtime leaves open, unless they are given and the runtime takes them.
+
+    Raises:
+        UsageError: naming the input.
+    """
+    kind = kind_of_program(program)
+    if kind is None:
+        return
+    for place, (name, value) in enumerate(_named_inputs(kind, program, calls)):
+        given = place < len(asked) and asked[place] is not None
+        if value.dynamism is Dynamism.STATIC or (given and kind.sizes_given):
+            continue
+        problem = f"its input {name!r} has no fixed sizes"
+        if kind.sizes_given:
+            sizes = ",".join(map(str, value.sizes))
+            hint = f"give them, for each input in its order: --input '{value.dtype.name}[{sizes}]', with your numbers"
+        else:
+            problem += f", and opscope runs {kind.runtime} models of fixed sizes only"
+            hint = "convert the model with fixed sizes, the batch included"
+        raise UsageError(problem, where=program, hint=hint)
 
 
 def _declared(own: Sequence[MethodPlan]) -> list[Value]:

@@ -10,8 +10,7 @@ from opscope.bundle.manifest import Target
 from opscope.core.errors import MissingDependencyError, UsageError
 from opscope.experiment.target_names import parse_target
 from opscope.hosts.target_kinds import ADB, AUTO, LOCAL, NATIVE, QEMU, SSH, TargetKind
-from opscope.runtimes.litert.installed import installed_litert
-from opscope.runtimes.litert.signatures import is_tflite
+from opscope.measurements.programs import LITERT, ONNX_RUNTIME, ProgramKind, kind_of_program
 from opscope.workflows.measure.phones import phone_device, phone_target
 
 if TYPE_CHECKING:
@@ -110,19 +109,19 @@ def target_running(model: str, name: str) -> RunTarget:
         MissingDependencyError: what the target needs on this machine is missing.
         OpscopeError: likewise, see :func:`target_named`.
     """
-    return _litert_target(name) if is_tflite(Path(model)) else target_named(name)
+    kind = kind_of_program(model)
+    return target_named(name) if kind is None else _package_target(kind, name)
 
 
-def _litert_target(name: str) -> RunTarget:
-    """LiteRT on this machine."""
-    from opscope.runtimes.litert.target import LitertTarget
+def _package_target(kind: ProgramKind, name: str) -> RunTarget:
+    """The package of another runtime, on this machine."""
+    from opscope.runtimes.litert.target import litert_here
+    from opscope.runtimes.onnxruntime.target import onnxruntime_here
 
-    kind = parse_target(name).kind
-    if kind not in (AUTO, LOCAL):
+    if parse_target(name).kind not in (AUTO, LOCAL):
         hint = f"leave out --target: {AUTO.name} and {LOCAL.name} run it on this machine"
-        raise UsageError(f"LiteRT models run on this machine only, not on {name}", where="--target", hint=hint)
-    installed_litert()
-    return LitertTarget()
+        raise UsageError(f"{kind.runtime} models run on this machine only, not on {name}", where="--target", hint=hint)
+    return {LITERT.suffix: litert_here, ONNX_RUNTIME.suffix: onnxruntime_here}[kind.suffix]()
 
 
 def recorded_target(manifest: Manifest) -> RunTarget:

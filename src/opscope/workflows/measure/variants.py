@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -13,14 +12,14 @@ from opscope.core.units import counted_text
 from opscope.experiment.planned import NOTHING_OFF
 from opscope.experiment.target import capabilities
 from opscope.machine import isa
-from opscope.runtimes.litert.signatures import is_tflite
+from opscope.measurements.programs import LITERT, ONNX_RUNTIME, kind_of_program
 from opscope.workflows.measure.switching import AUTO, UNTOUCHED, chosen_switch, needs_control
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from opscope.bundle.manifest import DelegateName, Environment, Mechanism
-    from opscope.experiment.planned import Experiment
+    from opscope.experiment.planned import Experiment, PlannedVariant
     from opscope.experiment.protocol import ProbeAnswer
     from opscope.experiment.target import RunTarget
     from opscope.workflows.measure.switching import ChosenSwitch
@@ -46,18 +45,27 @@ def variants_of(experiment: Experiment, target: RunTarget) -> PlannedVariants:
         UsageError: likewise, in a build of the user's.
     """
     planned = _variants_of(experiment, target)
-    if not is_tflite(Path(experiment.model)):
-        return planned
-    return planned._replace(variants=_with_delegate(experiment, planned.variants))
+    return planned._replace(variants=[_with_runtime_options(experiment, one) for one in planned.variants])
 
 
-def _with_delegate(experiment: Experiment, variants: Sequence[Variant]) -> list[Variant]:
-    """The same variants of a LiteRT model, each with what runs its operators."""
-    if experiment.delegate != BOTH:
-        delegate: DelegateName = "none" if experiment.delegate == "none" else "xnnpack"
-        return [msgspec.structs.replace(variant, delegate=delegate) for variant in variants]
-    names: dict[Role | None, DelegateName] = {Role.BASELINE: "none"}
-    return [msgspec.structs.replace(one, delegate=names.get(one.role, "xnnpack")) for one in variants]
+def _with_runtime_options(experiment: Experiment, variant: Variant) -> Variant:
+    """The same variant with what its runtime is asked for."""
+    kind = kind_of_program(experiment.model_of(variant.name))
+    planned = next((one for one in experiment.variants if one.name == variant.name), None)
+    if kind is LITERT:
+        return msgspec.structs.replace(variant, delegate=_delegate(experiment, variant, planned))
+    if kind is ONNX_RUNTIME:
+        own = planned.options if planned else None
+        return msgspec.structs.replace(variant, options=(experiment.options if own is None else own) or None)
+    return variant
+
+
+def _delegate(experiment: Experiment, variant: Variant, planned: PlannedVariant | None) -> DelegateName:
+    if planned is not None and planned.delegate is not None:
+        return planned.delegate
+    if experiment.delegate == BOTH:
+        return "none" if variant.role is Role.BASELINE else "xnnpack"
+    return "none" if experiment.delegate == "none" else "xnnpack"
 
 
 def _variants_of(experiment: Experiment, target: RunTarget) -> PlannedVariants:

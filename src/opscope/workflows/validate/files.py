@@ -149,7 +149,8 @@ def _value_problems(manifest: Manifest, found: Inventory) -> Iterator[Problem]:
     plan, models = manifest.plan, manifest.models.items()
     values = ("plan.values_sha256", plan.values, plan.values_sha256)
     data = [(f"{at}.data_sha256", model.data, model.data_sha256) for at, model in models]
-    for at, path, stated in (values, *data):
+    moved = [(f"plan.inputs_of.{name}.values_sha256", v.values, v.values_sha256) for name, v in plan.inputs_of.items()]
+    for at, path, stated in (values, *moved, *data):
         if path is not None and not found.fault(path) and stated != (true := sha256_of(found.root / path)):
             yield Problem(MANIFEST, at, f"is {shown(stated)}, {path} has {shown(true)}")
 
